@@ -1,0 +1,53 @@
+"""Durations as people write them (``"90s"``, ``"12h"``, ``"5d"``) and as code counts them: whole milliseconds."""
+
+from __future__ import annotations
+
+import re
+
+from timewheel.core.errors import DurationError
+
+__all__ = ["DAY_MS", "HOUR_MS", "MAX_DURATION_MS", "MINUTE_MS", "SECOND_MS", "format_duration", "parse_duration"]
+
+SECOND_MS = 1_000
+MINUTE_MS = 60 * SECOND_MS
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+
+MAX_DURATION_MS = 10 * 365 * DAY_MS
+"""Ten years: longer than any ledger should be pinned, and far from every overflow."""
+
+_UNITS_MS = {"d": DAY_MS, "h": HOUR_MS, "m": MINUTE_MS, "s": SECOND_MS, "ms": 1}
+_PATTERN = re.compile(r"([0-9]{1,15})(ms|s|m|h|d)", re.ASCII)
+
+
+def parse_duration(text: str) -> int:
+    """Read a duration.
+
+    Args:
+        text: A whole number and a unit of ``ms s m h d``; no sign, no fraction, no spaces.
+
+    Returns:
+        Milliseconds, at most `MAX_DURATION_MS`.
+
+    Raises:
+        DurationError: The text is something else, or longer than ten years.
+    """
+    if not isinstance(text, str):
+        raise DurationError(text, f"expected text, not {type(text).__name__}")
+    match = _PATTERN.fullmatch(text)
+    if match is None:
+        raise DurationError(text, "expected one whole number and one unit of ms, s, m, h, d")
+    duration_ms = int(match[1]) * _UNITS_MS[match[2]]
+    if duration_ms > MAX_DURATION_MS:
+        raise DurationError(text, "longer than ten years")
+    return duration_ms
+
+
+def format_duration(duration_ms: int) -> str:
+    """Write milliseconds in the largest unit that divides them; `parse_duration` reads it back unchanged."""
+    if duration_ms == 0:
+        return "0s"
+    for unit, unit_ms in _UNITS_MS.items():
+        if duration_ms % unit_ms == 0:
+            return f"{duration_ms // unit_ms}{unit}"
+    raise AssertionError("every whole number is a multiple of 1 ms")

@@ -1,0 +1,185 @@
+"""Every error that timewheel raises on purpose.
+
+One root, families by whose fault it is, and the fitting builtin beside it, so that ``except ValueError`` and
+``except TimeoutError`` do what a reader expects. Facts are attributes; the message names the fact, the limit and
+what to do.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AdminDenied",
+    "AdminError",
+    "BadDueTime",
+    "BadTimerId",
+    "ClientMisuse",
+    "DelayTooLong",
+    "DurationError",
+    "EnvelopeError",
+    "PayloadTooLarge",
+    "PlanError",
+    "ReservedProperty",
+    "SendFailed",
+    "SendOutcomeUnknown",
+    "SendRefused",
+    "TimewheelError",
+    "TopologyError",
+    "UnsupportedAcknowledgement",
+]
+
+
+class TimewheelError(Exception):
+    """Root of all errors raised by timewheel."""
+
+
+class DurationError(TimewheelError, ValueError):
+    """A duration text such as ``"90s"`` could not be read."""
+
+    def __init__(self, text: object, reason: str) -> None:
+        self.text = text
+        self.reason = reason
+        super().__init__(f"not a duration: {text!r}: {reason}; write a whole number and a unit, like 90s, 12h or 5d")
+
+
+class PlanError(TimewheelError, ValueError):
+    """A plan breaks a rule.
+
+    Attributes:
+        field: The key in the plan file, dotted (``tiered.window``).
+        value: What was given.
+        limit: The rule that it breaks, as a sentence without a full stop.
+    """
+
+    def __init__(self, field: str, value: object, limit: str) -> None:
+        self.field = field
+        self.value = value
+        self.limit = limit
+        super().__init__(f"plan: {field} = {value!r}: {limit}")
+
+
+class EnvelopeError(TimewheelError, ValueError):
+    """A message's timewheel properties are missing, garbled or of an unknown version."""
+
+    def __init__(self, reason: str, found: object = None) -> None:
+        self.reason = reason
+        self.found = found
+        super().__init__(f"envelope: {reason}" + ("" if found is None else f" (found {found!r})"))
+
+
+class TopologyError(TimewheelError):
+    """A topic, subscription or policy on the broker is not as the plan needs it."""
+
+    def __init__(self, topic: str, problem: str, remedy: str) -> None:
+        self.topic = topic
+        self.problem = problem
+        self.remedy = remedy
+        super().__init__(f"{topic}: {problem}; {remedy}")
+
+
+class ClientMisuse(TimewheelError, RuntimeError):
+    """The SDK was used in a way that would lose or repeat messages (after close, after a fork, ...)."""
+
+
+class UnsupportedAcknowledgement(TimewheelError, TypeError):
+    """An acknowledgement that the subscription type forbids, such as a cumulative one on Shared."""
+
+
+class SendRefused(TimewheelError, ValueError):
+    """The caller's arguments cannot be sent; nothing was sent."""
+
+
+class BadDueTime(SendRefused):
+    """The due time is no point in time: naive, NaN, negative, out of range, or given twice."""
+
+    def __init__(self, value: object, reason: str) -> None:
+        self.value = value
+        self.reason = reason
+        super().__init__(f"bad due time {value!r}: {reason}")
+
+
+class DelayTooLong(SendRefused):
+    """The due time is beyond the plan's ``max_delay``."""
+
+    def __init__(self, delay_ms: int, max_delay_ms: int) -> None:
+        self.delay_ms = delay_ms
+        self.max_delay_ms = max_delay_ms
+        super().__init__(
+            f"a delay of {delay_ms} ms is beyond the plan's max_delay of {max_delay_ms} ms: "
+            "send it later, or raise max_delay in the plan and provision again"
+        )
+
+
+class PayloadTooLarge(SendRefused):
+    """Payload and properties together pass the broker's message size."""
+
+    def __init__(self, size_bytes: int, limit_bytes: int) -> None:
+        self.size_bytes = size_bytes
+        self.limit_bytes = limit_bytes
+        super().__init__(
+            f"payload and properties take {size_bytes} bytes, the limit is {limit_bytes} "
+            "(the broker's maxMessageSize less room for metadata): store the payload elsewhere and send a reference"
+        )
+
+
+class ReservedProperty(SendRefused):
+    """A user property under the prefix that timewheel keeps for its envelope."""
+
+    def __init__(self, name: str, prefix: str) -> None:
+        self.name = name
+        self.prefix = prefix
+        super().__init__(f"property {name!r}: names that begin with {prefix!r} belong to timewheel; rename it")
+
+
+class BadTimerId(SendRefused):
+    """A timer id that is empty, too long, or no text."""
+
+    def __init__(self, value: object, reason: str) -> None:
+        self.value = value
+        self.reason = reason
+        super().__init__(f"bad timer id {value!r}: {reason}")
+
+
+class SendFailed(TimewheelError, ConnectionError):
+    """The broker did not take the message; it was not stored, and may be sent again."""
+
+    def __init__(self, timer_id: str, topic: str, cause: str) -> None:
+        self.timer_id = timer_id
+        self.topic = topic
+        self.cause = cause
+        super().__init__(f"timer {timer_id!r} was not stored in {topic}: {cause}; it may be sent again")
+
+
+class SendOutcomeUnknown(TimewheelError, TimeoutError):
+    """The broker may or may not have stored the message.
+
+    Sending it again **under the same timer id** is safe: consumers drop the second copy.
+    """
+
+    def __init__(self, timer_id: str, topic: str, cause: str) -> None:
+        self.timer_id = timer_id
+        self.topic = topic
+        self.cause = cause
+        super().__init__(
+            f"timer {timer_id!r} may or may not be stored in {topic}: {cause}; "
+            f"send it again with timer_id={timer_id!r}, never with a new one"
+        )
+
+
+class AdminError(TimewheelError):
+    """A call to the broker's admin API failed.
+
+    Attributes:
+        status: HTTP status, or None when no answer came.
+        endpoint: Method and path.
+        reason: The broker's own words.
+    """
+
+    def __init__(self, status: int | None, endpoint: str, reason: str) -> None:
+        self.status = status
+        self.endpoint = endpoint
+        self.reason = reason
+        super().__init__(f"admin call {endpoint} failed ({status or 'no answer'}): {reason}")
+
+
+class AdminDenied(AdminError, PermissionError):
+    """The admin API refused the caller's role."""

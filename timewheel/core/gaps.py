@@ -1,0 +1,72 @@
+"""The law of gaps: how many ranges of acknowledged entries a cursor holds behind its mark-delete position.
+
+For entries in position order with acknowledgement times ``a_i``, the ranges at time t are the adjacent pairs with
+``a_i <= t < a_(i-1)``: a range begins where an acknowledged entry follows one that is not. With independent delays of
+distribution function F and an arrival rate L, the mean is ``L * integral F(s) (1 - F(s)) ds``; for n entries that
+arrive at once it is ``n F (1 - F)``. Every adjacent pair is in that state with
+probability F(1 - F).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+__all__ = ["exact_gaps", "expected_gaps", "peak"]
+
+
+def exact_gaps(acknowledged_ms: Sequence[int], at_ms: Sequence[int]) -> list[int]:
+    """Count gap ranges exactly.
+
+    Args:
+        acknowledged_ms: When each entry of **one ledger** is acknowledged, in position order.
+        at_ms: Moments at which to count, ascending.
+
+    Returns:
+        One count per moment. Only descents matter: +1 at ``a_i``, -1 at ``a_(i-1)``.
+    """
+    changes: defaultdict[int, int] = defaultdict(int)
+    for before, after in pairwise(acknowledged_ms):
+        if after < before:
+            changes[after] += 1
+            changes[before] -= 1
+    times = sorted(changes)
+    running, counts = 0, [0]
+    for time_ms in times:
+        running += changes[time_ms]
+        counts.append(running)
+    return [counts[bisect_right(times, moment_ms)] for moment_ms in at_ms]
+
+
+def expected_gaps(arrivals: Iterable[tuple[int, int]], at_ms: Sequence[int], bin_ms: int) -> list[float]:
+    """The law's prediction for a stream of arrivals.
+
+    Args:
+        arrivals: (arrival, acknowledgement) of each entry in one due topic's partition, UTC milliseconds.
+        at_ms: Moments at which to predict, ascending.
+        bin_ms: Entries that arrive within the same bin count as one burst in random order.
+
+    Returns:
+        One mean per moment: the sum over bursts of ``n F (1 - F)``, F the burst's acknowledged share at that moment.
+    """
+    bursts: defaultdict[int, list[int]] = defaultdict(list)
+    for arrived_ms, acknowledged_at_ms in arrivals:
+        bursts[arrived_ms // bin_ms].append(acknowledged_at_ms)
+    totals = [0.0] * len(at_ms)
+    for acknowledged in bursts.values():
+        acknowledged.sort()
+        n = len(acknowledged)
+        first = bisect_right(at_ms, acknowledged[0] - 1)
+        for index in range(first, len(at_ms)):
+            done = bisect_right(acknowledged, at_ms[index])
+            if done == n:
+                break
+            totals[index] += done * (n - done) / n
+    return totals
+
+
+def peak(values: Sequence[float]) -> float:
+    """The largest of them; 0 for none."""
+    return max(values, default=0.0)

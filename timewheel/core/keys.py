@@ -1,0 +1,33 @@
+"""Which partition a key belongs to, as the Java client sees it.
+
+Python's and Java's clients agree on few keys (rules.md 20), so the SDK computes the partition itself, with Java's
+string hash by default, and writes to partition topics: the same key meets the same partition from either language.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from functools import lru_cache
+
+__all__ = ["java_string_hash", "partition_for_key"]
+
+_CACHED_KEYS = 16_384
+
+
+def java_string_hash(text: str) -> int:
+    """``String.hashCode()`` of Java, sign bit cleared: over UTF-16 code units, modulo 2**32."""
+    units = array("H")
+    units.frombytes(text.encode("utf-16-le", "surrogatepass"))
+    if sys.byteorder == "big":
+        units.byteswap()
+    value = 0
+    for unit in units:
+        value = (31 * value + unit) & 0xFFFFFFFF
+    return value & 0x7FFFFFFF
+
+
+@lru_cache(maxsize=_CACHED_KEYS)
+def partition_for_key(key: str, partitions: int) -> int:
+    """The partition of a key, 0 to ``partitions - 1``, as `JavaStringHash` routing gives it."""
+    return java_string_hash(key) % partitions

@@ -1,0 +1,301 @@
+"""A plan: what fixes how the timers of **one due topic** travel.
+
+Plans are frozen values; whoever holds one knows that it is valid. They are usually read from a file (`planfile`),
+but can be built here as well.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Literal
+
+from timewheel.core.durations import DAY_MS, MAX_DURATION_MS, MINUTE_MS, SECOND_MS, format_duration
+from timewheel.core.errors import PlanError
+
+__all__ = [
+    "Calendar",
+    "Hold",
+    "Native",
+    "Plan",
+    "Readers",
+    "RelayPlace",
+    "Ring",
+    "Scheme",
+    "Tiered",
+    "Wheel",
+]
+
+Hold = Literal["relay", "broker"]
+Readers = Literal["timewheel", "any"]
+RelayPlace = Literal["embedded", "service"]
+
+MAX_PARTITIONS = 1_024
+MAX_SUBSCRIPTIONS = 64
+MAX_TIERS = 16
+"""More tiers than this cost more topics than they save hops."""
+MAX_RINGS = 6
+MAX_SLOTS = 1_000
+"""Slots of one ring; each is a topic with a subscription."""
+MAX_HOPS = 10_000
+"""Beyond this a plan re-publishes absurdly often: the smallest tier is far too small for its max_delay."""
+MAX_CALENDAR_TOPICS = 1_000
+"""Intervals within max_delay; each is a topic that must exist before its first timer."""
+
+MIN_STAY_MS = SECOND_MS
+"""No tier, slot, window or interval below the broker's default tick: it could not be kept apart from now."""
+
+_TOPIC = re.compile(r"persistent://([\w.=:-]+)/([\w.=:-]+)/([^/\s?#]+)", re.ASCII)
+_NAMESPACE = re.compile(r"[\w.=:-]+/[\w.=:-]+", re.ASCII)
+_SUBSCRIPTION = re.compile(r"[^/\s]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Native:
+    """Everything goes to the due topic with the broker's own delay: the baseline, and the way in and out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tiered:
+    """Tiers of fixed stay; a timer hops down them until its due time is within the window.
+
+    Args:
+        window_ms: Up to this much remaining time a timer goes to the due topic.
+        tiers_ms: Fixed stays, ascending; the smallest at most the window (else a timer between them has nowhere
+            to wait).
+        hold: ``"relay"``: no broker delay, a relay keeps the head and acknowledges cumulatively. ``"broker"``: the
+            source article's way, each message under the broker's delay of one tier.
+    """
+
+    window_ms: int
+    tiers_ms: tuple[int, ...]
+    hold: Hold = "relay"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calendar:
+    """One due topic per interval of due times (UTC), with no hop at all.
+
+    Args:
+        interval_ms: Length of an interval; intervals start at multiples of it since 1970.
+    """
+
+    interval_ms: int = DAY_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ring:
+    """A ring of slot topics, reused cyclically.
+
+    Args:
+        slot_ms: Length of a slot; slots start at multiples of it since 1970.
+        slots: Topics in the ring; it looks ``slots - 2`` slots ahead, so that a late sweep never meets the next turn.
+        headstart_ms: A slot is swept this long before it starts: at least its volume / relay rate + guard, since it
+            drains in order of arrival (rules.md 17). None: the plan's guard.
+    """
+
+    slot_ms: int
+    slots: int
+    headstart_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wheel:
+    """Rings of slots, the finest first."""
+
+    rings: tuple[Ring, ...]
+
+
+Scheme = Native | Tiered | Calendar | Wheel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Scheme, limits and names of one due topic. Building one checks every rule.
+
+    Args:
+        due_topic: Full name, ``persistent://tenant/namespace/topic``, without a partition suffix.
+        subscriptions: The business subscriptions that must exist before the first publish.
+        scheme: How timers beyond the window are held.
+        revision: Counts up whenever the file changes; travels in every envelope.
+        partitions: Of the due topic and of every holding topic alike; at least 1 (always partitioned, rules.md 4).
+        holding_namespace: ``tenant/namespace`` of holding topics; None: the due topic's.
+        max_delay_ms: Longer delays are refused at send.
+        relay: Where the relay runs: inside the consumer's process or as a service.
+        readers: ``"timewheel"``: all readers of the due topic are our consumers, so the broker is asked for a lead
+            and the consumer holds to the millisecond; ``"any"``: no lead (rules.md 10).
+        guard_ms: Slack for clock skew, send time-out and takeover; a tier is used only if it fits with it
+            (rules.md 8).
+        tick_ms: The broker's ``delayedDeliveryTickTimeMillis``.
+
+    Raises:
+        PlanError: A rule is broken; names field, value and limit.
+    """
+
+    due_topic: str
+    subscriptions: tuple[str, ...]
+    scheme: Scheme = field(default_factory=Native)
+    revision: int = 1
+    partitions: int = 1
+    holding_namespace: str | None = None
+    max_delay_ms: int = 30 * DAY_MS
+    relay: RelayPlace = "embedded"
+    readers: Readers = "timewheel"
+    guard_ms: int = 5 * MINUTE_MS
+    tick_ms: int = SECOND_MS
+
+    def __post_init__(self) -> None:
+        _check_names(self)
+        _within("revision", self.revision, 1, 2**31 - 1)
+        _within("partitions", self.partitions, 1, MAX_PARTITIONS)
+        _within_ms("max_delay", self.max_delay_ms, MIN_STAY_MS, MAX_DURATION_MS)
+        _within_ms("guard", self.guard_ms, 0, DAY_MS)
+        _within_ms("tick", self.tick_ms, 1, MINUTE_MS)
+        _one_of("relay", self.relay, ("embedded", "service"))
+        _one_of("readers", self.readers, ("timewheel", "any"))
+        match self.scheme:
+            case Native():
+                pass
+            case Tiered():
+                _check_tiered(self, self.scheme)
+            case Calendar():
+                _check_calendar(self, self.scheme)
+            case Wheel():
+                _check_wheel(self, self.scheme)
+            case _:
+                raise PlanError("scheme", self.scheme, "must be Native, Tiered, Calendar or Wheel")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Plan:
+        """Read a plan file; errors as `timewheel.core.planfile.load_plan`."""
+        # Imported here: pydantic belongs to the file's edge, and a plan can be built without it.
+        from timewheel.core.planfile import load_plan
+
+        return load_plan(path)
+
+    @property
+    def lead_ms(self) -> int:
+        """How much before the due time the broker is asked to deliver: 1.5 ticks, or 0 for foreign readers.
+
+        The broker is late by up to a tick as well as early (rules.md 10).
+        """
+        return self.tick_ms * 3 // 2 if self.readers == "timewheel" else 0
+
+    @property
+    def holds_in_relay(self) -> bool:
+        """Whether holding topics are read in order by a relay, without any broker delay."""
+        return isinstance(self.scheme, Wheel) or (isinstance(self.scheme, Tiered) and self.scheme.hold == "relay")
+
+    @property
+    def needs_relay(self) -> bool:
+        """Whether there are holding topics at all."""
+        return isinstance(self.scheme, Tiered | Wheel)
+
+    def headstart_ms(self, ring: Ring) -> int:
+        """How long before its start a slot of this ring is swept."""
+        return self.guard_ms if ring.headstart_ms is None else ring.headstart_ms
+
+
+def _check_names(plan: Plan) -> None:
+    if _TOPIC.fullmatch(plan.due_topic) is None:
+        raise PlanError("due_topic", plan.due_topic, "must be persistent://tenant/namespace/topic")
+    if re.search(r"-partition-\d+$", plan.due_topic):
+        raise PlanError("due_topic", plan.due_topic, "must name the partitioned topic, not one of its partitions")
+    namespace = plan.holding_namespace
+    if namespace is not None and _NAMESPACE.fullmatch(namespace) is None:
+        raise PlanError("holding_namespace", namespace, "must be tenant/namespace")
+    _within("subscriptions", len(plan.subscriptions), 1, MAX_SUBSCRIPTIONS, "the number of subscriptions")
+    for name in plan.subscriptions:
+        if _SUBSCRIPTION.fullmatch(name) is None:
+            raise PlanError("subscriptions", name, "a subscription's name is not empty and has no slash or space")
+    if len(set(plan.subscriptions)) != len(plan.subscriptions):
+        raise PlanError("subscriptions", plan.subscriptions, "every subscription once")
+
+
+def _check_tiered(plan: Plan, scheme: Tiered) -> None:
+    _one_of("tiered.hold", scheme.hold, ("relay", "broker"))
+    _within_ms("tiered.window", scheme.window_ms, MIN_STAY_MS, MAX_DURATION_MS)
+    _within("tiered.tiers", len(scheme.tiers_ms), 1, MAX_TIERS, "the number of tiers")
+    for tier_ms in scheme.tiers_ms:
+        _within_ms("tiered.tiers", tier_ms, MIN_STAY_MS, MAX_DURATION_MS)
+    if any(left >= right for left, right in pairwise(scheme.tiers_ms)):
+        raise PlanError("tiered.tiers", _texts(scheme.tiers_ms), "tiers ascend, each once")
+    if scheme.tiers_ms[0] > scheme.window_ms:
+        raise PlanError(
+            "tiered.tiers",
+            _texts(scheme.tiers_ms),
+            f"the smallest tier is at most the window ({format_duration(scheme.window_ms)}), "
+            "else a timer due between them has nowhere to wait",
+        )
+    hops = -(-plan.max_delay_ms // scheme.tiers_ms[-1]) + sum(
+        -(-large // small) for small, large in pairwise(scheme.tiers_ms)
+    )
+    _within("tiered.tiers", hops, 1, MAX_HOPS, f"hops for a delay of {format_duration(plan.max_delay_ms)}")
+
+
+def _check_calendar(plan: Plan, scheme: Calendar) -> None:
+    _within_ms("calendar.interval", scheme.interval_ms, MIN_STAY_MS, 366 * DAY_MS)
+    topics = plan.max_delay_ms // scheme.interval_ms + 2
+    _within("calendar.interval", topics, 1, MAX_CALENDAR_TOPICS, "topics within max_delay")
+
+
+def _check_wheel(plan: Plan, scheme: Wheel) -> None:
+    _within("wheel.rings", len(scheme.rings), 1, MAX_RINGS, "the number of rings")
+    for ring in scheme.rings:
+        _within_ms("wheel.rings.slot", ring.slot_ms, MIN_STAY_MS, MAX_DURATION_MS)
+        _within("wheel.rings.slots", ring.slots, 4, MAX_SLOTS)
+        _within_ms("wheel.rings.headstart", plan.headstart_ms(ring), 0, ring.slot_ms)
+    for fine, coarse in pairwise(scheme.rings):
+        if fine.slot_ms >= coarse.slot_ms:
+            raise PlanError("wheel.rings", _texts((fine.slot_ms, coarse.slot_ms)), "slots ascend from ring to ring")
+        if coarse.slot_ms % fine.slot_ms:
+            raise PlanError(
+                "wheel.rings.slot",
+                format_duration(coarse.slot_ms),
+                f"must be a multiple of the finer ring's slot ({format_duration(fine.slot_ms)})",
+            )
+        if plan.headstart_ms(coarse) < plan.headstart_ms(fine):
+            raise PlanError(
+                "wheel.rings.headstart",
+                format_duration(plan.headstart_ms(coarse)),
+                "at least the finer ring's, else a hop could go back to a coarser ring",
+            )
+        # rules.md 17: the finer ring covers one slot of the coarser, its head start, and two slots of its own.
+        needed_ms = coarse.slot_ms + plan.headstart_ms(coarse) + 2 * fine.slot_ms
+        if fine.slots * fine.slot_ms < needed_ms:
+            raise PlanError(
+                "wheel.rings.slots",
+                fine.slots,
+                f"slots of {format_duration(fine.slot_ms)} must cover one coarser slot, its head start and 2 slots: "
+                f"at least {-(-needed_ms // fine.slot_ms)}",
+            )
+    last = scheme.rings[-1]
+    horizon_ms = (last.slots - 2) * last.slot_ms
+    if horizon_ms < plan.max_delay_ms:
+        raise PlanError(
+            "max_delay",
+            format_duration(plan.max_delay_ms),
+            f"at most the coarsest ring's horizon, (slots - 2) x slot = {format_duration(horizon_ms)}",
+        )
+
+
+def _within(name: str, value: object, low: int, high: int, what: str = "") -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise PlanError(name, value, f"{what or 'a whole number'} from {low} to {high}")
+
+
+def _within_ms(name: str, value_ms: object, low_ms: int, high_ms: int) -> None:
+    if isinstance(value_ms, bool) or not isinstance(value_ms, int) or not low_ms <= value_ms <= high_ms:
+        shown = format_duration(value_ms) if isinstance(value_ms, int) and value_ms >= 0 else value_ms
+        raise PlanError(name, shown, f"a duration from {format_duration(low_ms)} to {format_duration(high_ms)}")
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise PlanError(name, value, "one of " + ", ".join(allowed))
+
+
+def _texts(durations_ms: tuple[int, ...]) -> list[str]:
+    return [format_duration(duration_ms) for duration_ms in durations_ms]

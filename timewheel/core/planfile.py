@@ -1,0 +1,188 @@
+"""The plan file: TOML outside, a frozen `Plan` inside; the only place where pydantic checks a plan's form.
+
+Form (types, unknown keys, exactly one scheme table) is checked here, once; rules are checked by `Plan` itself.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tomli_w
+from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+
+from timewheel.core.durations import format_duration, parse_duration
+from timewheel.core.errors import PlanError
+from timewheel.core.plan import Calendar, Hold, Native, Plan, Readers, RelayPlace, Ring, Scheme, Tiered, Wheel
+
+__all__ = ["dump_plan", "load_plan", "parse_plan", "save_plan"]
+
+FORMAT = 1
+MAX_FILE_BYTES = 1_000_000
+"""A plan takes a few hundred bytes; more is another file."""
+
+_Duration = Annotated[int, BeforeValidator(parse_duration)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class _Native(_Table):
+    pass
+
+
+class _Tiered(_Table):
+    window: _Duration
+    tiers: list[_Duration]
+    hold: Hold = "relay"
+
+
+class _Calendar(_Table):
+    interval: _Duration = Calendar().interval_ms
+
+
+class _Ring(_Table):
+    slot: _Duration
+    slots: int
+    headstart: _Duration | None = None
+
+
+class _Wheel(_Table):
+    rings: list[_Ring]
+
+
+class _File(_Table):
+    format: Literal[1]
+    due_topic: str
+    subscriptions: list[str]
+    revision: int = 1
+    partitions: int = 1
+    holding_namespace: str | None = None
+    max_delay: _Duration | None = None
+    relay: RelayPlace = "embedded"
+    readers: Readers = "timewheel"
+    guard: _Duration | None = None
+    tick: _Duration | None = None
+    native: _Native | None = None
+    tiered: _Tiered | None = None
+    calendar: _Calendar | None = None
+    wheel: _Wheel | None = None
+
+
+_SCHEMES = ("native", "tiered", "calendar", "wheel")
+
+
+def load_plan(path: str | Path) -> Plan:
+    """Read a plan file.
+
+    Raises:
+        PlanError: It cannot be read, is no TOML, or breaks a rule; names field, value and limit.
+    """
+    path = Path(path)
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise PlanError("file", str(path), f"at most {MAX_FILE_BYTES} bytes")
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlanError("file", str(path), f"must be a readable UTF-8 file ({error})") from error
+    return parse_plan(text)
+
+
+def parse_plan(text: str) -> Plan:
+    """Read a plan from the text of a plan file; errors as `load_plan`."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise PlanError("file", text[:40], f"must be TOML: {error}") from error
+    try:
+        file = _File.model_validate(data)
+    except ValidationError as error:
+        raise _as_plan_error(error) from error
+    return _to_plan(file)
+
+
+def dump_plan(plan: Plan) -> str:
+    """The text of a plan's file; `parse_plan` reads the same plan back."""
+    data: dict[str, Any] = {
+        "format": FORMAT,
+        "revision": plan.revision,
+        "due_topic": plan.due_topic,
+        "partitions": plan.partitions,
+        "subscriptions": list(plan.subscriptions),
+        "max_delay": format_duration(plan.max_delay_ms),
+        "relay": plan.relay,
+        "readers": plan.readers,
+        "guard": format_duration(plan.guard_ms),
+        "tick": format_duration(plan.tick_ms),
+    }
+    if plan.holding_namespace is not None:
+        data["holding_namespace"] = plan.holding_namespace
+    match plan.scheme:
+        case Native():
+            data["native"] = {}
+        case Calendar(interval_ms=interval_ms):
+            data["calendar"] = {"interval": format_duration(interval_ms)}
+        case Tiered(window_ms=window_ms, tiers_ms=tiers_ms, hold=hold):
+            data["tiered"] = {
+                "window": format_duration(window_ms),
+                "tiers": [format_duration(tier_ms) for tier_ms in tiers_ms],
+                "hold": hold,
+            }
+        case Wheel(rings=rings):
+            data["wheel"] = {"rings": [_ring_table(ring) for ring in rings]}
+    return tomli_w.dumps(data)
+
+
+def save_plan(plan: Plan, path: str | Path) -> None:
+    """Write a plan file."""
+    Path(path).write_text(dump_plan(plan), encoding="utf-8")
+
+
+def _ring_table(ring: Ring) -> dict[str, Any]:
+    table: dict[str, Any] = {"slot": format_duration(ring.slot_ms), "slots": ring.slots}
+    if ring.headstart_ms is not None:
+        table["headstart"] = format_duration(ring.headstart_ms)
+    return table
+
+
+def _to_plan(file: _File) -> Plan:
+    given = [name for name in _SCHEMES if getattr(file, name) is not None]
+    if len(given) != 1:
+        raise PlanError("scheme", given, f"exactly one table of {', '.join(f'[{name}]' for name in _SCHEMES)}")
+    optional = {"max_delay_ms": file.max_delay, "guard_ms": file.guard, "tick_ms": file.tick}
+    return Plan(
+        due_topic=file.due_topic,
+        subscriptions=tuple(file.subscriptions),
+        scheme=_scheme(file),
+        revision=file.revision,
+        partitions=file.partitions,
+        holding_namespace=file.holding_namespace,
+        relay=file.relay,
+        readers=file.readers,
+        **{name: value for name, value in optional.items() if value is not None},
+    )
+
+
+def _scheme(file: _File) -> Scheme:
+    if file.tiered is not None:
+        return Tiered(window_ms=file.tiered.window, tiers_ms=tuple(file.tiered.tiers), hold=file.tiered.hold)
+    if file.calendar is not None:
+        return Calendar(interval_ms=file.calendar.interval)
+    if file.wheel is not None:
+        return Wheel(
+            rings=tuple(
+                Ring(slot_ms=ring.slot, slots=ring.slots, headstart_ms=ring.headstart) for ring in file.wheel.rings
+            )
+        )
+    return Native()
+
+
+def _as_plan_error(error: ValidationError) -> PlanError:
+    """The first complaint, as field, value and limit; pydantic's own report stays the cause."""
+    first = error.errors(include_url=False)[0]
+    field = ".".join(str(part) for part in first["loc"]) or "file"
+    limit = {"missing": "is required", "extra_forbidden": "is not a key of the plan file"}.get(first["type"])
+    value = None if first["type"] == "missing" else first["input"]
+    return PlanError(field, value, limit or first["msg"].removeprefix("Value error, "))

@@ -1,0 +1,133 @@
+"""Where a timer goes next, and when a held one may leave: the two decisions that everything else is a shell around.
+
+Both are pure functions of stored data. A producer routes at its send time; a relay routes at the *nominal* release
+time, never at the wall clock, so that a replay after a crash meets the same destination (rules.md 1d).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from timewheel.core.names import Names
+from timewheel.core.plan import Calendar, Plan, Tiered
+from timewheel.core.steps import Step, steps
+
+__all__ = ["Due", "Hold", "Route", "Router", "calendar_topic_of", "release_at"]
+
+
+class Due(NamedTuple):
+    """To a due topic.
+
+    Args:
+        topic: Its full name, without a partition suffix.
+        deliver_at_ms: What to ask the broker for: due less the plan's lead; 0: deliver at once.
+    """
+
+    topic: str
+    deliver_at_ms: int
+
+
+class Hold(NamedTuple):
+    """To a holding topic.
+
+    Args:
+        topic: Its full name, without a partition suffix.
+        deliver_at_ms: What to ask the broker for in a broker-held tier; 0 where a relay holds.
+        release_at_ms: The nominal time at which it leaves.
+        stay_ms: The tier's fixed stay; 0 for a slot.
+    """
+
+    topic: str
+    deliver_at_ms: int
+    release_at_ms: int
+    stay_ms: int
+
+
+Route = Due | Hold
+
+
+class Router:
+    """The routing of one plan, compiled once.
+
+    Args:
+        plan: A valid plan.
+    """
+
+    __slots__ = ("_broker_holds", "_due_topic", "_lead_ms", "_names", "_rows", "interval_ms", "plan")
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        names = Names(plan)
+        table = steps(plan)
+        self._names = names
+        self._due_topic = plan.due_topic
+        self._lead_ms = plan.lead_ms
+        self._broker_holds = isinstance(plan.scheme, Tiered) and plan.scheme.hold == "broker"
+        self._rows: tuple[tuple[Step, tuple[str, ...]], ...] = tuple(
+            (step, names.of_step(step)) for step in table if step.kind != "due"
+        )
+        self.interval_ms = table[-1].interval_ms
+
+    def route(self, due_ms: int, at_ms: int) -> Route:
+        """Decide where a timer goes.
+
+        Args:
+            due_ms: When it is due, UTC milliseconds.
+            at_ms: The send time in a producer, the nominal release time in a relay; UTC milliseconds.
+        """
+        for step, topics in self._rows:
+            if step.stay_ms:
+                if due_ms - at_ms >= step.min_remaining_ms:
+                    release_at_ms = at_ms + step.stay_ms
+                    deliver_at_ms = release_at_ms if self._broker_holds else 0
+                    return Hold(topics[0], deliver_at_ms, release_at_ms, step.stay_ms)
+            else:
+                slot = due_ms // step.slot_ms
+                release_at_ms = slot * step.slot_ms - step.headstart_ms
+                if release_at_ms > at_ms:
+                    return Hold(topics[slot % step.slots], 0, release_at_ms, 0)
+        return self.to_due(due_ms, at_ms)
+
+    def to_due(self, due_ms: int, at_ms: int) -> Due:
+        """The due topic, whatever the remaining time; a past due time is delivered at once."""
+        deliver_at_ms = due_ms - self._lead_ms
+        topic = self._due_topic
+        if self.interval_ms:
+            topic = self._names.calendar_topic(max(due_ms, at_ms) // self.interval_ms)
+        return Due(topic, deliver_at_ms if deliver_at_ms > at_ms else 0)
+
+    def overshoots(self, hold: Hold, due_ms: int, now_ms: int) -> bool:
+        """Whether a timer that enters ``hold`` only now would leave it after its due time, or too late to be swept.
+
+        It stands behind whatever entered before it: in a tier up to a whole stay from now, however early its nominal
+        release is. Such a timer takes the late lane (rules.md 1).
+        """
+        if hold.deliver_at_ms:
+            return False  # the broker releases each message by itself, nothing stands in its way
+        if hold.stay_ms:
+            return now_ms + hold.stay_ms > due_ms
+        return hold.release_at_ms <= now_ms
+
+
+def release_at(step: Step, due_ms: int, entered_ms: int) -> int:
+    """The nominal release time of a timer in a holding topic.
+
+    Args:
+        step: The holding topic's step: its tier or its ring.
+        due_ms: When the timer is due.
+        entered_ms: When it entered, by its envelope: the send time, or the previous nominal release time.
+    """
+    if step.stay_ms:
+        return entered_ms + step.stay_ms
+    return due_ms // step.slot_ms * step.slot_ms - step.headstart_ms
+
+
+def calendar_topic_of(plan: Plan, due_ms: int) -> str:
+    """The due topic of a calendar plan for one due time.
+
+    Raises:
+        TypeError: The plan is no calendar plan.
+    """
+    if not isinstance(plan.scheme, Calendar):
+        raise TypeError(f"a {type(plan.scheme).__name__} plan has one due topic, not one per interval")
+    return Names(plan).calendar_topic(due_ms // plan.scheme.interval_ms)

@@ -1,0 +1,125 @@
+"""Everything that must exist on the broker before a plan's first publish: topics, subscriptions, policies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names
+from timewheel.core.plan import Calendar, Plan
+from timewheel.core.steps import Step, longest_due_stay_ms, steps
+
+__all__ = ["HoldingTopic", "TopicRole", "TopicSpec", "Topology", "calendar_intervals", "topology"]
+
+TopicRole = Literal["due", "tier", "slot", "dead_letter"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSpec:
+    """One partitioned topic.
+
+    Args:
+        name: Full name, without a partition suffix.
+        role: What it is for.
+        partitions: At least 1 (rules.md 4).
+        subscriptions: Must exist, from the earliest position, before the first publish.
+        deduplication: On where relays hop to (rules.md 1a); it is a topic policy, which beats the namespace's.
+        longest_stay_ms: How long a message may wait here unacknowledged in calm; TTL and quotas must not be shorter.
+
+    Further policies are the same for all: messageTTL 0, size and age quota -1, deleteWhileInactive false (rules.md 21).
+    """
+
+    name: str
+    role: TopicRole
+    partitions: int
+    subscriptions: tuple[str, ...]
+    deduplication: bool
+    longest_stay_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldingTopic:
+    """A holding topic with the step that says when its timers leave.
+
+    Args:
+        name: Full name, without a partition suffix.
+        step: Its tier or its ring.
+        slot: The slot's number in its ring; 0 for a tier.
+    """
+
+    name: str
+    step: Step
+    slot: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topology:
+    """All topics of a plan (for a calendar: those of a span of time), and its holding topics with their steps."""
+
+    topics: tuple[TopicSpec, ...]
+    holding: tuple[HoldingTopic, ...]
+
+    def __contains__(self, topic: object) -> bool:
+        return any(spec.name == topic for spec in self.topics)
+
+
+def topology(plan: Plan, now_ms: int) -> Topology:
+    """Everything that a plan implies at one moment.
+
+    Args:
+        plan: A valid plan.
+        now_ms: UTC milliseconds; decides which intervals of a calendar exist, nothing else.
+    """
+    names = Names(plan)
+    hops = plan.needs_relay
+    holding = tuple(
+        HoldingTopic(name=name, step=step, slot=slot)
+        for step in steps(plan)
+        for slot, name in enumerate(names.of_step(step))
+    )
+    due_names = (
+        tuple(names.calendar_topic(interval) for interval in calendar_intervals(plan, now_ms))
+        if isinstance(plan.scheme, Calendar)
+        else (plan.due_topic,)
+    )
+    due = (
+        TopicSpec(
+            name=name,
+            role="due",
+            partitions=plan.partitions,
+            subscriptions=plan.subscriptions,
+            deduplication=hops,
+            longest_stay_ms=longest_due_stay_ms(plan),
+        )
+        for name in due_names
+    )
+    held = (
+        TopicSpec(
+            name=topic.name,
+            role="tier" if topic.step.kind == "tier" else "slot",
+            partitions=plan.partitions,
+            subscriptions=(RELAY_SUBSCRIPTION,),
+            deduplication=True,
+            longest_stay_ms=topic.step.stay_ms or topic.step.slots * topic.step.slot_ms,
+        )
+        for topic in holding
+    )
+    dead_letter = TopicSpec(
+        name=names.dead_letter,
+        role="dead_letter",
+        partitions=1,
+        subscriptions=(DEAD_LETTER_SUBSCRIPTION,),
+        deduplication=hops,
+        longest_stay_ms=plan.max_delay_ms,
+    )
+    return Topology(topics=(*due, *held, *((dead_letter,) if hops else ())), holding=holding)
+
+
+def calendar_intervals(plan: Plan, now_ms: int) -> range:
+    """The intervals (numbers since 1970) that a calendar plan needs now: the running one to that of the last due time.
+
+    One more is added, so that a plan provisioned now is complete for at least one interval.
+    """
+    assert isinstance(plan.scheme, Calendar)
+    interval_ms = plan.scheme.interval_ms
+    return range(now_ms // interval_ms, (now_ms + plan.max_delay_ms) // interval_ms + 2)

@@ -1,0 +1,210 @@
+"""The jars of a real Pulsar broker, fetched once from Maven and kept in the user's cache folder.
+
+The broker needs about 320 jars (243 MB). They land in `<cache>/timewheel/pulsar-VERSION/lib`, where `<cache>` is
+`$XDG_CACHE_HOME` or `~/.cache`. A version is there whole or not at all: it is filled in a folder beside it and renamed,
+under a file lock, so that any number of processes fetch it once.
+"""
+
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from timewheel.testing.errors import BrokerUnavailable
+
+DEFAULT_VERSION = "4.0.7"
+"""The LTS line: what most users run."""
+SUPPORTED_VERSIONS = ("4.0.7", "4.2.4")
+"""What the broker tests run on. Others may work: any version whose bill of materials resolves can be asked for."""
+
+MIN_JAVA = 17
+FETCH_TIMEOUT_S = 1_800
+"""A slow line needs minutes for 243 MB; what takes longer than half an hour hangs."""
+LOCK_POLL_S = 0.2
+ERROR_TAIL_LINES = 12
+
+Progress = Callable[[str], None]
+"""Called with one short line for a human, at most a few times a second."""
+
+_VERSION_SHAPE = re.compile(r"[0-9]+(\.[0-9A-Za-z-]+)+")
+_DOWNLOADED = re.compile(r"Downloaded from \S+: \S+\.jar \((?P<size>[0-9.]+) (?P<unit>B|kB|MB)\b")
+_UNIT_BYTES = {"B": 1, "kB": 1_000, "MB": 1_000_000}
+
+# The import of Pulsar's own bill of materials matters: without it jackson and log4j versions mix.
+_POM = """<?xml version="1.0" encoding="UTF-8"?>
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>timewheel</groupId>
+  <artifactId>local-pulsar</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <dependencyManagement>
+    <dependencies>
+      <dependency>
+        <groupId>org.apache.pulsar</groupId>
+        <artifactId>pulsar</artifactId>
+        <version>{version}</version>
+        <type>pom</type>
+        <scope>import</scope>
+      </dependency>
+    </dependencies>
+  </dependencyManagement>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.pulsar</groupId>
+      <artifactId>pulsar-broker</artifactId>
+      <version>{version}</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Java:
+    """A Java that can run the broker."""
+
+    path: str
+    major: int
+
+
+def cache_folder() -> Path:
+    """The folder of this project in the user's cache: `$XDG_CACHE_HOME/timewheel`, else `~/.cache/timewheel`."""
+    configured = os.environ.get("XDG_CACHE_HOME")
+    return (Path(configured) if configured else Path.home() / ".cache") / "timewheel"
+
+
+def find_java() -> Java:
+    """Find `$JAVA_HOME/bin/java`, else `java` on the path.
+
+    Raises `BrokerUnavailable`, naming the package to install, if there is none or if it is older than Java 17.
+    """
+    java_home = os.environ.get("JAVA_HOME")
+    path = shutil.which(str(Path(java_home) / "bin" / "java")) if java_home else None
+    path = path or shutil.which("java")
+    if path is None:
+        raise BrokerUnavailable(
+            f"Pulsar needs Java {MIN_JAVA} or newer, and no java was found. Debian: apt install openjdk-17-jre-headless"
+        )
+    shown = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
+    found = re.search(r'version "(?:1\.)?(\d+)', shown)
+    major = int(found.group(1)) if found else 0
+    if major < MIN_JAVA:
+        said = shown.splitlines()[0] if shown else "no version line"
+        raise BrokerUnavailable(
+            f"Pulsar needs Java {MIN_JAVA} or newer; {path} says: {said}. Debian: apt install openjdk-17-jre-headless"
+        )
+    return Java(path=path, major=major)
+
+
+def broker_jars(version: str = DEFAULT_VERSION, *, progress: Progress | None = None) -> Path:
+    """Return the folder with the broker's jars, fetching them first if this machine has none yet.
+
+    `progress` is called with one line now and then while something is fetched; never when all is there.
+    Raises `BrokerUnavailable` if `mvn` is missing or if the download fails.
+    """
+    if not _VERSION_SHAPE.fullmatch(version):
+        raise ValueError(f"not a Pulsar version: {version!r} (tried ones: {', '.join(SUPPORTED_VERSIONS)})")
+    home = cache_folder() / f"pulsar-{version}"
+    lib = home / "lib"
+    if lib.is_dir():
+        return lib
+    home.parent.mkdir(parents=True, exist_ok=True)
+    say = progress or _silent
+    with _locked(home.parent / f"pulsar-{version}.lock", say):
+        if not lib.is_dir():
+            for stale in home.parent.glob(f"pulsar-{version}.partial-*"):  # we hold the lock, so nobody fills it
+                shutil.rmtree(stale, ignore_errors=True)
+            _fetch(version, home, say)
+    return lib
+
+
+def _silent(line: str) -> None:
+    del line
+
+
+@contextmanager
+def _locked(path: Path, say: Progress) -> Iterator[None]:
+    """Hold an exclusive lock that the kernel drops when this process ends, however it ends."""
+    with path.open("a") as handle:
+        deadline = time.monotonic() + FETCH_TIMEOUT_S
+        told = False
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise BrokerUnavailable(f"waited {FETCH_TIMEOUT_S} s for another process to fetch: {path}") from None
+                if not told:
+                    say("another process is fetching the broker's jars; waiting for it")
+                    told = True
+                time.sleep(LOCK_POLL_S)
+        yield
+
+
+def _fetch(version: str, home: Path, say: Progress) -> None:
+    mvn = shutil.which("mvn")
+    if mvn is None:
+        raise BrokerUnavailable(
+            f"Pulsar {version} is fetched with Maven, and no mvn was found. Debian: apt install maven "
+            f"(about 243 MB, once, into {home})"
+        )
+    find_java()  # a clear error now, not after 243 MB
+    partial = Path(tempfile.mkdtemp(prefix=f"{home.name}.partial-", dir=home.parent))
+    try:
+        (partial / "pom.xml").write_text(_POM.format(version=version), encoding="utf-8")
+        say(f"fetching Pulsar {version} from Maven (about 243 MB, once, into {home})")
+        # Not -q: its "Downloaded" lines are the progress. -B keeps them to one line per file.
+        command = [
+            mvn, "-B", "-f", str(partial / "pom.xml"), "dependency:copy-dependencies",
+            "-DincludeScope=runtime", f"-DoutputDirectory={partial / 'lib'}",
+        ]  # fmt: skip
+        _run_maven(command, version, say)
+        if not any((partial / "lib").glob("pulsar-broker-*.jar")):
+            raise BrokerUnavailable(f"Maven fetched no pulsar-broker jar for Pulsar {version}")
+        os.rename(partial, home)
+        say(f"Pulsar {version} is in {home}")
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _run_maven(command: list[str], version: str, say: Progress) -> None:
+    lines: list[str] = []
+    jars, size_bytes, told_at = 0, 0.0, time.monotonic()
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as maven:
+        try:
+            for line in _lines(maven.stdout):
+                lines = [*lines[-200:], line]
+                if found := _DOWNLOADED.search(line):
+                    jars += 1
+                    size_bytes += float(found["size"]) * _UNIT_BYTES[found["unit"]]
+                    if time.monotonic() - told_at >= 1.0:
+                        told_at = time.monotonic()
+                        say(f"fetching Pulsar {version}: {jars} jars, {size_bytes / 1e6:.0f} MB")
+            code = maven.wait(timeout=FETCH_TIMEOUT_S)
+        except BaseException:
+            maven.kill()
+            raise
+    if code != 0:
+        errors = [line for line in lines if "ERROR" in line] or lines
+        raise BrokerUnavailable(
+            f"Maven could not fetch Pulsar {version} (exit {code}). Is the network there, and the version released? "
+            "It said:\n" + "\n".join(errors[:ERROR_TAIL_LINES])
+        )
+
+
+def _lines(stream: IO[str] | None) -> Iterator[str]:
+    if stream is not None:
+        for line in stream:
+            yield line.rstrip("\n")

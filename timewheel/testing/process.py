@@ -1,0 +1,193 @@
+"""A child process that never outlives its owner, even if the owner is killed with -9.
+
+See `timewheel.testing.supervisor` for how; this is the owner's side of it.
+"""
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from timewheel.testing import supervisor
+from timewheel.testing.errors import BrokerFailed
+
+SPAWN_TIMEOUT_S = 30.0
+"""A fork and an exec; on a machine that is busy with something else."""
+GOODBYE_TIMEOUT_S = 30.0
+"""Until the supervisor has killed the child and removed the folders."""
+
+
+class OwnedProcess:
+    """A place for one child process, with the folders that must go when it goes.
+
+    The child may be started, killed and started again; the folders stay until `close`, or until this process ends in
+    whatever way. Safe to use from several threads; refused in a fork of the owner.
+    """
+
+    def __init__(self, *, log: Path) -> None:
+        """Start the supervisor. What the child prints is appended to `log`."""
+        self.log = log
+        self._lock = threading.RLock()
+        self._owner_pid = os.getpid()
+        self._child_pid: int | None = None
+        self._exit_code: int | None = None
+        self._received = b""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._supervisor = subprocess.Popen(
+                [sys.executable, "-I", "-S", supervisor.__file__, str(theirs.fileno()), str(self._owner_pid)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                cwd="/",
+                start_new_session=True,
+            )
+        self._channel = ours
+        _open_channels.add(ours)
+
+    @property
+    def pid(self) -> int | None:
+        """The child's process id; None while none runs."""
+        with self._lock:
+            if self._child_pid is not None:
+                self._listen(0.0)
+            return self._child_pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """How the last child ended (negative: by that signal); None while one runs or before the first."""
+        with self._lock:
+            return self._exit_code if self.pid is None else None
+
+    def remove_at_end(self, folder: Path) -> None:
+        """Have `folder` removed when this object is closed or its owner is gone."""
+        self._ask({"do": "remove", "path": str(folder.resolve())})
+
+    def start(self, argv: Sequence[str], *, cwd: Path) -> int:
+        """Start the child in a session of its own and return its process id."""
+        with self._lock:
+            if self.pid is not None:
+                raise RuntimeError(f"already running as {self._child_pid}")
+            self._exit_code = None
+            self._ask({"do": "spawn", "argv": list(argv), "log": str(self.log), "cwd": str(cwd)})
+            deadline = time.monotonic() + SPAWN_TIMEOUT_S
+            while self._child_pid is None and self._exit_code is None:
+                self._listen(deadline - time.monotonic())
+                if time.monotonic() > deadline:
+                    raise BrokerFailed(f"the supervisor did not start {argv[0]} in {SPAWN_TIMEOUT_S} s")
+            if self._child_pid is None:
+                raise BrokerFailed(f"{argv[0]} ended at once with exit code {self._exit_code}\n{self.log_tail()}")
+            return self._child_pid
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to the child's process group; nothing if no child runs."""
+        with self._lock:
+            if self.pid is not None:
+                self._ask({"do": "signal", "number": int(number)})
+
+    def wait(self, timeout_s: float) -> int:
+        """Wait for the child's end and return its exit code (negative: by that signal); TimeoutError if it lives on."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            with self._lock:
+                if self._child_pid is None:
+                    if self._exit_code is None:
+                        raise RuntimeError("no child was started")
+                    return self._exit_code
+                self._listen(min(0.1, max(0.0, deadline - time.monotonic())))
+                if self._child_pid is not None and time.monotonic() >= deadline:
+                    raise TimeoutError(f"process {self._child_pid} did not end within {timeout_s} s")
+
+    def kill(self, timeout_s: float = GOODBYE_TIMEOUT_S) -> None:
+        """Kill the child with -9 and wait until it is gone; works on a stopped one too."""
+        if self.pid is not None:
+            self.send_signal(signal.SIGKILL)
+            self.wait(timeout_s)
+
+    def terminate(self, timeout_s: float) -> None:
+        """Ask the child to end; kill it if it has not within `timeout_s` seconds."""
+        if self.pid is None:
+            return
+        self.send_signal(signal.SIGTERM)
+        self.send_signal(signal.SIGCONT)  # a stopped process acts on SIGTERM only once it is continued
+        try:
+            self.wait(timeout_s)
+        except TimeoutError:
+            self.kill()
+
+    def close(self) -> None:
+        """Kill the child, remove the folders, end the supervisor; returns when all is done. May be called twice."""
+        if os.getpid() != self._owner_pid:
+            return  # a fork of the owner: its copy of the socket was closed at the fork
+        with self._lock:
+            self._channel.close()
+            self._child_pid = None
+            try:
+                self._supervisor.wait(GOODBYE_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self._supervisor.kill()  # its child goes with it (PR_SET_PDEATHSIG)
+                self._supervisor.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def log_tail(self, lines: int = 30) -> str:
+        """The last lines of what the child printed."""
+        try:
+            text = self.log.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    def _ask(self, request: dict[str, Any]) -> None:
+        if os.getpid() != self._owner_pid:
+            raise RuntimeError("this process is a fork of the owner; only the owner may drive the child")
+        with self._lock:
+            self._channel.sendall(json.dumps(request).encode() + b"\n")
+
+    def _listen(self, timeout_s: float) -> None:
+        """Take in what the supervisor has to say, waiting at most `timeout_s` for it."""
+        ready, _, _ = select.select([self._channel], [], [], max(0.0, timeout_s))
+        if not ready:
+            return
+        chunk = self._channel.recv(65_536)
+        if not chunk:  # somebody killed the supervisor, and with it the child
+            self._child_pid, self._exit_code = None, -signal.SIGKILL
+            return
+        *lines, self._received = (self._received + chunk).split(b"\n")
+        for line in lines:
+            answer = json.loads(line)
+            if "spawned" in answer:
+                self._child_pid = answer["spawned"]
+            elif "exited" in answer:
+                self._child_pid, self._exit_code = None, answer["exited"]
+            elif "failed" in answer:
+                raise BrokerFailed(answer["failed"])
+
+
+_open_channels: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+
+def _close_copies_in_fork() -> None:
+    for channel in list(_open_channels):
+        channel.close()
+
+
+# A fork that kept its copy open would keep the child alive after the owner's end until the supervisor's parent check.
+os.register_at_fork(after_in_child=_close_copies_in_fork)

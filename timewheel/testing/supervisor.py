@@ -1,0 +1,161 @@
+"""The program that stands between an owner and its child, so that the child never outlives the owner.
+
+It is run as a script (`python -I -S supervisor.py FD OWNER_PID`), imports the standard library only, and is driven over
+one socket whose other end only the owner has. Lines of JSON go both ways:
+
+    owner: {"do": "spawn", "argv": [...], "log": PATH, "cwd": PATH}     supervisor: {"spawned": PID} or {"failed": WHY}
+    owner: {"do": "signal", "number": 15}                               supervisor: {"exited": CODE}, whenever it ends
+    owner: {"do": "remove", "path": PATH}                               a folder that goes when the owner goes
+
+When the owner ends, by return, exception or `kill -9`, the kernel closes its end of the socket: the supervisor reads
+the end of file, kills the child's process group, removes the folders and ends. Three ways round that are closed too:
+
+- a fork of the owner holds a copy of the socket: the supervisor is the owner's own child, so it also looks at its parent
+  once a second, and the parent changes when the owner is gone;
+- the supervisor itself is killed: on Linux the child has asked the kernel to be killed with it (`PR_SET_PDEATHSIG`;
+  bound to the thread that forks, which is why the owner cannot use it and this single-threaded program can);
+- a Ctrl-C or hang-up in the terminal: supervisor and child each have a session of their own.
+
+The supervisor is the child's parent and signals it only before it is reaped: a reused process id is never hit.
+"""
+
+import ctypes
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+OWNER_CHECK_S = 1.0
+REMOVE_TRIES = 20
+"""A killed child can hold its files for a moment; 20 tries, 0.1 s apart."""
+
+_PR_SET_PDEATHSIG = 1
+
+
+class Supervisor:
+    """One child at a time, and the folders to remove at the end."""
+
+    def __init__(self, channel: socket.socket, owner_pid: int) -> None:
+        self._channel = channel
+        self._owner_pid = owner_pid
+        self._child: subprocess.Popen[bytes] | None = None
+        self._folders: list[str] = []
+        self._received = b""
+        self._die_with_me = _parent_death_signal()
+
+    def run(self, wake_fd: int) -> None:
+        """Serve until the owner is gone, then clean up."""
+        try:
+            while os.getppid() == self._owner_pid:
+                ready, _, _ = select.select([self._channel, wake_fd], [], [], OWNER_CHECK_S)
+                if wake_fd in ready:
+                    os.read(wake_fd, 4096)
+                self._reap()
+                if self._channel in ready and not self._serve():
+                    break
+        finally:
+            self._clean_up()
+
+    def _serve(self) -> bool:
+        """Do what the owner asked for; False at the end of the conversation."""
+        chunk = self._channel.recv(65_536)
+        if not chunk:
+            return False
+        *lines, self._received = (self._received + chunk).split(b"\n")
+        for line in lines:
+            request = json.loads(line)
+            if request["do"] == "spawn":
+                self._spawn(request)
+            elif request["do"] == "signal":
+                self._signal(request["number"])
+            elif request["do"] == "remove":
+                self._folders.append(request["path"])
+        return True
+
+    def _spawn(self, request: dict[str, Any]) -> None:
+        if self._child is not None:
+            self._say({"failed": "a child is running already"})
+            return
+        try:
+            with open(request["log"], "ab") as log:
+                self._child = subprocess.Popen(
+                    request["argv"],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    cwd=request["cwd"],
+                    start_new_session=True,
+                    preexec_fn=self._die_with_me,
+                )
+        except OSError as error:
+            self._say({"failed": str(error)})
+        else:
+            self._say({"spawned": self._child.pid})
+
+    def _signal(self, number: int) -> None:
+        if self._child is not None and self._child.poll() is None:
+            os.killpg(self._child.pid, number)
+
+    def _reap(self) -> None:
+        if self._child is not None and self._child.poll() is not None:
+            code = self._child.returncode
+            self._child = None
+            self._say({"exited": code})
+
+    def _say(self, answer: dict[str, Any]) -> None:
+        try:
+            self._channel.sendall(json.dumps(answer).encode() + b"\n")
+        except OSError:  # the owner is gone; the next read says so
+            pass
+
+    def _clean_up(self) -> None:
+        if self._child is not None and self._child.poll() is None:
+            os.killpg(self._child.pid, signal.SIGKILL)
+            self._child.wait()
+        for folder in self._folders:
+            for _ in range(REMOVE_TRIES):
+                shutil.rmtree(folder, ignore_errors=True)
+                if not os.path.exists(folder):
+                    break
+                time.sleep(0.1)
+
+
+def _parent_death_signal() -> Callable[[], None] | None:
+    """What the child runs between fork and exec, resolved beforehand; None where the kernel has no such thing."""
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None, use_errno=True).prctl
+
+    def die_with_parent() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+    return die_with_parent
+
+
+def _leave(number: int, frame: object) -> None:
+    del number, frame
+    sys.exit(0)
+
+
+def main(fd: int, owner_pid: int) -> None:
+    """Serve the owner that holds the other end of socket `fd`."""
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_read, False)
+    os.set_blocking(wake_write, False)
+    signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    for asked_to_end in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(asked_to_end, _leave)
+    with socket.socket(fileno=fd) as channel:
+        Supervisor(channel, owner_pid).run(wake_read)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

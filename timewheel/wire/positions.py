@@ -1,0 +1,21 @@
+"""Positions in a topic as comparable values, apart from the client's own message ids."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from timewheel.wire.surface import MessageIdLike
+
+__all__ = ["Position"]
+
+
+class Position(NamedTuple):
+    """(ledger, entry, batch index); compares in topic order. The batch index is -1 for an unbatched message."""
+
+    ledger: int
+    entry: int
+    batch_index: int
+
+    @classmethod
+    def of(cls, message_id: MessageIdLike) -> Position:
+        return cls(message_id.ledger_id(), message_id.entry_id(), message_id.batch_index())
