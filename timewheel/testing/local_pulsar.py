@@ -1,0 +1,281 @@
+"""A real Apache Pulsar on this machine, without Docker: standalone, from the Maven artifacts."""
+
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import quote
+
+import httpx
+
+from timewheel.testing.errors import BrokerFailed
+from timewheel.testing.maven import DEFAULT_VERSION, Progress, broker_jars, find_java
+from timewheel.testing.ports import LOOPBACK, free_ports
+from timewheel.testing.process import OwnedProcess
+
+START_TIMEOUT_S = 90.0
+"""Healthy in about 5 s on an idle machine; a crowded one gets this long."""
+SHUTDOWN_TIMEOUT_S = 30.0
+"""For the broker to write its cursors when it is restarted in order."""
+HEALTH_POLL_S = 0.1
+HEALTH_CALL_TIMEOUT_S = 5.0
+UNLOAD_TIMEOUT_S = 60.0
+
+VERSION_VARIABLE = "TIMEWHEEL_PULSAR_VERSION"
+
+DEFAULT_SETTINGS: Mapping[str, str] = {
+    "clusterName": "standalone",
+    # One bookie, so one copy of everything.
+    "managedLedgerDefaultEnsembleSize": "1",
+    "managedLedgerDefaultWriteQuorum": "1",
+    "managedLedgerDefaultAckQuorum": "1",
+    "loadBalancerEnabled": "false",
+    # A confirmed message is in the page cache: it survives kill -9 of the broker, not a power failure.
+    "journalSyncData": "false",
+    "diskUsageThreshold": "0.999",
+    "diskUsageWarnThreshold": "0.998",
+    # rules.md 22: without it one entry of 5 MB makes the broker roll ledgers for ever.
+    "nettyMaxFrameSizeBytes": "5253120",
+    "systemTopicEnabled": "true",
+    "topicLevelPoliciesEnabled": "true",
+}
+"""What every `LocalPulsar` starts with; all else is the broker's own default, and each of these can be overridden."""
+
+_ADD_OPENS = (
+    "java.base/java.lang",
+    "java.base/java.nio",
+    "java.base/jdk.internal.misc",
+    "java.base/jdk.internal.platform",
+    "java.base/sun.net",
+    "java.management/sun.management",
+)
+
+_LOG4J = """<?xml version="1.0" encoding="UTF-8"?>
+<Configuration status="ERROR">
+  <Appenders>
+    <Console name="console" target="SYSTEM_OUT">
+      <PatternLayout pattern="%d{{ISO8601}} %-5p [%t] %c{{1}} - %m%n"/>
+    </Console>
+  </Appenders>
+  <Loggers>
+    <Root level="{level}"><AppenderRef ref="console"/></Root>
+  </Loggers>
+</Configuration>
+"""
+
+
+class LocalPulsar:
+    """One standalone broker of our own: `with LocalPulsar() as pulsar: pulsar.Client(pulsar.service_url)`.
+
+    Ports are chosen at construction and the data lies in a temporary folder; both stay through `restart` and through
+    `kill` and `start`, so clients reconnect and nothing confirmed is lost. `stop` removes the folder. The broker never
+    outlives the process that made it, even if that is killed with -9. Any number may run at once.
+    """
+
+    def __init__(
+        self,
+        version: str | None = None,
+        *,
+        config: Mapping[str, str] | None = None,
+        heap_mb: int = 1024,
+        direct_memory_mb: int = 1024,
+        log_level: str = "warn",
+        progress: Progress | None = None,
+        start_timeout_s: float = START_TIMEOUT_S,
+    ) -> None:
+        """Choose version and ports; nothing is fetched or started yet.
+
+        `version` defaults to `$TIMEWHEEL_PULSAR_VERSION`, else 4.0.7. `config` holds broker settings by the names of
+        `broker.conf`, over `DEFAULT_SETTINGS`. `progress` is told about a download, one line at a time.
+        """
+        self.version = version or os.environ.get(VERSION_VARIABLE) or DEFAULT_VERSION
+        self._broker_port, self._web_port, self._bookie_port = free_ports(3)
+        self.config: Mapping[str, str] = {
+            **DEFAULT_SETTINGS,
+            "bindAddress": LOOPBACK,
+            "advertisedAddress": LOOPBACK,
+            "brokerServicePort": str(self._broker_port),
+            "webServicePort": str(self._web_port),
+            **(config or {}),
+        }
+        self._heap_mb = heap_mb
+        self._direct_memory_mb = direct_memory_mb
+        self._log_level = log_level
+        self._progress = progress
+        self._start_timeout_s = start_timeout_s
+        self._folder: Path | None = None
+        self._process: OwnedProcess | None = None
+        self._change = threading.RLock()
+
+    @property
+    def service_url(self) -> str:
+        """Where clients connect; fixed from construction on."""
+        return f"pulsar://{LOOPBACK}:{self.config['brokerServicePort']}"
+
+    @property
+    def admin_url(self) -> str:
+        """Where the admin REST interface is; fixed from construction on."""
+        return f"http://{LOOPBACK}:{self.config['webServicePort']}"
+
+    @property
+    def pid(self) -> int | None:
+        """The broker's process id; None while it is down."""
+        return self._process.pid if self._process is not None else None
+
+    @property
+    def folder(self) -> Path:
+        """Where configuration, data and log lie, from the first `start` to `stop`."""
+        if self._folder is None:
+            raise RuntimeError("the broker was not started, or has been stopped")
+        return self._folder
+
+    @property
+    def log_path(self) -> Path:
+        """The broker's log, through all its restarts."""
+        return self.folder / "pulsar.log"
+
+    def start(self) -> Self:
+        """Start the broker and wait until it is healthy; with the data that `kill` or `restart` left.
+
+        Raises `BrokerUnavailable` if Java, Maven or the jars cannot be had, and `BrokerFailed` with the end of the log
+        if the broker does not become healthy.
+        """
+        with self._change:
+            lib = broker_jars(self.version, progress=self._progress)
+            java = find_java()
+            if self._process is None:
+                self._prepare()
+            assert self._process is not None
+            self._process.start(self._command(java.path, lib), cwd=self.folder)
+            try:
+                self._await_healthy(self._process)
+            except BaseException:
+                self._process.kill()
+                raise
+        return self
+
+    def stop(self) -> None:
+        """End the broker and remove its data; nothing if it is stopped already."""
+        with self._change:
+            process, self._process, self._folder = self._process, None, None
+            if process is not None:
+                process.close()
+
+    def restart(self) -> None:
+        """Shut the broker down in order (cursors are written) and start it again: same ports, same data."""
+        with self._change:
+            self._running().terminate(SHUTDOWN_TIMEOUT_S)
+            self.start()
+
+    def kill(self) -> None:
+        """Kill the broker with -9 and return when it is gone; `start` brings it back with its data."""
+        self._running().kill()
+
+    def pause(self) -> None:
+        """Freeze the broker (SIGSTOP): connections stay open and nothing answers."""
+        self._running().send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a frozen broker go on (SIGCONT)."""
+        self._running().send_signal(signal.SIGCONT)
+
+    def unload(self, topic: str) -> None:
+        """Unload a topic (all partitions of a partitioned one), as load balancing would; it is loaded again on use.
+
+        `topic` is a full name (`persistent://tenant/namespace/topic`) or a short one in `public/default`.
+        """
+        response = httpx.put(f"{self.admin_url}/admin/v2/{topic_path(topic)}/unload", timeout=UNLOAD_TIMEOUT_S)
+        response.raise_for_status()
+
+    def log_tail(self, lines: int = 30) -> str:
+        """The end of the broker's log."""
+        return self._process.log_tail(lines) if self._process is not None else ""
+
+    def __enter__(self) -> Self:
+        try:
+            return self.start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"<LocalPulsar {self.version} pid {self.pid} {self.service_url} {self.admin_url}>"
+
+    def _running(self) -> OwnedProcess:
+        if self._process is None or self._process.pid is None:
+            raise RuntimeError("the broker is not running")
+        return self._process
+
+    def _prepare(self) -> None:
+        folder = Path(tempfile.mkdtemp(prefix="timewheel-pulsar-"))
+        try:
+            process = OwnedProcess(log=folder / "pulsar.log")
+        except BaseException:
+            shutil.rmtree(folder)
+            raise
+        process.remove_at_end(folder)
+        self._folder, self._process = folder, process
+        settings = "".join(f"{name}={value}\n" for name, value in self.config.items())
+        (folder / "standalone.conf").write_text(settings, encoding="utf-8")
+        (folder / "log4j2.xml").write_text(_LOG4J.format(level=self._log_level), encoding="utf-8")
+
+    def _command(self, java: str, lib: Path) -> list[str]:
+        folder = self.folder
+        return [
+            java, f"-Xmx{self._heap_mb}m", f"-XX:MaxDirectMemorySize={self._direct_memory_mb}m",
+            "-XX:+ExitOnOutOfMemoryError",
+            *(f"--add-opens={package}=ALL-UNNAMED" for package in _ADD_OPENS),
+            f"-Dlog4j.configurationFile={folder / 'log4j2.xml'}", f"-Djava.io.tmpdir={folder}",
+            "-cp", f"{lib}/*", "org.apache.pulsar.PulsarStandaloneStarter",
+            "--config", str(folder / "standalone.conf"),
+            "--metadata-dir", str(folder / "metadata"), "--bookkeeper-dir", str(folder / "bookkeeper"),
+            "--bookkeeper-port", str(self._bookie_port), "-nfw", "-nss",
+        ]  # fmt: skip
+
+    def _await_healthy(self, process: OwnedProcess) -> None:
+        deadline = time.monotonic() + self._start_timeout_s
+        # The namespace last: standalone makes it a moment after the broker itself is healthy.
+        waiting_for = ["/admin/v2/brokers/health", "/admin/v2/namespaces/public/default"]
+        with httpx.Client(base_url=self.admin_url, timeout=HEALTH_CALL_TIMEOUT_S) as admin:
+            while waiting_for:
+                if process.pid is None:
+                    raise BrokerFailed(
+                        f"Pulsar {self.version} ended with exit code {process.exit_code} before it was healthy; "
+                        f"its log ends:\n{process.log_tail()}"
+                    )
+                if _answers(admin, waiting_for[0]):
+                    del waiting_for[0]
+                    continue
+                if time.monotonic() > deadline:
+                    raise BrokerFailed(
+                        f"Pulsar {self.version} was not healthy after {self._start_timeout_s} s "
+                        f"({waiting_for[0]} did not answer); its log ends:\n{process.log_tail()}"
+                    )
+                time.sleep(HEALTH_POLL_S)
+
+
+def topic_path(topic: str) -> str:
+    """The path of a topic in admin URLs: `persistent/tenant/namespace/topic`, its name quoted."""
+    domain, separator, rest = topic.partition("://")
+    if not separator:
+        domain, rest = "persistent", topic if topic.count("/") == 2 else f"public/default/{topic}"
+    tenant, namespace, name = rest.split("/", 2)
+    return f"{domain}/{tenant}/{namespace}/{quote(name, safe='')}"
+
+
+def _answers(admin: httpx.Client, path: str) -> bool:
+    try:
+        return admin.get(path).status_code == httpx.codes.OK
+    except httpx.TransportError:
+        return False

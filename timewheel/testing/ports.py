@@ -1,0 +1,48 @@
+"""Ports for servers that must be able to come back on the same one."""
+
+import random
+import socket
+from pathlib import Path
+
+LOOPBACK = "127.0.0.1"
+LOWEST_PORT = 15_000
+"""Above the well-known ports and the defaults of what developers run."""
+EPHEMERAL_RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+USUAL_EPHEMERAL_START = 32_768
+TRIES = 1_000
+
+
+def free_ports(count: int) -> tuple[int, ...]:
+    """Choose distinct free ports below the kernel's ephemeral range.
+
+    Below it, because a port inside could become the source port of some outgoing connection while its server is being
+    restarted, and the server could not come back.
+    """
+    source = random.SystemRandom()  # not the seeded one: two processes with one seed must not choose alike
+    found: list[int] = []
+    for _ in range(TRIES):
+        port = source.randrange(LOWEST_PORT, _ephemeral_start())
+        if port not in found and is_free(port):
+            found.append(port)
+            if len(found) == count:
+                return tuple(found)
+    raise OSError(f"no {count} free ports from {LOWEST_PORT} to {_ephemeral_start()}")
+
+
+def is_free(port: int) -> bool:
+    """Say whether a server could listen on this port of the loopback interface now."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers do: lingering connections are no bar
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def _ephemeral_start() -> int:
+    try:
+        start = int(EPHEMERAL_RANGE_FILE.read_text().split()[0])
+    except (OSError, ValueError, IndexError):
+        return USUAL_EPHEMERAL_START
+    return start if start > LOWEST_PORT + TRIES else USUAL_EPHEMERAL_START
