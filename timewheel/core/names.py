@@ -54,10 +54,8 @@ class Names:
         match step.kind:
             case "tier":
                 # Messages under the broker's delay and messages without it must never share a topic.
-                how = (
-                    "delay" if isinstance(self._plan.scheme, Tiered) and self._plan.scheme.hold == "broker" else "tier"
-                )
-                return (f"{self._held}.{how}-{format_duration(step.stay_ms)}",)
+                kind = "tier" if self._plan.holds_in_relay else "delay"
+                return (f"{self._held}.{kind}-{format_duration(step.stay_ms)}",)
             case "slot":
                 ring = f"{self._held}.r{self._plan.revision}.ring-{format_duration(step.slot_ms)}"
                 return tuple(f"{ring}.{slot:03d}" for slot in range(step.slots))
