@@ -171,7 +171,7 @@ class Plan:
     def load(cls, path: str | Path) -> Plan:
         """Read a plan file; errors as `timewheel.core.planfile.load_plan`."""
         # Imported here: pydantic belongs to the file's edge, and a plan can be built without it.
-        from timewheel.core.planfile import load_plan
+        from timewheel.core.planfile import load_plan  # noqa: PLC0415 - see above
 
         return load_plan(path)
 
