@@ -1,0 +1,37 @@
+"""Numbers on which producer and consumer must agree, since they never import each other.
+
+A producer asks the broker to deliver before the due time, by the plan's lead; one message in `STIR_EVERY` it asks for
+still earlier. A consumer holds whatever comes early, so it must know how early that can be.
+"""
+
+from __future__ import annotations
+
+from timewheel.core.plan import Plan
+
+__all__ = ["STIR_EVERY", "hold_bound_ms", "stir_ms"]
+
+STIR_EVERY = 1_000
+"""One delayed message in this many, per producer, asks for an earlier delivery than its neighbours (rules.md 9)."""
+
+EARLY_TICKS = 2
+"""How many ticks before the asked time a broker may deliver: one by its tick, and newer ones trim up to 511 ms."""
+
+
+def stir_ms(plan: Plan) -> int:
+    """How much earlier than the others every `STIR_EVERY`-th delayed message is asked for: 2.5 ticks.
+
+    Messages in non-decreasing order of delivery let the broker's fixed-delay detection stop reading a due topic, so
+    that a message due now waits behind the head (rules.md 9). One that is out of order by more than a tick ends that.
+
+    Returns:
+        Milliseconds; 0 where any client may read, since only our consumers hold the early ones (rules.md 10).
+    """
+    return plan.tick_ms * 5 // 2 if plan.readers == "timewheel" else 0
+
+
+def hold_bound_ms(plan: Plan) -> int:
+    """The most that a consumer holds a message before its due time: lead, stir and the broker's own earliness.
+
+    What comes still earlier was not asked for by us: it is published again, not held (rules.md 11).
+    """
+    return plan.lead_ms + stir_ms(plan) + EARLY_TICKS * plan.tick_ms
