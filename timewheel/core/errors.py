@@ -10,7 +10,10 @@ from __future__ import annotations
 __all__ = [
     "AdminDenied",
     "AdminError",
+    "AdminMissing",
+    "AdminUnreachable",
     "BadDueTime",
+    "BadName",
     "BadTimerId",
     "ClientMisuse",
     "DelayTooLong",
@@ -183,3 +186,29 @@ class AdminError(TimewheelError):
 
 class AdminDenied(AdminError, PermissionError):
     """The admin API refused the caller's role."""
+
+
+class AdminMissing(AdminError, LookupError):
+    """The tenant, namespace, topic, subscription or entry does not exist."""
+
+
+class AdminUnreachable(AdminError, ConnectionError):
+    """No broker answered the admin call.
+
+    Attributes:
+        sent: Whether the call may have reached a broker; if so, its outcome is unknown.
+    """
+
+    def __init__(self, endpoint: str, reason: str, *, sent: bool) -> None:
+        self.sent = sent
+        super().__init__(None, endpoint, reason)
+
+
+class BadName(TimewheelError, ValueError):
+    """A name that no topic, namespace, tenant or subscription can have."""
+
+    def __init__(self, kind: str, name: object, reason: str) -> None:
+        self.kind = kind
+        self.name = name
+        self.reason = reason
+        super().__init__(f"{name!r} is no {kind} name: {reason}")
