@@ -2,10 +2,45 @@
 
     with LocalPulsar() as broker:
         client = pulsar.Client(broker.service_url)
+
+Most names are loaded on first use: pytest imports this package in every run where timewheel is installed, for the sake
+of its plugin, and should not pay for httpx there.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 from timewheel.testing.errors import BrokerFailed, BrokerUnavailable
 from timewheel.testing.eventually import eventually
-from timewheel.testing.local_pulsar import LocalPulsar
 
-__all__ = ["BrokerFailed", "BrokerUnavailable", "LocalPulsar", "eventually"]
+if TYPE_CHECKING:
+    from timewheel.testing.container import PulsarContainer
+    from timewheel.testing.local_pulsar import LocalPulsar
+    from timewheel.testing.service import Broker, pulsar_service
+
+__all__ = [
+    "Broker",
+    "BrokerFailed",
+    "BrokerUnavailable",
+    "LocalPulsar",
+    "PulsarContainer",
+    "eventually",
+    "pulsar_service",
+]
+
+_MODULE_OF = {
+    "Broker": "service",
+    "LocalPulsar": "local_pulsar",
+    "PulsarContainer": "container",
+    "pulsar_service": "service",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value

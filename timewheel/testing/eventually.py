@@ -1,8 +1,14 @@
 """Waiting for something that can only be asked for: a bounded poll, instead of a sleep that hopes."""
 
+from __future__ import annotations
+
 import time
-from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["eventually"]
 
 T = TypeVar("T")
 
@@ -11,29 +17,37 @@ DEFAULT_POLL_S = 0.05
 
 
 def eventually(
-    fn: Callable[[], T],
+    fn: Callable[[], T | None],
     timeout: float = DEFAULT_TIMEOUT_S,
     *,
     poll: float = DEFAULT_POLL_S,
-    message: str | None = None,
+    message: str = "",
 ) -> T:
-    """Call `fn` until it returns something true without an `AssertionError`, and return that.
+    """Call `fn` until it returns something true, and return that.
 
-    `fn` may check with `assert`; a function that only asserts and returns None counts as true. After `timeout` seconds
-    its last AssertionError is raised, or a new one with the last value and `message`. Other exceptions pass through.
+    `fn` may also check with `assert`: an AssertionError means "not yet", any other exception passes through at once.
+    None means "not yet" too, so a function that only asserts ends with `return True`.
+
+    Args:
+        fn: What to ask; called at least once, and once more after the time is up.
+        timeout: Seconds until it must be true.
+        poll: Seconds between two calls.
+        message: What was waited for; stands in the error.
+
+    Raises:
+        AssertionError: It did not become true; the last AssertionError of `fn` if it raised one.
     """
     deadline = time.monotonic() + timeout
     while True:
-        failure: AssertionError | None = None
-        value: T | None = None
+        last_call = time.monotonic() >= deadline
         try:
             value = fn()
-            if value or value is None:
+        except AssertionError:
+            if last_call:
+                raise
+        else:
+            if value:
                 return value
-        except AssertionError as error:
-            failure = error
-        if time.monotonic() >= deadline:
-            if failure is not None:
-                raise failure
-            raise AssertionError(f"still {value!r} after {timeout} s" + (f": {message}" if message else ""))
+            if last_call:
+                raise AssertionError(f"still {value!r} after {timeout} s" + (f": {message}" if message else ""))
         time.sleep(poll)

@@ -1,51 +1,31 @@
 """A real Apache Pulsar on this machine, without Docker: standalone, from the Maven artifacts."""
 
-import os
+from __future__ import annotations
+
 import shutil
 import signal
 import tempfile
 import threading
-import time
-from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self
-from urllib.parse import quote
+from typing import TYPE_CHECKING, Self
 
-import httpx
-
+from timewheel.testing.admin_calls import await_ready, unload_topic
 from timewheel.testing.errors import BrokerFailed
-from timewheel.testing.maven import DEFAULT_VERSION, Progress, broker_jars, find_java
+from timewheel.testing.maven import Progress, broker_jars, find_java
 from timewheel.testing.ports import LOOPBACK, free_ports
 from timewheel.testing.process import OwnedProcess
+from timewheel.testing.settings import STANDALONE_SETTINGS, version_asked_for
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+__all__ = ["LocalPulsar"]
 
 START_TIMEOUT_S = 90.0
 """Healthy in about 5 s on an idle machine; a crowded one gets this long."""
 SHUTDOWN_TIMEOUT_S = 30.0
 """For the broker to write its cursors when it is restarted in order."""
-HEALTH_POLL_S = 0.1
-HEALTH_CALL_TIMEOUT_S = 5.0
-UNLOAD_TIMEOUT_S = 60.0
-
-VERSION_VARIABLE = "TIMEWHEEL_PULSAR_VERSION"
-
-DEFAULT_SETTINGS: Mapping[str, str] = {
-    "clusterName": "standalone",
-    # One bookie, so one copy of everything.
-    "managedLedgerDefaultEnsembleSize": "1",
-    "managedLedgerDefaultWriteQuorum": "1",
-    "managedLedgerDefaultAckQuorum": "1",
-    "loadBalancerEnabled": "false",
-    # A confirmed message is in the page cache: it survives kill -9 of the broker, not a power failure.
-    "journalSyncData": "false",
-    "diskUsageThreshold": "0.999",
-    "diskUsageWarnThreshold": "0.998",
-    # rules.md 22: without it one entry of 5 MB makes the broker roll ledgers for ever.
-    "nettyMaxFrameSizeBytes": "5253120",
-    "systemTopicEnabled": "true",
-    "topicLevelPoliciesEnabled": "true",
-}
-"""What every `LocalPulsar` starts with; all else is the broker's own default, and each of these can be overridden."""
 
 _ADD_OPENS = (
     "java.base/java.lang",
@@ -64,9 +44,16 @@ _LOG4J = """<?xml version="1.0" encoding="UTF-8"?>
     </Console>
   </Appenders>
   <Loggers>
+    <!-- A warning per call that 127.0.0.1 is on no rack. -->
+    <Logger name="org.apache.bookkeeper.client.TopologyAwareEnsemblePlacementPolicy" level="error"/>
     <Root level="{level}"><AppenderRef ref="console"/></Root>
   </Loggers>
 </Configuration>
+"""
+
+# Jersey complains through java.util.logging, at every start, of parts that the broker does not use.
+_JUL = """handlers=java.util.logging.ConsoleHandler
+.level=SEVERE
 """
 
 
@@ -91,13 +78,19 @@ class LocalPulsar:
     ) -> None:
         """Choose version and ports; nothing is fetched or started yet.
 
-        `version` defaults to `$TIMEWHEEL_PULSAR_VERSION`, else 4.0.7. `config` holds broker settings by the names of
-        `broker.conf`, over `DEFAULT_SETTINGS`. `progress` is told about a download, one line at a time.
+        Args:
+            version: Of Pulsar; `$TIMEWHEEL_PULSAR_VERSION`, else 4.0.7, if not said.
+            config: Broker settings by the names of `broker.conf`, over those of `timewheel.testing.settings`.
+            heap_mb: Limit of the Java heap, in MiB.
+            direct_memory_mb: Limit of Java's direct memory, where the broker caches entries, in MiB.
+            log_level: Of the broker's log, in log4j's words.
+            progress: Told about a download, one line at a time.
+            start_timeout_s: Seconds for one start until the broker is healthy.
         """
-        self.version = version or os.environ.get(VERSION_VARIABLE) or DEFAULT_VERSION
+        self.version = version or version_asked_for()
         self._broker_port, self._web_port, self._bookie_port = free_ports(3)
         self.config: Mapping[str, str] = {
-            **DEFAULT_SETTINGS,
+            **STANDALONE_SETTINGS,
             "bindAddress": LOOPBACK,
             "advertisedAddress": LOOPBACK,
             "brokerServicePort": str(self._broker_port),
@@ -149,14 +142,12 @@ class LocalPulsar:
         with self._change:
             lib = broker_jars(self.version, progress=self._progress)
             java = find_java()
-            if self._process is None:
-                self._prepare()
-            assert self._process is not None
-            self._process.start(self._command(java.path, lib), cwd=self.folder)
+            process = self._process or self._prepare()
+            process.start(self._command(java.path, lib), cwd=self.folder)
             try:
-                self._await_healthy(self._process)
+                self._await_ready(process)
             except BaseException:
-                self._process.kill()
+                process.kill()
                 raise
         return self
 
@@ -190,8 +181,14 @@ class LocalPulsar:
 
         `topic` is a full name (`persistent://tenant/namespace/topic`) or a short one in `public/default`.
         """
-        response = httpx.put(f"{self.admin_url}/admin/v2/{topic_path(topic)}/unload", timeout=UNLOAD_TIMEOUT_S)
-        response.raise_for_status()
+        unload_topic(self.admin_url, topic)
+
+    def wait(self, timeout_s: float) -> int:
+        """Wait until the broker ends by itself, and return its exit code (negative: by that signal).
+
+        Raises TimeoutError if it still runs after `timeout_s` seconds.
+        """
+        return self._running().wait(timeout_s)
 
     def log_tail(self, lines: int = 30) -> str:
         """The end of the broker's log."""
@@ -209,15 +206,12 @@ class LocalPulsar:
     ) -> None:
         self.stop()
 
-    def __repr__(self) -> str:
-        return f"<LocalPulsar {self.version} pid {self.pid} {self.service_url} {self.admin_url}>"
-
     def _running(self) -> OwnedProcess:
         if self._process is None or self._process.pid is None:
             raise RuntimeError("the broker is not running")
         return self._process
 
-    def _prepare(self) -> None:
+    def _prepare(self) -> OwnedProcess:
         folder = Path(tempfile.mkdtemp(prefix="timewheel-pulsar-"))
         try:
             process = OwnedProcess(log=folder / "pulsar.log")
@@ -229,6 +223,8 @@ class LocalPulsar:
         settings = "".join(f"{name}={value}\n" for name, value in self.config.items())
         (folder / "standalone.conf").write_text(settings, encoding="utf-8")
         (folder / "log4j2.xml").write_text(_LOG4J.format(level=self._log_level), encoding="utf-8")
+        (folder / "logging.properties").write_text(_JUL, encoding="utf-8")
+        return process
 
     def _command(self, java: str, lib: Path) -> list[str]:
         folder = self.folder
@@ -236,46 +232,25 @@ class LocalPulsar:
             java, f"-Xmx{self._heap_mb}m", f"-XX:MaxDirectMemorySize={self._direct_memory_mb}m",
             "-XX:+ExitOnOutOfMemoryError",
             *(f"--add-opens={package}=ALL-UNNAMED" for package in _ADD_OPENS),
-            f"-Dlog4j.configurationFile={folder / 'log4j2.xml'}", f"-Djava.io.tmpdir={folder}",
+            f"-Dlog4j.configurationFile={folder / 'log4j2.xml'}",
+            f"-Djava.util.logging.config.file={folder / 'logging.properties'}", f"-Djava.io.tmpdir={folder}",
             "-cp", f"{lib}/*", "org.apache.pulsar.PulsarStandaloneStarter",
             "--config", str(folder / "standalone.conf"),
             "--metadata-dir", str(folder / "metadata"), "--bookkeeper-dir", str(folder / "bookkeeper"),
             "--bookkeeper-port", str(self._bookie_port), "-nfw", "-nss",
         ]  # fmt: skip
 
-    def _await_healthy(self, process: OwnedProcess) -> None:
-        deadline = time.monotonic() + self._start_timeout_s
-        # The namespace last: standalone makes it a moment after the broker itself is healthy.
-        waiting_for = ["/admin/v2/brokers/health", "/admin/v2/namespaces/public/default"]
-        with httpx.Client(base_url=self.admin_url, timeout=HEALTH_CALL_TIMEOUT_S) as admin:
-            while waiting_for:
-                if process.pid is None:
-                    raise BrokerFailed(
-                        f"Pulsar {self.version} ended with exit code {process.exit_code} before it was healthy; "
-                        f"its log ends:\n{process.log_tail()}"
-                    )
-                if _answers(admin, waiting_for[0]):
-                    del waiting_for[0]
-                    continue
-                if time.monotonic() > deadline:
-                    raise BrokerFailed(
-                        f"Pulsar {self.version} was not healthy after {self._start_timeout_s} s "
-                        f"({waiting_for[0]} did not answer); its log ends:\n{process.log_tail()}"
-                    )
-                time.sleep(HEALTH_POLL_S)
+    def _await_ready(self, process: OwnedProcess) -> None:
+        def check() -> None:
+            if process.pid is None:
+                raise BrokerFailed(
+                    f"Pulsar {self.version} ended with exit code {process.exit_code} before it was healthy; "
+                    f"its log ends:\n{process.log_tail()}"
+                )
 
-
-def topic_path(topic: str) -> str:
-    """The path of a topic in admin URLs: `persistent/tenant/namespace/topic`, its name quoted."""
-    domain, separator, rest = topic.partition("://")
-    if not separator:
-        domain, rest = "persistent", topic if topic.count("/") == 2 else f"public/default/{topic}"
-    tenant, namespace, name = rest.split("/", 2)
-    return f"{domain}/{tenant}/{namespace}/{quote(name, safe='')}"
-
-
-def _answers(admin: httpx.Client, path: str) -> bool:
-    try:
-        return admin.get(path).status_code == httpx.codes.OK
-    except httpx.TransportError:
-        return False
+        try:
+            await_ready(self.admin_url, self._start_timeout_s, check=check)
+        except TimeoutError as error:
+            raise BrokerFailed(
+                f"Pulsar {self.version} did not become healthy: {error}; its log ends:\n{process.log_tail()}"
+            ) from error

@@ -5,6 +5,8 @@ The broker needs about 320 jars (243 MB). They land in `<cache>/timewheel/pulsar
 under a file lock, so that any number of processes fetch it once.
 """
 
+from __future__ import annotations
+
 import fcntl
 import os
 import re
@@ -12,18 +14,19 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from timewheel.testing.errors import BrokerUnavailable
+from timewheel.testing.settings import DEFAULT_VERSION, SUPPORTED_VERSIONS
 
-DEFAULT_VERSION = "4.0.7"
-"""The LTS line: what most users run."""
-SUPPORTED_VERSIONS = ("4.0.7", "4.2.4")
-"""What the broker tests run on. Others may work: any version whose bill of materials resolves can be asked for."""
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Java", "Progress", "broker_jars", "cache_folder", "find_java"]
 
 MIN_JAVA = 17
 FETCH_TIMEOUT_S = 1_800
@@ -143,7 +146,9 @@ def _locked(path: Path, say: Progress) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    raise BrokerUnavailable(f"waited {FETCH_TIMEOUT_S} s for another process to fetch: {path}") from None
+                    raise BrokerUnavailable(
+                        f"waited {FETCH_TIMEOUT_S} s for another process to fetch: {path}"
+                    ) from None
                 if not told:
                     say("another process is fetching the broker's jars; waiting for it")
                     told = True
@@ -171,7 +176,7 @@ def _fetch(version: str, home: Path, say: Progress) -> None:
         _run_maven(command, version, say)
         if not any((partial / "lib").glob("pulsar-broker-*.jar")):
             raise BrokerUnavailable(f"Maven fetched no pulsar-broker jar for Pulsar {version}")
-        os.rename(partial, home)
+        partial.rename(home)
         say(f"Pulsar {version} is in {home}")
     finally:
         shutil.rmtree(partial, ignore_errors=True)

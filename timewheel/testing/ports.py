@@ -1,5 +1,7 @@
 """Ports for servers that must be able to come back on the same one."""
 
+from __future__ import annotations
+
 import random
 import socket
 from pathlib import Path

@@ -3,6 +3,8 @@
 See `timewheel.testing.supervisor` for how; this is the owner's side of it.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import select
@@ -13,14 +15,21 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Sequence
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from functools import cache
+from typing import TYPE_CHECKING, Any, Self
 
 from timewheel.testing import supervisor
 from timewheel.testing.errors import BrokerFailed
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+__all__ = ["OwnedProcess"]
+
+WAIT_SLICE_S = 0.1
+"""Two threads may wait for the same news, and only one of them reads it; the other looks again after this long."""
 SPAWN_TIMEOUT_S = 30.0
 """A fork and an exec; on a machine that is busy with something else."""
 GOODBYE_TIMEOUT_S = 30.0
@@ -42,6 +51,7 @@ class OwnedProcess:
         self._child_pid: int | None = None
         self._exit_code: int | None = None
         self._received = b""
+        _guard_forks()
         ours, theirs = socket.socketpair()
         with theirs:
             self._supervisor = subprocess.Popen(
@@ -99,15 +109,15 @@ class OwnedProcess:
     def wait(self, timeout_s: float) -> int:
         """Wait for the child's end and return its exit code (negative: by that signal); TimeoutError if it lives on."""
         deadline = time.monotonic() + timeout_s
-        while True:
-            with self._lock:
-                if self._child_pid is None:
-                    if self._exit_code is None:
-                        raise RuntimeError("no child was started")
-                    return self._exit_code
-                self._listen(min(0.1, max(0.0, deadline - time.monotonic())))
-                if self._child_pid is not None and time.monotonic() >= deadline:
-                    raise TimeoutError(f"process {self._child_pid} did not end within {timeout_s} s")
+        while self.pid is not None:
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"process {self._child_pid} did not end within {timeout_s} s")
+            # Not under the lock: other threads must be able to send signals while one waits.
+            self._await_news(min(WAIT_SLICE_S, max(0.0, deadline - time.monotonic())))
+        with self._lock:
+            if self._exit_code is None:
+                raise RuntimeError("no child was started")
+            return self._exit_code
 
     def kill(self, timeout_s: float = GOODBYE_TIMEOUT_S) -> None:
         """Kill the child with -9 and wait until it is gone; works on a stopped one too."""
@@ -132,7 +142,8 @@ class OwnedProcess:
             return  # a fork of the owner: its copy of the socket was closed at the fork
         with self._lock:
             self._channel.close()
-            self._child_pid = None
+            if self._child_pid is not None:
+                self._child_pid, self._exit_code = None, -signal.SIGKILL
             try:
                 self._supervisor.wait(GOODBYE_TIMEOUT_S)
             except subprocess.TimeoutExpired:
@@ -161,14 +172,24 @@ class OwnedProcess:
         with self._lock:
             self._channel.sendall(json.dumps(request).encode() + b"\n")
 
+    def _await_news(self, timeout_s: float) -> bool:
+        """Wait until the supervisor has said something, or is gone; False if not within `timeout_s`."""
+        try:
+            return bool(select.select([self._channel], [], [], max(0.0, timeout_s))[0])
+        except (OSError, ValueError):  # closed by another thread
+            return True
+
     def _listen(self, timeout_s: float) -> None:
         """Take in what the supervisor has to say, waiting at most `timeout_s` for it."""
-        ready, _, _ = select.select([self._channel], [], [], max(0.0, timeout_s))
-        if not ready:
+        if not self._await_news(timeout_s):
             return
-        chunk = self._channel.recv(65_536)
-        if not chunk:  # somebody killed the supervisor, and with it the child
-            self._child_pid, self._exit_code = None, -signal.SIGKILL
+        try:
+            chunk = self._channel.recv(65_536)
+        except OSError:
+            chunk = b""
+        if not chunk:  # closed, or somebody killed the supervisor: the child is gone in either case
+            if self._child_pid is not None:
+                self._child_pid, self._exit_code = None, -signal.SIGKILL
             return
         *lines, self._received = (self._received + chunk).split(b"\n")
         for line in lines:
@@ -184,10 +205,15 @@ class OwnedProcess:
 _open_channels: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 
 
-def _close_copies_in_fork() -> None:
+@cache
+def _guard_forks() -> None:
+    """Once per process: forks of it drop their copies of the sockets.
+
+    A copy would hide the owner's end until the supervisor looks at its parent, up to a second later.
+    """
+    os.register_at_fork(after_in_child=_close_copies)
+
+
+def _close_copies() -> None:
     for channel in list(_open_channels):
         channel.close()
-
-
-# A fork that kept its copy open would keep the child alive after the owner's end until the supervisor's parent check.
-os.register_at_fork(after_in_child=_close_copies_in_fork)

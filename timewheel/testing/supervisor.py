@@ -10,8 +10,8 @@ one socket whose other end only the owner has. Lines of JSON go both ways:
 When the owner ends, by return, exception or `kill -9`, the kernel closes its end of the socket: the supervisor reads
 the end of file, kills the child's process group, removes the folders and ends. Three ways round that are closed too:
 
-- a fork of the owner holds a copy of the socket: the supervisor is the owner's own child, so it also looks at its parent
-  once a second, and the parent changes when the owner is gone;
+- a fork of the owner holds a copy of the socket: the supervisor is the owner's own child, so it also looks at its
+  parent once a second, and the parent changes when the owner is gone;
 - the supervisor itself is killed: on Linux the child has asked the kernel to be killed with it (`PR_SET_PDEATHSIG`;
   bound to the thread that forks, which is why the owner cannot use it and this single-threaded program can);
 - a Ctrl-C or hang-up in the terminal: supervisor and child each have a session of their own.
@@ -19,6 +19,9 @@ the end of file, kills the child's process group, removes the folders and ends. 
 The supervisor is the child's parent and signals it only before it is reaped: a reused process id is never hit.
 """
 
+from __future__ import annotations
+
+import contextlib
 import ctypes
 import json
 import os
@@ -29,8 +32,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 OWNER_CHECK_S = 1.0
 REMOVE_TRIES = 20
@@ -53,12 +59,13 @@ class Supervisor:
     def run(self, wake_fd: int) -> None:
         """Serve until the owner is gone, then clean up."""
         try:
+            talk_fd = self._channel.fileno()
             while os.getppid() == self._owner_pid:
-                ready, _, _ = select.select([self._channel, wake_fd], [], [], OWNER_CHECK_S)
+                ready, _, _ = select.select([talk_fd, wake_fd], [], [], OWNER_CHECK_S)
                 if wake_fd in ready:
                     os.read(wake_fd, 4096)
                 self._reap()
-                if self._channel in ready and not self._serve():
+                if talk_fd in ready and not self._serve():
                     break
         finally:
             self._clean_up()
@@ -84,7 +91,7 @@ class Supervisor:
             self._say({"failed": "a child is running already"})
             return
         try:
-            with open(request["log"], "ab") as log:
+            with Path(request["log"]).open("ab") as log:
                 self._child = subprocess.Popen(
                     request["argv"],
                     stdin=subprocess.DEVNULL,
@@ -92,7 +99,7 @@ class Supervisor:
                     stderr=subprocess.STDOUT,
                     cwd=request["cwd"],
                     start_new_session=True,
-                    preexec_fn=self._die_with_me,
+                    preexec_fn=self._die_with_me,  # noqa: PLW1509 - this program has one thread
                 )
         except OSError as error:
             self._say({"failed": str(error)})
@@ -110,10 +117,8 @@ class Supervisor:
             self._say({"exited": code})
 
     def _say(self, answer: dict[str, Any]) -> None:
-        try:
+        with contextlib.suppress(OSError):  # the owner is gone; the next read says so
             self._channel.sendall(json.dumps(answer).encode() + b"\n")
-        except OSError:  # the owner is gone; the next read says so
-            pass
 
     def _clean_up(self) -> None:
         if self._child is not None and self._child.poll() is None:
@@ -122,7 +127,7 @@ class Supervisor:
         for folder in self._folders:
             for _ in range(REMOVE_TRIES):
                 shutil.rmtree(folder, ignore_errors=True)
-                if not os.path.exists(folder):
+                if not Path(folder).exists():
                     break
                 time.sleep(0.1)
 
@@ -139,6 +144,11 @@ def _parent_death_signal() -> Callable[[], None] | None:
     return die_with_parent
 
 
+def _wake(number: int, frame: object) -> None:
+    """Nothing: what matters is the byte that the interpreter writes to the wake-up pipe."""
+    del number, frame
+
+
 def _leave(number: int, frame: object) -> None:
     del number, frame
     sys.exit(0)
@@ -150,7 +160,7 @@ def main(fd: int, owner_pid: int) -> None:
     os.set_blocking(wake_read, False)
     os.set_blocking(wake_write, False)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    signal.signal(signal.SIGCHLD, _wake)
     for asked_to_end in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(asked_to_end, _leave)
     with socket.socket(fileno=fd) as channel:

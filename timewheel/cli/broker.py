@@ -1,0 +1,93 @@
+"""`timewheel broker`: a real Pulsar in the foreground, to try things on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from timewheel.testing import LocalPulsar
+
+__all__ = ["broker"]
+
+LOOK_INTERVAL_S = 1.0
+"""Python acts on a signal when its wait returns; this bounds the wait."""
+
+
+def broker(
+    *,
+    version: Annotated[
+        str | None,
+        typer.Option(
+            "--version", envvar="TIMEWHEEL_PULSAR_VERSION", show_default="4.0.7", help="The release of Pulsar to run."
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A broker setting, as in broker.conf; may be given again."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")] = False,
+) -> None:
+    """Run a real Pulsar on this machine until Ctrl-C; its data goes when it ends."""
+    import signal
+    import sys
+
+    from timewheel.testing import BrokerFailed, LocalPulsar
+
+    def end(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        raise KeyboardInterrupt
+
+    config = _parsed(settings or [])
+    # Both end in the same order: leave the with block, which removes the broker and its data.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+    try:
+        with LocalPulsar(version, config=config, progress=lambda line: print(line, file=sys.stderr)) as pulsar:
+            _announce(pulsar, as_json=as_json)
+            code = _wait(pulsar)
+            raise BrokerFailed(f"the broker ended with exit code {code}; its log ends:\n{pulsar.log_tail()}")
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+
+
+def _parsed(settings: list[str]) -> dict[str, str]:
+    config: dict[str, str] = {}
+    for setting in settings:
+        name, separator, value = setting.partition("=")
+        if not separator or not name.strip():
+            raise typer.BadParameter(f"not NAME=VALUE: {setting!r}", param_hint="--set")
+        config[name.strip()] = value.strip()
+    return config
+
+
+def _wait(pulsar: LocalPulsar) -> int:
+    while True:
+        try:
+            return pulsar.wait(LOOK_INTERVAL_S)
+        except TimeoutError:
+            continue
+
+
+def _announce(pulsar: LocalPulsar, *, as_json: bool) -> None:
+    import json
+
+    facts = {
+        "version": pulsar.version,
+        "pid": pulsar.pid,
+        "service_url": pulsar.service_url,
+        "admin_url": pulsar.admin_url,
+        "log": str(pulsar.log_path),
+    }
+    if as_json:
+        print(json.dumps(facts), flush=True)
+        return
+    print(f"Pulsar {pulsar.version} pid {pulsar.pid}")
+    print(f"  service  {pulsar.service_url}")
+    print(f"  admin    {pulsar.admin_url}")
+    print(f"  log      {pulsar.log_path}")
+    print(f"  curl {pulsar.admin_url}/admin/v2/brokers/configuration/runtime")
+    print("Ctrl-C stops it and removes its data.", flush=True)

@@ -1,0 +1,74 @@
+"""The three admin calls that a broker for tests needs before there is anything else to talk to it with."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import httpx
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["await_ready", "broker_version", "topic_path", "unload_topic"]
+
+POLL_S = 0.1
+CALL_TIMEOUT_S = 5.0
+UNLOAD_TIMEOUT_S = 60.0
+"""An unload closes ledgers and cursors first."""
+
+# The namespace last: standalone makes it a moment after the broker itself is healthy.
+_READY_PATHS = ("/admin/v2/brokers/health", "/admin/v2/namespaces/public/default")
+
+
+def topic_path(topic: str) -> str:
+    """The path of a topic in admin URLs, its name quoted; a short name means one in `public/default`."""
+    domain, separator, rest = topic.partition("://")
+    if not separator:
+        domain, rest = "persistent", topic if topic.count("/") == 2 else f"public/default/{topic}"
+    tenant, namespace, name = rest.split("/", 2)
+    return f"{domain}/{tenant}/{namespace}/{quote(name, safe='')}"
+
+
+def unload_topic(admin_url: str, topic: str) -> None:
+    """Unload a topic, and all partitions of a partitioned one; `httpx.HTTPStatusError` if there is none such."""
+    with _client(admin_url, UNLOAD_TIMEOUT_S) as admin:
+        admin.put(f"/admin/v2/{topic_path(topic)}/unload").raise_for_status()
+
+
+def broker_version(admin_url: str) -> str:
+    """Ask a broker for its version."""
+    with _client(admin_url, CALL_TIMEOUT_S) as admin:
+        return admin.get("/admin/v2/brokers/version").raise_for_status().text.strip().strip('"')
+
+
+def await_ready(admin_url: str, timeout_s: float, *, check: Callable[[], None]) -> None:
+    """Poll until the broker is healthy and its default namespace is there.
+
+    `check` is called between the polls and may raise, for instance because the broker's process has ended.
+    Raises TimeoutError, naming what did not answer.
+    """
+    deadline = time.monotonic() + timeout_s
+    waiting_for = list(_READY_PATHS)
+    with _client(admin_url, CALL_TIMEOUT_S) as admin:
+        while waiting_for:
+            if _is_ok(admin, waiting_for[0]):
+                del waiting_for[0]
+                continue
+            check()
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{admin_url}{waiting_for[0]} did not answer within {timeout_s} s")
+            time.sleep(POLL_S)
+
+
+def _client(admin_url: str, timeout_s: float) -> httpx.Client:
+    # trust_env would send a call to 127.0.0.1 through the machine's HTTP proxy.
+    return httpx.Client(base_url=admin_url, timeout=timeout_s, trust_env=False, follow_redirects=True)
+
+
+def _is_ok(admin: httpx.Client, path: str) -> bool:
+    try:
+        return admin.get(path).status_code == httpx.codes.OK
+    except httpx.TransportError:
+        return False

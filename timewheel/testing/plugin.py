@@ -1,0 +1,116 @@
+"""Fixtures for pytest, there as soon as timewheel is installed (entry point `pytest11`).
+
+- `pulsar_broker`: one broker for the whole run, see `timewheel.testing.pulsar_service`.
+- `pulsar_client`: a `pulsar.Client` connected to it.
+- `make_local_pulsar`: a factory of brokers of one test's own, to configure, kill, freeze and restart.
+
+`--pulsar-version` chooses the version of them all. Where no broker can be had, tests are skipped with the reason, or
+fail if the environment says `CI=true`: a run in CI that tested nothing must not be green.
+"""
+
+# ruff: noqa: PLC0415 - pytest loads this module in every run where timewheel is installed: what costs comes inside
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pytest
+
+from timewheel.testing.settings import VERSION_VARIABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from timewheel.testing.local_pulsar import LocalPulsar
+    from timewheel.testing.service import Broker
+
+_version_before = pytest.StashKey[str | None]()
+
+
+class MakeLocalPulsar(Protocol):
+    """What the fixture `make_local_pulsar` gives."""
+
+    def __call__(self, *, config: dict[str, str] | None = None) -> LocalPulsar:
+        """Start one more broker; it is stopped at the end of the test."""
+        ...
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--pulsar-version`."""
+    parser.getgroup("timewheel").addoption(
+        "--pulsar-version",
+        metavar="VERSION",
+        help=f"the Pulsar to test on (default: ${VERSION_VARIABLE}, else the LTS line)",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Hand the version on by the environment, so that subprocesses of a test use it too."""
+    version = config.getoption("--pulsar-version")
+    if version:
+        config.stash[_version_before] = os.environ.get(VERSION_VARIABLE)
+        os.environ[VERSION_VARIABLE] = version
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Put the environment back as it was."""
+    if _version_before in config.stash:
+        before = config.stash[_version_before]
+        if before is None:
+            os.environ.pop(VERSION_VARIABLE, None)
+        else:
+            os.environ[VERSION_VARIABLE] = before
+
+
+@pytest.fixture(scope="session")
+def pulsar_broker() -> Iterator[Broker]:
+    """A running broker, shared by the whole run: do not kill or reconfigure it."""
+    from timewheel.testing.service import pulsar_service
+
+    with ExitStack() as stack:
+        with _skipped_or_failed():
+            broker = stack.enter_context(pulsar_service(progress=_say))
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def pulsar_client(pulsar_broker: Broker) -> Iterator[Any]:
+    """A `pulsar.Client` connected to `pulsar_broker`."""
+    import pulsar
+
+    client = pulsar.Client(pulsar_broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    yield client
+    client.close()
+
+
+@pytest.fixture
+def make_local_pulsar() -> Iterator[MakeLocalPulsar]:
+    """A factory of brokers that belong to one test alone."""
+    from timewheel.testing.local_pulsar import LocalPulsar
+
+    with ExitStack() as stack:
+
+        def make(*, config: dict[str, str] | None = None) -> LocalPulsar:
+            with _skipped_or_failed():
+                return stack.enter_context(LocalPulsar(config=config, progress=_say))
+
+        yield make
+
+
+@contextmanager
+def _skipped_or_failed() -> Iterator[None]:
+    from timewheel.testing.errors import BrokerUnavailable
+
+    try:
+        yield
+    except BrokerUnavailable as error:
+        if os.environ.get("CI", "").lower() in {"", "0", "false"}:
+            pytest.skip(f"no Pulsar: {error}")
+        pytest.fail(f"no Pulsar, and this is CI: {error}", pytrace=False)
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()

@@ -1,0 +1,60 @@
+"""The version and the settings that a broker for tests starts with; all else is the broker's own default."""
+
+from __future__ import annotations
+
+import os
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "COMMON_SETTINGS",
+    "DEFAULT_VERSION",
+    "STANDALONE_SETTINGS",
+    "SUPPORTED_VERSIONS",
+    "VERSION_VARIABLE",
+    "version_asked_for",
+]
+
+DEFAULT_VERSION = "4.0.7"
+"""The LTS line: what most users run."""
+SUPPORTED_VERSIONS = ("4.0.7", "4.2.4")
+"""What the broker tests run on. Any other release can be asked for."""
+VERSION_VARIABLE = "TIMEWHEEL_PULSAR_VERSION"
+
+
+def version_asked_for() -> str:
+    """The version in `$TIMEWHEEL_PULSAR_VERSION`, else the default."""
+    return os.environ.get(VERSION_VARIABLE) or DEFAULT_VERSION
+
+
+COMMON_SETTINGS: Mapping[str, str] = MappingProxyType(
+    {
+        # rules.md 22: without it one entry of 5 MB makes the broker roll ledgers for ever.
+        "nettyMaxFrameSizeBytes": "5253120",
+        # rules.md 21 needs policies of single topics; they are kept in a system topic.
+        "systemTopicEnabled": "true",
+        "topicLevelPoliciesEnabled": "true",
+    }
+)
+"""For every broker of ours, however it is started."""
+
+STANDALONE_SETTINGS: Mapping[str, str] = MappingProxyType(
+    {
+        **COMMON_SETTINGS,
+        "clusterName": "standalone",
+        # One bookie, so one copy of everything.
+        "managedLedgerDefaultEnsembleSize": "1",
+        "managedLedgerDefaultWriteQuorum": "1",
+        "managedLedgerDefaultAckQuorum": "1",
+        "loadBalancerEnabled": "false",
+        # A confirmed message is in the page cache: it survives kill -9 of the broker, not a power failure.
+        "journalSyncData": "false",
+        # A developer's disk is often nearly full, and the bookie would turn read-only.
+        "diskUsageThreshold": "0.999",
+        "diskUsageWarnThreshold": "0.998",
+    }
+)
+"""For a broker that starts from the bare defaults instead of a distribution's `standalone.conf`."""
