@@ -1,0 +1,90 @@
+"""Order, markers and the rule about skips, for all folders."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.support import distribution
+from tests.support.checkout import ROOT
+
+FOLDERS = ("typing", "packaging", "core", "docs", "planner", "contract", "broker", "chaos")
+"""Every folder of tests, cheap ones first: a run fails early where failing costs least."""
+
+NO_TESTS = ("support",)
+
+_skips = pytest.StashKey[list[str]]()
+
+
+def _folder(item: pytest.Item) -> str:
+    """The test's folder; code blocks outside of tests/ belong to the docs."""
+    path = item.path
+    if not path.is_relative_to(ROOT / "tests"):
+        return "docs"
+    return path.relative_to(ROOT / "tests").parts[0]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        folder = _folder(item)
+        if folder not in FOLDERS:
+            raise pytest.UsageError(f"{item.path}: put tests/{folder} in FOLDERS of tests/conftest.py, by its cost")
+        item.add_marker(folder)
+    items.sort(key=lambda item: FOLDERS.index(_folder(item)))
+
+
+# In CI a skipped test is a test that did not run: what it would have found is unknown, and green would be a claim.
+
+
+def _in_ci() -> bool:
+    return os.environ.get("CI", "").lower() in {"1", "true"}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_skips] = []
+    config.pluginmanager.register(_SkipWatch(config.stash[_skips]), "timewheel-skip-watch")
+
+
+class _SkipWatch:
+    """Collects the skips; a plugin object, because the report hooks are not handed the configuration."""
+
+    def __init__(self, skips: list[str]) -> None:
+        self._skips = skips
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped and not hasattr(report, "wasxfail"):  # an expected failure did run
+            self._note(report.nodeid, report.longrepr)
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.skipped:
+            self._note(report.nodeid, report.longrepr)
+
+    def _note(self, nodeid: str, why: object) -> None:
+        reason = why[2] if isinstance(why, tuple) else why  # (file, line, reason)
+        self._skips.append(f"{nodeid}: {reason}")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if _in_ci() and session.config.stash[_skips] and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    if _in_ci() and config.stash[_skips]:
+        terminalreporter.section("skipped in CI, which is a failure", red=True)
+        for skip in config.stash[_skips]:
+            terminalreporter.line(skip)
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> distribution.Distribution:
+    """The sdist and the wheels of this checkout, built once per run."""
+    return distribution.build(tmp_path_factory.mktemp("built"))
+
+
+@pytest.fixture(scope="session")
+def clean_python(built: distribution.Distribution, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python of an environment with the built wheel and its base dependencies, and nothing else."""
+    return distribution.install(built.wheel, tmp_path_factory.mktemp("clean") / "venv")

@@ -1,0 +1,75 @@
+"""How the command ends: one line and a status, never a traceback for what we raise on purpose."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+# A command that fails in the way under test, run through the real main().
+FAILING = """
+import sys
+from timewheel.cli.app import app, main
+from timewheel.core.errors import PlanError, TopologyError
+
+@app.command()
+def fail():
+    raise {error}
+
+main()
+"""
+PLAN_ERROR = "PlanError('tiered.window', '0s', 'at least 1s')"
+TOPOLOGY_ERROR = "TopologyError('t', 'is missing', 'create it')"
+
+
+def _end(error: str, *arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", FAILING.format(error=error), *arguments],
+        env=environment or {},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (PLAN_ERROR, 2, "timewheel: plan: tiered.window = '0s': at least 1s\n"),
+        (TOPOLOGY_ERROR, 1, "timewheel: t: is missing; create it\n"),
+    ],
+    ids=["plan", "topology"],
+)
+def test_an_error_of_ours_is_one_line(error: str, status: int, line: str) -> None:
+    done = _end(error, "fail")
+
+    assert (done.returncode, done.stdout, done.stderr) == (status, "", line)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment"),
+    [(["--traceback", "fail"], {}), (["fail"], {"TIMEWHEEL_TRACEBACK": "1"})],
+    ids=["option", "environment"],
+)
+def test_the_traceback_is_shown_on_request(arguments: list[str], environment: dict[str, str]) -> None:
+    done = _end(PLAN_ERROR, *arguments, environment=environment)
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("Traceback")
+    assert "PlanError" in done.stderr
+
+
+def test_a_bug_keeps_its_traceback() -> None:
+    done = _end("ZeroDivisionError('bug')", "fail")
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("Traceback")
+
+
+def test_an_unknown_command_is_a_usage_error() -> None:
+    done = _end(PLAN_ERROR, "no-such-command")
+
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr

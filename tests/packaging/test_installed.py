@@ -1,0 +1,118 @@
+"""The wheel in a clean environment: it runs, and importing it does nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.checkout import package_folders, project
+
+SDK = ("timewheel", "timewheel.core", "timewheel.wire", "timewheel.producers", "timewheel.consumers")
+
+PROBE = """
+import json, os, sys, threading
+environment, folder = dict(os.environ), os.listdir()
+def native_threads():
+    return len(os.listdir("/proc/self/task"))
+before = native_threads()
+for name in sys.argv[1:]:
+    __import__(name)
+print(json.dumps({
+    "loaded": sorted(name for name in sys.modules if "." not in name),
+    "python_threads": [thread.name for thread in threading.enumerate()],
+    "native_threads": native_threads() - before,
+    "children": open(f"/proc/self/task/{os.getpid()}/children").read().split(),
+    "environment_kept": dict(os.environ) == environment,
+    "folder_kept": os.listdir() == folder,
+    "home": os.listdir(os.environ["HOME"]),
+}))
+"""
+
+
+def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run outside of the checkout with an empty home, so that nothing but the wheel can be found or written to."""
+    home = folder / "home"
+    home.mkdir()
+    return subprocess.run(
+        command,
+        cwd=folder,
+        env={"HOME": str(home), "PATH": "/usr/bin:/bin", "COLUMNS": "100"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def _import(python: Path, folder: Path, *names: str) -> dict[str, Any]:
+    done = _run([str(python), "-B", "-c", PROBE, *names], folder)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_the_command_helps(clean_python: Path, tmp_path: Path) -> None:
+    done = _run([str(clean_python.parent / "timewheel"), "--help"], tmp_path)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Usage: timewheel [OPTIONS] COMMAND" in done.stdout
+
+
+@pytest.mark.parametrize("command", [["timewheel"], ["python", "-m", "timewheel"]], ids=["command", "module"])
+def test_the_command_knows_its_version(clean_python: Path, tmp_path: Path, command: list[str]) -> None:
+    done = _run([str(clean_python.parent / command[0]), *command[1:], "--version"], tmp_path)
+
+    assert (done.returncode, done.stdout) == (0, f"timewheel {project()['project']['version']}\n")
+
+
+@pytest.mark.parametrize("package", sorted(package_folders()))
+def test_every_package_imports_alone(clean_python: Path, tmp_path: Path, package: str) -> None:
+    assert "timewheel" in _import(clean_python, tmp_path, package)["loaded"]
+
+
+def test_importing_the_sdk_loads_neither_spark_nor_httpx_nor_the_command_line(
+    clean_python: Path, tmp_path: Path
+) -> None:
+    loaded = set(_import(clean_python, tmp_path, *SDK)["loaded"])
+
+    assert loaded & {"httpx", "pyspark", "rich", "typer"} == set()
+
+
+def test_importing_the_command_line_loads_neither_the_client_nor_httpx(clean_python: Path, tmp_path: Path) -> None:
+    loaded = set(_import(clean_python, tmp_path, "timewheel.cli.app")["loaded"])
+
+    assert loaded & {"httpx", "pulsar", "pydantic", "pyspark"} == set()
+
+
+def test_nothing_happens_at_import(clean_python: Path, tmp_path: Path) -> None:
+    seen = _import(clean_python, tmp_path, *SDK)
+    del seen["loaded"]
+
+    assert seen == {
+        "python_threads": ["MainThread"],
+        "native_threads": 0,
+        "children": [],
+        "environment_kept": True,
+        "folder_kept": True,
+        "home": [],
+    }
+
+
+def test_the_probe_sees_a_thread_a_child_and_a_written_environment(clean_python: Path, tmp_path: Path) -> None:
+    (tmp_path / "busy.py").write_text(
+        "import os, subprocess, threading\n"
+        "threading.Thread(target=threading.Event().wait, name='stray', daemon=True).start()\n"
+        "os.environ['STRAY'] = '1'\n"
+        "open('stray', 'w').close()\n"
+        "subprocess.Popen(['sleep', '1'])\n"
+    )
+    seen = _import(clean_python, tmp_path, "busy")
+
+    assert "stray" in seen["python_threads"]
+    assert seen["native_threads"] == 1
+    assert len(seen["children"]) == 1
+    assert (seen["environment_kept"], seen["folder_kept"]) == (False, False)

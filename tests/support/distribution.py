@@ -1,0 +1,94 @@
+"""Building the project the way a release is built, and installing it the way a user does."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.support.checkout import ROOT, files
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distribution:
+    """One sdist and the two wheels that must be the same: from the checkout and from the sdist."""
+
+    sdist: Path
+    wheel: Path
+    wheel_of_sdist: Path
+
+
+def wheel_files(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def copy_of_checkout(target: Path, *, links: bool) -> Path:
+    """The project's files and nothing that a former build left behind.
+
+    Args:
+        target: A folder that does not exist yet.
+        links: False writes each link as a text file with its target, which is what git does where the file system has
+            no links.
+    """
+    for path in files():
+        source, copy = ROOT / path, target / path
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if not source.is_symlink():
+            shutil.copy2(source, copy)
+        elif links:
+            copy.symlink_to(source.readlink())
+        else:
+            copy.write_text(str(source.readlink()))
+    return target
+
+
+def build_wheel(source: Path, out: Path) -> Path:
+    _build("--wheel", source, out)
+    return _only(out, "*.whl")
+
+
+def build(work: Path) -> Distribution:
+    """Build everything inside `work`; the checkout itself is not written to."""
+    source = copy_of_checkout(work / "checkout", links=True)
+    _build("--sdist", source, work / "sdist")
+    sdist = _only(work / "sdist", "*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(work / "unpacked", filter="data")
+    return Distribution(
+        sdist=sdist,
+        wheel=build_wheel(source, work / "wheel"),
+        wheel_of_sdist=build_wheel(_only(work / "unpacked", "*"), work / "wheel_of_sdist"),
+    )
+
+
+def install(wheel: Path, environment: Path) -> Path:
+    """A new environment with nothing but the wheel and its pinned base dependencies.
+
+    Returns:
+        Its Python.
+    """
+    _run([sys.executable, "-m", "venv", str(environment)])
+    python = environment / "bin" / "python"
+    _run([str(python), "-m", "pip", "install", "--quiet", "-c", str(ROOT / "constraints.txt"), str(wheel)])
+    return python
+
+
+def _build(kind: str, source: Path, out: Path) -> None:
+    # Without isolation: the pinned setuptools of this environment, and no network.
+    _run([sys.executable, "-m", "build", "--no-isolation", kind, "--outdir", str(out), str(source)])
+
+
+def _only(folder: Path, pattern: str) -> Path:
+    (path,) = folder.glob(pattern)
+    return path
+
+
+def _run(command: list[str]) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    if done.returncode != 0:
+        raise AssertionError(f"{' '.join(command)} ended with {done.returncode}\n{done.stdout}\n{done.stderr}")

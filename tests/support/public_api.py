@@ -1,0 +1,23 @@
+"""The public names of every package, one a line: `timewheel.core PlanError`.
+
+As a program it prints them; `make api` writes them to the committed list.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+from tests.support.checkout import package_folders
+
+
+def public_names() -> list[str]:
+    """What each package's `__all__` lists; a package without one has no public names."""
+    return [
+        f"{package} {name}"
+        for package in sorted(package_folders())
+        for name in sorted(getattr(importlib.import_module(package), "__all__", ()))
+    ]
+
+
+if __name__ == "__main__":
+    print("\n".join(public_names()))

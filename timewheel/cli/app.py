@@ -1,0 +1,81 @@
+"""The command `timewheel`: its options, its commands, and how it ends.
+
+Exit status: 0 done, 1 something failed, 2 the command line or the plan is wrong.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from timewheel.core.errors import DurationError, PlanError, SendRefused, TimewheelError
+
+__all__ = ["app", "main"]
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+_CALLERS_FAULT = (DurationError, PlanError, SendRefused)
+
+
+@dataclass(slots=True)
+class Settings:
+    """Options that stand before the command; handed to it as the context's object."""
+
+    traceback: bool = False
+
+
+app = typer.Typer(
+    name="timewheel",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,  # an error of ours is one line; any other is a bug, whose plain traceback is wanted
+)
+
+# One line per command; each stands in a file of its own and imports what it needs inside its function, so that
+# `timewheel --help` loads neither the Pulsar client nor httpx.
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from timewheel import __version__
+
+        print(f"timewheel {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    context: typer.Context,
+    *,
+    traceback: Annotated[
+        bool, typer.Option("--traceback", envvar="TIMEWHEEL_TRACEBACK", help="Show where an error came from.")
+    ] = False,
+    version: Annotated[  # noqa: ARG001 - its callback acts before the function runs
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
+    ] = False,
+) -> None:
+    """Long delays on Apache Pulsar that survive reloads of a topic."""
+    context.ensure_object(Settings).traceback = traceback
+
+
+def main() -> None:
+    """Run the command line and end the process.
+
+    A TimewheelError becomes one line on stderr. Any other exception is a bug and keeps its traceback.
+    """
+    settings = Settings()
+    try:
+        app(obj=settings)
+    except TimewheelError as error:
+        if settings.traceback:
+            raise
+        print(f"timewheel: {error}", file=sys.stderr)
+        sys.exit(EXIT_USAGE if isinstance(error, _CALLERS_FAULT) else EXIT_FAILED)
+    except BrokenPipeError:
+        # The reader of our output has gone, as in `timewheel ... | head`. Python would complain once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_FAILED)
