@@ -67,12 +67,12 @@ $(PY): | need-python
 $(DEMO_READY): pyproject.toml constraints.txt | $(PY)
 	@echo "installing timewheel and its pinned dependencies into $(VENV)"
 	@$(PY) -m pip install --quiet -c constraints.txt 'setuptools>=77'
-	@$(PY) -m pip install --quiet --no-build-isolation -c constraints.txt -e '.[testing]'
+	@$(PY) -m pip install -qq --no-build-isolation -c constraints.txt -e '.[testing]'
 	@touch $@
 
 $(DEV_READY): $(DEMO_READY)
 	@echo "installing the pinned development tools into $(VENV)"
-	@$(PY) -m pip install --quiet --no-build-isolation -c constraints.txt -e '.[testing,dev]'
+	@$(PY) -m pip install -qq --no-build-isolation -c constraints.txt -e '.[testing,dev]'
 	@touch $@
 
 need-python:

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from timewheel.cli.broker import broker
 from timewheel.core.errors import DurationError, PlanError, SendRefused, TimewheelError
 
 __all__ = ["app", "main"]
@@ -35,8 +36,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,  # an error of ours is one line; any other is a bug, whose plain traceback is wanted
 )
 
-# One line per command; each stands in a file of its own and imports what it needs inside its function, so that
-# `timewheel --help` loads neither the Pulsar client nor httpx.
+# One line per command. Each stands in a file of its own, which imports what the command needs inside its function, so
+# that `timewheel --help` loads neither the Pulsar client nor httpx. A group of commands is a Typer: app.add_typer(...).
+app.command()(broker)
 
 
 def _print_version(wanted: bool) -> None:
