@@ -1,0 +1,225 @@
+"""LocalPulsar is the real thing: it can be configured, restarted, killed, frozen and unloaded, and it never lingers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import psutil
+import pulsar
+import pytest
+
+from timewheel.testing import BrokerFailed, LocalPulsar, eventually
+from timewheel.testing.settings import version_asked_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.broker.conftest import Connect
+
+EARLIEST = pulsar.InitialPosition.Earliest
+RECEIVE_TIMEOUT_MS = 20_000
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[LocalPulsar]:
+    """One broker that these tests may restart and kill."""
+    with LocalPulsar(config={"managedLedgerMaxUnackedRangesToPersist": "777"}) as running:
+        yield running
+
+
+@pytest.fixture
+def admin(broker: LocalPulsar) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=f"{broker.admin_url}/admin/v2", timeout=20, trust_env=False) as client:
+        yield client
+
+
+def send(client: Any, topic: str, payloads: list[bytes]) -> list[Any]:
+    """Publish and return the confirmed ids."""
+    producer = client.create_producer(topic, batching_enabled=False)
+    try:
+        return [producer.send(payload) for payload in payloads]
+    finally:
+        producer.close()
+
+
+def receive(client: Any, topic: str, count: int, subscription: str = "s") -> list[bytes]:
+    """Receive and acknowledge; the acks are with the broker when this returns."""
+    consumer = client.subscribe(topic, subscription, pulsar.ConsumerType.Shared, initial_position=EARLIEST)
+    try:
+        payloads = []
+        for _ in range(count):
+            message = consumer.receive(RECEIVE_TIMEOUT_MS)
+            payloads.append(message.data())
+            consumer.acknowledge(message)
+        return payloads
+    finally:
+        consumer.close()
+
+
+def path_of(topic: str) -> str:
+    return topic.replace("://", "/")
+
+
+def test_it_is_the_version_that_was_asked_for(broker: LocalPulsar, admin: httpx.Client) -> None:
+    assert admin.get("/brokers/version").text == broker.version == version_asked_for()
+
+
+def test_any_setting_can_be_overridden_and_the_rest_is_ours(admin: httpx.Client) -> None:
+    runtime = admin.get("/brokers/configuration/runtime").json()
+    assert runtime["managedLedgerMaxUnackedRangesToPersist"] == "777"
+    assert runtime["nettyMaxFrameSizeBytes"] == "5253120"
+
+
+def test_rule_21_policies_of_a_topic_hold(broker: LocalPulsar, admin: httpx.Client, connect: Connect, topic: str) -> None:
+    client = connect(broker)
+    client.subscribe(topic, "s", initial_position=EARLIEST).close()
+    path = f"/{path_of(topic)}"
+    assert admin.post(f"{path}/messageTTL", params={"messageTTL": 0}).status_code == 204
+    assert admin.post(f"{path}/deduplicationEnabled", json=True).status_code == 204
+
+    def dedup_is_on() -> bool:
+        return admin.get(f"{path}/stats").json()["deduplicationStatus"] == "Enabled"
+
+    assert eventually(dedup_is_on)
+    assert admin.get(f"{path}/messageTTL").json() == 0
+    producer = client.create_producer(topic, "p", batching_enabled=False)
+    producer.send(b"first", sequence_id=1)
+    producer.send(b"again", sequence_id=1)
+    producer.send(b"second", sequence_id=2)
+    assert receive(client, topic, 2) == [b"first", b"second"]
+
+
+def test_restart_keeps_ports_messages_and_acks(broker: LocalPulsar, connect: Connect, topic: str) -> None:
+    client = connect(broker)
+    service_url, pid = broker.service_url, broker.pid
+    receive(client, topic, 0)
+    send(client, topic, [b"%d" % n for n in range(20)])
+    assert receive(client, topic, 10) == [b"%d" % n for n in range(10)]
+    broker.restart()
+    assert broker.service_url == service_url
+    assert broker.pid not in {pid, None}
+    assert receive(client, topic, 10) == [b"%d" % n for n in range(10, 20)]
+
+
+def test_kill_keeps_what_was_confirmed(broker: LocalPulsar, connect: Connect, topic: str) -> None:
+    client = connect(broker)
+    payloads = [b"%d" % n for n in range(500)]
+    receive(client, topic, 0)
+    send(client, topic, payloads)
+    broker.kill()
+    assert broker.pid is None
+    with pytest.raises(RuntimeError, match="not running"):
+        broker.kill()
+    broker.start()
+    assert receive(client, topic, len(payloads)) == payloads
+
+
+def test_unload_reloads_the_topic(broker: LocalPulsar, connect: Connect, topic: str) -> None:
+    client = connect(broker)
+    (before,) = send(client, topic, [b"before"])
+    broker.unload(topic)
+    (after,) = send(client, topic, [b"after"])
+    assert after.ledger_id() > before.ledger_id()  # a topic that is loaded opens a new ledger
+
+
+def test_unload_of_a_topic_that_is_not_there_says_so(broker: LocalPulsar, topic: str) -> None:
+    with pytest.raises(httpx.HTTPStatusError, match="404"):
+        broker.unload(topic)
+
+
+def test_pause_freezes_it_and_resume_lets_it_go_on(broker: LocalPulsar, admin: httpx.Client) -> None:
+    broker.pause()
+    try:
+        with pytest.raises(httpx.ReadTimeout):
+            admin.get("/brokers/version", timeout=1.0)
+    finally:
+        broker.resume()
+    assert admin.get("/brokers/version").text == broker.version
+
+
+def test_two_at_once_do_not_meet(broker: LocalPulsar, connect: Connect, topic: str) -> None:
+    with LocalPulsar() as other:
+        assert other.pid != broker.pid
+        assert {other.service_url, other.admin_url}.isdisjoint({broker.service_url, broker.admin_url})
+        send(connect(broker), topic, [b"here"])
+        send(connect(other), topic, [b"there"])
+        assert receive(connect(broker), topic, 1) == [b"here"]
+        assert receive(connect(other), topic, 1) == [b"there"]
+
+
+def test_stop_leaves_nothing_behind() -> None:
+    broker = LocalPulsar()
+    broker.start()
+    pid, folder = broker.pid, broker.folder
+    assert pid is not None
+    assert broker.log_path.is_file()
+    broker.stop()
+    assert not psutil.pid_exists(pid)
+    assert not folder.exists()
+    assert broker.pid is None
+    broker.stop()  # a second time is nothing
+
+
+def test_a_setting_that_the_broker_refuses_is_told_with_the_log() -> None:
+    broker = LocalPulsar(config={"brokerServicePort": "not-a-port"}, start_timeout_s=60)
+    with pytest.raises(BrokerFailed, match="not-a-port"), broker:
+        pass
+    assert broker.pid is None
+
+
+OWNER = """
+import json, sys, threading
+from timewheel.testing import LocalPulsar
+pulsar = LocalPulsar().start()
+print(json.dumps({"pid": pulsar.pid, "folder": str(pulsar.folder)}), flush=True)
+threading.Event().wait()
+"""
+
+
+def test_it_dies_with_its_owner_even_when_that_is_killed() -> None:
+    with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        said = json.loads(owner.stdout.readline())
+        assert psutil.Process(said["pid"]).name() == "java"
+        os.kill(owner.pid, signal.SIGKILL)
+
+    def nothing_is_left() -> bool:
+        return not psutil.pid_exists(said["pid"]) and not os.path.exists(said["folder"])
+
+    assert eventually(nothing_is_left, 10)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_command_prints_where_it_is_and_ends_in_order(number: signal.Signals, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "timewheel", "broker", "--json", "--set", "brokerDeleteInactiveTopicsEnabled=false"]
+    errors = (tmp_path / "stderr").open("wb")
+    with errors, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
+        assert process.stdout is not None
+        said = json.loads(process.stdout.readline())
+        assert said["version"] == version_asked_for()
+        runtime = httpx.get(f"{said['admin_url']}/admin/v2/brokers/configuration/runtime", trust_env=False).json()
+        assert runtime["brokerDeleteInactiveTopicsEnabled"] == "false"
+        assert psutil.Process(said["pid"]).name() == "java"
+        process.send_signal(number)
+        assert process.wait(20) == 0
+    assert not psutil.pid_exists(said["pid"])
+
+
+def test_it_is_healthy_within_the_ten_seconds_of_the_demo(broker: LocalPulsar) -> None:
+    broker.kill()
+    begin = time.monotonic()
+    broker.start()
+    assert time.monotonic() - begin < 10 * _crowding()
+
+
+def _crowding() -> float:
+    """How much slower things may be because others use this machine: its load per core, at least 1."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
