@@ -6,14 +6,13 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from tests.support import distribution
 from tests.support.checkout import ROOT
 
 FOLDERS = ("typing", "packaging", "core", "docs", "planner", "contract", "broker", "chaos")
 """Every folder of tests, cheap ones first: a run fails early where failing costs least."""
-
-NO_TESTS = ("support",)
 
 _skips = pytest.StashKey[list[str]]()
 
@@ -33,6 +32,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             raise pytest.UsageError(f"{item.path}: put tests/{folder} in FOLDERS of tests/conftest.py, by its cost")
         item.add_marker(folder)
     items.sort(key=lambda item: FOLDERS.index(_folder(item)))
+
+
+# No deadline: a shared machine stalls for longer than any pure function takes. A failure prints how to replay it.
+settings.register_profile(
+    "timewheel", parent=settings.get_profile(settings.get_current_profile_name()), deadline=None, print_blob=True
+)
+settings.load_profile("timewheel")
 
 
 # In CI a skipped test is a test that did not run: what it would have found is unknown, and green would be a claim.

@@ -106,3 +106,12 @@ def test_every_python_file_is_in_a_known_place() -> None:
     tops = {folder.parts[0] for folder in package_folders().values()}
 
     assert {path.parts[0] for path in python_files()} <= tops | {"tests", "examples", "benchmarks", "docs"}
+
+
+def test_every_folder_of_python_is_type_checked() -> None:
+    tool = project()["tool"]
+    linked = {str(folder) for folder in mapped_folders().values()}
+    tops = {path.parts[0] for path in python_files()} - linked
+
+    assert set(tool["mypy"]["files"]) == tops
+    assert set(tool["pyright"]["include"]) == tops | {f"timewheel/{folder}" for folder in linked}

@@ -1,0 +1,103 @@
+"""What `make` says where something is missing, before it downloads anything."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support.checkout import ROOT
+
+TOOLS = ("bash", "grep", "head", "make", "sed")
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Path:
+    """A PATH of its own with the shell's tools and nothing else."""
+    for tool in TOOLS:
+        found = shutil.which(tool)
+        assert found, tool
+        (tmp_path / tool).symlink_to(found)
+    return tmp_path
+
+
+def _fake(programs: Path, name: str, script: str) -> None:
+    program = programs / name
+    program.write_text(f"#!{programs}/bash\n{script}\n")
+    program.chmod(0o755)
+
+
+def _make(programs: Path, target: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [programs / "make", "-C", ROOT, target, "PYTHON=python3"],
+        env={"PATH": str(programs)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def _java(version: str) -> str:
+    return f"echo 'openjdk version \"{version}\" 2025-04-15' >&2"
+
+
+def test_without_java_the_package_is_named(programs: Path) -> None:
+    _fake(programs, "mvn", "true")
+    done = _make(programs, "need-java")
+
+    assert done.returncode != 0
+    assert "openjdk-17-jre-headless" in done.stderr
+
+
+@pytest.mark.parametrize("version", ["11.0.2", "1.8.0_392"])
+def test_an_old_java_is_refused_by_its_number(programs: Path, version: str) -> None:
+    _fake(programs, "mvn", "true")
+    _fake(programs, "java", _java(version))
+    done = _make(programs, "need-java")
+
+    assert done.returncode != 0
+    assert f"found {version.split('.', maxsplit=1)[0]} " in done.stderr
+    assert "openjdk-17-jre-headless" in done.stderr
+
+
+def test_without_maven_the_package_is_named(programs: Path) -> None:
+    _fake(programs, "java", _java("17.0.15"))
+    done = _make(programs, "need-java")
+
+    assert done.returncode != 0
+    assert "maven" in done.stderr
+
+
+@pytest.mark.parametrize("version", ["17.0.15", "21", "25-ea"])
+def test_with_java_and_maven_nothing_is_said(programs: Path, version: str) -> None:
+    _fake(programs, "java", _java(version))
+    _fake(programs, "mvn", "true")
+    done = _make(programs, "need-java")
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_old_python_is_refused(programs: Path) -> None:
+    _fake(programs, "python3", "exit 1")
+    done = _make(programs, "need-python")
+
+    assert done.returncode != 0
+    assert "Python 3.11" in done.stderr
+
+
+def test_without_the_venv_module_the_package_is_named(programs: Path) -> None:
+    _fake(programs, "python3", '[[ "$2" != *ensurepip* ]]')
+    done = _make(programs, "need-python")
+
+    assert done.returncode != 0
+    assert "python3-venv" in done.stderr
+
+
+def test_help_lists_the_chores() -> None:
+    done = subprocess.run(["make", "-C", ROOT], capture_output=True, text=True, timeout=60, check=True)
+    targets = {line.split()[0] for line in done.stdout.splitlines() if not line.startswith("make")}
+
+    assert {"help", "demo", "test", "check", "bench", "venv", "clean"} <= targets

@@ -1,0 +1,89 @@
+"""The rules of tests/conftest.py: skips fail in CI, folders run in order of their cost and give their marker."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.checkout import ROOT
+
+SKIPS = {
+    "in_the_test": "import pytest\ndef test_it():\n    pytest.skip('no broker')\n",
+    "by_mark": "import pytest\n@pytest.mark.skip(reason='no broker')\ndef test_it():\n    pass\n",
+    "in_a_fixture": (
+        "import pytest\n@pytest.fixture\ndef broker():\n    pytest.skip('no broker')\ndef test_it(broker):\n    pass\n"
+    ),
+    "of_a_module": "import pytest\npytest.skip('no broker', allow_module_level=True)\n",
+}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """The project's pytest configuration with tests of our own."""
+    shutil.copy2(ROOT / "pyproject.toml", tmp_path)
+    shutil.copytree(ROOT / "tests/support", tmp_path / "tests/support")
+    shutil.copy2(ROOT / "tests/conftest.py", tmp_path / "tests")
+    return tmp_path
+
+
+def _add(project: Path, folder: str, text: str) -> None:
+    (project / "tests" / folder).mkdir()
+    (project / "tests" / folder / f"test_{folder}.py").write_text(text)
+
+
+def _pytest(project: Path, *arguments: str, ci: bool = False) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *arguments],
+        cwd=project,
+        env={"PATH": "/usr/bin:/bin", **({"CI": "true"} if ci else {})},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("skip", SKIPS)
+def test_a_skip_is_green_by_hand_and_red_in_ci(project: Path, skip: str) -> None:
+    _add(project, "core", "def test_runs():\n    pass\n")
+    _add(project, "broker", SKIPS[skip])
+    by_hand, in_ci = _pytest(project), _pytest(project, ci=True)
+
+    assert by_hand.returncode == 0, by_hand.stdout
+    assert in_ci.returncode == 1
+    assert "skipped in CI" in in_ci.stdout
+    assert "Skipped: no broker" in in_ci.stdout.split("skipped in CI")[1]
+
+
+def test_an_expected_failure_is_no_skip(project: Path) -> None:
+    _add(project, "core", "import pytest\n@pytest.mark.xfail(reason='known')\ndef test_it():\n    assert False\n")
+
+    assert _pytest(project, ci=True).returncode == 0
+
+
+def test_cheap_folders_run_first(project: Path) -> None:
+    for folder in ("broker", "chaos", "core", "typing"):
+        _add(project, folder, "def test_it():\n    pass\n")
+    done = _pytest(project, "-v")
+    order = [line.split("/")[1] for line in done.stdout.splitlines() if "::test_it PASSED" in line]
+
+    assert order == ["typing", "core", "broker", "chaos"]
+
+
+def test_each_test_carries_its_folder_as_a_marker(project: Path) -> None:
+    _add(project, "core", "def test_it():\n    pass\n")
+    _add(project, "broker", "def test_it():\n    assert False\n")
+
+    assert _pytest(project, "-m", "not broker").returncode == 0
+
+
+def test_a_folder_of_unknown_cost_is_refused(project: Path) -> None:
+    _add(project, "misc", "def test_it():\n    pass\n")
+    done = _pytest(project)
+
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "put tests/misc in FOLDERS" in done.stderr

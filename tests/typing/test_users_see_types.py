@@ -1,0 +1,39 @@
+"""A user's type checker sees the types of the installed wheel."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support.checkout import package_folders
+
+
+def test_every_installed_package_is_typed(clean_python: Path, tmp_path: Path) -> None:
+    # With follow_imports left alone, an import of something untyped is an error of its own in strict mode.
+    (tmp_path / "user.py").write_text("".join(f"import {package}\n" for package in sorted(package_folders())))
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(clean_python), "user.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (0, "Success: no issues found in 1 source file\n")
+
+
+def test_a_wrong_use_of_an_installed_type_is_found(clean_python: Path, tmp_path: Path) -> None:
+    (tmp_path / "user.py").write_text("import timewheel\nnumber: int = timewheel.__version__\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(clean_python), "user.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert done.returncode == 1
+    assert 'expression has type "str", variable has type "int"' in done.stdout
