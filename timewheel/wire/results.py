@@ -1,0 +1,87 @@
+"""What a result of the client means for a message: the one place that reads the client's result codes.
+
+The same code means different things before and after a message was handed to the client. Opening a producer hands
+nothing over, so its failures are definite. A message that the client had in hand may have been written before the
+connection broke, whatever the code says now: only what the client itself refused is known not to be stored.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, unique
+from typing import Any
+
+__all__ = ["Outcome", "cause_of", "outcome_of_error", "outcome_of_result"]
+
+
+@unique
+class Outcome(Enum):
+    """What became of one message, or of opening a producer for it."""
+
+    OK = "ok"
+    """Stored."""
+    UNKNOWN = "unknown"
+    """May or may not be stored: only the same timer id, or the same sequence id, may be sent again."""
+    REFUSED = "refused"
+    """Not stored."""
+    TOO_LARGE = "too_large"
+    """Not stored: over the broker's message size."""
+    ROUTE_AGAIN = "route_again"
+    """The topic is terminated or gone: never retried, routed again (rules.md 15)."""
+    BUSY = "busy"
+    """Somebody else holds the producer's name: back off (rules.md 1h)."""
+
+
+_OK = 0  # Result.Ok.value; comparing the enum itself costs four times as much per message
+
+_ROUTE_AGAIN = frozenset({"TopicTerminated", "TopicNotFound"})
+_BUSY = frozenset({"ProducerBusy", "ProducerFenced"})
+_REFUSED_BY_CLIENT = frozenset(
+    {
+        "ChecksumError",
+        "CryptoError",
+        "IncompatibleSchema",
+        "InvalidConfiguration",
+        "InvalidMessage",
+        "MemoryBufferIsFull",
+        "OperationNotSupported",
+        "ProducerNotInitialized",
+        "ProducerQueueIsFull",
+    }
+)
+
+
+def outcome_of_result(result: Any, *, handed_over: bool = True) -> Outcome:
+    """Classify the result that a send callback was given.
+
+    Args:
+        result: A `pulsar.Result`.
+        handed_over: False if the callback ran inside the call that should have handed the message over: the client
+            refused it on the spot, so nothing was written.
+    """
+    if result.value == _OK:
+        return Outcome.OK
+    return _outcome_of_name(result.name, maybe_stored=handed_over)
+
+
+def outcome_of_error(error: BaseException) -> Outcome:
+    """Classify an exception raised while a producer was opened; no message was handed over, so it is never unknown."""
+    return _outcome_of_name(type(error).__name__, maybe_stored=False)
+
+
+def cause_of(result: Any) -> str:
+    """A result or an exception of the client as words for an error message."""
+    if isinstance(result, BaseException):
+        return str(result) or type(result).__name__
+    return str(result.name)
+
+
+def _outcome_of_name(name: str, *, maybe_stored: bool) -> Outcome:
+    if name in _ROUTE_AGAIN:
+        return Outcome.ROUTE_AGAIN
+    if name in _BUSY:
+        return Outcome.BUSY
+    if name == "MessageTooBig":
+        return Outcome.TOO_LARGE
+    if name in _REFUSED_BY_CLIENT or not maybe_stored:
+        return Outcome.REFUSED
+    return Outcome.UNKNOWN
