@@ -1,0 +1,82 @@
+"""What the broker's answers mean: errors by whose fault they are, with the broker's own words."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from http import HTTPStatus
+
+import httpx
+
+from timewheel.core.errors import AdminDenied, AdminError, AdminMissing
+
+__all__ = ["error_of", "role_of"]
+
+MAX_REASON_CHARACTERS = 400
+"""Brokers put whole Java stack traces into a reason."""
+
+
+def error_of(response: httpx.Response, endpoint: str, token: str | None) -> AdminError:
+    """The error that a refusing answer stands for.
+
+    Args:
+        response: An answer that is no success.
+        endpoint: Method and path, as the reader of the error should see them.
+        token: What was sent, for the role's name; it does not appear itself.
+    """
+    reason = _reason(response)
+    match response.status_code:
+        case HTTPStatus.UNAUTHORIZED | HTTPStatus.FORBIDDEN:
+            return AdminDenied(response.status_code, endpoint, f"{reason}; {_who(token)}; {_needed(endpoint)}")
+        case HTTPStatus.NOT_FOUND:
+            return AdminMissing(response.status_code, endpoint, reason)
+        case _:
+            return AdminError(response.status_code, endpoint, reason)
+
+
+def role_of(token: str | None) -> str | None:
+    """The role that a JSON web token claims (unverified, for messages to humans); None if it is no such token."""
+    parts = (token or "").split(".")
+    if len(parts) != 3:
+        return None
+    try:
+        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except (binascii.Error, ValueError):
+        return None
+    role = claims.get("sub") if isinstance(claims, dict) else None
+    return role if isinstance(role, str) else None
+
+
+def _reason(response: httpx.Response) -> str:
+    """The broker's reason; of a stack trace only its message, of an HTML page nothing."""
+    text = response.text.strip()
+    try:
+        said = json.loads(text)
+    except ValueError:
+        said = None
+    if isinstance(said, dict) and isinstance(said.get("reason"), str):
+        text = said["reason"].strip()
+    elif text.startswith("<"):
+        text = ""
+    _, _, message = text.partition("\nMessage: ")
+    words = " ".join((message.partition("\n\nStacktrace")[0] or text).split())
+    if not words:
+        words = response.reason_phrase or "no reason was given"
+    return words if len(words) <= MAX_REASON_CHARACTERS else f"{words[:MAX_REASON_CHARACTERS]}..."
+
+
+def _who(token: str | None) -> str:
+    if token is None:
+        return "no token was sent"
+    role = role_of(token)
+    return "the token names no role" if role is None else f"the token's role is {role!r}"
+
+
+def _needed(endpoint: str) -> str:
+    path = endpoint.partition("/admin/v2/")[2]
+    if path.startswith(("brokers", "clusters", "tenants")):
+        return "this call needs a superuser (superUserRoles of the broker)"
+    parts = path.split("/")
+    tenant = parts[1] if len(parts) > 1 else "?"
+    return f"this call needs an admin of tenant {tenant!r} or a superuser"

@@ -1,0 +1,143 @@
+"""How a topic lies on disk: its ledgers, and each subscription's cursor with the ranges behind it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+__all__ = ["AckedRange", "CursorStats", "EntryPosition", "InternalStats", "Ledger"]
+
+_RANGE = re.compile(r"\((-?\d+):(-?\d+)\.\.(-?\d+):(-?\d+)\]")
+
+
+class EntryPosition(NamedTuple):
+    """(ledger, entry), in topic order within one topic. Entry -1: before the ledger's first."""
+
+    ledger: int
+    entry: int
+
+    @classmethod
+    def parse(cls, text: str) -> EntryPosition:
+        """Read what brokers write: ``"90:3"``."""
+        ledger, _, entry = text.partition(":")
+        return cls(int(ledger), int(entry))
+
+
+class AckedRange(NamedTuple):
+    """Acknowledged entries: those after ``after``, up to and with ``upto``."""
+
+    after: EntryPosition
+    upto: EntryPosition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """One ledger; ``entries`` counts those that are written, also in the ledger that is still open."""
+
+    ledger_id: int
+    entries: int
+    size_bytes: int
+    offloaded: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CursorStats:
+    """One subscription's cursor.
+
+    Args:
+        mark_delete: All up to here is acknowledged.
+        read: Next entry to read from the ledgers.
+        gap_count: Ranges behind ``mark_delete``.
+        entries_since_mark_delete: Entries from the first unacknowledged one to the read position.
+        consumed: Entries acknowledged, in ranges or below, since the topic was loaded.
+        cursor_ledger: Ledger in which the cursor itself is kept; -1: none is open.
+        state: The cursor's state in the broker's words.
+        acked_text: The ranges as the broker writes them, hundreds of kB for a sick topic; see `acked_ranges`.
+    """
+
+    mark_delete: EntryPosition
+    read: EntryPosition
+    gap_count: int
+    entries_since_mark_delete: int
+    consumed: int
+    cursor_ledger: int
+    state: str
+    acked_text: str
+
+    def acked_ranges(self) -> tuple[AckedRange, ...]:
+        """The ranges, in topic order; parsed at each call."""
+        return tuple(
+            AckedRange(
+                EntryPosition(int(found[1]), int(found[2])),
+                EntryPosition(int(found[3]), int(found[4])),
+            )
+            for found in _RANGE.finditer(self.acked_text)
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InternalStats:
+    """One topic (a partition, or one without partitions).
+
+    Args:
+        entries: Entries on disk.
+        entries_added: Entries written since the topic was loaded.
+        size_bytes: Of all ledgers.
+        last_confirmed: The last entry that is safely written.
+        state: The managed ledger's state in the broker's words (``LedgerOpened``, ``Terminated``).
+        ledgers: In order.
+        cursors: By subscription; also the broker's own, such as that of deduplication.
+    """
+
+    entries: int
+    entries_added: int
+    size_bytes: int
+    last_confirmed: EntryPosition
+    state: str
+    ledgers: tuple[Ledger, ...]
+    cursors: Mapping[str, CursorStats]
+
+
+def read_internal_stats(stored: Mapping[str, Any]) -> InternalStats:
+    """Internal stats from the broker's JSON."""
+    ledgers = [
+        Ledger(
+            ledger_id=ledger["ledgerId"],
+            entries=ledger["entries"],
+            size_bytes=ledger["size"],
+            offloaded=ledger.get("offloaded", False),
+        )
+        for ledger in stored.get("ledgers", ())
+    ]
+    if ledgers and ledgers[-1].entries == 0:
+        # Brokers list the open ledger with 0 entries and count them apart.
+        ledgers[-1] = Ledger(
+            ledger_id=ledgers[-1].ledger_id,
+            entries=stored.get("currentLedgerEntries", 0),
+            size_bytes=stored.get("currentLedgerSize", 0),
+            offloaded=False,
+        )
+    return InternalStats(
+        entries=stored["numberOfEntries"],
+        entries_added=stored["entriesAddedCounter"],
+        size_bytes=stored["totalSize"],
+        last_confirmed=EntryPosition.parse(stored["lastConfirmedEntry"]),
+        state=stored["state"],
+        ledgers=tuple(ledgers),
+        cursors={name: _cursor(cursor) for name, cursor in stored.get("cursors", {}).items()},
+    )
+
+
+def _cursor(stored: Mapping[str, Any]) -> CursorStats:
+    return CursorStats(
+        mark_delete=EntryPosition.parse(stored["markDeletePosition"]),
+        read=EntryPosition.parse(stored["readPosition"]),
+        gap_count=stored["totalNonContiguousDeletedMessagesRange"],
+        entries_since_mark_delete=stored["numberOfEntriesSinceFirstNotAckedMessage"],
+        consumed=stored["messagesConsumedCounter"],
+        cursor_ledger=stored["cursorLedger"],
+        state=stored["state"],
+        acked_text=stored["individuallyDeletedMessages"],
+    )

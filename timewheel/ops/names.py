@@ -1,0 +1,76 @@
+"""Names as paths of the admin API.
+
+A name that is quoted wrongly reaches another topic, or another endpoint: ``..`` as a topic's local name would make a
+call about a topic a call about its namespace. So the only way from a name to a path leads through here.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from timewheel.core.errors import BadName
+
+__all__ = ["namespace_path", "subscription_path", "tenant_path", "topic_path"]
+
+DOMAINS = ("persistent", "non-persistent")
+
+
+def tenant_path(tenant: str) -> str:
+    """``acme`` -> ``acme``, quoted.
+
+    Raises:
+        BadName: It is empty, a dot name, or has a slash.
+    """
+    return _segment("tenant", tenant)
+
+
+def namespace_path(namespace: str) -> str:
+    """``acme/crm`` -> ``acme/crm``, both parts quoted.
+
+    Raises:
+        BadName: It is not of the form ``tenant/namespace``.
+    """
+    parts = namespace.split("/")
+    if len(parts) != 2:
+        raise BadName("namespace", namespace, "write it as tenant/namespace")
+    return "/".join(_segment("namespace", part, namespace) for part in parts)
+
+
+def topic_path(topic: str) -> str:
+    """``persistent://acme/crm/reminders`` -> ``/persistent/acme/crm/reminders``, all parts quoted.
+
+    Raises:
+        BadName: It is not a full name, or its last part has a slash (4.0 takes that, 4.2 refuses it).
+    """
+    domain, separator, rest = topic.partition("://")
+    parts = rest.split("/")
+    if not separator or domain not in DOMAINS or len(parts) != 3:
+        raise BadName("topic", topic, "write it in full: persistent://tenant/namespace/topic")
+    return f"/{domain}/" + "/".join(_segment("topic", part, topic) for part in parts)
+
+
+def subscription_path(topic: str, subscription: str) -> str:
+    """The path of one subscription of a topic.
+
+    Quoted twice, since brokers unquote this part twice (4.0.7 and 4.2.4: ``a+b`` quoted once becomes ``a b``, and
+    ``a%b`` an error 500); the topic's name they unquote once.
+
+    Raises:
+        BadName: The topic's name is bad, or the subscription's is empty or a dot name.
+    """
+    if subscription in {"", ".", ".."}:
+        raise BadName("subscription", subscription, "it is empty or a dot name")
+    return f"{topic_path(topic)}/subscription/{_quoted(_quoted(subscription))}"
+
+
+def _segment(kind: str, part: str, whole: str | None = None) -> str:
+    name = part if whole is None else whole
+    if part in {"", ".", ".."}:
+        raise BadName(kind, name, "a part of it is empty or a dot name")
+    if "/" in part:
+        raise BadName(kind, name, "it has a slash")
+    return _quoted(part)
+
+
+def _quoted(part: str) -> str:
+    return quote(part, safe="")

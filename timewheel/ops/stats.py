@@ -1,0 +1,185 @@
+"""What a topic's stats say, in timewheel's words: gaps, backlog, delayed index."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["ConsumerStats", "PartitionedStats", "SubscriptionStats", "TopicStats"]
+
+CHEAP_QUERY: Mapping[str, str] = {
+    "getPreciseBacklog": "false",
+    "subscriptionBacklogSize": "false",
+    "getEarliestTimeInBacklog": "false",
+    "excludePublishers": "true",
+    "excludeConsumers": "true",
+}
+"""Counters that the broker has at hand; the first three, if true, make it walk cursors and read entries."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerStats:
+    """One connected consumer.
+
+    Args:
+        name: Its consumer name.
+        address: Of its connection; empty in sums over partitions.
+        unacked: Messages that it holds unacknowledged.
+        permits: Messages that it would take at once.
+        blocked: It holds so many that it gets no more.
+    """
+
+    name: str
+    address: str
+    unacked: int
+    permits: int
+    blocked: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionStats:
+    """One subscription of one topic, or of all partitions of a topic together.
+
+    Args:
+        type: ``Shared``, ``Failover``, ...; ``None`` (a text) while nobody has been connected since the topic was
+            loaded, and in sums over partitions.
+        gap_count: Ranges of acknowledged entries behind the mark-delete position.
+        gap_bytes: What those ranges take when they are written to the cursor.
+        backlog: Entries not acknowledged; from counters, and walked only if a precise backlog was asked for.
+        delayed: Messages that the broker waits to deliver.
+        delayed_index_bytes: Its memory for that.
+        unacked: Messages delivered and not acknowledged.
+        expired: Messages dropped by TTL since the topic was loaded.
+        expired_per_s: The same as a rate.
+        redelivered_per_s: Messages delivered again.
+        delivered: Messages delivered since the topic was loaded, again ones included.
+        blocked: Too many unacknowledged: nothing is delivered any more.
+        active_consumer: Name of the one that gets messages (Failover, Exclusive).
+        consumers: Those connected; None if they were not asked for.
+    """
+
+    type: str
+    gap_count: int
+    gap_bytes: int
+    backlog: int
+    delayed: int
+    delayed_index_bytes: int
+    unacked: int
+    expired: int
+    expired_per_s: float
+    redelivered_per_s: float
+    delivered: int
+    blocked: bool
+    active_consumer: str | None
+    consumers: tuple[ConsumerStats, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicStats:
+    """One topic (a partition, or one without partitions), or all partitions together.
+
+    Args:
+        published: Messages taken since the topic was loaded; a reload begins at 0 again.
+        published_bytes: The same in bytes, as stored.
+        storage_bytes: What lies on disk, acknowledged or not.
+        delayed_index_bytes: Over all subscriptions.
+        deduplication: ``Enabled`` only when it is in force; empty in sums over partitions.
+        owner: Broker that has the topic; empty in sums over partitions.
+        publishers: Connected producers; None if they were not asked for.
+        subscriptions: By name.
+    """
+
+    published: int
+    published_bytes: int
+    storage_bytes: int
+    delayed_index_bytes: int
+    deduplication: str
+    owner: str
+    publishers: int | None
+    subscriptions: Mapping[str, SubscriptionStats]
+
+    @property
+    def gap_count(self) -> int:
+        """Gaps over all subscriptions."""
+        return sum(subscription.gap_count for subscription in self.subscriptions.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionedStats:
+    """A partitioned topic: the sum, and each partition by its full name.
+
+    A partition that no broker has loaded yet is missing from ``partitions``, its counts from the sum.
+    """
+
+    partition_count: int
+    total: TopicStats
+    partitions: Mapping[str, TopicStats]
+
+
+def stats_query(*, precise_backlog: bool, clients: bool) -> dict[str, str]:
+    """The query for stats that cost the broker no more than was asked for."""
+    query = dict(CHEAP_QUERY)
+    if precise_backlog:
+        query["getPreciseBacklog"] = "true"
+    if clients:
+        del query["excludePublishers"], query["excludeConsumers"]
+    return query
+
+
+def read_topic_stats(stored: Mapping[str, Any], *, clients: bool) -> TopicStats:
+    """Stats from the broker's JSON; a field that this broker's version lacks counts as 0."""
+    return TopicStats(
+        published=stored.get("msgInCounter", 0),
+        published_bytes=stored.get("bytesInCounter", 0),
+        storage_bytes=stored.get("storageSize", 0),
+        delayed_index_bytes=stored.get("delayedMessageIndexSizeInBytes", 0),
+        deduplication=stored.get("deduplicationStatus") or "",
+        owner=stored.get("ownerBroker") or "",
+        publishers=len(stored.get("publishers", ())) if clients else None,
+        subscriptions={
+            name: _subscription(subscription, clients=clients)
+            for name, subscription in stored.get("subscriptions", {}).items()
+        },
+    )
+
+
+def read_partitioned_stats(stored: Mapping[str, Any], *, clients: bool) -> PartitionedStats:
+    """Stats of a partitioned topic from the broker's JSON."""
+    return PartitionedStats(
+        partition_count=stored["metadata"]["partitions"],
+        total=read_topic_stats(stored, clients=clients),
+        partitions={
+            name: read_topic_stats(partition, clients=clients)
+            for name, partition in sorted(stored.get("partitions", {}).items())
+        },
+    )
+
+
+def _subscription(stored: Mapping[str, Any], *, clients: bool) -> SubscriptionStats:
+    return SubscriptionStats(
+        type=stored.get("type") or "None",
+        gap_count=stored.get("nonContiguousDeletedMessagesRanges", 0),
+        gap_bytes=stored.get("nonContiguousDeletedMessagesRangesSerializedSize", 0),
+        backlog=stored.get("msgBacklog", 0),
+        delayed=stored.get("msgDelayed", 0),
+        delayed_index_bytes=stored.get("delayedMessageIndexSizeInBytes", 0),
+        unacked=stored.get("unackedMessages", 0),
+        expired=stored.get("totalMsgExpired", 0),
+        expired_per_s=stored.get("msgRateExpired", 0.0),
+        redelivered_per_s=stored.get("msgRateRedeliver", 0.0),
+        delivered=stored.get("msgOutCounter", 0),
+        blocked=stored.get("blockedSubscriptionOnUnackedMsgs", False),
+        active_consumer=stored.get("activeConsumerName") or None,
+        consumers=tuple(map(_consumer, stored.get("consumers", ()))) if clients else None,
+    )
+
+
+def _consumer(stored: Mapping[str, Any]) -> ConsumerStats:
+    return ConsumerStats(
+        name=stored.get("consumerName") or "",
+        address=stored.get("address") or "",
+        unacked=stored.get("unackedMessages", 0),
+        permits=stored.get("availablePermits", 0),
+        blocked=stored.get("blockedConsumerOnUnackedMsgs", False),
+    )
