@@ -28,7 +28,7 @@ def connect() -> Iterator[Connect]:
     with ExitStack() as stack:
 
         def open_client(broker: Broker, **options: Any) -> Any:
-            quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Fatal)
+            quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
             client = pulsar.Client(broker.service_url, **{"logger": quiet, "operation_timeout_seconds": 20, **options})
             stack.callback(client.close)
             return client

@@ -167,13 +167,16 @@ def test_exit_code_and_log_are_there_when_the_child_ends(owned: OwnedProcess, tm
     assert owned.log_tail(1) == "two"
 
 
-def test_a_frozen_child_can_be_terminated_and_killed(owned: OwnedProcess, tmp_path: Path) -> None:
-    for end in (lambda: owned.terminate(10), owned.kill):
-        pid = owned.start(SLEEPER, cwd=tmp_path)
-        owned.send_signal(signal.SIGSTOP)
-        assert eventually(lambda pid=pid: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
-        end()
-        assert is_gone(pid)
+@pytest.mark.parametrize("how", ["terminate", "kill"])
+def test_a_frozen_child_can_be_ended(owned: OwnedProcess, tmp_path: Path, how: str) -> None:
+    pid = owned.start(SLEEPER, cwd=tmp_path)
+    owned.send_signal(signal.SIGSTOP)
+    assert eventually(lambda: psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    if how == "terminate":
+        owned.terminate(10)
+    else:
+        owned.kill()
+    assert is_gone(pid)
 
 
 def test_terminate_kills_what_does_not_listen(owned: OwnedProcess, tmp_path: Path) -> None:

@@ -1,0 +1,82 @@
+"""What users get from `timewheel.testing` in their own tests: fixtures, and a clear word where no broker can be had."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from timewheel.testing import BrokerUnavailable, pulsar_service
+from timewheel.testing.settings import version_asked_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from timewheel.testing import Broker
+
+USERS_TEST = """
+def test_it(pulsar_client):
+    producer = pulsar_client.create_producer("mine")
+    assert producer.send(b"x") is not None
+"""
+
+
+def run_users_test(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a test as a user of the installed package would, on a machine without java and mvn."""
+    (folder / "test_mine.py").write_text(USERS_TEST)
+    kept = {name: os.environ[name] for name in ("HOME", "LANG") if name in os.environ}
+    (folder / "bin").mkdir()
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-rs", "-p", "no:cacheprovider", "test_mine.py"],
+        cwd=folder,
+        env={**kept, "PATH": str(folder / "bin"), "XDG_CACHE_HOME": str(folder / "cache"), **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_the_fixtures_give_a_broker_of_the_version_asked_for(
+    pulsar_broker: Broker, pulsar_client: Any, topic: str
+) -> None:
+    assert pulsar_broker.version == version_asked_for()
+    consumer = pulsar_client.subscribe(topic, "s")
+    pulsar_client.create_producer(topic).send(b"hello")
+    assert consumer.receive(20_000).data() == b"hello"
+
+
+def test_without_a_broker_a_run_by_hand_skips_with_the_reason(tmp_path: Path) -> None:
+    ran = run_users_test(tmp_path)
+    assert ran.returncode == 0, ran.stdout
+    assert "1 skipped" in ran.stdout
+    assert "apt install maven" in ran.stdout
+
+
+def test_without_a_broker_a_run_in_ci_fails_with_the_reason(tmp_path: Path) -> None:
+    ran = run_users_test(tmp_path, CI="true")
+    assert ran.returncode == 1
+    assert "1 error" in ran.stdout
+    assert "apt install maven" in ran.stdout
+
+
+def test_a_given_broker_is_used_and_left_running(pulsar_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PULSAR_SERVICE_URL", pulsar_broker.service_url)
+    monkeypatch.setenv("PULSAR_ADMIN_URL", pulsar_broker.admin_url)
+    for _ in range(2):  # a second time: the first did not stop it
+        with pulsar_service() as given:
+            assert given.service_url == pulsar_broker.service_url
+            assert given.version == pulsar_broker.version
+
+
+def test_a_given_broker_needs_both_urls_and_takes_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PULSAR_SERVICE_URL", "pulsar://example.invalid:6650")
+    monkeypatch.delenv("PULSAR_ADMIN_URL", raising=False)
+    with pytest.raises(BrokerUnavailable, match="PULSAR_ADMIN_URL"), pulsar_service():
+        pass
+    monkeypatch.setenv("PULSAR_ADMIN_URL", "http://example.invalid:8080")
+    with pytest.raises(BrokerUnavailable, match="maxMessageSize"), pulsar_service(config={"maxMessageSize": "1"}):
+        pass
