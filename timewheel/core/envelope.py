@@ -80,19 +80,22 @@ class Envelope(NamedTuple):
         if line is None or not timer_id:
             if line is None and timer_id is None:
                 return None
-            raise EnvelopeError(f"one of {ID_PROPERTY}, {TIMER_PROPERTY} is missing", line or timer_id)
+            raise EnvelopeError(f"one of {ID_PROPERTY}, {TIMER_PROPERTY} is missing or empty", line or timer_id)
+        if len(timer_id) > MAX_TIMER_ID_CHARS:
+            raise EnvelopeError(f"{ID_PROPERTY} is longer than {MAX_TIMER_ID_CHARS} characters", timer_id)
         match = _LINE.fullmatch(line)
         if match is None:
-            raise EnvelopeError(_what_is_wrong(line), line[:80])
+            raise EnvelopeError(_what_is_wrong(line), line)
         due, generation, hops, entered, revision = match.groups()
-        due_ms = int(due)
-        if due_ms > MAX_TIME_MS:
-            raise EnvelopeError("the due time is beyond the year 9999", line[:80])
-        return cls(timer_id, due_ms, int(entered), int(generation), int(hops), int(revision))
+        due_ms, entered_ms = int(due), int(entered)
+        if due_ms > MAX_TIME_MS or entered_ms > MAX_TIME_MS:
+            raise EnvelopeError("a time is beyond the year 9999", line)
+        return cls(timer_id, due_ms, entered_ms, int(generation), int(hops), int(revision))
 
 
 def _what_is_wrong(line: str) -> str:
     version = line.partition(" ")[0]
-    if version.isascii() and version.isdecimal() and int(version) != ENVELOPE_VERSION:
-        return f"unknown version {version[:9]}, this timewheel reads version {ENVELOPE_VERSION}; upgrade it"
+    # Nine digits at most: Python refuses to read thousands of them, with an error that is not ours.
+    if re.fullmatch(r"[0-9]{1,9}", version) and int(version) != ENVELOPE_VERSION:
+        return f"unknown version {version}, this timewheel reads version {ENVELOPE_VERSION}; upgrade it"
     return f"{TIMER_PROPERTY} is garbled"

@@ -7,11 +7,15 @@ what to do.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 __all__ = [
     "AdminDenied",
     "AdminError",
     "AdminMissing",
     "AdminUnreachable",
+    "BadArgument",
     "BadDueTime",
     "BadName",
     "BadTimerId",
@@ -31,8 +35,35 @@ __all__ = [
 ]
 
 
+_SHOWN_CHARS = 200
+"""Of a caller's value in a message; all of it stays in the attribute."""
+
+
+def _shown(value: object) -> str:
+    """A value for a message: short, and never an error of its own (``repr`` of a huge integer is one)."""
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001 - a stranger's __repr__ may raise anything, and must not hide our error
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
+
+
 class TimewheelError(Exception):
-    """Root of all errors raised by timewheel."""
+    """Root of all errors raised by timewheel.
+
+    They cross process borders (``multiprocessing``, Spark, a task queue) with all their attributes.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The default calls the class with the finished message, which no constructor below accepts.
+        return _restore, (type(self), self.args, dict(self.__dict__))
+
+
+def _restore(kind: type[TimewheelError], args: tuple[Any, ...], facts: Mapping[str, Any]) -> TimewheelError:
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(facts)
+    return error
 
 
 class DurationError(TimewheelError, ValueError):
@@ -41,7 +72,9 @@ class DurationError(TimewheelError, ValueError):
     def __init__(self, text: object, reason: str) -> None:
         self.text = text
         self.reason = reason
-        super().__init__(f"not a duration: {text!r}: {reason}; write a whole number and a unit, like 90s, 12h or 5d")
+        super().__init__(
+            f"not a duration: {_shown(text)}: {reason}; write a whole number and a unit, like 90s, 12h or 5d"
+        )
 
 
 class PlanError(TimewheelError, ValueError):
@@ -57,7 +90,7 @@ class PlanError(TimewheelError, ValueError):
         self.field = field
         self.value = value
         self.limit = limit
-        super().__init__(f"plan: {field} = {value!r}: {limit}")
+        super().__init__(f"plan: {field} = {_shown(value)}: {limit}")
 
 
 class EnvelopeError(TimewheelError, ValueError):
@@ -66,7 +99,7 @@ class EnvelopeError(TimewheelError, ValueError):
     def __init__(self, reason: str, found: object = None) -> None:
         self.reason = reason
         self.found = found
-        super().__init__(f"envelope: {reason}" + ("" if found is None else f" (found {found!r})"))
+        super().__init__(f"envelope: {reason}" + ("" if found is None else f" (found {_shown(found)})"))
 
 
 class TopologyError(TimewheelError):
@@ -91,13 +124,23 @@ class SendRefused(TimewheelError, ValueError):
     """The caller's arguments cannot be sent; nothing was sent."""
 
 
+class BadArgument(SendRefused):
+    """An argument of a send that no message can carry: a property that is no text, a negative event time, ..."""
+
+    def __init__(self, name: str, value: object, reason: str) -> None:
+        self.name = name
+        self.value = value
+        self.reason = reason
+        super().__init__(f"bad {name} {_shown(value)}: {reason}")
+
+
 class BadDueTime(SendRefused):
     """The due time is no point in time: naive, NaN, negative, out of range, or given twice."""
 
     def __init__(self, value: object, reason: str) -> None:
         self.value = value
         self.reason = reason
-        super().__init__(f"bad due time {value!r}: {reason}")
+        super().__init__(f"bad due time {_shown(value)}: {reason}")
 
 
 class DelayTooLong(SendRefused):
@@ -139,7 +182,7 @@ class BadTimerId(SendRefused):
     def __init__(self, value: object, reason: str) -> None:
         self.value = value
         self.reason = reason
-        super().__init__(f"bad timer id {value!r}: {reason}")
+        super().__init__(f"bad timer id {_shown(value)}: {reason}")
 
 
 class SendFailed(TimewheelError, ConnectionError):

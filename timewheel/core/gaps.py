@@ -49,21 +49,29 @@ def expected_gaps(arrivals: Iterable[tuple[int, int]], at_ms: Sequence[int], bin
         bin_ms: Entries that arrive within the same bin count as one burst in random order.
 
     Returns:
-        One mean per moment: the sum over bursts of ``n F (1 - F)``, F the burst's acknowledged share at that moment.
+        One mean per moment. With F the acknowledged share of a burst at that moment: the sum over bursts of
+        ``n F (1 - F)``, and of ``F_next (1 - F)`` for the one pair where two bursts meet.
     """
     bursts: defaultdict[int, list[int]] = defaultdict(list)
     for arrived_ms, acknowledged_at_ms in arrivals:
         bursts[arrived_ms // bin_ms].append(acknowledged_at_ms)
     totals = [0.0] * len(at_ms)
-    for acknowledged in bursts.values():
+    previous: list[int] = []
+    for _, acknowledged in sorted(bursts.items()):
         acknowledged.sort()
         n = len(acknowledged)
+        # Before its first acknowledgement a burst has no ranges, and after the last of both it has none any more.
         first = bisect_right(at_ms, acknowledged[0] - 1)
+        end_ms = max(acknowledged[-1], previous[-1] if previous else 0)
         for index in range(first, len(at_ms)):
-            done = bisect_right(acknowledged, at_ms[index])
-            if done == n:
+            moment_ms = at_ms[index]
+            if moment_ms >= end_ms:
                 break
+            done = bisect_right(acknowledged, moment_ms)
             totals[index] += done * (n - done) / n
+            if previous:
+                totals[index] += done / n * (1 - bisect_right(previous, moment_ms) / len(previous))
+        previous = acknowledged
     return totals
 
 

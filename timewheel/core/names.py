@@ -1,7 +1,9 @@
 """Names of topics and subscriptions: every name that timewheel makes up is made up here.
 
-A plan's own topics are ``<due topic>.tw.<role>`` in the holding namespace; a ring's carry the plan's revision, since
-another ring geometry gives the same slot number another meaning (rules.md 17).
+A plan's own topics are ``<due topic>.tw.<role>``; a ring's carry the plan's revision, since another ring geometry gives
+the same slot number another meaning (rules.md 17). In a holding namespace of its own the topic's tenant and namespace
+stand before it, ``acme~crm~reminders.tw.<role>``: two plans may share that namespace, and the last part of their due
+topics' names.
 """
 
 from __future__ import annotations
@@ -45,7 +47,10 @@ class Names:
         self._plan = plan
         domain, rest = plan.due_topic.split("://")
         namespace, local = rest.rsplit("/", 1)
-        self._held = f"{domain}://{plan.holding_namespace or namespace}/{local}.tw"
+        holding = plan.holding_namespace or namespace
+        # No tenant or namespace has a "~", so the parts cannot run into each other.
+        prefix = "" if holding == namespace else namespace.replace("/", "~") + "~"
+        self._held = f"{domain}://{holding}/{prefix}{local}.tw"
         self.dead_letter = f"{self._held}.dead-letter"
         self._calendar: dict[int, str] = {}
 

@@ -26,6 +26,8 @@ __all__ = [
     "Scheme",
     "Tiered",
     "Wheel",
+    "tier_entry_ms",
+    "tier_hops",
 ]
 
 Hold = Literal["relay", "broker"]
@@ -44,8 +46,14 @@ MAX_HOPS = 10_000
 MAX_CALENDAR_TOPICS = 1_000
 """Intervals within max_delay; each is a topic that must exist before its first timer."""
 
+_NO_DURATION_MS = 10**18
+"""Numbers from here on are shown as they are in an error."""
+
 MIN_STAY_MS = SECOND_MS
 """No tier, slot, window or interval below the broker's default tick: it could not be kept apart from now."""
+
+OWN_INFIX = ".tw."
+"""Stands in the name of every topic that timewheel makes up."""
 
 _TOPIC = re.compile(r"persistent://([\w.=:-]+)/([\w.=:-]+)/([^/\s?#]+)", re.ASCII)
 _NAMESPACE = re.compile(r"[\w.=:-]+/[\w.=:-]+", re.ASCII)
@@ -198,17 +206,38 @@ class Plan:
         return self.guard_ms if ring.headstart_ms is None else ring.headstart_ms
 
 
+def tier_entry_ms(scheme: Tiered, guard_ms: int, tier_ms: int) -> int:
+    """The least remaining time with which a timer enters a tier: it fits with the guard, and is beyond the window."""
+    return max(tier_ms + guard_ms, scheme.window_ms + 1)
+
+
+def tier_hops(scheme: Tiered, guard_ms: int, remaining_ms: int) -> int:
+    """The most hops that a timer with at most this much remaining time makes."""
+    hops = 0
+    for tier_ms in reversed(scheme.tiers_ms):
+        entry_ms = tier_entry_ms(scheme, guard_ms, tier_ms)
+        if remaining_ms >= entry_ms:
+            # Stays are subtracted whole, so this many leave less than the tier asks for.
+            hops += (remaining_ms - entry_ms) // tier_ms + 1
+            # A shorter delay may leave more below than a longer one: go on with the most that can be left.
+            remaining_ms = entry_ms - 1
+    return hops
+
+
 def _check_names(plan: Plan) -> None:
-    if _TOPIC.fullmatch(plan.due_topic) is None:
+    if not _is_name(plan.due_topic, _TOPIC):
         raise PlanError("due_topic", plan.due_topic, "must be persistent://tenant/namespace/topic")
     if re.search(r"-partition-\d+$", plan.due_topic):
         raise PlanError("due_topic", plan.due_topic, "must name the partitioned topic, not one of its partitions")
+    if OWN_INFIX in plan.due_topic.rsplit("/", 1)[1]:
+        raise PlanError("due_topic", plan.due_topic, f"names with {OWN_INFIX} belong to timewheel's own topics")
     namespace = plan.holding_namespace
-    if namespace is not None and _NAMESPACE.fullmatch(namespace) is None:
+    if namespace is not None and not _is_name(namespace, _NAMESPACE):
         raise PlanError("holding_namespace", namespace, "must be tenant/namespace")
+    _a_tuple("subscriptions", plan.subscriptions)
     _within("subscriptions", len(plan.subscriptions), 1, MAX_SUBSCRIPTIONS, "the number of subscriptions")
     for name in plan.subscriptions:
-        if _SUBSCRIPTION.fullmatch(name) is None:
+        if not _is_name(name, _SUBSCRIPTION):
             raise PlanError("subscriptions", name, "a subscription's name is not empty and has no slash or space")
     if len(set(plan.subscriptions)) != len(plan.subscriptions):
         raise PlanError("subscriptions", plan.subscriptions, "every subscription once")
@@ -217,6 +246,7 @@ def _check_names(plan: Plan) -> None:
 def _check_tiered(plan: Plan, scheme: Tiered) -> None:
     _one_of("tiered.hold", scheme.hold, ("relay", "broker"))
     _within_ms("tiered.window", scheme.window_ms, MIN_STAY_MS, MAX_DURATION_MS)
+    _a_tuple("tiered.tiers", scheme.tiers_ms)
     _within("tiered.tiers", len(scheme.tiers_ms), 1, MAX_TIERS, "the number of tiers")
     for tier_ms in scheme.tiers_ms:
         _within_ms("tiered.tiers", tier_ms, MIN_STAY_MS, MAX_DURATION_MS)
@@ -229,10 +259,8 @@ def _check_tiered(plan: Plan, scheme: Tiered) -> None:
             f"the smallest tier is at most the window ({format_duration(scheme.window_ms)}), "
             "else a timer due between them has nowhere to wait",
         )
-    hops = -(-plan.max_delay_ms // scheme.tiers_ms[-1]) + sum(
-        -(-large // small) for small, large in pairwise(scheme.tiers_ms)
-    )
-    _within("tiered.tiers", hops, 1, MAX_HOPS, f"hops for a delay of {format_duration(plan.max_delay_ms)}")
+    hops = tier_hops(scheme, plan.guard_ms, plan.max_delay_ms)
+    _within("tiered.tiers", hops, 0, MAX_HOPS, f"hops for a delay of {format_duration(plan.max_delay_ms)}")
 
 
 def _check_calendar(plan: Plan, scheme: Calendar) -> None:
@@ -242,6 +270,7 @@ def _check_calendar(plan: Plan, scheme: Calendar) -> None:
 
 
 def _check_wheel(plan: Plan, scheme: Wheel) -> None:
+    _a_tuple("wheel.rings", scheme.rings)
     _within("wheel.rings", len(scheme.rings), 1, MAX_RINGS, "the number of rings")
     for ring in scheme.rings:
         _within_ms("wheel.rings.slot", ring.slot_ms, MIN_STAY_MS, MAX_DURATION_MS)
@@ -288,8 +317,21 @@ def _within(name: str, value: object, low: int, high: int, what: str = "") -> No
 
 def _within_ms(name: str, value_ms: object, low_ms: int, high_ms: int) -> None:
     if isinstance(value_ms, bool) or not isinstance(value_ms, int) or not low_ms <= value_ms <= high_ms:
-        shown = format_duration(value_ms) if isinstance(value_ms, int) and value_ms >= 0 else value_ms
+        shown: object = value_ms
+        if isinstance(value_ms, int) and 0 <= value_ms < _NO_DURATION_MS:
+            shown = format_duration(value_ms)
         raise PlanError(name, shown, f"a duration from {format_duration(low_ms)} to {format_duration(high_ms)}")
+
+
+def _is_name(value: object, form: re.Pattern[str]) -> bool:
+    # Unprintable characters (controls, halves of a surrogate pair) survive neither a file nor a URL.
+    return isinstance(value, str) and value.isprintable() and form.fullmatch(value) is not None
+
+
+def _a_tuple(name: str, value: object) -> None:
+    # A list would make the plan mutable and unhashable; a text would count as its letters.
+    if not isinstance(value, tuple):
+        raise PlanError(name, value, "must be a tuple")
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

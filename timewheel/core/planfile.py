@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tomli_w
-from pydantic import BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from timewheel.core.durations import format_duration, parse_duration
 from timewheel.core.errors import PlanError
@@ -22,7 +22,15 @@ FORMAT = 1
 MAX_FILE_BYTES = 1_000_000
 """A plan takes a few hundred bytes; more is another file."""
 
+
+def _known_format(number: int) -> int:
+    if number != FORMAT:
+        raise ValueError(f"this timewheel reads format {FORMAT}")
+    return number
+
+
 _Duration = Annotated[int, BeforeValidator(parse_duration)]
+_Format = Annotated[int, AfterValidator(_known_format)]
 
 
 class _Table(BaseModel):
@@ -54,7 +62,7 @@ class _Wheel(_Table):
 
 
 class _File(_Table):
-    format: Literal[1]
+    format: _Format  # first, so that a later format is told of before its new keys are
     due_topic: str
     subscriptions: list[str]
     revision: int = 1
@@ -82,11 +90,14 @@ def load_plan(path: str | Path) -> Plan:
     """
     path = Path(path)
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            raise PlanError("file", str(path), f"at most {MAX_FILE_BYTES} bytes")
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        # Read at most that much, whatever its size claims to be: a device or a pipe has none.
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+        text = content.decode("utf-8")
+    except (OSError, ValueError) as error:  # ValueError: no UTF-8, or a path with a null character
         raise PlanError("file", str(path), f"must be a readable UTF-8 file ({error})") from error
+    if len(content) > MAX_FILE_BYTES:
+        raise PlanError("file", str(path), f"at most {MAX_FILE_BYTES} bytes")
     return parse_plan(text)
 
 
@@ -94,7 +105,7 @@ def parse_plan(text: str) -> Plan:
     """Read a plan from the text of a plan file; errors as `load_plan`."""
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # not only TOMLDecodeError: numbers and nesting without end
         raise PlanError("file", text[:40], f"must be TOML: {error}") from error
     try:
         file = _File.model_validate(data)

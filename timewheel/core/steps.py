@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from timewheel.core.plan import Calendar, Native, Plan, Tiered, Wheel
+from timewheel.core.plan import Calendar, Native, Plan, Tiered, Wheel, tier_entry_ms, tier_hops
 
 __all__ = ["Step", "StepKind", "hop_bound", "longest_due_stay_ms", "steps"]
 
@@ -65,15 +65,7 @@ def hop_bound(plan: Plan) -> int:
     """The most hops that a timer sent within ``max_delay`` makes; an envelope above it is an error."""
     match plan.scheme:
         case Tiered():
-            remaining_ms, hops = plan.max_delay_ms, 0
-            for step in _tier_steps(plan, plan.scheme):
-                if remaining_ms >= step.min_remaining_ms:
-                    # Stays are subtracted whole, so this many leave less than the step asks for.
-                    taken = (remaining_ms - step.min_remaining_ms) // step.stay_ms + 1
-                    hops += taken
-                    # A shorter delay may leave more below than a longer one: go on with the most that can be left.
-                    remaining_ms = step.min_remaining_ms - 1
-            return hops
+            return tier_hops(plan.scheme, plan.guard_ms, plan.max_delay_ms)
         case Wheel(rings=rings):
             return len(rings)
         case _:
@@ -97,7 +89,7 @@ def longest_due_stay_ms(plan: Plan) -> int:
 def _tier_steps(plan: Plan, scheme: Tiered) -> tuple[Step, ...]:
     # Largest first: the first match is the largest tier that still fits with the guard (rules.md 8).
     return tuple(
-        Step(kind="tier", stay_ms=tier_ms, min_remaining_ms=max(tier_ms + plan.guard_ms, scheme.window_ms + 1))
+        Step(kind="tier", stay_ms=tier_ms, min_remaining_ms=tier_entry_ms(scheme, plan.guard_ms, tier_ms))
         for tier_ms in reversed(scheme.tiers_ms)
     )
 

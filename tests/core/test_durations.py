@@ -1,0 +1,76 @@
+"""Durations: what people write and what code counts."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from timewheel.core.durations import MAX_DURATION_MS, format_duration, parse_duration
+from timewheel.core.errors import DurationError
+
+
+@pytest.mark.parametrize(
+    ("text", "duration_ms"),
+    [
+        ("0s", 0),
+        ("250ms", 250),
+        ("90s", 90 * 1_000),
+        ("15m", 15 * 60 * 1_000),
+        ("12h", 12 * 3_600 * 1_000),
+        ("5d", 5 * 86_400 * 1_000),
+        ("007d", 7 * 86_400 * 1_000),
+        ("3650d", MAX_DURATION_MS),
+    ],
+)
+def test_a_duration_reads_as_written(text: str, duration_ms: int) -> None:
+    assert parse_duration(text) == duration_ms
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", " ", "d", "5", "5 d", " 5d", "5d ", "5d\n", "+5d", "-5d", "1.5d", "1e3s", "1d12h", "5D", "5w", "5y", "5us",
+        "0x5d", "\u0665d", "\uff15d", "1_000s", "3651d", "9" * 15 + "d", "9" * 16 + "ms", "9" * 10_000 + "ms",
+    ],
+)  # fmt: skip
+def test_any_other_text_is_refused_and_quoted(text: str) -> None:
+    with pytest.raises(DurationError) as caught:
+        parse_duration(text)
+    assert caught.value.text == text
+    assert repr(text)[:20] in str(caught.value)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("value", [5, 5.0, None, True, b"5d", ["5d"]])
+def test_what_is_no_text_is_refused_by_its_type(value: object) -> None:
+    with pytest.raises(DurationError, match=type(value).__name__):
+        parse_duration(value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "text"),
+    [
+        (0, "0s"),
+        (1, "1ms"),
+        (1_500, "1500ms"),
+        (60_000, "1m"),
+        (90_000, "90s"),
+        (86_400_000, "1d"),
+        (129_600_000, "36h"),
+    ],
+)
+def test_a_duration_is_written_in_its_largest_whole_unit(duration_ms: int, text: str) -> None:
+    assert format_duration(duration_ms) == text
+
+
+@given(st.integers(0, MAX_DURATION_MS))
+def test_what_is_written_reads_back_unchanged(duration_ms: int) -> None:
+    assert parse_duration(format_duration(duration_ms)) == duration_ms
+
+
+@given(st.text(max_size=20))
+def test_reading_any_text_gives_a_duration_or_a_duration_error(text: str) -> None:
+    try:
+        duration_ms = parse_duration(text)
+    except DurationError:
+        return
+    assert 0 <= duration_ms <= MAX_DURATION_MS

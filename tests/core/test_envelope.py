@@ -1,0 +1,95 @@
+"""The envelope: written and read back, and never anything but an EnvelopeError for what is garbled."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from timewheel.core.envelope import ID_PROPERTY, MAX_TIME_MS, MAX_TIMER_ID_CHARS, TIMER_PROPERTY, Envelope
+from timewheel.core.errors import EnvelopeError
+
+GOOD = "1 1767225600000 0 2 1767139200000 3"
+
+envelopes = st.builds(
+    Envelope,
+    timer_id=st.text(min_size=1, max_size=MAX_TIMER_ID_CHARS),
+    due_ms=st.integers(0, MAX_TIME_MS),
+    entered_ms=st.integers(0, MAX_TIME_MS),
+    generation=st.integers(0, 999_999_999),
+    hops=st.integers(0, 999_999),
+    revision=st.integers(1, 2**31 - 1),
+)
+
+
+def test_an_envelope_is_two_properties_readable_by_eye() -> None:
+    envelope = Envelope(timer_id="sub-42", due_ms=1767225600000, entered_ms=1767139200000, hops=2, revision=3)
+    assert envelope.properties() == {"tw-id": "sub-42", "tw-timer": GOOD}
+
+
+@given(envelopes)
+def test_an_envelope_survives_the_round_trip(envelope: Envelope) -> None:
+    assert Envelope.read(envelope.properties()) == envelope
+
+
+@given(envelopes, st.dictionaries(st.text(), st.text()))
+def test_user_properties_beside_it_do_not_matter(envelope: Envelope, user: dict[str, str]) -> None:
+    assert Envelope.read({**user, **envelope.properties()}) == envelope
+
+
+@pytest.mark.parametrize("properties", [{}, {"user": "x"}, {"tw-other": "kept for later"}])
+def test_a_message_without_our_properties_has_no_envelope(properties: dict[str, str]) -> None:
+    assert Envelope.read(properties) is None
+
+
+@pytest.mark.parametrize(
+    ("timer", "timer_id", "complaint"),
+    [
+        (None, "a", "missing"),
+        (GOOD, None, "missing"),
+        (GOOD, "", "empty"),
+        (None, "", "empty"),
+        ("", "a", "garbled"),
+        ("1", "a", "garbled"),
+        (GOOD + " ", "a", "garbled"),
+        (GOOD + "\n", "a", "garbled"),
+        (" " + GOOD, "a", "garbled"),
+        (GOOD + " 7", "a", "garbled"),
+        ("1 -5 0 0 0 1", "a", "garbled"),
+        ("1 nan 0 0 0 1", "a", "garbled"),
+        ("1  1767225600000 0 2 1767139200000 3", "a", "garbled"),
+        ("1 \u0661\u0667 0 2 17 3", "a", "garbled"),
+        ("01 1767225600000 0 2 1767139200000 3", "a", "garbled"),
+        ("1 1767225600000 0 1000000 1767139200000 3", "a", "garbled"),  # 10**6 hops
+        ("1 253402300800000 0 0 0 1", "a", "9999"),  # 10000-01-01T00:00:00Z
+        ("1 0 0 0 253402300800000 1", "a", "9999"),
+        ("2 1767225600000 0 2 1767139200000 3", "a", "unknown version 2"),
+        ("2", "a", "unknown version 2"),
+        ("0 1", "a", "unknown version 0"),
+        ("9" * 5_000, "a", "garbled"),  # int() of it would raise a ValueError of its own
+        ("1 " + "9" * 5_000 + " 0 0 0 1", "a", "garbled"),
+        (GOOD, "x" * (MAX_TIMER_ID_CHARS + 1), "256"),
+    ],
+)
+def test_a_garbled_envelope_is_refused_with_the_reason(timer: str | None, timer_id: str | None, complaint: str) -> None:
+    properties = {"user": "x"}
+    if timer is not None:
+        properties[TIMER_PROPERTY] = timer
+    if timer_id is not None:
+        properties[ID_PROPERTY] = timer_id
+    with pytest.raises(EnvelopeError, match=complaint) as caught:
+        Envelope.read(properties)
+    assert len(str(caught.value)) < 500
+
+
+_near_misses = st.lists(
+    st.sampled_from(["1", "0", "2", " ", "-", "9" * 14, "9" * 16, "x", "\n", "\u0663", "\ud800"]), max_size=14
+).map("".join)
+
+
+@given(st.text() | _near_misses, st.text())
+def test_no_text_raises_anything_but_an_envelope_error(timer: str, timer_id: str) -> None:
+    try:
+        envelope = Envelope.read({TIMER_PROPERTY: timer, ID_PROPERTY: timer_id})
+    except EnvelopeError:
+        return
+    assert envelope is not None
+    assert Envelope.read(envelope.properties()) == envelope

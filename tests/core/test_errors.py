@@ -1,0 +1,73 @@
+"""Errors: one root, the fitting builtin beside it, facts as attributes, and a way across processes."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+
+from timewheel.core import errors
+from timewheel.core.errors import TimewheelError
+
+EXAMPLES: list[tuple[TimewheelError, type[Exception]]] = [
+    (errors.DurationError("5w", "no such unit"), ValueError),
+    (errors.PlanError("tiered.window", "1ms", "at least 1s"), ValueError),
+    (errors.EnvelopeError("garbled", "x y z"), ValueError),
+    (errors.TopologyError("persistent://a/b/c", "is unpartitioned", "delete it"), TimewheelError),
+    (errors.ClientMisuse("closed"), RuntimeError),
+    (errors.UnsupportedAcknowledgement("Shared"), TypeError),
+    (errors.SendRefused("no"), ValueError),
+    (errors.BadDueTime("yesterday", "naive"), ValueError),
+    (errors.DelayTooLong(2, 1), ValueError),
+    (errors.PayloadTooLarge(2, 1), ValueError),
+    (errors.ReservedProperty("tw-x", "tw-"), ValueError),
+    (errors.BadTimerId("", "empty"), ValueError),
+    (errors.SendFailed("id", "topic", "refused"), ConnectionError),
+    (errors.SendOutcomeUnknown("id", "topic", "timeout"), TimeoutError),
+    (errors.AdminError(500, "GET /x", "broken"), TimewheelError),
+    (errors.AdminDenied(403, "PUT /x", "not an admin"), PermissionError),
+    (errors.AdminMissing(404, "GET /x", "no such topic"), LookupError),
+    (errors.AdminUnreachable("GET /x", "refused", sent=False), ConnectionError),
+    (errors.BadName("topic", "a b", "has a space"), ValueError),
+]
+
+
+def test_every_error_has_an_example_here() -> None:
+    public = {getattr(errors, name) for name in errors.__all__} - {TimewheelError}
+    assert {type(error) for error, _ in EXAMPLES} == public
+
+
+@pytest.mark.parametrize(("error", "builtin"), EXAMPLES, ids=lambda value: type(value).__name__)
+def test_an_error_is_ours_and_the_builtin_that_a_reader_expects(
+    error: TimewheelError, builtin: type[Exception]
+) -> None:
+    assert isinstance(error, TimewheelError)
+    assert isinstance(error, builtin)
+    assert str(error)
+
+
+@pytest.mark.parametrize("error", [error for error, _ in EXAMPLES], ids=lambda error: type(error).__name__)
+def test_an_error_crosses_processes_with_its_facts(error: TimewheelError) -> None:
+    error.add_note("seen in a worker")
+    for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(twin) is type(error)
+        assert str(twin) == str(error)
+        assert vars(twin) == vars(error)
+
+
+class _Hostile:
+    def __repr__(self) -> str:
+        raise RuntimeError("no repr for you")
+
+
+@pytest.mark.parametrize("value", [10**5_000, "x" * 100_000, _Hostile()], ids=["huge int", "long text", "bad repr"])
+def test_a_strange_value_neither_breaks_nor_floods_the_message(value: object) -> None:
+    for error in (
+        errors.PlanError("guard", value, "a duration"),
+        errors.BadDueTime(value, "out of range"),
+        errors.BadTimerId(value, "no text"),
+        errors.EnvelopeError("garbled", value),
+        errors.DurationError(value, "no text"),
+    ):
+        assert len(str(error)) < 500

@@ -1,0 +1,76 @@
+"""Names: no two topics share one, whatever the plan."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.core.plan_space import DUE_TOPIC, moments_ms, plans
+from timewheel.core.durations import DAY_MS
+from timewheel.core.names import Names, partition_of, partition_topic
+from timewheel.core.plan import Plan, Ring, Tiered, Wheel
+from timewheel.core.topology import topology
+
+TIERED = Plan(
+    due_topic=DUE_TOPIC, subscriptions=("billing",), scheme=Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS))
+)
+
+
+@given(plans(), moments_ms)
+def test_no_two_topics_of_a_plan_share_a_name(plan: Plan, now_ms: int) -> None:
+    names = Counter(spec.name for spec in topology(plan, now_ms).topics)
+    assert max(names.values()) == 1
+    assert all(name == plan.due_topic or ".tw." in name for name in names)
+
+
+@given(plans(), moments_ms)
+def test_a_name_of_ours_is_never_a_due_topic(plan: Plan, now_ms: int) -> None:
+    for spec in topology(plan, now_ms).topics:
+        if spec.name != plan.due_topic:
+            with pytest.raises(ValueError, match="due_topic"):
+                Plan(due_topic=spec.name, subscriptions=("s",))
+
+
+def test_a_relay_held_and_a_broker_held_tier_never_share_a_topic() -> None:
+    assert isinstance(TIERED.scheme, Tiered)
+    by_broker = replace(TIERED, scheme=replace(TIERED.scheme, hold="broker"))
+    held = [{topic.name for topic in topology(plan, 0).holding} for plan in (TIERED, by_broker)]
+    assert held[0] == {f"{DUE_TOPIC}.tw.tier-1d", f"{DUE_TOPIC}.tw.tier-5d"}
+    assert held[1] == {f"{DUE_TOPIC}.tw.delay-1d", f"{DUE_TOPIC}.tw.delay-5d"}
+
+
+def test_rule_17_a_rings_topics_carry_ring_and_revision() -> None:
+    plan = replace(TIERED, scheme=Wheel(rings=(Ring(slot_ms=DAY_MS, slots=32),)), revision=7)
+    assert topology(plan, 0).holding[31].name == f"{DUE_TOPIC}.tw.r7.ring-1d.031"
+    other = replace(plan, revision=8)
+    assert not {topic.name for topic in topology(plan, 0).holding} & {t.name for t in topology(other, 0).holding}
+
+
+def test_two_plans_that_share_a_holding_namespace_share_no_holding_topic() -> None:
+    crm = replace(TIERED, holding_namespace="acme/held")
+    assert {spec.name for spec in topology(crm, 0).topics} == {
+        DUE_TOPIC,
+        "persistent://acme/held/acme~crm~reminders.tw.tier-1d",
+        "persistent://acme/held/acme~crm~reminders.tw.tier-5d",
+        "persistent://acme/held/acme~crm~reminders.tw.dead-letter",
+    }
+    sales = replace(crm, due_topic="persistent://acme/sales/reminders")
+    assert not {spec.name for spec in topology(crm, 0).topics} & {spec.name for spec in topology(sales, 0).topics}
+
+
+def test_the_due_topics_own_namespace_needs_no_prefix() -> None:
+    assert Names(replace(TIERED, holding_namespace="acme/crm")).dead_letter == Names(TIERED).dead_letter
+
+
+@given(st.text(min_size=1), st.integers(0, 1_023))
+def test_a_partitions_name_is_split_as_it_was_made(topic: str, partition: int) -> None:
+    if "\n" not in topic:
+        assert partition_of(partition_topic(topic, partition)) == (topic, partition)
+
+
+def test_a_topic_that_is_no_partition_has_the_index_minus_one() -> None:
+    assert partition_of(DUE_TOPIC) == (DUE_TOPIC, -1)

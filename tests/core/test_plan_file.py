@@ -1,0 +1,179 @@
+"""The plan file: a round trip for every plan, and one clear error for every broken file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.core.plan_space import plans
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
+from timewheel.core.errors import PlanError
+from timewheel.core.plan import Calendar, Native, Plan, Ring, Tiered, Wheel
+from timewheel.core.planfile import MAX_FILE_BYTES, dump_plan, load_plan, parse_plan, save_plan
+
+TOP = 'format = 1\ndue_topic = "persistent://acme/crm/reminders"\nsubscriptions = ["billing"]\n'
+GOOD = TOP + '[tiered]\nwindow = "12h"\ntiers = ["12h", "1d", "5d"]\n'
+
+
+def test_the_file_of_the_design_reads_as_the_plan_it_describes() -> None:
+    text = """
+        format = 1
+        revision = 3
+        due_topic = "persistent://acme/crm/reminders"
+        holding_namespace = "acme/crm-held"
+        partitions = 4
+        subscriptions = ["billing", "audit"]
+        max_delay = "20d"
+        relay = "service"
+        readers = "any"
+        guard = "10m"
+        tick = "500ms"
+        [tiered]
+        window = "12h"
+        tiers = ["12h", "1d", "5d"]
+        hold = "broker"
+    """
+    assert parse_plan(text) == Plan(
+        revision=3,
+        due_topic="persistent://acme/crm/reminders",
+        holding_namespace="acme/crm-held",
+        partitions=4,
+        subscriptions=("billing", "audit"),
+        max_delay_ms=20 * DAY_MS,
+        relay="service",
+        readers="any",
+        guard_ms=10 * MINUTE_MS,
+        tick_ms=500,
+        scheme=Tiered(window_ms=12 * HOUR_MS, tiers_ms=(12 * HOUR_MS, DAY_MS, 5 * DAY_MS), hold="broker"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "scheme"),
+    [
+        ("[native]", Native()),
+        ("[calendar]", Calendar(interval_ms=DAY_MS)),
+        ('[calendar]\ninterval = "12h"', Calendar(interval_ms=12 * HOUR_MS)),
+        (
+            '[wheel]\nrings = [{slot = "1h", slots = 30}, {slot = "1d", slots = 32, headstart = "1h"}]',
+            Wheel(
+                rings=(Ring(slot_ms=HOUR_MS, slots=30), Ring(slot_ms=DAY_MS, slots=32, headstart_ms=HOUR_MS)),
+            ),
+        ),
+    ],
+)
+def test_every_scheme_has_its_table(table: str, scheme: Native | Calendar | Wheel) -> None:
+    assert parse_plan(TOP + table).scheme == scheme
+
+
+@given(plans())
+def test_every_plan_survives_the_round_trip(plan: Plan) -> None:
+    assert parse_plan(dump_plan(plan)) == plan
+
+
+@given(plans())
+def test_a_text_is_stable_under_the_round_trip(plan: Plan) -> None:
+    text = dump_plan(plan)
+    assert dump_plan(parse_plan(text)) == text
+
+
+def test_a_saved_plan_loads(tmp_path: Path) -> None:
+    plan, path = parse_plan(GOOD), tmp_path / "reminders.toml"
+    save_plan(plan, path)
+    assert load_plan(path) == plan
+    assert Plan.load(str(path)) == plan
+
+
+BROKEN: list[tuple[Any, ...]] = [
+    # no TOML
+    ("format = = 1", "file", "format = = 1", "TOML"),
+    ("\x00", "file", "\x00", "TOML"),
+    ("partitions = " + "1" * 5_000, "file", None, "TOML"),
+    ("a = " + "[" * 50_000, "file", None, "TOML"),
+    (GOOD + GOOD, "file", None, "TOML"),
+    # form
+    ("", "format", None, "required"),
+    ("future = 1\n" + TOP.replace("format = 1", "format = 2") + "[native]", "format", 2, "reads format 1"),
+    (TOP.replace("format = 1", 'format = "1"') + "[native]", "format", "1", "integer"),
+    (TOP.replace("format = 1", "format = true") + "[native]", "format", True, "integer"),
+    (TOP.replace("due_topic", "duetopic") + "[native]", "due_topic", None, "required"),
+    ("window = '1h'\n" + TOP + "[native]", "window", "1h", "not a key"),
+    (GOOD + "interval = '1d'", "tiered.interval", "1d", "not a key"),
+    (TOP + "[native]\nwindow = '1h'", "native.window", "1h", "not a key"),
+    (TOP + "[wheel]\nrings = [{slot = '1d', slots = 32, size = 3}]", "wheel.rings.0.size", 3, "not a key"),
+    (TOP + "[rings]\n", "rings", {}, "not a key"),
+    # schemes
+    (TOP, "scheme", [], "exactly one"),
+    (GOOD + "[calendar]", "scheme", ["tiered", "calendar"], "exactly one"),
+    ("tiered = 5\n" + TOP, "tiered", 5, "dictionary"),
+    # types
+    ("partitions = '4'\n" + GOOD, "partitions", "4", "integer"),
+    ("partitions = 4.0\n" + GOOD, "partitions", 4.0, "integer"),
+    ("partitions = true\n" + GOOD, "partitions", True, "integer"),
+    ("partitions = 0\n" + GOOD, "partitions", 0, "from 1 to 1024"),
+    ("partitions = 0x" + "f" * 5_000 + "\n" + GOOD, "partitions", None, "1024"),
+    ("relay = 'elsewhere'\n" + GOOD, "relay", "elsewhere", "'embedded' or 'service'"),
+    ("readers = 'all'\n" + GOOD, "readers", "all", "'timewheel' or 'any'"),
+    ("holding_namespace = 7\n" + GOOD, "holding_namespace", 7, "string"),
+    (GOOD.replace('["billing"]', '"billing"'), "subscriptions", "billing", "list"),
+    (GOOD.replace('["billing"]', "[7]"), "subscriptions.0", 7, "string"),
+    (GOOD + "hold = 'both'", "tiered.hold", "both", "'relay' or 'broker'"),
+    # durations
+    ("max_delay = 30\n" + GOOD, "max_delay", 30, "expected text"),
+    ("max_delay = '30 days'\n" + GOOD, "max_delay", "30 days", "one whole number and one unit"),
+    ("guard = 07:32:00\n" + GOOD, "guard", None, "expected text"),
+    (GOOD.replace('"1d"', '"1w"'), "tiered.tiers.1", "1w", "one whole number and one unit"),
+    # rules
+    (GOOD.replace('"12h"', '"13h"', 1).replace('"12h"', '"14h"'), "tiered.tiers", ["14h", "1d", "5d"], "window"),
+    ("max_delay = '40d'\n" + TOP + "[wheel]\nrings = [{slot = '1d', slots = 32}]", "max_delay", "40d", "= 30d"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "value", "limit"),
+    BROKEN,
+    ids=[f"{number}-{field}" for number, (_, field, _, _) in enumerate(BROKEN)],
+)
+def test_a_broken_file_names_field_value_and_limit(text: str, field: str, value: object, limit: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        parse_plan(text)
+    assert caught.value.field == field
+    if value is not None:
+        assert caught.value.value == value
+    assert limit in caught.value.limit
+    assert field in str(caught.value)
+    assert len(str(caught.value)) < 1_000
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    not_text, too_big = tmp_path / "not-text", tmp_path / "too-big"
+    not_text.write_bytes(b"\xff\xfe")
+    too_big.write_text(GOOD + "#" * MAX_FILE_BYTES)
+    for path, limit in [
+        (tmp_path / "missing", "readable"),
+        (tmp_path, "readable"),
+        (Path("null\0character"), "readable"),
+        (not_text, "UTF-8"),
+        (too_big, f"at most {MAX_FILE_BYTES} bytes"),
+        (Path("/dev/zero"), f"at most {MAX_FILE_BYTES} bytes"),  # its size claims to be 0
+    ]:
+        with pytest.raises(PlanError) as caught:
+            load_plan(path)
+        assert (caught.value.field, caught.value.value) == ("file", str(path))
+        assert limit in caught.value.limit
+
+
+_LINES = [*GOOD.splitlines(), "[native]", "[wheel]", "rings = [{}]", "rings = [[]]", "tiered = {}", "=", "x = 1", '"""']
+
+
+@given(st.lists(st.sampled_from(_LINES) | st.text(max_size=8), max_size=8).map("\n".join))
+def test_no_text_raises_anything_but_a_plan_error(text: str) -> None:
+    try:
+        plan = parse_plan(text)
+    except PlanError:
+        return
+    assert parse_plan(dump_plan(plan)) == plan

@@ -1,0 +1,281 @@
+"""Where timers go, by tables and over the whole space of plans."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.core.plan_space import DUE_TOPIC, NOW_MS, journey, moments_ms, plans, sends
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
+from timewheel.core.names import Names
+from timewheel.core.plan import Calendar, Native, Plan, Ring, Tiered, Wheel
+from timewheel.core.routing import Due, Hold, Router, calendar_topic_of
+from timewheel.core.steps import hop_bound, longest_due_stay_ms, steps
+from timewheel.core.topology import topology
+
+TIERED = Tiered(window_ms=12 * HOUR_MS, tiers_ms=(12 * HOUR_MS, DAY_MS, 5 * DAY_MS))
+GUARD_MS = 5 * MINUTE_MS
+
+
+def plan(scheme: Native | Tiered | Calendar | Wheel, **changed: Any) -> Plan:
+    return Plan(**{"due_topic": DUE_TOPIC, "subscriptions": ("billing",), "scheme": scheme, **changed})
+
+
+# ------------------------------------------------------------------------------------------------------------- tables
+
+
+@pytest.mark.parametrize(
+    ("remaining_ms", "tier"),
+    [
+        (30 * DAY_MS, "5d"),
+        (5 * DAY_MS + GUARD_MS, "5d"),  # rules.md 8: remaining >= T + guard
+        (5 * DAY_MS + GUARD_MS - 1, "1d"),
+        (5 * DAY_MS, "1d"),
+        (DAY_MS + GUARD_MS, "1d"),
+        (DAY_MS + GUARD_MS - 1, "12h"),
+        (12 * HOUR_MS + GUARD_MS, "12h"),
+        (12 * HOUR_MS + GUARD_MS - 1, None),
+        (12 * HOUR_MS, None),
+        (0, None),
+        (-DAY_MS, None),
+    ],
+)
+@pytest.mark.parametrize("hold", ["relay", "broker"])
+def test_rule_08_a_timer_waits_in_the_largest_tier_that_fits_with_the_guard(
+    remaining_ms: int, tier: str | None, hold: str
+) -> None:
+    route = Router(
+        plan(Tiered(window_ms=TIERED.window_ms, tiers_ms=TIERED.tiers_ms, hold=hold))  # type: ignore[arg-type]
+    ).route(NOW_MS + remaining_ms, NOW_MS)
+    if tier is None:
+        assert isinstance(route, Due)
+        return
+    stay_ms = {"12h": 12 * HOUR_MS, "1d": DAY_MS, "5d": 5 * DAY_MS}[tier]
+    kind, deliver_at_ms = ("tier", 0) if hold == "relay" else ("delay", NOW_MS + stay_ms)
+    assert route == Hold(f"{DUE_TOPIC}.tw.{kind}-{tier}", deliver_at_ms, NOW_MS + stay_ms, stay_ms)
+
+
+def test_the_window_wins_over_a_tier_that_would_fit() -> None:
+    router = Router(plan(Tiered(window_ms=3 * DAY_MS, tiers_ms=(DAY_MS,))))
+    assert isinstance(router.route(NOW_MS + 3 * DAY_MS, NOW_MS), Due)
+    assert isinstance(router.route(NOW_MS + 3 * DAY_MS + 1, NOW_MS), Hold)
+
+
+def test_rule_08_the_longest_stay_in_the_due_topic() -> None:
+    assert longest_due_stay_ms(plan(Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,)))) == DAY_MS + GUARD_MS
+    assert longest_due_stay_ms(plan(Tiered(window_ms=2 * DAY_MS, tiers_ms=(DAY_MS,)))) == 2 * DAY_MS
+    assert longest_due_stay_ms(plan(Native())) == 30 * DAY_MS
+    wheel = Wheel(rings=(Ring(slot_ms=HOUR_MS, slots=30), Ring(slot_ms=DAY_MS, slots=32)))
+    assert longest_due_stay_ms(plan(wheel)) == HOUR_MS + GUARD_MS
+
+
+def test_a_timer_of_seventeen_days_goes_down_the_tiers() -> None:
+    way = journey(plan(TIERED), NOW_MS + 17 * DAY_MS, NOW_MS)
+    # 17 = 3 x 5 + 1 + 1, and the last day does not fit with the guard: 12 h, and 12 h in the due topic.
+    assert [hold.stay_ms for _, hold in way.holds] == [5 * DAY_MS] * 3 + [DAY_MS] + [12 * HOUR_MS]
+    assert way.arrived_ms == NOW_MS + 17 * DAY_MS - 12 * HOUR_MS
+    assert way.due == Due(DUE_TOPIC, NOW_MS + 17 * DAY_MS - 1_500)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "max_delay_ms", "hops"),
+    [
+        (Native(), 30 * DAY_MS, 0),
+        (Calendar(), 30 * DAY_MS, 0),
+        (Wheel(rings=(Ring(slot_ms=DAY_MS, slots=32),)), 30 * DAY_MS, 1),
+        # 30 d leave 5 d after five stays, which do not fit with the guard: then four days, and half of the last.
+        (TIERED, 30 * DAY_MS, 5 + 4 + 1),
+        (Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,)), 30 * DAY_MS, 29),
+        (Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,)), DAY_MS, 0),
+    ],
+)
+def test_the_hop_bound(scheme: Native | Tiered | Calendar | Wheel, max_delay_ms: int, hops: int) -> None:
+    value = plan(scheme, max_delay_ms=max_delay_ms)
+    assert hop_bound(value) == hops
+    assert len(journey(value, NOW_MS + max_delay_ms, NOW_MS).holds) == hops
+
+
+@pytest.mark.parametrize(
+    ("readers", "remaining_ms", "asked_ms"),
+    [
+        ("timewheel", HOUR_MS, HOUR_MS - 1_500),
+        ("timewheel", 1_501, 1),
+        ("timewheel", 1_500, None),  # asked for now is asked for at once
+        ("timewheel", 0, None),
+        ("any", HOUR_MS, HOUR_MS),
+        ("any", 1, 1),
+        ("any", 0, None),
+        ("any", -DAY_MS, None),  # past due: delivered now
+    ],
+)
+def test_rule_10_the_broker_is_asked_for_a_lead(readers: str, remaining_ms: int, asked_ms: int | None) -> None:
+    route = Router(plan(Native(), readers=readers)).route(NOW_MS + remaining_ms, NOW_MS)
+    assert route == Due(DUE_TOPIC, 0 if asked_ms is None else NOW_MS + asked_ms)
+
+
+@pytest.mark.parametrize(
+    ("interval_ms", "due_ms", "label"),
+    [
+        (DAY_MS, NOW_MS, "1d-20260101"),
+        (DAY_MS, NOW_MS + DAY_MS - 1, "1d-20260101"),
+        (DAY_MS, NOW_MS + DAY_MS, "1d-20260102"),
+        (HOUR_MS, NOW_MS + 90 * MINUTE_MS, "1h-20260101T0100Z"),
+        (3_000, NOW_MS + 7_000, "3s-20260101T000006Z"),
+        (1_500, NOW_MS + 2_000, "1500ms-20260101T000001.500Z"),
+    ],
+)
+def test_a_calendar_has_a_topic_per_interval(interval_ms: int, due_ms: int, label: str) -> None:
+    value = plan(Calendar(interval_ms=interval_ms), max_delay_ms=10_000)
+    assert Router(value).route(due_ms, NOW_MS) == Due(f"{DUE_TOPIC}.tw.{label}", max(due_ms - 1_500 - NOW_MS, 0) and (
+        due_ms - 1_500
+    ))  # fmt: skip
+    assert calendar_topic_of(value, due_ms) == f"{DUE_TOPIC}.tw.{label}"
+
+
+def test_rule_15_a_past_due_timer_never_goes_to_a_passed_interval() -> None:
+    router = Router(plan(Calendar()))
+    assert router.route(NOW_MS - 40 * DAY_MS, NOW_MS + 1) == Due(f"{DUE_TOPIC}.tw.1d-20260101", 0)
+
+
+def test_a_plan_with_one_due_topic_has_no_calendar_topic() -> None:
+    with pytest.raises(TypeError, match="Native"):
+        calendar_topic_of(plan(Native()), NOW_MS)
+
+
+RINGS = Wheel(rings=(Ring(slot_ms=HOUR_MS, slots=30), Ring(slot_ms=DAY_MS, slots=32)))
+
+
+@pytest.mark.parametrize(
+    ("due_in_ms", "slot_topic", "released_in_ms"),
+    [
+        # 2026-01-01 is day 20,454 since 1970 = slot 6 of 32 (20,454 = 639 x 32 + 6).
+        (3 * DAY_MS + 7 * HOUR_MS, "r1.ring-1d.009", 3 * DAY_MS - GUARD_MS),
+        (DAY_MS, "r1.ring-1d.007", DAY_MS - GUARD_MS),
+        # Day 0 has begun; its hour 490,896 = 16,363 x 30 + 6, five hours on: slot 11.
+        (5 * HOUR_MS + 1, "r1.ring-1h.011", 5 * HOUR_MS - GUARD_MS),
+        (HOUR_MS, "r1.ring-1h.007", HOUR_MS - GUARD_MS),
+        (HOUR_MS - 1, None, None),
+        (-1, None, None),
+    ],
+)
+def test_rule_17_the_coarsest_ring_that_still_separates_now_from_the_due_time(
+    due_in_ms: int, slot_topic: str | None, released_in_ms: int | None
+) -> None:
+    route = Router(plan(RINGS)).route(NOW_MS + due_in_ms, NOW_MS)
+    if slot_topic is None or released_in_ms is None:
+        assert isinstance(route, Due)
+    else:
+        assert route == Hold(f"{DUE_TOPIC}.tw.{slot_topic}", 0, NOW_MS + released_in_ms, 0)
+
+
+@pytest.mark.parametrize(
+    ("entered_late_ms", "overshoots"), [(0, False), (GUARD_MS, False), (GUARD_MS + 1, True), (DAY_MS, True)]
+)
+def test_rule_01_a_hop_that_would_end_behind_the_due_time_takes_the_late_lane(
+    *, entered_late_ms: int, overshoots: bool
+) -> None:
+    router, due_ms = Router(plan(TIERED)), NOW_MS + DAY_MS + GUARD_MS  # the tier of 1 d fits just with its guard
+    hold = router.route(due_ms, NOW_MS)
+    assert isinstance(hold, Hold)
+    assert router.overshoots(hold, due_ms, NOW_MS + entered_late_ms) is overshoots
+
+
+def test_rule_01_a_slot_that_was_swept_already_is_overshot() -> None:
+    router, due_ms = Router(plan(RINGS)), NOW_MS + 3 * DAY_MS
+    hold = router.route(due_ms, NOW_MS)
+    assert isinstance(hold, Hold)
+    assert router.overshoots(hold, due_ms, hold.release_at_ms - 1) is False
+    assert router.overshoots(hold, due_ms, hold.release_at_ms) is True
+
+
+def test_a_broker_held_tier_is_never_overshot_since_nothing_stands_before_a_message() -> None:
+    router = Router(plan(Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,), hold="broker")))
+    hold = router.route(NOW_MS + 2 * DAY_MS, NOW_MS)
+    assert isinstance(hold, Hold)
+    assert router.overshoots(hold, NOW_MS + 2 * DAY_MS, NOW_MS + 10 * DAY_MS) is False
+
+
+# ---------------------------------------------------------------------------------------- over the whole space of plans
+
+
+@given(st.data())
+def test_stays_and_hops_lead_to_the_due_time_and_never_past_it(data: st.DataObject) -> None:
+    value = data.draw(plans())
+    due_ms, sent_ms = data.draw(sends(value))
+    way = journey(value, due_ms, sent_ms)  # checks release_at against route, and the hop bound
+    assert way.arrived_ms <= max(due_ms, sent_ms)
+    assert way.arrived_ms == (way.holds[-1][1].release_at_ms if way.holds else sent_ms)
+    assert due_ms - way.arrived_ms <= longest_due_stay_ms(value)
+    if way.due.deliver_at_ms:
+        assert way.arrived_ms < way.due.deliver_at_ms <= due_ms
+    else:
+        assert due_ms - way.arrived_ms <= value.lead_ms
+
+
+@given(st.data())
+def test_every_hold_leaves_after_it_is_entered_and_before_the_due_time(data: st.DataObject) -> None:
+    value = data.draw(plans("tiered", "wheel"))
+    due_ms, sent_ms = data.draw(sends(value))
+    for entered_ms, hold in journey(value, due_ms, sent_ms).holds:
+        assert entered_ms < hold.release_at_ms <= due_ms
+        if hold.stay_ms:
+            # rules.md 8: with the guard to spare
+            assert hold.release_at_ms == entered_ms + hold.stay_ms
+            assert due_ms - hold.release_at_ms >= value.guard_ms
+        assert hold.deliver_at_ms in ((0,) if value.holds_in_relay else (hold.release_at_ms,))
+        assert not Router(value).overshoots(hold, due_ms, entered_ms)
+
+
+@given(st.data())
+def test_every_routed_topic_is_in_the_topology_of_that_moment(data: st.DataObject) -> None:
+    value = data.draw(plans())
+    due_ms, sent_ms = data.draw(sends(value))
+    made = topology(value, sent_ms)
+    way = journey(value, due_ms, sent_ms)
+    for topic in (*(hold.topic for _, hold in way.holds), way.due.topic):
+        assert topic in made
+
+
+@given(st.data())
+def test_a_timer_of_any_clock_reaches_the_due_topic_within_the_hop_bound(data: st.DataObject) -> None:
+    """Late lanes route by the wall clock: hops made late, any number of times, keep the bound and end."""
+    value = data.draw(plans("tiered", "wheel"))
+    due_ms, at_ms = data.draw(sends(value))
+    router, hops = Router(value), 0
+    while isinstance(route := router.route(due_ms, at_ms), Hold):
+        hops += 1
+        assert hops <= hop_bound(value)
+        at_ms = route.release_at_ms + data.draw(st.sampled_from([0, 1, value.guard_ms, DAY_MS]))
+
+
+@given(st.data())
+def test_rule_17_rings_only_hop_inwards(data: st.DataObject) -> None:
+    value = data.draw(plans("wheel"))
+    due_ms, sent_ms = data.draw(sends(value))
+    names = Names(value)
+    rank = {name: rank for rank, step in enumerate(steps(value)) for name in names.of_step(step)}
+    ranks = [rank[hold.topic] for _, hold in journey(value, due_ms, sent_ms).holds]
+    assert ranks == sorted(set(ranks)), "a ring met twice, or a coarser one after a finer"
+
+
+@given(st.data())
+def test_rule_17_a_ring_never_wraps_into_a_slot_that_is_still_to_be_swept(data: st.DataObject) -> None:
+    value = data.draw(plans("wheel"))
+    due_ms, sent_ms = data.draw(sends(value))
+    rings = {name: step for step in steps(value) for name in Names(value).of_step(step)}
+    for entered_ms, hold in journey(value, due_ms, sent_ms).holds:
+        step = rings[hold.topic]
+        # The previous turn of the same slot topic is swept at its release, and again a slot later for stragglers
+        # (rules.md 18): both lie behind us.
+        previous_release_ms = hold.release_at_ms - step.slots * step.slot_ms
+        assert previous_release_ms + step.slot_ms <= entered_ms
+
+
+@given(plan=plans("calendar"), now_ms=moments_ms, skew_ms=st.integers(0, 5 * MINUTE_MS))
+def test_a_topology_made_a_moment_ago_still_holds_a_new_timer(plan: Plan, now_ms: int, skew_ms: int) -> None:
+    assert isinstance(plan.scheme, Calendar)
+    later_ms = now_ms + min(skew_ms, plan.scheme.interval_ms)
+    assert Router(plan).route(later_ms + plan.max_delay_ms, later_ms).topic in topology(plan, now_ms)

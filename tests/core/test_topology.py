@@ -1,0 +1,95 @@
+"""The topology: every topic and subscription that must exist before the first publish."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+
+from tests.core.plan_space import DUE_TOPIC, NOW_MS, moments_ms, plans
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
+from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, RELAY_SUBSCRIPTION
+from timewheel.core.plan import Calendar, Native, Plan, Ring, Tiered, Wheel
+from timewheel.core.steps import longest_due_stay_ms
+from timewheel.core.topology import calendar_intervals, topology
+
+
+def plan(**changed: Any) -> Plan:
+    return Plan(**{"due_topic": DUE_TOPIC, "subscriptions": ("billing", "audit"), "partitions": 4, **changed})
+
+
+def test_a_tiered_plan_needs_its_due_topic_its_tiers_and_a_dead_letter_topic() -> None:
+    value = plan(scheme=Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS)))
+    made = [
+        (spec.name.removeprefix(DUE_TOPIC), spec.role, spec.partitions, spec.subscriptions, spec.deduplication)
+        for spec in topology(value, NOW_MS).topics
+    ]
+    assert made == [
+        ("", "due", 4, ("billing", "audit"), True),
+        (".tw.tier-5d", "tier", 4, (RELAY_SUBSCRIPTION,), True),
+        (".tw.tier-1d", "tier", 4, (RELAY_SUBSCRIPTION,), True),
+        (".tw.dead-letter", "dead_letter", 1, (DEAD_LETTER_SUBSCRIPTION,), True),
+    ]
+    assert [spec.longest_stay_ms for spec in topology(value, NOW_MS).topics] == [
+        DAY_MS + 5 * MINUTE_MS,
+        5 * DAY_MS,
+        DAY_MS,
+        30 * DAY_MS,
+    ]
+
+
+def test_a_native_plan_needs_its_due_topic_alone_and_no_deduplication() -> None:
+    (spec,) = topology(plan(scheme=Native()), NOW_MS).topics
+    assert (spec.name, spec.role, spec.deduplication) == (DUE_TOPIC, "due", False)
+
+
+def test_a_calendar_needs_the_running_interval_to_that_of_the_last_due_time_and_one_more() -> None:
+    value = plan(scheme=Calendar(interval_ms=DAY_MS), max_delay_ms=3 * DAY_MS)
+    names = [spec.name.removeprefix(f"{DUE_TOPIC}.tw.1d-") for spec in topology(value, NOW_MS + HOUR_MS).topics]
+    # Sent on 1 January with at most 3 days: due on the 4th at the latest, and the 5th is made ahead.
+    assert names == ["20260101", "20260102", "20260103", "20260104", "20260105"]
+
+
+def test_a_wheel_needs_every_slot() -> None:
+    value = plan(scheme=Wheel(rings=(Ring(slot_ms=HOUR_MS, slots=30), Ring(slot_ms=DAY_MS, slots=32))))
+    made = topology(value, NOW_MS)
+    assert len(made.holding) == 30 + 32
+    assert len(made.topics) == 1 + 62 + 1
+    assert {spec.longest_stay_ms for spec in made.topics if spec.role == "slot"} == {30 * HOUR_MS, 32 * DAY_MS}
+
+
+@given(plans(), moments_ms)
+def test_what_every_topology_keeps(plan: Plan, now_ms: int) -> None:
+    made = topology(plan, now_ms)
+    roles = {spec.name: spec for spec in made.topics}
+    for spec in made.topics:
+        assert spec.name in made
+        assert spec.partitions >= 1, "rules.md 4: always partitioned"
+        assert spec.subscriptions, "a publish without a subscription is lost to it"
+        assert spec.longest_stay_ms > 0
+        # rules.md 1a: on wherever a relay hops to.
+        assert spec.deduplication is plan.needs_relay
+    for topic in made.holding:
+        assert roles[topic.name].subscriptions == (RELAY_SUBSCRIPTION,)
+        assert roles[topic.name].partitions == plan.partitions, "relays keep the partition index (rules.md 20)"
+    due = [spec for spec in made.topics if spec.role == "due"]
+    assert all(spec.subscriptions == plan.subscriptions for spec in due)
+    assert all(spec.longest_stay_ms == longest_due_stay_ms(plan) for spec in due)
+    assert [spec.role for spec in made.topics].count("dead_letter") == int(plan.needs_relay)
+    if not isinstance(plan.scheme, Calendar):
+        assert made == topology(plan, now_ms + DAY_MS)
+
+
+@given(plans("calendar"), moments_ms)
+def test_the_intervals_of_a_calendar_reach_from_now_past_the_longest_delay(plan: Plan, now_ms: int) -> None:
+    assert isinstance(plan.scheme, Calendar)
+    interval_ms = plan.scheme.interval_ms
+    intervals = calendar_intervals(plan, now_ms)
+    assert intervals[0] * interval_ms <= now_ms < (intervals[0] + 1) * interval_ms
+    assert (intervals[-1]) * interval_ms > now_ms + plan.max_delay_ms >= (intervals[-1] - 1) * interval_ms
+
+
+def test_only_a_calendar_has_intervals() -> None:
+    with pytest.raises(AssertionError):
+        calendar_intervals(plan(scheme=Native()), NOW_MS)
