@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -37,3 +38,34 @@ def test_a_wrong_use_of_an_installed_type_is_found(clean_python: Path, tmp_path:
 
     assert done.returncode == 1
     assert 'expression has type "str", variable has type "int"' in done.stdout
+
+
+# What a user writes first: their own pulsar.Client handed to something of ours. The second client must be refused, or
+# the check would pass on a Protocol that takes anything.
+HANDED_IN = """
+import pulsar
+from timewheel.wire.surface import ClientLike
+
+def use(client: ClientLike) -> None: ...
+
+class NoClient: ...
+
+use(pulsar.Client("pulsar://localhost:6650"))
+use(NoClient())
+"""
+
+
+def test_pyright_takes_the_users_own_client_and_refuses_another(clean_python: Path, tmp_path: Path) -> None:
+    (tmp_path / "user.py").write_text(HANDED_IN)
+    done = subprocess.run(
+        [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", str(clean_python), "user.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    found = json.loads(done.stdout)["generalDiagnostics"]
+    last_line = len(HANDED_IN.splitlines()) - 1
+
+    assert [(error["rule"], error["range"]["start"]["line"]) for error in found] == [("reportArgumentType", last_line)]
