@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 
 import pytest
@@ -33,9 +34,21 @@ EXAMPLES: list[tuple[TimewheelError, type[Exception]]] = [
 ]
 
 
-def test_every_error_has_an_example_here() -> None:
-    public = {getattr(errors, name) for name in errors.__all__} - {TimewheelError}
-    assert {type(error) for error, _ in EXAMPLES} == public
+_FILLER: dict[str, object] = {"str": "text", "int": 7, "bool": True, "object": "thing", "int | None": None}
+
+
+def example_of(kind: type[TimewheelError]) -> TimewheelError:
+    """An instance of any error of ours, made by its constructor's signature."""
+    if not inspect.isfunction(kind.__init__):  # a builtin's, which takes the message
+        return kind("message")
+    parameters = [*inspect.signature(kind.__init__).parameters.values()][1:]
+    values = {parameter: _FILLER.get(str(parameter.annotation), "text") for parameter in parameters}
+    named = {parameter.name: value for parameter, value in values.items() if parameter.kind is parameter.KEYWORD_ONLY}
+    placed = [value for parameter, value in values.items() if parameter.kind is parameter.POSITIONAL_OR_KEYWORD]
+    return kind(*placed, **named)
+
+
+ALL = [example_of(getattr(errors, name)) for name in errors.__all__]
 
 
 @pytest.mark.parametrize(("error", "builtin"), EXAMPLES, ids=lambda value: type(value).__name__)
@@ -47,7 +60,7 @@ def test_an_error_is_ours_and_the_builtin_that_a_reader_expects(
     assert str(error)
 
 
-@pytest.mark.parametrize("error", [error for error, _ in EXAMPLES], ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("error", ALL, ids=lambda error: type(error).__name__)
 def test_an_error_crosses_processes_with_its_facts(error: TimewheelError) -> None:
     error.add_note("seen in a worker")
     for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
