@@ -1,0 +1,578 @@
+"""The admin client's verbs on a real broker."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pulsar
+import pytest
+
+from timewheel.core.errors import AdminError, AdminMissing, TopologyError
+from timewheel.ops.admin import AdminClient
+from timewheel.ops.internals import EntryPosition
+from timewheel.ops.policies import (
+    AGE_QUOTA,
+    DEDUPLICATION,
+    DELAYED_DELIVERY,
+    INACTIVE_TOPIC,
+    KEEP_INACTIVE,
+    MAX_UNACKED_PER_CONSUMER,
+    MESSAGE_TTL_S,
+    NO_QUOTA,
+    POLICIES,
+    RETENTION,
+    SIZE_QUOTA,
+    SUBSCRIPTION_EXPIRY_MIN,
+    BacklogQuota,
+    DelayedDelivery,
+    InactiveTopic,
+    Policy,
+    Retention,
+)
+from timewheel.testing import eventually
+from timewheel.testing.ports import free_ports
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from timewheel.testing.service import Broker
+
+EVICTING = BacklogQuota(limit_bytes=10_000_000, limit_s=100, action="consumer_backlog_eviction")
+
+VALUES: list[tuple[Policy[Any], Any]] = [
+    (MESSAGE_TTL_S, 77),
+    (SIZE_QUOTA, EVICTING),
+    (AGE_QUOTA, EVICTING),
+    (INACTIVE_TOPIC, InactiveTopic(delete=True, after_s=120, mode="delete_when_subscriptions_caught_up")),
+    (DEDUPLICATION, True),
+    (RETENTION, Retention(time_min=200, size_mb=10)),  # above the age quota, or brokers refuse the pair
+    (DELAYED_DELIVERY, DelayedDelivery(active=True, tick_ms=2_000, max_delay_ms=5_000)),
+    (MAX_UNACKED_PER_CONSUMER, 1_234),
+    (SUBSCRIPTION_EXPIRY_MIN, 9),
+]
+
+
+@pytest.fixture(scope="module")
+def admin(pulsar_broker: Broker) -> Iterator[AdminClient]:
+    with AdminClient(pulsar_broker.admin_url) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def namespace(admin: AdminClient) -> str:
+    """A tenant and a namespace of this module's own."""
+    tenant = f"admin-{uuid.uuid4().hex[:8]}"
+    assert admin.tenants.create(tenant)
+    assert admin.namespaces.create(f"{tenant}/verbs")
+    return f"{tenant}/verbs"
+
+
+@pytest.fixture
+def topic(namespace: str) -> str:
+    return f"persistent://{namespace}/t-{uuid.uuid4().hex[:8]}"
+
+
+def publish(client: Any, topic: str, count: int, **options: Any) -> None:
+    producer = client.create_producer(topic, batching_enabled=False)
+    for number in range(count):
+        producer.send(str(number).encode(), **options)
+    producer.close()
+
+
+# --- tenants and namespaces
+
+
+def test_tenants_and_namespaces_come_and_go(admin: AdminClient) -> None:
+    tenant = f"gone-{uuid.uuid4().hex[:8]}"
+    namespace = f"{tenant}/n"
+
+    assert admin.tenants.create(tenant) is True
+    assert admin.tenants.create(tenant) is False
+    assert tenant in admin.tenants.list()
+    assert admin.namespaces.list(tenant) == ()
+    assert admin.namespaces.create(namespace, bundles=1) is True
+    assert admin.namespaces.create(namespace) is False
+    assert admin.namespaces.list(tenant) == (namespace,)
+    assert admin.namespaces.policies(namespace).document["bundles"]["numBundles"] == 1
+    with pytest.raises(AdminError, match="active namespaces"):
+        admin.tenants.delete(tenant)
+    assert admin.namespaces.delete(namespace) is True
+    assert admin.namespaces.delete(namespace) is False
+    assert admin.tenants.delete(tenant) is True
+    assert admin.tenants.delete(tenant) is False
+
+
+def test_a_namespace_replicates_within_the_clusters_there_are(admin: AdminClient, namespace: str) -> None:
+    policies = admin.namespaces.policies(namespace)
+
+    assert policies.replication_clusters == admin.clusters()
+    assert policies.schema_validation_enforced is False
+
+
+def test_what_is_not_there_is_missing_by_name(admin: AdminClient, namespace: str) -> None:
+    nowhere = "persistent://no-such-tenant/n/t"
+    missing = f"persistent://{namespace}/missing"
+
+    with pytest.raises(AdminMissing, match="Tenant does not exist"):
+        admin.namespaces.create("no-such-tenant/n")
+    with pytest.raises(AdminMissing, match="Namespace"):
+        admin.topics.create(nowhere, 1)
+    with pytest.raises(AdminMissing, match=missing):
+        admin.topics.stats(missing)
+    with pytest.raises(AdminMissing, match=missing):
+        admin.topics.partitioned_stats(missing)
+    with pytest.raises(AdminMissing, match=missing):
+        admin.topics.unload(missing)
+    with pytest.raises(AdminMissing, match=missing):
+        admin.topic_policies.set(missing, MESSAGE_TTL_S, 0)
+
+
+# --- topics
+
+
+def test_a_partitioned_topic_is_made_once_grows_and_goes(admin: AdminClient, topic: str, namespace: str) -> None:
+    assert admin.topics.partitions(topic) is None
+
+    assert admin.topics.create(topic, 2) is True
+    assert admin.topics.create(topic, 3) is False
+    assert admin.topics.partitions(topic) == 2
+    assert topic in admin.topics.list_partitioned(namespace)
+    assert {f"{topic}-partition-0", f"{topic}-partition-1"} <= set(admin.topics.list(namespace))
+
+    admin.subscriptions.create(topic, "s")
+    admin.topics.update_partitions(topic, 3)
+    assert admin.topics.partitions(topic) == 3
+    assert admin.subscriptions.list(f"{topic}-partition-2") == ("s",)
+    with pytest.raises(AdminError, match="can't be less") as refused:
+        admin.topics.update_partitions(topic, 2)
+    assert refused.value.status == 422
+
+    assert admin.topics.delete(topic) is True
+    assert admin.topics.delete(topic) is False
+    assert admin.topics.partitions(topic) is None
+
+
+def test_a_lost_partition_is_made_again(admin: AdminClient, topic: str, namespace: str) -> None:
+    admin.topics.create(topic, 2)
+    assert admin.topics.delete_unpartitioned(f"{topic}-partition-1") is True
+    assert f"{topic}-partition-1" not in admin.topics.list(namespace)
+
+    admin.topics.create_missed_partitions(topic)
+
+    eventually(lambda: f"{topic}-partition-1" in admin.topics.list(namespace))
+
+
+def test_a_topic_without_partitions_is_told_apart(admin: AdminClient, topic: str) -> None:
+    assert admin.topics.create_unpartitioned(topic) is True
+    assert admin.topics.create_unpartitioned(topic) is False
+    assert admin.topics.create(topic, 1) is False
+    assert admin.topics.partitions(topic) == 0
+    assert admin.topics.delete_unpartitioned(topic) is True
+    assert admin.topics.delete_unpartitioned(topic) is False
+
+
+def test_a_topic_in_use_is_deleted_by_force_only(admin: AdminClient, topic: str, pulsar_client: Any) -> None:
+    admin.topics.create(topic, 1)
+    consumer = pulsar_client.subscribe(topic, "s")
+
+    with pytest.raises(AdminError) as refused:
+        admin.topics.delete(topic)
+    assert refused.value.status == 412
+    with pytest.raises(AdminError) as kept:
+        admin.subscriptions.delete(topic, "s")
+    assert kept.value.status == 412
+    consumer.close()
+    assert admin.subscriptions.delete(topic, "s") is True
+
+    consumer = pulsar_client.subscribe(topic, "s")
+    assert admin.topics.delete(topic, force=True) is True
+    consumer.close()
+
+
+def test_a_terminated_topic_takes_no_more_and_still_delivers(
+    admin: AdminClient, topic: str, pulsar_client: Any
+) -> None:
+    admin.topics.create(topic, 2)
+    admin.subscriptions.create(topic, "s")
+    publish(pulsar_client, f"{topic}-partition-0", 2)
+
+    ends = admin.topics.terminate(topic)
+
+    assert sorted(ends) == [0, 1]
+    assert ends[0] == admin.topics.last_position(f"{topic}-partition-0")
+    assert (ends[0].entry, ends[1].entry) == (1, -1)
+    assert admin.topics.internal_stats(f"{topic}-partition-0").state == "Terminated"
+    with pytest.raises(pulsar.PulsarException, match="TopicTerminated"):
+        publish(pulsar_client, f"{topic}-partition-0", 1)
+    consumer = pulsar_client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Shared)
+    assert [consumer.receive(10_000).data() for _ in range(2)] == [b"0", b"1"]
+    consumer.close()
+
+
+@pytest.mark.parametrize("name", ["plain", "a b", "a%b", "a+b", "é€", "100%25", "q?x#y", "semi;colon:"])
+def test_odd_names_reach_what_clients_call_the_same(
+    admin: AdminClient, namespace: str, pulsar_client: Any, name: str
+) -> None:
+    topic = f"persistent://{namespace}/{name}-{uuid.uuid4().hex[:8]}"
+    admin.topics.create(topic, 1)
+    assert topic in admin.topics.list_partitioned(namespace)
+
+    admin.subscriptions.create(topic, name)
+    publish(pulsar_client, topic, 1)
+    consumer = pulsar_client.subscribe(topic, name, consumer_type=pulsar.ConsumerType.Shared)
+    consumer.acknowledge(consumer.receive(10_000))  # it was published after the subscription was made by us
+    consumer.close()
+
+    assert admin.subscriptions.list(topic) == (name,)
+    assert list(admin.topics.partitioned_stats(topic).total.subscriptions) == [name]
+    assert admin.subscriptions.delete(topic, name) is True
+    assert admin.subscriptions.list(topic) == ()
+
+
+# --- subscriptions
+
+
+def test_a_subscription_starts_where_it_was_told(admin: AdminClient, topic: str, pulsar_client: Any) -> None:
+    admin.topics.create(topic, 2)
+    admin.subscriptions.create(topic, "keeps-them")
+    publish(pulsar_client, f"{topic}-partition-0", 2)
+    publish(pulsar_client, f"{topic}-partition-1", 1)
+
+    assert admin.subscriptions.create(topic, "early") is True
+    assert admin.subscriptions.create(topic, "late", start="latest") is True
+    assert admin.subscriptions.create(topic, "early") is False
+
+    backlogs = {
+        name: subscription.backlog
+        for name, subscription in admin.topics.partitioned_stats(topic).total.subscriptions.items()
+    }
+    assert backlogs == {"keeps-them": 3, "early": 3, "late": 0}
+
+
+def test_a_subscription_is_completed_on_the_partitions_that_lack_it(admin: AdminClient, topic: str) -> None:
+    admin.topics.create(topic, 2)
+    admin.subscriptions.create(f"{topic}-partition-0", "s")
+    assert admin.subscriptions.list(f"{topic}-partition-1") == ()
+
+    assert admin.subscriptions.create(topic, "s") is True
+
+    assert admin.subscriptions.list(f"{topic}-partition-1") == ("s",)
+    assert admin.subscriptions.delete(topic, "s") is True
+    assert admin.subscriptions.delete(topic, "s") is False
+
+
+def test_a_subscription_on_a_missing_topic_does_not_make_the_topic(admin: AdminClient, topic: str) -> None:
+    with pytest.raises(AdminMissing):
+        admin.subscriptions.create(topic, "s")
+
+    assert admin.topics.partitions(topic) is None
+
+
+def test_a_backlog_is_skipped_and_cleared(admin: AdminClient, topic: str, pulsar_client: Any) -> None:
+    admin.topics.create(topic, 1)
+    partition = f"{topic}-partition-0"
+    admin.subscriptions.create(topic, "s")
+    publish(pulsar_client, partition, 5)
+
+    def backlog() -> int:
+        return admin.topics.stats(partition, precise_backlog=True).subscriptions["s"].backlog
+
+    admin.subscriptions.skip(partition, "s", 2)
+    assert backlog() == 5 - 2
+    admin.subscriptions.clear(topic, "s")
+    assert backlog() == 0
+    with pytest.raises(AdminMissing):
+        admin.subscriptions.clear(topic, "no-such-subscription")
+
+
+# --- policies
+
+
+def test_every_policy_has_a_test_value() -> None:
+    assert [policy for policy, _ in VALUES] == list(POLICIES)
+
+
+@pytest.mark.parametrize(("policy", "value"), [pair for pair in VALUES if pair[0].name], ids=str)
+def test_a_policy_of_a_topic_is_set_read_and_removed(
+    admin: AdminClient, topic: str, policy: Policy[Any], value: Any
+) -> None:
+    admin.topics.create(topic, 1)
+    assert admin.topic_policies.get(topic, policy) is None
+    default = admin.topic_policies.get(topic, policy, applied=True)
+    assert default is not None
+    assert default != value
+
+    admin.topic_policies.set(topic, policy, value)
+    admin.topic_policies.await_value(topic, policy, value)
+    admin.topic_policies.await_value(topic, policy, value, applied=True)
+
+    admin.topic_policies.remove(topic, policy)
+    admin.topic_policies.await_value(topic, policy, None)
+    admin.topic_policies.await_value(topic, policy, default, applied=True)
+
+
+@pytest.mark.parametrize(("policy", "value"), VALUES, ids=str)
+def test_a_policy_of_a_namespace_is_set_read_and_removed(admin: AdminClient, policy: Policy[Any], value: Any) -> None:
+    tenant = f"policies-{uuid.uuid4().hex[:8]}"
+    namespace = f"{tenant}/n"
+    admin.tenants.create(tenant)
+    admin.namespaces.create(namespace)
+    assert admin.namespaces.policies(namespace).get(policy) is None
+
+    admin.namespaces.set_policy(namespace, policy, value)
+    eventually(lambda: admin.namespaces.policies(namespace).get(policy) == value)
+
+    admin.namespaces.remove_policy(namespace, policy)
+    eventually(lambda: admin.namespaces.policies(namespace).get(policy) is None)
+
+
+def test_rule_21_a_topics_policies_beat_those_of_its_namespace(admin: AdminClient) -> None:
+    tenant = f"beats-{uuid.uuid4().hex[:8]}"
+    namespace = f"{tenant}/n"
+    admin.tenants.create(tenant)
+    admin.namespaces.create(namespace)
+    topic = f"persistent://{namespace}/t"
+    safe: list[tuple[Policy[Any], Any, Any]] = [  # policy, dangerous value of the namespace, safe value of the topic
+        (MESSAGE_TTL_S, 77, 0),
+        (SIZE_QUOTA, EVICTING, NO_QUOTA),
+        (AGE_QUOTA, EVICTING, NO_QUOTA),
+        (INACTIVE_TOPIC, InactiveTopic(delete=True), KEEP_INACTIVE),
+        (DEDUPLICATION, False, True),
+    ]
+    admin.topics.create(topic, 2)
+    for policy, dangerous, _ in safe:
+        admin.namespaces.set_policy(namespace, policy, dangerous)
+        admin.topic_policies.await_value(topic, policy, dangerous, applied=True)
+
+    for policy, _, value in safe:
+        admin.topic_policies.set(topic, policy, value)
+
+    for policy, dangerous, value in safe:
+        admin.topic_policies.await_value(topic, policy, value, applied=True)
+        assert admin.namespaces.policies(namespace).get(policy) == dangerous
+
+
+def test_rule_21_subscription_expiry_has_no_topic_level(admin: AdminClient, topic: str) -> None:
+    admin.topics.create(topic, 1)
+
+    with pytest.raises(ValueError, match="no topic level: set it on the namespace"):
+        admin.topic_policies.set(topic, SUBSCRIPTION_EXPIRY_MIN, 0)
+
+
+def test_rule_01_deduplication_is_in_force_on_every_partition_a_moment_after_it_is_set(
+    admin: AdminClient, topic: str
+) -> None:
+    admin.topics.create(topic, 2)
+    admin.subscriptions.create(topic, "s")  # loads the partitions
+    before = admin.topics.partitioned_stats(topic).partitions
+    assert [partition.deduplication for partition in before.values()] == ["Disabled"] * 2
+
+    admin.topic_policies.set(topic, DEDUPLICATION, True)
+
+    def in_force() -> bool:
+        partitions = admin.topics.partitioned_stats(topic).partitions
+        return [partition.deduplication for partition in partitions.values()] == ["Enabled"] * 2
+
+    eventually(in_force)
+
+
+def test_waiting_for_a_policy_that_nobody_sets_ends_with_what_was_found(admin: AdminClient, topic: str) -> None:
+    admin.topics.create(topic, 1)
+    admin.topic_policies.set(topic, MESSAGE_TTL_S, 5)
+
+    with pytest.raises(TopologyError, match="messageTTL is 5, not 0"):
+        admin.topic_policies.await_value(topic, MESSAGE_TTL_S, 0, timeout_s=0.2)
+
+
+# --- stats
+
+
+def test_stats_count_gaps_backlog_and_delayed_messages(admin: AdminClient, topic: str, pulsar_client: Any) -> None:
+    admin.topics.create(topic, 1)
+    partition = f"{topic}-partition-0"
+    admin.subscriptions.create(topic, "s")
+    publish(pulsar_client, partition, 10)
+    publish(pulsar_client, partition, 1, deliver_at=int(time.time() * 1000) + 600_000)
+    consumer = pulsar_client.subscribe(partition, "s", consumer_type=pulsar.ConsumerType.Shared, consumer_name="reader")
+    for message in [consumer.receive(10_000) for _ in range(10)]:
+        if int(message.data()) in {1, 3, 4, 7}:  # gaps 1, 3-4 and 7 behind entry 0
+            consumer.acknowledge(message)
+
+    def gaps_are_there() -> bool:
+        return admin.topics.stats(partition).subscriptions["s"].gap_count == 3
+
+    eventually(gaps_are_there)
+    stats = admin.topics.stats(partition)
+    subscription = stats.subscriptions["s"]
+    assert subscription.type == "Shared"
+    assert subscription.gap_bytes > 0
+    assert subscription.backlog == 11 - 4
+    assert subscription.unacked == 10 - 4
+    assert subscription.delayed == 1
+    assert subscription.delayed_index_bytes > 0
+    assert subscription.expired == 0
+    assert subscription.delivered == 10
+    assert subscription.blocked is False
+    assert stats.gap_count == 3
+    assert stats.published == 11
+    assert stats.storage_bytes == stats.published_bytes > 0
+    assert stats.delayed_index_bytes == subscription.delayed_index_bytes
+    assert stats.owner
+
+    # In sums the broker forgets the type; everything else of one partition is the sum itself.
+    whole = admin.topics.partitioned_stats(topic)
+    assert whole.partition_count == 1
+    assert list(whole.partitions) == [partition]
+    assert whole.partitions[partition].subscriptions["s"].gap_count == 3
+    assert whole.total.subscriptions["s"].gap_count == 3
+    assert whole.total.subscriptions["s"].delayed_index_bytes == subscription.delayed_index_bytes
+    assert admin.topics.partitioned_stats(topic, per_partition=False).partitions == {}
+
+    # Clients only on demand.
+    assert (stats.publishers, subscription.consumers) == (None, None)
+    with_clients = admin.topics.stats(partition, clients=True, precise_backlog=True)
+    assert with_clients.publishers == 0
+    consumers = with_clients.subscriptions["s"].consumers
+    assert consumers is not None
+    assert [(found.name, found.unacked, found.blocked) for found in consumers] == [("reader", 6, False)]
+    assert with_clients.subscriptions["s"].backlog == 11 - 4
+
+    # The same on disk.
+    internals = admin.topics.internal_stats(partition)
+    cursor = internals.cursors["s"]
+    ledger = internals.ledgers[-1].ledger_id
+    assert (internals.entries, internals.entries_added) == (11, 11)
+    assert sum(ledger.entries for ledger in internals.ledgers) == 11
+    assert internals.last_confirmed == admin.topics.last_position(partition) == EntryPosition(ledger, 10)
+    assert cursor.mark_delete == EntryPosition(ledger, -1)
+    assert cursor.gap_count == 3
+    assert [(acked.after.entry, acked.upto.entry) for acked in cursor.acked_ranges()] == [(0, 1), (2, 4), (6, 7)]
+    assert admin.topics.partitioned_internal_stats(topic)[partition].cursors["s"].gap_count == 3
+    consumer.close()
+
+
+def test_the_active_consumer_of_a_failover_subscription_is_named(
+    admin: AdminClient, topic: str, pulsar_client: Any
+) -> None:
+    admin.topics.create(topic, 1)
+    consumer = pulsar_client.subscribe(
+        f"{topic}-partition-0", "s", consumer_type=pulsar.ConsumerType.Failover, consumer_name="holder"
+    )
+
+    subscription = admin.topics.stats(f"{topic}-partition-0", clients=True).subscriptions["s"]
+
+    assert subscription.type == "Failover"
+    assert subscription.active_consumer == "holder"
+    consumer.close()
+
+
+def test_an_unload_starts_the_counters_again_and_keeps_the_backlog(
+    admin: AdminClient, topic: str, pulsar_client: Any
+) -> None:
+    admin.topics.create(topic, 1)
+    admin.subscriptions.create(topic, "s")
+    publish(pulsar_client, topic, 3)
+    assert admin.topics.stats(f"{topic}-partition-0").published == 3
+
+    admin.topics.unload(topic)
+
+    def loaded_again() -> bool:
+        stats = admin.topics.stats(f"{topic}-partition-0")
+        return (stats.published, stats.subscriptions["s"].backlog) == (0, 3)
+
+    admin.subscriptions.list(topic)
+    eventually(loaded_again)
+
+
+# --- entries
+
+
+def test_a_stored_entry_is_looked_at_without_consuming_it(admin: AdminClient, topic: str, pulsar_client: Any) -> None:
+    admin.topics.create(topic, 1)
+    partition = f"{topic}-partition-0"
+    admin.subscriptions.create(topic, "s")
+    before_ms = int(time.time() * 1000)
+    due_ms = before_ms + 600_000
+    producer = pulsar_client.create_producer(partition, batching_enabled=False, producer_name="billing")
+    producer.send(
+        b"renew",
+        properties={"tw.id": "sub-42", "plain": "ü"},
+        partition_key="k",
+        ordering_key="o",
+        event_timestamp=1_700_000_000_123,
+        deliver_at=due_ms,
+    )
+    producer.send(None)
+    producer.send(b"")
+    producer.close()
+    last = admin.topics.last_position(partition)
+
+    entry, null, empty = (admin.topics.entry(partition, EntryPosition(last.ledger, number)) for number in range(3))
+
+    assert entry.payload == b"renew"
+    assert entry.deliver_at_ms == due_ms
+    assert before_ms <= entry.publish_at_ms <= int(time.time() * 1000)
+    assert entry.event_at_ms == 1_700_000_000_123
+    assert entry.properties == {"tw.id": "sub-42", "plain": "ü"}
+    assert (entry.partition_key, entry.ordering_key, entry.producer) == ("k", b"o", "billing")
+    assert (entry.batch_messages, entry.encrypted, entry.null_payload) == (None, False, False)
+    assert (null.payload, null.null_payload, null.deliver_at_ms) == (b"", True, None)
+    assert (empty.payload, empty.null_payload) == (b"", False)
+    assert admin.topics.stats(partition).subscriptions["s"].backlog == 3
+
+
+def test_a_batch_is_one_entry(admin: AdminClient, topic: str, pulsar_client: Any) -> None:
+    admin.topics.create(topic, 1)
+    partition = f"{topic}-partition-0"
+    admin.subscriptions.create(topic, "s")
+    producer = pulsar_client.create_producer(
+        partition, batching_enabled=True, batching_max_messages=3, batching_max_publish_delay_ms=60_000
+    )
+    for number in range(3):
+        producer.send_async(str(number).encode(), None)
+    producer.flush()
+    producer.close()
+
+    entry = admin.topics.entry(partition, admin.topics.last_position(partition))
+
+    assert entry.batch_messages == 3
+    assert entry.position.entry == 0
+
+
+def test_an_entry_that_is_not_there_is_missing_at_once(admin: AdminClient, topic: str, pulsar_client: Any) -> None:
+    admin.topics.create(topic, 1)
+    partition = f"{topic}-partition-0"
+    admin.subscriptions.create(topic, "s")
+    publish(pulsar_client, partition, 1)
+    last = admin.topics.last_position(partition)
+    began = time.monotonic()
+
+    with pytest.raises(AdminMissing, match="LastConfirmedEntry"):
+        admin.topics.entry(partition, EntryPosition(last.ledger, last.entry + 1))
+    with pytest.raises(AdminMissing, match="not found"):
+        admin.topics.entry(partition, EntryPosition(last.ledger + 1_000_000, 0))
+
+    assert time.monotonic() - began < 5  # far below the 20 s for which reads are repeated
+
+
+# --- brokers
+
+
+def test_a_broker_says_how_it_is_set(admin: AdminClient, pulsar_broker: Broker) -> None:
+    assert admin.brokers.is_healthy() is True
+    assert admin.brokers.version() == pulsar_broker.version
+
+    settings = admin.brokers.runtime_configuration()
+
+    assert settings is not None
+    assert int(settings["managedLedgerMaxUnackedRangesToPersist"]) > 0
+    assert settings["managedLedgerPersistIndividualAckAsLongArray"] in {"true", "false"}
+
+
+def test_nobody_there_is_not_healthy() -> None:
+    (port,) = free_ports(1)
+
+    with AdminClient(f"http://127.0.0.1:{port}", retry_for_s=0) as admin:
+        assert admin.brokers.is_healthy() is False

@@ -1,0 +1,119 @@
+"""The admin client with tokens and TLS on a real broker."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+import json
+import secrets
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.certificates import make_authority, make_identity
+from timewheel.core.errors import AdminDenied, AdminUnreachable
+from timewheel.ops.admin import AdminClient
+from timewheel.ops.http import tls_context
+from timewheel.testing import BrokerUnavailable, LocalPulsar
+from timewheel.testing.ports import free_ports
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from timewheel.wire.hooks import Event
+
+SECRET = secrets.token_bytes(32)
+
+
+def token_for(role: str) -> str:
+    """A JSON web token, signed with the broker's secret."""
+
+    def part(content: bytes) -> str:
+        return base64.urlsafe_b64encode(content).decode().rstrip("=")
+
+    signed = ".".join(part(json.dumps(claims).encode()) for claims in ({"alg": "HS256"}, {"sub": role}))
+    return f"{signed}.{part(hmac.digest(SECRET, signed.encode(), 'sha256'))}"
+
+
+class Secured:
+    """A broker with authentication, authorization and TLS on its web service."""
+
+    def __init__(self, broker: LocalPulsar, tls_url: str, ca_path: str) -> None:
+        self.broker = broker
+        self.tls_url = tls_url
+        self.ca_path = ca_path
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    folder = tmp_path_factory.mktemp("certificates")
+    authority = make_authority(folder)
+    identity = make_identity(folder, authority, "broker")
+    (tls_port,) = free_ports(1)
+    config = {
+        "authenticationEnabled": "true",
+        "authorizationEnabled": "true",
+        "authenticationProviders": "org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
+        "tokenSecretKey": f"data:;base64,{base64.b64encode(SECRET).decode()}",
+        # Whoever shows no token is a superuser, so that LocalPulsar sees the broker get healthy. A token that is shown
+        # counts: its role and no other is what the tests find allowed or denied.
+        "anonymousUserRole": "nobody",
+        "superUserRoles": "admin,nobody",
+        "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
+        "brokerClientAuthenticationParameters": f"token:{token_for('admin')}",
+        "webServicePortTls": str(tls_port),
+        "tlsCertificateFilePath": identity.certificate_path,
+        "tlsKeyFilePath": identity.key_path,
+        "tlsTrustCertsFilePath": authority.certificate_path,
+    }
+    with ExitStack() as stack:
+        try:
+            broker = stack.enter_context(LocalPulsar(config=config))
+        except BrokerUnavailable as error:
+            pytest.skip(str(error))
+        yield Secured(broker, f"https://127.0.0.1:{tls_port}", authority.certificate_path)
+
+
+def test_a_token_opens_what_its_role_may_and_nothing_else(secured: Secured) -> None:
+    with AdminClient(secured.broker.admin_url, token=token_for("admin")) as admin:
+        assert admin.tenants.create("acme", admin_roles=["ops"]) is True
+        assert admin.tenants.create("other") is True
+
+    with AdminClient(secured.broker.admin_url, token=lambda: token_for("ops") + "\n") as ops:
+        assert ops.namespaces.create("acme/crm") is True
+        assert ops.topics.create("persistent://acme/crm/reminders", 2) is True
+        assert ops.subscriptions.create("persistent://acme/crm/reminders", "billing") is True
+        with pytest.raises(AdminDenied) as denied:
+            ops.namespaces.create("other/crm")
+        with pytest.raises(AdminDenied, match="superuser"):
+            ops.tenants.list()
+
+    assert denied.value.endpoint == "PUT /admin/v2/namespaces/other/crm"
+    assert "the token's role is 'ops'" in denied.value.reason
+    assert "admin of tenant 'other'" in denied.value.reason
+
+
+def test_without_the_right_to_read_settings_there_are_none_and_a_warning(secured: Secured) -> None:
+    warnings: list[Event] = []
+
+    with AdminClient(secured.broker.admin_url, token=token_for("ops"), hooks=(warnings.append,)) as ops:
+        assert ops.brokers.runtime_configuration() is None
+        with pytest.raises(AdminDenied):
+            ops.brokers.is_healthy()  # not allowed to ask is not the same as sick
+
+    assert [(warning.name, warning.level) for warning in warnings] == [("broker_configuration_denied", "warning")]
+    assert warnings[0].fields["endpoint"] == "GET /admin/v2/brokers/configuration/runtime"
+
+
+def test_token_and_tls_work_together_and_an_unknown_authority_is_refused(secured: Secured) -> None:
+    tls = tls_context(ca_path=secured.ca_path)
+
+    with AdminClient(secured.tls_url, token=token_for("admin"), tls=tls) as admin:
+        assert admin.brokers.is_healthy() is True
+        assert "public" in admin.tenants.list()
+    with AdminClient(secured.tls_url, token=token_for("ops"), tls=tls) as ops, pytest.raises(AdminDenied):
+        ops.tenants.list()
+    with AdminClient(secured.tls_url, token=token_for("admin"), retry_for_s=0) as stranger:  # noqa: SIM117
+        with pytest.raises(AdminUnreachable, match="CERTIFICATE_VERIFY_FAILED"):
+            stranger.tenants.list()
