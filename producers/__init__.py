@@ -1,0 +1,9 @@
+"""The producer SDK: timers of one plan, sent to where they wait.
+
+`DelayedProducer` blocks, `AsyncDelayedProducer` awaits; both take your own ``pulsar.Client`` and a plan.
+"""
+
+from timewheel.producers.producer import DelayedProducer, TimerCallback
+from timewheel.producers.timer import Timer
+
+__all__ = ["DelayedProducer", "Timer", "TimerCallback"]

@@ -156,14 +156,21 @@ class DelayTooLong(SendRefused):
 
 
 class PayloadTooLarge(SendRefused):
-    """Payload and properties together pass the broker's message size."""
+    """Payload, keys and properties together pass the broker's message size.
 
-    def __init__(self, size_bytes: int, limit_bytes: int) -> None:
+    Attributes:
+        size_bytes: What they take.
+        limit_bytes: What the producer was told that the broker takes; None: the broker refused it by a limit of its
+            own.
+    """
+
+    def __init__(self, size_bytes: int, limit_bytes: int | None) -> None:
         self.size_bytes = size_bytes
         self.limit_bytes = limit_bytes
+        limit = "they pass the broker's maxMessageSize" if limit_bytes is None else f"the limit is {limit_bytes}"
         super().__init__(
-            f"payload and properties take {size_bytes} bytes, the limit is {limit_bytes} "
-            "(the broker's maxMessageSize less room for metadata): store the payload elsewhere and send a reference"
+            f"payload, keys and properties take {size_bytes} bytes, {limit} "
+            "(with room for metadata): store the payload elsewhere and send a reference"
         )
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import Enum, unique
 from typing import Any
 
-__all__ = ["Outcome", "cause_of", "outcome_of_error", "outcome_of_result"]
+__all__ = ["Outcome", "cause_of", "is_producer_closed", "outcome_of_error", "outcome_of_result"]
 
 
 @unique
@@ -27,6 +27,8 @@ class Outcome(Enum):
     """Not stored: over the broker's message size."""
     ROUTE_AGAIN = "route_again"
     """The topic is terminated or gone: never retried, routed again (rules.md 15)."""
+    REOPEN = "reopen"
+    """Not stored: this producer was closed before, by its broker or its client; another one may take it."""
     BUSY = "busy"
     """Somebody else holds the producer's name: back off (rules.md 1h)."""
 
@@ -35,6 +37,7 @@ _OK = 0  # Result.Ok.value; comparing the enum itself costs four times as much p
 
 _ROUTE_AGAIN = frozenset({"TopicTerminated", "TopicNotFound"})
 _BUSY = frozenset({"ProducerBusy", "ProducerFenced"})
+_CLOSED = frozenset({"AlreadyClosed", "ProducerNotInitialized"})
 _REFUSED_BY_CLIENT = frozenset(
     {
         "ChecksumError",
@@ -44,7 +47,6 @@ _REFUSED_BY_CLIENT = frozenset(
         "InvalidMessage",
         "MemoryBufferIsFull",
         "OperationNotSupported",
-        "ProducerNotInitialized",
         "ProducerQueueIsFull",
     }
 )
@@ -65,7 +67,15 @@ def outcome_of_result(result: Any, *, handed_over: bool = True) -> Outcome:
 
 def outcome_of_error(error: BaseException) -> Outcome:
     """Classify an exception raised while a producer was opened; no message was handed over, so it is never unknown."""
-    return _outcome_of_name(type(error).__name__, maybe_stored=False)
+    outcome = _outcome_of_name(type(error).__name__, maybe_stored=False)
+    # What could not be opened is not opened again at once: AlreadyClosed means that the user's client is closed.
+    return Outcome.REFUSED if outcome is Outcome.REOPEN else outcome
+
+
+def is_producer_closed(result: Any) -> bool:
+    """Whether a result says that its producer will never send again."""
+    name = result.name
+    return name in _CLOSED or name in _ROUTE_AGAIN or name == "ProducerFenced"
 
 
 def cause_of(result: Any) -> str:
@@ -82,6 +92,8 @@ def _outcome_of_name(name: str, *, maybe_stored: bool) -> Outcome:
         return Outcome.BUSY
     if name == "MessageTooBig":
         return Outcome.TOO_LARGE
+    if name in _CLOSED and not maybe_stored:
+        return Outcome.REOPEN
     if name in _REFUSED_BY_CLIENT or not maybe_stored:
         return Outcome.REFUSED
     return Outcome.UNKNOWN

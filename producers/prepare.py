@@ -1,0 +1,225 @@
+"""From the arguments of a send to what is sent: validate, route, wrap. Pure; both producers use it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from timewheel.core.envelope import MAX_TIME_MS, MAX_TIMER_ID_CHARS, PREFIX, Envelope
+from timewheel.core.errors import (
+    BadArgument,
+    BadDueTime,
+    BadTimerId,
+    DelayTooLong,
+    PayloadTooLarge,
+    ReservedProperty,
+)
+from timewheel.core.keys import partition_for_key
+from timewheel.core.routing import Router
+from timewheel.wire.outgoing import Outgoing, place_of
+
+__all__ = ["DEFAULT_MAX_MESSAGE_BYTES", "METADATA_ROOM_BYTES", "prepare"]
+
+DEFAULT_MAX_MESSAGE_BYTES = 5 * 1024 * 1024
+"""The broker's ``maxMessageSize``, unless its operator changed it."""
+METADATA_ROOM_BYTES = 1_024
+"""Kept free of payload and properties for what client and broker add: names, times, sequence id, compression."""
+PROPERTY_OVERHEAD_BYTES = 16
+"""Framing of one property or key."""
+MAX_EVENT_TIMESTAMP_MS = MAX_TIME_MS
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MILLISECOND = dt.timedelta(milliseconds=1)
+_UTF8_BYTES_PER_CHAR = 4
+
+
+def prepare(
+    router: Router,
+    now_ms: int,
+    turn: int,
+    timer_id: str,
+    content: Any,
+    encode: Callable[[Any], bytes],
+    max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
+    *,
+    deliver_at: int | dt.datetime | None = None,
+    deliver_after: dt.timedelta | None = None,
+    properties: Mapping[str, str] | None = None,
+    partition_key: str | None = None,
+    ordering_key: str | None = None,
+    event_timestamp: int | None = None,
+) -> Outgoing:
+    """Turn the arguments of one send into a message for one partition topic.
+
+    Args:
+        router: The plan's.
+        now_ms: The send time, UTC milliseconds.
+        turn: Counts sends; decides the partition of a message without a key.
+        timer_id: The caller's, or a new one.
+        content: What ``encode`` takes; None: a null value.
+        encode: The schema's.
+        max_message_bytes: The broker's ``maxMessageSize``.
+        deliver_at: When the timer is due: UTC milliseconds since 1970, or an aware datetime. In the past: delivered
+            now, the due time stays as asked.
+        deliver_after: Or: how long from now. Neither: due now.
+        properties: Text to text, none under timewheel's own prefix.
+        partition_key: Decides the partition, as the Java client would. Empty: none (pulsar-client sends no empty key).
+        ordering_key: Passed on.
+        event_timestamp: UTC milliseconds, passed on. 0: none, as in pulsar-client.
+
+    Raises:
+        BadDueTime: No point in time: naive, fractional, negative, beyond the year 9999, or given twice.
+        DelayTooLong: Beyond the plan's ``max_delay``.
+        BadTimerId: Empty, too long, or no text.
+        ReservedProperty: A property under timewheel's prefix.
+        BadArgument: Properties, keys or event time that no message can carry.
+        PayloadTooLarge: Payload, properties and keys pass ``max_message_bytes``.
+        Exception: What ``encode`` raises, unchanged.
+    """
+    plan = router.plan
+    if deliver_after is not None:
+        if deliver_at is not None:
+            raise BadDueTime((deliver_at, deliver_after), "give deliver_at or deliver_after, not both")
+        due_ms = now_ms + _delay_ms(deliver_after)
+    elif deliver_at is None:
+        due_ms = now_ms
+    else:
+        due_ms = _due_ms(deliver_at)
+    if due_ms - now_ms > plan.max_delay_ms:
+        raise DelayTooLong(due_ms - now_ms, plan.max_delay_ms)
+
+    _check_timer_id(timer_id)
+    if partition_key is not None or ordering_key is not None:
+        partition_key = _key("partition_key", partition_key)
+        ordering_key = _key("ordering_key", ordering_key)
+    if event_timestamp is not None:
+        event_timestamp = _event_timestamp(event_timestamp)
+
+    route = router.route(due_ms, now_ms)
+    place, release_at_ms = place_of(route)
+    merged = Envelope(timer_id, due_ms, now_ms, revision=plan.revision).properties()
+    if properties:
+        merged = {**_checked(properties), **merged}
+    payload = None if content is None else encode(content)
+    _check_size(payload, merged, partition_key, ordering_key, max_message_bytes)
+    partitions = plan.partitions
+    return Outgoing(
+        route.topic,
+        partition_for_key(partition_key, partitions) if partition_key else turn % partitions,
+        place,
+        payload,
+        merged,
+        partition_key,
+        ordering_key,
+        event_timestamp,
+        route.deliver_at_ms,
+        timer_id,
+        due_ms,
+        release_at_ms,
+    )
+
+
+def _due_ms(deliver_at: object) -> int:
+    if isinstance(deliver_at, dt.datetime):
+        if deliver_at.utcoffset() is None:
+            raise BadDueTime(deliver_at, "naive: give it a time zone, such as datetime.UTC")
+        due_ms = _ceiled_ms(deliver_at - _EPOCH)
+    elif isinstance(deliver_at, int) and not isinstance(deliver_at, bool):
+        due_ms = deliver_at
+    else:
+        raise BadDueTime(deliver_at, "deliver_at is whole milliseconds since 1970 (UTC) or an aware datetime")
+    if due_ms < 0:
+        raise BadDueTime(deliver_at, "before 1970")
+    if due_ms > MAX_TIME_MS:
+        raise BadDueTime(deliver_at, "beyond the year 9999; deliver_at is milliseconds since 1970, not micro- or nano-")
+    return due_ms
+
+
+def _delay_ms(deliver_after: object) -> int:
+    if not isinstance(deliver_after, dt.timedelta):
+        raise BadDueTime(deliver_after, "deliver_after is a timedelta")
+    delay_ms = _ceiled_ms(deliver_after)
+    if delay_ms < 0:
+        raise BadDueTime(deliver_after, "negative: use zero, or a deliver_at in the past, to deliver now")
+    return delay_ms
+
+
+def _ceiled_ms(span: dt.timedelta) -> int:
+    # Upwards: a fraction of a millisecond cut off would make the timer early.
+    return -(-span // _MILLISECOND)
+
+
+def _check_timer_id(timer_id: object) -> None:
+    if not isinstance(timer_id, str):
+        raise BadTimerId(timer_id, "must be text")
+    if not timer_id:
+        raise BadTimerId(timer_id, "must not be empty; leave it out to have one generated")
+    if len(timer_id) > MAX_TIMER_ID_CHARS:
+        raise BadTimerId(timer_id, f"{len(timer_id)} characters, at most {MAX_TIMER_ID_CHARS}")
+    if not _is_encodable(timer_id):
+        raise BadTimerId(timer_id, "half of a surrogate pair cannot be sent")
+
+
+def _key(name: str, key: object) -> str | None:
+    if key is None:
+        return None
+    if not isinstance(key, str):
+        raise BadArgument(name, key, "must be text")
+    if not _is_encodable(key):
+        raise BadArgument(name, key, "half of a surrogate pair cannot be sent")
+    # pulsar-client drops an empty key, and a receiver cannot tell it from none.
+    return key or None
+
+
+def _event_timestamp(event_timestamp: object) -> int:
+    if isinstance(event_timestamp, bool) or not isinstance(event_timestamp, int):
+        raise BadArgument("event_timestamp", event_timestamp, "must be whole milliseconds since 1970")
+    if not 0 <= event_timestamp <= MAX_EVENT_TIMESTAMP_MS:
+        raise BadArgument("event_timestamp", event_timestamp, "must lie between 1970 and the year 9999")
+    return event_timestamp
+
+
+def _checked(properties: object) -> Mapping[str, str]:
+    if not isinstance(properties, Mapping):
+        raise BadArgument("properties", properties, "must be a mapping of text to text")
+    for name, value in properties.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise BadArgument("properties", {name: value}, "names and values must be text")
+        if name.startswith(PREFIX):
+            raise ReservedProperty(name, PREFIX)
+        if not (_is_encodable(name) and _is_encodable(value)):
+            raise BadArgument("properties", {name: value}, "half of a surrogate pair cannot be sent")
+    return properties
+
+
+def _check_size(
+    payload: bytes | None,
+    properties: Mapping[str, str],
+    partition_key: str | None,
+    ordering_key: str | None,
+    limit_bytes: int,
+) -> None:
+    payload_bytes = 0 if payload is None else len(payload)
+    texts = [*properties, *properties.values()]
+    if partition_key:
+        texts.append(partition_key)
+    if ordering_key:
+        texts.append(ordering_key)
+    overhead_bytes = METADATA_ROOM_BYTES + PROPERTY_OVERHEAD_BYTES * len(texts)
+    # First a bound that costs nothing to compute; exactly only where it could matter.
+    if payload_bytes + overhead_bytes + _UTF8_BYTES_PER_CHAR * sum(map(len, texts)) <= limit_bytes:
+        return
+    size_bytes = payload_bytes + overhead_bytes + sum(len(text.encode()) for text in texts)
+    if size_bytes > limit_bytes:
+        raise PayloadTooLarge(size_bytes, limit_bytes)
+
+
+def _is_encodable(text: str) -> bool:
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

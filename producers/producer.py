@@ -1,0 +1,308 @@
+"""The blocking producer."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from timewheel.core.clock import Clock, SystemClock
+from timewheel.core.errors import ClientMisuse, TimewheelError
+from timewheel.core.plan import Plan
+from timewheel.producers.prepare import DEFAULT_MAX_MESSAGE_BYTES
+from timewheel.producers.timer import Timer
+from timewheel.producers.writer import DEFAULT_MAX_PENDING, IDLE_S, Send, TimerWriter
+from timewheel.wire.dispatcher import Dispatcher
+from timewheel.wire.gate import Gate
+from timewheel.wire.hooks import Hooks
+from timewheel.wire.outgoing import Outgoing
+from timewheel.wire.pool import DEFAULT_MAX_PRODUCERS
+from timewheel.wire.surface import ClientLike
+
+__all__ = ["DelayedProducer", "TimerCallback"]
+
+TimerCallback = Callable[[TimewheelError | None, Timer], None]
+"""``callback(error, timer)``: error is None if the timer is stored."""
+
+CLOSE_TIMEOUT_S = 30.0
+"""How long `DelayedProducer.close` waits for outcomes: the client's own send time-out."""
+CLOSE_GRACE_S = 1.0
+"""Beyond that: for producers to close and the last callbacks to run."""
+
+
+class DelayedProducer:
+    """Sends timers of one plan; may be used from several threads.
+
+        with DelayedProducer(client, plan) as producer:
+            timer = producer.send(b"renew", deliver_after=timedelta(days=17), timer_id="sub-42")
+
+    Args:
+        client: Your ``pulsar.Client``; it stays yours to close, after the producer.
+        plan: The plan.
+        schema: A schema of pulsar-client; None: bytes.
+        clock: Where the send time comes from.
+        hooks: Told of what an operator should know; None: structlog.
+        max_pending: Sends under way at once, over all topics; whoever comes then waits.
+        max_producers: The client's producers that are open at once; one serves one partition of one topic.
+        max_message_bytes: The broker's ``maxMessageSize``.
+        producer_options: pulsar-client's ``send_timeout_millis``, ``compression_type``, ``properties`` and
+            ``batching_...``; batching applies where a relay holds.
+
+    Raises:
+        ClientMisuse: A producer option that timewheel sets itself; the message says why.
+    """
+
+    def __init__(
+        self,
+        client: ClientLike,
+        plan: Plan,
+        *,
+        schema: Any = None,
+        clock: Clock | None = None,
+        hooks: Hooks | None = None,
+        max_pending: int = DEFAULT_MAX_PENDING,
+        max_producers: int = DEFAULT_MAX_PRODUCERS,
+        max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
+        **producer_options: Any,
+    ) -> None:
+        if max_pending < 1 or max_producers < 1:
+            raise ClientMisuse("max_pending and max_producers are at least 1")
+        self._clock: Clock = clock or SystemClock()
+        self._hooks = hooks or Hooks()
+        self._writer = TimerWriter(
+            client,
+            plan,
+            schema=schema,
+            clock=self._clock,
+            hooks=self._hooks,
+            max_producers=max_producers,
+            max_message_bytes=max_message_bytes,
+            may_wait=self._may_wait,
+            options=producer_options,
+        )
+        self._dispatcher: Dispatcher[Send] = Dispatcher(
+            self._conclude, self._writer.pool.close_idle, IDLE_S, self._hooks
+        )
+        self._gate = Gate(max_pending, self._may_wait)
+        self._closed = False
+        self._dispatcher.start()
+
+    def send(
+        self,
+        content: Any,
+        *,
+        deliver_at: int | dt.datetime | None = None,
+        deliver_after: dt.timedelta | None = None,
+        timer_id: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        partition_key: str | None = None,
+        ordering_key: str | None = None,
+        event_timestamp: int | None = None,
+    ) -> Timer:
+        """Send a timer and wait until it is stored.
+
+        Args:
+            content: What the schema takes; None: a null value.
+            deliver_at: When it is due: UTC milliseconds since 1970, or an aware datetime. In the past: delivered now.
+            deliver_after: Or: how long from now. Neither: now.
+            timer_id: Its name through all hops; the same id is handled once. None: one is generated.
+            properties: Text to text; names that begin with ``tw-`` are timewheel's.
+            partition_key: Decides the partition, as the Java client would.
+            ordering_key: Passed on.
+            event_timestamp: UTC milliseconds, passed on.
+
+        Returns:
+            The timer; from now on it will be delivered.
+
+        Raises:
+            SendRefused: Arguments that cannot be sent (`BadDueTime`, `DelayTooLong`, `BadTimerId`, `BadArgument`,
+                `ReservedProperty`, `PayloadTooLarge`).
+            SendFailed: The broker did not take it.
+            SendOutcomeUnknown: It may be stored: send it again under the same id.
+            TopologyError: Its topic does not exist.
+            ClientMisuse: After `close`, in a forked child, or from a callback, which would wait for itself.
+        """
+        if self._dispatcher.is_current_thread():
+            raise ClientMisuse("send waits for an outcome that this very thread reports; use send_async in a callback")
+        outgoing = self._writer.prepare(
+            content,
+            deliver_at,
+            deliver_after,
+            timer_id,
+            properties,
+            partition_key,
+            ordering_key,
+            event_timestamp,
+        )
+        waiting = _Waiting()
+        self._submit(Send(outgoing, self._dispatcher.put_urgent, waiting))
+        return waiting.result()
+
+    def send_async(
+        self,
+        content: Any,
+        callback: TimerCallback,
+        *,
+        deliver_at: int | dt.datetime | None = None,
+        deliver_after: dt.timedelta | None = None,
+        timer_id: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        partition_key: str | None = None,
+        ordering_key: str | None = None,
+        event_timestamp: int | None = None,
+    ) -> None:
+        """Send a timer and go on; waits only for room among ``max_pending`` sends and for its producer to open.
+
+        Args:
+            content: As for `send`.
+            callback: ``callback(error, timer)``, called once on a thread of this producer; error is None if the timer
+                is stored. What it raises is reported to the hooks. It may call `send_async`; `send`, `flush` and
+                `close` would wait for itself and are refused.
+            deliver_at: As for `send`.
+            deliver_after: As for `send`.
+            timer_id: As for `send`.
+            properties: As for `send`.
+            partition_key: As for `send`.
+            ordering_key: As for `send`.
+            event_timestamp: As for `send`.
+
+        Raises:
+            TimewheelError: As `send`, where it is known at once; the callback is not called then.
+        """
+        self._submit(
+            Send(
+                self._writer.prepare(
+                    content,
+                    deliver_at,
+                    deliver_after,
+                    timer_id,
+                    properties,
+                    partition_key,
+                    ordering_key,
+                    event_timestamp,
+                ),
+                self._dispatcher.put,
+                callback,
+            )
+        )
+
+    def flush(self) -> None:
+        """Wait until the outcome of every send so far is known; it was told to each send's caller or callback.
+
+        Raises:
+            ClientMisuse: In a callback or a forked child.
+        """
+        self._refuse_in_callback("flush")
+        self._writer.check_process()
+        self._writer.pool.flush()
+        self._gate.drain(self._clock)
+
+    def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> int:
+        """Send nothing more, wait for the outcomes that are missing, and close. A second time it does nothing.
+
+        Args:
+            timeout_s: Seconds to wait for outcomes. Sends without one by then end with `SendOutcomeUnknown`.
+
+        Returns:
+            How many outcomes were unknown when the time had passed; the hooks are told of them too.
+
+        Raises:
+            ClientMisuse: In a callback.
+        """
+        if self._writer.is_forked or self._closed:
+            return 0  # a forked child leaves everything to its parent
+        self._refuse_in_callback("close")
+        self._closed = True
+        self._gate.close()
+        self._gate.drain(self._clock, int(timeout_s * 1000))
+        unknown_count = self._gate.inside
+        self._writer.pool.close_all(CLOSE_GRACE_S)
+        self._gate.drain(self._clock, int(CLOSE_GRACE_S * 1000))
+        self._dispatcher.stop(CLOSE_GRACE_S)
+        if unknown_count:
+            self._hooks.emit("producer_closed_with_unknown_outcomes", level="error", unknown_count=unknown_count)
+        return unknown_count
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _may_wait(self) -> bool:
+        return not self._dispatcher.is_current_thread()
+
+    def _refuse_in_callback(self, what: str) -> None:
+        if self._dispatcher.is_current_thread():
+            raise ClientMisuse(f"{what} waits for callbacks, and would wait for this one; call it elsewhere")
+
+    def _submit(self, send: Send) -> None:
+        writer = self._writer
+        writer.check_process()
+        self._gate.enter(send)
+        try:
+            self._start(send)
+        except BaseException:
+            self._gate.leave(send)
+            raise
+
+    def _start(self, send: Send) -> None:
+        """Hand what is sent next to the client."""
+        pooled = self._writer.borrow(send) or self._writer.open(send)
+        try:
+            send.start(pooled)
+        except Exception as error:
+            self._writer.pool.give_back(pooled)
+            raise self._writer.refused(send, error) from error
+
+    def _conclude(self, send: Send) -> None:
+        """Take a finished attempt; runs on the dispatcher's thread."""
+        step = self._writer.judge(send)
+        if isinstance(step, Outgoing):
+            try:
+                self._start(send)
+            except TimewheelError as error:
+                step = error
+            else:
+                return
+        # First the room, then the callback: it may send the next one.
+        self._gate.leave(send)
+        timer = self._writer.timer(send, stored=step is None)
+        try:
+            send.notify(step, timer)
+        except Exception as error:  # noqa: BLE001 - a user's callback must not end the thread that reports to all
+            self._hooks.emit(
+                "send_callback_failed",
+                level="error",
+                timer_id=timer.id,
+                error=repr(error),
+            )
+
+
+class _Waiting:
+    """A caller that waits for one outcome; the callback of its send."""
+
+    __slots__ = ("_error", "_known", "_timer")
+
+    def __init__(self) -> None:
+        # A bare lock: a Condition or an Event costs more than all else of a send in Python.
+        self._known = threading.Lock()
+        self._known.acquire()
+        self._error: TimewheelError | None = None
+        self._timer: Timer | None = None
+
+    def __call__(self, error: TimewheelError | None, timer: Timer) -> None:
+        self._error = error
+        self._timer = timer
+        self._known.release()
+
+    def result(self) -> Timer:
+        self._known.acquire()
+        if self._error is not None:
+            raise self._error
+        assert self._timer is not None, "an outcome is an error or a timer"
+        return self._timer
