@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from timewheel.testing.admin_calls import await_ready, unload_topic
+from timewheel.testing.class_archive import ensure_class_archive, using_archive, writing_archive
 from timewheel.testing.errors import BrokerFailed
 from timewheel.testing.maven import Progress, broker_jars, find_java
 from timewheel.testing.ports import LOOPBACK, free_ports
@@ -26,6 +27,8 @@ START_TIMEOUT_S = 90.0
 """Healthy in about 5 s on an idle machine; a crowded one gets this long."""
 SHUTDOWN_TIMEOUT_S = 30.0
 """For the broker to write its cursors when it is restarted in order."""
+ARCHIVE_TIMEOUT_S = 90.0
+"""For a broker to write its class archive as it ends; about 11 s on a busy machine."""
 
 _ADD_OPENS = (
     "java.base/java.lang",
@@ -73,6 +76,7 @@ class LocalPulsar:
         heap_mb: int = 1024,
         direct_memory_mb: int = 1024,
         log_level: str = "warn",
+        quick_start: bool = True,
         progress: Progress | None = None,
         start_timeout_s: float = START_TIMEOUT_S,
     ) -> None:
@@ -84,6 +88,8 @@ class LocalPulsar:
             heap_mb: Limit of the Java heap, in MiB.
             direct_memory_mb: Limit of Java's direct memory, where the broker caches entries, in MiB.
             log_level: Of the broker's log, in log4j's words.
+            quick_start: Use an archive of the broker's classes (see `timewheel.testing.class_archive`); the very
+                first start of a version makes it, which takes about 20 s.
             progress: Told about a download, one line at a time.
             start_timeout_s: Seconds for one start until the broker is healthy.
         """
@@ -100,6 +106,8 @@ class LocalPulsar:
         self._heap_mb = heap_mb
         self._direct_memory_mb = direct_memory_mb
         self._log_level = log_level
+        self._quick_start = quick_start
+        self._jvm_options: tuple[str, ...] = ()
         self._progress = progress
         self._start_timeout_s = start_timeout_s
         self._folder: Path | None = None
@@ -142,6 +150,9 @@ class LocalPulsar:
         with self._change:
             lib = broker_jars(self.version, progress=self._progress)
             java = find_java()
+            if self._quick_start:
+                archive = ensure_class_archive(lib, java, train=self._train, progress=self._progress)
+                self._jvm_options = using_archive(archive)
             process = self._process or self._prepare()
             process.start(self._command(java.path, lib), cwd=self.folder)
             try:
@@ -211,6 +222,13 @@ class LocalPulsar:
             raise RuntimeError("the broker is not running")
         return self._process
 
+    def _train(self, archive: Path) -> None:
+        """Have a broker like this one write a class archive."""
+        trainee = LocalPulsar(self.version, quick_start=False)
+        trainee._jvm_options = writing_archive(archive)
+        with trainee:
+            trainee._running().terminate(ARCHIVE_TIMEOUT_S)
+
     def _prepare(self) -> OwnedProcess:
         folder = Path(tempfile.mkdtemp(prefix="timewheel-pulsar-"))
         try:
@@ -230,7 +248,7 @@ class LocalPulsar:
         folder = self.folder
         return [
             java, f"-Xmx{self._heap_mb}m", f"-XX:MaxDirectMemorySize={self._direct_memory_mb}m",
-            "-XX:+ExitOnOutOfMemoryError",
+            "-XX:+ExitOnOutOfMemoryError", *self._jvm_options,
             *(f"--add-opens={package}=ALL-UNNAMED" for package in _ADD_OPENS),
             f"-Dlog4j.configurationFile={folder / 'log4j2.xml'}",
             f"-Djava.util.logging.config.file={folder / 'logging.properties'}", f"-Djava.io.tmpdir={folder}",

@@ -7,7 +7,6 @@ under a file lock, so that any number of processes fetch it once.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import shutil
@@ -15,12 +14,12 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from timewheel.testing.errors import BrokerUnavailable
+from timewheel.testing.locking import locked
 from timewheel.testing.settings import DEFAULT_VERSION, SUPPORTED_VERSIONS
 
 if TYPE_CHECKING:
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
 __all__ = ["Java", "Progress", "broker_jars", "cache_folder", "find_java"]
 
 MIN_JAVA = 17
+JAVA_TIMEOUT_S = 60
 FETCH_TIMEOUT_S = 1_800
 """A slow line needs minutes for 243 MB; what takes longer than half an hour hangs."""
-LOCK_POLL_S = 0.2
 ERROR_TAIL_LINES = 12
 
 Progress = Callable[[str], None]
@@ -77,6 +76,7 @@ class Java:
 
     path: str
     major: int
+    version: str
 
 
 def cache_folder() -> Path:
@@ -97,15 +97,17 @@ def find_java() -> Java:
         raise BrokerUnavailable(
             f"Pulsar needs Java {MIN_JAVA} or newer, and no java was found. Debian: apt install openjdk-17-jre-headless"
         )
-    shown = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=60, check=False).stderr
-    found = re.search(r'version "(?:1\.)?(\d+)', shown)
-    major = int(found.group(1)) if found else 0
-    if major < MIN_JAVA:
+    shown = subprocess.run(
+        [path, "-version"], capture_output=True, text=True, timeout=JAVA_TIMEOUT_S, check=False
+    ).stderr
+    found = re.search(r'version "((?:1\.)?(\d+)[^"]*)"', shown)
+    major = int(found[2]) if found else 0
+    if found is None or major < MIN_JAVA:
         said = shown.splitlines()[0] if shown else "no version line"
         raise BrokerUnavailable(
             f"Pulsar needs Java {MIN_JAVA} or newer; {path} says: {said}. Debian: apt install openjdk-17-jre-headless"
         )
-    return Java(path=path, major=major)
+    return Java(path=path, major=major, version=found[1])
 
 
 def broker_jars(version: str = DEFAULT_VERSION, *, progress: Progress | None = None) -> Path:
@@ -122,7 +124,10 @@ def broker_jars(version: str = DEFAULT_VERSION, *, progress: Progress | None = N
         return lib
     home.parent.mkdir(parents=True, exist_ok=True)
     say = progress or _silent
-    with _locked(home.parent / f"pulsar-{version}.lock", say):
+    with locked(
+        home.parent / f"pulsar-{version}.lock",
+        on_wait=lambda: say("another process is fetching Pulsar; waiting for it"),
+    ):
         if not lib.is_dir():
             for stale in home.parent.glob(f"pulsar-{version}.partial-*"):  # we hold the lock, so nobody fills it
                 shutil.rmtree(stale, ignore_errors=True)
@@ -132,28 +137,6 @@ def broker_jars(version: str = DEFAULT_VERSION, *, progress: Progress | None = N
 
 def _silent(line: str) -> None:
     del line
-
-
-@contextmanager
-def _locked(path: Path, say: Progress) -> Iterator[None]:
-    """Hold an exclusive lock that the kernel drops when this process ends, however it ends."""
-    with path.open("a") as handle:
-        deadline = time.monotonic() + FETCH_TIMEOUT_S
-        told = False
-        while True:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise BrokerUnavailable(
-                        f"waited {FETCH_TIMEOUT_S} s for another process to fetch: {path}"
-                    ) from None
-                if not told:
-                    say("another process is fetching the broker's jars; waiting for it")
-                    told = True
-                time.sleep(LOCK_POLL_S)
-        yield
 
 
 def _fetch(version: str, home: Path, say: Progress) -> None:

