@@ -389,7 +389,9 @@ def test_waiting_for_a_policy_that_nobody_sets_ends_with_what_was_found(admin: A
 # --- stats
 
 
-def test_stats_count_gaps_backlog_and_delayed_messages(admin: AdminClient, topic: str, pulsar_client: Any) -> None:
+@pytest.fixture
+def sick_partition(admin: AdminClient, topic: str, pulsar_client: Any) -> Iterator[str]:
+    """Entries 0 to 9 delivered to one connected consumer, of which 1, 3, 4 and 7 acknowledged; entry 10 is delayed."""
     admin.topics.create(topic, 1)
     partition = f"{topic}-partition-0"
     admin.subscriptions.create(topic, "s")
@@ -397,60 +399,75 @@ def test_stats_count_gaps_backlog_and_delayed_messages(admin: AdminClient, topic
     publish(pulsar_client, partition, 1, deliver_at=int(time.time() * 1000) + 600_000)
     consumer = pulsar_client.subscribe(partition, "s", consumer_type=pulsar.ConsumerType.Shared, consumer_name="reader")
     for message in [consumer.receive(10_000) for _ in range(10)]:
-        if int(message.data()) in {1, 3, 4, 7}:  # gaps 1, 3-4 and 7 behind entry 0
+        if int(message.data()) in {1, 3, 4, 7}:
             consumer.acknowledge(message)
 
-    def gaps_are_there() -> bool:
-        return admin.topics.stats(partition).subscriptions["s"].gap_count == 3
+    def acknowledged_and_delayed() -> bool:
+        found = admin.topics.stats(partition).subscriptions["s"]
+        return (found.gap_count, found.unacked, found.delayed) == (3, 10 - 4, 1)
 
-    eventually(gaps_are_there)
-    stats = admin.topics.stats(partition)
+    eventually(acknowledged_and_delayed)
+    yield partition
+    consumer.close()
+
+
+def test_stats_count_gaps_backlog_and_delayed_messages(admin: AdminClient, sick_partition: str) -> None:
+    stats = admin.topics.stats(sick_partition)
     subscription = stats.subscriptions["s"]
+
     assert subscription.type == "Shared"
+    assert subscription.gap_count == stats.gap_count == 3  # 1, 3-4 and 7
     assert subscription.gap_bytes > 0
     assert subscription.backlog == 11 - 4
     assert subscription.unacked == 10 - 4
-    assert subscription.delayed == 1
-    assert subscription.delayed_index_bytes > 0
-    assert subscription.expired == 0
     assert subscription.delivered == 10
-    assert subscription.blocked is False
-    assert stats.gap_count == 3
+    assert subscription.delayed == 1
+    assert subscription.delayed_index_bytes == stats.delayed_index_bytes > 0
+    assert (subscription.expired, subscription.blocked) == (0, False)
     assert stats.published == 11
     assert stats.storage_bytes == stats.published_bytes > 0
-    assert stats.delayed_index_bytes == subscription.delayed_index_bytes
     assert stats.owner
 
-    # In sums the broker forgets the type; everything else of one partition is the sum itself.
+
+def test_stats_of_a_partitioned_topic_are_the_sum_and_each_partition(
+    admin: AdminClient, topic: str, sick_partition: str
+) -> None:
+    alone = admin.topics.stats(sick_partition).subscriptions["s"]
+
     whole = admin.topics.partitioned_stats(topic)
+
     assert whole.partition_count == 1
-    assert list(whole.partitions) == [partition]
-    assert whole.partitions[partition].subscriptions["s"].gap_count == 3
-    assert whole.total.subscriptions["s"].gap_count == 3
-    assert whole.total.subscriptions["s"].delayed_index_bytes == subscription.delayed_index_bytes
+    assert {name: stats.subscriptions["s"] for name, stats in whole.partitions.items()} == {sick_partition: alone}
+    total = whole.total.subscriptions["s"]
+    assert (total.gap_count, total.backlog, total.delayed) == (3, 11 - 4, 1)
+    assert total.delayed_index_bytes == alone.delayed_index_bytes
     assert admin.topics.partitioned_stats(topic, per_partition=False).partitions == {}
 
-    # Clients only on demand.
-    assert (stats.publishers, subscription.consumers) == (None, None)
-    with_clients = admin.topics.stats(partition, clients=True, precise_backlog=True)
+
+def test_clients_are_told_on_demand(admin: AdminClient, sick_partition: str) -> None:
+    without = admin.topics.stats(sick_partition)
+    with_clients = admin.topics.stats(sick_partition, clients=True, precise_backlog=True)
+
+    assert (without.publishers, without.subscriptions["s"].consumers) == (None, None)
     assert with_clients.publishers == 0
+    assert with_clients.subscriptions["s"].backlog == 11 - 4
     consumers = with_clients.subscriptions["s"].consumers
     assert consumers is not None
-    assert [(found.name, found.unacked, found.blocked) for found in consumers] == [("reader", 6, False)]
-    assert with_clients.subscriptions["s"].backlog == 11 - 4
+    assert [(found.name, found.unacked, found.blocked) for found in consumers] == [("reader", 10 - 4, False)]
 
-    # The same on disk.
-    internals = admin.topics.internal_stats(partition)
+
+def test_internal_stats_name_each_acknowledged_range(admin: AdminClient, topic: str, sick_partition: str) -> None:
+    internals = admin.topics.internal_stats(sick_partition)
     cursor = internals.cursors["s"]
     ledger = internals.ledgers[-1].ledger_id
+
     assert (internals.entries, internals.entries_added) == (11, 11)
     assert sum(ledger.entries for ledger in internals.ledgers) == 11
-    assert internals.last_confirmed == admin.topics.last_position(partition) == EntryPosition(ledger, 10)
+    assert internals.last_confirmed == admin.topics.last_position(sick_partition) == EntryPosition(ledger, 10)
     assert cursor.mark_delete == EntryPosition(ledger, -1)
     assert cursor.gap_count == 3
     assert [(acked.after.entry, acked.upto.entry) for acked in cursor.acked_ranges()] == [(0, 1), (2, 4), (6, 7)]
-    assert admin.topics.partitioned_internal_stats(topic)[partition].cursors["s"].gap_count == 3
-    consumer.close()
+    assert admin.topics.partitioned_internal_stats(topic)[sick_partition].cursors["s"].gap_count == 3
 
 
 def test_the_active_consumer_of_a_failover_subscription_is_named(

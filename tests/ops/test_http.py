@@ -89,6 +89,7 @@ def test_redirects_are_bounded() -> None:
     [
         "http://owner:8080/admin/v2/x",  # from https down to http
         "ftp://owner/x",
+        "ws://owner:8080/admin/v2/x",
         "file:///etc/passwd",
         "https://somebody:secret@owner/x",
     ],
