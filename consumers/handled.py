@@ -1,0 +1,62 @@
+"""Which timers this process has handled already.
+
+A reload of a due topic delivers again what the broker forgot; whoever remembers the timer drops it. The window here is
+this process's memory: it cannot know what another replica handled, nor what was handled before a crash.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Protocol
+
+from timewheel.core.envelope import Envelope
+
+__all__ = ["DEFAULT_HANDLED", "HandledTimers", "HandledWindow", "timer_key"]
+
+DEFAULT_HANDLED = 100_000
+"""Timers remembered: some 20 MB with generated ids, and ten times what a broker keeps of gaps by default."""
+
+
+def timer_key(envelope: Envelope) -> str:
+    """What is handled once: (timer id, generation), as one text.
+
+    The text itself, never a hash of it: two timers that met in a hash would be one, and the second would be lost.
+    """
+    return f"{envelope.generation}:{envelope.timer_id}"
+
+
+class HandledTimers(Protocol):
+    """Remembers keys of handled timers; asked before a timer is handed out, told when its handler is done."""
+
+    def __contains__(self, key: object) -> bool: ...
+    def add(self, key: str) -> None: ...
+
+
+class HandledWindow:
+    """The last keys, in memory.
+
+    Args:
+        size: How many; the oldest goes first.
+    """
+
+    __slots__ = ("_keys", "_order", "size")
+
+    def __init__(self, size: int = DEFAULT_HANDLED) -> None:
+        self.size = size
+        self._keys: set[str] = set()
+        self._order: deque[str] = deque()
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._keys
+
+    def add(self, key: str) -> None:
+        """Remember a key."""
+        if key in self._keys:
+            return
+        if len(self._order) >= self.size:
+            self._keys.discard(self._order.popleft())
+        self._keys.add(key)
+        self._order.append(key)

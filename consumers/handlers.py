@@ -1,0 +1,75 @@
+"""Calling a user's handler, plain or ``async def``, from a worker thread."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, Self
+
+from timewheel.consumers.message import DelayedMessage
+
+__all__ = ["Handler", "HandlerCalls"]
+
+Handler = Callable[[DelayedMessage], Any] | Callable[[DelayedMessage], Awaitable[Any]]
+"""Handles one timer: to return is to acknowledge, to raise is to have it delivered again."""
+
+JOIN_TIMEOUT_S = 5.0
+
+
+class HandlerCalls:
+    """Calls a handler and waits for it. All ``async def`` handlers run on one event loop, in a thread of its own."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        if _is_async(handler):
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._loop.run_forever, name="timewheel-handlers", daemon=True)
+
+    def __enter__(self) -> Self:
+        if self._thread is not None:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        loop, thread = self._loop, self._thread
+        if loop is None or thread is None:
+            return
+        try:
+            # Only what missed the drain's deadline is still there.
+            asyncio.run_coroutine_threadsafe(_cancel_others(), loop).result(JOIN_TIMEOUT_S)
+        except TimeoutError:
+            return  # a handler swallows its cancellation: its daemon thread is left behind
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(JOIN_TIMEOUT_S)
+        if not thread.is_alive():
+            loop.close()
+
+    def __call__(self, message: DelayedMessage) -> None:
+        """Run the handler to its end; what it raises is raised here."""
+        if self._loop is None:
+            self._handler(message)
+        else:
+            asyncio.run_coroutine_threadsafe(_awaited(self._handler, message), self._loop).result()
+
+
+async def _awaited(handler: Callable[[DelayedMessage], Any], message: DelayedMessage) -> None:
+    await handler(message)
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+
+
+def _is_async(handler: Handler) -> bool:
+    # Also an object whose __call__ is async; functools.partial is seen through by inspect.
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)

@@ -1,0 +1,124 @@
+"""A message as a handler sees it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from timewheel.consumers.engine import Arrival, Timer
+from timewheel.core.envelope import PREFIX, Envelope
+from timewheel.core.errors import EnvelopeError
+from timewheel.wire.positions import Position
+
+__all__ = ["DelayedMessage", "arrival_of", "timer_of"]
+
+
+class DelayedMessage:
+    """A timer that is due. Pulsar's accessors are methods, as on `pulsar.Message`; timewheel's are attributes.
+
+    Attributes:
+        due_at: When it was due (aware, UTC); None for a message that carries no readable envelope.
+        lateness: How much after that it was handed out; None likewise, never negative.
+        hops: How often it was published again on its way; 0 without an envelope.
+        timer_id: The sender's or a generated one; None without an envelope.
+        generation: 0, and higher after a reschedule; None without an envelope.
+        envelope_error: Why the envelope could not be read; None if there is none or a good one.
+    """
+
+    __slots__ = ("_message", "_timer", "due_at", "envelope_error", "generation", "hops", "lateness", "timer_id")
+
+    def __init__(self, timer: Timer, handed_ms: int) -> None:
+        arrival = timer.arrival
+        self._timer = timer
+        self._message = arrival.message
+        envelope = arrival.envelope
+        self.envelope_error = arrival.envelope_error
+        self.due_at: dt.datetime | None = None
+        self.lateness: dt.timedelta | None = None
+        self.timer_id: str | None = None
+        self.generation: int | None = None
+        self.hops = 0
+        if envelope is not None:
+            self.due_at = _EPOCH + dt.timedelta(milliseconds=envelope.due_ms)
+            self.lateness = dt.timedelta(milliseconds=max(handed_ms - envelope.due_ms, 0))
+            self.timer_id = envelope.timer_id
+            self.generation = envelope.generation
+            self.hops = envelope.hops
+
+    def data(self) -> bytes:
+        """The payload's bytes; empty for a null value."""
+        payload: bytes = self._message.data()
+        return payload
+
+    def value(self) -> Any:
+        """The payload, decoded by the consumer's schema."""
+        return self._message.value()
+
+    def has_null_value(self) -> bool:
+        """Whether the payload is null, which is not the same as empty."""
+        return bool(self._message.has_null_value())
+
+    def properties(self) -> dict[str, str]:
+        """The sender's properties; timewheel's own are left out."""
+        found: dict[str, str] = self._message.properties()
+        return {name: value for name, value in found.items() if not name.startswith(PREFIX)}
+
+    def partition_key(self) -> str:
+        """The key; empty without one, as in pulsar-client."""
+        return str(self._message.partition_key())
+
+    def ordering_key(self) -> str:
+        """The ordering key; empty without one."""
+        return str(self._message.ordering_key())
+
+    def event_timestamp(self) -> int:
+        """The sender's event time, UTC milliseconds; 0 without one."""
+        return int(self._message.event_timestamp())
+
+    def publish_timestamp(self) -> int:
+        """When it was published into the topic that it was read from: its last hop, not its first send; UTC ms."""
+        return int(self._message.publish_timestamp())
+
+    def message_id(self) -> Any:
+        """Its position in the topic that it was read from; changes with every hop, `timer_id` does not."""
+        return self._message.message_id()
+
+    def topic_name(self) -> str:
+        """The partition that it was read from."""
+        return str(self._message.topic_name())
+
+    def redelivery_count(self) -> int:
+        """As the broker counts it, in memory: a reload forgets it."""
+        return int(self._message.redelivery_count())
+
+    def schema_version(self) -> str:
+        """The version of the schema that it was written with."""
+        version: str = self._message.schema_version()
+        return version
+
+    def __repr__(self) -> str:
+        return f"<DelayedMessage {self.timer_id!r} due {self.due_at} from {self.topic_name()}>"
+
+    @property
+    def key(self) -> str:
+        """What `run` keeps on one worker: the ordering key, else the partition key, as Key_Shared does it."""
+        return self.ordering_key() or self.partition_key()
+
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def timer_of(message: DelayedMessage) -> Timer:
+    """What the engine knows the message as."""
+    return message._timer  # noqa: SLF001 - kept out of the users' sight
+
+
+def arrival_of(message: Any, origin: Any) -> Arrival:
+    """A received message with its envelope read."""
+    envelope: Envelope | None = None
+    error: str | None = None
+    try:
+        envelope = Envelope.read(message.properties())
+    except EnvelopeError as problem:
+        error = str(problem)
+    return Arrival(message, origin, Position.of(message.message_id()), envelope, error)

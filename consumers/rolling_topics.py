@@ -1,0 +1,163 @@
+"""Which interval topics of a calendar a consumer reads now: the pure decision.
+
+An interval is **live** from a stated lead before it begins until a rest after it ends: its topic is open all that time.
+After that a topic is closed once it has been quiet for the rest, since the life-cycle can remove it only while nobody
+reads it (rules.md 15). Quiet is not proof: a timer may be in the hands of another replica that dies. So every passed
+topic that still exists is **visited** again, at growing pauses, until it is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from timewheel.core.durations import HOUR_MS, MINUTE_MS, SECOND_MS
+from timewheel.core.limits import hold_bound_ms
+from timewheel.core.plan import Calendar, Plan
+
+__all__ = ["LOOK_BACK_INTERVALS", "Changes", "RollingTopics", "open_ahead_ms", "rest_ms"]
+
+LOOK_BACK_INTERVALS = 366
+"""Passed intervals that are visited: a year of days. A lookup of one takes milliseconds."""
+MAX_VISITS = 8
+"""Passed topics that are open for a visit at the same time."""
+OPEN_AHEAD_MS = 30 * SECOND_MS
+"""Time to connect, on top of how early the first timer of an interval may come."""
+REST_MS = MINUTE_MS
+"""How long a passed topic must be quiet before it is closed: late sends come until it is terminated."""
+MAX_PAUSE_MS = HOUR_MS
+"""The longest pause between two visits of a topic that nobody removes."""
+MISSING_RETRY_MS = SECOND_MS
+"""A live topic that does not exist (yet) is looked for at this pace."""
+MAX_SLEEP_MS = SECOND_MS
+"""The decision is taken anew at least this often, so that a jump of the clock is noticed."""
+
+
+def open_ahead_ms(plan: Plan) -> int:
+    """How long before an interval begins its topic is subscribed to.
+
+    Its first timers come by the hold bound before that; to connect takes a moment, for which half an interval is
+    enough where intervals are short.
+    """
+    return hold_bound_ms(plan) + min(OPEN_AHEAD_MS, _interval_ms(plan) // 2)
+
+
+def rest_ms(plan: Plan) -> int:
+    """How long after its end an interval stays live, and how long its topic is quiet before it is closed."""
+    return min(REST_MS, max(_interval_ms(plan), 2 * hold_bound_ms(plan)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Changes:
+    """What to do now.
+
+    Args:
+        open: Intervals to subscribe to, the most urgent first; report each with `RollingTopics.missing` or by having it
+            among the open ones.
+        close: Intervals to close.
+        wake_ms: When to ask again, UTC milliseconds.
+    """
+
+    open: tuple[int, ...]
+    close: tuple[int, ...]
+    wake_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Visit:
+    next_ms: int
+    pause_ms: int
+
+
+class RollingTopics:
+    """Follows the calendar of one plan.
+
+    Args:
+        plan: A calendar plan.
+    """
+
+    __slots__ = ("_ahead_ms", "_interval_ms", "_not_before_ms", "_rest_ms", "_scheduled_to", "_visits")
+
+    def __init__(self, plan: Plan) -> None:
+        self._interval_ms = _interval_ms(plan)
+        self._ahead_ms = open_ahead_ms(plan)
+        self._rest_ms = rest_ms(plan)
+        self._visits: dict[int, _Visit] = {}
+        self._scheduled_to: int | None = None  # every passed interval below this was given a visit, once
+        self._not_before_ms: dict[int, int] = {}
+
+    def live(self, now_ms: int) -> range:
+        """The live intervals: those that begin within the lead, to those that ended within the rest."""
+        return range((now_ms - self._rest_ms) // self._interval_ms, (now_ms + self._ahead_ms) // self._interval_ms + 1)
+
+    def current(self, now_ms: int) -> int:
+        """The interval that is running."""
+        return now_ms // self._interval_ms
+
+    def missing(self, interval: int, now_ms: int) -> bool:
+        """An interval of `Changes.open` has no topic.
+
+        Returns:
+            Whether it is gone for good: nothing provisions or sends into the past. Any other is looked for again.
+        """
+        passed = interval < self.current(now_ms)
+        if passed:
+            self._visits.pop(interval, None)
+        self._not_before_ms[interval] = now_ms + MISSING_RETRY_MS
+        return passed
+
+    def step(self, now_ms: int, quiet_for_ms: Mapping[int, int | None]) -> Changes:
+        """Decide.
+
+        Args:
+            now_ms: UTC milliseconds.
+            quiet_for_ms: Every open interval, and for how long it has been quiet; None while a message of it is
+                unanswered.
+        """
+        live = self.live(now_ms)
+        self._schedule_visits(live.start, now_ms)
+        self._not_before_ms = {i: at_ms for i, at_ms in self._not_before_ms.items() if i in live}
+        close = tuple(
+            interval
+            for interval, quiet_ms in quiet_for_ms.items()
+            if interval < live.start and quiet_ms is not None and quiet_ms >= self._rest_ms
+        )
+        for interval in close:
+            pause_ms = self._visits[interval].pause_ms if interval in self._visits else self._rest_ms
+            self._visits[interval] = _Visit(now_ms + pause_ms, min(2 * pause_ms, MAX_PAUSE_MS))
+        wanted = [i for i in live if i not in quiet_for_ms and self._not_before_ms.get(i, now_ms) <= now_ms]
+        # The running interval first, then what begins next, then what has just ended.
+        wanted.sort(key=lambda i: (i < self.current(now_ms), abs(i - self.current(now_ms))))
+        visiting = sum(1 for i in quiet_for_ms if i < live.start) - len(close)
+        due = sorted(
+            i
+            for i, visit in self._visits.items()
+            if visit.next_ms <= now_ms and i < live.start and i not in quiet_for_ms
+        )
+        visits = due[: max(MAX_VISITS - visiting, 0)]
+        return Changes(open=(*wanted, *visits), close=close, wake_ms=self._wake_ms(live, now_ms))
+
+    def _schedule_visits(self, live_start: int, now_ms: int) -> None:
+        oldest = live_start - LOOK_BACK_INTERVALS
+        begin = oldest if self._scheduled_to is None else max(self._scheduled_to, oldest)
+        for interval in range(begin, live_start):
+            # At first all that passed while nobody was there; later those that were missed while the clock jumped or
+            # the process slept. What was open when it passed gets its next visit when it is closed.
+            self._visits.setdefault(interval, _Visit(now_ms, self._rest_ms))
+        self._scheduled_to = live_start
+        for interval in [i for i in self._visits if i < oldest]:
+            del self._visits[interval]
+
+    def _wake_ms(self, live: range, now_ms: int) -> int:
+        times: Iterable[int] = (
+            now_ms + MAX_SLEEP_MS,
+            live.stop * self._interval_ms - self._ahead_ms,
+            *(at_ms for at_ms in self._not_before_ms.values() if at_ms > now_ms),
+            *(visit.next_ms for visit in self._visits.values() if visit.next_ms > now_ms),
+        )
+        return max(min(times), now_ms + 1)
+
+
+def _interval_ms(plan: Plan) -> int:
+    assert isinstance(plan.scheme, Calendar)
+    return plan.scheme.interval_ms

@@ -1,0 +1,179 @@
+"""Opening the client's consumer on one due topic: what is checked first, and which options are ours."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pulsar
+
+from timewheel.consumers.errors import SubscribeRefused
+from timewheel.core.clock import Clock
+from timewheel.core.errors import TopologyError
+from timewheel.core.limits import hold_bound_ms
+from timewheel.core.plan import Plan
+from timewheel.wire.positions import Position
+from timewheel.wire.surface import ClientLike, ConsumerLike
+
+__all__ = ["Subscribed", "Subscribing"]
+
+OWNED: Mapping[str, str] = {
+    "consumer_type": "it is a parameter of its own",
+    "initial_position": "always Earliest: with the client's default, timers sent before this are missed",
+    "message_listener": "use run(handler): it holds what is early and keeps a key on one worker",
+    "is_read_compacted": "a due topic is never compacted: that would drop timers of the same key",
+    "pattern_auto_discovery_period": "the plan names the topics",
+    "regex_subscription_mode": "the plan names the topics",
+    "schema": "it is a parameter of its own",
+    "subscription_name": "it is a parameter of its own",
+    "topic": "the plan names the topics",
+}
+"""Options of pulsar-client's ``subscribe`` that timewheel sets itself, each with the reason that its refusal gives."""
+
+CONSUMER_TYPES = (pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared)
+
+
+@dataclass(slots=True, eq=False)
+class Subscribed:
+    """One open consumer of the client, and what of it is unanswered.
+
+    Args:
+        topic: The partitioned topic.
+        consumer: The client's.
+        interval: The calendar interval; 0 where there is one due topic.
+        active_ms: When something last happened with one of its messages, on the monotonic clock.
+    """
+
+    topic: str
+    consumer: ConsumerLike
+    interval: int
+    active_ms: int
+    _unanswered: set[Position] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def took(self, position: Position, monotonic_ms: int) -> None:
+        """A message was taken from it."""
+        with self._lock:
+            self._unanswered.add(position)
+            self.active_ms = max(self.active_ms, monotonic_ms)
+
+    def answered(self, position: Position, quiet_from_ms: int) -> None:
+        """A message was acknowledged, or will come again by ``quiet_from_ms`` (monotonic)."""
+        with self._lock:
+            self._unanswered.discard(position)
+            self.active_ms = max(self.active_ms, quiet_from_ms)
+
+    def quiet_since_ms(self) -> int | None:
+        """Since when nothing happened, on the monotonic clock; None while a message of it is unanswered."""
+        with self._lock:
+            return None if self._unanswered else self.active_ms
+
+
+class Subscribing:
+    """Opens consumers of one plan's subscription, all in the same way.
+
+    Args:
+        client: The user's.
+        plan: Names the topics and the subscriptions.
+        subscription: One of the plan's.
+        consumer_type: Shared or Key_Shared.
+        schema: The user's.
+        options: pulsar-client's own keyword arguments of ``subscribe``.
+        clock: Of the consumer.
+
+    Raises:
+        SubscribeRefused: An argument cannot be honoured.
+    """
+
+    def __init__(
+        self,
+        client: ClientLike,
+        plan: Plan,
+        subscription: str,
+        *,
+        consumer_type: Any,
+        schema: Any,
+        options: Mapping[str, Any],
+        clock: Clock,
+    ) -> None:
+        self._check(plan, subscription, consumer_type, options)
+        self.subscription = subscription
+        self.ack_timeout_ms: int | None = options.get("unacked_messages_timeout_ms") or None
+        self.redelivery_delay_ms: int = options.get("negative_ack_redelivery_delay_ms", 60_000)
+        self._client = client
+        self._clock = clock
+        self._options = {
+            **options,
+            "consumer_type": consumer_type,
+            "schema": schema,
+            # rules.md 14: on every subscribe, also where the subscription should exist already.
+            "initial_position": pulsar.InitialPosition.Earliest,
+        }
+
+    def exists(self, topic: str) -> bool:
+        """Whether the partitioned topic exists; asking does not create it.
+
+        Raises:
+            pulsar.PulsarException: The broker did not answer.
+        """
+        try:
+            # An unpartitioned or missing topic is answered with its own name alone.
+            return self._client.get_topic_partitions(topic) != [topic]
+        except pulsar.TopicNotFound:
+            return False
+
+    def open(self, topic: str, interval: int = 0) -> Subscribed:
+        """Subscribe to an existing topic.
+
+        Raises:
+            TopologyError: It does not exist, or has no partitions. Subscribing all the same could create it bare,
+                without the policies that keep its timers.
+            pulsar.PulsarException: The broker refused or did not answer.
+        """
+        if not self.exists(topic):
+            raise missing_topic(topic)
+        consumer = self._client.subscribe(topic, self.subscription, **self._options)
+        return Subscribed(topic, consumer, interval, self._clock.monotonic_ms())
+
+    @staticmethod
+    def _check(plan: Plan, subscription: str, consumer_type: Any, options: Mapping[str, Any]) -> None:
+        if subscription not in plan.subscriptions:
+            raise SubscribeRefused(
+                "subscription",
+                subscription,
+                f"the plan's are {', '.join(plan.subscriptions)}; one that is not in the plan is not provisioned, and "
+                "misses what was sent before it subscribed",
+            )
+        if consumer_type not in CONSUMER_TYPES:
+            raise SubscribeRefused(
+                "consumer_type",
+                consumer_type,
+                "only Shared and Key_Shared honour a delay; on Exclusive and Failover the broker delivers every timer "
+                "at once",
+            )
+        for name, value in options.items():
+            if name in OWNED:
+                raise SubscribeRefused(name, value, f"is set by timewheel: {OWNED[name]}")
+        if options.get("receiver_queue_size") == 0:
+            raise SubscribeRefused(
+                "receiver_queue_size", 0, "the client can neither wait for a time nor read partitions without a queue"
+            )
+        timeout_ms = options.get("unacked_messages_timeout_ms") or 0
+        if 0 < timeout_ms <= hold_bound_ms(plan):
+            raise SubscribeRefused(
+                "unacked_messages_timeout_ms",
+                timeout_ms,
+                f"must be over {hold_bound_ms(plan)} ms: so long a timer may be held here until it is due, and the "
+                "client counts from when it received it",
+            )
+
+
+def missing_topic(topic: str) -> TopologyError:
+    """The error of a topic that should have been provisioned."""
+    return TopologyError(
+        topic,
+        "does not exist as a partitioned topic",
+        "run `timewheel topics ensure PLAN` before the first send",
+    )

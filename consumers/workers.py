@@ -1,0 +1,125 @@
+"""Worker threads that keep a key on one worker.
+
+Each worker has a queue of its own for keyed items; items without a key lie in one queue that all take from, so that
+they never wait behind a slow key.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from timewheel.core.keys import partition_for_key
+
+__all__ = ["Workers"]
+
+T = TypeVar("T")
+
+QUEUED_PER_WORKER = 4
+"""Items that wait per worker: enough to keep it busy, few enough that a stop need not wait for them."""
+
+
+class Workers(Generic[T]):
+    """Runs ``work(item)`` on its threads.
+
+    Args:
+        count: Threads.
+        work: Must not raise.
+        name: Of the threads.
+    """
+
+    def __init__(self, count: int, work: Callable[[T], None], name: str = "timewheel-worker") -> None:
+        self._work = work
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
+        self._wake = [threading.Condition(self._lock) for _ in range(count)]
+        self._keyed: list[deque[tuple[int, T]]] = [deque() for _ in range(count)]
+        self._keyless: deque[tuple[int, T]] = deque()
+        self._idle: set[int] = set()
+        self._sequence = 0
+        self._queued = 0
+        self._capacity = count * QUEUED_PER_WORKER
+        self._closing = False
+        self._alive = count
+        # Daemons: a handler that hangs must not keep the process alive after the drain's deadline.
+        self._threads = [
+            threading.Thread(target=self._run, args=(index,), name=f"{name}-{index}", daemon=True)
+            for index in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def put(self, item: T, key: str, timeout_s: float) -> bool:
+        """Queue an item.
+
+        Args:
+            item: For `work`.
+            key: Items of one key go to one worker, in order; empty: to any.
+            timeout_s: How long to wait for room.
+
+        Returns:
+            False if there was no room in time; the item was not taken.
+        """
+        with self._lock:
+            if not self._room.wait_for(lambda: self._queued < self._capacity, timeout_s):
+                return False
+            self._sequence += 1
+            self._queued += 1
+            if key:
+                index = partition_for_key(key, len(self._threads))
+                self._keyed[index].append((self._sequence, item))
+                self._wake[index].notify()
+            else:
+                self._keyless.append((self._sequence, item))
+                if self._idle:
+                    self._wake[self._idle.pop()].notify()
+            return True
+
+    def drain(self, timeout_s: float) -> list[T]:
+        """Take nothing new, wait for what is queued and running, end the threads.
+
+        Returns:
+            The items that nobody began within ``timeout_s``; threads that are still running then are left behind.
+        """
+        with self._lock:
+            self._closing = True
+            for wake in self._wake:
+                wake.notify()
+            self._room.wait_for(lambda: self._alive == 0, timeout_s)
+            left = [*self._keyless, *(entry for queue in self._keyed for entry in queue)]
+            self._keyless.clear()
+            for queue in self._keyed:
+                queue.clear()
+            return [item for _, item in sorted(left, key=lambda entry: entry[0])]
+
+    @property
+    def running(self) -> int:
+        """Threads that have not ended."""
+        with self._lock:
+            return self._alive
+
+    def _run(self, index: int) -> None:
+        try:
+            while (entry := self._next(index)) is not None:
+                self._work(entry[1])
+        finally:
+            with self._lock:
+                self._alive -= 1
+                self._room.notify_all()
+
+    def _next(self, index: int) -> tuple[int, T] | None:
+        own, shared = self._keyed[index], self._keyless
+        with self._lock:
+            while not own and not shared:
+                if self._closing:
+                    return None
+                self._idle.add(index)
+                self._wake[index].wait()
+                self._idle.discard(index)
+            # The older of the two heads, so that neither kind starves the other.
+            queue = own if own and (not shared or own[0][0] < shared[0][0]) else shared
+            self._queued -= 1
+            self._room.notify()
+            return queue.popleft()
