@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.core.plan_space import DUE_TOPIC, moments_ms, plans
 from timewheel.core.durations import DAY_MS
-from timewheel.core.names import Names, partition_of, partition_topic
-from timewheel.core.plan import Plan, Ring, Tiered, Wheel
+from timewheel.core.names import CalendarTopic, Names, partition_of, partition_topic
+from timewheel.core.plan import Calendar, Plan, Ring, Tiered, Wheel
 from timewheel.core.topology import topology
 
 TIERED = Plan(
@@ -74,3 +74,50 @@ def test_a_partitions_name_is_split_as_it_was_made(topic: str, partition: int) -
 
 def test_a_topic_that_is_no_partition_has_the_index_minus_one() -> None:
     assert partition_of(DUE_TOPIC) == (DUE_TOPIC, -1)
+
+
+@given(plans("calendar"), moments_ms)
+def test_a_calendar_topics_name_reads_back_as_its_interval(plan: Plan, now_ms: int) -> None:
+    assert isinstance(plan.scheme, Calendar)
+    interval_ms = plan.scheme.interval_ms
+    interval = now_ms // interval_ms
+    name = Names(plan).calendar_topic(interval)
+    assert CalendarTopic.parse(plan.due_topic, name) == (plan.due_topic, interval_ms, interval * interval_ms)
+
+
+@pytest.mark.parametrize(
+    "suffix",
+    [
+        "",
+        ".tw.",
+        ".tw.tier-1d",
+        ".tw.delay-1d",
+        ".tw.dead-letter",
+        ".tw.r1.ring-1d.003",
+        ".tw.1d-20260132",  # no such day
+        ".tw.1d-2026010",
+        ".tw.1d-20260101T0000Z",  # a day's name has no time
+        ".tw.24h-20260101T0000Z",  # we would have written 1d
+        ".tw.1h-20260101T0030Z",  # starts at no full hour
+        ".tw.1h-20260101T0100Z-partition-0",
+        ".tw.1h-20260101T0100",
+        ".tw.1w-20260101",
+        ".tw.0s-20260101T000000Z",
+        ".tw.1d-20260101 ",
+        ".tw.99999999d-20260101",
+    ],
+)
+def test_what_we_would_not_have_written_is_no_calendar_topic(suffix: str) -> None:
+    assert CalendarTopic.parse(DUE_TOPIC, DUE_TOPIC + suffix) is None
+
+
+def test_another_due_topics_interval_is_not_ours() -> None:
+    name = "persistent://acme/crm/reminders2.tw.1d-20260101"
+    assert CalendarTopic.parse("persistent://acme/crm/reminders2", name) is not None
+    assert CalendarTopic.parse("persistent://acme/crm/reminders", name) is None
+
+
+@given(st.text(st.sampled_from("0123456789dhmsTZ.-"), max_size=30))
+def test_any_text_reads_as_an_interval_or_none(label: str) -> None:
+    topic = CalendarTopic.parse(DUE_TOPIC, f"{DUE_TOPIC}.tw.{label}")
+    assert topic is None or topic.name == f"{DUE_TOPIC}.tw.{label}"

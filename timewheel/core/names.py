@@ -10,12 +10,21 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from typing import NamedTuple
 
-from timewheel.core.durations import DAY_MS, MINUTE_MS, SECOND_MS, format_duration
-from timewheel.core.plan import Plan
+from timewheel.core.durations import DAY_MS, MINUTE_MS, SECOND_MS, format_duration, parse_duration
+from timewheel.core.errors import DurationError
+from timewheel.core.plan import OWN_INFIX, Calendar, Plan
 from timewheel.core.steps import Step
 
-__all__ = ["DEAD_LETTER_SUBSCRIPTION", "RELAY_SUBSCRIPTION", "Names", "partition_of", "partition_topic"]
+__all__ = [
+    "DEAD_LETTER_SUBSCRIPTION",
+    "RELAY_SUBSCRIPTION",
+    "CalendarTopic",
+    "Names",
+    "partition_of",
+    "partition_topic",
+]
 
 RELAY_SUBSCRIPTION = "timewheel-relay"
 """The one subscription of every holding topic."""
@@ -25,6 +34,7 @@ DEAD_LETTER_SUBSCRIPTION = "timewheel-dead-letter"
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _CACHED_INTERVALS = 4_096
 _PARTITION = re.compile(r"(.+)-partition-(\d+)")
+_LABEL = re.compile(r"([0-9]+[a-z]+)-(\d{8})(?:T(\d{4})(\d{2})?(?:\.(\d{3}))?Z)?", re.ASCII)
 
 
 def partition_topic(topic: str, partition: int) -> str:
@@ -77,17 +87,58 @@ class Names:
         if name is None:
             if len(self._calendar) >= _CACHED_INTERVALS:
                 self._calendar.clear()
-            name = self._calendar[interval] = f"{self._plan.due_topic}.tw.{self._label(interval)}"
+            interval_ms = self._plan.scheme.interval_ms if isinstance(self._plan.scheme, Calendar) else DAY_MS
+            topic = CalendarTopic(self._plan.due_topic, interval_ms, interval * interval_ms)
+            name = self._calendar[interval] = topic.name
         return name
 
-    def _label(self, interval: int) -> str:
-        interval_ms = getattr(self._plan.scheme, "interval_ms", DAY_MS)
-        start = _EPOCH + dt.timedelta(milliseconds=interval * interval_ms)
-        length = format_duration(interval_ms)
-        if interval_ms % DAY_MS == 0:
-            return f"{length}-{start:%Y%m%d}"
-        if interval_ms % MINUTE_MS == 0:
-            return f"{length}-{start:%Y%m%dT%H%M}Z"
-        if interval_ms % SECOND_MS == 0:
-            return f"{length}-{start:%Y%m%dT%H%M%S}Z"
-        return f"{length}-{start:%Y%m%dT%H%M%S}.{start.microsecond // 1000:03d}Z"
+
+class CalendarTopic(NamedTuple):
+    """The due topic of one calendar interval.
+
+    Args:
+        due_topic: The plan's.
+        interval_ms: Length of the interval.
+        start_ms: When it begins, UTC milliseconds; a multiple of the length.
+    """
+
+    due_topic: str
+    interval_ms: int
+    start_ms: int
+
+    @property
+    def end_ms(self) -> int:
+        """When the next interval begins."""
+        return self.start_ms + self.interval_ms
+
+    @property
+    def name(self) -> str:
+        """The topic's full name: due topic, length, and start as far as the length needs it."""
+        start = _EPOCH + dt.timedelta(milliseconds=self.start_ms)
+        if self.interval_ms % DAY_MS == 0:
+            label = f"{start:%Y%m%d}"
+        elif self.interval_ms % MINUTE_MS == 0:
+            label = f"{start:%Y%m%dT%H%M}Z"
+        elif self.interval_ms % SECOND_MS == 0:
+            label = f"{start:%Y%m%dT%H%M%S}Z"
+        else:
+            label = f"{start:%Y%m%dT%H%M%S}.{start.microsecond // 1000:03d}Z"
+        return f"{self.due_topic}{OWN_INFIX}{format_duration(self.interval_ms)}-{label}"
+
+    @classmethod
+    def parse(cls, due_topic: str, name: str) -> CalendarTopic | None:
+        """Read a topic's name; None if it is not that of an interval of this due topic, of whatever length."""
+        head = due_topic + OWN_INFIX
+        match = _LABEL.fullmatch(name, len(head)) if name.startswith(head) else None
+        if match is None:
+            return None
+        length, day, minute, second, millisecond = match.groups(default="")
+        try:
+            interval_ms = parse_duration(length)
+            start = dt.datetime.strptime(f"{day}{minute or '0000'}{second or '00'}+0000", "%Y%m%d%H%M%S%z")
+        except (DurationError, ValueError):
+            return None
+        start_ms = round((start - _EPOCH).total_seconds()) * SECOND_MS + int(millisecond or 0)
+        topic = cls(due_topic, interval_ms, start_ms)
+        # Only what we would have written ourselves: anything else is a stranger's, and not ours to remove.
+        return topic if interval_ms and start_ms % interval_ms == 0 and topic.name == name else None

@@ -16,6 +16,7 @@ from timewheel.core.durations import DAY_MS, MAX_DURATION_MS, MINUTE_MS, SECOND_
 from timewheel.core.errors import PlanError
 
 __all__ = [
+    "OWN_INFIX",
     "Calendar",
     "Hold",
     "Native",
