@@ -13,6 +13,7 @@ from typing import Annotated
 import typer
 
 from timewheel.cli.broker import broker
+from timewheel.cli.demo import demo
 from timewheel.core.errors import DurationError, PlanError, SendRefused, TimewheelError
 
 __all__ = ["app", "main"]
@@ -39,6 +40,7 @@ app = typer.Typer(
 # One line per command. Each stands in a file of its own, which imports what the command needs inside its function, so
 # that `timewheel --help` loads neither the Pulsar client nor httpx. A group of commands is a Typer: app.add_typer(...).
 app.command()(broker)
+app.command()(demo)
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,0 +1,142 @@
+"""The chart and its page: drawn from values, self-contained, and legible in a real browser."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from timewheel.report import GapChart, Mark, Page, Series, Table, gap_chart, render_page
+
+CHART = GapChart(
+    title="Gap ranges over time",
+    caption="Dashed: what the broker keeps.",
+    series=[
+        Series(name="native, raw client", points=[(0, 0), (15, 9_900), (30, 0)]),
+        Series(name="tiered <relay-held>", points=[(0, 0), (15, 281), (30, 0)]),
+    ],
+    limit=1_000,
+    marks=[Mark(at=15.4, name="unload of every topic")],
+    time_unit="days of 5 s",
+)
+PAGE = Page(
+    title="timewheel demo",
+    verdict="Promises kept.",
+    good=True,
+    facts=[("Trace", "40,000 timers & more")],
+    chart=gap_chart(CHART),
+    caption=CHART.caption,
+    tables=[Table(caption="What each scheme did.", header=("scheme", "lost"), rows=[("native", "0"), ("wheel", "0")])],
+    notes=["Where timewheel loses: entries written."],
+    commands=[("Recount:", "awk '$5 > 0 && $10 == 0' ledger.csv")],
+)
+
+
+class Dom(HTMLParser):
+    """What a browser's DOM holds, as far as the tests ask: attributes by class, and text."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.by_class: dict[str, list[dict[str, str]]] = {}
+        self.texts: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = {name: value or "" for name, value in attrs}
+        for name in found.get("class", "").split():
+            self.by_class.setdefault(name, []).append(found | {"tag": tag})
+
+    def handle_data(self, data: str) -> None:
+        if data.strip():
+            self.texts.append(data.strip())
+
+
+@pytest.fixture(scope="module")
+def browser() -> str:
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if found is None:
+        pytest.skip("no Chromium to open the report in (Debian: apt-get install chromium)")
+    return found
+
+
+@pytest.fixture(scope="module")
+def dom(browser: str, tmp_path_factory: pytest.TempPathFactory) -> Dom:
+    page = tmp_path_factory.mktemp("report") / "report.html"
+    page.write_text(render_page(PAGE), encoding="utf-8")
+    return Dom(dump_dom(browser, page))
+
+
+def dump_dom(browser: str, page: Path) -> str:
+    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=2000", "--dump-dom"]
+    profile = f"--user-data-dir={page.parent / 'profile'}"
+    done = subprocess.run([*command, profile, page.as_uri()], capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout
+
+
+def test_the_browser_shows_the_texts(dom: Dom) -> None:
+    for text in ("timewheel demo", "Promises kept.", "unload of every topic", "tiered <relay-held>", "days of 5 s"):
+        assert text in dom.texts
+    assert "40,000 timers & more" in dom.texts
+    assert "awk '$5 > 0 && $10 == 0' ledger.csv" in dom.texts
+
+
+def test_the_browsers_axis_ends_at_the_next_power_of_ten(dom: Dom) -> None:
+    (chart,) = dom.by_class["gap-chart"]
+    assert chart["data-axis-max"] == "10000"
+    ticks = [text for text in dom.texts if re.fullmatch(r"[\d,]+", text)]
+    assert {"0", "1", "10", "100", "1,000", "10,000"} <= set(ticks)
+
+
+def test_the_browsers_limit_line_lies_between_native_and_ours(dom: Dom) -> None:
+    (limit,) = dom.by_class["limit"]
+    native_y, ours_y = (
+        min(float(point.split(",")[1]) for point in dom.by_class[line][0]["points"].split())
+        for line in ("line-0", "line-1")
+    )
+    # Downwards in SVG: the sick line rises above the limit, ours stays below it.
+    assert native_y < float(limit["y1"]) < ours_y
+    assert "the broker keeps 1,000 ranges" in dom.texts
+
+
+def test_the_unload_is_a_vertical_line_at_its_moment(dom: Dom) -> None:
+    (mark,) = dom.by_class["mark"]
+    assert mark["x1"] == mark["x2"]
+    # 15.4 of 30 days, between the margins.
+    assert float(mark["x1"]) == pytest.approx(70 + (960 - 70 - 190) * 15.4 / 30, abs=0.1)
+
+
+def test_the_chart_speaks_to_a_screen_reader() -> None:
+    svg = gap_chart(CHART)
+    assert 'role="img"' in svg
+    assert "Peaks: native, raw client 9,900, tiered &lt;relay-held&gt; 281. Limit: 1,000." in svg
+
+
+def test_lines_differ_in_more_than_colour() -> None:
+    first, second = re.findall(r"<polyline [^>]*>", gap_chart(CHART))
+    assert "stroke-dasharray" not in first
+    assert "stroke-dasharray" in second
+
+
+def test_the_page_loads_nothing_from_elsewhere() -> None:
+    html = render_page(PAGE)
+    assert not re.search(r"https?://|<script|<link|@import|url\(", html)
+    assert "prefers-color-scheme: dark" in html
+
+
+def test_an_empty_chart_is_drawn() -> None:
+    svg = gap_chart(GapChart(title="t", caption="c", series=[Series(name="nothing yet", points=[])], limit=10))
+    assert 'data-axis-max="100"' in svg
+
+
+def test_names_at_the_edge_never_overlap() -> None:
+    same = [Series(name=f"line {number}", points=[(0, 5), (30, 5)]) for number in range(5)]
+    svg = gap_chart(GapChart(title="t", caption="c", series=same, limit=1_000))
+    heights = sorted(float(y) for y in re.findall(r'class="name" x="\d+" y="([\d.]+)"', svg))
+    assert len(heights) == 5
+    assert all(below - above >= 30 for above, below in pairwise(heights))
+    assert heights[-1] <= 460 - 20

@@ -1,0 +1,121 @@
+"""The trace is the same from the same seed, and the law predicts what the issue says about it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+
+from timewheel.core.gaps import exact_gaps, peak
+from timewheel.demo.law import arrivals_by_topic, predicted_gaps
+from timewheel.demo.settings import ALL_SCHEMES, DAYS, BadSettings, SchemeName, Settings, parse_schemes
+from timewheel.demo.trace import delays_ms, timer_id, timer_index
+
+SETTINGS = Settings()
+START_MS = 1_800_000_000_000
+
+
+def sends(settings: Settings) -> list[tuple[int, int]]:
+    """(sent, due), published at an even pace."""
+    delays = delays_ms(messages=settings.messages, span_ms=settings.span_ms, seed=settings.seed)
+    times = [START_MS + index * settings.publish_ms // len(delays) for index in range(len(delays))]
+    return [(at_ms, at_ms + delay_ms) for at_ms, delay_ms in zip(times, delays, strict=True)]
+
+
+def law_peak(scheme: SchemeName) -> float:
+    grid = range(START_MS, START_MS + SETTINGS.span_ms + SETTINGS.publish_ms, SETTINGS.day_ms // 20)
+    return peak(predicted_gaps(SETTINGS.plan(scheme), sends(SETTINGS), grid, SETTINGS.day_ms))
+
+
+def test_the_same_seed_gives_the_same_trace() -> None:
+    once, again = (delays_ms(messages=100, span_ms=1_000, seed=7) for _ in range(2))
+    assert once == again
+    assert delays_ms(messages=100, span_ms=1_000, seed=8) != once
+
+
+def test_delays_are_uniform_from_nothing_to_the_whole_span() -> None:
+    delays = delays_ms(messages=30_000, span_ms=DAYS * 1_000, seed=7)
+    per_day = [sum(day * 1_000 <= delay < (day + 1) * 1_000 for delay in delays) for day in range(DAYS)]
+    # 1,000 a day, standard deviation 31: five of them are never left by chance.
+    assert sum(per_day) == 30_000
+    assert all(abs(count - 1_000) < 160 for count in per_day)
+
+
+def test_timer_ids_name_their_place_in_the_trace() -> None:
+    assert [timer_index(timer_id(number)) for number in (0, 7, 999_999)] == [0, 7, 999_999]
+    assert timer_index("somebody-elses") == -1
+    assert timer_index("t12x") == -1
+
+
+def test_native_peaks_at_a_quarter_of_the_trace() -> None:
+    # A burst of n with uniform delays: n F (1 - F), at most n / 4 = 10,000.
+    assert law_peak("native") == pytest.approx(10_000, rel=0.01)
+
+
+def test_native_is_some_35_times_tiered_and_27_times_calendar() -> None:
+    native = law_peak("native")
+    # A day's burst of n/30 = 1,333 that lasts 0.8 days, delays over one day: 1,333 (1/4 - 0.8**2 / 12) = 262. The first
+    # day has those of the guard on top, 1.06 days in all: 1,413 (1/4 - (0.8 / 1.06)**2 / 12) = 286.
+    assert native / law_peak("tiered-relay") == pytest.approx(35.5, rel=0.03)
+    assert law_peak("tiered-broker") == pytest.approx(law_peak("tiered-relay"), rel=0.01)
+    # A day topic takes a burst of n/30 = 1,333: a quarter is 333, and the fullest of 30 days is more.
+    assert native / law_peak("calendar") == pytest.approx(28.3, rel=0.03)
+    assert native / law_peak("wheel") == pytest.approx(28.3, rel=0.03)
+
+
+@pytest.mark.parametrize("scheme", ALL_SCHEMES)
+def test_the_law_agrees_with_an_exact_count(scheme: SchemeName) -> None:
+    # In position order, without ledger boundaries: the law's mean against the count itself.
+    plan, grid = SETTINGS.plan(scheme), range(START_MS, START_MS + SETTINGS.span_ms, SETTINGS.day_ms // 20)
+    exact = [0] * len(grid)
+    for arrivals in arrivals_by_topic(plan, sends(SETTINGS)).values():
+        in_order = [due_ms for _, due_ms in sorted(arrivals, key=lambda arrival: arrival[0])]
+        exact = [sum(pair) for pair in zip(exact, exact_gaps(in_order, grid), strict=True)]
+    law = law_peak(scheme)
+    assert abs(peak(exact) - law) <= 0.15 * law + 3 * law**0.5
+
+
+@pytest.mark.parametrize("scheme", ALL_SCHEMES)
+def test_every_timer_arrives_before_it_is_due(scheme: SchemeName) -> None:
+    arrived = arrivals_by_topic(SETTINGS.plan(scheme), sends(SETTINGS))
+    assert sum(len(timers) for timers in arrived.values()) == SETTINGS.messages
+    assert all(at_ms <= due_ms for timers in arrived.values() for at_ms, due_ms in timers)
+
+
+def test_schemes_start_one_burst_after_the_other() -> None:
+    offsets = [SETTINGS.start_offset_ms(scheme) for scheme in SETTINGS.schemes]
+    assert offsets[0] == 0
+    assert all(after - before == SETTINGS.publish_ms for before, after in pairwise(offsets))
+    assert SETTINGS.unload_offset_ms < SETTINGS.span_ms
+
+
+def test_the_brokers_limit_is_as_the_issue_says() -> None:
+    config = SETTINGS.broker_config()
+    assert config["managedLedgerMaxUnackedRangesToPersist"] == "1000"
+    assert config["managedLedgerMaxEntriesPerLedger"] == "5000"
+    # A 25th of a day: 5 s / 25.
+    assert config["delayedDeliveryTickTimeMillis"] == "200"
+
+
+def test_long_days_leave_the_brokers_tick_alone() -> None:
+    assert "delayedDeliveryTickTimeMillis" not in Settings(day_ms=25_000).broker_config()
+
+
+@pytest.mark.parametrize(
+    ("option", "bad"),
+    [
+        ("messages", {"messages": 299}),
+        ("day", {"day_ms": 1_999}),
+        ("schemes", {"schemes": ()}),
+        ("schemes", {"schemes": ("native", "native")}),
+    ],
+)
+def test_bad_options_are_refused_by_name(option: str, bad: dict[str, object]) -> None:
+    with pytest.raises(BadSettings, match=f"--{option} "):
+        Settings(**bad)  # type: ignore[arg-type]
+
+
+def test_an_unknown_scheme_is_refused_with_the_known_ones() -> None:
+    assert parse_schemes("native, wheel") == ("native", "wheel")
+    with pytest.raises(BadSettings, match="one of native, tiered-relay"):
+        parse_schemes("native,triangle")

@@ -1,0 +1,143 @@
+"""A broken promise is named and fails the run; what is kept is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from timewheel.demo.checker import Totals
+from timewheel.demo.table import HEADER, plain_lines, row_texts, where_we_lose
+from timewheel.demo.verdict import Lateness, Measured, judge, lateness
+
+CLEAN = Totals(attempted=1_000, acknowledged=1_000, handled=1_000, lost=0, unexpected=0, duplicated=0, recovered=0)
+LOSSY = replace(CLEAN, handled=788, lost=212)
+OURS = Measured(
+    scheme="tiered-relay",
+    due_peak=310,
+    law_peak=300.0,
+    hold="relay",
+    holding_peak=0,
+    in_flight_window=0,
+    index_bytes=1_700,
+    entries_written=4_500,
+    hops=4.5,
+    redelivered_due=17,
+    redelivered_holding=0,
+    totals=CLEAN,
+    early=0,
+    late=Lateness(p50_ms=2, p99_ms=14, max_ms=40),
+    samples_per_day=11.5,
+    topics=4,
+)
+NATIVE = replace(
+    OURS,
+    scheme="native",
+    hold=None,
+    due_peak=10_100,
+    law_peak=10_000.0,
+    redelivered_due=17_000,
+    early=900,
+    totals=replace(CLEAN, duplicated=500),
+    late=Lateness(p50_ms=100, p99_ms=57_000, max_ms=61_000),
+    topics=1,
+)
+
+
+def broken(**changes: Any) -> tuple[str, ...]:
+    return judge([replace(OURS, **changes)], sabotaged=LOSSY, honest=CLEAN).broken
+
+
+def test_nothing_broken_is_kept() -> None:
+    assert judge([NATIVE, OURS], sabotaged=LOSSY, honest=CLEAN).kept
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"totals": replace(CLEAN, lost=1, handled=999)}, "1 timers lost"),
+        ({"totals": replace(CLEAN, unexpected=1)}, "1 timers handled that nobody sent"),
+        ({"totals": replace(CLEAN, duplicated=2)}, "2 timers handled twice"),
+        ({"early": 3}, "3 timers handled early"),
+        ({"redelivered_due": 100, "redelivered_holding": 1}, "101 redelivered"),
+        ({"holding_peak": 1}, "1 gaps in relay-held topics"),
+        ({"hold": "broker", "holding_peak": 65, "in_flight_window": 64}, "at most the 64 in flight"),
+        ({"samples_per_day": 7.9}, "only 7.9 samples a day"),
+        ({"send_errors": (4, "Timeout")}, "4 sends failed: Timeout"),
+        # 15 % of 300 and three roots: 45 + 52 = 97.
+        ({"due_peak": 398}, "peak of 398 gaps is not within 97 of the law's 300"),
+        ({"due_peak": 202}, "peak of 202 gaps"),
+    ],
+)
+def test_each_broken_promise_is_named(changes: dict[str, Any], sentence: str) -> None:
+    found = broken(**changes)
+    assert len(found) == 1
+    assert found[0].startswith("tiered-relay: ")
+    assert sentence in found[0]
+
+
+@pytest.mark.parametrize("peak", [204, 396])
+def test_a_peak_within_the_tolerance_is_kept(peak: int) -> None:
+    assert broken(due_peak=peak) == ()
+
+
+def test_broker_held_topics_may_have_what_is_in_flight() -> None:
+    assert broken(hold="broker", holding_peak=64, in_flight_window=64) == ()
+
+
+def test_native_must_show_the_disease() -> None:
+    healthy = replace(NATIVE, redelivered_due=0)
+    assert "disease" in judge([healthy, OURS], sabotaged=LOSSY, honest=CLEAN).broken[0]
+
+
+def test_native_may_redeliver_be_early_and_repeat() -> None:
+    assert judge([NATIVE], sabotaged=LOSSY, honest=CLEAN).kept
+
+
+def test_a_saboteur_that_is_not_caught_breaks_the_checkers_promise() -> None:
+    assert "saw no loss" in judge([OURS], sabotaged=CLEAN, honest=CLEAN).broken[0]
+
+
+def test_the_honest_twin_must_lose_nothing() -> None:
+    assert "publishes first lost 212" in judge([OURS], sabotaged=LOSSY, honest=LOSSY).broken[0]
+
+
+def test_quantiles() -> None:
+    # 101 values 0..100: the rank of the median is 50, of the 99th percentile 99.
+    assert lateness(range(101)) == Lateness(p50_ms=50, p99_ms=99, max_ms=100)
+    assert lateness([]) == Lateness(p50_ms=0, p99_ms=0, max_ms=0)
+
+
+def test_a_row_reads_as_its_header_says() -> None:
+    assert dict(zip(HEADER, row_texts(OURS), strict=True)) == {
+        "scheme": "tiered, relay-held",
+        "gaps: due": "310",
+        "law": "300",
+        "held": "0",
+        "index kB": "1.7",
+        "written": "4.50 x",
+        "hops": "4.50",
+        "redelivered": "17",
+        "twice": "0",
+        "lost": "0",
+        "early": "0",
+        "late p50/p99/max": "2 / 14 / 40 ms",
+    }
+
+
+def test_natives_row_says_what_it_does_not_promise() -> None:
+    row = dict(zip(HEADER, row_texts(NATIVE), strict=True))
+    assert (row["held"], row["twice"]) == ("-", "-")
+    assert row["late p50/p99/max"] == "0.1 / 57.0 / 61.0 s"
+
+
+def test_lines_are_aligned() -> None:
+    lines = plain_lines(HEADER, [row_texts(NATIVE), row_texts(OURS)])
+    assert len({len(line) for line in lines}) == 1
+
+
+def test_the_cost_is_said() -> None:
+    sentence = where_we_lose([NATIVE, OURS])
+    assert "4.50 x entries written, 4 topics, a relay" in sentence
+    assert "Native: 1 x, 1 topic" in sentence

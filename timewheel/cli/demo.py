@@ -1,0 +1,120 @@
+"""`timewheel demo`: one trace through every scheme on a real Pulsar, and a verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from rich.console import Console
+
+    from timewheel.demo.results import Result
+    from timewheel.demo.settings import Settings
+
+__all__ = ["demo"]
+
+
+def demo(
+    *,
+    messages: Annotated[int, typer.Option("--messages", help="Timers in the trace.")] = 40_000,
+    day: Annotated[str, typer.Option("--day", help='Length of a "day": 5s, 2500ms.')] = "5s",
+    seed: Annotated[int, typer.Option("--seed", help="Of the trace.")] = 7,
+    schemes: Annotated[
+        str | None, typer.Option("--schemes", help="Which to play, joined by commas; all if not given.")
+    ] = None,
+    pulsar_version: Annotated[
+        str | None,
+        typer.Option(
+            "--pulsar-version", envvar="TIMEWHEEL_PULSAR_VERSION", show_default="4.0.7", help="The release of Pulsar."
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", help="Folder for report, ledger and JSON.")] = Path("demo-out"),
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the results as JSON; what is going on goes to stderr.")
+    ] = False,
+) -> None:
+    """Start a real Pulsar, play one trace of delayed messages through every scheme, unload every topic half way.
+
+    Ends with status 1 if a promise is broken, or if native does not redeliver.
+    """
+    import json
+    import signal
+    import time
+
+    from rich.console import Console
+
+    from timewheel.core.durations import parse_duration
+    from timewheel.demo.settings import ALL_SCHEMES, Settings, parse_schemes
+
+    began_s = time.monotonic()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, end)  # as Ctrl-C: leave the with blocks, which end every process that was started
+    settings = Settings(
+        messages=messages,
+        day_ms=parse_duration(day),
+        seed=seed,
+        schemes=parse_schemes(schemes) if schemes else ALL_SCHEMES,
+        version=pulsar_version,
+        out=out,
+    )
+    console = Console(stderr=as_json)
+    _announce(console, settings)
+    from timewheel.demo.live import screen_for
+    from timewheel.demo.run import run_demo
+
+    try:
+        with screen_for(console) as screen:
+            result = run_demo(settings, screen, began_s=began_s)
+    except KeyboardInterrupt:
+        console.print("stopped: no verdict")
+        raise typer.Exit(130) from None
+    _print_verdict(console, result)
+    if as_json:
+        print(json.dumps(result.as_json(), indent=1))
+    if not result.verdict.kept:
+        raise typer.Exit(1)
+
+
+def _announce(console: Console, settings: Settings) -> None:
+    from timewheel.demo.settings import DAYS
+
+    console.print(
+        f"timewheel demo  seed {settings.seed} · {settings.messages:,} timers · "
+        f'{DAYS} "days" of {settings.day_ms / 1000:g} s · one partition each',
+        highlight=False,
+    )
+
+
+def _print_verdict(console: Console, result: Result) -> None:
+    from timewheel.demo.ledger import recount_command
+    from timewheel.demo.results import Files
+    from timewheel.demo.table import HEADER, plain_lines, row_texts, where_we_lose
+
+    def say(line: str, style: str | None = None) -> None:
+        console.print(line, style=style, highlight=False, markup=False, soft_wrap=True)
+
+    say("")
+    header, *rows = plain_lines(HEADER, [row_texts(row) for row in result.rows])
+    say(header, "bold")
+    for line in rows:
+        say(line)
+    for name, found in result.control.items():
+        say(f"control: a relay that {name}, killed with timers in hand: lost {found.lost} of {found.acknowledged}")
+    say(f"Where timewheel loses: {where_we_lose(result.rows)}")
+    files = Files.under(result.settings.out)
+    say(f"Recount it yourself: {recount_command(files.ledger)}")
+    say(f"{files.report}   {files.ledger}   {files.results}")
+    for sentence in result.verdict.broken:
+        say(f"BROKEN  {sentence}", "bold red")
+    if result.verdict.kept:
+        say(f"PROMISES KEPT   {result.seconds:.0f} s", "bold green")
+    else:
+        say(f"{len(result.verdict.broken)} PROMISES BROKEN   {result.seconds:.0f} s", "bold red")

@@ -1,0 +1,123 @@
+"""The players' processes, from the outside: started, told to go, listened to, and never left behind."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Sequence
+from multiprocessing.connection import Connection, wait
+from typing import Self
+
+from timewheel.core.errors import TimewheelError
+from timewheel.demo.messages import Done, Failed, Finish, Go, Progress
+from timewheel.demo.player import play
+from timewheel.demo.settings import SchemeName, Settings
+
+__all__ = ["Crew", "PlayerFailed"]
+
+JOIN_TIMEOUT_S = 5.0
+
+
+class PlayerFailed(TimewheelError, RuntimeError):
+    """A scheme's process ended before it was done; the message holds its traceback."""
+
+    def __init__(self, scheme: str, text: str) -> None:
+        self.scheme = scheme
+        super().__init__(f"the player of {scheme} failed:\n{text}")
+
+
+class _Player:
+    def __init__(self, settings: Settings, scheme: SchemeName) -> None:
+        context = multiprocessing.get_context("spawn")  # a fork after a Pulsar client exists can deadlock
+        self.connection, theirs = context.Pipe()
+        self.process = context.Process(target=play, args=(theirs, settings, scheme), name=f"demo-{scheme}", daemon=True)
+        self.process.start()
+        theirs.close()
+        self.scheme = scheme
+        self.start_ms: int | None = None
+        self.progress = Progress(attempted=0, confirmed=0, handled=0)
+        self.finishing = False
+        self.done: Done | None = None
+
+
+class Crew:
+    """All players of a run.
+
+    Args:
+        settings: The run's.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._players: dict[SchemeName, _Player] = {}
+
+    def start(self, schemes: Sequence[SchemeName]) -> None:
+        """Start processes; they wait for `go`."""
+        for scheme in schemes:
+            if scheme not in self._players:
+                self._players[scheme] = _Player(self._settings, scheme)
+
+    def go(self, scheme: SchemeName, service_url: str, start_ms: int) -> None:
+        """Tell one to publish from ``start_ms`` on; its topics are there."""
+        player = self._players[scheme]
+        player.start_ms = start_ms
+        player.connection.send(Go(service_url=service_url, start_ms=start_ms))
+
+    def finish(self, scheme: SchemeName) -> None:
+        """Ask one for its results, once."""
+        player = self._players[scheme]
+        if not player.finishing:
+            player.finishing = True
+            player.connection.send(Finish())
+
+    def listen(self, timeout_s: float) -> None:
+        """Take in what players report, waiting at most ``timeout_s`` for the first report.
+
+        Raises:
+            PlayerFailed: One failed or ended.
+        """
+        waiting: dict[Connection, _Player] = {
+            player.connection: player for player in self._players.values() if player.done is None
+        }
+        for ready in wait(list(waiting), timeout_s):
+            assert isinstance(ready, Connection)
+            self._take(waiting[ready])
+
+    def progress(self, scheme: SchemeName) -> Progress:
+        """What one last reported."""
+        return self._players[scheme].progress
+
+    def start_ms(self, scheme: SchemeName) -> int | None:
+        """When one was told to start; None: not yet."""
+        player = self._players.get(scheme)
+        return player.start_ms if player is not None else None
+
+    def results(self) -> dict[SchemeName, Done]:
+        """Of those that are done."""
+        return {scheme: player.done for scheme, player in self._players.items() if player.done is not None}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for player in self._players.values():
+            player.connection.close()  # whoever still plays sees the end of the pipe and ends
+        for player in self._players.values():
+            player.process.join(JOIN_TIMEOUT_S if player.done is not None else 0)
+            if player.process.is_alive():
+                player.process.kill()
+                player.process.join()
+            player.process.close()
+
+    def _take(self, player: _Player) -> None:
+        try:
+            report = player.connection.recv()
+        except EOFError:
+            player.process.join(JOIN_TIMEOUT_S)
+            raise PlayerFailed(player.scheme, f"exit code {player.process.exitcode}") from None
+        match report:
+            case Progress():
+                player.progress = report
+            case Done():
+                player.done = report
+            case Failed(text=text):
+                raise PlayerFailed(player.scheme, text)

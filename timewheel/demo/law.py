@@ -1,0 +1,54 @@
+"""What the law of gaps predicts for a scheme, from the trace and the plan alone."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+from timewheel.core.gaps import expected_gaps
+from timewheel.core.plan import Plan
+from timewheel.core.routing import Hold, Router
+
+__all__ = ["arrivals_by_topic", "predicted_gaps"]
+
+BINS_PER_DAY = 50
+"""Timers that arrive within a fiftieth of a day count as one burst."""
+
+
+def arrivals_by_topic(plan: Plan, sends: Iterable[tuple[int, int]]) -> dict[str, list[tuple[int, int]]]:
+    """Where and when timers arrive in due topics, by the plan's own routing.
+
+    Args:
+        plan: The scheme's plan.
+        sends: (sent, due) of every timer, UTC milliseconds.
+
+    Returns:
+        (arrival, due) per due topic; in calm a timer is acknowledged when it is due.
+    """
+    router = Router(plan)
+    arrivals: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+    for sent_ms, due_ms in sends:
+        at_ms = sent_ms
+        hop = router.route(due_ms, at_ms)
+        while isinstance(hop, Hold):
+            at_ms = hop.release_at_ms
+            hop = router.route(due_ms, at_ms)
+        arrivals[hop.topic].append((at_ms, due_ms))
+    return dict(arrivals)
+
+
+def predicted_gaps(plan: Plan, sends: Iterable[tuple[int, int]], at_ms: Sequence[int], day_ms: int) -> list[float]:
+    """The law's mean number of gaps at each moment, summed over the scheme's due topics.
+
+    Args:
+        plan: The scheme's plan.
+        sends: (sent, due) of every timer, UTC milliseconds.
+        at_ms: Moments, ascending, UTC milliseconds.
+        day_ms: Length of a day.
+    """
+    bin_ms = max(1, day_ms // BINS_PER_DAY)
+    total = [0.0] * len(at_ms)
+    for arrivals in arrivals_by_topic(plan, sends).values():
+        for index, gaps in enumerate(expected_gaps(arrivals, at_ms, bin_ms)):
+            total[index] += gaps
+    return total

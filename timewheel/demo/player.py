@@ -1,0 +1,139 @@
+"""One scheme's process: publishes the trace, consumes it, and writes down what happened to every timer.
+
+A process each, so that one scheme's load never makes another late by sharing its interpreter. The parent holds the
+other end of a pipe; when that closes, for whatever reason, the process ends.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+
+import pulsar
+
+from timewheel.demo.journal import Journal, now_ms
+from timewheel.demo.ledger import Entry
+from timewheel.demo.messages import Done, Failed, Go
+from timewheel.demo.recorder import Deliveries, RecordingClient
+from timewheel.demo.settings import SUBSCRIPTION, SchemeName, Settings
+from timewheel.demo.trace import delays_ms, timer_id, timer_index
+from timewheel.demo.ways import Way, way_of
+
+__all__ = ["play"]
+
+BEAT_S = 0.25
+"""How often progress is reported."""
+PACE_S = 0.004
+"""How long the publisher waits when it is ahead of its pace."""
+
+
+def play(connection: Connection, settings: Settings, scheme: SchemeName) -> None:
+    """The process's entry: wait for `Go`, play, answer `Finish` with `Done`."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what it means
+    try:
+        _play(connection, settings, scheme)
+    except EOFError:
+        os._exit(1)  # the parent is gone: nobody wants results, and a client's threads must not keep the process
+    except BaseException:
+        connection.send(Failed(text=traceback.format_exc()))
+        raise
+
+
+def _play(connection: Connection, settings: Settings, scheme: SchemeName) -> None:
+    delays = delays_ms(messages=settings.messages, span_ms=settings.span_ms, seed=settings.seed)
+    order = connection.recv()
+    if not isinstance(order, Go):
+        return
+    client = pulsar.Client(order.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    recorded = RecordingClient(client, SUBSCRIPTION)
+    journal = Journal(settings.messages)
+    way = way_of(recorded, settings.plan(scheme), journal)
+    _publish(connection, way, journal, delays, order.start_ms, settings.publish_ms)
+    while not connection.poll(BEAT_S):
+        _beat(connection, journal)
+    connection.recv()
+    way.close()
+    client.close()
+    connection.send(_done(journal, recorded))
+
+
+def _beat(connection: Connection, journal: Journal) -> None:
+    if journal.fatal is not None:
+        raise journal.fatal
+    connection.send(journal.progress())
+
+
+def _publish(
+    connection: Connection, way: Way, journal: Journal, delays: tuple[int, ...], start_ms: int, publish_ms: int
+) -> None:
+    """Send the whole trace at an even pace; a timer's due time counts from its own send."""
+    pace = len(delays) / publish_ms
+    next_beat = time.monotonic()
+    index = 0
+    while index < len(delays):
+        at_ms = now_ms()
+        if time.monotonic() >= next_beat:
+            _beat(connection, journal)
+            next_beat += BEAT_S
+        if index > (at_ms - start_ms) * pace:
+            if connection.poll(PACE_S):
+                return
+            continue
+        due_ms = at_ms + delays[index]
+        journal.due_ms[index] = due_ms
+        journal.attempted_ms[index] = at_ms
+        journal.attempted += 1
+        way.send(index, due_ms)
+        index += 1
+
+
+def _done(journal: Journal, recorded: RecordingClient) -> Done:
+    """Put journal and recorder together into rows."""
+    business = recorded.business
+    entries = [
+        Entry(timer=timer_id(index), due_ms=journal.due_ms[index], attempted_ms=at_ms, confirmed_ms=confirmed_ms)
+        for index, (at_ms, confirmed_ms) in enumerate(zip(journal.attempted_ms, journal.confirmed_ms, strict=True))
+        if at_ms
+    ]
+    strangers: dict[str, Entry] = {}
+
+    def entry_of(timer: str) -> Entry:
+        index = timer_index(timer)
+        if 0 <= index < len(entries) and entries[index].timer == timer:
+            return entries[index]
+        return strangers.setdefault(timer, Entry(timer=timer))
+
+    _fill_deliveries(business, entry_of)
+    lateness_ms, hops = [], 0
+    counted: set[str] = set()
+    for timer, handled_ms, timer_hops in journal.handlings:
+        entry = entry_of(timer)
+        entry.handled += 1
+        entry.handled_ms = entry.handled_ms or handled_ms
+        lateness_ms.append(handled_ms - entry.due_ms)
+        if timer not in counted:
+            counted.add(timer)
+            hops += timer_hops
+    times = os.times()
+    return Done(
+        entries=[*entries, *strangers.values()],
+        lateness_ms=sorted(lateness_ms),
+        hops=hops,
+        redelivered_due=business.redelivered,
+        redelivered_holding=recorded.redelivered_in_holding,
+        cpu_s=times.user + times.system,
+        errors=(journal.failed, journal.last_error),
+        events=dict(journal.events),
+    )
+
+
+def _fill_deliveries(business: Deliveries, entry_of: Callable[[str], Entry]) -> None:
+    for timer, times_ms in business.times_of.items():
+        entry = entry_of(timer)
+        entry.delivered = len(times_ms)
+        entry.delivered_ms = times_ms[0]
+        entry.redelivered = business.redelivered_of.get(timer, 0)

@@ -1,0 +1,149 @@
+"""Counts at the raw client what the SDK receives and acknowledges, below everything that timewheel does about it.
+
+`RecordingClient` stands between the SDK and `pulsar.Client`. Its consumers have the methods of `timewheel.wire.surface`
+and no others: whatever cannot be recorded does not exist.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from timewheel.core.envelope import ID_PROPERTY
+from timewheel.wire.positions import Position
+from timewheel.wire.surface import ClientLike, ConsumerLike, MessageLike
+
+__all__ = ["Deliveries", "RecordingClient"]
+
+
+class Deliveries:
+    """Deliveries and acknowledgements of one subscription name, over all its topics and consumers.
+
+    Ledger ids are unique in a cluster, so a position names an entry without its topic.
+
+    Args:
+        name_of: Which timer a message is; None: do not record timers, only positions.
+    """
+
+    __slots__ = ("_acknowledged", "_cumulative", "_name_of", "redelivered", "redelivered_of", "times_of")
+
+    def __init__(self, name_of: Callable[[MessageLike], str | None] | None) -> None:
+        self._name_of = name_of
+        self._acknowledged: set[Position] = set()
+        self._cumulative: dict[str, Position] = {}
+        self.redelivered = 0
+        """Deliveries after the acknowledgement of the same position had returned."""
+        self.times_of: defaultdict[str, list[int]] = defaultdict(list)
+        """When each timer was delivered, UTC milliseconds."""
+        self.redelivered_of: defaultdict[str, int] = defaultdict(int)
+        """The redeliveries of each timer."""
+
+    def received(self, message: MessageLike) -> None:
+        """Record a delivery."""
+        position = Position.of(message.message_id())
+        again = position in self._acknowledged
+        if not again and self._cumulative:
+            upto = self._cumulative.get(message.topic_name())
+            again = upto is not None and position <= upto
+        timer = self._name_of(message) if self._name_of is not None else None
+        if timer is not None:
+            self.times_of[timer].append(time.time_ns() // 1_000_000)
+        if again:
+            self.redelivered += 1
+            if timer is not None:
+                self.redelivered_of[timer] += 1
+
+    def acknowledged(self, message: Any) -> None:
+        """Record that the acknowledgement of a message, or of its id, has returned."""
+        self._acknowledged.add(_position(message))
+
+    def acknowledged_cumulative(self, topic: str, message: Any) -> None:
+        """Record that a cumulative acknowledgement on one partition has returned."""
+        position = _position(message)
+        self._cumulative[topic] = max(position, self._cumulative.get(topic, position))
+
+
+class RecordingClient:
+    """A `pulsar.Client` whose consumers are recorded, per subscription name.
+
+    Args:
+        client: The real one; closing it stays the caller's.
+        business: The subscription on which timers are recorded by id.
+    """
+
+    def __init__(self, client: ClientLike, business: str) -> None:
+        self._client = client
+        self._business = business
+        self.deliveries: dict[str, Deliveries] = {business: Deliveries(_timer_of)}
+        """By subscription name; the business subscription and whatever a relay subscribes to."""
+
+    def create_producer(self, topic: str, **options: Any) -> Any:
+        """As `pulsar.Client`."""
+        return self._client.create_producer(topic, **options)
+
+    def get_topic_partitions(self, topic: str) -> list[str]:
+        """As `pulsar.Client`."""
+        return self._client.get_topic_partitions(topic)
+
+    def subscribe(self, topic: Any, subscription_name: str, **options: Any) -> Any:
+        """As `pulsar.Client`, with a consumer that records."""
+        consumer = self._client.subscribe(topic, subscription_name, **options)
+        deliveries = self.deliveries.setdefault(subscription_name, Deliveries(None))
+        return _RecordingConsumer(consumer, deliveries, str(topic))
+
+    @property
+    def business(self) -> Deliveries:
+        """Those of the business subscription."""
+        return self.deliveries[self._business]
+
+    @property
+    def redelivered_in_holding(self) -> int:
+        """Redeliveries on all other subscriptions: the relay's."""
+        return sum(found.redelivered for name, found in self.deliveries.items() if name != self._business)
+
+
+class _RecordingConsumer:
+    __slots__ = ("_consumer", "_deliveries", "_topic")
+
+    def __init__(self, consumer: ConsumerLike, deliveries: Deliveries, topic: str) -> None:
+        self._consumer = consumer
+        self._deliveries = deliveries
+        self._topic = topic
+
+    def receive(self, timeout_millis: int | None = None) -> Any:
+        message = self._consumer.receive(timeout_millis)
+        self._deliveries.received(message)
+        return message
+
+    def acknowledge(self, message: Any) -> None:
+        self._consumer.acknowledge(message)
+        self._deliveries.acknowledged(message)
+
+    def acknowledge_cumulative(self, message: Any) -> None:
+        self._consumer.acknowledge_cumulative(message)
+        self._deliveries.acknowledged_cumulative(self._topic, message)
+
+    def negative_acknowledge(self, message: Any) -> None:
+        self._consumer.negative_acknowledge(message)
+
+    def get_last_message_id(self) -> Any:
+        return self._consumer.get_last_message_id()
+
+    def redeliver_unacknowledged_messages(self) -> None:
+        self._consumer.redeliver_unacknowledged_messages()
+
+    def is_connected(self) -> bool:
+        return self._consumer.is_connected()
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+def _timer_of(message: MessageLike) -> str | None:
+    return message.properties().get(ID_PROPERTY)
+
+
+def _position(message: Any) -> Position:
+    return Position.of(message.message_id() if hasattr(message, "message_id") else message)

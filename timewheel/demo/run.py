@@ -1,0 +1,303 @@
+"""One run of the demo, from the broker's start to the verdict."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import Self, TypeVar
+
+from timewheel.core.errors import TimewheelError
+from timewheel.core.plan import Plan
+from timewheel.core.topology import topology
+from timewheel.demo.crew import Crew
+from timewheel.demo.live import Row, Screen, State
+from timewheel.demo.results import BrokerFacts, Files, Result, Seen, measure, save
+from timewheel.demo.sabotage import Control, run_control
+from timewheel.demo.sampling import Gauge, Sampler
+from timewheel.demo.settings import DEFAULT_LIMIT, SchemeName, Settings
+from timewheel.demo.table import LABELS
+from timewheel.demo.verdict import judge
+from timewheel.ops.admin import AdminClient
+from timewheel.testing import LocalPulsar
+
+__all__ = ["DemoFailed", "expected_s", "run_demo"]
+
+T = TypeVar("T")
+
+SAMPLES_PER_DAY = 12
+"""Aimed at, so that at least 8 remain while every topic is unloaded."""
+BROKER_START_S = 9.0
+"""Expected; the time left is corrected when it is up."""
+HEAD_START_MS = 300
+"""Between telling a player to go and its first send: it connects meanwhile."""
+AFTER_LAST_DUE_MS = 2_500
+"""How long after the last due time the wait for stragglers and redeliveries goes on at least."""
+GRACE_DAYS = 4
+MIN_GRACE_MS = 15_000
+"""How long, at most, a scheme may take to hand out its last timers after they were due; then they count as lost."""
+DONE_TIMEOUT_S = 30.0
+CONTROL_TIMEOUT_S = 90.0
+TURN_S = 0.1
+WORKERS = 6
+"""Threads for whatever must not hold up the display: four or five of them unload topics at the same time."""
+ADMIN_RETRY_S = 5.0
+
+
+class DemoFailed(TimewheelError, RuntimeError):
+    """The run could not be carried through; no verdict."""
+
+
+def expected_s(settings: Settings) -> float:
+    """How long a run takes from here to its verdict, when the broker's jars are there already."""
+    bursts_ms = settings.publish_ms * len(settings.schemes)
+    return BROKER_START_S + (bursts_ms + settings.span_ms + AFTER_LAST_DUE_MS) / 1000 + 3.0
+
+
+def run_demo(settings: Settings, screen: Screen, *, began_s: float) -> Result:
+    """Play everything and save the results under ``settings.out``.
+
+    Args:
+        settings: What to play.
+        screen: Where to show it.
+        began_s: ``time.monotonic()`` of the command's start.
+
+    Raises:
+        DemoFailed: A step took too long.
+        PlayerFailed: A scheme's process ended.
+        BrokerUnavailable, BrokerFailed: There is no broker.
+    """
+    with Crew(settings) as crew, ThreadPoolExecutor(WORKERS, thread_name_prefix="demo") as workers:
+        crew.start(settings.schemes[:1])  # it imports its modules while the broker starts
+        broker = LocalPulsar(settings.version, config=settings.broker_config(), progress=screen.say)
+        try:
+            starting = workers.submit(broker.start)
+            while not starting.done():
+                screen.show(State(phase="starting Pulsar", left_s=_left_s(settings, began_s), limit=settings.limit))
+                wait([starting], TURN_S)
+            starting.result()
+            with AdminClient(broker.admin_url, retry_for_s=ADMIN_RETRY_S) as admin:
+                facts = _facts(broker, settings)
+                _introduce(screen, facts, settings, time.monotonic() - began_s)
+                with _Stage(settings, screen, crew, admin, facts, workers) as stage:
+                    stage.play()
+                    result = stage.result(began_s)
+        finally:
+            broker.stop()
+    save(result, Files.under(settings.out))
+    return result
+
+
+def _left_s(settings: Settings, began_s: float) -> float:
+    return max(1.0, expected_s(settings) - (time.monotonic() - began_s))
+
+
+def _facts(broker: LocalPulsar, settings: Settings) -> BrokerFacts:
+    assert broker.pid is not None
+    return BrokerFacts(
+        version=broker.version,
+        pid=broker.pid,
+        service_url=broker.service_url,
+        admin_url=broker.admin_url,
+        config=settings.broker_config(),
+    )
+
+
+def _introduce(screen: Screen, facts: BrokerFacts, settings: Settings, seconds: float) -> None:
+    lowered = ", ".join(f"{name}={value}" for name, value in facts.config.items())
+    stats = f"{facts.admin_url}/admin/v2/persistent/public/default/{settings.schemes[0]}-partition-0"
+    fields = "nonContiguousDeletedMessagesRanges|delayedMessageIndexSizeInBytes|unackedMessages"
+    screen.say(f"Pulsar {facts.version} pid {facts.pid} {facts.service_url} {facts.admin_url}   ({seconds:.1f} s)")
+    screen.say(f"  lowered, to fit weeks into minutes: {lowered} (a default broker keeps {DEFAULT_LIMIT:,} ranges)")
+    screen.say(f"  check me: curl -s {stats}/stats | grep -oE '\"({fields})\":[0-9]+'")
+    screen.say(f"            curl -s {stats}/internalStats")
+    screen.say(f"            curl -s {facts.admin_url}/admin/v2/persistent/public/default    (the other topics)")
+
+
+class _Stage:
+    """The running broker with everything that acts on it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        screen: Screen,
+        crew: Crew,
+        admin: AdminClient,
+        facts: BrokerFacts,
+        workers: ThreadPoolExecutor,
+    ) -> None:
+        self._settings = settings
+        self._screen = screen
+        self._crew = crew
+        self._admin = admin
+        self._facts = facts
+        self._gauges: dict[SchemeName, Gauge] = {}
+        self._sampler = Sampler(admin, settings.day_ms // SAMPLES_PER_DAY, lambda _name, _sample: None)
+        self._workers = workers
+        self._began_ms = _now_ms()
+        self._unloaded_ms = 0
+        self._control: Control | None = None
+
+    def __enter__(self) -> Self:
+        self._sampler.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._sampler.stop()
+        self._workers.shutdown(wait=False, cancel_futures=True)
+
+    def play(self) -> None:
+        """From the first topic to the last straggler."""
+        for scheme in self._settings.schemes:
+            self._begin(scheme)
+        self._until("playing", lambda: _now_ms() >= self._began_ms + self._settings.unload_offset_ms)
+        self._unloaded_ms = _now_ms()
+        unloaded = self._in_background(self._unload_all)
+        self._until("unloading every topic", unloaded.done)
+        unloaded.result()
+        self._screen.say(
+            f"unloaded {sum(len(gauge.topics) for gauge in self._gauges.values())} topics "
+            f"in {(_now_ms() - self._unloaded_ms) / 1000:.1f} s"
+        )
+        controlled = self._in_background(lambda: run_control(self._facts.service_url))
+        self._until("playing, and a saboteur for control", controlled.done, timeout_s=CONTROL_TIMEOUT_S)
+        self._control = controlled.result()
+        self._until("playing", self._all_finished)
+
+    def result(self, began_s: float) -> Result:
+        """Count, judge."""
+        settings = self._settings
+        self._sampler.stop()
+        done = self._crew.results()
+        rows = []
+        for scheme, gauge in self._gauges.items():
+            gauge.count_entries(self._admin)
+            seen = Seen(
+                plan=gauge.plan,
+                samples=gauge.samples,
+                entries_written=gauge.entries_written,
+                topics=gauge.topic_count,
+                in_flight_window=0,
+            )
+            rows.append(measure(settings, scheme, self._start_ms(scheme), seen, done[scheme]))
+        assert self._control is not None
+        control = self._control
+        return Result(
+            settings=settings,
+            broker=self._facts,
+            rows=rows,
+            control={
+                "acknowledges before it publishes": control.sabotaged,
+                "publishes before it acknowledges": control.honest,
+            },
+            verdict=judge(rows, sabotaged=control.sabotaged, honest=control.honest),
+            seconds=time.monotonic() - began_s,
+            started_ms=self._began_ms,
+            unloaded_ms=self._unloaded_ms,
+            samples={scheme: gauge.samples for scheme, gauge in self._gauges.items()},
+            entries={scheme: found.entries for scheme, found in done.items()},
+        )
+
+    # --------------------------------------------------------------------------------------------------------- steps
+
+    def _begin(self, scheme: SchemeName) -> None:
+        """Make a scheme's topics and set its player going; the first one at once, the others in their turn."""
+        self._crew.start([scheme])
+        plan, now_ms = self._settings.plan(scheme), _now_ms()
+        provisioned = self._in_background(lambda: _provision(self._admin, plan, now_ms))
+        self._until(f"making the topics of {LABELS[scheme]}", provisioned.done)
+        provisioned.result()
+        # A calendar's topics are those of the moment of sending: days have passed while these were made.
+        again = self._in_background(lambda: _provision(self._admin, plan, _now_ms() + self._settings.day_ms))
+        self._until(f"making the topics of {LABELS[scheme]}", again.done)
+        again.result()
+        start_ms = max(_now_ms() + HEAD_START_MS, self._began_ms + self._settings.start_offset_ms(scheme))
+        if not self._gauges:
+            self._began_ms = start_ms
+        gauge = Gauge(plan, start_ms, self._settings.day_ms)
+        self._gauges[scheme] = gauge
+        self._sampler.add(scheme, gauge)
+        self._crew.go(scheme, self._facts.service_url, start_ms)
+
+    def _unload_all(self) -> None:
+        """All at once as far as the broker goes along; native first, then one topic after the other."""
+        jobs = [
+            self._workers.submit(gauge.unload, self._admin, name)
+            for gauge in self._gauges.values()
+            for name in gauge.topics
+        ]
+        for job in jobs:
+            job.result()
+
+    def _all_finished(self) -> bool:
+        for scheme in self._settings.schemes:
+            if self._is_over(scheme):
+                self._crew.finish(scheme)
+        return len(self._crew.results()) == len(self._settings.schemes)
+
+    def _is_over(self, scheme: SchemeName) -> bool:
+        progress = self._crew.progress(scheme)
+        last_due_ms = self._start_ms(scheme) + self._settings.publish_ms + self._settings.span_ms
+        grace_ms = max(MIN_GRACE_MS, GRACE_DAYS * self._settings.day_ms)
+        if _now_ms() > last_due_ms + grace_ms + DONE_TIMEOUT_S * 1000:
+            raise DemoFailed(f"the player of {scheme} does not hand over its results")
+        if _now_ms() > last_due_ms + grace_ms:
+            return True
+        all_handled = progress.attempted == self._settings.messages and progress.handled >= progress.confirmed
+        return all_handled and _now_ms() > last_due_ms + AFTER_LAST_DUE_MS
+
+    # --------------------------------------------------------------------------------------------------------- waiting
+
+    def _in_background(self, job: Callable[[], T]) -> Future[T]:
+        return self._workers.submit(job)
+
+    def _until(self, phase: str, condition: Callable[[], bool], timeout_s: float = 3_600.0) -> None:
+        """Listen to the players and show the state until the condition holds."""
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            if time.monotonic() > deadline:
+                raise DemoFailed(f"{phase}: not done after {timeout_s:.0f} s")
+            self._crew.listen(TURN_S)
+            if self._sampler.error is not None:
+                raise DemoFailed(f"sampling failed: {self._sampler.error!r}") from self._sampler.error
+            self._screen.show(State(phase=phase, left_s=self._left_s(), limit=self._settings.limit, rows=self._rows()))
+
+    def _left_s(self) -> float:
+        bursts_ms = self._settings.publish_ms * len(self._settings.schemes)
+        end_ms = self._began_ms + bursts_ms + self._settings.span_ms + AFTER_LAST_DUE_MS
+        return max(0.0, (end_ms - _now_ms()) / 1000) + 1.0
+
+    def _rows(self) -> list[Row]:
+        rows = []
+        for scheme, gauge in list(self._gauges.items()):
+            if self._crew.start_ms(scheme) is None:
+                continue
+            progress = self._crew.progress(scheme)
+            samples = gauge.samples
+            rows.append(
+                Row(
+                    label=LABELS[scheme],
+                    sent=progress.attempted,
+                    waiting=progress.attempted - progress.handled,
+                    handled=progress.handled,
+                    gaps=samples[-1].due_gaps if samples else None,
+                    peak=max((sample.due_gaps for sample in samples), default=0),
+                )
+            )
+        return rows
+
+    def _start_ms(self, scheme: SchemeName) -> int:
+        start_ms = self._crew.start_ms(scheme)
+        assert start_ms is not None
+        return start_ms
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _provision(admin: AdminClient, plan: Plan, now_ms: int) -> None:
+    for spec in topology(plan, now_ms).topics:
+        admin.topics.create(spec.name, spec.partitions)
+        for subscription in spec.subscriptions:
+            admin.subscriptions.create(spec.name, subscription)

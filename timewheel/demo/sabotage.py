@@ -1,0 +1,172 @@
+"""The control: a relay that acknowledges before it publishes, killed in between. The checker must see the loss.
+
+Its twin publishes before it acknowledges and is killed at the same moment: the same checker must see none.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections import Counter
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any, Self
+
+import pulsar
+
+from timewheel.core.envelope import ID_PROPERTY
+from timewheel.demo.checker import Totals, check
+from timewheel.demo.settings import NAMESPACE
+from timewheel.demo.trace import payload, timer_id
+
+__all__ = ["Control", "run_control"]
+
+TIMERS = 400
+PUBLISHED_BEFORE_KILL = 100
+"""The relay is killed when it has taken all timers and published this many of them."""
+RELAY_SUBSCRIPTION = "control-relay"
+READER_SUBSCRIPTION = "control-reader"
+STEP_TIMEOUT_S = 20.0
+"""For each step of the control: a relay's start, its acknowledgements, the drain."""
+RECEIVE_MS = 500
+QUIET_S = 1.5
+"""The due topic counts as drained when nothing came for this long and the relay has nothing left."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """What the checker found.
+
+    Args:
+        sabotaged: With the relay that acknowledges first.
+        honest: With its twin that publishes first.
+    """
+
+    sabotaged: Totals
+    honest: Totals
+
+
+def run_control(service_url: str) -> Control:
+    """Play both relays, each killed with -9 once; takes a few seconds.
+
+    Raises:
+        TimeoutError: A step did not finish in time.
+    """
+    client = pulsar.Client(service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    try:
+        return Control(
+            sabotaged=_killed_in_between(client, service_url, "acknowledge-first"),
+            honest=_killed_in_between(client, service_url, "publish-first"),
+        )
+    finally:
+        client.close()
+
+
+def _killed_in_between(client: Any, service_url: str, order: str) -> Totals:
+    held, due = (f"persistent://{NAMESPACE}/control-{order}-{part}" for part in ("held", "due"))
+    earliest = pulsar.InitialPosition.Earliest
+    reader = client.subscribe(due, READER_SUBSCRIPTION, initial_position=earliest)
+    client.subscribe(held, RELAY_SUBSCRIPTION, initial_position=earliest).close()
+    producer = client.create_producer(held)
+    attempted = [timer_id(index) for index in range(TIMERS)]
+    for index, timer in enumerate(attempted):
+        producer.send(payload(index), properties={ID_PROPERTY: timer})
+    producer.close()
+
+    with _Relay(service_url, held, due, order, stop_after=PUBLISHED_BEFORE_KILL) as relay:
+        relay.await_words("published")
+        relay.kill()
+    with _Relay(service_url, held, due, order, stop_after=TIMERS) as relay:
+        handled = _drain(reader, relay)
+    reader.close()
+    return check(attempted=attempted, acknowledged=attempted, handled=handled)
+
+
+def _drain(reader: Any, relay: _Relay) -> Counter[str]:
+    """Read the due topic until the restarted relay is idle and nothing more comes."""
+    handled: Counter[str] = Counter()
+    deadline = time.monotonic() + STEP_TIMEOUT_S
+    last = time.monotonic()
+    idle = False
+    while time.monotonic() < deadline:
+        idle = idle or relay.says("idle")
+        try:
+            message = reader.receive(RECEIVE_MS)
+        except pulsar.Timeout:
+            if idle and time.monotonic() - last >= QUIET_S:
+                return handled
+            continue
+        last = time.monotonic()
+        handled[message.properties()[ID_PROPERTY]] += 1
+        reader.acknowledge(message)
+    raise TimeoutError(f"the control's due topic was not drained in {STEP_TIMEOUT_S} s")
+
+
+class _Relay:
+    """The relay's process, from the outside."""
+
+    def __init__(self, service_url: str, held: str, due: str, order: str, stop_after: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._ours, theirs = context.Pipe()
+        self._process = context.Process(
+            target=_relay,
+            args=(theirs, service_url, held, due, order, stop_after),
+            name=f"control-{order}",
+            daemon=True,
+        )
+        self._process.start()
+        theirs.close()
+
+    def says(self, word: str) -> bool:
+        return self._ours.poll() and self._ours.recv() == word
+
+    def await_words(self, word: str) -> None:
+        deadline = time.monotonic() + STEP_TIMEOUT_S
+        while self._ours.poll(max(0.0, deadline - time.monotonic())):
+            if self._ours.recv() == word:
+                return
+        raise TimeoutError(f"the control relay did not report {word!r} in {STEP_TIMEOUT_S} s")
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+        self._ours.close()
+
+
+def _relay(connection: Connection, service_url: str, held: str, due: str, order: str, stop_after: int) -> None:
+    """The relay's process: takes what is there, publishes up to ``stop_after`` of it, then waits to be killed."""
+    client = pulsar.Client(service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    consumer = client.subscribe(held, RELAY_SUBSCRIPTION, initial_position=pulsar.InitialPosition.Earliest)
+    producer = client.create_producer(due)
+    in_hand = _take_all(consumer, acknowledge=order == "acknowledge-first")
+    if order == "acknowledge-first":
+        # The client sends acknowledgements in groups; closing its consumer is what makes sure that they left.
+        consumer.close()
+    for message in in_hand[:stop_after]:
+        producer.send(message.data(), properties=message.properties())
+        if order == "publish-first":
+            consumer.acknowledge(message)
+    connection.send("published" if len(in_hand) > stop_after else "idle")
+    try:
+        connection.recv()  # nothing is ever sent: this waits for the kill, or for the parent's end
+    except EOFError:
+        os._exit(1)
+
+
+def _take_all(consumer: Any, *, acknowledge: bool) -> list[Any]:
+    taken: list[Any] = []
+    while True:
+        try:
+            message = consumer.receive(RECEIVE_MS)
+        except pulsar.Timeout:
+            return taken
+        if acknowledge:
+            consumer.acknowledge(message)
+        taken.append(message)

@@ -1,0 +1,221 @@
+"""Asks the broker for every scheme's gaps, some ten times a day, on a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import count
+
+from timewheel.core.errors import AdminError
+from timewheel.core.names import partition_topic
+from timewheel.core.plan import Calendar, Plan, Wheel
+from timewheel.core.topology import calendar_intervals, topology
+from timewheel.demo.settings import SUBSCRIPTION
+from timewheel.ops.admin import AdminClient
+
+__all__ = ["Gauge", "Sample", "Sampler"]
+
+OTHERS_PER_SAMPLE = 1
+"""Topics that cannot have gaps now (a calendar's far days, a wheel's far slots) are asked in turn."""
+PARTITION_SUFFIX = "-partition-0"
+"""One partition everywhere."""
+NEAR_DAYS = (-1, 0, 1)
+"""Yesterday's, today's and tomorrow's topic can."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One scheme at one moment.
+
+    Args:
+        at_ms: UTC milliseconds.
+        due_gaps: Over all due topics together.
+        holding_gaps: Over all holding topics together.
+        in_flight: Messages that relays hold unacknowledged, over all holding topics.
+        index_bytes: Of the broker's delayed indexes, over all topics.
+        backlog: Timers not yet acknowledged, over due and holding topics.
+    """
+
+    at_ms: int
+    due_gaps: int
+    holding_gaps: int
+    in_flight: int
+    index_bytes: int
+    backlog: int
+
+
+@dataclass(slots=True)
+class _Seen:
+    gaps: int = 0
+    unacked: int = 0
+    index_bytes: int = 0
+    backlog: int = 0
+    entries_before: int = 0
+    """Entries written before the topic was last unloaded; the broker's counter begins at 0 again."""
+    entries_added: int = 0
+
+
+class Gauge:
+    """One scheme's topics, and what was last seen of each.
+
+    Args:
+        plan: Its plan.
+        start_ms: When it begins to publish, which decides over a calendar's topics.
+        day_ms: Length of a day.
+    """
+
+    def __init__(self, plan: Plan, start_ms: int, day_ms: int) -> None:
+        self.plan = plan
+        self._day_ms = day_ms
+        found = topology(plan, start_ms)
+        self._due = {partition_topic(spec.name, 0): _Seen() for spec in found.topics if spec.role == "due"}
+        self._held = {partition_topic(topic.name, 0): _Seen() for topic in found.holding}
+        self._day_of = _days_of(plan, start_ms, self._due if isinstance(plan.scheme, Calendar) else self._held)
+        self._dead = [spec.name for spec in found.topics if spec.role == "dead_letter"]
+        self._turn = 0
+        self.samples: list[Sample] = []
+        self.failures = 0
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Due and holding topics, by partition."""
+        return (*self._due, *self._held)
+
+    @property
+    def topic_count(self) -> int:
+        """All topics of the plan, the dead-letter topic too."""
+        return len(self._due) + len(self._held) + len(self._dead)
+
+    def sample(self, admin: AdminClient, now_ms: int) -> Sample:
+        """Ask for all topics that may have changed, and add up what is known of all.
+
+        The others are asked in turn, and until then their last known figures count.
+        """
+        near = [name for name in self.topics if self._is_near(name, now_ms)]
+        far = [name for name in self.topics if name not in near]
+        for _ in range(min(OTHERS_PER_SAMPLE, len(far))):
+            self._turn += 1
+            near.append(far[self._turn % len(far)])
+        for name in near:
+            self._look(admin, name)
+        seen_due, seen_held = self._due.values(), self._held.values()
+        found = Sample(
+            at_ms=now_ms,
+            due_gaps=sum(seen.gaps for seen in seen_due),
+            holding_gaps=sum(seen.gaps for seen in seen_held),
+            in_flight=sum(seen.unacked for seen in seen_held),
+            index_bytes=sum(seen.index_bytes for seen in (*seen_due, *seen_held)),
+            backlog=sum(seen.backlog for seen in (*seen_due, *seen_held)),
+        )
+        self.samples.append(found)
+        return found
+
+    def unload(self, admin: AdminClient, name: str) -> None:
+        """Unload one topic; the broker's count of its entries is read right before, since it begins at 0 again."""
+        seen = self._seen(name)
+        seen.entries_before += admin.topics.internal_stats(name).entries_added
+        admin.topics.unload(name.removesuffix(PARTITION_SUFFIX))
+
+    def count_entries(self, admin: AdminClient) -> None:
+        """Read how many entries each topic was written since its unload."""
+        for name in self.topics:
+            self._seen(name).entries_added = admin.topics.internal_stats(name).entries_added
+
+    @property
+    def entries_written(self) -> int:
+        """Entries in all topics, by the broker's counters."""
+        return sum(seen.entries_before + seen.entries_added for seen in (*self._due.values(), *self._held.values()))
+
+    def _seen(self, name: str) -> _Seen:
+        return self._held[name] if name in self._held else self._due[name]
+
+    def _look(self, admin: AdminClient, name: str) -> None:
+        held, seen = name in self._held, self._seen(name)
+        stats = admin.topics.stats(name)
+        subscriptions = [
+            found for subscription, found in stats.subscriptions.items() if held or subscription == SUBSCRIPTION
+        ]
+        seen.gaps = sum(found.gap_count for found in subscriptions)
+        seen.unacked = sum(found.unacked for found in subscriptions)
+        seen.backlog = sum(found.backlog for found in subscriptions)
+        seen.index_bytes = sum(found.delayed_index_bytes for found in subscriptions)
+
+    def _is_near(self, name: str, now_ms: int) -> bool:
+        """Whether acknowledgements can change this topic now.
+
+        A calendar's topic has them on its day and a little after, a wheel's slot is swept shortly before its day.
+        """
+        if name not in self._day_of:
+            return True
+        ahead = self._day_of[name] - now_ms // self._day_ms
+        if name in self._held:
+            ahead = (ahead + 1) % len(self._held) - 1  # a ring: the slot before the first is the last
+        return ahead in NEAR_DAYS
+
+
+def _days_of(plan: Plan, start_ms: int, topics: Iterable[str]) -> dict[str, int]:
+    """The day that each topic is for, if there is one per day: a calendar's since 1970, a wheel's modulo its ring."""
+    match plan.scheme:
+        case Calendar():
+            return dict(zip(topics, calendar_intervals(plan, start_ms), strict=True))
+        case Wheel():
+            return dict(zip(topics, count(), strict=False))
+        case _:
+            return {}
+
+
+class Sampler:
+    """Samples all gauges until it is stopped.
+
+    Args:
+        admin: Of the broker.
+        period_ms: Between two rounds.
+        on_sample: Called with the scheme's name after each of its samples, on the sampler's thread.
+    """
+
+    def __init__(self, admin: AdminClient, period_ms: int, on_sample: Callable[[str, Sample], None]) -> None:
+        self._admin = admin
+        self._period_ms = period_ms
+        self._on_sample = on_sample
+        self._gauges: dict[str, Gauge] = {}
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="demo-sampler", daemon=True)
+        self.error: BaseException | None = None
+
+    def add(self, name: str, gauge: Gauge) -> None:
+        """Sample one more scheme from now on."""
+        with self._lock:
+            self._gauges[name] = gauge
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the running round."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            next_round = time.monotonic()
+            while not self._ended.wait(max(0.0, next_round - time.monotonic())):
+                next_round = max(next_round + self._period_ms / 1000, time.monotonic())
+                self._round()
+        except BaseException as error:  # noqa: BLE001 - the main thread looks at it and ends the run
+            self.error = error
+
+    def _round(self) -> None:
+        with self._lock:
+            gauges = list(self._gauges.items())
+        for name, gauge in gauges:
+            try:
+                sample = gauge.sample(self._admin, time.time_ns() // 1_000_000)
+            except AdminError:
+                gauge.failures += 1  # while topics are unloaded; too few samples break a promise of the verdict
+            else:
+                self._on_sample(name, sample)

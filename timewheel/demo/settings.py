@@ -1,0 +1,169 @@
+"""What one run of the demo plays: sizes, times, the broker's settings, and the plan of every scheme."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from timewheel.core.errors import TimewheelError
+from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
+
+__all__ = ["ALL_SCHEMES", "DAYS", "SUBSCRIPTION", "BadSettings", "SchemeName", "Settings", "parse_schemes"]
+
+SchemeName = Literal["native", "tiered-relay", "tiered-broker", "calendar", "wheel"]
+ALL_SCHEMES: tuple[SchemeName, ...] = get_args(SchemeName)
+
+DAYS = 30
+"""Delays are uniform from 0 to this many days."""
+SUBSCRIPTION = "billing"
+"""The business subscription of every scheme."""
+NAMESPACE = "public/default"
+
+PUBLISH_DAYS = 0.8
+"""The burst: the whole trace is published within this part of a day, a pace that two cores keep up with."""
+DEFAULT_TICK_MS = 1_000
+"""The broker's own default."""
+TICKS_PER_DAY = 25
+"""With the default tick, the guard and lead that it asks for would be half of a short day, and the table about them."""
+HEADSTARTS_PER_DAY = 8
+"""A wheel's slot is swept an eighth of a day ahead: a thirtieth of the trace, at the rate of a relay, and the guard."""
+MIN_DAY_MS = 2_000
+"""Below it the noise of a busy machine, some ten milliseconds, is no longer small beside a tick."""
+MAX_DAY_MS = 60_000
+MIN_MESSAGES = 300
+MAX_MESSAGES = 1_000_000
+MESSAGES_PER_RANGE = 40
+"""The broker's limit is a fortieth of the trace, so that native's peak (a fourth of it) is ten times over the limit."""
+MAX_LIMIT = 1_000
+ENTRIES_PER_LIMIT = 5
+"""Entries of a ledger for each range of the limit, as in the broker's own defaults (50,000 and 10,000)."""
+DEFAULT_LIMIT = 10_000
+"""What `managedLedgerMaxUnackedRangesToPersist` is in Pulsar through 4.x."""
+
+
+class BadSettings(TimewheelError, ValueError):
+    """An option of the demo is out of range; the message names it and its limit."""
+
+    def __init__(self, option: str, value: object, limit: str) -> None:
+        self.option = option
+        self.value = value
+        self.limit = limit
+        super().__init__(f"--{option} {value}: {limit}")
+
+
+def parse_schemes(text: str) -> tuple[SchemeName, ...]:
+    """Read names joined by commas; `BadSettings` for an unknown one."""
+    return tuple(_known(name.strip()) for name in text.split(","))
+
+
+def _known(name: str) -> SchemeName:
+    for scheme in ALL_SCHEMES:
+        if scheme == name:
+            return scheme
+    raise BadSettings("schemes", name, "one of " + ", ".join(ALL_SCHEMES))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """One run of the demo.
+
+    Args:
+        messages: Timers in the trace; every scheme plays all of them.
+        day_ms: Length of a "day", milliseconds.
+        seed: Of the trace.
+        schemes: Which schemes play, in the order in which they start.
+        version: Pulsar's; None: what `LocalPulsar` chooses.
+        out: Folder for the results.
+
+    Raises:
+        BadSettings: An option is out of range.
+    """
+
+    messages: int = 40_000
+    day_ms: int = 5_000
+    seed: int = 7
+    schemes: tuple[SchemeName, ...] = ALL_SCHEMES
+    version: str | None = None
+    out: Path = Path("demo-out")
+
+    def __post_init__(self) -> None:
+        if not MIN_MESSAGES <= self.messages <= MAX_MESSAGES:
+            raise BadSettings("messages", self.messages, f"from {MIN_MESSAGES} to {MAX_MESSAGES}")
+        if not MIN_DAY_MS <= self.day_ms <= MAX_DAY_MS:
+            raise BadSettings("day", f"{self.day_ms}ms", f"from {MIN_DAY_MS} ms to {MAX_DAY_MS} ms")
+        if not self.schemes or len(set(self.schemes)) != len(self.schemes):
+            raise BadSettings("schemes", ",".join(self.schemes), "each at most once, at least one")
+        for scheme in self.schemes:
+            _known(scheme)
+
+    @property
+    def limit(self) -> int:
+        """How many ranges the broker keeps: `managedLedgerMaxUnackedRangesToPersist`."""
+        return min(MAX_LIMIT, self.messages // MESSAGES_PER_RANGE)
+
+    @property
+    def span_ms(self) -> int:
+        """Delays are below this."""
+        return DAYS * self.day_ms
+
+    @property
+    def publish_ms(self) -> int:
+        """How long the burst of one scheme takes."""
+        return int(PUBLISH_DAYS * self.day_ms)
+
+    @property
+    def tick_ms(self) -> int:
+        """The broker's `delayedDeliveryTickTimeMillis`, scaled down like the day, if not as far."""
+        return min(DEFAULT_TICK_MS, self.day_ms // TICKS_PER_DAY)
+
+    @property
+    def guard_ms(self) -> int:
+        """The plans' guard: a broker-held timer leaves its tier up to a tick late and still needs the lead."""
+        return self.tick_ms * 3 // 2
+
+    def start_offset_ms(self, scheme: SchemeName) -> int:
+        """When a scheme starts to publish, after the first one: one burst after the other, so that two cores do."""
+        return self.schemes.index(scheme) * self.publish_ms
+
+    @property
+    def unload_offset_ms(self) -> int:
+        """When all topics are unloaded, after the first scheme's start: half way through the whole play."""
+        return (self.publish_ms * len(self.schemes) + self.span_ms) // 2
+
+    def broker_config(self) -> Mapping[str, str]:
+        """The broker's settings that differ from its defaults."""
+        config = {
+            "managedLedgerMaxUnackedRangesToPersist": str(self.limit),
+            "managedLedgerMaxEntriesPerLedger": str(self.limit * ENTRIES_PER_LIMIT),
+            "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+        }
+        if self.tick_ms != DEFAULT_TICK_MS:
+            config["delayedDeliveryTickTimeMillis"] = str(self.tick_ms)
+        return config
+
+    def plan(self, scheme: SchemeName) -> Plan:
+        """The plan of a scheme, with its days scaled to the demo's."""
+        return Plan(
+            due_topic=f"persistent://{NAMESPACE}/{scheme}",
+            subscriptions=(SUBSCRIPTION,),
+            scheme=self._scheme(scheme),
+            max_delay_ms=self.span_ms,
+            guard_ms=self.guard_ms,
+            tick_ms=self.tick_ms,
+        )
+
+    def _scheme(self, scheme: SchemeName) -> Scheme:
+        day_ms = self.day_ms
+        match scheme:
+            case "native":
+                return Native()
+            case "tiered-relay":
+                return Tiered(window_ms=day_ms, tiers_ms=(day_ms, 5 * day_ms))
+            case "tiered-broker":
+                return Tiered(window_ms=day_ms, tiers_ms=(day_ms, 5 * day_ms), hold="broker")
+            case "calendar":
+                return Calendar(interval_ms=day_ms)
+            case "wheel":
+                return Wheel(rings=(Ring(slot_ms=day_ms, slots=DAYS + 2, headstart_ms=day_ms // HEADSTARTS_PER_DAY),))

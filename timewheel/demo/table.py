@@ -1,0 +1,87 @@
+"""The verdict as a table of texts, for terminal and page alike. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from timewheel.demo.settings import SchemeName
+from timewheel.demo.verdict import Lateness, Measured
+
+__all__ = ["HEADER", "LABELS", "plain_lines", "row_texts", "where_we_lose"]
+
+LABELS: dict[SchemeName, str] = {
+    "native": "native, raw client",
+    "tiered-relay": "tiered, relay-held",
+    "tiered-broker": "tiered, broker-held",
+    "calendar": "calendar, day topics",
+    "wheel": "wheel, 32 day slots",
+}
+
+HEADER = (
+    "scheme",
+    "gaps: due",
+    "law",
+    "held",
+    "index kB",
+    "written",
+    "hops",
+    "redelivered",
+    "twice",
+    "lost",
+    "early",
+    "late p50/p99/max",
+)
+NOT_APPLICABLE = "-"
+SECOND_MS = 1_000
+
+
+def row_texts(row: Measured) -> tuple[str, ...]:
+    """One scheme's row, a text per column of `HEADER`."""
+    return (
+        LABELS[row.scheme],
+        f"{row.due_peak:,}",
+        f"{row.law_peak:,.0f}",
+        f"{row.holding_peak:,}" if row.hold else NOT_APPLICABLE,
+        f"{row.index_bytes / 1_000:,.1f}",
+        f"{row.written_multiple:.2f} x",
+        f"{row.hops:.2f}",
+        f"{row.redelivered:,}",
+        # The raw client makes no promise about it: every redelivery is handled.
+        NOT_APPLICABLE if row.scheme == "native" else f"{row.totals.duplicated:,}",
+        f"{row.totals.lost:,}",
+        f"{row.early:,}",
+        _late(row.late),
+    )
+
+
+def plain_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines with aligned columns: the first to the left, the others to the right."""
+    cells = [header, *rows]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
+    return [
+        "  ".join(
+            text.ljust(width) if column == 0 else text.rjust(width)
+            for column, (text, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in cells
+    ]
+
+
+def where_we_lose(rows: Sequence[Measured]) -> str:
+    """What the schemes cost beside native, as one sentence."""
+    ours = [row for row in rows if row.scheme != "native"]
+    if not ours:
+        return "nothing of timewheel's was played"
+    costs = "; ".join(
+        f"{LABELS[row.scheme]}: {row.written_multiple:.2f} x entries written, {row.topics} topics"
+        + (", a relay" if row.hold else "")
+        for row in ours
+    )
+    return f"{costs}. Native: 1 x, 1 topic, nothing to run."
+
+
+def _late(late: Lateness) -> str:
+    if late.max_ms >= 10 * SECOND_MS:
+        values = [f"{value / SECOND_MS:.1f}" for value in (late.p50_ms, late.p99_ms, late.max_ms)]
+        return " / ".join(values) + " s"
+    return f"{late.p50_ms} / {late.p99_ms} / {late.max_ms} ms"

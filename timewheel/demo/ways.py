@@ -1,0 +1,117 @@
+"""How a scheme sends and consumes: natively by the raw client, or with timewheel's SDK."""
+
+from __future__ import annotations
+
+import threading
+from typing import Protocol
+
+import pulsar
+
+from timewheel.consumers import DelayedConsumer, DelayedMessage
+from timewheel.core.envelope import ID_PROPERTY
+from timewheel.core.errors import TimewheelError
+from timewheel.core.names import partition_topic
+from timewheel.core.plan import Native, Plan
+from timewheel.demo.journal import Journal
+from timewheel.demo.recorder import RecordingClient
+from timewheel.demo.settings import SUBSCRIPTION
+from timewheel.demo.trace import payload, timer_id
+from timewheel.producers import DelayedProducer, Timer
+from timewheel.wire.hooks import Hooks
+
+__all__ = ["Way", "way_of"]
+
+RECEIVE_MS = 200
+"""How long native's loop waits for a message before it looks whether to end."""
+CLOSE_TIMEOUT_S = 10.0
+
+
+class Way(Protocol):
+    """How a scheme sends and consumes."""
+
+    def send(self, index: int, due_ms: int) -> None: ...
+    def close(self) -> None: ...
+
+
+def way_of(client: RecordingClient, plan: Plan, journal: Journal) -> Way:
+    """The way of a plan: the raw client for native, the SDK for all else."""
+    return _NativeWay(client, plan, journal) if isinstance(plan.scheme, Native) else _SdkWay(client, plan, journal)
+
+
+class _NativeWay:
+    """What most people run today: pulsar-client's own `deliver_at`, one Shared subscription, ack after handling."""
+
+    def __init__(self, client: RecordingClient, plan: Plan, journal: Journal) -> None:
+        topic = partition_topic(plan.due_topic, 0)
+        self._journal = journal
+        self._consumer = client.subscribe(
+            topic,
+            SUBSCRIPTION,
+            consumer_type=pulsar.ConsumerType.Shared,
+            initial_position=pulsar.InitialPosition.Earliest,
+        )
+        self._producer = client.create_producer(topic, block_if_queue_full=True)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._consume, name="native-consumer", daemon=True)
+        self._thread.start()
+
+    def send(self, index: int, due_ms: int) -> None:
+        def confirmed(result: object, _id: object) -> None:
+            if result == pulsar.Result.Ok:
+                self._journal.confirm(index)
+            else:
+                self._journal.fail(result)
+
+        self._producer.send_async(
+            payload(index), confirmed, properties={ID_PROPERTY: timer_id(index)}, deliver_at=due_ms
+        )
+
+    def _consume(self) -> None:
+        while not self._ended.is_set():
+            try:
+                message = self._consumer.receive(RECEIVE_MS)
+            except pulsar.Timeout:
+                continue
+            self._journal.handle(message.properties()[ID_PROPERTY], 0)
+            self._consumer.acknowledge(message)
+
+    def close(self) -> None:
+        self._producer.flush()
+        self._ended.set()
+        self._thread.join(CLOSE_TIMEOUT_S)
+
+
+class _SdkWay:
+    """What timewheel offers: its producer, and its consumer with the relay inside."""
+
+    def __init__(self, client: RecordingClient, plan: Plan, journal: Journal) -> None:
+        self._journal = journal
+        self._consumer = DelayedConsumer(client, plan, SUBSCRIPTION, hooks=(journal.note,))
+        self._consumer.start()
+        self._producer = DelayedProducer(client, plan, hooks=Hooks((journal.note,)))
+        self._thread = threading.Thread(target=self._consume, name="sdk-consumer", daemon=True)
+        self._thread.start()
+
+    def send(self, index: int, due_ms: int) -> None:
+        def confirmed(error: TimewheelError | None, _timer: Timer) -> None:
+            if error is None:
+                self._journal.confirm(index)
+            else:
+                self._journal.fail(error)
+
+        self._producer.send_async(payload(index), confirmed, deliver_at=due_ms, timer_id=timer_id(index))
+
+    def _consume(self) -> None:
+        try:
+            self._consumer.run(self._handle, workers=1)
+        except BaseException as error:  # noqa: BLE001 - the publishing thread looks at it and ends the play
+            self._journal.fatal = error
+
+    def _handle(self, message: DelayedMessage) -> None:
+        self._journal.handle(message.timer_id or "", message.hops)
+
+    def close(self) -> None:
+        self._producer.close()
+        self._consumer.stop()
+        self._thread.join(CLOSE_TIMEOUT_S)
+        self._consumer.close()
