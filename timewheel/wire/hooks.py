@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-import structlog
-
 __all__ = ["Event", "Hook", "Hooks", "log_event"]
 
 
@@ -33,6 +31,8 @@ Hook = Callable[[Event], None]
 
 def log_event(event: Event) -> None:
     """Write an event with structlog."""
+    import structlog  # noqa: PLC0415 - it loads rich where that is installed, which no SDK import should cost
+
     getattr(structlog.get_logger("timewheel"), event.level)(event.name, **event.fields)
 
 
