@@ -41,7 +41,6 @@ from timewheel.core.limits import hold_bound_ms
 from timewheel.core.plan import Calendar, Plan
 from timewheel.wire.hooks import Hook, Hooks
 from timewheel.wire.positions import Position
-from timewheel.wire.schemas import PassThroughSchema
 from timewheel.wire.surface import ClientLike
 
 if TYPE_CHECKING:
@@ -103,13 +102,12 @@ class DelayedConsumer:
         self._clock = clock or SystemClock()
         self._hooks = Hooks(hooks)
         self._alarms = Alarms(self._hooks, self._clock)
-        schema = schema or pulsar.schema.BytesSchema()
         self._subscribing = Subscribing(
             client,
             plan,
             subscription,
             consumer_type=consumer_type,
-            schema=schema,
+            schema=schema or pulsar.schema.BytesSchema(),
             options=consumer_options,
             clock=self._clock,
         )
@@ -124,9 +122,7 @@ class DelayedConsumer:
             handled=HandledWindow(handled_window),
             ack_timeout_ms=self._subscribing.ack_timeout_ms,
         )
-        self._republisher = Republisher(
-            client, plan, lambda _: PassThroughSchema.like(schema), self._clock, self._hooks
-        )
+        self._republisher = Republisher(client, plan, self._clock, self._hooks)
         embedded = plan.needs_relay and (plan.relay == "embedded" if relay is None else relay)
         self._relay = _relay(client, plan, self._clock, hooks) if embedded else None
         self._pid = os.getpid()

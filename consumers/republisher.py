@@ -15,6 +15,8 @@ from typing import Any
 import pulsar
 
 from timewheel.consumers.engine import Timer
+from timewheel.consumers.relay.internals import schema_version_of
+from timewheel.consumers.relay.schemas import Schemas
 from timewheel.core.clock import Clock
 from timewheel.core.envelope import Envelope
 from timewheel.core.keys import partition_for_key
@@ -27,14 +29,10 @@ from timewheel.wire.surface import ClientLike, ProducerLike
 __all__ = ["Republisher"]
 
 MAX_PRODUCERS = 64
-"""Open producers: one per partition topic and schema; at this all are closed and opened again as needed."""
+"""Open producers: one per partition topic and schema version; at this all are closed and opened again as needed."""
 SEND_TIMEOUT_MS = 10_000
 """After that the outcome is unknown and the timer is published once more, which its key makes harmless."""
 JOIN_TIMEOUT_S = 5.0
-
-SchemaOf = Callable[[Any], Any]
-"""The schema under which a message's bytes are to be published again."""
-
 
 class Republisher:
     """Publishes timers again; starts nothing until there is one.
@@ -42,21 +40,20 @@ class Republisher:
     Args:
         client: The user's.
         plan: Names the due topics.
-        schema_of: Of a message.
         clock: Of the consumer.
         hooks: Told of what could not be published.
     """
 
-    def __init__(self, client: ClientLike, plan: Plan, schema_of: SchemaOf, clock: Clock, hooks: Hooks) -> None:
+    def __init__(self, client: ClientLike, plan: Plan, clock: Clock, hooks: Hooks) -> None:
         self._client = client
         self._plan = plan
         self._router = Router(plan)
-        self._schema_of = schema_of
         self._clock = clock
         self._hooks = hooks
         self._waiting: queue.SimpleQueue[Timer | None] = queue.SimpleQueue()  # bounded by the engine's MAX_REPUBLISHING
         self._outcomes: deque[tuple[Timer, bool]] = deque()
-        self._producers: dict[tuple[str, str], ProducerLike] = {}
+        self._schemas: dict[str, Schemas] = {}
+        self._producers: dict[tuple[str, str, int], ProducerLike] = {}
         self._thread: threading.Thread | None = None
 
     def submit(self, timer: Timer) -> None:
@@ -119,14 +116,17 @@ class Republisher:
         return answered
 
     def _producer(self, topic: str, message: Any) -> ProducerLike:
-        where = (topic, message.schema_version())
+        # Under the version that it was written with, whatever this consumer's own schema is (rules.md 19).
+        source, version = message.topic_name(), schema_version_of(message)
+        where = (topic, source, version)
         producer = self._producers.get(where)
         if producer is None:
             if len(self._producers) >= MAX_PRODUCERS:
                 self._close_producers()
+            schemas = self._schemas.setdefault(source, Schemas(self._client, source))
             producer = self._producers[where] = self._client.create_producer(
                 topic,
-                schema=self._schema_of(message),
+                **schemas.producer_options(version),
                 batching_enabled=False,
                 block_if_queue_full=True,
                 send_timeout_millis=SEND_TIMEOUT_MS,
@@ -141,6 +141,7 @@ class Republisher:
             except pulsar.PulsarException as error:
                 self._hooks.emit("republish_failed", "warning", error=str(error))
         self._producers.clear()
+        self._schemas.clear()
 
 
 def _hopped(envelope: Envelope) -> Envelope:

@@ -1,0 +1,219 @@
+"""The engine's table, row by row."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.consumers.support import BOUND_MS, NOW_MS, arrival, engine, handed, republished, said
+from timewheel.consumers.engine import MAX_REPUBLISHING, Arrival, Stage
+from timewheel.consumers.handled import HandledWindow, timer_key
+from timewheel.core.envelope import Envelope
+from timewheel.wire.positions import Position
+
+
+@pytest.mark.parametrize("early_ms", [0, -1, -86_400_000])
+def test_what_is_due_is_handed_out_at_once(early_ms: int) -> None:
+    it = engine()
+    assert said(it.received(arrival(1, "a", NOW_MS + early_ms), NOW_MS, 0)) == [("hand", 1)]
+    assert it.held_count == 0
+
+
+@pytest.mark.parametrize("early_ms", [1, BOUND_MS])
+def test_what_is_early_by_at_most_the_bound_is_held_to_the_millisecond(early_ms: int) -> None:
+    it = engine()
+    assert it.received(arrival(1, "a", NOW_MS + early_ms), NOW_MS, 0) == []
+    assert it.next_wake_ms() == NOW_MS + early_ms
+    assert it.tick(NOW_MS + early_ms - 1) == []
+    assert said(it.tick(NOW_MS + early_ms)) == [("hand", 1)]
+    assert it.next_wake_ms() is None
+
+
+def test_what_is_earlier_than_that_is_parked_for_the_bound_and_then_published_again() -> None:
+    it = engine()
+    assert it.received(arrival(1, "a", NOW_MS + BOUND_MS + 60_000), NOW_MS, 0) == []
+    assert it.next_wake_ms() == NOW_MS + BOUND_MS
+    timer = republished(it.tick(NOW_MS + BOUND_MS))
+    assert it.held_count == 1  # until it is confirmed
+    assert said(it.published(timer, NOW_MS)) == [("ack", 1)]
+    assert it.held_count == 0
+    assert (it.counts.early, it.counts.far_too_early, it.counts.republished) == (1, 1, 1)
+
+
+def test_what_was_parked_and_is_nearly_due_after_that_is_held() -> None:
+    it = engine()
+    it.received(arrival(1, "a", NOW_MS + BOUND_MS + 5), NOW_MS, 0)
+    assert it.tick(NOW_MS + BOUND_MS) == []
+    assert said(it.tick(NOW_MS + BOUND_MS + 5)) == [("hand", 1)]
+
+
+def test_far_ones_never_take_more_than_half_of_the_room() -> None:
+    it = engine(max_held=10)
+    far_ms = NOW_MS + 3_600_000
+    for entry in range(5):
+        assert it.received(arrival(entry, f"far-{entry}", far_ms), NOW_MS, 0) == []
+    assert said(it.received(arrival(9, "far-9", far_ms), NOW_MS, 0)) == [("republish", 9)]
+
+
+def test_it_is_full_at_its_bound_and_not_before() -> None:
+    it = engine(max_held=3)
+    for entry in range(3):
+        assert not it.full
+        it.received(arrival(entry, f"t{entry}", NOW_MS + 10), NOW_MS, 0)
+    assert it.full
+    it.tick(NOW_MS + 10)
+    assert not it.full
+
+
+def test_an_unanswered_republication_counts_as_held_and_a_failed_one_is_tried_again() -> None:
+    it = engine(max_held=2)
+    due_ms = NOW_MS + 3_600_000
+    it.received(arrival(1, "a", due_ms), NOW_MS, 0)
+    timer = republished(it.tick(NOW_MS + BOUND_MS))
+    it.received(arrival(2, "b", NOW_MS + 5), NOW_MS, 0)
+    assert it.full
+    assert it.not_published(timer, NOW_MS + BOUND_MS) == []
+    assert timer.stage is Stage.PARKED
+    assert it.held_count == 2
+    assert ("republish", 1) in said(it.tick(NOW_MS + 2 * BOUND_MS))
+
+
+def test_no_more_than_the_bound_is_published_at_a_time() -> None:
+    count = MAX_REPUBLISHING + 50
+    it = engine(max_held=2 * count)
+    for entry in range(count):
+        it.received(arrival(entry, f"t{entry}", NOW_MS + 3_600_000), NOW_MS, 0)
+    assert len(it.tick(NOW_MS + BOUND_MS)) == MAX_REPUBLISHING
+    assert it.held_count == count
+
+
+def test_done_acknowledges_and_a_later_delivery_is_dropped() -> None:
+    it = engine()
+    timer = handed(it.received(arrival(1, "a", NOW_MS), NOW_MS, 0))
+    assert said(it.done(timer)) == [("ack", 1)]
+    assert said(it.received(arrival(1, "a", NOW_MS), NOW_MS, 0)) == [("ack", 1)]
+    assert said(it.received(arrival(7, "a", NOW_MS), NOW_MS, 0)) == [("ack", 7)]
+    assert it.counts.already_handled == 2
+
+
+def test_another_generation_of_a_handled_timer_is_handed_out() -> None:
+    it = engine()
+    it.done(handed(it.received(arrival(1, "a", NOW_MS), NOW_MS, 0)))
+    assert said(it.received(arrival(2, "a", NOW_MS, generation=1), NOW_MS, 0)) == [("hand", 2)]
+
+
+def test_a_failed_one_is_forgotten_so_that_its_next_delivery_is_handed_out() -> None:
+    it = engine()
+    timer = handed(it.received(arrival(1, "a", NOW_MS), NOW_MS, 0))
+    assert said(it.failed(timer)) == [("nack", 1)]
+    assert said(it.received(arrival(1, "a", NOW_MS), NOW_MS, 0)) == [("hand", 1)]
+
+
+@pytest.mark.parametrize("due_ms", [NOW_MS, NOW_MS + 10], ids=["handed", "held"])
+def test_a_redelivery_from_the_same_position_is_handed_out_once_and_acknowledged_as_the_newest_copy(
+    due_ms: int,
+) -> None:
+    it = engine()
+    it.received(arrival(1, "a", due_ms, copy="old"), NOW_MS, 0)
+    assert said(it.received(arrival(1, "a", due_ms, copy="new"), NOW_MS, 0)) == [("drop", 1)]
+    it.tick(due_ms)
+    timer = it.at_position(Position(1, 1, -1))
+    assert timer is not None
+    (command,) = it.done(timer)
+    assert not isinstance(command, str)
+    assert said([command]) == [("ack", 1)]
+    assert timer.arrival.message == "new"
+    assert it.counts.handed == 1
+
+
+def test_an_extra_copy_is_acknowledged_when_its_timer_is_handled_and_not_before() -> None:
+    it = engine()
+    it.received(arrival(1, "a", NOW_MS + 10), NOW_MS, 0)
+    assert said(it.received(arrival(2, "a", NOW_MS + 10), NOW_MS, 0)) == [("drop", 2)]
+    assert said(it.received(arrival(2, "a", NOW_MS + 10), NOW_MS, 0)) == [("drop", 2)]
+    assert it.held_count == 2
+    timer = handed(it.tick(NOW_MS + 10))
+    assert said(it.done(timer)) == [("ack", 1), ("ack", 2)]
+    assert it.held_count == 0
+
+
+def test_an_extra_copy_fails_with_its_timer() -> None:
+    it = engine()
+    timer = handed(it.received(arrival(1, "a", NOW_MS), NOW_MS, 0))
+    it.received(arrival(2, "a", NOW_MS), NOW_MS, 0)
+    assert said(it.failed(timer)) == [("nack", 1), ("nack", 2)]
+    assert it.held_count == 0
+
+
+def test_a_copy_that_comes_back_before_its_publication_is_confirmed_is_not_acknowledged_with_the_original() -> None:
+    # The copy at 2 is what was just published: it alone is stored once the original at 1 is acknowledged.
+    it = engine()
+    due_ms = NOW_MS + BOUND_MS + 60_000
+    it.received(arrival(1, "a", due_ms), NOW_MS, 0)
+    timer = republished(it.tick(NOW_MS + BOUND_MS))
+    assert said(it.received(arrival(2, "a", due_ms), NOW_MS + BOUND_MS, 0)) == [("drop", 2)]
+    assert said(it.published(timer, due_ms - 10)) == [("ack", 1)]
+    again = handed(it.tick(due_ms))
+    assert said(it.done(again)) == [("ack", 2)]
+
+
+def test_after_the_ack_time_out_it_is_handed_out_again_and_before_it_is_not() -> None:
+    it = engine(ack_timeout_ms=10_000)
+    first = handed(it.received(arrival(1, "a", NOW_MS), NOW_MS, 0))
+    assert said(it.received(arrival(1, "a", NOW_MS), NOW_MS, 9_999)) == [("drop", 1)]  # a reload; counts afresh
+    assert said(it.received(arrival(1, "a", NOW_MS), NOW_MS, 19_998)) == [("drop", 1)]
+    second = handed(it.received(arrival(1, "a", NOW_MS), NOW_MS, 29_998))
+    assert second is not first
+    assert it.counts.timed_out == 1
+    # The first handler fails late: the second one has it now.
+    assert it.failed(first) == []
+    assert said(it.done(second)) == [("ack", 1)]
+
+
+def test_the_late_success_of_a_timed_out_handler_counts() -> None:
+    it = engine(ack_timeout_ms=10_000)
+    first = handed(it.received(arrival(1, "a", NOW_MS), NOW_MS, 0))
+    second = handed(it.received(arrival(1, "a", NOW_MS), NOW_MS, 10_000))
+    assert said(it.done(first)) == [("ack", 1)]
+    assert it.failed(second) == []  # acknowledged: nothing to deliver again
+    assert said(it.received(arrival(1, "a", NOW_MS), NOW_MS, 0)) == [("ack", 1)]
+
+
+def test_a_foreign_message_is_handed_out_at_once_and_may_be_handed_out_after_it_was_handled() -> None:
+    it = engine()
+    timer = handed(it.received(arrival(1, None), NOW_MS, 0))
+    assert said(it.received(arrival(1, None), NOW_MS, 0)) == [("drop", 1)]
+    assert said(it.done(timer)) == [("ack", 1)]
+    # It has no identity but its position: who rewinds a subscription wants it again.
+    assert said(it.received(arrival(1, None), NOW_MS, 0)) == [("hand", 1)]
+    assert it.counts.foreign == 3
+
+
+def test_a_garbled_envelope_is_counted_and_handed_out() -> None:
+    it = engine()
+    garbled = Arrival(None, None, Position(1, 1, -1), None, "envelope: tw-timer is garbled")
+    assert said(it.received(garbled, NOW_MS, 0)) == [("hand", 1)]
+    assert (it.counts.envelope_errors, it.counts.foreign) == (1, 0)
+
+
+def test_when_the_clock_goes_back_by_more_than_the_bound_nothing_stays_held() -> None:
+    it = engine()
+    for entry in range(3):
+        it.received(arrival(entry, f"t{entry}", NOW_MS + 10), NOW_MS, 0)
+    back_ms = NOW_MS - 3_600_000
+    assert it.tick(back_ms) == []
+    assert it.next_wake_ms() == back_ms + BOUND_MS  # parked
+    assert said(it.tick(back_ms + BOUND_MS)) == [("republish", 0), ("republish", 1), ("republish", 2)]
+
+
+def test_when_the_clock_goes_forward_everything_due_is_handed_out_in_order() -> None:
+    it = engine()
+    for entry, early_ms in enumerate([30, 10, 20]):
+        it.received(arrival(entry, f"t{entry}", NOW_MS + early_ms), NOW_MS, 0)
+    assert said(it.tick(NOW_MS + 3_600_000)) == [("hand", 1), ("hand", 2), ("hand", 0)]
+
+
+def test_what_another_store_says_was_handled_is_dropped() -> None:
+    store = HandledWindow(10)
+    store.add(timer_key(Envelope("a", 1, 1)))
+    it = engine(handled=store)
+    assert said(it.received(arrival(1, "a", NOW_MS + 10), NOW_MS, 0)) == [("ack", 1)]

@@ -1,0 +1,147 @@
+"""The engine in any order of events, against a broker of a few lines: what is stored, and what was acknowledged."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from tests.consumers.support import BOUND_MS, NOW_MS, arrival
+from timewheel.consumers.engine import Acknowledge, Command, Drop, Engine, Hand, NegativeAcknowledge, Republish, Timer
+from timewheel.consumers.handled import HandledWindow
+
+MAX_HELD = 4
+
+
+class EngineLife(RuleBasedStateMachine):
+    """Messages are stored, delivered, forgotten by reloads, delivered again; handlers succeed and fail."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.engine = Engine(hold_bound_ms=BOUND_MS, max_held=MAX_HELD, handled=HandledWindow(10_000))
+        self.now_ms = NOW_MS
+        self.entries = 0
+        self.stored: dict[int, tuple[str, int]] = {}  # position -> (timer id, due), until acknowledged
+        self.with_consumer: set[int] = set()
+        self.due_ms: dict[str, int] = {}
+        self.with_handler: dict[str, Timer] = {}
+        self.publishing: dict[str, Timer] = {}
+        self.handled: list[str] = []
+
+    def store(self, timer_id: str) -> None:
+        self.entries += 1
+        self.stored[self.entries] = (timer_id, self.due_ms[timer_id])
+
+    def execute(self, commands: list[Command]) -> None:
+        for command in commands:
+            match command:
+                case Hand(timer):
+                    timer_id = timer.arrival.envelope.timer_id  # type: ignore[union-attr]
+                    assert self.due_ms[timer_id] <= self.now_ms, "never early"
+                    assert timer_id not in self.with_handler, "never in two hands"
+                    assert timer_id not in self.handled, "never again after it was handled"
+                    self.with_handler[timer_id] = timer
+                case Acknowledge(acknowledged):
+                    entry = acknowledged.position.entry
+                    timer_id, _ = self.stored.pop(entry, ("", 0))
+                    if timer_id and timer_id not in self.handled:
+                        others = [known for known, _ in self.stored.values()]
+                        assert timer_id in others, "an unhandled timer's last stored copy was acknowledged"
+                    self.with_consumer.discard(entry)
+                case NegativeAcknowledge(refused):
+                    self.with_consumer.discard(refused.position.entry)
+                case Republish(timer):
+                    self.publishing[timer.key] = timer
+                case Drop():
+                    pass
+
+    @rule(early_ms=st.integers(-10, BOUND_MS) | st.integers(BOUND_MS + 1, 3 * BOUND_MS))
+    def send(self, early_ms: int) -> None:
+        timer_id = f"t{len(self.due_ms)}"
+        self.due_ms[timer_id] = self.now_ms + early_ms
+        self.store(timer_id)
+
+    @precondition(lambda self: self.due_ms)
+    @rule(data=st.data())
+    def send_a_second_copy(self, data: st.DataObject) -> None:
+        timer_id = data.draw(st.sampled_from(sorted(self.due_ms)))
+        if timer_id not in self.handled:
+            self.store(timer_id)
+
+    @rule(data=st.data())
+    def deliver(self, data: st.DataObject) -> None:
+        ready = sorted(set(self.stored) - self.with_consumer)
+        if ready and not self.engine.full:
+            self.receive(data.draw(st.sampled_from(ready)))
+
+    def receive(self, entry: int) -> None:
+        timer_id, due_ms = self.stored[entry]
+        self.with_consumer.add(entry)
+        self.execute(self.engine.received(arrival(entry, timer_id, due_ms), self.now_ms, 0))
+
+    @rule()
+    def reload(self) -> None:
+        self.with_consumer.clear()
+
+    @rule(past_ms=st.integers(0, 2 * BOUND_MS))
+    def time_passes(self, past_ms: int) -> None:
+        self.now_ms += past_ms
+        self.execute(self.engine.tick(self.now_ms))
+
+    @rule(back_ms=st.integers(1, 4 * BOUND_MS))
+    def clock_goes_back(self, back_ms: int) -> None:
+        self.now_ms -= back_ms
+        self.execute(self.engine.tick(self.now_ms))
+
+    @precondition(lambda self: self.with_handler)
+    @rule(data=st.data(), good=st.booleans())
+    def handler_answers(self, data: st.DataObject, good: bool) -> None:
+        timer_id = data.draw(st.sampled_from(sorted(self.with_handler)))
+        timer = self.with_handler.pop(timer_id)
+        if good:
+            self.handled.append(timer_id)
+            self.execute(self.engine.done(timer))
+        else:
+            self.execute(self.engine.failed(timer))
+
+    @precondition(lambda self: self.publishing)
+    @rule(data=st.data(), stored=st.booleans(), confirmed=st.booleans())
+    def publication_is_answered(self, data: st.DataObject, stored: bool, confirmed: bool) -> None:
+        key = data.draw(st.sampled_from(sorted(self.publishing)))
+        timer = self.publishing.pop(key)
+        if stored or confirmed:
+            self.store(key.partition(":")[2])
+            if not self.engine.full and data.draw(st.booleans()):  # the copy overtakes its own confirmation
+                self.receive(self.entries)
+        answer = self.engine.published if confirmed else self.engine.not_published
+        self.execute(answer(timer, self.now_ms))
+
+    @invariant()
+    def bounded(self) -> None:
+        assert self.engine.held_count <= MAX_HELD
+
+    def teardown(self) -> None:
+        """Let everything end well: then everything was handled once and everything is acknowledged."""
+        for _ in range(20 * (len(self.due_ms) + len(self.stored) + 1)):
+            if not self.stored:
+                break
+            for key, timer in list(self.publishing.items()):
+                del self.publishing[key]
+                self.store(key.partition(":")[2])
+                self.execute(self.engine.published(timer, self.now_ms))
+            for timer_id, timer in list(self.with_handler.items()):
+                del self.with_handler[timer_id]
+                self.handled.append(timer_id)
+                self.execute(self.engine.done(timer))
+            for entry in sorted(set(self.stored) - self.with_consumer):
+                if not self.engine.full:
+                    self.receive(entry)
+            self.now_ms += BOUND_MS // 2
+            self.execute(self.engine.tick(self.now_ms))
+        assert self.stored == {}
+        assert sorted(self.handled) == sorted(self.due_ms)
+        assert self.engine.held_count == 0
+
+
+EngineLife.TestCase.settings = settings(stateful_step_count=40, deadline=None)
+TestEngineLife = EngineLife.TestCase

@@ -1,0 +1,83 @@
+"""Workers: keys stay put, queues are bounded, a drain ends."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+
+from timewheel.consumers.workers import QUEUED_PER_WORKER, Workers
+from timewheel.testing import eventually
+
+
+def test_a_key_stays_on_one_worker_in_order_and_the_others_are_used() -> None:
+    seen: dict[str, list[tuple[str, int]]] = defaultdict(list)
+
+    def work(item: tuple[str, int]) -> None:
+        key, number = item
+        seen[key].append((threading.current_thread().name, number))
+
+    workers: Workers[tuple[str, int]] = Workers(4, work)
+    for number in range(100):
+        for key in ("red", "green", "blue", "grey", "pink"):
+            assert workers.put((key, number), key, timeout_s=5)
+    assert workers.drain(5) == []
+    for entries in seen.values():
+        assert len({name for name, _ in entries}) == 1
+        assert [number for _, number in entries] == list(range(100))
+    assert len({entries[0][0] for entries in seen.values()}) > 1
+
+
+def test_items_without_a_key_go_past_a_slow_key() -> None:
+    gate = threading.Event()
+    done = []
+
+    def work(item: str) -> None:
+        if item.startswith("slow"):
+            assert gate.wait(10)
+        done.append(item)
+
+    workers: Workers[str] = Workers(2, work)
+    for number in range(3):
+        workers.put(f"slow-{number}", "key", timeout_s=5)
+    for number in range(20):
+        assert workers.put(f"quick-{number}", "", timeout_s=5)
+    eventually(lambda: len(done) == 20)
+    gate.set()
+    assert workers.drain(5) == []
+    assert done[20:] == ["slow-0", "slow-1", "slow-2"]
+
+
+def test_the_queue_is_bounded() -> None:
+    gate = threading.Event()
+    begun = threading.Semaphore(0)
+
+    def work(_: int) -> None:
+        begun.release()
+        assert gate.wait(10)
+
+    workers: Workers[int] = Workers(2, work)
+    for number in range(2):
+        workers.put(number, "", timeout_s=5)
+        assert begun.acquire(timeout=5)
+    taken = 0
+    while workers.put(taken, "", timeout_s=0.01):
+        taken += 1
+    assert taken == 2 * QUEUED_PER_WORKER
+    gate.set()
+    assert workers.drain(5) == []
+
+
+def test_a_drain_gives_back_what_nobody_began_in_time() -> None:
+    gate = threading.Event()
+
+    def work(_: int) -> None:
+        assert gate.wait(10)
+
+    workers: Workers[int] = Workers(1, work)
+    for number in range(4):
+        assert workers.put(number, "key" if number % 2 else "", timeout_s=5)
+    eventually(lambda: workers._queued == 3)
+    assert workers.drain(0.05) == [1, 2, 3]
+    assert workers.running == 1
+    gate.set()
+    eventually(lambda: workers.running == 0)
