@@ -1,0 +1,88 @@
+"""Whether a message stands right behind the one before it (rules.md 2), and what number its position makes.
+
+The client skips what it cannot read without a word, and a later cumulative acknowledgement then destroys it. So every
+position is compared with the one before it: within a batch the next index, behind a batch's last the next entry, behind
+a ledger's last the first entry of a later ledger.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, unique
+from typing import NamedTuple
+
+from timewheel.wire.positions import Position
+
+__all__ = ["NO_SEQUENCE_ID", "Contiguity", "Sight", "Spot", "follows", "sequence_id"]
+
+NO_SEQUENCE_ID = 0
+"""For positions outside the ranges of `sequence_id`; the client itself takes 0 for "none"."""
+
+_MAX_LEDGER = 1 << 31
+_MAX_ENTRY = 1 << 20
+_MAX_BATCH_INDEX = 4_094
+
+
+class Spot(NamedTuple):
+    """A position, and how many messages its entry holds (0: unbatched, or unknown)."""
+
+    position: Position
+    batch_size: int
+
+
+@unique
+class Sight(Enum):
+    """How a position stands to those seen before."""
+
+    NEXT = "next"
+    AGAIN = "again"
+    """Not above the highest seen: received once more after a reload."""
+    HOLE = "hole"
+    """Something between the highest seen and this one was not handed out."""
+
+
+class Contiguity:
+    """Remembers the highest position seen.
+
+    Args:
+        known: The highest position that is already done with, from before a reload; None: take the first as it comes.
+    """
+
+    __slots__ = ("highest",)
+
+    def __init__(self, known: Spot | None = None) -> None:
+        self.highest: Spot | None = known
+
+    def see(self, spot: Spot) -> Sight:
+        """Classify a position, and remember it if it is the next."""
+        highest = self.highest
+        if highest is None or follows(highest, spot.position):
+            self.highest = spot
+            return Sight.NEXT
+        return Sight.AGAIN if spot.position <= highest.position else Sight.HOLE
+
+
+def follows(spot: Spot, position: Position) -> bool:
+    """Whether a position may stand right behind another one."""
+    (ledger, entry, index), batch_size = spot
+    if position.ledger == ledger:
+        if index >= 0 and index < batch_size - 1:
+            return position.entry == entry and position.batch_index == index + 1
+        if index >= 0 and batch_size == 0 and position.entry == entry:
+            return position.batch_index == index + 1  # a batch of unknown size goes on
+        return position.entry == entry + 1 and position.batch_index <= 0
+    # How many entries a closed ledger has is not told; that a batch in it was cut short is.
+    complete = index < 0 or index >= batch_size - 1
+    return complete and position.ledger > ledger and position.entry == 0 and position.batch_index <= 0
+
+
+def sequence_id(position: Position) -> int:
+    """The sequence id of a hop from this position: the same after every crash, ascending with the position.
+
+    Returns:
+        ``ledger << 32 | entry << 12 | (batch index + 1)``, or `NO_SEQUENCE_ID` where a part is out of its range: such
+        a message is forwarded without deduplication rather than under another one's number.
+    """
+    ledger, entry, index = position
+    if ledger >= _MAX_LEDGER or entry >= _MAX_ENTRY or index > _MAX_BATCH_INDEX:
+        return NO_SEQUENCE_ID
+    return ledger << 32 | entry << 12 | (index + 1)

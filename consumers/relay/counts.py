@@ -1,0 +1,45 @@
+"""What one partition's relay has done, for status and metrics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from timewheel.consumers.relay.window import Fate
+
+__all__ = ["Counts"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Counts:
+    """Messages since the relay was started; written by the partition's own threads, read by anybody.
+
+    Args:
+        forwarded: Hops on time, each stored once.
+        late: Hops by the late lane, after an outage: at least once (rules.md 1).
+        dead: Moved to the dead-letter topic.
+        refiled: Of a ring: moved to the tail of their slot, since they are due a turn later (rules.md 18).
+        skipped: Received again after a reload (rules.md 5).
+        deduplicated: Sends that the broker dropped, since an earlier one had been stored.
+        jumps: Times that others had acknowledged behind our back: another relay, or an operator.
+        failures: Subscriptions given up and begun anew.
+    """
+
+    forwarded: int = 0
+    late: int = 0
+    dead: int = 0
+    refiled: int = 0
+    skipped: int = 0
+    deduplicated: int = 0
+    jumps: int = 0
+    failures: int = 0
+
+    def add(self, fate: Fate) -> None:
+        """Count one confirmed message."""
+        if fate == "forwarded":
+            self.forwarded += 1
+        elif fate == "late":
+            self.late += 1
+        elif fate == "dead":
+            self.dead += 1
+        else:
+            self.refiled += 1

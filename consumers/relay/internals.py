@@ -1,0 +1,76 @@
+"""Everything here leans on what pulsar-client (3.13) has but does not promise; nothing else in timewheel does.
+
+- A message's schema version as a number: the client's own `Message.schema_version` gives text that cannot be decoded
+  from version 128 on.
+- A schema's definition by version: there is no public call, and an SDK has no admin URL.
+- How many messages an entry holds: only the serialized message id tells.
+
+Each function says what it gives where the client is another one (such as the virtual client of `timewheel.testing`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["NO_SCHEMA", "batch_size_of", "decryption_failed", "fetch_schema_info", "schema_version_of"]
+
+NO_SCHEMA = -1
+"""The schema version of a message that was written without one."""
+
+_BATCH_SIZE_FIELD = 6
+"""``MessageIdData.batch_size`` in PulsarApi.proto."""
+
+
+def schema_version_of(message: Any) -> int:
+    """The version of the schema that a message was written with, in its topic; -1: without a schema."""
+    raw = getattr(message, "_message", None)
+    if raw is not None:
+        return int(raw.int_schema_version())
+    version: str = message.schema_version()
+    return int.from_bytes(version.encode("latin-1"), "big") if version else NO_SCHEMA
+
+
+def fetch_schema_info(client: Any, topic: str, version: int) -> Any:
+    """The definition of one schema version of a topic, as the client's `SchemaInfo`; asks the broker.
+
+    Raises:
+        PulsarException: The broker has no such version, or no answer came.
+    """
+    return client._client.get_schema_info(topic, version)  # noqa: SLF001 - this module's purpose
+
+
+def decryption_failed(message: Any) -> bool:
+    """Whether a message arrived as it was encrypted, since the consumer has no key for it."""
+    context = getattr(message, "encryption_context", None)
+    if context is None:
+        return False
+    found = context()
+    return found is not None and bool(found.is_decryption_failed())
+
+
+def batch_size_of(message_id: Any) -> int:
+    """How many messages the entry of a message id holds; 0: unbatched, or the client does not say."""
+    serialize = getattr(message_id, "serialize", None)
+    if serialize is None:
+        return 0
+    data: bytes = serialize()
+    position = 0
+    while position < len(data):
+        tag, position = _varint(data, position)
+        if tag & 7 != 0:
+            break  # fields of another wire type stand behind the one that is wanted
+        value, position = _varint(data, position)
+        if tag >> 3 == _BATCH_SIZE_FIELD:
+            return value
+    return 0
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7

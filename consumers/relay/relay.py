@@ -1,0 +1,205 @@
+"""The relay of one plan: holds what waits in its holding topics, and sends it on when its time has come."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from types import TracebackType
+from typing import Self
+
+from timewheel.consumers.relay.conduct import Conduct
+from timewheel.consumers.relay.control import AT_REST, WORKING
+from timewheel.consumers.relay.partition import Partition
+from timewheel.consumers.relay.ring_keeper import RingKeeper
+from timewheel.consumers.relay.source import Source, Tools
+from timewheel.consumers.relay.status import PartitionStatus, RelayStatus
+from timewheel.core.clock import Clock, SystemClock
+from timewheel.core.errors import ClientMisuse, TopologyError
+from timewheel.core.names import Names, partition_of
+from timewheel.core.plan import Plan
+from timewheel.core.routing import Router
+from timewheel.core.topology import topology
+from timewheel.wire.hooks import Hook, Hooks
+from timewheel.wire.surface import ClientLike
+
+__all__ = ["Relay"]
+
+MAX_IN_FLIGHT = 1_000
+SEND_TIMEOUT_MS = 30_000
+LEASE_IDLE_MS = 1_000
+DRAIN_MS = 30_000
+STUCK_MS = 60_000
+"""A thread without a sign of life for this long is stuck: more than any one call of the client takes (30 s)."""
+
+
+class Relay:
+    """Moves a plan's timers from its holding topics onwards, in threads of its own.
+
+    Any number of relays of one plan may run, in as many processes: they share the partitions, and take over from each
+    other. Where the plan has no holding topics (native, calendar) there is nothing to do.
+
+    Args:
+        client: The user's `pulsar.Client`; stays theirs to close, after `stop`.
+        plan: Which topics, and how long.
+        relay_id: Unique among the relays that run at once; None: made of host and process.
+        clock: Time.
+        hooks: Whom to tell what happens; None: structlog.
+        max_in_flight: Hops under way at most, per partition.
+        send_timeout_ms: After this time without an answer a send has failed, and its partition begins anew.
+        lease_idle_ms: A pause longer than this lets another relay have the names of the producers.
+        conduct: For chaos tests only: how hops are done.
+    """
+
+    def __init__(
+        self,
+        client: ClientLike,
+        plan: Plan,
+        *,
+        relay_id: str | None = None,
+        clock: Clock | None = None,
+        hooks: tuple[Hook, ...] | None = None,
+        max_in_flight: int = MAX_IN_FLIGHT,
+        send_timeout_ms: int = SEND_TIMEOUT_MS,
+        lease_idle_ms: int = LEASE_IDLE_MS,
+        conduct: Conduct | None = None,
+    ) -> None:
+        self.plan = plan
+        self.relay_id = relay_id or f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
+        self._client = client
+        self._clock = clock or SystemClock()
+        self._tools = Tools(
+            client=client,
+            router=Router(plan),
+            names=Names(plan),
+            relay_id=self.relay_id,
+            clock=self._clock,
+            hooks=Hooks(hooks),
+            conduct=conduct or Conduct(),
+            max_in_flight=max_in_flight,
+            send_timeout_ms=send_timeout_ms,
+            lease_idle_ms=lease_idle_ms,
+        )
+        self._partitions: tuple[Partition, ...] = ()
+        self._threads: list[threading.Thread] = []
+        self._keeper: RingKeeper | None = None
+        self._started = self._stopped = False
+
+    def start(self) -> Self:
+        """Look whether the plan's topics are there, and begin; returns before all is subscribed, see `ready`.
+
+        Raises:
+            TopologyError: A topic is missing or has too few partitions.
+            ClientMisuse: It was started before.
+            PulsarException: The broker cannot be reached.
+        """
+        if self._started:
+            raise ClientMisuse("a relay is started once; make a new one")
+        self._started = True
+        wanted = topology(self.plan, self._clock.now_ms())
+        if not wanted.holding:
+            return self
+        counts = {spec.name: self._partition_count(spec.name, spec.partitions) for spec in wanted.topics}
+        most = max(counts[topic.name] for topic in wanted.holding)
+        for spec in wanted.topics:
+            if spec.role != "dead_letter" and counts[spec.name] < most:
+                # A hop keeps the partition's index, so that a key stays on its partition.
+                raise _too_few(spec.name, counts[spec.name], most)
+        self._partitions = tuple(
+            Partition(Source(topic=topic.name, partition=partition, step=topic.step, slot=topic.slot), self._tools)
+            for topic in wanted.holding
+            for partition in range(counts[topic.name])
+        )
+        slots = [partition for partition in self._partitions if partition.source.step.kind == "slot"]
+        if slots:
+            self._keeper = RingKeeper(slots, self._tools)
+            self._keeper.start()
+        for partition in self._partitions:
+            if partition.source.step.kind == "tier":
+                name = f"timewheel-relay {partition.source.name}"
+                self._threads.append(threading.Thread(target=partition.run, name=name, daemon=True))
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def stop(self, drain_ms: int = DRAIN_MS) -> None:
+        """Take nothing new, wait for hops under way, and end all threads. Once is enough; more does no harm.
+
+        Args:
+            drain_ms: How long to wait. What is not confirmed by then stays unacknowledged: the next relay sends it
+                again, and the broker drops what it has.
+        """
+        self._stopped = True
+        if self._keeper is not None:
+            self._keeper.stop()
+        for partition in self._partitions:
+            partition.control.stop(drain_ms)
+        # Beyond the drain a thread may be in one call of the client, which has a bound of its own.
+        timeout_s = (drain_ms + STUCK_MS) / 1000
+        for thread in self._threads:
+            thread.join(timeout_s)
+        if self._keeper is not None:
+            self._keeper.join(timeout_s)
+
+    @property
+    def ready(self) -> bool:
+        """Whether every partition is looked after: subscribed, not stuck, not stopped."""
+        return self._started and not self._stopped and self.status().ready
+
+    def status(self) -> RelayStatus:
+        """What every partition is doing."""
+        now_ms = self._clock.monotonic_ms()
+        partitions = tuple(_status_of(partition, now_ms) for partition in self._partitions)
+        keeper = self._keeper
+        return RelayStatus(
+            relay_id=self.relay_id,
+            ready=self._started
+            and not self._stopped
+            and all(status.alive and status.state in WORKING for status in partitions)
+            and (keeper is None or (keeper.caught_up.is_set() and now_ms - keeper.heartbeat_ms < STUCK_MS)),
+            partitions=partitions,
+        )
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _partition_count(self, topic: str, wanted: int) -> int:
+        names = self._client.get_topic_partitions(topic)
+        # For a topic that does not exist, or is not partitioned, the client gives the name itself.
+        count = sum(partition_of(name)[1] >= 0 for name in names)
+        if count < wanted:
+            raise _too_few(topic, count, wanted)
+        return count
+
+
+def _too_few(topic: str, count: int, wanted: int) -> TopologyError:
+    problem = f"has {count} partitions, and {wanted} are needed" if count else "is missing, or is not partitioned"
+    return TopologyError(topic, problem, "run: timewheel topics ensure PLAN")
+
+
+def _status_of(partition: Partition, now_ms: int) -> PartitionStatus:
+    control = partition.control
+    counts = control.counts
+    # A slot at rest has no thread that could give a sign.
+    alive = control.state in AT_REST or now_ms - control.heartbeat_ms < STUCK_MS
+    return PartitionStatus(
+        topic=partition.source.name,
+        state=control.state,
+        alive=alive,
+        head_release_ms=control.head_release_ms,
+        in_flight=control.in_flight,
+        forwarded=counts.forwarded,
+        late=counts.late,
+        dead=counts.dead,
+        refiled=counts.refiled,
+        skipped=counts.skipped,
+        deduplicated=counts.deduplicated,
+        jumps=counts.jumps,
+        failures=counts.failures,
+        reason=control.reason,
+    )

@@ -1,0 +1,407 @@
+"""The shell around a machine: one subscription of one partition of a relay-held topic, driven by one thread.
+
+It receives, waits and sends as the machine says, reports confirmations, and acknowledges. Whatever fails ends the
+subscription: consumer and producers are dropped, and `partition` begins a new one from the mark-delete position
+(rules.md 1f, 1g).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import suppress
+from functools import partial
+from typing import Any, NamedTuple
+
+import pulsar
+
+from timewheel.consumers.relay.backoff import Backoff
+from timewheel.consumers.relay.contiguity import NO_SEQUENCE_ID, Spot
+from timewheel.consumers.relay.control import Control, PartitionState
+from timewheel.consumers.relay.hops import Hops, LeaseHeld, carry
+from timewheel.consumers.relay.internals import batch_size_of, decryption_failed, schema_version_of
+from timewheel.consumers.relay.machine import (
+    AwaitRoom,
+    Command,
+    DeadLetter,
+    Forward,
+    HoldUntil,
+    Machine,
+    Reading,
+    Receive,
+    Refile,
+    Stop,
+    Unreadable,
+    judged,
+)
+from timewheel.consumers.relay.outcome import HoleFound, SessionFailed, dead_letter_properties
+from timewheel.consumers.relay.source import Source, Tools, consumer_name
+from timewheel.consumers.relay.visits import Visit
+from timewheel.core.names import RELAY_SUBSCRIPTION
+from timewheel.wire.positions import Position
+
+__all__ = ["Session"]
+
+RECEIVER_QUEUE_ENTRIES = 8
+"""Entries, not messages: a thousand of them may be a million messages (rules.md 3)."""
+ACK_EVERY = 100
+"""Confirmed messages per cumulative acknowledgement while the pipeline runs; a pause acknowledges at once."""
+LINGER_MS = 20
+"""How long a receive waits while confirmations or an acknowledgement are outstanding."""
+IDLE_MS = 1_000
+"""How long a receive waits when nothing else is to be done; also how soon a stop is noticed then."""
+HEARTBEAT_MS = 2_000
+"""No wait is longer, so that a jump of the clock is noticed and the thread is known to live."""
+LEASE_FIRST_MS = 50
+LEASE_LONGEST_MS = 2_000
+NEVER = 1 << 60
+
+
+class _Arrived(NamedTuple):
+    message: Any
+    properties: dict[str, str]
+
+
+class Session:
+    """One subscription.
+
+    Args:
+        source: What to read.
+        tools: What to work with.
+        control: Shared with onlookers.
+        known: Up to where this process has confirmed everything before; None at first.
+        visit: For a slot of a ring: when to sweep and to leave; None: stay.
+    """
+
+    def __init__(
+        self, source: Source, tools: Tools, control: Control, *, known: Spot | None, visit: Visit | None
+    ) -> None:
+        self._source = source
+        self._tools = tools
+        self._clock = tools.clock
+        self._conduct = tools.conduct
+        self._control = control
+        self._visit = visit
+        self._machine = Machine(
+            tools.router,
+            source.step,
+            known=known,
+            window_limit=tools.max_in_flight,
+            routing_time=tools.conduct.routing_time,
+            counts=control.counts,
+        )
+        self._hops = Hops(
+            tools.client,
+            source.name,
+            source.partition,
+            conduct=tools.conduct,
+            max_pending=tools.max_in_flight,
+            send_timeout_ms=tools.send_timeout_ms,
+        )
+        self._backoff = Backoff(LEASE_FIRST_MS, LEASE_LONGEST_MS)
+        self._consumer: Any = None
+        self._arrived: _Arrived | None = None
+        self._batch: tuple[int, int, int] = (-1, -1, 0)
+        self._taken_over = False
+        self._unacknowledged = 0
+        self._idle_since_ms = NEVER
+        self._asked_for_end = False
+        self._confirmations: deque[tuple[int, str | None]] = deque()
+        self._wake_at = NEVER
+
+    @property
+    def confirmed_to(self) -> Spot | None:
+        """Up to where everything is confirmed; outlives the session."""
+        return self._machine.confirmed_to
+
+    def run(self) -> None:
+        """Work until told to stop, or until the visit is over.
+
+        Raises:
+            SessionFailed: Begin anew.
+            HoleFound: Look at the topic, and do not go on past it.
+        """
+        try:
+            self._consumer = self._tools.client.subscribe(
+                self._source.name,
+                RELAY_SUBSCRIPTION,
+                consumer_type=pulsar.ConsumerType.Failover,
+                initial_position=pulsar.InitialPosition.Earliest,  # rules.md 14
+                receiver_queue_size=RECEIVER_QUEUE_ENTRIES,
+                crypto_failure_action=pulsar.ConsumerCryptoFailureAction.CONSUME,  # rules.md 2
+                consumer_name=consumer_name(self._tools.relay_id, self._source.topic),
+            )
+            self._control.state = PartitionState.RUNNING
+            self._loop()
+        except pulsar.PulsarException as error:
+            raise SessionFailed(str(error)) from error
+        finally:
+            self._control.in_flight = 0
+            self._control.head_release_ms = None
+            self._hops.give_back()
+            if self._consumer is not None:
+                with suppress(pulsar.PulsarException, ValueError):
+                    self._consumer.close()
+
+    def _loop(self) -> None:
+        command: Command | None = self._machine.tick(self._clock.now_ms())
+        while command is not None:
+            if self._confirmations:
+                self._settle()
+            if self._control.stopping:
+                self._drain()
+                return
+            kind = type(command)
+            if kind is Receive:
+                command = self._receive()
+            elif kind is Forward:
+                command = self._forward(command)  # type: ignore[arg-type]
+            else:
+                command = self._do_rare(command)
+
+    def _do_rare(self, command: Command) -> Command | None:
+        """Commands that no steady stream of hops meets; None: the visit is over."""
+        match command:
+            case HoldUntil(at_ms=at_ms):
+                return self._hold(at_ms)
+            case DeadLetter():
+                return self._bury(command)
+            case Refile():
+                return self._refile(command)
+            case Stop(reason=reason, after=after, before=before):
+                self._settle()
+                self._acknowledge()
+                raise HoleFound(reason, after, before)
+            case AwaitRoom():
+                self._await_confirmations(max(self._tools.max_in_flight // 4, 1))
+            case _:
+                self._await_confirmations(1)
+        return self._machine.tick(self._clock.now_ms())
+
+    # Receiving
+
+    def _receive(self) -> Command | None:
+        machine = self._machine
+        busy = machine.in_flight or (machine.keeps_back and not self._asked_for_end)
+        try:
+            message = self._consumer.receive(LINGER_MS if busy else IDLE_MS)
+        except pulsar.Timeout:
+            return self._idle()
+        now_ms = self._clock.now_ms()
+        self._control.beat()
+        self._idle_since_ms = NEVER
+        self._asked_for_end = False
+        if not self._taken_over:
+            self._taken_over = True
+            self._conduct.crash_point("at_takeover")
+        message_id = message.message_id()
+        position = Position.of(message_id)
+        properties = message.properties()
+        self._arrived = _Arrived(message, properties)
+        reading: Reading = (
+            Unreadable(f"{tuple(position)} is encrypted, and a relay has no key")
+            if decryption_failed(message)
+            else judged(properties)
+        )
+        return machine.received(position, self._batch_size(position, message_id), reading, message_id, now_ms)
+
+    def _batch_size(self, position: Position, message_id: Any) -> int:
+        ledger, entry, index = position
+        if index < 0:
+            return 0
+        if self._batch[0] != ledger or self._batch[1] != entry:
+            self._batch = ledger, entry, batch_size_of(message_id)  # once per entry: it costs more than all the rest
+        return self._batch[2]
+
+    def _idle(self) -> Command | None:
+        """Nothing came: acknowledge all, give names back, leave a slot."""
+        self._control.beat()
+        self._settle()
+        self._show()
+        machine = self._machine
+        now_ms = self._clock.now_ms()
+        self._acknowledge()
+        if not machine.in_flight:
+            if machine.keeps_back:
+                self._asked_for_end = True
+                self._acknowledge(self._last_position())
+            if self._idle_since_ms == NEVER:
+                self._idle_since_ms = now_ms
+            if now_ms - self._idle_since_ms >= self._tools.lease_idle_ms:
+                self._hops.give_back()
+            if self._visit is not None:
+                self._sweep_if_due(self._visit, now_ms)
+                if self._visit.is_over(now_ms) and self._is_empty(now_ms):
+                    return None
+        return machine.tick(now_ms)
+
+    # Waiting
+
+    def _hold(self, until_ms: int) -> Command | None:
+        """The head waits for its release; None: longer than the visit lasts."""
+        machine = self._machine
+        now_ms = self._clock.now_ms()
+        visit = self._visit
+        if visit is not None:
+            if self._sweep_if_due(visit, now_ms):
+                return machine.tick(now_ms)
+            if not visit.is_over(now_ms):
+                until_ms = visit.next_moment_ms(until_ms)
+            elif not machine.in_flight:
+                self._acknowledge()
+                return None
+        self._acknowledge()
+        if not machine.in_flight and until_ms - now_ms > self._tools.lease_idle_ms:
+            self._hops.give_back()
+        self._control.state = PartitionState.HOLDING
+        self._show()
+        self._wait(until_ms - now_ms, wake_at=1)
+        self._control.state = PartitionState.RUNNING
+        return machine.tick(self._clock.now_ms())
+
+    def _await_confirmations(self, count: int) -> None:
+        self._show()
+        self._wait(HEARTBEAT_MS, wake_at=count)
+        self._settle()
+
+    def _wait(self, timeout_ms: int, wake_at: int) -> None:
+        """Wait for so many confirmations, a stop, or the time; at most `HEARTBEAT_MS`."""
+        control = self._control
+        with control.changed:
+            # The client's thread appends first and looks at _wake_at then: either it sees this, or we see that.
+            self._wake_at = wake_at
+            if len(self._confirmations) < wake_at and not control.stopping:
+                self._clock.wait(control.changed, min(max(timeout_ms, 0), HEARTBEAT_MS))
+            self._wake_at = NEVER
+        control.beat()
+
+    def _wait_for_lease(self, name: str) -> None:
+        control = self._control
+        if control.state is not PartitionState.WAITING_FOR_LEASE:
+            control.state = PartitionState.WAITING_FOR_LEASE
+            self._tools.hooks.emit("relay_waits_for_lease", topic=self._source.name, producer_name=name)
+        self._acknowledge()
+        if not self._machine.in_flight:
+            # Whoever waits holds nothing: two relays could wait for each other.
+            self._hops.give_back()
+        self._wait(self._backoff.next_ms(), wake_at=NEVER)
+        if self._confirmations:
+            self._settle()
+
+    # Sending
+
+    def _forward(self, command: Forward) -> Command:
+        arrived = self._arrived
+        assert arrived is not None
+        message, properties = arrived
+        named = command.sequence_id != NO_SEQUENCE_ID
+        try:
+            producer = self._hops.to(command.topic, schema_version_of(message), named=named)
+        except LeaseHeld as held:
+            self._machine.withdraw()
+            self._wait_for_lease(str(held))
+            return self._machine.tick(self._clock.now_ms())
+        if self._control.state is PartitionState.WAITING_FOR_LEASE:
+            self._control.state = PartitionState.RUNNING
+            self._backoff.reset()
+        if self._conduct.acknowledges_first:
+            self._consumer.acknowledge_cumulative(message)
+        self._conduct.crash_point("before_forward")
+        properties.update(command.envelope.properties())
+        carry(
+            producer,
+            message,
+            partial(self._on_sent, command.ordinal),
+            properties,
+            deliver_at_ms=command.deliver_at_ms,
+            sequence_id=command.sequence_id,
+        )
+        return self._machine.tick(0)
+
+    def _bury(self, command: DeadLetter) -> Command:
+        arrived = self._arrived
+        assert arrived is not None
+        message = arrived.message
+        properties = dead_letter_properties(message, arrived.properties, command.reason, self._source.name)
+        producer = self._hops.to_dead_letters(self._tools.names.dead_letter)
+        carry(producer, message, partial(self._on_sent, command.ordinal), properties)
+        self._tools.hooks.emit("relay_dead_letter", "warning", topic=self._source.name, reason=command.reason)
+        return self._machine.tick(self._clock.now_ms())
+
+    def _refile(self, command: Refile) -> Command:
+        arrived = self._arrived
+        assert arrived is not None
+        message = arrived.message
+        producer = self._hops.to(self._source.topic, schema_version_of(message), named=False)
+        carry(producer, message, partial(self._on_sent, command.ordinal), arrived.properties)
+        return self._machine.tick(self._clock.now_ms())
+
+    def _on_sent(self, ordinal: int, result: Any, message_id: Any) -> None:
+        """Runs on the client's thread: never raises, and does next to nothing."""
+        failure = None
+        if result.value:
+            failure = result.name
+        elif message_id.ledger_id() < 0:
+            self._control.counts.deduplicated += 1
+        self._confirmations.append((ordinal, failure))
+        if failure is not None or len(self._confirmations) >= self._wake_at:
+            with self._control.changed:
+                self._control.changed.notify_all()
+
+    # Confirmations and acknowledgements
+
+    def _settle(self) -> None:
+        """Take all confirmations that are in."""
+        confirmations, confirmed = self._confirmations, self._machine.confirmed
+        count = len(confirmations)
+        for _ in range(count):
+            ordinal, failure = confirmations.popleft()
+            if failure is not None:
+                raise SessionFailed(f"a send failed: {failure}")
+            confirmed(ordinal)
+        self._unacknowledged += count
+        if self._unacknowledged >= ACK_EVERY:
+            self._acknowledge()
+
+    def _acknowledge(self, last: Position | None = None) -> None:
+        receipt = self._machine.acknowledge(last)
+        self._unacknowledged = 0
+        if receipt is None:
+            return
+        self._conduct.crash_point("between_publish_confirmed_and_ack")
+        self._consumer.acknowledge_cumulative(receipt)
+        self._conduct.crash_point("after_ack")
+
+    def _last_position(self) -> Position:
+        return Position.of(self._consumer.get_last_message_id())
+
+    def _is_empty(self, now_ms: int) -> bool:
+        """Whether a slot that gave nothing has nothing: a cold topic's first message may take a while."""
+        if now_ms - self._idle_since_ms >= IDLE_MS:
+            return True
+        last, confirmed = self._last_position(), self._machine.confirmed_to
+        return last.entry < 0 or (confirmed is not None and last <= confirmed.position)
+
+    def _sweep_if_due(self, visit: Visit, now_ms: int) -> bool:
+        if not visit.take_sweep(now_ms):
+            return False
+        self._machine.sweep(self._last_position())
+        return True
+
+    def _drain(self) -> None:
+        """Nothing new; wait for what is under way, up to the deadline, and leave the rest unacknowledged."""
+        control, machine = self._control, self._machine
+        while machine.in_flight and (left_ms := control.drain_left_ms()):
+            with control.changed:
+                self._wake_at = 1
+                if not self._confirmations:
+                    self._clock.wait(control.changed, min(left_ms, HEARTBEAT_MS))
+                self._wake_at = NEVER
+            control.beat()
+            self._settle()
+        self._acknowledge()
+        if machine.keeps_back:
+            self._acknowledge(self._last_position())
+
+    def _show(self) -> None:
+        self._control.in_flight = self._machine.in_flight
+        self._control.head_release_ms = self._machine.head_release_ms

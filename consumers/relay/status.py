@@ -1,0 +1,65 @@
+"""What a relay says about itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from timewheel.consumers.relay.control import PartitionState
+
+__all__ = ["PartitionStatus", "RelayStatus"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStatus:
+    """One partition of one holding topic, at one moment.
+
+    Args:
+        topic: Full name of the partition.
+        state: What its thread is doing.
+        alive: Whether the thread gave a sign of life lately; a stuck one cannot say so itself (rules.md 6).
+        head_release_ms: When the held head may leave, UTC milliseconds; None: no head is held.
+        in_flight: Hops under way.
+        forwarded: Hops on time.
+        late: Hops by the late lane, after an outage.
+        dead: Moved to the dead-letter topic.
+        refiled: Of a ring: moved to the tail of their slot.
+        skipped: Received again after a reload.
+        deduplicated: Sends that the broker dropped as seen before.
+        jumps: Times that others had acknowledged behind our back.
+        failures: Subscriptions given up and begun anew.
+        reason: Why it is stopped, or why it last began anew; None: it never had to.
+    """
+
+    topic: str
+    state: PartitionState
+    alive: bool
+    head_release_ms: int | None
+    in_flight: int
+    forwarded: int
+    late: int
+    dead: int
+    refiled: int
+    skipped: int
+    deduplicated: int
+    jumps: int
+    failures: int
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayStatus:
+    """A relay at one moment.
+
+    Args:
+        relay_id: Which one.
+        ready: Every partition is subscribed (a ring's slots: looked after), none is stuck or stopped.
+        partitions: One each.
+    """
+
+    relay_id: str
+    ready: bool
+    partitions: tuple[PartitionStatus, ...]
+
+    def total(self, count: str) -> int:
+        """The sum of one of the counts over all partitions, by its name."""
+        return sum(getattr(partition, count) for partition in self.partitions)

@@ -1,0 +1,76 @@
+"""What is under way, in the order of its positions: confirmations come in any order, acknowledgements must not.
+
+A cumulative acknowledgement covers everything before it, so it may only name the end of the contiguous confirmed
+prefix (invariant I6).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Literal, NamedTuple
+
+from timewheel.consumers.relay.contiguity import Spot
+
+__all__ = ["Fate", "Item", "Window"]
+
+Fate = Literal["forwarded", "late", "dead", "refiled"]
+
+
+class Item(NamedTuple):
+    """One message under way.
+
+    Args:
+        spot: Where it stands in the holding topic.
+        receipt: What it is acknowledged with; opaque here.
+        fate: What is being done with it.
+    """
+
+    spot: Spot
+    receipt: Any
+    fate: Fate
+
+
+class Window:
+    """The messages between the acknowledged and the newest, numbered in order by ordinals that count from 0."""
+
+    __slots__ = ("_base", "_confirmed", "_items")
+
+    def __init__(self) -> None:
+        self._items: deque[Item] = deque()
+        self._base = 0
+        self._confirmed: set[int] = set()
+
+    def __len__(self) -> int:
+        """Messages not in the confirmed prefix."""
+        return len(self._items)
+
+    def push(self, item: Item) -> int:
+        """Add the newest message.
+
+        Returns:
+            Its ordinal.
+        """
+        self._items.append(item)
+        return self._base + len(self._items) - 1
+
+    def withdraw(self) -> None:
+        """Take the newest message out again; its ordinal is given to the next."""
+        self._items.pop()
+
+    def confirm(self, ordinal: int) -> list[Item]:
+        """Note a confirmation.
+
+        Returns:
+            The messages by which the confirmed prefix grew, in order; each message is returned once.
+        """
+        if ordinal != self._base:
+            if ordinal > self._base:
+                self._confirmed.add(ordinal)
+            return []
+        grown = [self._items.popleft()]
+        self._base += 1
+        while self._base in self._confirmed:
+            self._confirmed.remove(self._base)
+            grown.append(self._items.popleft())
+            self._base += 1
+        return grown
