@@ -113,7 +113,7 @@ def _skipped_or_failed() -> Iterator[None]:
 
 def _teller(config: pytest.Config) -> Callable[[str], None]:
     """Print at once, past pytest's capturing: a first download takes a minute, and silence looks like a hang."""
-    capture = config.pluginmanager.getplugin("capturemanager")
+    capture: Any = config.pluginmanager.getplugin("capturemanager")
 
     def tell(line: str) -> None:
         with capture.global_and_fixture_disabled() if capture else nullcontext():

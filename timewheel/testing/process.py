@@ -49,6 +49,7 @@ class OwnedProcess:
         self._lock = threading.RLock()
         self._owner_pid = os.getpid()
         self._child_pid: int | None = None
+        self._spawned_pid: int | None = None
         self._exit_code: int | None = None
         self._received = b""
         _guard_forks()
@@ -89,16 +90,14 @@ class OwnedProcess:
         with self._lock:
             if self.pid is not None:
                 raise RuntimeError(f"already running as {self._child_pid}")
-            self._exit_code = None
+            self._exit_code = self._spawned_pid = None
             self._ask({"do": "spawn", "argv": list(argv), "log": str(self.log), "cwd": str(cwd)})
             deadline = time.monotonic() + SPAWN_TIMEOUT_S
-            while self._child_pid is None and self._exit_code is None:
+            while self._spawned_pid is None:  # not the running one: it may have ended by the time that we hear of it
                 self._listen(deadline - time.monotonic())
                 if time.monotonic() > deadline:
                     raise BrokerFailed(f"the supervisor did not start {argv[0]} in {SPAWN_TIMEOUT_S} s")
-            if self._child_pid is None:
-                raise BrokerFailed(f"{argv[0]} ended at once with exit code {self._exit_code}\n{self.log_tail()}")
-            return self._child_pid
+            return self._spawned_pid
 
     def send_signal(self, number: int) -> None:
         """Send a signal to the child's process group; nothing if no child runs."""
@@ -195,7 +194,7 @@ class OwnedProcess:
         for line in lines:
             answer = json.loads(line)
             if "spawned" in answer:
-                self._child_pid = answer["spawned"]
+                self._child_pid = self._spawned_pid = answer["spawned"]
             elif "exited" in answer:
                 self._child_pid, self._exit_code = None, answer["exited"]
             elif "failed" in answer:

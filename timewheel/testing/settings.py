@@ -50,6 +50,10 @@ STANDALONE_SETTINGS: Mapping[str, str] = MappingProxyType(
         "managedLedgerDefaultWriteQuorum": "1",
         "managedLedgerDefaultAckQuorum": "1",
         "loadBalancerEnabled": "false",
+        # The bookie takes the port that we chose. Else it takes one of the kernel's ephemeral ports, and some outgoing
+        # connection can hold that when the broker comes back: no bookie, no data.
+        "allowEphemeralPorts": "true",
+        "listeningInterface": "lo",
         # A confirmed message is in the page cache: it survives kill -9 of the broker, not a power failure.
         "journalSyncData": "false",
         # A developer's disk is often nearly full, and the bookie would turn read-only.
