@@ -22,6 +22,7 @@ __all__ = [
     "RELAY_SUBSCRIPTION",
     "CalendarTopic",
     "Names",
+    "namespace_of",
     "partition_of",
     "partition_topic",
 ]
@@ -35,6 +36,11 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _CACHED_INTERVALS = 4_096
 _PARTITION = re.compile(r"(.+)-partition-(\d+)")
 _LABEL = re.compile(r"([0-9]+[a-z]+)-(\d{8})(?:T(\d{4})(\d{2})?(?:\.(\d{3}))?Z)?", re.ASCII)
+
+
+def namespace_of(topic: str) -> str:
+    """``tenant/namespace`` of a topic's full name."""
+    return topic.partition("://")[2].rpartition("/")[0]
 
 
 def partition_topic(topic: str, partition: int) -> str:

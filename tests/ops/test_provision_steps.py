@@ -1,0 +1,251 @@
+"""What a topic lacks, as steps: over every state that an interruption can leave."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+from timewheel.core.errors import TopologyError
+from timewheel.core.topology import TopicSpec
+from timewheel.ops.foreign_settings import delayed_delivery_findings, foreign_subscriptions, namespace_findings
+from timewheel.ops.namespaces import NamespacePolicies
+from timewheel.ops.policies import (
+    AGE_QUOTA,
+    DEDUPLICATION,
+    INACTIVE_TOPIC,
+    KEEP_INACTIVE,
+    MESSAGE_TTL_S,
+    NO_QUOTA,
+    SIZE_QUOTA,
+    BacklogQuota,
+    DelayedDelivery,
+    InactiveTopic,
+    Policy,
+)
+from timewheel.ops.provision_steps import (
+    CreateMissedPartitions,
+    CreateSubscription,
+    CreateTopic,
+    GrowTopic,
+    SetPolicy,
+    TopicState,
+    steps_for,
+)
+
+TOPIC = "persistent://acme/crm/reminders"
+SPEC = TopicSpec(
+    name=TOPIC, role="due", partitions=2, subscriptions=("billing", "audit"), deduplication=True, longest_stay_ms=60_000
+)
+POLICIES: dict[Policy[Any], Any] = {
+    MESSAGE_TTL_S: 0,
+    SIZE_QUOTA: NO_QUOTA,
+    AGE_QUOTA: NO_QUOTA,
+    INACTIVE_TOPIC: KEEP_INACTIVE,
+    DEDUPLICATION: True,
+}
+BOTH = frozenset({"billing", "audit"})
+COMPLETE = TopicState(partitions=2, existing=frozenset({0, 1}), subscriptions={0: BOTH, 1: BOTH}, policies=POLICIES)
+
+
+def test_a_complete_topic_needs_nothing() -> None:
+    assert steps_for(SPEC, COMPLETE) == ()
+
+
+def test_rule_21_a_new_topic_gets_its_subscriptions_first_and_then_its_policies() -> None:
+    state = TopicState(partitions=None, subscriptions={}, policies={})
+    assert [str(step) for step in steps_for(SPEC, state)] == [
+        "create with 2 partitions",
+        "create subscription billing at earliest",
+        "create subscription audit at earliest",
+        "set messageTTL = 0 (never)",
+        "set backlogQuota (destination_storage) = -1 (no limit)",
+        "set backlogQuota (message_age) = -1 (no limit)",
+        "set inactiveTopicPolicies = deleteWhileInactive false",
+        "set deduplicationEnabled = true",
+    ]
+
+
+def test_rule_01_deduplication_is_set_only_where_hops_arrive() -> None:
+    spec = TopicSpec(
+        name=TOPIC, role="due", partitions=1, subscriptions=("s",), deduplication=False, longest_stay_ms=1_000
+    )
+    steps = steps_for(spec, TopicState(partitions=None, subscriptions={}, policies={}))
+    assert DEDUPLICATION not in {step.policy for step in steps if isinstance(step, SetPolicy)}
+
+
+def test_a_partition_that_was_never_made_comes_before_every_other_call() -> None:
+    state = TopicState(partitions=2, existing=frozenset({0}), subscriptions={0: BOTH}, policies=POLICIES)
+    assert steps_for(SPEC, state) == (
+        CreateMissedPartitions(topic=TOPIC, missing=(1,)),
+        CreateSubscription(topic=TOPIC, subscription="billing"),
+        CreateSubscription(topic=TOPIC, subscription="audit"),
+    )
+
+
+def test_a_subscription_must_be_on_every_partition() -> None:
+    state = TopicState(
+        partitions=2,
+        existing=frozenset({0, 1}),
+        subscriptions={0: BOTH, 1: frozenset({"billing", "other"})},
+        policies=POLICIES,
+    )
+    assert steps_for(SPEC, state) == (CreateSubscription(topic=TOPIC, subscription="audit"),)
+
+
+@pytest.mark.parametrize(
+    ("policy", "harmless", "harmful"),
+    [
+        (MESSAGE_TTL_S, [0], [1, 3_600]),
+        (SIZE_QUOTA, [BacklogQuota(action="consumer_backlog_eviction")], [BacklogQuota(limit_bytes=10)]),
+        (AGE_QUOTA, [BacklogQuota(limit_bytes=10, action="producer_exception")], [BacklogQuota(limit_s=10)]),
+        (INACTIVE_TOPIC, [InactiveTopic(delete=False, after_s=7)], [InactiveTopic(delete=True)]),
+        (DEDUPLICATION, [True], [False]),
+    ],
+    ids=str,
+)
+def test_a_policy_is_changed_only_if_what_is_set_does_harm(
+    policy: Policy[Any], harmless: list[object], harmful: list[object]
+) -> None:
+    for found, changed in [*((value, False) for value in harmless), *((value, True) for value in [*harmful, None])]:
+        policies = {**POLICIES, policy: found}
+        state = TopicState(
+            partitions=2, existing=frozenset({0, 1}), subscriptions=COMPLETE.subscriptions, policies=policies
+        )
+        assert bool(steps_for(SPEC, state)) is changed, found
+
+
+@pytest.mark.parametrize(
+    ("partitions", "problem", "remedy"),
+    [
+        (0, "without partitions", "another due_topic"),
+        (3, "has 3 partitions, the plan says 2, and they cannot be taken away", "partitions = 3 in the plan"),
+        (1, "has 1 partitions, the plan says 2; growing moves keys", "--grow"),
+    ],
+)
+def test_fault_22_another_number_of_partitions_is_refused_with_its_remedy(
+    partitions: int, problem: str, remedy: str
+) -> None:
+    state = TopicState(
+        partitions=partitions,
+        existing=frozenset(range(partitions)),
+        subscriptions=dict.fromkeys(range(partitions), BOTH),
+        policies=POLICIES,
+    )
+    with pytest.raises(TopologyError) as caught:
+        steps_for(SPEC, state)
+    assert caught.value.topic == TOPIC
+    assert problem in caught.value.problem
+    assert remedy in caught.value.remedy
+
+
+def test_fault_22_growth_on_purpose_gives_the_new_partitions_their_subscriptions() -> None:
+    state = TopicState(partitions=1, existing=frozenset({0}), subscriptions={0: BOTH}, policies=POLICIES)
+    assert steps_for(SPEC, state, grow=True) == (
+        GrowTopic(topic=TOPIC, partitions=2, before=1),
+        CreateSubscription(topic=TOPIC, subscription="billing"),
+        CreateSubscription(topic=TOPIC, subscription="audit"),
+    )
+
+
+def test_fault_14_a_stray_partition_is_in_the_way_and_may_hold_messages() -> None:
+    state = TopicState(partitions=None, subscriptions={}, policies={}, stray=(f"{TOPIC}-partition-0",))
+    with pytest.raises(TopologyError, match="before it was provisioned") as caught:
+        steps_for(SPEC, state)
+    assert f"{TOPIC}-partition-0" in caught.value.remedy
+
+
+def test_whatever_is_lacking_the_steps_supply_it_and_nothing_else() -> None:
+    """All states of a topic of two partitions: each of its parts there or not."""
+    names = sorted(BOTH)
+    for second, *bits in product([False, True], repeat=1 + 4 + len(POLICIES)):
+        present = bits[:4] if second else [*bits[:2], False, False]
+        state = TopicState(
+            partitions=2,
+            existing=frozenset({0, 1} if second else {0}),
+            subscriptions={
+                0: frozenset(name for name, there in zip(names, present[:2], strict=True) if there),
+                **(
+                    {1: frozenset(name for name, there in zip(names, present[2:], strict=True) if there)}
+                    if second
+                    else {}
+                ),
+            },
+            policies={
+                policy: value for (policy, value), there in zip(POLICIES.items(), bits[4:], strict=True) if there
+            },
+        )
+        steps = steps_for(SPEC, state)
+        made = {step.subscription for step in steps if isinstance(step, CreateSubscription)}
+        assert made == {name for name in names if not all(name in state.subscriptions.get(p, ()) for p in (0, 1))}
+        assert {step.policy for step in steps if isinstance(step, SetPolicy)} == set(POLICIES) - set(state.policies)
+        assert [isinstance(step, CreateMissedPartitions) for step in steps].count(True) == int(not second)
+        assert not any(isinstance(step, CreateTopic | GrowTopic) for step in steps)
+
+
+# ---------------------------------------------------------------------------------------------- what cannot be mended
+
+
+def namespace(expiry_min: int | None = None, clusters: tuple[str, ...] = ("one",)) -> NamespacePolicies:
+    return NamespacePolicies(
+        namespace="acme/crm",
+        replication_clusters=clusters,
+        schema_validation_enforced=False,
+        document={"subscription_expiration_time_minutes": expiry_min},
+    )
+
+
+@pytest.mark.parametrize(
+    ("expiry_min", "broker", "found"),
+    [
+        (None, None, ""),
+        (None, {"subscriptionExpirationTimeMinutes": "0"}, ""),
+        (0, {"subscriptionExpirationTimeMinutes": "60"}, ""),  # the namespace beats the broker
+        (None, {"subscriptionExpirationTimeMinutes": "60"}, "the broker's subscription expiry"),
+        (30, {"subscriptionExpirationTimeMinutes": "0"}, "its subscription expiry"),
+    ],
+)
+def test_rule_21_subscription_expiry_is_an_error_since_no_topic_policy_beats_it(
+    expiry_min: int | None, broker: dict[str, str] | None, found: str
+) -> None:
+    findings = namespace_findings(namespace(expiry_min), broker)
+    assert [finding.level for finding in findings] == (["error"] if found else [])
+    if found:
+        assert found in findings[0].problem
+        assert "set-subscription-expiration-time acme/crm -t 0" in findings[0].remedy
+
+
+def test_rule_21_a_replicated_namespace_is_warned_of() -> None:
+    (finding,) = namespace_findings(namespace(clusters=("east", "west")), None)
+    assert (finding.level, finding.where) == ("warning", "acme/crm")
+    assert "east, west" in finding.problem
+
+
+@pytest.mark.parametrize(
+    ("found", "level", "problem"),
+    [
+        (DelayedDelivery(active=True), None, ""),
+        (DelayedDelivery(active=True, max_delay_ms=60_000), None, ""),
+        (DelayedDelivery(active=False), "error", "delivered at once"),
+        (DelayedDelivery(active=True, max_delay_ms=59_000), "error", "up to 59s"),
+        (DelayedDelivery(active=True, tick_ms=100), "warning", "tick is 100 ms, the plan says 1000 ms"),
+    ],
+)
+def test_fault_17_a_broker_that_does_not_delay_as_the_plan_needs(
+    found: DelayedDelivery, level: str | None, problem: str
+) -> None:
+    findings = delayed_delivery_findings(SPEC, found, 1_000)
+    assert [finding.level for finding in findings] == ([level] if level else [])
+    assert all(problem in finding.problem for finding in findings)
+
+
+def test_a_strangers_subscription_matters_on_our_own_topics_only() -> None:
+    there = {0: frozenset({"billing", "audit", "debug"}), 1: frozenset({"debug"})}
+    assert foreign_subscriptions(SPEC, there) == ()
+    held = TopicSpec(
+        name=TOPIC, role="tier", partitions=2, subscriptions=("billing", "audit"), deduplication=True, longest_stay_ms=1
+    )
+    (finding,) = foreign_subscriptions(held, there)
+    assert finding.level == "warning"
+    assert "'debug'" in finding.problem

@@ -1,0 +1,203 @@
+"""`timewheel topics`: make a plan's topics, and roll a calendar's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
+
+    from timewheel.ops.admin import AdminClient
+    from timewheel.ops.calendar_life import Rolled
+    from timewheel.ops.provision import Report
+
+__all__ = ["topics"]
+
+topics = typer.Typer(name="topics", no_args_is_help=True, help="Make a plan's topics, and roll a calendar's.")
+
+PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)]
+AdminUrl = Annotated[
+    str,
+    typer.Option("--admin-url", envvar="PULSAR_ADMIN_URL", help="Web service of any broker."),
+]
+Token = Annotated[
+    str | None,
+    typer.Option("--token", envvar="PULSAR_TOKEN", show_envvar=True, help="Bearer token of a tenant admin."),
+]
+TokenFile = Annotated[Path | None, typer.Option("--token-file", help="A file with it, read before every call.")]
+TrustFile = Annotated[Path | None, typer.Option("--tls-ca", help="PEM file with the authorities to trust.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, show what would be done.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of a table.")]
+
+DEFAULT_ADMIN_URL = "http://localhost:8080"
+
+
+@topics.command()
+def ensure(
+    plan_file: PlanFile,
+    *,
+    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
+    token: Token = None,
+    token_file: TokenFile = None,
+    tls_ca: TrustFile = None,
+    create_namespaces: Annotated[
+        bool, typer.Option("--create-namespaces", help="Make namespaces that are missing.")
+    ] = False,
+    grow: Annotated[
+        bool, typer.Option("--grow", help="Raise the partitions of topics that have fewer than the plan.")
+    ] = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make topics, subscriptions and topic policies of a plan; run it again at will, it changes what is not right yet.
+
+    Exit status 1 if something was found that it cannot mend and by which messages can be lost.
+    """
+    import json
+
+    from timewheel.core.clock import SystemClock
+    from timewheel.core.plan import Plan
+    from timewheel.ops.provision import ensure as ensure_topics
+
+    plan = Plan.load(plan_file)
+    with _admin(admin_url, token, token_file, tls_ca) as admin:
+        report = ensure_topics(
+            admin,
+            plan,
+            now_ms=SystemClock().now_ms(),
+            dry_run=dry_run,
+            create_namespaces=create_namespaces,
+            grow=grow,
+        )
+    if as_json:
+        print(json.dumps(_report_json(report)))
+    else:
+        _print_report(report)
+    if report.errors:
+        raise typer.Exit(1)
+
+
+@topics.command()
+def roll(
+    plan_file: PlanFile,
+    *,
+    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
+    token: Token = None,
+    token_file: TokenFile = None,
+    tls_ca: TrustFile = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on until Ctrl-C.")] = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a calendar's topics ahead; terminate passed ones, and delete them once they are drained.
+
+    Run it more often than once an interval, from cron or with --watch.
+    """
+    from timewheel.core.clock import SystemClock
+    from timewheel.core.plan import Calendar, Plan
+    from timewheel.ops.calendar_life import CalendarKeeper
+    from timewheel.ops.calendar_life import roll as roll_topics
+
+    plan = Plan.load(plan_file)
+    if not isinstance(plan.scheme, Calendar):
+        raise typer.BadParameter(f"{plan_file} is no calendar plan: its topics do not roll", param_hint="PLAN")
+    if watch and dry_run:
+        raise typer.BadParameter("--watch and --dry-run exclude each other", param_hint="--watch")
+    clock = SystemClock()
+    with _admin(admin_url, token, token_file, tls_ca) as admin:
+        if not watch:
+            _print_rolled(roll_topics(admin, plan, clock.now_ms(), dry_run=dry_run), as_json=as_json)
+            return
+        keeper = CalendarKeeper(admin, plan, clock)
+        for _ in _until_interrupted(keeper.pause_ms / 1000):
+            rolled = keeper.tick()
+            if rolled is not None:
+                _print_rolled(rolled, as_json=as_json)
+
+
+def _until_interrupted(pause_s: float) -> Iterator[None]:
+    """Yield at once and then after every pause, until SIGINT or SIGTERM."""
+    import signal
+    import threading
+
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    yield
+    while not ended.wait(pause_s):
+        yield
+
+
+def _admin(
+    admin_url: str, token: str | None, token_file: Path | None, tls_ca: Path | None
+) -> AbstractContextManager[AdminClient]:
+    from timewheel.ops.admin import AdminClient
+    from timewheel.ops.http import tls_context
+
+    if token is not None and token_file is not None:
+        raise typer.BadParameter("give the token itself or its file, not both", param_hint="--token")
+    try:
+        return AdminClient(
+            admin_url,
+            token=token if token_file is None else token_file.read_text,
+            tls=None if tls_ca is None else tls_context(ca_path=str(tls_ca)),
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--admin-url") from error
+    except OSError as error:
+        raise typer.BadParameter(f"{tls_ca}: {error}", param_hint="--tls-ca") from error
+
+
+def _report_json(report: Report) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {
+        "dry_run": report.dry_run,
+        "topics": list(report.topics),
+        "steps": [{"topic": step.topic, "step": str(step)} for step in report.steps],
+        "findings": [asdict(finding) for finding in report.findings],
+    }
+
+
+def _print_report(report: Report) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    console = Console()
+    if report.steps:
+        table = Table("topic", "would do" if report.dry_run else "done", box=None, pad_edge=False)
+        last = ""
+        for step in report.steps:
+            # As Text: a name may hold brackets, which rich would take for markup.
+            table.add_row(Text("" if step.topic == last else step.topic, overflow="fold"), Text(str(step)))
+            last = step.topic
+        console.print(table)
+    would = "would take" if report.dry_run else "took"
+    state = f"{would} {len(report.steps)} steps" if report.steps else "all as it should be"
+    console.print(Text(f"{len(report.topics)} topics: {state}"))
+    for finding in report.findings:
+        console.print(Text(f"{finding.level}: {finding.where}: {finding.problem}; {finding.remedy}"), soft_wrap=True)
+
+
+def _print_rolled(rolled: Rolled, *, as_json: bool) -> None:
+    import json
+
+    if as_json:
+        retired = [
+            {"topic": topic.topic, "stage": topic.stage.value, "backlog": dict(topic.backlog), "note": topic.note}
+            for topic in rolled.retired
+        ]
+        facts = {"made": _report_json(rolled.made), "retired": retired, "open_topics": rolled.open_topics}
+        print(json.dumps(facts), flush=True)
+        return
+    if rolled.made.steps or rolled.made.findings:
+        _print_report(rolled.made)
+    for topic in rolled.retired:
+        waiting = ", ".join(f"{name} {count}" for name, count in topic.backlog.items() if count)
+        print(f"{topic.topic}  {topic.stage.value}", *(f"  {part}" for part in (waiting, topic.note) if part), sep="")
+    print(f"{rolled.open_topics} open, {len(rolled.retired)} passed", flush=True)

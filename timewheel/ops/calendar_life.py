@@ -1,0 +1,306 @@
+"""The life of a calendar's topics: made ahead of their interval, removed once it has passed and they are drained.
+
+Removing is what can lose timers (rules.md 15): a forced delete makes a cached producer's next send succeed into a new
+topic without subscriptions, and an unforced one takes a backlog with it when nobody is connected. So a passed topic is
+**terminated** (late sends are refused, what waits is still delivered), left until **every** subscription has nothing
+left, and only then deleted, unforced.
+
+=================  ==========================================  ============
+stage              when                                        next action
+=================  ==========================================  ============
+open               its interval, with the grace, has not passed  nothing
+passed             some partition still takes sends            terminate
+draining           some subscription has a backlog             wait
+stranded           entries that no subscription of the plan sees  report
+drained            none of these                               delete
+=================  ==========================================  ============
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from timewheel.core.clock import Clock
+from timewheel.core.durations import MINUTE_MS, SECOND_MS
+from timewheel.core.errors import AdminError, AdminMissing, TimewheelError
+from timewheel.core.names import CalendarTopic, namespace_of, partition_of
+from timewheel.core.plan import Calendar, Plan
+from timewheel.ops.admin import AdminClient
+from timewheel.ops.provision import Report, ensure
+from timewheel.wire.hooks import Hook, Hooks
+
+__all__ = ["CalendarKeeper", "LifeState", "RetiredTopic", "Rolled", "Stage", "grace_ms", "roll", "stage_of"]
+
+TERMINATED = "Terminated"
+MAX_TRANSITIONS = 4
+"""A topic passes at most two stages in one roll; a broker that says otherwise is asked again at the next."""
+
+LONGEST_PAUSE_MS = MINUTE_MS
+"""Between two rolls of a keeper."""
+
+
+class Stage(Enum):
+    """Where a calendar topic is in its life; the table in this module's head."""
+
+    OPEN = "open"
+    PASSED = "passed"
+    DRAINING = "draining"
+    STRANDED = "stranded"
+    DRAINED = "drained"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifeState:
+    """What the broker says of one calendar topic, all partitions together.
+
+    Args:
+        interval: Its interval.
+        terminated: Every partition that exists refuses sends.
+        entries: Entries on disk.
+        backlog: Entries not acknowledged, by subscription; partitions added up.
+        complete: The subscriptions that are on every partition that exists.
+    """
+
+    interval: CalendarTopic
+    terminated: bool
+    entries: int
+    backlog: Mapping[str, int]
+    complete: frozenset[str]
+
+
+def stage_of(state: LifeState, subscriptions: Sequence[str], now_ms: int, grace_ms: int) -> Stage:
+    """Where a topic is in its life, and so what may be done to it.
+
+    Args:
+        state: What the broker says, read *after* a termination if there was one: a backlog that is 0 before it can
+            still grow.
+        subscriptions: The plan's.
+        now_ms: UTC milliseconds.
+        grace_ms: After the interval's end, for clocks that differ and sends on their way.
+    """
+    if now_ms < state.interval.end_ms + grace_ms:
+        return Stage.OPEN
+    if not state.terminated:
+        return Stage.PASSED
+    if any(state.backlog.values()):
+        return Stage.DRAINING
+    if state.entries and not state.complete.issuperset(subscriptions):
+        # Nobody acknowledged them for the subscription that is not there: it expired, or someone removed it.
+        return Stage.STRANDED
+    return Stage.DRAINED
+
+
+def grace_ms(plan: Plan) -> int:
+    """How long after its interval's end a topic is left alone: the guard covers skew and sends on their way."""
+    return plan.guard_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetiredTopic:
+    """One topic that has passed, after a roll.
+
+    Args:
+        topic: Full name.
+        stage: Where it is now.
+        backlog: What it still holds, by subscription.
+        note: Why it is not further; empty where nothing is wrong.
+    """
+
+    topic: str
+    stage: Stage
+    backlog: Mapping[str, int]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rolled:
+    """What one roll did.
+
+    Args:
+        made: Provisioning of the intervals to come.
+        retired: The passed topics, and how far each is.
+        open_topics: How many are still in their life.
+    """
+
+    made: Report
+    retired: tuple[RetiredTopic, ...]
+    open_topics: int
+
+
+def roll(admin: AdminClient, plan: Plan, now_ms: int, *, dry_run: bool = False) -> Rolled:
+    """Make the intervals to come, and take every passed one as far towards its end as it may go.
+
+    Idempotent and interruptible: each call reads the broker's state and goes on from there. Two at once do no harm.
+    Topics of another interval length (an earlier revision of the plan) are retired as well.
+
+    Args:
+        admin: Client of the cluster; its role must administer the tenant.
+        plan: A calendar plan.
+        now_ms: UTC milliseconds.
+        dry_run: Change nothing; the stages are those that were found.
+
+    Raises:
+        TypeError: The plan is no calendar plan.
+        TopologyError, AdminDenied, AdminError: As `timewheel.ops.provision.ensure`.
+    """
+    if not isinstance(plan.scheme, Calendar):
+        raise TypeError(f"a {type(plan.scheme).__name__} plan has no calendar topics")
+    made = ensure(admin, plan, now_ms=now_ms, dry_run=dry_run)
+    namespace = namespace_of(plan.due_topic)
+    partitioned = admin.topics.list_partitioned(namespace)
+    intervals = [
+        interval for name in partitioned if (interval := CalendarTopic.parse(plan.due_topic, name)) is not None
+    ]
+    passed = sorted(
+        (interval for interval in intervals if now_ms >= interval.end_ms + grace_ms(plan)),
+        key=lambda interval: (interval.end_ms, interval.name),
+    )
+    retired = [_retire(admin, plan, interval, now_ms, dry_run=dry_run) for interval in passed]
+    return Rolled(
+        made=made,
+        retired=(*retired, *_orphans(admin, plan, frozenset(partitioned))),
+        open_topics=len(intervals) - len(passed),
+    )
+
+
+def _retire(admin: AdminClient, plan: Plan, interval: CalendarTopic, now_ms: int, *, dry_run: bool) -> RetiredTopic:
+    topic = interval.name
+    for _ in range(MAX_TRANSITIONS):
+        try:
+            state = _life_state(admin, interval)
+            stage = stage_of(state, plan.subscriptions, now_ms, grace_ms(plan))
+            if dry_run:
+                return RetiredTopic(topic=topic, stage=stage, backlog=state.backlog)
+            match stage:
+                case Stage.PASSED:
+                    admin.topics.terminate(topic)
+                case Stage.DRAINED:
+                    return _delete(admin, topic)
+                case Stage.STRANDED:
+                    lacking = ", ".join(sorted(set(plan.subscriptions) - state.complete))
+                    note = (
+                        f"{state.entries} entries were never acknowledged for {lacking}: create it, or delete by hand"
+                    )
+                    return RetiredTopic(topic=topic, stage=stage, backlog=state.backlog, note=note)
+                case _:
+                    return RetiredTopic(topic=topic, stage=stage, backlog=state.backlog)
+        except AdminMissing:
+            return RetiredTopic(topic=topic, stage=Stage.DELETED, backlog={}, note="somebody else removed it")
+    return RetiredTopic(topic=topic, stage=Stage.PASSED, backlog={}, note="the broker does not keep it terminated")
+
+
+def _delete(admin: AdminClient, topic: str) -> RetiredTopic:
+    try:
+        admin.topics.delete(topic)  # never forced: rules.md 15
+    except AdminError as error:
+        if error.status != 412:  # Precondition Failed: producers or consumers are connected
+            raise
+        note = "drained, and clients are still connected: it is deleted once they have gone"
+        return RetiredTopic(topic=topic, stage=Stage.DRAINED, backlog={}, note=note)
+    return RetiredTopic(topic=topic, stage=Stage.DELETED, backlog={})
+
+
+def _life_state(admin: AdminClient, interval: CalendarTopic) -> LifeState:
+    # Internal stats first: they load the partitions, and a partition that nobody has loaded is missing from the stats.
+    stored = admin.topics.partitioned_internal_stats(interval.name)
+    stats = admin.topics.partitioned_stats(interval.name, precise_backlog=True).partitions
+    if stored.keys() != stats.keys():
+        raise AdminError(
+            None,
+            f"GET {interval.name}",
+            f"has {len(stored)} partitions on disk and {len(stats)} that answer; try again",
+        )
+    names = {name for partition in stats.values() for name in partition.subscriptions}
+    return LifeState(
+        interval=interval,
+        terminated=all(partition.state == TERMINATED for partition in stored.values()),
+        entries=sum(partition.entries for partition in stored.values()),
+        backlog={
+            name: sum(
+                partition.subscriptions[name].backlog for partition in stats.values() if name in partition.subscriptions
+            )
+            for name in sorted(names)
+        },
+        complete=frozenset(
+            name for name in names if all(name in partition.subscriptions for partition in stats.values())
+        ),
+    )
+
+
+def _orphans(admin: AdminClient, plan: Plan, partitioned: frozenset[str]) -> tuple[RetiredTopic, ...]:
+    """Partitions without their topic, as 4.0 makes them for whoever sends to or reads a topic that is not there."""
+    found: list[RetiredTopic] = []
+    for name in admin.topics.list(namespace_of(plan.due_topic)):
+        topic, _ = partition_of(name)
+        if topic in partitioned or CalendarTopic.parse(plan.due_topic, topic) is None:
+            continue
+        try:
+            stored = admin.topics.internal_stats(name)
+        except AdminMissing:
+            continue
+        found.append(
+            RetiredTopic(
+                topic=name,
+                stage=Stage.STRANDED,
+                backlog={},
+                note=f"somebody sent or subscribed while its topic was not there, and the broker made it: "
+                f"{stored.entries} entries outside of the plan; look into it and delete it by hand",
+            )
+        )
+    return tuple(found)
+
+
+class CalendarKeeper:
+    """Rolls a calendar now and then; whoever runs for long may own one (a relay service, a consumer, a cron job).
+
+    `tick` does nothing until it is time again, so it may be called from any loop.
+
+    Args:
+        admin: Client of the cluster; the caller closes it.
+        plan: A calendar plan.
+        clock: Time.
+        hooks: Called with ``calendar_topic_deleted``, ``calendar_topic_stuck`` and ``calendar_roll_failed``.
+    """
+
+    __slots__ = ("_admin", "_clock", "_hooks", "_next_ms", "_plan", "_told")
+
+    def __init__(self, admin: AdminClient, plan: Plan, clock: Clock, *, hooks: tuple[Hook, ...] | None = None) -> None:
+        if not isinstance(plan.scheme, Calendar):
+            raise TypeError(f"a {type(plan.scheme).__name__} plan has no calendar topics")
+        self._admin = admin
+        self._plan = plan
+        self._clock = clock
+        self._hooks = Hooks(hooks)
+        self._next_ms: int | None = None
+        self._told: frozenset[str] = frozenset()
+
+    @property
+    def pause_ms(self) -> int:
+        """Between two rolls: a quarter of an interval, a second to a minute. Topics are made an interval ahead."""
+        assert isinstance(self._plan.scheme, Calendar)
+        return max(SECOND_MS, min(self._plan.scheme.interval_ms // 4, LONGEST_PAUSE_MS))
+
+    def tick(self) -> Rolled | None:
+        """Roll if it is time; None if it is not, or if it failed (said to the hooks, tried again at the next time)."""
+        if self._next_ms is not None and self._clock.monotonic_ms() < self._next_ms:
+            return None
+        self._next_ms = self._clock.monotonic_ms() + self.pause_ms
+        try:
+            rolled = roll(self._admin, self._plan, self._clock.now_ms())
+        except TimewheelError as error:
+            self._hooks.emit("calendar_roll_failed", "error", due_topic=self._plan.due_topic, error=str(error))
+            return None
+        self._tell(rolled)
+        return rolled
+
+    def _tell(self, rolled: Rolled) -> None:
+        stuck = {topic.topic for topic in rolled.retired if topic.stage is not Stage.DELETED and topic.note}
+        for topic in rolled.retired:
+            if topic.stage is Stage.DELETED:
+                self._hooks.emit("calendar_topic_deleted", topic=topic.topic)
+            elif topic.topic in stuck - self._told:  # once, not at every roll
+                self._hooks.emit("calendar_topic_stuck", "warning", topic=topic.topic, note=topic.note)
+        self._told = frozenset(stuck)

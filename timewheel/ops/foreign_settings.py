@@ -1,0 +1,123 @@
+"""Settings of namespaces and brokers that break a plan's promises and that no policy of a topic can beat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from timewheel.core.durations import SECOND_MS, format_duration
+from timewheel.core.topology import TopicSpec
+from timewheel.ops.namespaces import NamespacePolicies
+from timewheel.ops.policies import SUBSCRIPTION_EXPIRY_MIN, DelayedDelivery
+
+__all__ = ["Finding", "delayed_delivery_findings", "foreign_subscriptions", "namespace_findings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something that provisioning cannot mend.
+
+    Args:
+        level: ``error``: messages can be lost or come early; ``warning``: worth knowing.
+        where: The topic or namespace.
+        problem: What is wrong, and what it does.
+        remedy: Who can do what about it; a command where there is one.
+    """
+
+    level: Literal["warning", "error"]
+    where: str
+    problem: str
+    remedy: str
+
+
+def namespace_findings(policies: NamespacePolicies, broker: Mapping[str, str] | None) -> tuple[Finding, ...]:
+    """What a namespace does to topics in it, whatever their own policies are (rules.md 21).
+
+    Args:
+        policies: Of a namespace that holds topics of the plan.
+        broker: The broker's settings; None: they may not be read.
+    """
+    findings: list[Finding] = []
+    expiry_min = policies.get(SUBSCRIPTION_EXPIRY_MIN)
+    by = "its"
+    if expiry_min is None:
+        expiry_min = int((broker or {}).get("subscriptionExpirationTimeMinutes", "0"))
+        by = "the broker's"
+    if expiry_min > 0:
+        findings.append(
+            Finding(
+                level="error",
+                where=policies.namespace,
+                problem=f"{by} subscription expiry removes a subscription, with all that waits for it, once nobody "
+                f"has been connected for {expiry_min} min; there is no topic level that could beat it",
+                remedy=f"pulsar-admin namespaces set-subscription-expiration-time {policies.namespace} -t 0",
+            )
+        )
+    if len(policies.replication_clusters) > 1:
+        clusters = ", ".join(policies.replication_clusters)
+        findings.append(
+            Finding(
+                level="warning",
+                where=policies.namespace,
+                problem=f"it is replicated ({clusters}): a relay in each cluster would forward every timer",
+                remedy="give the plan a holding_namespace of its own that is not replicated",
+            )
+        )
+    return tuple(findings)
+
+
+def delayed_delivery_findings(spec: TopicSpec, found: DelayedDelivery, tick_ms: int) -> tuple[Finding, ...]:
+    """What the delayed delivery in force on a topic does to timers that wait there under the broker's delay.
+
+    Args:
+        spec: A topic where the broker delays.
+        found: What is in force: from the topic, its namespace or the broker.
+        tick_ms: The plan's.
+    """
+    if not found.active:
+        problem, remedy = "delayed delivery is off: every timer is delivered at once", "-e"
+        return (Finding(level="error", where=spec.name, problem=problem, remedy=_set_delayed(spec, remedy)),)
+    findings: list[Finding] = []
+    if 0 < found.max_delay_ms < spec.longest_stay_ms:
+        findings.append(
+            Finding(
+                level="error",
+                where=spec.name,
+                problem=f"the broker takes delays up to {format_duration(found.max_delay_ms)}, "
+                f"and timers wait here up to {format_duration(spec.longest_stay_ms)}: their sends would be refused",
+                remedy=_set_delayed(spec, f"-e -md {-(-spec.longest_stay_ms // SECOND_MS)}s"),
+            )
+        )
+    if found.tick_ms != tick_ms:
+        findings.append(
+            Finding(
+                level="warning",
+                where=spec.name,
+                problem=f"the broker's tick is {found.tick_ms} ms, the plan says {tick_ms} ms: "
+                "the lead is too short or needlessly long",
+                remedy=f'write tick = "{format_duration(found.tick_ms)}" in the plan',
+            )
+        )
+    return tuple(findings)
+
+
+def foreign_subscriptions(spec: TopicSpec, subscriptions: Mapping[int, frozenset[str]]) -> tuple[Finding, ...]:
+    """Subscriptions on a topic of ours that the plan does not know; on a due topic they are nobody's business."""
+    if spec.role == "due":
+        return ()
+    known = set(spec.subscriptions)
+    strangers = sorted({name for names in subscriptions.values() for name in names if name not in known})
+    return tuple(
+        Finding(
+            level="warning",
+            where=spec.name,
+            problem=f"subscription {name!r} is not timewheel's: what it does not acknowledge stays on disk for ever",
+            remedy=f"pulsar-admin topics unsubscribe -s {name} {spec.name}",
+        )
+        for name in strangers
+    )
+
+
+def _set_delayed(spec: TopicSpec, options: str) -> str:
+    return f"pulsar-admin topicPolicies set-delayed-delivery {spec.name} {options}"

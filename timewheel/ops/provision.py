@@ -1,0 +1,290 @@
+"""Provisioning: make everything that a plan implies exist on the broker before its first publish."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, TopologyError
+from timewheel.core.names import namespace_of, partition_of, partition_topic
+from timewheel.core.plan import Plan, Tiered
+from timewheel.core.topology import TopicSpec, topology
+from timewheel.ops.admin import AdminClient
+from timewheel.ops.foreign_settings import (
+    Finding,
+    delayed_delivery_findings,
+    foreign_subscriptions,
+    namespace_findings,
+)
+from timewheel.ops.policies import DELAYED_DELIVERY
+from timewheel.ops.provision_steps import (
+    CreateMissedPartitions,
+    CreateNamespace,
+    CreateSubscription,
+    CreateTopic,
+    GrowTopic,
+    SetPolicy,
+    Step,
+    TopicState,
+    partitions_of,
+    steps_for,
+    wanted_policies,
+)
+
+__all__ = ["Report", "ensure"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+CALLS_AT_ONCE = 8
+"""Admin calls in flight: a wheel has dozens of topics, and a broker answers each call in some 20 ms."""
+DEDUPLICATION_WAIT_S = 30.0
+"""A loaded topic switches deduplication on a moment after its policy was set."""
+POLL_S = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What provisioning did, or would do.
+
+    Args:
+        dry_run: Nothing was changed; the steps are those still to do.
+        topics: All topics of the plan at that moment.
+        steps: In order; none: everything was as it should be.
+        findings: What it cannot mend.
+    """
+
+    dry_run: bool
+    topics: tuple[str, ...]
+    steps: tuple[Step, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """The findings by which messages can be lost, refused or come early."""
+        return tuple(finding for finding in self.findings if finding.level == "error")
+
+
+def ensure(
+    admin: AdminClient,
+    plan: Plan,
+    *,
+    now_ms: int,
+    dry_run: bool = False,
+    create_namespaces: bool = False,
+    grow: bool = False,
+) -> Report:
+    """Make the plan's topics, subscriptions and topic policies; what is there already is left as it is.
+
+    Everything is looked at before anything is changed, so a topic that cannot be mended stops it all at the start. Then
+    topics are made against the way of a timer (dead letters, due topics, small tiers, large tiers), so that wherever it
+    is interrupted, a topic exists only if all those exist that its timers go to. Run again, it goes on.
+
+    Args:
+        admin: Client of the cluster; its role must administer the tenants.
+        plan: A valid plan.
+        now_ms: UTC milliseconds; decides which intervals of a calendar are made.
+        dry_run: Change nothing, only say what would be done.
+        create_namespaces: Make namespaces that are missing (never tenants).
+        grow: Raise the number of partitions of topics that have fewer than the plan says.
+
+    Returns:
+        What was done and found. Findings do not stop it.
+
+    Raises:
+        TopologyError: A tenant or namespace is missing, or a topic is there in a form that cannot be mended.
+        AdminDenied: The role may not do it; says which right is missing.
+        AdminError: A call failed for another reason; running again goes on from there.
+    """
+    waves = _waves(topology(plan, now_ms).topics)
+    specs = [spec for wave in waves for spec in wave]
+    namespaces = sorted({namespace_of(spec.name) for spec in specs})
+    stored = {namespace: _names_in(admin, namespace, create=create_namespaces) for namespace in namespaces}
+    with ThreadPoolExecutor(CALLS_AT_ONCE, "timewheel-provision") as pool:
+        states = dict(zip(specs, pool.map(lambda spec: _state(admin, spec, stored), specs), strict=True))
+        needed = {spec: steps_for(spec, states[spec], grow=grow) for spec in specs}
+        missing = [CreateNamespace(namespace=name) for name in namespaces if stored[name] is None]
+        if not dry_run:
+            for step in missing:
+                _apply(admin, step)
+            for wave in waves:
+                _each(pool, lambda spec: _bring_up(admin, spec, needed[spec]), wave)
+        findings = _findings(admin, plan, states, dry_run=dry_run)
+    return Report(
+        dry_run=dry_run,
+        topics=tuple(spec.name for spec in specs),
+        steps=(*missing, *(step for spec in specs for step in needed[spec])),
+        findings=findings,
+    )
+
+
+def _waves(specs: Sequence[TopicSpec]) -> list[list[TopicSpec]]:
+    """The topics in the order in which they are made; those of one wave do not depend on each other."""
+    waves: defaultdict[tuple[int, int], list[TopicSpec]] = defaultdict(list)
+    for spec in specs:
+        held = spec.role in {"tier", "slot"}
+        rank = 2 if held else 0 if spec.role == "dead_letter" else 1
+        # A timer hops from long stays to short ones: those that a topic's timers go to come before it.
+        waves[rank, spec.longest_stay_ms if held else 0].append(spec)
+    return [waves[key] for key in sorted(waves)]
+
+
+def _names_in(admin: AdminClient, namespace: str, *, create: bool) -> frozenset[str] | None:
+    """All topics of a namespace, each partition by its own name; None if there is no such namespace and we may make it.
+
+    Raises:
+        TopologyError: There is no such tenant, or no such namespace and we may not make it.
+    """
+    tenant = namespace.partition("/")[0]
+    with _explained(f"looking into namespace {namespace}"):
+        try:
+            admin.namespaces.policies(namespace)
+        except AdminMissing:
+            pass
+        else:
+            return frozenset(admin.topics.list(namespace))
+        try:
+            admin.namespaces.list(tenant)
+        except AdminMissing as error:
+            raise TopologyError(
+                namespace, f"there is no tenant {tenant}", f"pulsar-admin tenants create {tenant}"
+            ) from error
+    if not create:
+        raise TopologyError(
+            namespace,
+            "there is no such namespace",
+            f"pulsar-admin namespaces create {namespace}, or timewheel topics ensure --create-namespaces",
+        )
+    return None
+
+
+def _state(admin: AdminClient, spec: TopicSpec, stored: Mapping[str, frozenset[str] | None]) -> TopicState:
+    names = stored[namespace_of(spec.name)]
+    with _explained(f"looking at {spec.name}"):
+        partitions = None if names is None else admin.topics.partitions(spec.name)
+        if not names or not partitions:
+            stray = tuple(sorted(name for name in names or () if partition_of(name)[0] == spec.name != name))
+            return TopicState(partitions=partitions, subscriptions={}, policies={}, stray=stray)
+        existing = partitions_of(names, spec.name, partitions)
+        return TopicState(
+            partitions=partitions,
+            existing=existing,
+            subscriptions={
+                number: frozenset(admin.subscriptions.list(partition_topic(spec.name, number))) for number in existing
+            },
+            policies={policy: _policy(admin, spec.name, policy) for policy, _ in wanted_policies(spec)},
+        )
+
+
+def _policy(admin: AdminClient, topic: str, policy: Any) -> Any:
+    with _policies_on(topic):
+        return admin.topic_policies.get(topic, policy)
+
+
+def _bring_up(admin: AdminClient, spec: TopicSpec, steps: Sequence[Step]) -> None:
+    """Take one topic's steps, and read back what travels through a system topic."""
+    for step in steps:
+        _apply(admin, step)
+    policies = [step for step in steps if isinstance(step, SetPolicy)]
+    with _explained(f"reading back the policies of {spec.name}"):
+        for step in policies:
+            admin.topic_policies.await_value(spec.name, step.policy, step.value)
+    if spec.deduplication and steps:
+        # A hop that arrives before it is in force could be stored twice after a crash (rules.md 1a).
+        _await_deduplication(admin, spec)
+
+
+def _apply(admin: AdminClient, step: Step) -> None:
+    with _explained(f"taking the step: {step} ({step.topic})"):
+        match step:
+            case CreateNamespace(namespace=namespace):
+                admin.namespaces.create(namespace)
+            case CreateTopic(topic=topic, partitions=partitions):
+                if not admin.topics.create(topic, partitions) and admin.topics.partitions(topic) != partitions:
+                    raise TopologyError(topic, "somebody else is creating it, in another form", "run this again")
+            case CreateMissedPartitions(topic=topic):
+                admin.topics.create_missed_partitions(topic)
+            case GrowTopic(topic=topic, partitions=partitions):
+                admin.topics.update_partitions(topic, partitions)
+            case CreateSubscription(topic=topic, subscription=subscription):
+                admin.subscriptions.create(topic, subscription, start="earliest")
+            case SetPolicy(topic=topic, policy=policy, value=value):
+                with _policies_on(topic):
+                    admin.topic_policies.set(topic, policy, value)
+
+
+def _await_deduplication(admin: AdminClient, spec: TopicSpec) -> None:
+    deadline = time.monotonic() + DEDUPLICATION_WAIT_S
+    while True:
+        # A partition that is not loaded reads its policies when it is.
+        loaded = admin.topics.partitioned_stats(spec.name).partitions
+        waiting = [name for name, stats in loaded.items() if stats.deduplication != "Enabled"]
+        if not waiting:
+            return
+        if time.monotonic() >= deadline:
+            raise TopologyError(
+                waiting[0],
+                f"deduplication is set, and {loaded[waiting[0]].deduplication or 'not in force'} "
+                f"{DEDUPLICATION_WAIT_S:g} s later",
+                "unload the topic, or see the broker's log",
+            )
+        time.sleep(POLL_S)
+
+
+def _findings(
+    admin: AdminClient, plan: Plan, states: Mapping[TopicSpec, TopicState], *, dry_run: bool
+) -> tuple[Finding, ...]:
+    findings: list[Finding] = []
+    broker = admin.brokers.runtime_configuration()
+    for namespace in sorted({namespace_of(spec.name) for spec in states}):
+        try:
+            findings += namespace_findings(admin.namespaces.policies(namespace), broker)
+        except AdminMissing:
+            continue  # a dry run, and it would be made
+    by_broker = isinstance(plan.scheme, Tiered) and plan.scheme.hold == "broker"
+    due_seen = False
+    for spec, state in states.items():
+        findings += foreign_subscriptions(spec, state.subscriptions)
+        delays = (spec.role == "due" and not due_seen) or (spec.role == "tier" and by_broker)
+        if delays and not (dry_run and state.partitions is None):
+            due_seen = due_seen or spec.role == "due"  # a calendar's topics are all alike
+            found = admin.topic_policies.get(spec.name, DELAYED_DELIVERY, applied=True)
+            findings += delayed_delivery_findings(spec, found, plan.tick_ms) if found is not None else ()
+    return tuple(findings)
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Add to a refusal what was being done; the right that is missing is named in it already."""
+    try:
+        yield
+    except AdminDenied as error:
+        raise AdminDenied(error.status, error.endpoint, f"{error.reason}; while {what}") from error
+
+
+@contextmanager
+def _policies_on(topic: str) -> Iterator[None]:
+    try:
+        yield
+    except AdminError as error:
+        if error.status == 405:  # Method Not Allowed is how a broker says that they are switched off
+            raise TopologyError(
+                topic,
+                "this broker has no policies of topics, and a namespace's TTL or quota would drop timers",
+                "set topicLevelPoliciesEnabled=true and systemTopicEnabled=true in broker.conf",
+            ) from error
+        raise
+
+
+def _each(pool: ThreadPoolExecutor, act: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    """Do it for all, several at once; all have ended when this returns, and the first error is raised."""
+    futures = [pool.submit(act, item) for item in items]
+    errors = [error for future in futures if (error := future.exception()) is not None]
+    if errors:
+        raise errors[0]
+    return [future.result() for future in futures]

@@ -1,0 +1,240 @@
+"""What a topic lacks, as a list of steps: a pure comparison of what the plan wants with what the broker has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from timewheel.core.errors import TopologyError
+from timewheel.core.names import partition_topic
+from timewheel.core.topology import TopicSpec
+from timewheel.ops.policies import (
+    AGE_QUOTA,
+    DEDUPLICATION,
+    INACTIVE_TOPIC,
+    KEEP_INACTIVE,
+    MESSAGE_TTL_S,
+    NO_QUOTA,
+    SIZE_QUOTA,
+    UNLIMITED,
+    Policy,
+)
+
+__all__ = [
+    "CreateMissedPartitions",
+    "CreateNamespace",
+    "CreateSubscription",
+    "CreateTopic",
+    "GrowTopic",
+    "SetPolicy",
+    "Step",
+    "TopicState",
+    "partitions_of",
+    "steps_for",
+    "wanted_policies",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateNamespace:
+    """Create a namespace; only if it was allowed."""
+
+    namespace: str
+
+    @property
+    def topic(self) -> str:
+        return self.namespace
+
+    def __str__(self) -> str:
+        return "create namespace"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateTopic:
+    """Create a partitioned topic."""
+
+    topic: str
+    partitions: int
+
+    def __str__(self) -> str:
+        return f"create with {self.partitions} partition{'s' if self.partitions > 1 else ''}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateMissedPartitions:
+    """Make partitions that the topic's metadata names and that are not there: a creation was interrupted."""
+
+    topic: str
+    missing: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"create missing partitions {', '.join(map(str, self.missing))}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrowTopic:
+    """Raise the number of partitions; only if it was asked for."""
+
+    topic: str
+    partitions: int
+    before: int
+
+    def __str__(self) -> str:
+        return f"grow from {self.before} to {self.partitions} partitions"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateSubscription:
+    """Create a subscription at the earliest position, on the partitions that lack it."""
+
+    topic: str
+    subscription: str
+
+    def __str__(self) -> str:
+        return f"create subscription {self.subscription} at earliest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetPolicy:
+    """Set a policy on the topic, where it beats the namespace's (rules.md 21)."""
+
+    topic: str
+    policy: Policy[Any]
+    value: Any
+
+    def __str__(self) -> str:
+        return f"set {self.policy} = {_VALUE_TEXTS.get(self.policy, self.value)}"
+
+
+Step = CreateNamespace | CreateTopic | CreateMissedPartitions | GrowTopic | CreateSubscription | SetPolicy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicState:
+    """What the broker has of one topic.
+
+    Args:
+        partitions: None: there is no such topic; 0: it has no partitions.
+        existing: The partitions that are really there; a creation that was interrupted leaves fewer.
+        subscriptions: Per partition that is there, the names of its subscriptions.
+        policies: What is set on the topic itself; a policy that is not set is None or missing.
+        stray: Partitions that are there though the topic is not.
+    """
+
+    partitions: int | None
+    existing: frozenset[int] = frozenset()
+    subscriptions: Mapping[int, frozenset[str]]
+    policies: Mapping[Policy[Any], Any]
+    stray: tuple[str, ...] = ()
+
+
+_WANTED: Final[tuple[tuple[Policy[Any], Any], ...]] = (
+    (MESSAGE_TTL_S, 0),
+    (SIZE_QUOTA, NO_QUOTA),
+    (AGE_QUOTA, NO_QUOTA),
+    (INACTIVE_TOPIC, KEEP_INACTIVE),
+)
+_VALUE_TEXTS: Final[Mapping[Policy[Any], str]] = {
+    MESSAGE_TTL_S: "0 (never)",
+    SIZE_QUOTA: "-1 (no limit)",
+    AGE_QUOTA: "-1 (no limit)",
+    INACTIVE_TOPIC: "deleteWhileInactive false",
+    DEDUPLICATION: "true",
+}
+
+
+def wanted_policies(spec: TopicSpec) -> tuple[tuple[Policy[Any], Any], ...]:
+    """The policies that a topic must have itself, with their values (rules.md 21; deduplication: rules.md 1a)."""
+    return (*_WANTED, (DEDUPLICATION, True)) if spec.deduplication else _WANTED
+
+
+def steps_for(spec: TopicSpec, state: TopicState, *, grow: bool = False) -> tuple[Step, ...]:
+    """The steps that one topic needs, in an order in which an interruption loses nothing.
+
+    A topic can be published to as soon as it exists, so its subscriptions come next, at the earliest position: what was
+    published in between is still theirs. Policies follow, since each of them takes a minute or more to do harm.
+
+    Args:
+        spec: What the plan wants.
+        state: What there is.
+        grow: Allow to raise the number of partitions.
+
+    Raises:
+        TopologyError: The topic is there, and cannot be made into what the plan wants.
+    """
+    steps: list[Step] = []
+    if state.partitions is None:
+        if state.stray:
+            raise TopologyError(
+                spec.name,
+                f"somebody published or subscribed before it was provisioned, and the broker made {state.stray[0]} "
+                "alone, which is in the way",
+                f"stop them, save what it holds (no subscription of the plan reads it), and delete it: "
+                f"pulsar-admin topics delete {state.stray[0]}",
+            )
+        steps.append(CreateTopic(topic=spec.name, partitions=spec.partitions))
+    else:
+        _check_partitions(spec, state.partitions, grow=grow)
+        missing = tuple(sorted(set(range(state.partitions)) - state.existing))
+        if missing:
+            # Before anything else: a call about a topic that lacks a partition makes the broker hang.
+            steps.append(CreateMissedPartitions(topic=spec.name, missing=missing))
+        if state.partitions < spec.partitions:
+            steps.append(GrowTopic(topic=spec.name, partitions=spec.partitions, before=state.partitions))
+    steps += [
+        CreateSubscription(topic=spec.name, subscription=subscription)
+        for subscription in spec.subscriptions
+        if not _everywhere(subscription, spec.partitions, state.subscriptions)
+    ]
+    steps += [
+        SetPolicy(topic=spec.name, policy=policy, value=value)
+        for policy, value in wanted_policies(spec)
+        if not _satisfied(policy, value, state.policies.get(policy))
+    ]
+    return tuple(steps)
+
+
+def _check_partitions(spec: TopicSpec, partitions: int, *, grow: bool) -> None:
+    if partitions == 0:
+        raise TopologyError(
+            spec.name,
+            "exists without partitions, and the relay and its takeover need them, be it one (rules.md 4)",
+            "let its consumers drain it and delete it, or give the plan another due_topic",
+        )
+    if partitions > spec.partitions:
+        raise TopologyError(
+            spec.name,
+            f"has {partitions} partitions, the plan says {spec.partitions}, and they cannot be taken away",
+            f"write partitions = {partitions} in the plan",
+        )
+    if partitions < spec.partitions and not grow:
+        raise TopologyError(
+            spec.name,
+            f"has {partitions} partitions, the plan says {spec.partitions}; growing moves keys to other partitions, "
+            "and whoever runs with the old plan does not see the new ones",
+            f"write partitions = {partitions} in the plan, or grow it on purpose "
+            "(timewheel topics ensure --grow) and restart consumers, then relays, then producers",
+        )
+
+
+def _everywhere(subscription: str, partitions: int, subscriptions: Mapping[int, frozenset[str]]) -> bool:
+    return all(subscription in subscriptions.get(partition, frozenset()) for partition in range(partitions))
+
+
+def _satisfied(policy: Policy[Any], wanted: Any, found: Any) -> bool:
+    """Whether what is set does what we want; what else it says (actions, durations) is its owner's business."""
+    if found is None:
+        return False
+    if policy is SIZE_QUOTA:
+        return bool(found.limit_bytes == UNLIMITED)
+    if policy is AGE_QUOTA:
+        return bool(found.limit_s == UNLIMITED)
+    if policy is INACTIVE_TOPIC:
+        return not found.delete
+    return bool(found == wanted)
+
+
+def partitions_of(names: frozenset[str], topic: str, partitions: int) -> frozenset[int]:
+    """Which of a topic's partitions are among these names."""
+    return frozenset(number for number in range(partitions) if partition_topic(topic, number) in names)
