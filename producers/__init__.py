@@ -3,7 +3,8 @@
 `DelayedProducer` blocks, `AsyncDelayedProducer` awaits; both take your own ``pulsar.Client`` and a plan.
 """
 
+from timewheel.producers.aio import AsyncDelayedProducer
 from timewheel.producers.producer import DelayedProducer, TimerCallback
 from timewheel.producers.timer import Timer
 
-__all__ = ["DelayedProducer", "Timer", "TimerCallback"]
+__all__ = ["AsyncDelayedProducer", "DelayedProducer", "Timer", "TimerCallback"]

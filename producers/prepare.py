@@ -24,27 +24,28 @@ __all__ = ["DEFAULT_MAX_MESSAGE_BYTES", "METADATA_ROOM_BYTES", "prepare"]
 DEFAULT_MAX_MESSAGE_BYTES = 5 * 1024 * 1024
 """The broker's ``maxMessageSize``, unless its operator changed it."""
 METADATA_ROOM_BYTES = 1_024
-"""Kept free of payload and properties for what client and broker add: names, times, sequence id, compression."""
-PROPERTY_OVERHEAD_BYTES = 16
-"""Framing of one property or key."""
-MAX_EVENT_TIMESTAMP_MS = MAX_TIME_MS
+"""For the envelope's line of numbers, and for what client and broker add: names, times, sequence id, compression."""
+FRAMING_BYTES = 16
+"""Of one property or key."""
+MAX_UTF8_BYTES = 4
+"""Of one character."""
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MILLISECOND = dt.timedelta(milliseconds=1)
-_UTF8_BYTES_PER_CHAR = 4
 
 
 def prepare(
     router: Router,
     now_ms: int,
     turn: int,
-    timer_id: str,
+    new_id: Callable[[int], str],
     content: Any,
     encode: Callable[[Any], bytes],
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
     *,
     deliver_at: int | dt.datetime | None = None,
     deliver_after: dt.timedelta | None = None,
+    timer_id: str | None = None,
     properties: Mapping[str, str] | None = None,
     partition_key: str | None = None,
     ordering_key: str | None = None,
@@ -56,13 +57,14 @@ def prepare(
         router: The plan's.
         now_ms: The send time, UTC milliseconds.
         turn: Counts sends; decides the partition of a message without a key.
-        timer_id: The caller's, or a new one.
+        new_id: Makes a timer id, given ``now_ms``; asked only if the caller gives none.
         content: What ``encode`` takes; None: a null value.
         encode: The schema's.
         max_message_bytes: The broker's ``maxMessageSize``.
         deliver_at: When the timer is due: UTC milliseconds since 1970, or an aware datetime. In the past: delivered
             now, the due time stays as asked.
         deliver_after: Or: how long from now. Neither: due now.
+        timer_id: The caller's name for the timer.
         properties: Text to text, none under timewheel's own prefix.
         partition_key: Decides the partition, as the Java client would. Empty: none (pulsar-client sends no empty key).
         ordering_key: Passed on.
@@ -78,38 +80,35 @@ def prepare(
         Exception: What ``encode`` raises, unchanged.
     """
     plan = router.plan
-    if deliver_after is not None:
-        if deliver_at is not None:
-            raise BadDueTime((deliver_at, deliver_after), "give deliver_at or deliver_after, not both")
-        due_ms = now_ms + _delay_ms(deliver_after)
-    elif deliver_at is None:
-        due_ms = now_ms
-    else:
-        due_ms = _due_ms(deliver_at)
+    due_ms = _due_ms(now_ms, deliver_at, deliver_after)
     if due_ms - now_ms > plan.max_delay_ms:
         raise DelayTooLong(due_ms - now_ms, plan.max_delay_ms)
 
-    _check_timer_id(timer_id)
-    if partition_key is not None or ordering_key is not None:
+    if timer_id is None:
+        timer_id = new_id(now_ms)
+    else:
+        _check_timer_id(timer_id)
+    if partition_key is not None:
         partition_key = _key("partition_key", partition_key)
+    if ordering_key is not None:
         ordering_key = _key("ordering_key", ordering_key)
     if event_timestamp is not None:
-        event_timestamp = _event_timestamp(event_timestamp)
+        _check_event_timestamp(event_timestamp)
 
     route = router.route(due_ms, now_ms)
     place, release_at_ms = place_of(route)
-    merged = Envelope(timer_id, due_ms, now_ms, revision=plan.revision).properties()
+    all_properties = Envelope.first_properties(timer_id, due_ms, now_ms, plan.revision)
+    characters = len(timer_id) + len(partition_key or "") + len(ordering_key or "")
     if properties:
-        merged = {**_checked(properties), **merged}
+        characters += _check_properties(properties)
+        all_properties = {**properties, **all_properties}
     payload = None if content is None else encode(content)
-    _check_size(payload, merged, partition_key, ordering_key, max_message_bytes)
-    partitions = plan.partitions
-    return Outgoing(
+    outgoing = Outgoing(
         route.topic,
-        partition_for_key(partition_key, partitions) if partition_key else turn % partitions,
+        partition_for_key(partition_key, plan.partitions) if partition_key else turn % plan.partitions,
         place,
         payload,
-        merged,
+        all_properties,
         partition_key,
         ordering_key,
         event_timestamp,
@@ -118,9 +117,18 @@ def prepare(
         due_ms,
         release_at_ms,
     )
+    # Most messages are far from the limit by a bound that needs no encoding; only the others are measured.
+    bound_bytes = MAX_UTF8_BYTES * characters + FRAMING_BYTES * len(all_properties) + METADATA_ROOM_BYTES
+    if len(payload or b"") + bound_bytes > max_message_bytes:
+        _check_size(outgoing, max_message_bytes)
+    return outgoing
 
 
-def _due_ms(deliver_at: object) -> int:
+def _due_ms(now_ms: int, deliver_at: object, deliver_after: object) -> int:
+    if deliver_at is None:
+        return now_ms if deliver_after is None else now_ms + _delay_ms(deliver_after)
+    if deliver_after is not None:
+        raise BadDueTime((deliver_at, deliver_after), "give deliver_at or deliver_after, not both")
     if isinstance(deliver_at, dt.datetime):
         if deliver_at.utcoffset() is None:
             raise BadDueTime(deliver_at, "naive: give it a time zone, such as datetime.UTC")
@@ -162,8 +170,6 @@ def _check_timer_id(timer_id: object) -> None:
 
 
 def _key(name: str, key: object) -> str | None:
-    if key is None:
-        return None
     if not isinstance(key, str):
         raise BadArgument(name, key, "must be text")
     if not _is_encodable(key):
@@ -172,15 +178,16 @@ def _key(name: str, key: object) -> str | None:
     return key or None
 
 
-def _event_timestamp(event_timestamp: object) -> int:
+def _check_event_timestamp(event_timestamp: object) -> None:
     if isinstance(event_timestamp, bool) or not isinstance(event_timestamp, int):
         raise BadArgument("event_timestamp", event_timestamp, "must be whole milliseconds since 1970")
-    if not 0 <= event_timestamp <= MAX_EVENT_TIMESTAMP_MS:
+    if not 0 <= event_timestamp <= MAX_TIME_MS:
         raise BadArgument("event_timestamp", event_timestamp, "must lie between 1970 and the year 9999")
-    return event_timestamp
 
 
-def _checked(properties: object) -> Mapping[str, str]:
+def _check_properties(properties: object) -> int:
+    """Refuse what no message can carry; how many characters there are."""
+    characters = 0
     if not isinstance(properties, Mapping):
         raise BadArgument("properties", properties, "must be a mapping of text to text")
     for name, value in properties.items():
@@ -188,29 +195,14 @@ def _checked(properties: object) -> Mapping[str, str]:
             raise BadArgument("properties", {name: value}, "names and values must be text")
         if name.startswith(PREFIX):
             raise ReservedProperty(name, PREFIX)
-        if not (_is_encodable(name) and _is_encodable(value)):
+        if not (name.isascii() and value.isascii()) and not (_is_encodable(name) and _is_encodable(value)):
             raise BadArgument("properties", {name: value}, "half of a surrogate pair cannot be sent")
-    return properties
+        characters += len(name) + len(value)
+    return characters
 
 
-def _check_size(
-    payload: bytes | None,
-    properties: Mapping[str, str],
-    partition_key: str | None,
-    ordering_key: str | None,
-    limit_bytes: int,
-) -> None:
-    payload_bytes = 0 if payload is None else len(payload)
-    texts = [*properties, *properties.values()]
-    if partition_key:
-        texts.append(partition_key)
-    if ordering_key:
-        texts.append(ordering_key)
-    overhead_bytes = METADATA_ROOM_BYTES + PROPERTY_OVERHEAD_BYTES * len(texts)
-    # First a bound that costs nothing to compute; exactly only where it could matter.
-    if payload_bytes + overhead_bytes + _UTF8_BYTES_PER_CHAR * sum(map(len, texts)) <= limit_bytes:
-        return
-    size_bytes = payload_bytes + overhead_bytes + sum(len(text.encode()) for text in texts)
+def _check_size(outgoing: Outgoing, limit_bytes: int) -> None:
+    size_bytes = outgoing.size_bytes() + FRAMING_BYTES * len(outgoing.properties) + METADATA_ROOM_BYTES
     if size_bytes > limit_bytes:
         raise PayloadTooLarge(size_bytes, limit_bytes)
 

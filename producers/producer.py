@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections.abc import Callable, Mapping
+from os import getpid
 from types import TracebackType
 from typing import Any, Self
 
@@ -211,7 +212,7 @@ class DelayedProducer:
         Raises:
             ClientMisuse: In a callback.
         """
-        if self._writer.is_forked or self._closed:
+        if getpid() != self._writer.pid or self._closed:
             return 0  # a forked child leaves everything to its parent
         self._refuse_in_callback("close")
         self._closed = True
@@ -241,8 +242,7 @@ class DelayedProducer:
             raise ClientMisuse(f"{what} waits for callbacks, and would wait for this one; call it elsewhere")
 
     def _submit(self, send: Send) -> None:
-        writer = self._writer
-        writer.check_process()
+        self._writer.check_process()
         self._gate.enter(send)
         try:
             self._start(send)
@@ -252,7 +252,7 @@ class DelayedProducer:
 
     def _start(self, send: Send) -> None:
         """Hand what is sent next to the client."""
-        pooled = self._writer.borrow(send) or self._writer.open(send)
+        pooled = self._writer.pool.borrow(send.outgoing.topic, send.outgoing.partition) or self._writer.open(send)
         try:
             send.start(pooled)
         except Exception as error:
@@ -271,7 +271,7 @@ class DelayedProducer:
                 return
         # First the room, then the callback: it may send the next one.
         self._gate.leave(send)
-        timer = self._writer.timer(send, stored=step is None)
+        timer = send.timer(step)
         try:
             send.notify(step, timer)
         except Exception as error:  # noqa: BLE001 - a user's callback must not end the thread that reports to all

@@ -6,9 +6,9 @@ Nothing here waits for an outcome; how to wait is where the two differ.
 from __future__ import annotations
 
 import datetime as dt
-import os
 from collections.abc import Callable, Mapping
 from itertools import count
+from os import getpid, urandom
 from typing import Any
 
 import pulsar.schema
@@ -58,11 +58,16 @@ class Send(Attempt):
     __slots__ = ("attempts", "group", "notify", "stored")
 
     def __init__(self, outgoing: Outgoing, finished: Callable[[Any], None], notify: Any) -> None:
-        super().__init__(outgoing, finished)
+        Attempt.__init__(self, outgoing, finished)
         self.notify = notify
         self.group: Group | None = None
         self.attempts = 0
         self.stored = False
+
+    def timer(self, error: TimewheelError | None) -> Timer:
+        """The timer as its sender sees it; without a position if there was an error."""
+        outgoing = self.outgoing
+        return Timer(outgoing.timer_id, outgoing.due_ms, None if error is not None else self.message_id)
 
 
 class TimerWriter:
@@ -85,10 +90,10 @@ class TimerWriter:
         "_encode",
         "_ids",
         "_max_message_bytes",
-        "_pid",
         "_router",
         "_stir",
         "_turns",
+        "pid",
         "pool",
     )
 
@@ -110,10 +115,10 @@ class TimerWriter:
         self._clock = clock
         self._encode: Callable[[Any], bytes] = schema.encode
         self._max_message_bytes = max_message_bytes
-        self._ids = TimerIds(os.urandom)
+        self._ids = TimerIds(urandom)
         self._turns = count()
         self._stir = Stir(plan)
-        self._pid = os.getpid()
+        self.pid = getpid()
         self.pool = ProducerPool(
             client,
             ProducerOptions(schema, options),
@@ -123,18 +128,13 @@ class TimerWriter:
             hooks=hooks,
         )
 
-    @property
-    def is_forked(self) -> bool:
-        """Whether this is another process than the one that made the producer."""
-        return os.getpid() != self._pid
-
     def check_process(self) -> None:
         """Refuse to go on in a forked child: the client's threads and connections stayed in the parent.
 
         Raises:
             ClientMisuse: This is a child.
         """
-        if os.getpid() != self._pid:
+        if getpid() != self.pid:
             raise ClientMisuse(
                 "this producer was made before a fork: its client's threads stayed in the parent process, and a send "
                 "would hang; make client and producer in the child"
@@ -157,12 +157,13 @@ class TimerWriter:
             self._router,
             now_ms,
             next(self._turns),
-            self._ids.new(now_ms) if timer_id is None else timer_id,
+            self._ids.new,
             content,
             self._encode,
             self._max_message_bytes,
             deliver_at=deliver_at,
             deliver_after=deliver_after,
+            timer_id=timer_id,
             properties=properties,
             partition_key=partition_key,
             ordering_key=ordering_key,
@@ -202,9 +203,9 @@ class TimerWriter:
             start it again.
         """
         self.pool.give_back(send.pooled)
-        outcome = send.outcome()
-        if outcome is Outcome.OK and not send.outgoing.release_at_ms:
+        if send.is_stored and not send.outgoing.release_at_ms:
             return None
+        outcome = send.outcome()
         if outcome is not Outcome.OK and is_producer_closed(send.result):
             self.pool.discard(send.pooled)
         send.attempts += 1
@@ -213,11 +214,6 @@ class TimerWriter:
             send.stored = send.stored or outcome is Outcome.OK
             send.outgoing = step
         return step
-
-    def timer(self, send: Send, *, stored: bool) -> Timer:
-        """The timer as its sender sees it."""
-        outgoing = send.outgoing
-        return Timer(outgoing.timer_id, outgoing.due_ms, send.message_id if stored else None)
 
     def _routed_now(self, send: Send) -> Outgoing:
         # Never open a producer for a passed interval: it would come too late, or re-create the topic bare

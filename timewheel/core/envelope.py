@@ -65,6 +65,17 @@ class Envelope(NamedTuple):
             f" {self.revision}",
         }
 
+    @staticmethod
+    def first_properties(timer_id: str, due_ms: int, entered_ms: int, revision: int) -> dict[str, str]:
+        """The properties of a timer that is sent for the first time: generation 0, no hop yet.
+
+        The same as building an envelope and asking it, at a third of the cost: this runs once per send.
+        """
+        return {
+            ID_PROPERTY: timer_id,
+            TIMER_PROPERTY: f"{ENVELOPE_VERSION} {due_ms} 0 0 {entered_ms} {revision}",
+        }
+
     @classmethod
     def read(cls, properties: Mapping[str, str]) -> Envelope | None:
         """Read a message's envelope.

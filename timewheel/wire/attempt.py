@@ -8,7 +8,7 @@ from typing import Any
 
 from timewheel.wire.outgoing import Outgoing
 from timewheel.wire.pool import PooledProducer
-from timewheel.wire.results import Outcome, outcome_of_result
+from timewheel.wire.results import Outcome, is_ok, outcome_of_result
 
 __all__ = ["Attempt"]
 
@@ -45,19 +45,10 @@ class Attempt:
         Raises:
             Exception: The client could not take it; nothing was sent and ``finished`` is not called.
         """
-        outgoing = self.outgoing
         self.pooled = pooled
         self.handed_over = True
         self._sending_thread = get_ident()
-        pooled.producer.send_async(
-            outgoing.payload,
-            self,
-            outgoing.properties,
-            outgoing.partition_key,
-            outgoing.ordering_key,
-            event_timestamp=outgoing.event_timestamp_ms,
-            deliver_at=outgoing.deliver_at_ms or None,
-        )
+        pooled.send(self.outgoing, self)
         self._sending_thread = 0
 
     def __call__(self, result: Any, message_id: Any) -> None:
@@ -68,6 +59,11 @@ class Attempt:
         self.message_id = message_id
         self.result = result
         self._finished(self)
+
+    @property
+    def is_stored(self) -> bool:
+        """Whether the result is Ok; the cheap half of `outcome`."""
+        return is_ok(self.result)
 
     def outcome(self) -> Outcome:
         """Classify the result; call it once it is there."""

@@ -20,7 +20,9 @@ __all__ = ["Dispatcher"]
 T = TypeVar("T")
 
 LINGER_S = 0.001
-"""Pause after more than one was found finished: the queue fills meanwhile, instead of a wake-up for each."""
+"""Pause between two looks at a busy queue: it fills meanwhile, instead of waking this thread for each item."""
+BUSY_S = 0.002
+"""A queue is busy if something was on it twice within this time."""
 
 
 class Dispatcher(Generic[T]):
@@ -85,30 +87,30 @@ class Dispatcher(Generic[T]):
         return not self._thread.is_alive()
 
     def _run(self) -> None:
-        next_round_s = time.monotonic() + self._housekeeping_s
+        before_s = time.monotonic()
+        next_round_s = before_s + self._housekeeping_s
         while True:
             self._forget_hurry()
-            handled = self._handle_all(max(next_round_s - time.monotonic(), 0))
+            self._handle_all(max(next_round_s - before_s, 0))
             if self._stopping and self._queue.empty():
                 return
-            if time.monotonic() >= next_round_s:
+            now_s = time.monotonic()
+            if now_s >= next_round_s:
                 self._guarded(self._housekeeping)
-                next_round_s = time.monotonic() + self._housekeeping_s
-            if handled > 1:
+                next_round_s = now_s + self._housekeeping_s
+            if now_s - before_s < BUSY_S:
                 with suppress(Empty):
                     self._hurry.get(timeout=LINGER_S)
+            before_s = now_s
 
-    def _handle_all(self, timeout_s: float) -> int:
-        """Wait for the first, then take what is there; how many."""
-        handled = 0
+    def _handle_all(self, timeout_s: float) -> None:
+        """Wait for the first, then take what is there."""
         with suppress(Empty):
             item = self._queue.get(timeout=timeout_s)
             while True:
                 if item is not None:
                     self._guarded(self._handle, item)
-                    handled += 1
                 item = self._queue.get_nowait()
-        return handled
 
     def _forget_hurry(self) -> None:
         # Whoever is in a hurry put its item on the queue first, so the next look at the queue finds it.

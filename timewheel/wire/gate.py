@@ -30,7 +30,7 @@ class Ticket(Protocol):
 class Gate:
     """Lets at most ``limit`` sends in, from any number of threads.
 
-    Whoever finds it full waits until a quarter of it is free, and newcomers wait behind: one wake-up for many sends
+    Whoever finds it full waits until half of it is free, and newcomers wait behind: one wake-up for many sends
     instead of one for each.
 
     Args:
@@ -55,7 +55,7 @@ class Gate:
 
     def __init__(self, limit: int, may_wait: Callable[[], bool]) -> None:
         self._limit = limit
-        self._low_mark = min(limit - 1, limit * 3 // 4)
+        self._low_mark = limit // 2
         self._may_wait = may_wait
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)

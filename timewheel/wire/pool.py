@@ -11,6 +11,7 @@ from typing import Any
 from timewheel.core.errors import ClientMisuse, TopologyError
 from timewheel.core.names import partition_topic
 from timewheel.wire.hooks import Hooks
+from timewheel.wire.messages import sender_of
 from timewheel.wire.options import ProducerOptions
 from timewheel.wire.outgoing import Place
 from timewheel.wire.results import Outcome, outcome_of_error
@@ -32,15 +33,17 @@ class PooledProducer:
     Attributes:
         key: Topic and partition.
         producer: The client's.
+        send: How to send through it.
         in_flight: Sends that were not given back; above 0 it is not closed for being idle.
         last_turn: The pool's count of borrowings at its last use; orders producers by use without reading a clock.
     """
 
-    __slots__ = ("in_flight", "key", "last_turn", "producer")
+    __slots__ = ("in_flight", "key", "last_turn", "producer", "send")
 
     def __init__(self, key: Key, producer: Any) -> None:
         self.key = key
         self.producer = producer
+        self.send = sender_of(producer)
         self.in_flight = 0
         self.last_turn = 0
 

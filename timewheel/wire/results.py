@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import Enum, unique
 from typing import Any
 
-__all__ = ["Outcome", "cause_of", "is_producer_closed", "outcome_of_error", "outcome_of_result"]
+__all__ = ["Outcome", "cause_of", "is_ok", "is_producer_closed", "outcome_of_error", "outcome_of_result"]
 
 
 @unique
@@ -50,6 +50,11 @@ _REFUSED_BY_CLIENT = frozenset(
         "ProducerQueueIsFull",
     }
 )
+
+
+def is_ok(result: Any) -> bool:
+    """Whether a `pulsar.Result` is Ok."""
+    return bool(result.value == _OK)
 
 
 def outcome_of_result(result: Any, *, handed_over: bool = True) -> Outcome:

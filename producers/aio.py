@@ -1,0 +1,296 @@
+"""The asyncio producer."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from os import getpid
+from types import TracebackType
+from typing import Any, Self
+
+from timewheel.core.clock import Clock, SystemClock
+from timewheel.core.errors import ClientMisuse, TimewheelError
+from timewheel.core.plan import Plan
+from timewheel.producers.prepare import DEFAULT_MAX_MESSAGE_BYTES
+from timewheel.producers.producer import CLOSE_GRACE_S, CLOSE_TIMEOUT_S
+from timewheel.producers.timer import Timer
+from timewheel.producers.writer import DEFAULT_MAX_PENDING, IDLE_S, Send, TimerWriter
+from timewheel.wire.hooks import Hooks
+from timewheel.wire.outgoing import Outgoing
+from timewheel.wire.pool import DEFAULT_MAX_PRODUCERS, PooledProducer
+from timewheel.wire.surface import ClientLike
+
+__all__ = ["AsyncDelayedProducer"]
+
+OPENING_THREADS = 8
+"""Producers that are opened, flushed or closed at the same time, off the event loop."""
+MAX_OPENINGS = 8
+"""Tries to borrow a producer that was just opened: each fails only if as many others pushed it out of a full pool."""
+
+
+class AsyncDelayedProducer:
+    """Sends timers of one plan from one event loop; `DelayedProducer`'s twin.
+
+        async with AsyncDelayedProducer(client, plan) as producer:
+            timer = await producer.send(b"renew", deliver_after=timedelta(days=17), timer_id="sub-42")
+
+    A cancelled ``send`` gives up waiting, not sending: the timer may be stored, and counts as pending until its
+    outcome is known.
+
+    Args:
+        client: Your ``pulsar.Client`` (not ``pulsar.asyncio.Client``); it stays yours to close, after the producer.
+        plan: The plan.
+        schema: A schema of pulsar-client; None: bytes.
+        clock: Where the send time comes from.
+        hooks: Told of what an operator should know; None: structlog.
+        max_pending: Sends under way at once, over all topics; whoever comes then waits.
+        max_producers: The client's producers that are open at once; one serves one partition of one topic.
+        max_message_bytes: The broker's ``maxMessageSize``.
+        producer_options: As for `DelayedProducer`.
+
+    Raises:
+        ClientMisuse: A producer option that timewheel sets itself; the message says why.
+    """
+
+    def __init__(
+        self,
+        client: ClientLike,
+        plan: Plan,
+        *,
+        schema: Any = None,
+        clock: Clock | None = None,
+        hooks: Hooks | None = None,
+        max_pending: int = DEFAULT_MAX_PENDING,
+        max_producers: int = DEFAULT_MAX_PRODUCERS,
+        max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
+        **producer_options: Any,
+    ) -> None:
+        if max_pending < 1 or max_producers < 1:
+            raise ClientMisuse("max_pending and max_producers are at least 1")
+        self._hooks = hooks or Hooks()
+        self._writer = TimerWriter(
+            client,
+            plan,
+            schema=schema,
+            clock=clock or SystemClock(),
+            hooks=self._hooks,
+            max_producers=max_producers,
+            max_message_bytes=max_message_bytes,
+            may_wait=lambda: True,  # whoever opens does so on a thread of its own
+            options=producer_options,
+        )
+        self._room = asyncio.Semaphore(max_pending)
+        self._pending: set[Send] = set()
+        self._finished: deque[Send] = deque()
+        self._is_called = False
+        self._continuations: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+        self._threads = ThreadPoolExecutor(OPENING_THREADS, thread_name_prefix="timewheel-producer")
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._housekeeping: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    async def send(
+        self,
+        content: Any,
+        *,
+        deliver_at: int | dt.datetime | None = None,
+        deliver_after: dt.timedelta | None = None,
+        timer_id: str | None = None,
+        properties: Mapping[str, str] | None = None,
+        partition_key: str | None = None,
+        ordering_key: str | None = None,
+        event_timestamp: int | None = None,
+    ) -> Timer:
+        """Send a timer and wait until it is stored.
+
+        Args:
+            content: What the schema takes; None: a null value.
+            deliver_at: When it is due: UTC milliseconds since 1970, or an aware datetime. In the past: delivered now.
+            deliver_after: Or: how long from now. Neither: now.
+            timer_id: Its name through all hops; the same id is handled once. None: one is generated.
+            properties: Text to text; names that begin with ``tw-`` are timewheel's.
+            partition_key: Decides the partition, as the Java client would.
+            ordering_key: Passed on.
+            event_timestamp: UTC milliseconds, passed on.
+
+        Returns:
+            The timer; from now on it will be delivered.
+
+        Raises:
+            SendRefused: Arguments that cannot be sent (`BadDueTime`, `DelayTooLong`, `BadTimerId`, `BadArgument`,
+                `ReservedProperty`, `PayloadTooLarge`).
+            SendFailed: The broker did not take it.
+            SendOutcomeUnknown: It may be stored: send it again under the same id.
+            TopologyError: Its topic does not exist.
+            ClientMisuse: After `close`, in a forked child, or from another event loop.
+        """
+        loop = self._usable_loop()
+        outgoing = self._writer.prepare(
+            content,
+            deliver_at,
+            deliver_after,
+            timer_id,
+            properties,
+            partition_key,
+            ordering_key,
+            event_timestamp,
+        )
+        outcome: asyncio.Future[Timer] = loop.create_future()
+        send = Send(outgoing, self._client_finished, outcome)
+        await self._room.acquire()
+        self._pending.add(send)
+        try:
+            self._refuse_if_closed()  # it may have been closed while this waited for room
+            await self._start(send)
+        except BaseException:
+            self._leave(send)
+            raise
+        return await outcome
+
+    async def flush(self) -> None:
+        """Wait until the outcome of every send so far is known; it was told to each send's caller.
+
+        Raises:
+            ClientMisuse: In a forked child, or from another event loop.
+        """
+        loop = self._usable_loop(closed_too=True)
+        await loop.run_in_executor(self._threads, self._writer.pool.flush)
+        await self._drain(set(self._pending))
+
+    async def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> int:
+        """Send nothing more, wait for the outcomes that are missing, and close. A second time it does nothing.
+
+        Args:
+            timeout_s: Seconds to wait for outcomes. Sends without one by then end with `SendOutcomeUnknown`.
+
+        Returns:
+            How many outcomes were unknown when the time had passed; the hooks are told of them too.
+        """
+        if getpid() != self._writer.pid or self._closed:
+            return 0  # a forked child leaves everything to its parent
+        loop = self._usable_loop()
+        self._closed = True
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._drain(set(self._pending)), timeout_s)
+        unknown_count = len(self._pending)
+        await loop.run_in_executor(self._threads, self._writer.pool.close_all, CLOSE_GRACE_S)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._drain(set(self._pending)), CLOSE_GRACE_S)
+        self._threads.shutdown(wait=False)
+        if self._housekeeping is not None:
+            self._housekeeping.cancel()
+        if unknown_count:
+            self._hooks.emit("producer_closed_with_unknown_outcomes", level="error", unknown_count=unknown_count)
+        return unknown_count
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _usable_loop(self, *, closed_too: bool = False) -> asyncio.AbstractEventLoop:
+        self._writer.check_process()
+        if not closed_too:
+            self._refuse_if_closed()
+        loop = asyncio.get_running_loop()
+        if self._loop is not loop:
+            if self._loop is not None:
+                raise ClientMisuse("this producer belongs to another event loop: make one producer per loop")
+            self._loop = loop
+            self._keep_house()
+        return loop
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise ClientMisuse("this producer is closed: nothing can be sent any more; make a new one")
+
+    def _keep_house(self) -> None:
+        assert self._loop is not None, "called once a loop is known"
+        self._threads.submit(self._writer.pool.close_idle)
+        self._housekeeping = self._loop.call_later(IDLE_S, self._keep_house)
+
+    async def _start(self, send: Send) -> None:
+        """Hand what is sent next to the client."""
+        pooled = self._writer.pool.borrow(send.outgoing.topic, send.outgoing.partition) or await self._opened(send)
+        try:
+            send.start(pooled)
+        except Exception as error:
+            self._writer.pool.give_back(pooled)
+            raise self._writer.refused(send, error) from error
+
+    async def _opened(self, send: Send) -> PooledProducer:
+        assert self._loop is not None, "a send knows its loop"
+        for _ in range(MAX_OPENINGS):
+            # Opened on a thread and borrowed here: a cancelled wait then leaves nothing borrowed.
+            await self._loop.run_in_executor(self._threads, self._open, send)
+            pooled = self._writer.pool.borrow(send.outgoing.topic, send.outgoing.partition)
+            if pooled is not None:
+                return pooled
+        raise ClientMisuse("the pool of producers is too small for this plan's topics: raise max_producers")
+
+    def _open(self, send: Send) -> None:
+        self._writer.pool.give_back(self._writer.open(send))
+
+    def _client_finished(self, send: Send) -> None:
+        """Hand a finished attempt to the loop; runs on the client's own thread."""
+        self._finished.append(send)
+        if self._is_called:
+            return
+        # One wake-up for all that finish until the loop gets to it.
+        self._is_called = True
+        assert self._loop is not None, "a send knows its loop"
+        with suppress(RuntimeError):  # the loop was closed: nobody is left to tell
+            self._loop.call_soon_threadsafe(self._conclude_all)
+
+    def _conclude_all(self) -> None:
+        # First the flag: what is put from here on asks for another call.
+        self._is_called = False
+        while self._finished:
+            self._conclude(self._finished.popleft())
+
+    def _conclude(self, send: Send) -> None:
+        step = self._writer.judge(send)
+        if isinstance(step, Outgoing):
+            assert self._loop is not None, "a send knows its loop"
+            task = self._loop.create_task(self._continue(send))
+            self._continuations.add(task)
+            task.add_done_callback(self._continuations.discard)
+        else:
+            self._tell(send, step)
+
+    async def _continue(self, send: Send) -> None:
+        try:
+            await self._start(send)
+        except TimewheelError as error:
+            self._tell(send, error)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the caller waits for an outcome
+            self._tell(send, self._writer.refused(send, error))
+
+    def _tell(self, send: Send, error: TimewheelError | None) -> None:
+        self._leave(send)
+        outcome: asyncio.Future[Timer] = send.notify
+        if outcome.done():
+            return  # its caller was cancelled
+        if error is None:
+            outcome.set_result(send.timer(None))
+        else:
+            outcome.set_exception(error)
+
+    def _leave(self, send: Send) -> None:
+        if send in self._pending:
+            self._pending.discard(send)
+            self._room.release()
+            self._changed.set()
+
+    async def _drain(self, sends: set[Send]) -> None:
+        while not sends.isdisjoint(self._pending):
+            self._changed.clear()
+            await self._changed.wait()
