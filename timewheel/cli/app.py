@@ -14,6 +14,7 @@ import typer
 
 from timewheel.cli.broker import broker
 from timewheel.cli.demo import demo
+from timewheel.cli.relay import relay
 from timewheel.cli.topics import topics
 from timewheel.core.errors import DurationError, PlanError, SendRefused, TimewheelError
 
@@ -42,6 +43,7 @@ app = typer.Typer(
 # that `timewheel --help` loads neither the Pulsar client nor httpx. A group of commands is a Typer: app.add_typer(...).
 app.command()(broker)
 app.command()(demo)
+app.add_typer(relay)
 app.add_typer(topics)
 
 

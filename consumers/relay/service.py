@@ -1,0 +1,131 @@
+"""Relays as a process of their own: many plans, one client, a watchdog, an orderly end."""
+
+from __future__ import annotations
+
+import faulthandler
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from timewheel.consumers.relay.readiness import ReadyFile, ReadyServer
+from timewheel.consumers.relay.relay import DRAIN_MS, Relay
+from timewheel.consumers.relay.status import RelayStatus
+from timewheel.core.clock import Clock, SystemClock
+
+__all__ = ["Service", "Watchdog"]
+
+LOOK_MS = 1_000
+"""How often readiness is looked at and the watchdog is held off."""
+WATCHDOG_MS = 30_000
+"""After a partition is known to be stuck, or nothing at all moves any more, the process lives on for this long."""
+
+
+class Watchdog:
+    """Ends the process, from C, unless it is held off again and again (rules.md 6).
+
+    A Python thread stuck under a live client is noticed by nobody: the broker sees a healthy connection, and no other
+    relay takes over. So whoever is stuck must go. Only for a process that is a relay and nothing else.
+
+    Args:
+        timeout_ms: How long after the last `hold_off` the process ends, with all stacks on stderr.
+    """
+
+    def __init__(self, timeout_ms: int = WATCHDOG_MS) -> None:
+        self._timeout_s = timeout_ms / 1000
+
+    def __enter__(self) -> Self:
+        self.hold_off()
+        return self
+
+    def hold_off(self) -> None:
+        """All is well now."""
+        faulthandler.dump_traceback_later(self._timeout_s, exit=True)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        faulthandler.cancel_dump_traceback_later()
+
+
+class Service:
+    """Runs relays until it is told to end.
+
+    Args:
+        relays: One per plan, not started.
+        drain_ms: How long hops under way are waited for at the end.
+        ready_port: Port on 127.0.0.1 that tells readiness by HTTP; 0: any free one; None: none.
+        ready_file: File that exists while all relays are ready; None: none.
+        watchdog_ms: How long a stuck process lives on.
+        clock: Time.
+    """
+
+    def __init__(
+        self,
+        relays: Sequence[Relay],
+        *,
+        drain_ms: int = DRAIN_MS,
+        ready_port: int | None = None,
+        ready_file: Path | None = None,
+        watchdog_ms: int = WATCHDOG_MS,
+        clock: Clock | None = None,
+    ) -> None:
+        self._relays = tuple(relays)
+        self._drain_ms = drain_ms
+        self._ready_port = ready_port
+        self._ready_file = ready_file
+        self._watchdog_ms = watchdog_ms
+        self._clock = clock or SystemClock()
+        self._changed = threading.Condition()
+        self._ending = False
+
+    def end(self) -> None:
+        """Ask `run` to end; may be called from anywhere but a signal handler, which interrupts a holder of locks."""
+        with self._changed:
+            self._ending = True
+            self._changed.notify_all()
+
+    def end_from_signal(self) -> None:
+        """Ask `run` to end, from a signal handler: noticed within a second."""
+        self._ending = True
+
+    def statuses(self) -> tuple[RelayStatus, ...]:
+        """Of all relays."""
+        return tuple(relay.status() for relay in self._relays)
+
+    def run(self) -> None:
+        """Start all relays, look after them, and stop them when told to end.
+
+        Raises:
+            TopologyError: Topics of a plan are missing; relays started before it are stopped.
+            OSError: The port for readiness is taken.
+        """
+        file = None if self._ready_file is None else ReadyFile(self._ready_file)
+        server = None if self._ready_port is None else ReadyServer(self._ready_port, self.statuses)
+        try:
+            with Watchdog(self._watchdog_ms) as watchdog:
+                for relay in self._relays:
+                    relay.start()
+                while not self._ending:
+                    statuses = self.statuses()
+                    if file is not None:
+                        file.show(ready=all(status.ready for status in statuses))
+                    if all(partition.alive for status in statuses for partition in status.partitions):
+                        watchdog.hold_off()
+                    with self._changed:
+                        if not self._ending:
+                            self._clock.wait(self._changed, LOOK_MS)
+        finally:
+            if file is not None:
+                file.show(ready=False)
+            self._stop()
+            if server is not None:
+                server.close()
+
+    def _stop(self) -> None:
+        # All at once: each has the whole drain to itself.
+        with ThreadPoolExecutor(max(len(self._relays), 1)) as pool:
+            for _ in pool.map(lambda relay: relay.stop(self._drain_ms), self._relays):
+                pass

@@ -1,0 +1,287 @@
+"""What the machine decides, case by case."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.consumers.relay.relay_world import PLAN, SOURCE, START_MS, STAY_MS
+from timewheel.consumers.relay.contiguity import NO_SEQUENCE_ID, Spot
+from timewheel.consumers.relay.machine import (
+    AwaitAll,
+    AwaitRoom,
+    Command,
+    DeadLetter,
+    Forward,
+    HoldUntil,
+    Machine,
+    Receive,
+    Refile,
+    Stop,
+    Unreadable,
+    judged,
+)
+from timewheel.core.envelope import Envelope
+from timewheel.core.errors import EnvelopeError
+from timewheel.core.names import Names
+from timewheel.core.plan import Plan, Ring, Tiered, Wheel
+from timewheel.core.routing import Router
+from timewheel.core.steps import hop_bound, steps
+from timewheel.wire.positions import Position
+
+NAMES = Names(PLAN)
+DUE = PLAN.due_topic
+TIER_10S, TIER_30S = (NAMES.of_step(step)[0] for step in (steps(PLAN)[1], steps(PLAN)[0]))
+RELEASE_MS = START_MS + STAY_MS
+
+
+def machine(**options: object) -> Machine:
+    return Machine(Router(PLAN), SOURCE, **options)  # type: ignore[arg-type]
+
+
+def timer(remaining_ms: int, *, entered_ms: int = START_MS, hops: int = 0, revision: int = 1) -> Envelope:
+    """A timer of the 30 s tier with so much left at its release."""
+    return Envelope("t", entered_ms + STAY_MS + remaining_ms, entered_ms, hops=hops, revision=revision)
+
+
+def at(entry: int, index: int = -1) -> Position:
+    return Position(7, entry, index)
+
+
+def receive(it: Machine, entry: int, envelope: Envelope | EnvelopeError | Unreadable | None, now_ms: int) -> Command:
+    return it.received(at(entry), 0, envelope, f"receipt {entry}", now_ms)
+
+
+def forwarded(command: Command) -> Forward:
+    assert isinstance(command, Forward)
+    return command
+
+
+def test_the_head_is_held_to_its_release_and_then_forwarded() -> None:
+    it = machine()
+    assert receive(it, 0, timer(5_000), RELEASE_MS - 1) == HoldUntil(RELEASE_MS)
+    assert it.tick(RELEASE_MS - 1) == HoldUntil(RELEASE_MS)
+    command = forwarded(it.tick(RELEASE_MS))
+    assert command.topic == DUE
+    # due - lead - stir: the first of a relay's is the one in a thousand (rules.md 9)
+    assert command.deliver_at_ms == RELEASE_MS + 5_000 - PLAN.lead_ms - 2_500
+    assert command.envelope == timer(5_000)._replace(entered_ms=RELEASE_MS, hops=1)
+    assert it.tick(RELEASE_MS) == Receive()
+
+
+@pytest.mark.parametrize(
+    ("remaining_ms", "topic"),
+    [
+        (0, DUE),
+        (11_999, DUE),  # a tier is used only with the guard: 10 s + 2 s
+        (12_000, TIER_10S),
+        (31_999, TIER_10S),
+        (32_000, TIER_30S),
+    ],
+)
+def test_rule_01_the_destination_comes_from_the_nominal_release_not_from_the_clock(
+    remaining_ms: int, topic: str
+) -> None:
+    on_time = forwarded(receive(machine(), 3, timer(remaining_ms), RELEASE_MS))
+    a_bit_late = forwarded(receive(machine(), 3, timer(remaining_ms), RELEASE_MS + 1_999))
+    assert on_time == a_bit_late
+    assert on_time.topic == topic
+    assert on_time.sequence_id == 7 << 32 | 3 << 12 | 0
+
+
+def test_rule_01_what_would_overshoot_goes_by_the_late_lane_and_by_the_clock() -> None:
+    now_ms = RELEASE_MS + 2_001  # 10 s from now is 1 ms past the due time
+    command = forwarded(receive(machine(), 3, timer(12_000), now_ms))
+    assert command.topic == DUE
+    assert command.sequence_id == NO_SEQUENCE_ID
+    assert command.envelope.entered_ms == now_ms
+
+
+def test_rule_01_lanes_change_only_when_nothing_is_under_way() -> None:
+    it = machine()
+    first = forwarded(receive(it, 0, timer(5_000), RELEASE_MS))
+    assert receive(it, 1, timer(12_000), RELEASE_MS + 2_001) == AwaitAll()
+    assert it.tick(RELEASE_MS + 2_001) == AwaitAll()
+    it.confirmed(first.ordinal)
+    late = forwarded(it.tick(RELEASE_MS + 2_001))
+    assert late.sequence_id == NO_SEQUENCE_ID
+    assert receive(it, 2, timer(5_000), RELEASE_MS + 2_001) == AwaitAll()  # and back
+    it.confirmed(late.ordinal)
+    assert forwarded(it.tick(RELEASE_MS + 2_001)).sequence_id != NO_SEQUENCE_ID
+
+
+@pytest.mark.parametrize(
+    ("envelope", "reason"),
+    [
+        (None, "no envelope"),
+        (judged({"tw-id": "x"}), "missing"),
+        (judged({"tw-id": "x", "tw-timer": "2 1 0 0 1 1"}), "unknown version 2"),
+        (timer(5_000, hops=hop_bound(PLAN)), "above the plan's bound"),
+        (timer(5_000, hops=10_000, revision=9), "above the plan's bound"),
+    ],
+)
+def test_what_cannot_be_a_timer_is_a_dead_letter_at_once(
+    envelope: Envelope | EnvelopeError | None, reason: str
+) -> None:
+    command = receive(machine(), 0, envelope, START_MS)
+    assert isinstance(command, DeadLetter)
+    assert reason in command.reason
+
+
+def test_timers_of_another_revision_of_the_plan_may_have_made_more_hops() -> None:
+    assert isinstance(receive(machine(), 0, timer(5_000, hops=hop_bound(PLAN), revision=2), RELEASE_MS), Forward)
+
+
+def test_rule_08_a_producers_fast_clock_blocks_the_head_by_its_skew_only() -> None:
+    skewed = timer(5_000, entered_ms=START_MS + 4_000)
+    it = machine()
+    # Received at START: entered 4 s in the future, yet released one stay after it was seen.
+    assert receive(it, 0, skewed, START_MS) == HoldUntil(START_MS + STAY_MS)
+    command = forwarded(it.tick(START_MS + STAY_MS))
+    assert command.envelope.entered_ms == skewed.entered_ms + STAY_MS, "the destination stays the nominal one"
+
+
+@pytest.mark.parametrize(
+    ("before", "size", "after"),
+    [
+        (at(4), 0, at(6)),
+        (at(4), 0, at(5, 1)),
+        (at(4, 0), 3, at(4, 2)),
+        (at(4, 1), 3, at(5)),  # cut short
+        (at(4, 1), 3, Position(9, 0, -1)),  # cut short by the end of a ledger
+        (at(4), 0, Position(9, 1, -1)),
+    ],
+)
+def test_rule_02_a_hole_stops_the_partition(before: Position, size: int, after: Position) -> None:
+    it = machine(known=Spot(before._replace(batch_index=before.batch_index), size))
+    stop = it.received(after, 0, timer(5_000), "receipt", RELEASE_MS)
+    assert isinstance(stop, Stop)
+    assert (stop.after, stop.before) == (Spot(before, size), after)
+    assert it.tick(RELEASE_MS + 1_000_000) == stop, "for good"
+
+
+def test_rule_02_what_the_client_cannot_decrypt_stops_the_partition() -> None:
+    assert isinstance(receive(machine(), 0, Unreadable("encrypted"), RELEASE_MS), Stop)
+
+
+def test_rule_02_the_last_message_before_a_hole_is_not_acknowledged() -> None:
+    """So whoever takes over, without our memory, meets the hole again."""
+    it = machine()
+    ordinals = [forwarded(receive(it, entry, timer(5_000), RELEASE_MS)).ordinal for entry in (0, 1)]
+    for ordinal in ordinals:
+        it.confirmed(ordinal)
+    assert it.acknowledge() == "receipt 0"
+    assert it.acknowledge() is None
+    assert it.keeps_back
+    assert isinstance(receive(it, 3, timer(5_000), RELEASE_MS), Stop)
+    assert it.acknowledge(at(3)) is None
+
+
+def test_the_last_message_of_the_topic_is_acknowledged() -> None:
+    it = machine()
+    it.confirmed(forwarded(receive(it, 0, timer(5_000), RELEASE_MS)).ordinal)
+    assert it.acknowledge() is None
+    assert it.acknowledge(at(0)) == "receipt 0"
+    assert not it.keeps_back
+
+
+def test_a_held_head_is_enough_to_acknowledge_what_stands_before_it() -> None:
+    it = machine()
+    it.confirmed(forwarded(receive(it, 0, timer(5_000), RELEASE_MS)).ordinal)
+    assert isinstance(receive(it, 1, timer(5_000, entered_ms=START_MS + 50), RELEASE_MS), HoldUntil)
+    assert it.acknowledge() == "receipt 0"
+
+
+def test_rule_05_what_was_confirmed_before_a_reload_is_skipped_and_acknowledged_again() -> None:
+    it = machine(known=Spot(at(4), 0))
+    assert [receive(it, entry, timer(5_000), RELEASE_MS) for entry in (2, 3, 4)] == [Receive()] * 3
+    assert it.counts.skipped == 3
+    assert it.acknowledge() == "receipt 3"
+    assert forwarded(receive(it, 5, timer(5_000), RELEASE_MS)).sequence_id == 7 << 32 | 5 << 12
+    assert it.acknowledge() == "receipt 4"
+
+
+def test_rule_05_what_is_under_way_when_it_is_received_again_is_sent_once() -> None:
+    it = machine()
+    ordinal = forwarded(receive(it, 0, timer(5_000), RELEASE_MS)).ordinal
+    assert receive(it, 0, timer(5_000), RELEASE_MS) == Receive()
+    assert it.acknowledge() is None, "it is not confirmed yet"
+    it.confirmed(ordinal)
+    assert it.acknowledge(at(0)) == "receipt 0"
+
+
+def test_no_more_than_the_window_is_under_way() -> None:
+    it = machine(window_limit=2)
+    first, _ = (forwarded(receive(it, entry, timer(5_000), RELEASE_MS)).ordinal for entry in (0, 1))
+    assert receive(it, 2, timer(5_000), RELEASE_MS) == AwaitRoom()
+    it.confirmed(first)
+    assert isinstance(it.tick(RELEASE_MS), Forward)
+
+
+def test_a_command_that_could_not_be_carried_out_is_decided_on_anew() -> None:
+    it = machine()
+    first = forwarded(receive(it, 0, timer(12_000), RELEASE_MS))
+    it.withdraw()
+    assert it.tick(RELEASE_MS) == first
+    it.withdraw()
+    assert forwarded(it.tick(RELEASE_MS + 2_001)).sequence_id == NO_SEQUENCE_ID, "meanwhile it is late"
+
+
+def test_outside_the_ranges_of_a_sequence_id_a_hop_is_unnamed_rather_than_stuck() -> None:
+    it = machine()
+    assert forwarded(receive(it, 1 << 20, timer(5_000), RELEASE_MS)).sequence_id == NO_SEQUENCE_ID
+
+
+WHEEL = Plan(
+    due_topic=DUE,
+    subscriptions=("billing",),
+    scheme=Wheel(rings=(Ring(slot_ms=10_000, slots=8),)),
+    max_delay_ms=60_000,
+    guard_ms=2_000,
+)
+SLOT = steps(WHEEL)[0]
+TURN_MS = 8 * 10_000
+SLOT_START_MS = START_MS // TURN_MS * TURN_MS + TURN_MS
+"""A slot's start; its release is a head start of 2 s earlier."""
+
+
+def slot_timer(turns: int) -> Envelope:
+    return Envelope("t", SLOT_START_MS + turns * TURN_MS + 3_000, START_MS)
+
+
+def test_rule_17_a_slot_is_released_its_head_start_before_it_starts() -> None:
+    it = Machine(Router(WHEEL), SLOT)
+    assert receive(it, 0, slot_timer(0), START_MS) == HoldUntil(SLOT_START_MS - 2_000)
+    command = forwarded(it.tick(SLOT_START_MS - 2_000))
+    assert command.topic == DUE
+    assert command.envelope.entered_ms == SLOT_START_MS - 2_000
+
+
+def test_rule_18_a_sweep_refiles_a_later_turn_that_stands_before_a_straggler() -> None:
+    it = Machine(Router(WHEEL), SLOT)
+    release_ms = SLOT_START_MS - 2_000
+    assert receive(it, 0, slot_timer(1), release_ms) == HoldUntil(release_ms + TURN_MS)
+    it.sweep(at(1))
+    refile = it.tick(release_ms)
+    assert isinstance(refile, Refile)
+    assert receive(it, 1, slot_timer(0), release_ms) == AwaitAll(), "re-filing is no hop of the named lane"
+    it.confirmed(refile.ordinal)
+    assert isinstance(it.tick(release_ms), Forward)
+
+
+def test_rule_18_a_sweep_ends_with_what_the_topic_held_when_it_began() -> None:
+    it = Machine(Router(WHEEL), SLOT)
+    release_ms = SLOT_START_MS - 2_000
+    it.sweep(at(0))
+    refile = receive(it, 0, slot_timer(1), release_ms)
+    assert isinstance(refile, Refile)
+    it.confirmed(refile.ordinal)
+    # Its own copy at the tail is not touched again, or the sweep would never end.
+    assert receive(it, 1, slot_timer(1), release_ms) == HoldUntil(release_ms + TURN_MS)
+
+
+def test_the_article_s_plan_is_relayed_too() -> None:
+    """1 d / 1 d: window and tier alike."""
+    plan = Plan(due_topic=DUE, subscriptions=("s",), scheme=Tiered(window_ms=86_400_000, tiers_ms=(86_400_000,)))
+    it = Machine(Router(plan), steps(plan)[0])
+    envelope = Envelope("t", START_MS + 2 * 86_400_000, START_MS)
+    assert forwarded(receive(it, 0, envelope, START_MS + 86_400_000)).topic == DUE

@@ -1,0 +1,35 @@
+"""The machine against a model of deduplicating topics: thousands of crashes, and controls that must lose."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.consumers.relay.relay_world import play
+
+SEEDS = range(150)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_rule_01_nothing_is_lost_and_only_the_late_lane_repeats(seed: int) -> None:
+    world = play(seed)
+    assert world.lost() == 0
+    assert world.extra_on_time() == 0
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_rule_01_a_replay_meets_the_same_destination_and_sequence_id(seed: int) -> None:
+    world = play(seed)
+    assert world.routed
+    assert all(len(routes) == 1 for routes in world.routed.values())
+
+
+def test_the_worlds_have_what_they_are_about() -> None:
+    worlds = [play(seed) for seed in SEEDS]
+    assert sum(len(world.late) for world in worlds) > 100
+    assert sum(len(world.on_time) for world in worlds) > 10_000
+    assert sum(world.late.total() - len(world.late) for world in worlds) > 0, "no crash ever fell into the late lane"
+
+
+def test_control_routing_by_the_wall_clock_loses() -> None:
+    worlds = [play(seed, routing_time=lambda _nominal_ms, now_ms: now_ms) for seed in SEEDS]
+    assert sum(world.lost() for world in worlds) > 0

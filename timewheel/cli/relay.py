@@ -1,0 +1,105 @@
+"""`timewheel relay run`: the relays of any number of plans, as a process of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+__all__ = ["relay"]
+
+relay = typer.Typer(name="relay", no_args_is_help=True, help="Run relays as a service.")
+
+
+@relay.callback()
+def _group() -> None:
+    """A group with one command keeps its name."""
+
+
+@relay.command()
+def run(
+    plan_files: Annotated[list[Path], typer.Argument(metavar="PLAN...", help="Plan files.", show_default=False)],
+    *,
+    service_url: Annotated[
+        str, typer.Option("--service-url", envvar="PULSAR_SERVICE_URL", help="Where the brokers are.")
+    ] = "pulsar://localhost:6650",
+    relay_id: Annotated[
+        str | None,
+        typer.Option("--relay-id", help="Unique among relays that run at once, the same after a restart."),
+    ] = None,
+    drain: Annotated[str, typer.Option("--drain", help="At SIGTERM: how long to wait for hops under way.")] = "30s",
+    ready_port: Annotated[
+        int | None, typer.Option("--ready-port", min=0, max=65_535, help="Tell readiness by HTTP on 127.0.0.1.")
+    ] = None,
+    ready_file: Annotated[
+        Path | None, typer.Option("--ready-file", help="A file that exists while all relays are ready.")
+    ] = None,
+    token: Annotated[
+        str | None, typer.Option("--token", envvar="PULSAR_TOKEN", show_envvar=True, help="Token for the brokers.")
+    ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option("--token-file", help="A file with it, read at every connect.")
+    ] = None,
+    tls_ca: Annotated[Path | None, typer.Option("--tls-ca", help="PEM file with the authorities to trust.")] = None,
+) -> None:
+    """Hold and forward the timers of all these plans until SIGTERM or Ctrl-C.
+
+    Several such processes share the partitions and take over from each other. A process that is stuck ends itself:
+    let something start it again.
+    """
+    import signal
+    import sys
+
+    import pulsar
+
+    from timewheel.consumers.relay import Relay
+    from timewheel.consumers.relay.service import Service
+    from timewheel.core.durations import parse_duration
+    from timewheel.core.plan import Plan
+
+    drain_ms = parse_duration(drain)
+    plans = [Plan.load(path) for path in plan_files]
+    client = pulsar.Client(
+        service_url,
+        logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
+        **_security(token, token_file, tls_ca),
+    )
+    service = Service(
+        [Relay(client, plan, relay_id=relay_id) for plan in plans],
+        drain_ms=drain_ms,
+        ready_port=ready_port,
+        ready_file=ready_file,
+    )
+
+    def end(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        service.end_from_signal()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+    try:
+        service.run()
+    except pulsar.PulsarException as error:
+        print(f"timewheel: {service_url}: {error}", file=sys.stderr)
+        raise typer.Exit(1) from error
+    finally:
+        client.close()
+
+
+def _security(token: str | None, token_file: Path | None, tls_ca: Path | None) -> dict[str, Any]:
+    import pulsar
+
+    options: dict[str, Any] = {}
+    if token is not None and token_file is not None:
+        raise typer.BadParameter("give --token or --token-file, not both")
+    if token is not None:
+        options["authentication"] = pulsar.AuthenticationToken(token)
+    if token_file is not None:
+        options["authentication"] = pulsar.AuthenticationToken(lambda: token_file.read_text(encoding="utf-8").strip())
+    if tls_ca is not None:
+        options["tls_trust_certs_file_path"] = str(tls_ca)
+    return options
