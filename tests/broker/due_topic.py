@@ -1,0 +1,169 @@
+"""Due topics for tests of the consumer: made by hand, filled by a raw client, so that only the consumer is on trial."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from timewheel.consumers import DelayedConsumer, DelayedMessage
+from timewheel.core.envelope import Envelope
+from timewheel.core.names import partition_topic
+from timewheel.core.plan import Plan
+from timewheel.core.routing import Router
+from timewheel.ops.admin import AdminClient
+from timewheel.testing import Broker, eventually
+from timewheel.wire.hooks import Event
+
+SUBSCRIPTION = "billing"
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def make_topic(broker: Broker, topic: str, *, partitions: int = 1, subscriptions: tuple[str, ...] = ()) -> None:
+    """A partitioned topic with subscriptions from its beginning."""
+    with AdminClient(broker.admin_url) as admin:
+        admin.topics.create(topic, partitions)
+        for subscription in subscriptions:
+            admin.subscriptions.create(topic, subscription)
+
+
+class Sender:
+    """Sends timers straight into the due topic that the plan routes to, with their envelopes.
+
+    Args:
+        client: A raw client.
+        plan: Of the due topic.
+    """
+
+    def __init__(self, client: Any, plan: Plan) -> None:
+        self._client = client
+        self._router = Router(plan)
+        self._producers: dict[str, Any] = {}
+        self._lock = threading.Lock()
+        self.unconfirmed = 0
+
+    def send(
+        self,
+        timer_id: str,
+        due_ms: int,
+        *,
+        payload: bytes | None = b"",
+        partition: int = 0,
+        early_ms: int = 0,
+        undelayed: bool = False,
+        properties: Mapping[str, str] | None = None,
+        **options: Any,
+    ) -> None:
+        """Send one timer.
+
+        Args:
+            early_ms: How much earlier than the plan asks the broker is asked to deliver.
+            undelayed: Ask the broker for no delay at all.
+        """
+        due = self._router.to_due(due_ms, now_ms())
+        topic = partition_topic(due.topic, partition)
+        if topic not in self._producers:
+            self._producers[topic] = self._client.create_producer(topic, block_if_queue_full=True)
+        envelope = Envelope(timer_id, due_ms, now_ms()).properties()
+        deliver_at = 0 if undelayed or not due.deliver_at_ms else due.deliver_at_ms - early_ms
+        with self._lock:
+            self.unconfirmed += 1
+        self._producers[topic].send_async(
+            payload,
+            self._confirmed,
+            properties={**(properties or {}), **envelope},
+            deliver_at=deliver_at or None,
+            **options,
+        )
+
+    def flush(self) -> None:
+        for producer in self._producers.values():
+            producer.flush()
+        eventually(lambda: self.unconfirmed == 0)
+
+    def close(self) -> None:
+        """Release all topics."""
+        for producer in self._producers.values():
+            producer.close()
+        self._producers.clear()
+
+    def _confirmed(self, result: Any, _: Any) -> None:
+        if result.value == 0:
+            with self._lock:
+                self.unconfirmed -= 1
+
+
+class Handled:
+    """A handler that notes what it was given: how often, how late by its own clock, on which thread."""
+
+    def __init__(self) -> None:
+        self.times: Counter[str | None] = Counter()
+        self.lateness_ms: list[int] = []
+        self.threads: dict[str, list[str]] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, message: DelayedMessage) -> None:
+        at_ms = now_ms()
+        with self._lock:
+            self.times[message.timer_id] += 1
+            self.threads.setdefault(message.key, []).append(threading.current_thread().name)
+            if message.due_at is not None:
+                self.lateness_ms.append(at_ms - round(message.due_at.timestamp() * 1000))
+
+    @property
+    def early(self) -> int:
+        return sum(1 for late_ms in self.lateness_ms if late_ms < 0)
+
+    def percentile_ms(self, percent: float) -> int:
+        ordered = sorted(self.lateness_ms)
+        return ordered[min(int(len(ordered) * percent / 100), len(ordered) - 1)]
+
+
+class Events:
+    """A hook that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
+
+    def named(self, name: str) -> list[Event]:
+        return [event for event in self.events if event.name == name]
+
+
+@contextmanager
+def running(consumer: DelayedConsumer, handler: Any, *, workers: int = 4) -> Iterator[None]:
+    """Run a consumer in a thread; at the end it is stopped, and what it raised is raised."""
+    raised: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            consumer.run(handler, workers=workers)
+        except BaseException as error:  # noqa: BLE001 - raised below, in the test's own thread
+            raised.append(error)
+
+    consumer.start()
+    thread = threading.Thread(target=run, name="test-run")
+    thread.start()
+    try:
+        yield
+    finally:
+        consumer.stop()
+        thread.join(40)
+        assert not thread.is_alive()
+        consumer.close()
+    if raised:
+        raise raised[0]
+
+
+def backlog(broker: Broker, topic: str, subscription: str = SUBSCRIPTION) -> int:
+    """Messages that wait or are unacknowledged, over all partitions."""
+    with AdminClient(broker.admin_url) as admin:
+        return admin.topics.partitioned_stats(topic, precise_backlog=True).total.subscriptions[subscription].backlog

@@ -1,0 +1,139 @@
+"""The consumer through broker restarts, forgetful reloads, and a broker that delays nothing."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any
+
+import pulsar
+import pytest
+
+from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, Sender, backlog, make_topic, now_ms, running
+from timewheel.consumers import DelayedConsumer
+from timewheel.core.limits import hold_bound_ms
+from timewheel.core.plan import Plan
+from timewheel.ops.admin import AdminClient
+from timewheel.testing import eventually
+
+if TYPE_CHECKING:
+    from tests.broker.conftest import Connect
+    from timewheel.testing.plugin import MakeLocalPulsar
+
+TIMERS = 500
+
+
+def native(topic: str, **changes: Any) -> Plan:
+    return Plan(**{"due_topic": topic, "subscriptions": (SUBSCRIPTION,), **changes})
+
+
+def test_what_a_reload_forgot_is_dropped_by_the_window_of_handled_timers(
+    make_local_pulsar: MakeLocalPulsar, connect: Connect, topic: str
+) -> None:
+    broker = make_local_pulsar(
+        config={
+            "managedLedgerMaxUnackedRangesToPersist": "10",
+            "managedLedgerPersistIndividualAckAsLongArray": "false",
+        }
+    )
+    make_topic(broker, topic, subscriptions=(SUBSCRIPTION,))
+    plan, client = native(topic), connect(broker)
+    sender, handled = Sender(client, plan), Handled()
+    # Every other one is due now, its neighbour much later: 300 gaps, of which the broker keeps 10.
+    for number in range(600):
+        sender.send(f"t{number}", now_ms() + (0 if number % 2 else 3_600_000))
+    sender.flush()
+    consumer = DelayedConsumer(client, plan, SUBSCRIPTION)
+    with running(consumer, handled):
+        eventually(lambda: len(handled.times) == 300, 20)
+        eventually(lambda: backlog(broker, topic) == 300)
+        broker.unload(topic)
+        eventually(lambda: consumer.counts.already_handled >= 250, 20)
+        eventually(lambda: backlog(broker, topic) == 300, 20)  # acknowledged once more
+    assert set(handled.times.values()) == {1}
+    # The control: a consumer that remembers nothing hands them out again.
+    with AdminClient(broker.admin_url) as admin:
+        admin.topics.unload(topic)
+    forgetful = Handled()
+    with running(DelayedConsumer(client, plan, SUBSCRIPTION), forgetful):
+        eventually(lambda: len(forgetful.times) >= 250, 20)
+
+
+@pytest.mark.parametrize("violent", [False, True], ids=["restart", "kill"])
+def test_a_running_consumer_lives_through_a_broker_restart(
+    make_local_pulsar: MakeLocalPulsar, connect: Connect, topic: str, violent: bool
+) -> None:
+    broker = make_local_pulsar()
+    make_topic(broker, topic, partitions=2, subscriptions=(SUBSCRIPTION,))
+    plan, client = native(topic, partitions=2), connect(broker)
+    sender, handled = Sender(client, plan), Handled()
+    start_ms = now_ms() + 1_000
+    for number in range(TIMERS):
+        sender.send(f"t{number}", start_ms + 20 * number, partition=number % 2)
+    sender.flush()
+    consumer = DelayedConsumer(client, plan, SUBSCRIPTION)
+    with running(consumer, handled):
+        eventually(lambda: len(handled.times) >= 100, 20)
+        assert consumer.ready
+        if violent:
+            broker.kill()
+            broker.start()
+        else:
+            broker.restart()
+        eventually(lambda: len(handled.times) == TIMERS, 90)
+        eventually(lambda: consumer.ready, 20)
+        eventually(lambda: backlog(broker, topic) == 0, 20)
+    assert set(handled.times.values()) == {1}
+    assert handled.early == 0
+
+
+MAX_UNACKED = 400
+
+
+def test_rule_11_when_the_broker_delays_nothing_a_due_timer_still_comes_through_far_ones(
+    make_local_pulsar: MakeLocalPulsar, connect: Connect, topic: str
+) -> None:
+    broker = make_local_pulsar(
+        config={"delayedDeliveryEnabled": "false", "maxUnackedMessagesPerConsumer": str(MAX_UNACKED)}
+    )
+    make_topic(broker, topic, subscriptions=(SUBSCRIPTION, "control"))
+    plan, client = native(topic, tick_ms=200, subscriptions=(SUBSCRIPTION, "control")), connect(broker)
+    assert hold_bound_ms(plan) == 1_200
+    sender, handled, events = Sender(client, plan), Handled(), Events()
+    far_ms = now_ms() + 15_000
+    for number in range(2 * MAX_UNACKED):
+        sender.send(f"far{number}", far_ms)
+    sender.flush()
+    sender.send("due", now_ms())
+    # The control: whoever holds everything that is early never sees the one that is due.
+    holder = client.subscribe(
+        topic,
+        "control",
+        consumer_type=pulsar.ConsumerType.Shared,
+        initial_position=pulsar.InitialPosition.Earliest,
+        receiver_queue_size=50,
+    )
+    seen = []
+    for _ in itertools.count():
+        try:
+            seen.append(holder.receive(timeout_millis=2_000).properties()["tw-id"])
+        except pulsar.Timeout:
+            break
+    assert MAX_UNACKED <= len(seen) < 2 * MAX_UNACKED
+    assert "due" not in seen
+    holder.close()
+
+    consumer = DelayedConsumer(
+        client, plan, SUBSCRIPTION, max_held=MAX_UNACKED // 2, receiver_queue_size=50, hooks=(events,)
+    )
+    with running(consumer, handled):
+        eventually(lambda: handled.times["due"] == 1, 10)
+        assert now_ms() < far_ms - 1_000
+        eventually(lambda: len(handled.times) == 2 * MAX_UNACKED + 1, 40)
+        eventually(lambda: backlog(broker, topic) == 0, 20)
+    assert set(handled.times.values()) == {1}
+    assert handled.early == 0
+    counts = consumer.counts
+    assert counts.republished >= 2 * MAX_UNACKED
+    # Parked before each, so the storm is bounded: a copy takes a hold bound to come round again, or half the room.
+    assert counts.republished < 50_000
+    assert len(events.named("timer_far_too_early")) == 1
