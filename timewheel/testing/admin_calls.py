@@ -1,4 +1,4 @@
-"""The three admin calls that a broker for tests needs before there is anything else to talk to it with."""
+"""The few admin calls that a broker for tests needs before there is anything else to talk to it with."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import httpx
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["await_ready", "broker_version", "topic_path", "unload_topic"]
+__all__ = ["await_ready", "broker_version", "topic_path", "unload_all_namespaces", "unload_topic"]
 
+SYSTEM_TENANT = "pulsar"
 POLL_S = 0.1
 CALL_TIMEOUT_S = 5.0
 UNLOAD_TIMEOUT_S = 60.0
@@ -35,6 +36,15 @@ def unload_topic(admin_url: str, topic: str) -> None:
     """Unload a topic, and all partitions of a partitioned one; `httpx.HTTPStatusError` if there is none such."""
     with _client(admin_url, UNLOAD_TIMEOUT_S) as admin:
         admin.put(f"/admin/v2/{topic_path(topic)}/unload").raise_for_status()
+
+
+def unload_all_namespaces(admin_url: str) -> None:
+    """Unload every topic of every tenant but Pulsar's own: cursors are written, and clients are sent away."""
+    with _client(admin_url, UNLOAD_TIMEOUT_S) as admin:
+        for tenant in admin.get("/admin/v2/tenants").raise_for_status().json():
+            if tenant != SYSTEM_TENANT:
+                for namespace in admin.get(f"/admin/v2/namespaces/{tenant}").raise_for_status().json():
+                    admin.put(f"/admin/v2/namespaces/{namespace}/unload").raise_for_status()
 
 
 def broker_version(admin_url: str) -> str:

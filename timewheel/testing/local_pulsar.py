@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from timewheel.testing.admin_calls import await_ready, unload_topic
+from timewheel.testing.admin_calls import await_ready, unload_all_namespaces, unload_topic
 from timewheel.testing.class_archive import ensure_class_archive, using_archive, writing_archive
 from timewheel.testing.errors import BrokerFailed
 from timewheel.testing.maven import Progress, broker_jars, find_java
@@ -25,8 +25,6 @@ __all__ = ["LocalPulsar"]
 
 START_TIMEOUT_S = 90.0
 """Healthy in about 5 s on an idle machine; a crowded one gets this long."""
-SHUTDOWN_TIMEOUT_S = 30.0
-"""For the broker to write its cursors when it is restarted in order."""
 ARCHIVE_TIMEOUT_S = 90.0
 """For a broker to write its class archive as it ends; about 11 s on a busy machine."""
 
@@ -170,9 +168,16 @@ class LocalPulsar:
                 process.close()
 
     def restart(self) -> None:
-        """Shut the broker down in order (cursors are written) and start it again: same ports, same data."""
+        """Take the broker down as a cluster would, topics unloaded first, and start it again: same ports, same data.
+
+        Acknowledgements that had reached the broker are kept, unlike after `kill`.
+        """
         with self._change:
-            self._running().terminate(SHUTDOWN_TIMEOUT_S)
+            process = self._running()
+            # Not by SIGTERM: in standalone the shutdown hooks of broker and bookie run at the same time, and where the
+            # bookie was first, cursors could not be written (2 of 6 restarts delivered acknowledged messages again).
+            unload_all_namespaces(self.admin_url)
+            process.kill()
             self.start()
 
     def kill(self) -> None:
