@@ -155,7 +155,8 @@ def _delay_ms(deliver_after: object) -> int:
 
 def _ceiled_ms(span: dt.timedelta) -> int:
     # Upwards: a fraction of a millisecond cut off would make the timer early.
-    return -(-span // _MILLISECOND)
+    whole_ms, rest = divmod(span, _MILLISECOND)
+    return whole_ms + 1 if rest else whole_ms
 
 
 def _check_timer_id(timer_id: object) -> None:

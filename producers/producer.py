@@ -17,7 +17,7 @@ from timewheel.producers.timer import Timer
 from timewheel.producers.writer import DEFAULT_MAX_PENDING, IDLE_S, Send, TimerWriter
 from timewheel.wire.dispatcher import Dispatcher
 from timewheel.wire.gate import Gate
-from timewheel.wire.hooks import Hooks
+from timewheel.wire.hooks import Hook, Hooks
 from timewheel.wire.outgoing import Outgoing
 from timewheel.wire.pool import DEFAULT_MAX_PRODUCERS
 from timewheel.wire.surface import ClientLike
@@ -44,7 +44,7 @@ class DelayedProducer:
         plan: The plan.
         schema: A schema of pulsar-client; None: bytes.
         clock: Where the send time comes from.
-        hooks: Told of what an operator should know; None: structlog.
+        hooks: Told of what an operator should know; None: they are logged.
         max_pending: Sends under way at once, over all topics; whoever comes then waits.
         max_producers: The client's producers that are open at once; one serves one partition of one topic.
         max_message_bytes: The broker's ``maxMessageSize``.
@@ -62,7 +62,7 @@ class DelayedProducer:
         *,
         schema: Any = None,
         clock: Clock | None = None,
-        hooks: Hooks | None = None,
+        hooks: tuple[Hook, ...] | None = None,
         max_pending: int = DEFAULT_MAX_PENDING,
         max_producers: int = DEFAULT_MAX_PRODUCERS,
         max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
@@ -71,7 +71,7 @@ class DelayedProducer:
         if max_pending < 1 or max_producers < 1:
             raise ClientMisuse("max_pending and max_producers are at least 1")
         self._clock: Clock = clock or SystemClock()
-        self._hooks = hooks or Hooks()
+        self._hooks = Hooks(hooks)
         self._writer = TimerWriter(
             client,
             plan,
