@@ -29,7 +29,7 @@ from timewheel.consumers.engine import (
 from timewheel.consumers.errors import ReceiveTimeout, SubscribeRefused
 from timewheel.consumers.handled import DEFAULT_HANDLED, HandledWindow
 from timewheel.consumers.handlers import Handler, HandlerCalls
-from timewheel.consumers.message import DelayedMessage, timer_of
+from timewheel.consumers.message import DelayedMessage
 from timewheel.consumers.republisher import Republisher
 from timewheel.consumers.rolling_source import RollingSource
 from timewheel.consumers.source import SingleSource, Source
@@ -450,7 +450,7 @@ class DelayedConsumer:
     def _timer_of(self, message: DelayedMessage | Any) -> Timer:
         self._check_usable()
         if isinstance(message, DelayedMessage):
-            return timer_of(message)
+            return message.handle
         with self._state:
             timer = self._engine.at_position(Position.of(message))
         if timer is None:

@@ -10,7 +10,7 @@ from timewheel.core.envelope import PREFIX, Envelope
 from timewheel.core.errors import EnvelopeError
 from timewheel.wire.positions import Position
 
-__all__ = ["DelayedMessage", "arrival_of", "timer_of"]
+__all__ = ["DelayedMessage", "arrival_of"]
 
 
 class DelayedMessage:
@@ -23,13 +23,14 @@ class DelayedMessage:
         timer_id: The sender's or a generated one; None without an envelope.
         generation: 0, and higher after a reschedule; None without an envelope.
         envelope_error: Why the envelope could not be read; None if there is none or a good one.
+        handle: Opaque: by what its consumer knows it when it is acknowledged.
     """
 
-    __slots__ = ("_message", "_timer", "due_at", "envelope_error", "generation", "hops", "lateness", "timer_id")
+    __slots__ = ("_message", "due_at", "envelope_error", "generation", "handle", "hops", "lateness", "timer_id")
 
     def __init__(self, timer: Timer, handed_ms: int) -> None:
         arrival = timer.arrival
-        self._timer = timer
+        self.handle = timer
         self._message = arrival.message
         envelope = arrival.envelope
         self.envelope_error = arrival.envelope_error
@@ -106,11 +107,6 @@ class DelayedMessage:
 
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-
-
-def timer_of(message: DelayedMessage) -> Timer:
-    """What the engine knows the message as."""
-    return message._timer  # noqa: SLF001 - kept out of the users' sight
 
 
 def arrival_of(message: Any, origin: Any) -> Arrival:

@@ -1,0 +1,57 @@
+"""Wheel: a fixed set of slot topics, reused cyclically; a timer waits in the slot of its due time and hops once.
+
+A slot is two seconds here, and the ring has 12 of them: it looks 20 s ahead.
+
+    PULSAR_SERVICE_URL=pulsar://localhost:6650 PULSAR_ADMIN_URL=http://localhost:8080 python examples/wheel.py
+"""
+
+import os
+import time
+from datetime import timedelta
+
+import pulsar
+
+from timewheel.consumers import DelayedConsumer, DelayedMessage
+from timewheel.core.planfile import parse_plan
+from timewheel.ops.admin import AdminClient
+from timewheel.ops.provision import ensure
+from timewheel.producers import DelayedProducer
+
+PLAN = """
+format = 1
+due_topic = "persistent://public/default/wheel-example"
+subscriptions = ["billing"]
+max_delay = "20s"
+guard = "500ms"
+[wheel]
+rings = [{ slot = "2s", slots = 12 }]
+"""
+DELAYS_S = (1, 4, 7, 12)
+
+
+def main() -> None:
+    plan = parse_plan(PLAN)
+    # In a deployment: `timewheel topics ensure PLAN`, once, before the first send.
+    with AdminClient(os.environ.get("PULSAR_ADMIN_URL", "http://localhost:8080")) as admin:
+        ensure(admin, plan, now_ms=int(time.time() * 1000))
+
+    client = pulsar.Client(os.environ.get("PULSAR_SERVICE_URL", "pulsar://localhost:6650"))
+    handled = []
+
+    def handle(message: DelayedMessage) -> None:
+        print(f"{message.timer_id}: {message.data().decode()}, {message.hops} hops, late by {message.lateness}")
+        handled.append(message.timer_id)
+        if len(handled) == len(DELAYS_S):
+            consumer.stop()
+
+    with DelayedConsumer(client, plan, "billing") as consumer:  # embeds the relay: nothing else is to be deployed
+        with DelayedProducer(client, plan) as producer:
+            for delay_s in DELAYS_S:
+                timer = producer.send(b"renew", deliver_after=timedelta(seconds=delay_s))
+                print(f"sent {timer.id}, due {timer.due_at:%H:%M:%S.%f}")
+        consumer.run(handle, workers=2)
+    client.close()
+
+
+if __name__ == "__main__":
+    main()

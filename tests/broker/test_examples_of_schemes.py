@@ -1,0 +1,44 @@
+"""The example of each scheme runs as it stands, as a program of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.checkout import ROOT
+
+if TYPE_CHECKING:
+    from timewheel.testing import Broker
+
+TIMERS = {"native": 4, "tiered": 5, "calendar_days": 5, "wheel": 4}
+LATE_MS = 250
+"""Beside a broker and other tests; alone it is a few."""
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", sorted(TIMERS))
+def test_the_example_handles_every_timer_once_and_on_time(pulsar_broker: Broker, name: str) -> None:
+    urls = {"PULSAR_SERVICE_URL": pulsar_broker.service_url, "PULSAR_ADMIN_URL": pulsar_broker.admin_url}
+    ran = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / f"{name}.py")],
+        env={
+            **os.environ,
+            "PULSAR_SERVICE_URL": pulsar_broker.service_url,
+            "PULSAR_ADMIN_URL": pulsar_broker.admin_url,
+        },
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    sent = re.findall(r"^sent (\S+),", ran.stdout, re.MULTILINE)
+    handled = re.findall(r"^([0-9a-f-]{20,}).* late by 0:00:0(\S+)$", ran.stdout, re.MULTILINE)
+    assert sorted(timer_id for timer_id, _ in handled) == sorted(sent), ran.stdout
+    assert len(sent) == TIMERS[name]
+    assert all(float(late_s) * 1000 <= LATE_MS for _, late_s in handled), ran.stdout
