@@ -34,6 +34,7 @@ SEND_TIMEOUT_MS = 10_000
 """After that the outcome is unknown and the timer is published once more, which its key makes harmless."""
 JOIN_TIMEOUT_S = 5.0
 
+
 class Republisher:
     """Publishes timers again; starts nothing until there is one.
 

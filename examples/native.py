@@ -1,7 +1,7 @@
 """Native: every timer goes straight to the due topic under the broker's own delay.
 
-The baseline, and the way in and out. It leaves gaps where delays differ, but needs no further topic and no relay; producer and consumer keep their promises
-(never early, late by milliseconds, dropped if delivered twice) all the same.
+The baseline, and the way in and out. It leaves gaps where delays differ, but needs no further topic and no relay.
+Producer and consumer keep their promises all the same: never early, late by milliseconds, dropped if delivered twice.
 
     PULSAR_SERVICE_URL=pulsar://localhost:6650 PULSAR_ADMIN_URL=http://localhost:8080 python examples/native.py
 """

@@ -26,11 +26,7 @@ def test_the_example_handles_every_timer_once_and_on_time(pulsar_broker: Broker,
     urls = {"PULSAR_SERVICE_URL": pulsar_broker.service_url, "PULSAR_ADMIN_URL": pulsar_broker.admin_url}
     ran = subprocess.run(
         [sys.executable, str(ROOT / "examples" / f"{name}.py")],
-        env={
-            **os.environ,
-            "PULSAR_SERVICE_URL": pulsar_broker.service_url,
-            "PULSAR_ADMIN_URL": pulsar_broker.admin_url,
-        },
+        env={**os.environ, **urls},
         capture_output=True,
         text=True,
         timeout=90,
