@@ -96,6 +96,33 @@ def test_rule_22_the_largest_entry_that_a_client_may_send_is_stored(
     assert max(stored) > limit - 100, "the client refused before the bytes in question"
 
 
+def listening(broker: LocalPulsar) -> set[tuple[str, int]]:
+    """Where the broker's process listens, as (address, port)."""
+    connections = psutil.Process(broker.pid).net_connections("tcp")
+    # Java's sockets are of the IPv6 kind, and show 127.0.0.1 as a mapped address.
+    return {
+        (found.laddr.ip.removeprefix("::ffff:"), found.laddr.port)
+        for found in connections
+        if found.status == psutil.CONN_LISTEN
+    }
+
+
+def test_all_its_ports_are_on_loopback_and_come_back_after_a_kill(broker: LocalPulsar) -> None:
+    before = listening(broker)
+    assert len(before) == 3  # broker, web, bookie
+    assert {address for address, _ in before} == {"127.0.0.1"}
+    # The kernel gives ports from 32768 on to outgoing connections, and one could take a port while the broker is down.
+    assert max(port for _, port in before) < 32_768
+    broker.kill()
+    broker.start()
+    assert listening(broker) == before
+
+
+def test_it_starts_from_the_archive_of_its_classes(broker: LocalPulsar) -> None:
+    mapped = Path(f"/proc/{broker.pid}/maps").read_text()
+    assert f"pulsar-{broker.version}/classes-java-" in mapped
+
+
 def test_rule_21_policies_of_a_topic_hold(
     broker: LocalPulsar, admin: httpx.Client, connect: Connect, topic: str
 ) -> None:

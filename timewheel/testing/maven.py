@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -185,11 +186,17 @@ def _run_maven(command: list[str], version: str, say: Progress) -> None:
             maven.kill()
             raise
     if code != 0:
-        errors = [line for line in lines if "ERROR" in line] or lines
         raise BrokerUnavailable(
-            f"Maven could not fetch Pulsar {version} (exit {code}). Is the network there, and the version released? "
-            "It said:\n" + "\n".join(errors[:ERROR_TAIL_LINES])
+            f"Maven could not fetch Pulsar {version} (exit {code}). Is the network there, and this version released "
+            f"(tried ones: {', '.join(SUPPORTED_VERSIONS)})? It said:\n{_what_maven_blames(lines)}"
         )
+
+
+def _what_maven_blames(lines: list[str]) -> str:
+    """The first block of Maven's errors; what follows its blank line is advice about Maven."""
+    errors = [line.removeprefix("[ERROR]").strip() for line in lines if line.startswith("[ERROR]")] or lines
+    blame = list(takewhile(bool, errors)) or errors
+    return "\n".join(blame[:ERROR_TAIL_LINES])
 
 
 def _lines(stream: IO[str] | None) -> Iterator[str]:
