@@ -169,6 +169,15 @@ def test_after_the_ack_time_out_it_is_handed_out_again_and_before_it_is_not() ->
     assert said(it.done(second)) == [("ack", 1)]
 
 
+def test_extra_copies_stay_with_a_timer_that_timed_out() -> None:
+    it = engine(ack_timeout_ms=10_000)
+    it.received(arrival(1, "a", NOW_MS), NOW_MS, 0)
+    it.received(arrival(2, "a", NOW_MS), NOW_MS, 0)
+    again = handed(it.received(arrival(1, "a", NOW_MS), NOW_MS, 10_000))
+    assert said(it.done(again)) == [("ack", 1), ("ack", 2)]
+    assert it.held_count == 0
+
+
 def test_the_late_success_of_a_timed_out_handler_counts() -> None:
     it = engine(ack_timeout_ms=10_000)
     first = handed(it.received(arrival(1, "a", NOW_MS), NOW_MS, 0))
