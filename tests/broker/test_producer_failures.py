@@ -1,0 +1,314 @@
+"""Sends that the broker refuses, ends or leaves without an answer."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pulsar
+import pytest
+
+from tests.broker.producing import DAY_MS, HOUR_MS, make_plan, now_ms, stored_entries, stored_messages
+from tests.support.checkout import ROOT
+from timewheel.core import Calendar, Plan, Ring, SystemClock, Wheel
+from timewheel.core.errors import ClientMisuse, SendFailed, SendOutcomeUnknown, TimewheelError
+from timewheel.core.names import partition_topic
+from timewheel.core.routing import calendar_topic_of
+from timewheel.ops.admin import AdminClient
+from timewheel.producers import DelayedProducer, Timer
+from timewheel.testing import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from timewheel.testing import Broker, LocalPulsar
+    from timewheel.testing.plugin import MakeLocalPulsar
+    from timewheel.wire.hooks import Event
+
+SEND_TIMEOUT_MS = 1_500
+
+
+class SetClock(SystemClock):
+    """The wall clock is what a test sets; waiting and durations stay real."""
+
+    def __init__(self, *readings_ms: int) -> None:
+        self._readings_ms = list(readings_ms)
+
+    def now_ms(self) -> int:
+        """The next reading; the last one stays."""
+        return self._readings_ms.pop(0) if len(self._readings_ms) > 1 else self._readings_ms[0]
+
+
+@pytest.fixture
+def frozen(make_local_pulsar: MakeLocalPulsar) -> Iterator[LocalPulsar]:
+    """A broker of this test's own, to be paused; it goes on at the end, so that clients can be closed."""
+    broker = make_local_pulsar()
+    yield broker
+    broker.resume()
+
+
+def test_without_an_answer_the_outcome_is_unknown_and_the_same_id_may_be_sent_again(
+    frozen: LocalPulsar, connect: Callable[..., Any], topic: str
+) -> None:
+    plan = make_plan(frozen, topic)
+    client = connect(frozen)
+    told: list[tuple[TimewheelError | None, Timer]] = []
+    with DelayedProducer(client, plan, send_timeout_millis=SEND_TIMEOUT_MS) as producer:
+        producer.send(b"opens the producers", deliver_after=dt.timedelta(days=17))
+        producer.send(b"opens the producers")
+        frozen.pause()
+        for delay in (dt.timedelta(0), dt.timedelta(days=17)):
+            with pytest.raises(SendOutcomeUnknown) as caught:
+                producer.send(b"x", timer_id="sub-42", deliver_after=delay)
+            assert caught.value.timer_id == "sub-42"
+            assert caught.value.cause == "Timeout"
+            assert isinstance(caught.value, TimeoutError)
+            assert "never with a new one" in str(caught.value)
+        producer.send_async(b"x", lambda error, timer: told.append((error, timer)), timer_id="sub-43")
+        producer.flush()
+        [(error, timer)] = told
+        assert isinstance(error, SendOutcomeUnknown)
+        assert (timer.id, timer.message_id) == ("sub-43", None)
+
+        frozen.resume()
+        again = producer.send(b"x", timer_id="sub-42")
+        assert (again.id, again.message_id is not None) == ("sub-42", True)
+    # Unknown is not failed: here the frozen broker stored it after all, and one id names both copies.
+    ids = [message.properties()["tw-id"] for message in stored_messages(client, topic, 4)]
+    assert ids[1:] == ["sub-42", "sub-43", "sub-42"]
+
+
+def test_rule_22_never_more_in_flight_than_the_bound_and_none_dropped(
+    frozen: LocalPulsar, connect: Callable[..., Any], topic: str
+) -> None:
+    plan = make_plan(frozen, topic)
+    client = connect(frozen)
+    told: list[TimewheelError | None] = []
+    with DelayedProducer(client, plan, max_pending=8) as producer:
+        producer.send(b"opens the producer")
+        frozen.pause()
+        handed_over: list[int] = []
+
+        def send_twenty() -> None:
+            for number in range(20):
+                producer.send_async(b"x", lambda error, _: told.append(error), timer_id=str(number))
+                handed_over.append(number)
+
+        sending = threading.Thread(target=send_twenty)
+        sending.start()
+        assert eventually(lambda: len(handed_over) == 8)
+        sending.join(0.3)
+        assert len(handed_over) == 8, "the ninth waits"
+        assert told == []
+        frozen.resume()
+        sending.join(30)
+        producer.flush()
+    assert told == [None] * 20
+    assert stored_entries(frozen, topic) == 21
+
+
+def test_close_waits_until_its_deadline_and_says_how_many_are_unknown(frozen: LocalPulsar, topic: str) -> None:
+    plan = make_plan(frozen, topic)
+    client = pulsar.Client(frozen.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    events: list[Event] = []
+    told: list[TimewheelError | None] = []
+    producer = DelayedProducer(client, plan, hooks=(events.append,))
+    producer.send(b"opens the producer")
+    frozen.pause()
+    for _ in range(5):
+        producer.send_async(b"x", lambda error, _: told.append(error))
+    began_ms = SystemClock().monotonic_ms()
+    assert producer.close(timeout_s=0.5) == 5
+    assert 500 <= SystemClock().monotonic_ms() - began_ms < 10_000
+    assert [type(error) for error in told] == [SendOutcomeUnknown] * 5
+    assert [(event.name, event.level, event.fields) for event in events if event.name != "producer_close_failed"] == [
+        ("producer_closed_with_unknown_outcomes", "error", {"unknown_count": 5})
+    ]
+    frozen.resume()
+    with suppress(Exception):  # the client may still be closing the producer that a frozen broker did not let go
+        client.close()
+
+
+def test_rule_15_a_send_into_a_terminated_interval_goes_to_the_running_one(
+    pulsar_broker: Broker, pulsar_client: Any, topic: str
+) -> None:
+    noon_ms = now_ms() // DAY_MS * DAY_MS + DAY_MS // 2
+    plan = make_plan(pulsar_broker, topic, Calendar(), at_ms=noon_ms, max_delay_ms=3 * DAY_MS)
+    today, tomorrow = (calendar_topic_of(plan, noon_ms + days * DAY_MS) for days in (0, 1))
+    due_ms = noon_ms + HOUR_MS
+    # Prepared today, and judged after midnight: meanwhile the topic of today was terminated under an open producer.
+    clock = SetClock(noon_ms)
+    with DelayedProducer(pulsar_client, plan, clock=clock) as producer:
+        producer.send(b"opens the producer", deliver_at=due_ms)
+        with AdminClient(pulsar_broker.admin_url) as admin:
+            admin.topics.terminate(today)
+        clock._readings_ms = [noon_ms, noon_ms + DAY_MS]
+        timer = producer.send(b"late", deliver_at=due_ms, timer_id="sub-42")
+    assert timer.due_ms == due_ms
+    [message] = stored_messages(pulsar_client, tomorrow, 1)
+    assert (message.data(), message.properties()["tw-id"]) == (b"late", "sub-42")
+
+
+def test_rule_15_a_terminated_running_interval_is_a_failure_and_never_retried(
+    pulsar_broker: Broker, pulsar_client: Any, topic: str
+) -> None:
+    noon_ms = now_ms() // DAY_MS * DAY_MS + DAY_MS // 2
+    plan = make_plan(pulsar_broker, topic, Calendar(), at_ms=noon_ms, max_delay_ms=3 * DAY_MS)
+    today = calendar_topic_of(plan, noon_ms)
+    with AdminClient(pulsar_broker.admin_url) as admin:
+        admin.topics.terminate(today)
+    with DelayedProducer(pulsar_client, plan, clock=SetClock(noon_ms)) as producer:
+        for _ in range(2):  # once when the producer is opened, once again: nothing was cached
+            with pytest.raises(SendFailed, match="TopicTerminated"):
+                producer.send(b"x", deliver_at=noon_ms + HOUR_MS)
+
+
+def test_rule_15_no_producer_is_opened_for_a_passed_interval(
+    pulsar_broker: Broker, pulsar_client: Any, topic: str
+) -> None:
+    noon_ms = now_ms() // DAY_MS * DAY_MS + DAY_MS // 2
+    plan = make_plan(pulsar_broker, topic, Calendar(), at_ms=noon_ms + DAY_MS, max_delay_ms=3 * DAY_MS)
+    yesterday, today = (calendar_topic_of(plan, noon_ms + days * DAY_MS) for days in (0, 1))
+    # Prepared before midnight, and the producer is opened after it, when the topic of that day is long removed.
+    clock = SetClock(noon_ms, noon_ms + DAY_MS)
+    with DelayedProducer(pulsar_client, plan, clock=clock) as producer:
+        producer.send(b"x", deliver_at=noon_ms + HOUR_MS)
+    assert [message.data() for message in stored_messages(pulsar_client, today, 1)] == [b"x"]
+    with AdminClient(pulsar_broker.admin_url) as admin:
+        assert not [name for name in admin.topics.list("public/default") if name.startswith(yesterday)]
+
+
+def test_rule_18_a_slot_that_was_swept_meanwhile_gets_a_second_copy_in_the_due_topic(
+    pulsar_broker: Broker, pulsar_client: Any, topic: str
+) -> None:
+    noon_ms = now_ms() // DAY_MS * DAY_MS + DAY_MS // 2
+    plan = make_plan(pulsar_broker, topic, Wheel(rings=(Ring(slot_ms=DAY_MS, slots=4),)), max_delay_ms=2 * DAY_MS)
+    due_ms = noon_ms + DAY_MS
+    # Routed at noon to the slot of tomorrow, whose sweep is 5 minutes before midnight; confirmed at midnight.
+    clock = SetClock(noon_ms, noon_ms + DAY_MS // 2)
+    with DelayedProducer(pulsar_client, plan, clock=clock) as producer:
+        timer = producer.send(b"x", deliver_at=due_ms, timer_id="sub-42", properties={"a": "b"})
+    slot = f"{topic}.tw.r1.ring-1d.{due_ms // DAY_MS % 4:03d}"
+    for where in (slot, topic):
+        [message] = stored_messages(pulsar_client, where, 1)
+        assert (message.data(), message.properties()["tw-id"], message.properties()["a"]) == (b"x", "sub-42", "b")
+    assert timer.due_ms == due_ms
+
+
+def test_rule_18_a_slot_confirmed_in_time_gets_one_copy(pulsar_broker: Broker, pulsar_client: Any, topic: str) -> None:
+    noon_ms = now_ms() // DAY_MS * DAY_MS + DAY_MS // 2
+    plan = make_plan(pulsar_broker, topic, Wheel(rings=(Ring(slot_ms=DAY_MS, slots=4),)), max_delay_ms=2 * DAY_MS)
+    with DelayedProducer(pulsar_client, plan, clock=SetClock(noon_ms)) as producer:
+        producer.send(b"x", deliver_at=noon_ms + DAY_MS)
+    assert stored_entries(pulsar_broker, topic) == 0
+
+
+class Interrupted(Exception):
+    """Raised in the main thread by a signal, as Ctrl-C is."""
+
+
+def test_an_interrupted_wait_does_not_lose_track_of_the_send(
+    frozen: LocalPulsar, connect: Callable[..., Any], topic: str
+) -> None:
+    plan = make_plan(frozen, topic)
+
+    def interrupt(*_: object) -> None:
+        raise Interrupted
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with DelayedProducer(connect(frozen), plan) as producer:
+            producer.send(b"opens the producer")
+            frozen.pause()
+            interrupter = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR1))
+            interrupter.start()
+            with pytest.raises(Interrupted):
+                producer.send(b"x", timer_id="sub-42")
+            interrupter.join()
+            assert producer._gate.inside == 1, "its outcome is still awaited"
+            frozen.resume()
+            producer.flush()
+            assert producer._gate.inside == 0
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert stored_entries(frozen, topic) == 2
+
+
+FORK = """
+import os, sys
+import pulsar
+from timewheel.core import Plan
+from timewheel.core.errors import ClientMisuse
+from timewheel.producers import DelayedProducer
+
+client = pulsar.Client(sys.argv[1], logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+producer = DelayedProducer(client, Plan(due_topic=sys.argv[2], subscriptions=("billing",)))
+producer.send(b"from the parent")
+child = os.fork()
+if child == 0:
+    try:
+        producer.send(b"from the child")
+    except ClientMisuse as error:
+        producer.close()
+        os._exit(0 if "fork" in str(error) else 2)
+    os._exit(1)
+_, status = os.waitpid(child, 0)
+producer.send(b"from the parent again")
+producer.close()
+client.close()
+sys.exit(os.waitstatus_to_exitcode(status))
+"""
+
+
+def test_a_forked_child_is_refused_at_once_and_its_parent_goes_on(
+    pulsar_broker: Broker, pulsar_client: Any, topic: str
+) -> None:
+    make_plan(pulsar_broker, topic)
+    done = subprocess.run(
+        [sys.executable, "-c", FORK, pulsar_broker.service_url, topic],
+        cwd=ROOT,
+        timeout=60,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert [m.data() for m in stored_messages(pulsar_client, topic, 2)] == [
+        b"from the parent",
+        b"from the parent again",
+    ]
+
+
+def test_limits_below_one_are_refused(pulsar_client: Any, topic: str) -> None:
+    plan = Plan(due_topic=topic, subscriptions=("billing",))
+    with pytest.raises(ClientMisuse, match="at least 1"):
+        DelayedProducer(pulsar_client, plan, max_pending=0)
+    with pytest.raises(ClientMisuse, match="at least 1"):
+        DelayedProducer(pulsar_client, plan, max_producers=0)
+
+
+def test_a_broker_that_restarts_is_waited_for(frozen: LocalPulsar, connect: Callable[..., Any], topic: str) -> None:
+    plan = make_plan(frozen, topic)
+    client = connect(frozen)
+    told: list[TimewheelError | None] = []
+    with DelayedProducer(client, plan) as producer:
+        for number in range(200):
+            producer.send_async(b"x", lambda error, _: told.append(error), timer_id=str(number))
+        frozen.kill()
+        for number in range(200, 400):
+            producer.send_async(b"x", lambda error, _: told.append(error), timer_id=str(number))
+        frozen.start()
+        producer.flush()
+    # Whatever was told to be stored is stored; whatever is not known is called so.
+    assert len(told) == 400
+    assert {type(error) for error in told} <= {type(None), SendOutcomeUnknown}
+    with AdminClient(frozen.admin_url) as admin:
+        entries = admin.topics.internal_stats(partition_topic(topic, 0)).entries
+    stored = {message.properties()["tw-id"] for message in stored_messages(client, topic, entries)}
+    assert len(stored) >= told.count(None)
