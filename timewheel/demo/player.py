@@ -36,7 +36,7 @@ def play(connection: Connection, settings: Settings, scheme: SchemeName) -> None
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what it means
     try:
         _play(connection, settings, scheme)
-    except EOFError:
+    except (EOFError, BrokenPipeError):
         os._exit(1)  # the parent is gone: nobody wants results, and a client's threads must not keep the process
     except BaseException:
         connection.send(Failed(text=traceback.format_exc()))

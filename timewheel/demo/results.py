@@ -86,10 +86,7 @@ class Result:
         return {
             "settings": {**settings, "out": str(self.settings.out), "limit": self.settings.limit, "days": DAYS},
             "broker": asdict(self.broker),
-            "schemes": {
-                row.scheme: {**asdict(row), "redelivered": row.redelivered, "written_multiple": row.written_multiple}
-                for row in self.rows
-            },
+            "schemes": {row.scheme: {**asdict(row), "written_multiple": row.written_multiple} for row in self.rows},
             "control": {name: asdict(found) for name, found in self.control.items()},
             "kept": self.verdict.kept,
             "broken": list(self.verdict.broken),
@@ -202,7 +199,8 @@ def _page(result: Result, files: Files) -> str:
             notes=[
                 "Gaps: the most at any one sample, summed over a scheme's due topics (due) and its holding topics "
                 "(held); law: what the law of gaps predicts for that from the trace alone. Redelivered: came again "
-                "after its acknowledgement had returned, counted at the raw client. Twice: reached the handler again.",
+                "after its acknowledgement had returned, counted at the raw client: to business + to a relay, which skips "
+                "it. Twice: reached the handler again.",
                 f"Where timewheel loses: {where_we_lose(result.rows)}",
             ],
             commands=[("Recount the losses from the ledger file:", recount_command(Path(files.ledger.name)))],

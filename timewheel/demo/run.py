@@ -7,9 +7,10 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Self, TypeVar
 
+from timewheel.consumers.relay.broker_held import RECEIVER_QUEUE_MESSAGES
+from timewheel.consumers.relay.relay import MAX_IN_FLIGHT
 from timewheel.core.errors import TimewheelError
-from timewheel.core.plan import Plan
-from timewheel.core.topology import topology
+from timewheel.core.plan import Calendar, Plan, Tiered
 from timewheel.demo.crew import Crew
 from timewheel.demo.live import Row, Screen, State
 from timewheel.demo.results import BrokerFacts, Files, Result, Seen, measure, save
@@ -19,18 +20,20 @@ from timewheel.demo.settings import DEFAULT_LIMIT, SchemeName, Settings
 from timewheel.demo.table import LABELS
 from timewheel.demo.verdict import judge
 from timewheel.ops.admin import AdminClient
+from timewheel.ops.provision import ensure
 from timewheel.testing import LocalPulsar
 
 __all__ = ["DemoFailed", "expected_s", "run_demo"]
 
 T = TypeVar("T")
 
-SAMPLES_PER_DAY = 12
+SAMPLES_PER_DAY = 10
 """Aimed at, so that at least 8 remain while every topic is unloaded."""
 BROKER_START_S = 9.0
 """Expected; the time left is corrected when it is up."""
 HEAD_START_MS = 300
 """Between telling a player to go and its first send: it connects meanwhile."""
+CALENDAR_DAYS_AHEAD = 3
 AFTER_LAST_DUE_MS = 2_500
 """How long after the last due time the wait for stragglers and redeliveries goes on at least."""
 GRACE_DAYS = 4
@@ -39,8 +42,8 @@ MIN_GRACE_MS = 15_000
 DONE_TIMEOUT_S = 30.0
 CONTROL_TIMEOUT_S = 90.0
 TURN_S = 0.1
-WORKERS = 6
-"""Threads for whatever must not hold up the display: four or five of them unload topics at the same time."""
+WORKERS = 3
+"""Threads for whatever must not hold up the display."""
 ADMIN_RETRY_S = 5.0
 
 
@@ -177,7 +180,7 @@ class _Stage:
                 samples=gauge.samples,
                 entries_written=gauge.entries_written,
                 topics=gauge.topic_count,
-                in_flight_window=0,
+                in_flight_window=_in_flight_window(gauge.plan),
             )
             rows.append(measure(settings, scheme, self._start_ms(scheme), seen, done[scheme]))
         assert self._control is not None
@@ -203,14 +206,11 @@ class _Stage:
     def _begin(self, scheme: SchemeName) -> None:
         """Make a scheme's topics and set its player going; the first one at once, the others in their turn."""
         self._crew.start([scheme])
-        plan, now_ms = self._settings.plan(scheme), _now_ms()
-        provisioned = self._in_background(lambda: _provision(self._admin, plan, now_ms))
-        self._until(f"making the topics of {LABELS[scheme]}", provisioned.done)
-        provisioned.result()
-        # A calendar's topics are those of the moment of sending: days have passed while these were made.
-        again = self._in_background(lambda: _provision(self._admin, plan, _now_ms() + self._settings.day_ms))
-        self._until(f"making the topics of {LABELS[scheme]}", again.done)
-        again.result()
+        plan = self._settings.plan(scheme)
+        self._ensure(plan, _now_ms())
+        if isinstance(plan.scheme, Calendar):
+            # Its topics are those of the moment of sending, and days pass while they are made: some more, ahead.
+            self._ensure(plan, _now_ms() + CALENDAR_DAYS_AHEAD * self._settings.day_ms)
         start_ms = max(_now_ms() + HEAD_START_MS, self._began_ms + self._settings.start_offset_ms(scheme))
         if not self._gauges:
             self._began_ms = start_ms
@@ -219,15 +219,16 @@ class _Stage:
         self._sampler.add(scheme, gauge)
         self._crew.go(scheme, self._facts.service_url, start_ms)
 
+    def _ensure(self, plan: Plan, at_ms: int) -> None:
+        ensured = self._in_background(lambda: ensure(self._admin, plan, now_ms=at_ms))
+        self._until(f"making the topics of {plan.due_topic.rsplit('/', 1)[-1]}", ensured.done)
+        ensured.result()
+
     def _unload_all(self) -> None:
-        """All at once as far as the broker goes along; native first, then one topic after the other."""
-        jobs = [
-            self._workers.submit(gauge.unload, self._admin, name)
-            for gauge in self._gauges.values()
-            for name in gauge.topics
-        ]
-        for job in jobs:
-            job.result()
+        """One topic after the other; the first scheme last, since native's redeliveries keep the broker busy."""
+        for gauge in reversed(self._gauges.values()):
+            for name in gauge.topics:
+                gauge.unload(self._admin, name)
 
     def _all_finished(self) -> bool:
         for scheme in self._settings.schemes:
@@ -292,12 +293,12 @@ class _Stage:
         return start_ms
 
 
+def _in_flight_window(plan: Plan) -> int:
+    """How many messages the relay may hold unacknowledged, over all tiers: as many gaps broker-held tiers may have."""
+    return (
+        len(plan.scheme.tiers_ms) * (MAX_IN_FLIGHT + RECEIVER_QUEUE_MESSAGES) if isinstance(plan.scheme, Tiered) else 0
+    )
+
+
 def _now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def _provision(admin: AdminClient, plan: Plan, now_ms: int) -> None:
-    for spec in topology(plan, now_ms).topics:
-        admin.topics.create(spec.name, spec.partitions)
-        for subscription in spec.subscriptions:
-            admin.subscriptions.create(spec.name, subscription)

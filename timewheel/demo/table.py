@@ -45,7 +45,7 @@ def row_texts(row: Measured) -> tuple[str, ...]:
         f"{row.index_bytes / 1_000:,.1f}",
         f"{row.written_multiple:.2f} x",
         f"{row.hops:.2f}",
-        f"{row.redelivered:,}",
+        f"{row.redelivered_due:,}" + (f" + {row.redelivered_holding:,}" if row.hold else ""),
         # The raw client makes no promise about it: every redelivery is handled.
         NOT_APPLICABLE if row.scheme == "native" else f"{row.totals.duplicated:,}",
         f"{row.totals.lost:,}",

@@ -1,0 +1,139 @@
+"""The demo itself, small: its promises hold on a real broker, its figures add up, and it leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from timewheel.demo.ledger import read_ledger, recount_command, totals
+from timewheel.demo.settings import ALL_SCHEMES
+from timewheel.testing import eventually
+
+DAY_MS = 2_000
+MESSAGES = 2_000
+"""A limit of 50 ranges, and a native peak of 500."""
+FIRST_LINE_S = 1.5
+"""1 s on an idle machine; the tests share theirs."""
+BROKER_LINE_S = 30.0
+
+
+def command(out: Path, *options: str) -> list[str]:
+    return [
+        sys.executable, "-m", "timewheel", "demo",
+        "--messages", str(MESSAGES), "--day", f"{DAY_MS}ms", "--seed", "11", "--out", str(out), *options,
+    ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], str]:
+    """One small run of all schemes: its folder, its JSON, and what it said meanwhile."""
+    out = tmp_path_factory.mktemp("demo")
+    done = subprocess.run(command(out, "--json"), capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    return out, json.loads(done.stdout), done.stderr
+
+
+@pytest.mark.timeout(300)
+def test_every_scheme_but_native_keeps_its_promises(played: tuple[Path, dict[str, Any], str]) -> None:
+    _, result, _ = played
+    assert result["broken"] == []
+    assert tuple(result["schemes"]) == ALL_SCHEMES
+    for scheme, row in result["schemes"].items():
+        assert row["totals"]["acknowledged"] == MESSAGES
+        if scheme != "native":
+            assert (row["totals"]["lost"], row["totals"]["duplicated"], row["early"]) == (0, 0, 0), scheme
+            assert row["redelivered_due"] <= 100, scheme
+    for scheme in ("tiered-relay", "wheel"):
+        assert max(sample["holding_gaps"] for sample in result["samples"][scheme]) == 0
+
+
+@pytest.mark.timeout(300)
+def test_the_disease_bites_the_raw_client(played: tuple[Path, dict[str, Any], str]) -> None:
+    _, result, _ = played
+    # Half way some 500 ranges are there and 50 are kept: most of the 1,000 acknowledged come again.
+    assert result["schemes"]["native"]["redelivered_due"] > 300
+    assert result["schemes"]["native"]["due_peak"] > 5 * result["settings"]["limit"]
+
+
+@pytest.mark.timeout(300)
+def test_the_saboteur_is_caught_and_its_twin_is_not(played: tuple[Path, dict[str, Any], str]) -> None:
+    _, result, _ = played
+    assert result["control"]["acknowledges before it publishes"]["lost"] > 0
+    assert result["control"]["publishes before it acknowledges"]["lost"] == 0
+
+
+@pytest.mark.timeout(300)
+def test_the_ledger_tells_the_same_as_the_verdict(played: tuple[Path, dict[str, Any], str]) -> None:
+    out, result, _ = played
+    rows: dict[str, list[Any]] = {}
+    for scheme, entry in read_ledger(out / "ledger.csv"):
+        rows.setdefault(scheme, []).append(entry)
+    for scheme, row in result["schemes"].items():
+        found = totals(rows[scheme])
+        assert (found.lost, found.duplicated) == (row["totals"]["lost"], row["totals"]["duplicated"])
+    counted = subprocess.run(
+        recount_command(out / "ledger.csv"), shell=True, capture_output=True, text=True, check=True
+    ).stdout
+    for scheme in ALL_SCHEMES[1:]:
+        assert f"{scheme}: {MESSAGES} timers, lost 0, twice 0, early 0," in counted
+
+
+@pytest.mark.timeout(300)
+def test_it_says_what_a_sceptic_wants_to_know(played: tuple[Path, dict[str, Any], str]) -> None:
+    out, result, said = played
+    assert said.splitlines()[0].startswith("timewheel demo  seed 11 · 2,000 timers")
+    assert f"pid {result['broker']['pid']}" in said
+    assert "curl -s http://127.0.0.1:" in said
+    assert "managedLedgerMaxUnackedRangesToPersist=50" in said
+    assert "s left]" in said
+    assert "PROMISES KEPT" in said
+    page = (out / "report.html").read_text()
+    assert "Promises kept" in page
+    assert "What is above the line is delivered twice." in page
+
+
+@pytest.mark.timeout(120)
+def test_a_killed_demo_leaves_nothing_behind(tmp_path: Path) -> None:
+    began = time.monotonic()
+    demo = subprocess.Popen(
+        command(tmp_path, "--schemes", "native,calendar"), stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        assert demo.stdout is not None
+        assert demo.stdout.readline().startswith("timewheel demo")
+        assert time.monotonic() - began < FIRST_LINE_S
+        while "gaps now: native" not in demo.stdout.readline():
+            assert time.monotonic() - began < BROKER_LINE_S, "no gap count was shown"
+        family = psutil.Process(demo.pid).children(recursive=True)
+        assert len(family) >= 3  # at least native's player, and the broker under its supervisor
+    finally:
+        os.kill(demo.pid, signal.SIGKILL)
+        demo.communicate()
+    eventually(lambda: not [one for one in family if one.is_running()], timeout=30, message="processes were left")
+
+
+@pytest.mark.timeout(120)
+def test_an_ended_demo_says_that_there_is_no_verdict(tmp_path: Path) -> None:
+    demo = subprocess.Popen(
+        command(tmp_path, "--schemes", "native"), stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert demo.stdout is not None
+    said = ""
+    while "gaps now: native" not in said:
+        said = demo.stdout.readline()
+    family = psutil.Process(demo.pid).children(recursive=True)
+    demo.send_signal(signal.SIGTERM)
+    rest, _ = demo.communicate(timeout=60)
+    assert demo.returncode == 130
+    assert "no verdict" in rest
+    assert not (tmp_path / "report.html").exists()
+    eventually(lambda: not [one for one in family if one.is_running()], timeout=30, message="processes were left")
