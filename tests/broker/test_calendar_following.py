@@ -87,7 +87,8 @@ def test_rule_16_nothing_is_missed_early_or_late_at_a_change_of_interval(
         assert len(handled.times) == count
     assert set(handled.times.values()) == {1}
     assert handled.early == 0
-    assert handled.percentile_ms(99) <= 100
+    assert handled.percentile_ms(50) <= 20
+    assert handled.percentile_ms(99) <= 300  # a third of the broker's tick: no change of interval shows in it
     assert most_open <= 2 + 2 * (rest_ms(plan) + open_ahead_ms(plan)) // INTERVAL_MS
     assert sum(backlog(pulsar_broker, topic) for topic in topics.values()) == 0
 

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from tests.broker.conftest import Connect
 
 SECOND = dt.timedelta(seconds=1)
-CALM_P99_MS = 60
-"""Lateness here shares the machine with a broker and other tests; benchmarks/lateness.py measures it alone."""
+P99_MS = 300
+"""A third of the broker's tick: what is under it, the tick did not decide. Broker and tests share the machine here;
+benchmarks/lateness.py measures alone."""
 
 
 def native(topic: str, **changes: Any) -> Plan:
@@ -60,7 +61,8 @@ def test_rule_10_the_lead_and_an_exact_hold_make_milliseconds_and_nothing_is_ear
     with running(consumer, handled):
         eventually(lambda: len(handled.times) == 600, 30)
     assert handled.early == 0
-    assert handled.percentile_ms(99) <= CALM_P99_MS
+    assert handled.percentile_ms(50) <= 20
+    assert handled.percentile_ms(99) <= P99_MS
     assert set(handled.times.values()) == {1}
     assert consumer.counts.early > 550  # the broker did deliver before the due time: it was held
 
@@ -76,7 +78,7 @@ def test_rule_10_without_a_lead_the_broker_is_late_by_up_to_a_tick_and_still_not
     with running(DelayedConsumer(client, foreign, SUBSCRIPTION), handled):
         eventually(lambda: len(handled.times) == 300, 30)
     assert handled.early == 0
-    assert handled.percentile_ms(99) > 5 * CALM_P99_MS  # what the lead is for
+    assert handled.percentile_ms(99) > 2 * P99_MS  # what the lead is for
 
 
 def test_past_due_timers_are_handed_out_at_once_and_their_lateness_is_told(client: Any, plan: Plan) -> None:
