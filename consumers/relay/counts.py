@@ -15,7 +15,8 @@ class Counts:
 
     Args:
         forwarded: Hops on time, each stored once.
-        late: Hops by the late lane, after an outage: at least once (rules.md 1).
+        late: Hops by the late lane, after an outage: at least once (rules.md 1). On-time ones that follow closely on a
+            late one are among them.
         dead: Moved to the dead-letter topic.
         refiled: Of a ring: moved to the tail of their slot, since they are due a turn later (rules.md 18).
         skipped: Received again after a reload (rules.md 5).

@@ -107,6 +107,13 @@ class Stop(NamedTuple):
 
 Command = Receive | HoldUntil | AwaitAll | AwaitRoom | Forward | DeadLetter | Refile | Stop
 
+LATE_RUN = 50
+"""So many on-time hops after a late one still go by the late lane, unless another late one begins the count anew.
+
+Each change of lane waits for a round trip. A relay that lags by a tenth of a window finds every tenth timer late: if it
+changed there and back each time it would forward some hundred timers a second, lag more, and never catch up.
+"""
+
 _FOREIGN = "no envelope: a foreign producer's message"
 _RECEIVE = Receive()
 _AWAIT_ALL = AwaitAll()
@@ -137,6 +144,7 @@ class Machine:
         "_contiguity",
         "_head",
         "_hop_bound",
+        "_late_run",
         "_limit",
         "_previous",
         "_revision",
@@ -179,6 +187,7 @@ class Machine:
         self._head: _Head | None = None
         self._withdrawable: _Head | None = None
         self._unnamed = False
+        self._late_run = 0
         self._sweep_to: Position | None = None
         self._stopped: Stop | None = None
         # The end of the confirmed prefix and the message before it: see `acknowledge`.
@@ -303,19 +312,22 @@ class Machine:
         router = self._router
         at_ms = nominal_ms if self._routing_time is None else self._routing_time(nominal_ms, now_ms)
         route = router.route(envelope.due_ms, at_ms)
-        fate: Fate = "forwarded"
-        sequence = sequence_id(head.spot.position)
-        if isinstance(route, Hold) and router.overshoots(route, envelope.due_ms, now_ms):
-            fate, at_ms, sequence = "late", now_ms, NO_SEQUENCE_ID
+        late = isinstance(route, Hold) and router.overshoots(route, envelope.due_ms, now_ms)
+        if late:
+            at_ms = now_ms
             route = router.route(envelope.due_ms, now_ms)
+        by_late_lane = late or (self._unnamed and self._late_run > 0)
+        sequence = NO_SEQUENCE_ID if by_late_lane else sequence_id(head.spot.position)
         if self._must_drain(unnamed=sequence == NO_SEQUENCE_ID):
             return _AWAIT_ALL
+        self._late_run = LATE_RUN if late else max(self._late_run - 1, 0)
         deliver_at_ms = route.deliver_at_ms
         if deliver_at_ms and self._stir_ms and not isinstance(route, Hold):
             if self._stirred % STIR_EVERY == 0:
                 deliver_at_ms = max(deliver_at_ms - self._stir_ms, 1)  # rules.md 9
             self._stirred += 1
         next_envelope = envelope._replace(entered_ms=at_ms, hops=envelope.hops + 1)
+        fate: Fate = "late" if by_late_lane else "forwarded"
         return Forward(self._push(head, fate), route.topic, deliver_at_ms, sequence, next_envelope)
 
     def _dead_letter(self, head: _Head, reason: str) -> Command:

@@ -7,6 +7,7 @@ import pytest
 from tests.consumers.relay.relay_world import PLAN, SOURCE, START_MS, STAY_MS
 from timewheel.consumers.relay.contiguity import NO_SEQUENCE_ID, Spot
 from timewheel.consumers.relay.machine import (
+    LATE_RUN,
     AwaitAll,
     AwaitRoom,
     Command,
@@ -104,9 +105,35 @@ def test_rule_01_lanes_change_only_when_nothing_is_under_way() -> None:
     it.confirmed(first.ordinal)
     late = forwarded(it.tick(RELEASE_MS + 2_001))
     assert late.sequence_id == NO_SEQUENCE_ID
-    assert receive(it, 2, timer(5_000), RELEASE_MS + 2_001) == AwaitAll()  # and back
-    it.confirmed(late.ordinal)
+    follower = late
+    for entry in range(2, 2 + LATE_RUN):
+        it.confirmed(follower.ordinal)
+        follower = forwarded(receive(it, entry, timer(5_000), RELEASE_MS + 2_001))
+        assert follower.sequence_id == NO_SEQUENCE_ID
+    assert receive(it, 2 + LATE_RUN, timer(5_000), RELEASE_MS + 2_001) == AwaitAll()  # and back
+    it.confirmed(follower.ordinal)
     assert forwarded(it.tick(RELEASE_MS + 2_001)).sequence_id != NO_SEQUENCE_ID
+
+
+def test_rule_01_on_time_hops_behind_a_late_one_share_its_lane_but_keep_their_route() -> None:
+    # Else a relay that lags changes lanes, and waits for a round trip, at every other timer.
+    it = machine()
+    late = forwarded(receive(it, 0, timer(12_000), RELEASE_MS + 2_001))
+    on_time = forwarded(receive(it, 1, timer(32_000), RELEASE_MS + 1_000))
+    assert (late.sequence_id, on_time.sequence_id) == (NO_SEQUENCE_ID, NO_SEQUENCE_ID)
+    assert on_time.topic == TIER_30S
+    assert on_time.envelope.entered_ms == RELEASE_MS, "the nominal time, as by the other lane"
+    for forward in (late, on_time):
+        it.confirmed(forward.ordinal)
+    assert it.counts.late == 2
+
+
+def test_a_steady_share_of_late_timers_never_changes_the_lane() -> None:
+    it = machine(window_limit=10_000)
+    for entry in range(2_000):
+        remaining_ms = 12_000 if entry % LATE_RUN == 0 else 5_000
+        command = receive(it, entry, timer(remaining_ms), RELEASE_MS + 2_001)
+        assert forwarded(command).sequence_id == NO_SEQUENCE_ID
 
 
 @pytest.mark.parametrize(
