@@ -29,7 +29,7 @@ from timewheel.consumers.engine import (
 from timewheel.consumers.errors import ReceiveTimeout, SubscribeRefused
 from timewheel.consumers.handled import DEFAULT_HANDLED, HandledWindow
 from timewheel.consumers.handlers import Handler, HandlerCalls
-from timewheel.consumers.message import DelayedMessage
+from timewheel.consumers.message import DelayedMessage, key_of
 from timewheel.consumers.republisher import Republisher
 from timewheel.consumers.rolling_source import RollingSource
 from timewheel.consumers.source import SingleSource, Source
@@ -312,8 +312,7 @@ class DelayedConsumer:
                 self._return([timer])
 
     def _put(self, pool: Workers[Timer], timer: Timer) -> bool:
-        message = timer.arrival.message
-        key = message.ordering_key() or message.partition_key()
+        key = key_of(timer.arrival.message)
         while not self._stopping:
             if pool.put(timer, key, SLICE_MS / 1000):
                 return True

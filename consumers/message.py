@@ -10,7 +10,7 @@ from timewheel.core.envelope import PREFIX, Envelope
 from timewheel.core.errors import EnvelopeError
 from timewheel.wire.positions import Position
 
-__all__ = ["DelayedMessage", "arrival_of"]
+__all__ = ["DelayedMessage", "arrival_of", "key_of"]
 
 
 class DelayedMessage:
@@ -100,13 +100,16 @@ class DelayedMessage:
     def __repr__(self) -> str:
         return f"<DelayedMessage {self.timer_id!r} due {self.due_at} from {self.topic_name()}>"
 
-    @property
-    def key(self) -> str:
-        """What `run` keeps on one worker: the ordering key, else the partition key, as Key_Shared does it."""
-        return self.ordering_key() or self.partition_key()
-
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+def key_of(message: Any) -> str:
+    """What `run` keeps on one worker: the ordering key, else the partition key, as Key_Shared does it; else empty."""
+    try:
+        return str(message.ordering_key() or message.partition_key())
+    except UnicodeDecodeError:
+        return ""
 
 
 def arrival_of(message: Any, origin: Any) -> Arrival:
@@ -115,6 +118,7 @@ def arrival_of(message: Any, origin: Any) -> Arrival:
     error: str | None = None
     try:
         envelope = Envelope.read(message.properties())
-    except EnvelopeError as problem:
+    except (EnvelopeError, UnicodeDecodeError) as problem:
+        # Clients of other languages can write properties that are no text; no message may stop the receiving thread.
         error = str(problem)
     return Arrival(message, origin, Position.of(message.message_id()), envelope, error)

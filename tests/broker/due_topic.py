@@ -112,7 +112,9 @@ class Handled:
         at_ms = now_ms()
         with self._lock:
             self.times[message.timer_id] += 1
-            self.threads.setdefault(message.key, []).append(threading.current_thread().name)
+            self.threads.setdefault(message.ordering_key() or message.partition_key(), []).append(
+                threading.current_thread().name
+            )
             if message.due_at is not None:
                 self.lateness_ms.append(at_ms - round(message.due_at.timestamp() * 1000))
 

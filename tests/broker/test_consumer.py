@@ -337,7 +337,7 @@ def test_rule_20_run_keeps_a_key_on_one_worker_and_in_order(client: Any, plan: P
     def handler(message: DelayedMessage) -> None:
         handled(message)
         with lock:
-            order.append((message.key, message.timer_id))
+            order.append((message.partition_key(), message.timer_id))
 
     with running(DelayedConsumer(client, plan, SUBSCRIPTION), handler, workers=4):
         eventually(lambda: len(order) == 300, 20)

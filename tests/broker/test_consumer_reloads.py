@@ -10,7 +10,9 @@ import pytest
 
 from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, Sender, backlog, make_topic, now_ms, running
 from timewheel.consumers import DelayedConsumer
+from timewheel.core.envelope import Envelope
 from timewheel.core.limits import hold_bound_ms
+from timewheel.core.names import partition_topic
 from timewheel.core.plan import Plan
 from timewheel.ops.admin import AdminClient
 from timewheel.testing import eventually
@@ -137,3 +139,30 @@ def test_rule_11_when_the_broker_delays_nothing_a_due_timer_still_comes_through_
     # Parked before each, so the storm is bounded: a copy takes a hold bound to come round again, or half the room.
     assert counts.republished < 50_000
     assert len(events.named("timer_far_too_early")) == 1
+
+
+@pytest.mark.parametrize("passed_on", [True, False], ids=["passed on", "control"])
+def test_batch_index_acknowledgement_is_passed_on_to_a_broker_that_has_it(
+    make_local_pulsar: MakeLocalPulsar, connect: Connect, topic: str, passed_on: bool
+) -> None:
+    broker = make_local_pulsar(config={"acknowledgmentAtBatchIndexLevelEnabled": "true"})
+    make_topic(broker, topic, subscriptions=(SUBSCRIPTION,))
+    plan, client = native(topic), connect(broker)
+    # Undelayed timers of a foreign producer that batches: ten in one entry.
+    producer = client.create_producer(
+        partition_topic(topic, 0), batching_enabled=True, batching_max_messages=10, batching_max_publish_delay_ms=5_000
+    )
+    for number in range(10):
+        properties = Envelope(f"t{number}", now_ms(), now_ms()).properties()
+        producer.send_async(b"", lambda *_: None, properties=properties)
+    producer.flush()
+    options: dict[str, Any] = {"batch_index_ack_enabled": passed_on}
+    with DelayedConsumer(client, plan, SUBSCRIPTION, **options) as consumer:
+        for _ in range(5):
+            consumer.acknowledge(consumer.receive(timeout_millis=5_000))
+    # Another consumer, with a memory of its own.
+    rest = Handled()
+    with running(DelayedConsumer(client, plan, SUBSCRIPTION, **options), rest):
+        eventually(lambda: len(rest.times) == (5 if passed_on else 10), 10)
+        eventually(lambda: backlog(broker, topic) == 0, 10)
+    assert len(rest.times) == (5 if passed_on else 10)
