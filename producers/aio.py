@@ -6,7 +6,7 @@ import asyncio
 import datetime as dt
 from collections import deque
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from os import getpid
 from types import TracebackType
@@ -28,8 +28,6 @@ __all__ = ["AsyncDelayedProducer"]
 
 OPENING_THREADS = 8
 """Producers that are opened, flushed or closed at the same time, off the event loop."""
-MAX_OPENINGS = 8
-"""Tries to borrow a producer that was just opened: each fails only if as many others pushed it out of a full pool."""
 
 
 class AsyncDelayedProducer:
@@ -88,6 +86,7 @@ class AsyncDelayedProducer:
         self._finished: deque[Send] = deque()
         self._is_called = False
         self._continuations: set[asyncio.Task[None]] = set()
+        self._openings: dict[tuple[str, int], asyncio.Future[PooledProducer]] = {}
         self._changed = asyncio.Event()
         self._threads = ThreadPoolExecutor(OPENING_THREADS, thread_name_prefix="timewheel-producer")
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -227,17 +226,39 @@ class AsyncDelayedProducer:
             raise self._writer.refused(send, error) from error
 
     async def _opened(self, send: Send) -> PooledProducer:
-        assert self._loop is not None, "a send knows its loop"
-        for _ in range(MAX_OPENINGS):
-            # Opened on a thread and borrowed here: a cancelled wait then leaves nothing borrowed.
-            await self._loop.run_in_executor(self._threads, self._open, send)
-            pooled = self._writer.pool.borrow(send.outgoing.topic, send.outgoing.partition)
+        while True:
+            outgoing = self._writer.routed_now(send)
+            key = (outgoing.topic, outgoing.partition)
+            pooled = self._writer.pool.borrow(*key)
             if pooled is not None:
                 return pooled
-        raise ClientMisuse("the pool of producers is too small for this plan's topics: raise max_producers")
+            try:
+                opening = self._openings.get(key)
+                if opening is None:
+                    return await self._open(outgoing)
+                # Another send opens it already: one opening for many, and one failure for all who waited for it.
+                await asyncio.wait([opening])
+                if not opening.cancelled():
+                    opening.result()
+            except Exception as error:  # noqa: BLE001 - the client has kinds of its own; the writer reads them all
+                self._writer.opening_failed(send, error)
 
-    def _open(self, send: Send) -> None:
-        self._writer.pool.give_back(self._writer.open(send))
+    async def _open(self, outgoing: Outgoing) -> PooledProducer:
+        """Open on a thread, and borrow."""
+        key = (outgoing.topic, outgoing.partition)
+        on_thread = self._threads.submit(self._writer.pool.open, *key, outgoing.place)
+        opening = self._openings[key] = asyncio.wrap_future(on_thread)
+        try:
+            return await opening
+        except asyncio.CancelledError:
+            on_thread.add_done_callback(self._give_back_unused)
+            raise
+        finally:
+            del self._openings[key]
+
+    def _give_back_unused(self, on_thread: Future[PooledProducer]) -> None:
+        if not on_thread.cancelled() and on_thread.exception() is None:
+            self._writer.pool.give_back(on_thread.result())
 
     def _client_finished(self, send: Send) -> None:
         """Hand a finished attempt to the loop; runs on the client's own thread."""

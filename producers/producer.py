@@ -19,7 +19,7 @@ from timewheel.wire.dispatcher import Dispatcher
 from timewheel.wire.gate import Gate
 from timewheel.wire.hooks import Hook, Hooks
 from timewheel.wire.outgoing import Outgoing
-from timewheel.wire.pool import DEFAULT_MAX_PRODUCERS
+from timewheel.wire.pool import DEFAULT_MAX_PRODUCERS, PooledProducer
 from timewheel.wire.surface import ClientLike
 
 __all__ = ["DelayedProducer", "TimerCallback"]
@@ -252,12 +252,20 @@ class DelayedProducer:
 
     def _start(self, send: Send) -> None:
         """Hand what is sent next to the client."""
-        pooled = self._writer.pool.borrow(send.outgoing.topic, send.outgoing.partition) or self._writer.open(send)
+        pooled = self._writer.pool.borrow(send.outgoing.topic, send.outgoing.partition) or self._opened(send)
         try:
             send.start(pooled)
         except Exception as error:
             self._writer.pool.give_back(pooled)
             raise self._writer.refused(send, error) from error
+
+    def _opened(self, send: Send) -> PooledProducer:
+        while True:
+            outgoing = self._writer.routed_now(send)
+            try:
+                return self._writer.pool.open(outgoing.topic, outgoing.partition, outgoing.place)
+            except Exception as error:  # noqa: BLE001 - the client has kinds of its own; the writer reads them all
+                self._writer.opening_failed(send, error)
 
     def _conclude(self, send: Send) -> None:
         """Take a finished attempt; runs on the dispatcher's thread."""

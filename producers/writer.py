@@ -27,7 +27,7 @@ from timewheel.wire.gate import Group
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.options import ProducerOptions
 from timewheel.wire.outgoing import Outgoing
-from timewheel.wire.pool import PooledProducer, ProducerPool
+from timewheel.wire.pool import ProducerPool
 from timewheel.wire.results import Outcome, cause_of, is_producer_closed, outcome_of_error
 from timewheel.wire.stir import Stir
 from timewheel.wire.surface import ClientLike
@@ -171,29 +171,34 @@ class TimerWriter:
         )
         return self._stir.applied(outgoing)
 
-    def borrow(self, send: Send) -> PooledProducer | None:
-        """The open producer for what is sent next, if there is one."""
-        return self.pool.borrow(send.outgoing.topic, send.outgoing.partition)
+    def routed_now(self, send: Send) -> Outgoing:
+        """What is sent next, on the route of this moment: ask before opening a producer.
 
-    def open(self, send: Send) -> PooledProducer:
-        """Open the producer for what is sent next, and borrow it. Waits for the broker.
+        Never is one opened for a passed interval, which would come too late, or create the topic again and bare
+        (rules.md 15); and the interval may have passed while the send waited for room.
+        """
+        outgoing = send.outgoing
+        if self._router.interval_ms:
+            now_ms = self._clock.now_ms()
+            route = self._router.route(outgoing.due_ms, now_ms)
+            if route.topic != outgoing.topic:
+                outgoing = send.outgoing = outgoing.sent_to(route, now_ms, self._router.plan.revision)
+        return outgoing
+
+    def opening_failed(self, send: Send, error: Exception) -> None:
+        """Take the failure to open a producer: put another route into the send, or say that there is none.
 
         Raises:
-            TimewheelError: None can be opened; nothing was sent, or nothing more.
+            TimewheelError: The send ends here; nothing was sent, or nothing more.
         """
-        while True:
-            outgoing = self._routed_now(send)
-            try:
-                return self.pool.open(outgoing.topic, outgoing.partition, outgoing.place)
-            except TimewheelError as error:
-                raise self._as_unknown(send, error) from error
-            except Exception as error:
-                send.attempts += 1
-                step = self._next_step(send, outcome_of_error(error), cause_of(error))
-                if not isinstance(step, Outgoing):
-                    assert step is not None, "an opening that failed is not a stored message"
-                    raise step from error
-                send.outgoing = step
+        if isinstance(error, TimewheelError):
+            raise self._as_unknown(send, error) from error
+        send.attempts += 1
+        step = self._next_step(send, outcome_of_error(error), cause_of(error))
+        if not isinstance(step, Outgoing):
+            assert step is not None, "an opening that failed is not a stored message"
+            raise step from error
+        send.outgoing = step
 
     def judge(self, send: Send) -> TimewheelError | Outgoing | None:
         """Take a finished attempt: give its producer back and say what follows.
@@ -215,16 +220,10 @@ class TimerWriter:
             send.outgoing = step
         return step
 
-    def _routed_now(self, send: Send) -> Outgoing:
-        # Never open a producer for a passed interval: it would come too late, or re-create the topic bare
-        # (rules.md 15). The interval may have passed while the send waited for room.
-        outgoing = send.outgoing
-        if self._router.interval_ms:
-            now_ms = self._clock.now_ms()
-            route = self._router.route(outgoing.due_ms, now_ms)
-            if route.topic != outgoing.topic:
-                outgoing = send.outgoing = outgoing.sent_to(route, now_ms, self._router.plan.revision)
-        return outgoing
+    def refused(self, send: Send, error: Exception) -> TimewheelError:
+        """The error for a send that the client's own code would not take."""
+        topic = partition_topic(send.outgoing.topic, send.outgoing.partition)
+        return self._as_unknown(send, SendFailed(send.outgoing.timer_id, topic, cause_of(error)))
 
     def _next_step(self, send: Send, outcome: Outcome, cause: str) -> TimewheelError | Outgoing | None:
         return afterwards(
@@ -243,8 +242,3 @@ class TimerWriter:
             return error
         topic = partition_topic(send.outgoing.topic, send.outgoing.partition)
         return SendOutcomeUnknown(send.outgoing.timer_id, topic, str(error))
-
-    def refused(self, send: Send, error: Exception) -> TimewheelError:
-        """The error for a send that the client's own code would not take."""
-        topic = partition_topic(send.outgoing.topic, send.outgoing.partition)
-        return self._as_unknown(send, SendFailed(send.outgoing.timer_id, topic, cause_of(error)))

@@ -240,6 +240,32 @@ def test_an_interrupted_wait_does_not_lose_track_of_the_send(
     assert stored_entries(frozen, topic) == 2
 
 
+def test_one_failure_to_open_is_told_to_all_threads_that_waited_for_it(
+    frozen: LocalPulsar, connect: Callable[..., Any], topic: str
+) -> None:
+    plan = make_plan(frozen, topic)
+    failed: list[str] = []
+    client = connect(frozen, operation_timeout_seconds=3)
+    client.get_topic_partitions(topic)  # connected, so that the operation's time-out is what fails
+    with DelayedProducer(client, plan) as producer:
+
+        def send(number: int) -> None:
+            with pytest.raises(SendFailed) as caught:
+                producer.send(b"x", timer_id=str(number))
+            failed.append(caught.value.timer_id)
+
+        frozen.pause()
+        threads = [threading.Thread(target=send, args=(number,)) for number in range(10)]
+        began_ms = SystemClock().monotonic_ms()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert SystemClock().monotonic_ms() - began_ms < 20_000, "one time-out of 3 s for all, not 10 of them"
+        frozen.resume()
+    assert sorted(failed) == [str(number) for number in range(10)]
+
+
 FORK = """
 import os, sys
 import pulsar

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import pulsar
-from pulsar import exceptions
 import pytest
+from pulsar import exceptions
 
 from timewheel.wire.results import Outcome, is_ok, is_producer_closed, outcome_of_error, outcome_of_result
 

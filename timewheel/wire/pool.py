@@ -48,6 +48,18 @@ class PooledProducer:
         self.last_turn = 0
 
 
+class Opening:
+    """A producer that some thread is opening; those who wait for it share its failure.
+
+    Each of them trying again by itself would take the client's operation time-out (30 s by default) once per waiter.
+    """
+
+    __slots__ = ("error",)
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+
+
 class ProducerPool:
     """Opens producers on demand and keeps them; safe to use from several threads.
 
@@ -98,7 +110,7 @@ class ProducerPool:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._open: dict[Key, PooledProducer] = {}
-        self._opening: set[Key] = set()
+        self._opening: dict[Key, Opening] = {}
         self._discarded: list[PooledProducer] = []
         self._closed = False
         self._waiters = 0
@@ -136,7 +148,7 @@ class ProducerPool:
         """
         key = (topic, partition)
         ready, victim = self._reserve(key)
-        if ready is not None:
+        if isinstance(ready, PooledProducer):
             return ready
         try:
             if victim is not None:
@@ -145,13 +157,14 @@ class ProducerPool:
             pooled = PooledProducer(
                 key, self._client.create_producer(partition_topic(topic, partition), **self._options.of(place))
             )
-        except BaseException:
+        except BaseException as error:
             with self._lock:
-                self._opening.discard(key)
+                ready.error = error
+                del self._opening[key]
                 self._changed.notify_all()
             raise
         with self._lock:
-            self._opening.discard(key)
+            del self._opening[key]
             self._take(pooled)
             self._open[key] = pooled
             self._changed.notify_all()
@@ -206,7 +219,7 @@ class ProducerPool:
         for thread in closing:
             thread.join(max(deadline_s - time.monotonic(), 0))
 
-    def _reserve(self, key: Key) -> tuple[PooledProducer | None, PooledProducer | None]:
+    def _reserve(self, key: Key) -> tuple[PooledProducer | Opening, PooledProducer | None]:
         """Either the open producer, borrowed, or the right to open it, with an idle one to close first."""
         with self._lock:
             while True:
@@ -216,24 +229,38 @@ class ProducerPool:
                 if pooled is not None:
                     self._take(pooled)
                     return pooled, None
-                if key not in self._opening:
-                    if len(self._open) + len(self._opening) < self._max_producers:
-                        self._opening.add(key)
-                        return None, None
-                    idle = [other for other in self._open.values() if not other.in_flight]
-                    if idle:
-                        victim = min(idle, key=lambda other: other.last_turn)
-                        del self._open[victim.key]
-                        self._opening.add(key)
-                        return None, victim
-                    if not self._may_wait():
-                        self._opening.add(key)
-                        return None, None
-                self._waiters += 1
-                try:
-                    self._changed.wait()
-                finally:
-                    self._waiters -= 1
+                others = self._opening.get(key)
+                if others is None and self._has_place():
+                    victim = self._evicted()
+                    opening = self._opening[key] = Opening()
+                    return opening, victim
+                self._wait()
+                if others is not None and others.error is not None:
+                    raise others.error
+
+    def _is_full(self) -> bool:
+        return len(self._open) + len(self._opening) >= self._max_producers
+
+    def _has_place(self) -> bool:
+        if not self._is_full() or any(not pooled.in_flight for pooled in self._open.values()):
+            return True
+        return not self._may_wait()
+
+    def _evicted(self) -> PooledProducer | None:
+        """The least recently used idle producer, taken out to be closed, if the pool is full."""
+        idle = [pooled for pooled in self._open.values() if not pooled.in_flight] if self._is_full() else []
+        if not idle:
+            return None
+        victim = min(idle, key=lambda pooled: pooled.last_turn)
+        del self._open[victim.key]
+        return victim
+
+    def _wait(self) -> None:
+        self._waiters += 1
+        try:
+            self._changed.wait()
+        finally:
+            self._waiters -= 1
 
     def _take(self, pooled: PooledProducer) -> None:
         pooled.in_flight += 1

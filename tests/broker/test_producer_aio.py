@@ -1,0 +1,322 @@
+"""The asyncio producer: the same messages, without blocking its loop."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import pulsar
+import pytest
+
+from tests.broker.producing import (
+    DAY_MS,
+    HOUR_MS,
+    TIER_1D,
+    make_plan,
+    now_ms,
+    stored_entries,
+    stored_messages,
+)
+from tests.broker.test_producer_failures import SetClock
+from timewheel.core import Calendar, Envelope, Plan, Ring, SystemClock, Wheel
+from timewheel.core.errors import BadDueTime, ClientMisuse, SendFailed, SendOutcomeUnknown, TopologyError
+from timewheel.core.routing import calendar_topic_of
+from timewheel.ops.admin import AdminClient
+from timewheel.producers import AsyncDelayedProducer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from timewheel.testing import Broker, LocalPulsar
+    from timewheel.testing.plugin import MakeLocalPulsar
+    from timewheel.wire.hooks import Event
+
+DELAYS = {"due": dt.timedelta(minutes=30), "tier": dt.timedelta(days=17)}
+
+
+@pytest.fixture
+def frozen(make_local_pulsar: MakeLocalPulsar) -> Iterator[LocalPulsar]:
+    """A broker of this test's own, to be paused; it goes on at the end, so that clients can be closed."""
+    broker = make_local_pulsar()
+    yield broker
+    broker.resume()
+
+
+@pytest.mark.parametrize("where", ["due", "tier"])
+@pytest.mark.parametrize("payload", [bytes(range(256)), b"", None], ids=["bytes", "empty", "null"])
+def test_rule_19_all_arrives_as_it_was_sent(
+    pulsar_broker: Broker, pulsar_client: Any, topic: str, where: str, payload: bytes | None
+) -> None:
+    plan = make_plan(pulsar_broker, topic)
+
+    async def main() -> int:
+        async with AsyncDelayedProducer(pulsar_client, plan) as producer:
+            timer = await producer.send(
+                payload,
+                deliver_after=DELAYS[where],
+                timer_id="sub-42",
+                properties={"ünïcode": "⏰"},
+                partition_key="🔑",
+                ordering_key="ö",
+                event_timestamp=1_700_000_000_123,
+            )
+            assert timer.id == "sub-42"
+            return timer.due_ms
+
+    due_ms = asyncio.run(main())
+    [message] = stored_messages(pulsar_client, topic if where == "due" else topic + TIER_1D, 1)
+    assert message.has_null_value() is (payload is None)
+    assert message.data() == (payload or b"")
+    assert (message.partition_key(), message.ordering_key()) == ("🔑", "ö")
+    assert message.event_timestamp() == 1_700_000_000_123
+    assert message.properties()["ünïcode"] == "⏰"
+    envelope = Envelope.read(message.properties())
+    assert envelope is not None
+    assert (envelope.timer_id, envelope.due_ms) == ("sub-42", due_ms)
+
+
+def test_many_sends_at_once_are_batched_and_the_loop_is_woken_for_many(
+    pulsar_broker: Broker, pulsar_client: Any, topic: str
+) -> None:
+    plan = make_plan(pulsar_broker, topic, partitions=2)
+
+    async def main() -> int:
+        loop = asyncio.get_running_loop()
+        woken = 0
+        call_soon_threadsafe = loop.call_soon_threadsafe
+
+        def count(*arguments: Any, **options: Any) -> asyncio.Handle:
+            nonlocal woken
+            woken += 1
+            return call_soon_threadsafe(*arguments, **options)
+
+        loop.call_soon_threadsafe = count  # type: ignore[assignment, method-assign]
+        async with AsyncDelayedProducer(pulsar_client, plan, max_pending=3_000) as producer:
+            timers = await asyncio.gather(
+                *(producer.send(b"x", timer_id=str(n), deliver_after=DELAYS["tier"]) for n in range(2_000))
+            )
+        assert [timer.id for timer in timers] == [str(n) for n in range(2_000)]
+        return woken
+
+    assert asyncio.run(main()) < 500
+    assert sum(stored_entries(pulsar_broker, topic + TIER_1D, partition=n) for n in range(2)) < 200
+
+
+def test_rule_22_never_more_pending_than_the_bound_while_the_loop_goes_on(
+    frozen: LocalPulsar, connect: Callable[..., Any], topic: str
+) -> None:
+    plan = make_plan(frozen, topic)
+    client = connect(frozen)
+
+    async def main() -> None:
+        async with AsyncDelayedProducer(client, plan, max_pending=8) as producer:
+            await producer.send(b"opens the producer")
+            frozen.pause()
+            sends = [asyncio.create_task(producer.send(b"x", timer_id=str(n))) for n in range(20)]
+            for _ in range(50):
+                await asyncio.sleep(0.01)  # a loop that is blocked would not come round fifty times
+                assert len(producer._pending) <= 8
+            assert len(producer._pending) == 8
+            assert not any(send.done() for send in sends)
+            frozen.resume()
+            timers = await asyncio.gather(*sends)
+            assert [timer.id for timer in timers] == [str(n) for n in range(20)]
+
+    asyncio.run(main())
+    assert stored_entries(frozen, topic) == 21
+
+
+def test_a_cancelled_send_gives_up_waiting_not_sending(
+    frozen: LocalPulsar, connect: Callable[..., Any], topic: str
+) -> None:
+    plan = make_plan(frozen, topic)
+    client = connect(frozen)
+
+    async def main() -> None:
+        async with AsyncDelayedProducer(client, plan, max_pending=2) as producer:
+            await producer.send(b"opens the producer")
+            frozen.pause()
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(producer.send(b"x", timer_id="sub-42"), 0.3)
+            assert len(producer._pending) == 1, "its outcome is still awaited"
+            frozen.resume()
+            await producer.flush()
+            assert len(producer._pending) == 0
+            # Its room is free again: twice as many as fit go through.
+            await asyncio.gather(*(producer.send(b"x") for _ in range(4)))
+
+    asyncio.run(main())
+    assert [m.properties()["tw-id"] for m in stored_messages(client, topic, 6)][1] == "sub-42"
+
+
+def test_cancelled_while_waiting_for_room_or_for_a_producer_nothing_is_sent_and_no_room_is_lost(
+    frozen: LocalPulsar, connect: Callable[..., Any], topic: str
+) -> None:
+    plan = make_plan(frozen, topic)
+    client = connect(frozen)
+
+    async def main() -> None:
+        async with AsyncDelayedProducer(client, plan, max_pending=1) as producer:
+            frozen.pause()
+            opening = asyncio.create_task(producer.send(b"opening"))
+            waiting = asyncio.create_task(producer.send(b"waiting"))
+            await asyncio.sleep(0.2)
+            for send in (waiting, opening):
+                send.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await send
+            assert len(producer._pending) == 0
+            frozen.resume()
+            assert (await producer.send(b"x")).message_id is not None
+
+    asyncio.run(main())
+    assert [m.data() for m in stored_messages(client, topic, 1)] == [b"x"]
+    assert stored_entries(frozen, topic) == 1
+
+
+def test_without_an_answer_the_outcome_is_unknown_and_close_says_how_many(frozen: LocalPulsar, topic: str) -> None:
+    plan = make_plan(frozen, topic)
+    # A client of its own: it may still be closing the producer that a frozen broker did not let go.
+    client = pulsar.Client(frozen.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    events: list[Event] = []
+
+    async def main() -> None:
+        producer = AsyncDelayedProducer(client, plan, hooks=(events.append,), send_timeout_millis=1_500)
+        await producer.send(b"opens the producer")
+        frozen.pause()
+        with pytest.raises(SendOutcomeUnknown) as caught:
+            await producer.send(b"x", timer_id="sub-42")
+        assert caught.value.timer_id == "sub-42"
+
+        sends = [asyncio.create_task(producer.send(b"x")) for _ in range(3)]
+        await asyncio.sleep(0)
+        assert await producer.close(timeout_s=0.2) == 3
+        assert await producer.close() == 0
+        for outcome in await asyncio.gather(*sends, return_exceptions=True):
+            assert isinstance(outcome, SendOutcomeUnknown)
+        frozen.resume()
+
+    asyncio.run(main())
+    with suppress(Exception):
+        client.close()
+    told = [event for event in events if event.name != "producer_close_failed"]
+    assert [(event.name, event.fields) for event in told] == [
+        ("producer_closed_with_unknown_outcomes", {"unknown_count": 3})
+    ]
+
+
+def test_after_close_and_on_another_loop_nothing_is_sent(pulsar_broker: Broker, pulsar_client: Any, topic: str) -> None:
+    plan = make_plan(pulsar_broker, topic)
+    producer = AsyncDelayedProducer(pulsar_client, plan)
+    asyncio.run(_send_one(producer))
+    with pytest.raises(ClientMisuse, match="another event loop"):
+        asyncio.run(_send_one(producer))
+
+    async def close_and_send() -> None:
+        other = AsyncDelayedProducer(pulsar_client, plan)
+        await other.send(b"x")
+        await other.close()
+        with pytest.raises(ClientMisuse, match="closed"):
+            await other.send(b"x")
+
+    asyncio.run(close_and_send())
+    assert stored_entries(pulsar_broker, topic) == 2
+
+
+async def _send_one(producer: AsyncDelayedProducer) -> None:
+    await producer.send(b"x")
+
+
+def test_refusals_and_missing_topics_are_told_to_the_caller(pulsar_client: Any, topic: str) -> None:
+    async def main() -> None:
+        async with AsyncDelayedProducer(
+            pulsar_client, Plan(due_topic=topic, subscriptions=("billing",)), max_pending=1
+        ) as producer:
+            with pytest.raises(BadDueTime):
+                await producer.send(b"x", deliver_at=-1)
+            for _ in range(3):  # each gives its room back
+                with pytest.raises(TopologyError):
+                    await producer.send(b"x")
+
+    asyncio.run(main())
+
+
+def test_rule_15_a_send_into_a_terminated_interval_goes_to_the_running_one(
+    pulsar_broker: Broker, pulsar_client: Any, topic: str
+) -> None:
+    noon_ms = now_ms() // DAY_MS * DAY_MS + DAY_MS // 2
+    plan = make_plan(pulsar_broker, topic, Calendar(), at_ms=noon_ms, max_delay_ms=3 * DAY_MS)
+    today, tomorrow = (calendar_topic_of(plan, noon_ms + days * DAY_MS) for days in (0, 1))
+    clock = SetClock(noon_ms)
+
+    async def main() -> None:
+        async with AsyncDelayedProducer(pulsar_client, plan, clock=clock) as producer:
+            await producer.send(b"opens the producer", deliver_at=noon_ms + HOUR_MS)
+            with AdminClient(pulsar_broker.admin_url) as admin:
+                admin.topics.terminate(today)
+            with pytest.raises(SendFailed, match="TopicTerminated"):
+                await producer.send(b"still today", deliver_at=noon_ms + HOUR_MS)
+            clock._readings_ms = [noon_ms, noon_ms, noon_ms + DAY_MS]
+            await producer.send(b"late", deliver_at=noon_ms + HOUR_MS, timer_id="sub-42")
+
+    asyncio.run(main())
+    [message] = stored_messages(pulsar_client, tomorrow, 1)
+    assert (message.data(), message.properties()["tw-id"]) == (b"late", "sub-42")
+
+
+def test_rule_18_a_slot_that_was_swept_meanwhile_gets_a_second_copy_in_the_due_topic(
+    pulsar_broker: Broker, pulsar_client: Any, topic: str
+) -> None:
+    noon_ms = now_ms() // DAY_MS * DAY_MS + DAY_MS // 2
+    plan = make_plan(pulsar_broker, topic, Wheel(rings=(Ring(slot_ms=DAY_MS, slots=4),)), max_delay_ms=2 * DAY_MS)
+    clock = SetClock(noon_ms, noon_ms + DAY_MS // 2)
+
+    async def main() -> None:
+        async with AsyncDelayedProducer(pulsar_client, plan, clock=clock) as producer:
+            await producer.send(b"x", deliver_at=noon_ms + DAY_MS, timer_id="sub-42")
+
+    asyncio.run(main())
+    slot = f"{topic}.tw.r1.ring-1d.{(noon_ms + DAY_MS) // DAY_MS % 4:03d}"
+    for where in (slot, topic):
+        [message] = stored_messages(pulsar_client, where, 1)
+        assert (message.data(), message.properties()["tw-id"]) == (b"x", "sub-42")
+
+
+def test_one_failure_to_open_is_told_to_all_who_waited_for_it(
+    frozen: LocalPulsar, connect: Callable[..., Any], topic: str
+) -> None:
+    plan = make_plan(frozen, topic)
+    client = connect(frozen, operation_timeout_seconds=3)
+    client.get_topic_partitions(topic)  # connected, so that the operation's time-out is what fails
+
+    async def main() -> None:
+        async with AsyncDelayedProducer(client, plan) as producer:
+            frozen.pause()
+            began_ms = SystemClock().monotonic_ms()
+            sends = (producer.send(b"x", timer_id=str(number)) for number in range(20))
+            outcomes = await asyncio.gather(*sends, return_exceptions=True)
+            assert SystemClock().monotonic_ms() - began_ms < 20_000, "one time-out of 3 s for all, not 20 of them"
+            # Nothing was handed over, so it is known that nothing is stored; each is told about its own timer.
+            assert [type(outcome) for outcome in outcomes] == [SendFailed] * 20
+            assert [getattr(outcome, "timer_id", None) for outcome in outcomes] == [str(n) for n in range(20)]
+            frozen.resume()
+
+    asyncio.run(main())
+
+
+def test_a_full_pool_serves_more_partitions_than_it_holds(
+    pulsar_broker: Broker, pulsar_client: Any, topic: str
+) -> None:
+    plan = make_plan(pulsar_broker, topic, partitions=6)
+
+    async def main() -> None:
+        async with AsyncDelayedProducer(pulsar_client, plan, max_producers=2) as producer:
+            began_ms = SystemClock().monotonic_ms()
+            await asyncio.gather(*(producer.send(b"x", deliver_after=DELAYS["due"]) for _ in range(30)))
+            assert len(producer._writer.pool) <= 2
+            assert SystemClock().monotonic_ms() - began_ms < 60_000
+
+    asyncio.run(main())
+    assert sum(stored_entries(pulsar_broker, topic, partition=partition) for partition in range(6)) == 30
