@@ -18,13 +18,14 @@ drained            none of these                               delete
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from timewheel.core.clock import Clock
 from timewheel.core.durations import MINUTE_MS, SECOND_MS
-from timewheel.core.errors import AdminError, AdminMissing, TimewheelError
+from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable, TimewheelError
 from timewheel.core.names import CalendarTopic, namespace_of, partition_of
 from timewheel.core.plan import Calendar, Plan
 from timewheel.ops.admin import AdminClient
@@ -36,6 +37,9 @@ __all__ = ["CalendarKeeper", "LifeState", "RetiredTopic", "Rolled", "Stage", "gr
 TERMINATED = "Terminated"
 MAX_TRANSITIONS = 4
 """A topic passes at most two stages in one roll; a broker that says otherwise is asked again at the next."""
+
+LOOK_AGAIN_S = 1.0
+"""Before a partition without its topic is called an orphan."""
 
 LONGEST_PAUSE_MS = MINUTE_MS
 """Between two rolls of a keeper."""
@@ -161,35 +165,35 @@ def roll(admin: AdminClient, plan: Plan, now_ms: int, *, dry_run: bool = False) 
     retired = [_retire(admin, plan, interval, now_ms, dry_run=dry_run) for interval in passed]
     return Rolled(
         made=made,
-        retired=(*retired, *_orphans(admin, plan, frozenset(partitioned))),
+        retired=(*retired, *_orphans(admin, plan)),
         open_topics=len(intervals) - len(passed),
     )
 
 
 def _retire(admin: AdminClient, plan: Plan, interval: CalendarTopic, now_ms: int, *, dry_run: bool) -> RetiredTopic:
-    topic = interval.name
-    for _ in range(MAX_TRANSITIONS):
-        try:
+    """Take one passed topic as far as it may go; one that cannot be read or changed now does not stop the others."""
+    topic, stage, backlog = interval.name, Stage.PASSED, dict[str, int]()
+    try:
+        for _ in range(MAX_TRANSITIONS):
             state = _life_state(admin, interval)
-            stage = stage_of(state, plan.subscriptions, now_ms, grace_ms(plan))
-            if dry_run:
-                return RetiredTopic(topic=topic, stage=stage, backlog=state.backlog)
-            match stage:
-                case Stage.PASSED:
-                    admin.topics.terminate(topic)
-                case Stage.DRAINED:
-                    return _delete(admin, topic)
-                case Stage.STRANDED:
-                    lacking = ", ".join(sorted(set(plan.subscriptions) - state.complete))
-                    note = (
-                        f"{state.entries} entries were never acknowledged for {lacking}: create it, or delete by hand"
-                    )
-                    return RetiredTopic(topic=topic, stage=stage, backlog=state.backlog, note=note)
-                case _:
-                    return RetiredTopic(topic=topic, stage=stage, backlog=state.backlog)
-        except AdminMissing:
-            return RetiredTopic(topic=topic, stage=Stage.DELETED, backlog={}, note="somebody else removed it")
-    return RetiredTopic(topic=topic, stage=Stage.PASSED, backlog={}, note="the broker does not keep it terminated")
+            stage, backlog = stage_of(state, plan.subscriptions, now_ms, grace_ms(plan)), dict(state.backlog)
+            if stage is Stage.STRANDED:
+                lacking = ", ".join(sorted(set(plan.subscriptions) - state.complete))
+                note = f"{state.entries} entries were never acknowledged for {lacking}: create it, or delete by hand"
+                return RetiredTopic(topic=topic, stage=stage, backlog=backlog, note=note)
+            if stage is Stage.PASSED and not dry_run:
+                admin.topics.terminate(topic)
+                continue
+            if stage is Stage.DRAINED and not dry_run:
+                return _delete(admin, topic)
+            return RetiredTopic(topic=topic, stage=stage, backlog=backlog)
+    except AdminMissing:
+        return RetiredTopic(topic=topic, stage=Stage.DELETED, backlog={}, note="somebody else removed it")
+    except (AdminDenied, AdminUnreachable):
+        raise
+    except AdminError as error:
+        return RetiredTopic(topic=topic, stage=stage, backlog=backlog, note=f"{error}; tried again at the next roll")
+    return RetiredTopic(topic=topic, stage=stage, backlog=backlog, note="the broker does not keep it terminated")
 
 
 def _delete(admin: AdminClient, topic: str) -> RetiredTopic:
@@ -206,13 +210,18 @@ def _delete(admin: AdminClient, topic: str) -> RetiredTopic:
 def _life_state(admin: AdminClient, interval: CalendarTopic) -> LifeState:
     # Internal stats first: they load the partitions, and a partition that nobody has loaded is missing from the stats.
     stored = admin.topics.partitioned_internal_stats(interval.name)
-    stats = admin.topics.partitioned_stats(interval.name, precise_backlog=True).partitions
-    if stored.keys() != stats.keys():
-        raise AdminError(
-            None,
-            f"GET {interval.name}",
-            f"has {len(stored)} partitions on disk and {len(stats)} that answer; try again",
-        )
+    stats = {
+        name: partition
+        for name, partition in admin.topics.partitioned_stats(interval.name, precise_backlog=True).partitions.items()
+        if name != interval.name  # a topic without any partition left answers under its own name
+    }
+    existing = {
+        name for name in admin.topics.list(namespace_of(interval.name)) if partition_of(name)[0] == interval.name
+    }
+    if not stored.keys() == stats.keys() == existing:
+        # What is not seen must not be taken for empty.
+        answers = f"{len(existing)} partitions exist, {len(stored)} and {len(stats)} of them answer"
+        raise AdminError(None, f"stats of {interval.name}", answers)
     names = {name for partition in stats.values() for name in partition.subscriptions}
     return LifeState(
         interval=interval,
@@ -230,27 +239,40 @@ def _life_state(admin: AdminClient, interval: CalendarTopic) -> LifeState:
     )
 
 
-def _orphans(admin: AdminClient, plan: Plan, partitioned: frozenset[str]) -> tuple[RetiredTopic, ...]:
+def _orphans(admin: AdminClient, plan: Plan) -> tuple[RetiredTopic, ...]:
     """Partitions without their topic, as 4.0 makes them for whoever sends to or reads a topic that is not there."""
-    found: list[RetiredTopic] = []
-    for name in admin.topics.list(namespace_of(plan.due_topic)):
-        topic, _ = partition_of(name)
+    found = _orphan_entries(admin, plan)
+    if found:
+        time.sleep(LOOK_AGAIN_S)  # a topic that somebody else deletes right now looks like that for a moment
+        again = _orphan_entries(admin, plan)
+        found = {name: entries for name, entries in again.items() if name in found}
+    return tuple(
+        RetiredTopic(
+            topic=name,
+            stage=Stage.STRANDED,
+            backlog={},
+            note="somebody sent or subscribed while its topic was not there, and the broker made it: "
+            f"{entries} entries outside of the plan; look into it and delete it by hand",
+        )
+        for name, entries in found.items()
+    )
+
+
+def _orphan_entries(admin: AdminClient, plan: Plan) -> dict[str, int]:
+    namespace = namespace_of(plan.due_topic)
+    # Listed in this order: of a topic that is made in between, both or only the second is seen.
+    stored = admin.topics.list(namespace)
+    partitioned = frozenset(admin.topics.list_partitioned(namespace))
+    found: dict[str, int] = {}
+    for name in stored:
+        topic = partition_of(name)[0]
         if topic in partitioned or CalendarTopic.parse(plan.due_topic, topic) is None:
             continue
         try:
-            stored = admin.topics.internal_stats(name)
+            found[name] = admin.topics.internal_stats(name).entries
         except AdminMissing:
             continue
-        found.append(
-            RetiredTopic(
-                topic=name,
-                stage=Stage.STRANDED,
-                backlog={},
-                note=f"somebody sent or subscribed while its topic was not there, and the broker made it: "
-                f"{stored.entries} entries outside of the plan; look into it and delete it by hand",
-            )
-        )
-    return tuple(found)
+    return found
 
 
 class CalendarKeeper:

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
+
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, TopologyError
 from timewheel.core.names import namespace_of, partition_of, partition_topic
 from timewheel.core.plan import Plan, Tiered
@@ -46,6 +48,9 @@ CALLS_AT_ONCE = 8
 DEDUPLICATION_WAIT_S = 30.0
 """A loaded topic switches deduplication on a moment after its policy was set."""
 POLL_S = 0.05
+MEETING_WAIT_S = 10.0
+"""Two that provision at once meet at a topic or a subscription for milliseconds."""
+MEETING_PAUSE_S = 0.2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,17 +210,40 @@ def _apply(admin: AdminClient, step: Step) -> None:
             case CreateNamespace(namespace=namespace):
                 admin.namespaces.create(namespace)
             case CreateTopic(topic=topic, partitions=partitions):
-                if not admin.topics.create(topic, partitions) and admin.topics.partitions(topic) != partitions:
-                    raise TopologyError(topic, "somebody else is creating it, in another form", "run this again")
+                _create_topic(admin, topic, partitions)
             case CreateMissedPartitions(topic=topic):
                 admin.topics.create_missed_partitions(topic)
             case GrowTopic(topic=topic, partitions=partitions):
                 admin.topics.update_partitions(topic, partitions)
             case CreateSubscription(topic=topic, subscription=subscription):
-                admin.subscriptions.create(topic, subscription, start="earliest")
+                _create_subscription(admin, topic, subscription)
             case SetPolicy(topic=topic, policy=policy, value=value):
                 with _policies_on(topic):
                     admin.topic_policies.set(topic, policy, value)
+
+
+def _create_topic(admin: AdminClient, topic: str, partitions: int) -> None:
+    """Create it, also while somebody else does: the broker then says that it is there before it is."""
+    if admin.topics.create(topic, partitions):
+        return
+    deadline = time.monotonic() + MEETING_WAIT_S
+    while (found := admin.topics.partitions(topic)) != partitions:
+        if found is not None or time.monotonic() >= deadline:
+            raise TopologyError(topic, "somebody else is creating it, in another form", "run this again")
+        time.sleep(POLL_S)
+    # Its partitions may still be on their way, and calls about a topic that lacks one hang.
+    admin.topics.create_missed_partitions(topic)
+
+
+def _create_subscription(admin: AdminClient, topic: str, subscription: str) -> None:
+    """Create it, also while somebody else does: the broker then refuses (412, "failed to fence") until it is there."""
+    attempts = Retrying(
+        retry=retry_if_exception(lambda error: isinstance(error, AdminError) and error.status == 412),
+        wait=wait_random(max=MEETING_PAUSE_S),
+        stop=stop_after_delay(MEETING_WAIT_S),
+        reraise=True,
+    )
+    attempts(admin.subscriptions.create, topic, subscription, start="earliest")
 
 
 def _await_deduplication(admin: AdminClient, spec: TopicSpec) -> None:

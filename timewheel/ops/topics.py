@@ -147,7 +147,9 @@ class Topics:
     def partitioned_internal_stats(self, topic: str) -> dict[str, InternalStats]:
         """How each partition lies on disk, by its full name, in one call."""
         stored = self._http.get(f"{topic_path(topic)}/partitioned-internalStats")
-        return {name: read_internal_stats(partition) for name, partition in sorted(stored["partitions"].items())}
+        return {
+            name: read_internal_stats(partition) for name, partition in sorted(stored.get("partitions", {}).items())
+        }
 
     def last_position(self, topic: str) -> EntryPosition:
         """The last entry of one partition, or of a topic without partitions; entry -1: it is empty."""

@@ -1,0 +1,487 @@
+"""Provisioning on a real broker."""
+
+from __future__ import annotations
+
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pulsar
+import pytest
+
+from timewheel.core.durations import DAY_MS, HOUR_MS
+from timewheel.core.errors import AdminUnreachable, TopologyError
+from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic
+from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
+from timewheel.core.topology import TopicSpec, topology
+from timewheel.ops.admin import AdminClient
+from timewheel.ops.policies import (
+    AGE_QUOTA,
+    DEDUPLICATION,
+    INACTIVE_TOPIC,
+    MESSAGE_TTL_S,
+    SIZE_QUOTA,
+    SUBSCRIPTION_EXPIRY_MIN,
+    BacklogQuota,
+    InactiveTopic,
+    Policy,
+)
+from timewheel.ops.provision import Report, ensure
+from timewheel.testing import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.broker.conftest import Connect
+    from timewheel.testing import Broker
+    from timewheel.testing.plugin import MakeLocalPulsar
+
+NOW_MS = 1_767_225_600_000
+TIERED = Tiered(window_ms=12 * HOUR_MS, tiers_ms=(12 * HOUR_MS, DAY_MS))
+SCHEMES: list[Scheme] = [
+    Native(),
+    TIERED,
+    replace(TIERED, hold="broker"),
+    Calendar(),
+    Wheel(rings=(Ring(slot_ms=DAY_MS, slots=8),)),
+]
+
+
+@pytest.fixture(scope="module")
+def admin(pulsar_broker: Broker) -> Iterator[AdminClient]:
+    with AdminClient(pulsar_broker.admin_url) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def tenant(admin: AdminClient) -> str:
+    name = f"provision-{uuid.uuid4().hex[:8]}"
+    assert admin.tenants.create(name)
+    return name
+
+
+@pytest.fixture
+def namespace(admin: AdminClient, tenant: str) -> str:
+    """A namespace of the test's own, so that what it lists is its own too."""
+    name = f"{tenant}/n-{uuid.uuid4().hex[:8]}"
+    assert admin.namespaces.create(name)
+    return name
+
+
+def plan_in(namespace: str, scheme: Scheme = TIERED, **changed: Any) -> Plan:
+    return Plan(
+        **{
+            "due_topic": f"persistent://{namespace}/reminders",
+            "subscriptions": ("billing", "audit"),
+            "scheme": scheme,
+            "partitions": 2,
+            "max_delay_ms": 5 * DAY_MS,
+            **changed,
+        }
+    )
+
+
+def go(admin: AdminClient, plan: Plan, **options: Any) -> Report:
+    return ensure(admin, plan, now_ms=NOW_MS, **options)
+
+
+def snapshot(admin: AdminClient, *namespaces: str) -> object:
+    """All that provisioning could have changed in these namespaces."""
+    topics = [topic for namespace in namespaces for topic in admin.topics.list_partitioned(namespace)]
+    policies: list[Policy[Any]] = [MESSAGE_TTL_S, SIZE_QUOTA, AGE_QUOTA, INACTIVE_TOPIC, DEDUPLICATION]
+    return [
+        (
+            topic,
+            admin.topics.partitions(topic),
+            sorted(admin.subscriptions.list(topic)),
+            [admin.topic_policies.get(topic, policy) for policy in policies],
+        )
+        for topic in sorted(topics)
+    ], [sorted(admin.topics.list(namespace)) for namespace in namespaces]
+
+
+def check_complete(admin: AdminClient, spec: TopicSpec) -> None:
+    """A topic is as its specification says, by other calls than provisioning makes."""
+    assert admin.topics.partitions(spec.name) == spec.partitions
+    stats = admin.topics.partitioned_stats(spec.name)
+    assert len(stats.partitions) == spec.partitions
+    for partition in stats.partitions.values():
+        assert set(partition.subscriptions) == set(spec.subscriptions)
+        assert (partition.deduplication == "Enabled") is spec.deduplication
+    assert admin.topic_policies.get(spec.name, MESSAGE_TTL_S, applied=True) == 0
+    size = admin.topic_policies.get(spec.name, SIZE_QUOTA, applied=True)
+    age = admin.topic_policies.get(spec.name, AGE_QUOTA, applied=True)
+    inactive = admin.topic_policies.get(spec.name, INACTIVE_TOPIC, applied=True)
+    assert size is not None
+    assert age is not None
+    assert inactive is not None
+    assert (size.limit_bytes, age.limit_s, inactive.delete) == (-1, -1, False)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: f"{type(scheme).__name__}-{getattr(scheme, 'hold', '')}")
+def test_rule_21_a_provisioned_plan_is_complete_and_a_second_run_changes_nothing(
+    admin: AdminClient, namespace: str, scheme: Scheme
+) -> None:
+    plan = plan_in(namespace, scheme)
+    first = go(admin, plan)
+    wanted = topology(plan, NOW_MS).topics
+    assert set(first.topics) == {spec.name for spec in wanted}
+    assert first.findings == ()
+    for spec in wanted:
+        check_complete(admin, spec)
+    before = snapshot(admin, namespace)
+
+    second = go(admin, plan)
+
+    assert (second.steps, second.findings, second.dry_run) == ((), (), False)
+    assert snapshot(admin, namespace) == before
+
+
+def test_rule_21_policies_of_the_topic_beat_those_of_its_namespace(admin: AdminClient, namespace: str) -> None:
+    admin.namespaces.set_policy(namespace, MESSAGE_TTL_S, 1)
+    admin.namespaces.set_policy(namespace, SIZE_QUOTA, BacklogQuota(limit_bytes=10, action="consumer_backlog_eviction"))
+    admin.namespaces.set_policy(namespace, AGE_QUOTA, BacklogQuota(limit_s=1, action="consumer_backlog_eviction"))
+    admin.namespaces.set_policy(namespace, INACTIVE_TOPIC, InactiveTopic(delete=True, after_s=1))
+    admin.namespaces.set_policy(namespace, DEDUPLICATION, False)
+    plan = plan_in(namespace)
+    go(admin, plan)
+    for spec in topology(plan, NOW_MS).topics:
+        check_complete(admin, spec)
+
+
+def test_a_dry_run_tells_all_and_changes_nothing(admin: AdminClient, namespace: str, tenant: str) -> None:
+    held = f"{tenant}/held-{uuid.uuid4().hex[:8]}"
+    plan = plan_in(namespace, holding_namespace=held)
+    before = snapshot(admin, namespace)
+
+    told = go(admin, plan, dry_run=True, create_namespaces=True)
+
+    assert snapshot(admin, namespace) == before
+    assert held not in admin.namespaces.list(tenant)
+    assert told.dry_run
+    done = go(admin, plan, create_namespaces=True)
+    assert done.steps == told.steps
+    assert str(told.steps[0]) == "create namespace"
+    assert go(admin, plan, dry_run=True).steps == ()
+
+
+def test_what_is_lacking_is_supplied_and_what_somebody_set_is_kept(admin: AdminClient, namespace: str) -> None:
+    plan = plan_in(namespace)
+    go(admin, plan)
+    admin.subscriptions.delete(plan.due_topic, "audit")
+    admin.topic_policies.set(plan.due_topic, MESSAGE_TTL_S, 60)
+    kept = BacklogQuota(limit_bytes=-1, action="producer_exception")
+    admin.topic_policies.set(plan.due_topic, SIZE_QUOTA, kept)
+    eventually(lambda: admin.topic_policies.get(plan.due_topic, SIZE_QUOTA) == kept)
+
+    report = go(admin, plan)
+
+    assert [(step.topic, str(step)) for step in report.steps] == [
+        (plan.due_topic, "create subscription audit at earliest"),
+        (plan.due_topic, "set messageTTL = 0 (never)"),
+    ]
+    assert admin.topic_policies.get(plan.due_topic, SIZE_QUOTA) == kept
+    assert go(admin, plan).steps == ()
+
+
+# ---------------------------------------------------------------------------------------- nothing is lost on the way
+
+
+def read_all(client: Any, topic: str, subscription: str, count: int) -> list[bytes]:
+    consumer = client.subscribe(topic, subscription, consumer_type=pulsar.ConsumerType.Shared)
+    found = []
+    for _ in range(count):
+        message = consumer.receive(timeout_millis=10_000)
+        consumer.acknowledge(message)
+        found.append(message.data())
+    consumer.close()
+    return found
+
+
+def test_rule_14_what_is_published_before_any_consumer_reaches_every_subscription(
+    admin: AdminClient, namespace: str, pulsar_client: Any
+) -> None:
+    plan = plan_in(namespace)
+    go(admin, plan)
+    for spec in topology(plan, NOW_MS).topics:
+        producer = pulsar_client.create_producer(partition_topic(spec.name, 0))
+        producer.send(b"early")
+        producer.close()
+        for subscription in spec.subscriptions:
+            assert read_all(pulsar_client, partition_topic(spec.name, 0), subscription, 1) == [b"early"]
+
+
+class Interrupted(httpx.BaseTransport):
+    """HTTP to the broker that breaks before the n-th change; reads go on, so a retry cannot be told from a crash."""
+
+    def __init__(self, changes: int) -> None:
+        self._inner = httpx.HTTPTransport()
+        self._left = changes
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        if request.method != "GET":
+            self._left -= 1
+            if self._left < 0:
+                raise httpx.ConnectError("cut off", request=request)
+        return self._inner.handle_request(request)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+@pytest.mark.timeout(600)
+def test_wherever_it_is_interrupted_a_second_run_completes_it_and_no_publish_in_between_is_lost(
+    admin: AdminClient, tenant: str, pulsar_broker: Broker, pulsar_client: Any
+) -> None:
+    for changes in range(1_000):
+        namespace = f"{tenant}/cut-{uuid.uuid4().hex[:8]}"
+        plan = plan_in(
+            namespace, Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,)), partitions=1, subscriptions=("billing",)
+        )
+        wanted = topology(plan, NOW_MS).topics
+        finished = False
+        with AdminClient(pulsar_broker.admin_url, transport=Interrupted(changes), retry_for_s=0) as cut:
+            try:
+                go(cut, plan, create_namespaces=True)
+                finished = True
+            except AdminUnreachable:
+                pass
+        there = [spec for spec in wanted if admin.topics.partitions(spec.name)] if changes else []
+        # A holding topic is there only if all is there that its timers go to.
+        if any(spec.role == "tier" for spec in there):
+            for spec in wanted:
+                if spec.role != "tier":
+                    check_complete(admin, spec)
+        for spec in there:
+            producer = pulsar_client.create_producer(partition_topic(spec.name, 0))
+            producer.send(b"in between")
+            producer.close()
+        assert bool(go(admin, plan, create_namespaces=True).steps) is not finished
+        for spec in wanted:
+            check_complete(admin, spec)
+        for spec in there:
+            (subscription,) = spec.subscriptions
+            assert read_all(pulsar_client, partition_topic(spec.name, 0), subscription, 1) == [b"in between"]
+        if finished:
+            # A namespace; three topics, each with a subscription and five policies.
+            assert changes == 1 + 3 * (1 + 1 + 5)
+            return
+
+
+def test_three_at_once_do_no_harm(admin: AdminClient, namespace: str) -> None:
+    for attempt in range(5):  # they must meet
+        plan = plan_in(namespace, due_topic=f"persistent://{namespace}/reminders-{attempt}")
+        with ThreadPoolExecutor(3) as pool:
+            for future in [pool.submit(go, admin, plan) for _ in range(3)]:
+                future.result()
+        for spec in topology(plan, NOW_MS).topics:
+            check_complete(admin, spec)
+        assert go(admin, plan).steps == ()
+
+
+def test_a_partition_that_an_interrupted_creation_left_out_is_made(admin: AdminClient, namespace: str) -> None:
+    plan = plan_in(namespace)
+    go(admin, plan)
+    tier = topology(plan, NOW_MS).holding[0].name
+    admin.topics.delete_unpartitioned(partition_topic(tier, 1))
+
+    report = go(admin, plan)
+
+    assert [str(step) for step in report.steps] == [
+        "create missing partitions 1",
+        f"create subscription {RELAY_SUBSCRIPTION} at earliest",
+    ]
+    for spec in topology(plan, NOW_MS).topics:
+        check_complete(admin, spec)
+
+
+# --------------------------------------------------------------------------------------------------- what it refuses
+
+
+def test_a_missing_namespace_or_tenant_is_named_with_the_command_that_makes_it(
+    admin: AdminClient, tenant: str, namespace: str
+) -> None:
+    missing = f"{tenant}/none-{uuid.uuid4().hex[:8]}"
+    with pytest.raises(TopologyError, match=f"namespaces create {missing}"):
+        go(admin, plan_in(namespace, holding_namespace=missing))
+    assert admin.topics.list(namespace) == (), "nothing is made before all has been looked at"
+    with pytest.raises(TopologyError, match="tenants create nobody"):
+        go(admin, plan_in("nobody/none"), create_namespaces=True)
+
+
+def test_an_unpartitioned_topic_is_refused_before_anything_is_made(admin: AdminClient, namespace: str) -> None:
+    plan = plan_in(namespace)
+    admin.topics.create_unpartitioned(plan.due_topic)
+    with pytest.raises(TopologyError, match="without partitions") as caught:
+        go(admin, plan)
+    assert caught.value.topic == plan.due_topic
+    assert admin.topics.list(namespace) == (plan.due_topic,)
+
+
+def test_fault_22_partitions_grow_on_purpose_only_and_are_never_taken_away(
+    admin: AdminClient, namespace: str, pulsar_client: Any
+) -> None:
+    plan = plan_in(namespace)
+    go(admin, plan)
+    grown = replace(plan, partitions=3)
+    before = snapshot(admin, namespace)
+    with pytest.raises(TopologyError, match="growing moves keys"):
+        go(admin, grown)
+    assert snapshot(admin, namespace) == before
+
+    told = go(admin, grown, grow=True, dry_run=True)
+    assert snapshot(admin, namespace) == before
+    done = go(admin, grown, grow=True)
+
+    assert done.steps == told.steps
+    assert next(str(step) for step in done.steps if step.topic == plan.due_topic) == "grow from 2 to 3 partitions"
+    for spec in topology(grown, NOW_MS).topics:
+        check_complete(admin, spec)
+    producer = pulsar_client.create_producer(partition_topic(plan.due_topic, 2))
+    producer.send(b"on the new one")
+    producer.close()
+    assert read_all(pulsar_client, partition_topic(plan.due_topic, 2), "audit", 1) == [b"on the new one"]
+    with pytest.raises(TopologyError, match="cannot be taken away"):
+        go(admin, plan, grow=True)
+
+
+def test_fault_14_a_publish_before_provisioning_is_found_and_not_papered_over(
+    admin: AdminClient, namespace: str, pulsar_client: Any, pulsar_broker: Broker
+) -> None:
+    plan = plan_in(namespace, partitions=1)
+    stray = partition_topic(plan.due_topic, 0)
+    if pulsar_broker.version.startswith("4.0."):
+        producer = pulsar_client.create_producer(stray)  # the broker makes the partition, alone
+        producer.send(b"nobody will read this")
+        producer.close()
+        with pytest.raises(TopologyError, match="before it was provisioned") as caught:
+            go(admin, plan)
+        assert stray in caught.value.remedy
+        assert admin.topics.list(namespace) == (stray,)
+        admin.topics.delete_unpartitioned(stray)
+    else:
+        with pytest.raises(pulsar.PulsarException):
+            pulsar_client.create_producer(stray)
+    assert go(admin, plan).findings == ()
+
+
+def test_rule_21_subscription_expiry_is_reported_since_it_cannot_be_mended(admin: AdminClient, namespace: str) -> None:
+    admin.namespaces.set_policy(namespace, SUBSCRIPTION_EXPIRY_MIN, 30)
+    plan = plan_in(namespace)
+    for report in (go(admin, plan, dry_run=True), go(admin, plan)):
+        (finding,) = report.errors
+        assert (finding.where, finding.level) == (namespace, "error")
+        assert "30 min" in finding.problem
+    admin.namespaces.set_policy(namespace, SUBSCRIPTION_EXPIRY_MIN, 0)
+    assert go(admin, plan).errors == ()
+
+
+def test_a_strangers_subscription_on_a_holding_topic_is_reported(admin: AdminClient, namespace: str) -> None:
+    plan = plan_in(namespace)
+    go(admin, plan)
+    tier = topology(plan, NOW_MS).holding[0].name
+    admin.subscriptions.create(tier, "debug")
+    report = go(admin, plan)
+    assert report.steps == ()
+    assert [(finding.level, finding.where) for finding in report.findings] == [("warning", tier)]
+
+
+# ------------------------------------------------------------------------ on a broker that does all it can to lose them
+
+
+TTL, QUOTA, IDLE = "acme/ttl", "acme/quota", "acme/idle"
+
+
+def backlog(admin: AdminClient, topic: str, subscription: str) -> int:
+    stats = admin.topics.stats(partition_topic(topic, 0), precise_backlog=True)
+    return stats.subscriptions[subscription].backlog
+
+
+def publish_for_later(client: Any, topic: str, count: int) -> None:
+    """Messages that are due long after every check of the test."""
+    producer = client.create_producer(partition_topic(topic, 0), batching_enabled=False)
+    for _ in range(count):
+        producer.send(b"x" * 500, deliver_after=timedelta(minutes=10))
+    producer.close()
+
+
+def harsh_namespaces(admin: AdminClient) -> dict[str, Plan]:
+    """Three namespaces that drop messages or topics, each with a provisioned plan and a topic without protection."""
+    assert admin.tenants.create("acme")
+    for namespace in (TTL, QUOTA, IDLE):
+        assert admin.namespaces.create(namespace)
+    admin.namespaces.set_policy(TTL, MESSAGE_TTL_S, 1)
+    admin.namespaces.set_policy(QUOTA, SIZE_QUOTA, BacklogQuota(limit_bytes=1_000, action="consumer_backlog_eviction"))
+    caught_up = InactiveTopic(delete=True, after_s=1, mode="delete_when_subscriptions_caught_up")
+    admin.namespaces.set_policy(IDLE, INACTIVE_TOPIC, caught_up)
+    plans = {
+        namespace: plan_in(namespace, replace(TIERED, hold="broker"), partitions=1, subscriptions=("billing",))
+        for namespace in (TTL, QUOTA, IDLE)
+    }
+    for plan in plans.values():
+        go(admin, plan)
+        admin.topics.create(unprotected(plan), 1)
+        admin.subscriptions.create(unprotected(plan), "billing")
+    return plans
+
+
+def unprotected(plan: Plan) -> str:
+    return f"{plan.due_topic}-unprotected"
+
+
+@pytest.mark.timeout(420)
+def test_rule_21_delayed_messages_survive_a_namespace_that_drops_them_elsewhere(
+    make_local_pulsar: MakeLocalPulsar, connect: Connect
+) -> None:
+    """TTL, quota and inactivity of the namespace, each with a topic beside it that shows them biting."""
+    broker = make_local_pulsar(
+        config={
+            "messageExpiryCheckIntervalInMinutes": "1",  # the broker's finest
+            "backlogQuotaCheckIntervalInSeconds": "1",
+            "brokerDeleteInactiveTopicsFrequencySeconds": "1",
+        }
+    )
+    client = connect(broker)
+    with AdminClient(broker.admin_url) as admin:
+        plans = harsh_namespaces(admin)
+        for plan in (plans[QUOTA], plans[TTL]):
+            for topic in (*go(admin, plan).topics, unprotected(plan)):
+                publish_for_later(client, topic, 20)
+
+        for plan in (plans[QUOTA], plans[TTL]):
+            bitten = unprotected(plan)
+            eventually(lambda topic=bitten: backlog(admin, topic, "billing") < 20, timeout=150, message=bitten)  # type: ignore[misc]
+            for spec in topology(plan, NOW_MS).topics:
+                assert [backlog(admin, spec.name, subscription) for subscription in spec.subscriptions] == [20]
+
+        bitten = partition_topic(unprotected(plans[IDLE]), 0)
+        eventually(lambda: bitten not in admin.topics.list(IDLE), timeout=60, message=bitten)
+        for spec in topology(plans[IDLE], NOW_MS).topics:
+            assert partition_topic(spec.name, 0) in admin.topics.list(IDLE)
+            check_complete(admin, spec)
+
+
+def test_a_broker_without_policies_of_topics_is_refused(make_local_pulsar: MakeLocalPulsar) -> None:
+    broker = make_local_pulsar(config={"topicLevelPoliciesEnabled": "false"})
+    with (
+        AdminClient(broker.admin_url) as admin,
+        pytest.raises(TopologyError, match="topicLevelPoliciesEnabled=true"),
+    ):
+        go(admin, plan_in("public/default"))
+
+
+def test_delayed_delivery_that_is_off_is_an_error(make_local_pulsar: MakeLocalPulsar, connect: Connect) -> None:
+    broker = make_local_pulsar(config={"delayedDeliveryEnabled": "false"})
+    with AdminClient(broker.admin_url) as admin:
+        plan = plan_in("public/default", partitions=1)
+        (finding,) = go(admin, plan).errors
+        assert finding.where == plan.due_topic
+        assert "delivered at once" in finding.problem
+        # It is true: a message that is due in an hour comes now.
+        client = connect(broker)
+        producer = client.create_producer(partition_topic(plan.due_topic, 0))
+        producer.send(b"early", deliver_after=timedelta(hours=1))
+        assert read_all(client, partition_topic(plan.due_topic, 0), "billing", 1) == [b"early"]
