@@ -16,6 +16,8 @@ from timewheel.wire.positions import Position
 __all__ = ["others_acknowledged"]
 
 READ_TIMEOUT_MS = 5_000
+READ_AHEAD = 10
+"""Entries; with 1 the client's reader throws away its start message, asks for no other, and waits for ever."""
 
 
 def others_acknowledged(client: Any, topic: str, after: Spot, before: Position) -> bool:
@@ -36,7 +38,7 @@ def others_acknowledged(client: Any, topic: str, after: Spot, before: Position) 
     reader = client.create_reader(
         topic,
         pulsar.MessageId(-1, ledger, entry, index),
-        receiver_queue_size=1,
+        receiver_queue_size=READ_AHEAD,
         crypto_failure_action=pulsar.ConsumerCryptoFailureAction.CONSUME,
     )
     try:

@@ -30,7 +30,7 @@ SEND_TIMEOUT_MS = 30_000
 LEASE_IDLE_MS = 1_000
 DRAIN_MS = 30_000
 STUCK_MS = 60_000
-"""A thread without a sign of life for this long is stuck: more than any one call of the client takes (30 s)."""
+"""Twice as long as the client's own calls take at most."""
 
 
 class Relay:
@@ -48,6 +48,8 @@ class Relay:
         max_in_flight: Hops under way at most, per partition.
         send_timeout_ms: After this time without an answer a send has failed, and its partition begins anew.
         lease_idle_ms: A pause longer than this lets another relay have the names of the producers.
+        stuck_ms: A thread without a sign of life for this long makes the relay not ready; more than any one call of
+            the client takes.
         conduct: For chaos tests only: how hops are done.
     """
 
@@ -62,6 +64,7 @@ class Relay:
         max_in_flight: int = MAX_IN_FLIGHT,
         send_timeout_ms: int = SEND_TIMEOUT_MS,
         lease_idle_ms: int = LEASE_IDLE_MS,
+        stuck_ms: int = STUCK_MS,
         conduct: Conduct | None = None,
     ) -> None:
         self.plan = plan
@@ -83,6 +86,7 @@ class Relay:
         self._partitions: tuple[Partition, ...] = ()
         self._threads: list[threading.Thread] = []
         self._keeper: RingKeeper | None = None
+        self._stuck_ms = stuck_ms
         self._started = self._stopped = False
 
     def start(self) -> Self:
@@ -135,7 +139,7 @@ class Relay:
         for partition in self._partitions:
             partition.control.stop(drain_ms)
         # Beyond the drain a thread may be in one call of the client, which has a bound of its own.
-        timeout_s = (drain_ms + STUCK_MS) / 1000
+        timeout_s = (drain_ms + self._stuck_ms) / 1000
         for thread in self._threads:
             thread.join(timeout_s)
         if self._keeper is not None:
@@ -149,14 +153,14 @@ class Relay:
     def status(self) -> RelayStatus:
         """What every partition is doing."""
         now_ms = self._clock.monotonic_ms()
-        partitions = tuple(_status_of(partition, now_ms) for partition in self._partitions)
+        partitions = tuple(_status_of(partition, now_ms - self._stuck_ms) for partition in self._partitions)
         keeper = self._keeper
         return RelayStatus(
             relay_id=self.relay_id,
             ready=self._started
             and not self._stopped
             and all(status.alive and status.state in WORKING for status in partitions)
-            and (keeper is None or (keeper.caught_up.is_set() and now_ms - keeper.heartbeat_ms < STUCK_MS)),
+            and (keeper is None or (keeper.caught_up.is_set() and keeper.heartbeat_ms > now_ms - self._stuck_ms)),
             partitions=partitions,
         )
 
@@ -182,11 +186,11 @@ def _too_few(topic: str, count: int, wanted: int) -> TopologyError:
     return TopologyError(topic, problem, "run: timewheel topics ensure PLAN")
 
 
-def _status_of(partition: Partition, now_ms: int) -> PartitionStatus:
+def _status_of(partition: Partition, alive_since_ms: int) -> PartitionStatus:
     control = partition.control
     counts = control.counts
     # A slot at rest has no thread that could give a sign.
-    alive = control.state in AT_REST or now_ms - control.heartbeat_ms < STUCK_MS
+    alive = control.state in AT_REST or control.heartbeat_ms > alive_since_ms
     return PartitionStatus(
         topic=partition.source.name,
         state=control.state,

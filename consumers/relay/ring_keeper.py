@@ -84,8 +84,9 @@ class RingKeeper:
             if self._stopping:
                 return
             times = self._last(partition, now_ms)
-            visit = Visit.at(times) if times.leave_ms > now_ms else Visit(now_ms)
-            if partition.visit(visit):
+            if times.leave_ms > now_ms:
+                self._begin(partition, Visit.at(times))
+            elif partition.visit(Visit(now_ms)):
                 partition.run_visit()
 
         by_release = sorted(self._partitions, key=lambda partition: -self._last(partition, now_ms).release_ms)
@@ -97,12 +98,11 @@ class RingKeeper:
     def _begin(self, partition: Partition, visit: Visit) -> None:
         if not partition.visit(visit):
             return
-        self._threads = {thread for thread in self._threads if thread.is_alive()}
-        thread = threading.Thread(
-            target=partition.run_visit, name=f"timewheel-relay {partition.source.name}", daemon=True
-        )
-        self._threads.add(thread)
-        thread.start()
+        name = f"timewheel-relay {partition.source.name}"
+        thread = threading.Thread(target=partition.run_visit, name=name, daemon=True)
+        with self._changed:
+            self._threads = {known for known in self._threads if known.is_alive()} | {thread}
+            thread.start()
 
     @staticmethod
     def _next(partition: Partition, after_ms: int) -> Times:

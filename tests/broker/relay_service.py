@@ -1,0 +1,99 @@
+"""A relay service as a process of its own, to be killed, frozen and ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from timewheel.core.plan import Plan
+from timewheel.core.planfile import save_plan
+from timewheel.testing import Broker, eventually
+from timewheel.testing.ports import free_ports
+
+START_TIMEOUT_S = 30.0
+
+
+class RelayProcess:
+    """``timewheel relay run`` on one plan; killed at the end if it still runs.
+
+    Args:
+        broker: Where.
+        plan: What.
+        folder: For its files.
+        relay_id: None: its own choice.
+        drain: For how long it drains at SIGTERM.
+        more: Further plan files.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        plan: Plan,
+        folder: Path,
+        *,
+        relay_id: str | None = None,
+        drain: str = "10s",
+        more: Sequence[str] = (),
+    ) -> None:
+        self.ready_file = folder / "ready"
+        self.log = folder / "relay.log"
+        save_plan(plan, folder / "plan.toml")
+        (self._port,) = free_ports(1)
+        command = [sys.executable, "-m", "timewheel", "relay", "run", str(folder / "plan.toml"), *more]
+        command += ["--service-url", broker.service_url, "--drain", drain]
+        command += ["--ready-port", str(self._port), "--ready-file", str(self.ready_file)]
+        if relay_id is not None:
+            command += ["--relay-id", relay_id]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def status(self) -> dict[str, Any]:
+        """What it says about itself."""
+        found: dict[str, Any] = httpx.get(f"http://127.0.0.1:{self._port}/", timeout=10).json()
+        return found
+
+    def total(self, count: str) -> int:
+        """The sum of one count over all partitions."""
+        return sum(partition[count] for relay in self.status()["relays"] for partition in relay["partitions"])
+
+    def await_ready(self) -> None:
+        def ready() -> bool:
+            assert self.process.poll() is None, self.log.read_text()
+            return self.ready_file.exists()
+
+        eventually(ready, START_TIMEOUT_S, message=self.log.read_text())
+
+    def await_forwarded(self, count: int, timeout: float = 60.0) -> None:
+        """Wait until it has made so many hops."""
+        eventually(lambda: self.total("forwarded") >= count, timeout, poll=0.02)
+
+    def pause(self) -> None:
+        os.kill(self.process.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.process.pid, signal.SIGCONT)
+
+    def terminate(self, timeout: float = 30.0) -> int:
+        """End it in order; its exit code."""
+        self.process.terminate()
+        return self.process.wait(timeout)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()

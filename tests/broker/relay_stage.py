@@ -1,0 +1,201 @@
+"""A provisioned plan, its topics filled and read by a raw client, so that only the relay is on trial."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any, Self
+
+import pulsar
+
+from timewheel.consumers.relay import Relay
+from timewheel.core.envelope import Envelope
+from timewheel.core.names import RELAY_SUBSCRIPTION, Names, partition_topic
+from timewheel.core.plan import Plan, Ring, Scheme, Tiered, Wheel
+from timewheel.core.routing import Hold, Router
+from timewheel.core.steps import steps
+from timewheel.core.topology import topology
+from timewheel.ops.admin import AdminClient
+from timewheel.ops.provision import ensure
+from timewheel.testing import Broker, eventually
+from timewheel.wire.hooks import Event
+
+BUSINESS = "billing"
+
+TIERED = Tiered(window_ms=1_500, tiers_ms=(1_500, 4_000))
+WHEEL = Wheel(rings=(Ring(slot_ms=2_000, slots=6, headstart_ms=500),))
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def plan_of(
+    scheme: Scheme = TIERED, *, partitions: int = 1, guard_ms: int = 500, max_delay_ms: int | None = None, **more: Any
+) -> Plan:
+    """A plan on a due topic of its own; its days are seconds."""
+    if max_delay_ms is None:
+        max_delay_ms = 8_000 if isinstance(scheme, Wheel) else 60_000
+    return Plan(
+        due_topic=f"persistent://public/default/relay-{uuid.uuid4().hex[:10]}",
+        subscriptions=(BUSINESS,),
+        scheme=scheme,
+        partitions=partitions,
+        guard_ms=guard_ms,
+        max_delay_ms=max_delay_ms,
+        **more,
+    )
+
+
+class Events:
+    """A hook that keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+
+    def __call__(self, event: Event) -> None:
+        self.events.append(event)
+
+    def named(self, name: str) -> list[Event]:
+        return [event for event in self.events if event.name == name]
+
+
+class Stage:
+    """Use it as a context manager: it makes the topics, and at its end closes what it opened and stops its relays.
+
+    Args:
+        broker: Where.
+        plan: Which topics.
+    """
+
+    def __init__(self, broker: Broker, plan: Plan) -> None:
+        self.broker = broker
+        self.plan = plan
+        self.names = Names(plan)
+        self.router = Router(plan)
+        self.events = Events()
+        self.tiers = [self.names.of_step(step)[0] for step in steps(plan) if step.kind == "tier"]
+        """Holding topics, the longest stay first."""
+        self._stack = ExitStack()
+        self._producers: dict[str, Any] = {}
+        self._unconfirmed = 0
+        self._lock = threading.Lock()
+        self.client: Any = None
+        self.admin: AdminClient
+
+    def __enter__(self) -> Self:
+        self.client = self.open_client()
+        self.admin = self._stack.enter_context(AdminClient(self.broker.admin_url))
+        ensure(self.admin, self.plan, now_ms=now_ms())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def open_client(self) -> Any:
+        quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+        client = pulsar.Client(self.broker.service_url, logger=quiet, operation_timeout_seconds=20)
+        self._stack.callback(client.close)
+        return client
+
+    def relay(self, *, client: Any = None, start: bool = True, **options: Any) -> Relay:
+        """A relay, started and (by default) ready; stopped at the end."""
+        relay = Relay(client or self.client, self.plan, hooks=(self.events,), **options)
+        self._stack.callback(relay.stop, 5_000)
+        if start:
+            relay.start()
+            eventually(lambda: relay.ready, 30, message=str(relay.status()))
+        return relay
+
+    def producer(self, topic: str, partition: int = 0, **options: Any) -> Any:
+        """A raw producer, cached by topic where no options are given."""
+        name = partition_topic(topic, partition)
+        if options:
+            return self.client.create_producer(name, block_if_queue_full=True, **options)
+        if name not in self._producers:
+            self._producers[name] = self.client.create_producer(
+                name, block_if_queue_full=True, batching_enabled=True, batching_max_publish_delay_ms=5
+            )
+        return self._producers[name]
+
+    def put(self, topic: str, envelope: Envelope, payload: bytes | None = b"", partition: int = 0, **more: Any) -> None:
+        """Publish one timer into a topic, whatever routing says."""
+        properties = {**more.pop("properties", {}), **envelope.properties()}
+        with self._lock:
+            self._unconfirmed += 1
+        self.producer(topic, partition).send_async(payload, self._confirmed, properties=properties, **more)
+
+    def hold(self, remaining_ms: Iterable[int], *, prefix: str = "t") -> list[Envelope]:
+        """Publish timers with so much time left, where a producer would."""
+        sent = []
+        for number, left_ms in enumerate(remaining_ms):
+            at_ms = now_ms()
+            route = self.router.route(at_ms + left_ms, at_ms)
+            assert isinstance(route, Hold), "this timer would not be held"
+            envelope = Envelope(f"{prefix}{number}", at_ms + left_ms, at_ms)
+            partition = number % self.plan.partitions
+            self.put(route.topic, envelope, b"%d" % number, partition, deliver_at=route.deliver_at_ms or None)
+            sent.append(envelope)
+        self.flush()
+        return sent
+
+    def flush(self) -> None:
+        for producer in self._producers.values():
+            producer.flush()
+        eventually(lambda: self._unconfirmed == 0)
+
+    def _confirmed(self, result: Any, _: Any) -> None:
+        if result.value == 0:
+            with self._lock:
+                self._unconfirmed -= 1
+
+    def stored(self, topic: str, partition: int = 0) -> list[Any]:
+        """All messages that a partition holds, acknowledged or not, delayed or not."""
+        name = partition_topic(topic, partition)
+        reader = self.client.create_reader(name, pulsar.MessageId.earliest)
+        found = []
+        try:
+            while reader.has_message_available():
+                found.append(reader.read_next(10_000))
+        finally:
+            reader.close()
+        return found
+
+    def due(self) -> list[Any]:
+        """All messages of the due topic."""
+        return [m for p in range(self.plan.partitions) for m in self.stored(self.plan.due_topic, p)]
+
+    def copies(self) -> Counter[str]:
+        """How often each timer is stored in the due topic."""
+        return Counter(message.properties()["tw-id"] for message in self.due())
+
+    def await_due(self, count: int, timeout: float = 30.0) -> list[Any]:
+        """Wait until so many different timers are in the due topic."""
+        eventually(lambda: len(self.copies()) >= count, timeout, poll=0.2, message="timers in the due topic")
+        return self.due()
+
+    def await_all_acknowledged(self, timeout: float = 20.0) -> None:
+        """Wait until no holding topic has a backlog; there are no gaps in it either (I7, I11)."""
+
+        def check() -> bool:
+            for topic in topology(self.plan, 0).holding:
+                stats = self.admin.topics.partitioned_stats(topic.name, precise_backlog=True).total
+                subscription = stats.subscriptions[RELAY_SUBSCRIPTION]
+                assert subscription.backlog == 0, topic.name
+                assert subscription.gap_count == 0, topic.name
+            return True
+
+        eventually(check, timeout, poll=0.2)
+
+    def unload(self, topic: str) -> None:
+        self.admin.topics.unload(topic)
+
+    def __repr__(self) -> str:
+        return f"<Stage {self.plan.due_topic}>"

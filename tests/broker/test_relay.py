@@ -1,0 +1,159 @@
+"""The relay on a real broker: what it promises when all is well, and with bad input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.broker.relay_stage import TIERED, WHEEL, Stage, now_ms, plan_of
+from timewheel.consumers.relay import PartitionState, Relay
+from timewheel.core.envelope import Envelope
+from timewheel.core.errors import ClientMisuse, TopologyError
+from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, RELAY_SUBSCRIPTION
+from timewheel.core.plan import Calendar, Scheme, Tiered
+from timewheel.testing import Broker, eventually
+
+BROKER_HELD = Tiered(window_ms=1_500, tiers_ms=(1_500, 4_000), hold="broker")
+
+
+def hops_of(message: Any) -> int:
+    envelope = Envelope.read(message.properties())
+    assert envelope is not None
+    return envelope.hops
+
+
+@pytest.fixture
+def stage(pulsar_broker: Broker) -> Iterator[Stage]:
+    with Stage(pulsar_broker, plan_of()) as made:
+        yield made
+
+
+@pytest.mark.parametrize("scheme", [TIERED, BROKER_HELD, WHEEL], ids=["relay-held", "broker-held", "wheel"])
+def test_every_timer_comes_to_the_due_topic_in_time_and_once(pulsar_broker: Broker, scheme: Scheme) -> None:
+    with Stage(pulsar_broker, plan_of(scheme, partitions=2)) as stage:
+        relay = stage.relay()
+        sent = {envelope.timer_id: envelope for envelope in stage.hold(4_600 + number % 3_000 for number in range(600))}
+        due = stage.await_due(len(sent))
+        assert {message.properties()["tw-id"]: 1 for message in due} == stage.copies()
+        for message in due:
+            envelope = Envelope.read(message.properties())
+            assert envelope is not None
+            assert envelope.due_ms == sent[envelope.timer_id].due_ms
+            assert message.publish_timestamp() <= envelope.due_ms
+            assert 1 <= envelope.hops <= 3
+            assert message.topic_name().endswith(str(int(envelope.timer_id[1:]) % 2)), "the partition stays"
+        stage.await_all_acknowledged()
+        status = relay.status()
+        assert status.total("forwarded") == sum(hops_of(message) for message in due)
+        assert status.total("dead") == status.total("failures") == status.total("refiled") == 0
+
+
+def test_what_is_no_timer_is_parked_with_its_reason_and_blocks_nobody(stage: Stage) -> None:
+    tier = stage.tiers[-1]
+    producer = stage.producer(tier, batching_enabled=False)
+    now = now_ms()
+    bad = {
+        b"foreign": {},
+        b"foreign with properties": {"colour": "grün", "tw": "not ours"},
+        b"garbled": {"tw-id": "x", "tw-timer": "1 soon"},
+        b"half": {"tw-timer": f"1 {now + 9_000} 0 0 {now} 1"},
+        b"from the future": {"tw-id": "x", "tw-timer": "2 1 2 3"},
+        b"too many hops": Envelope("x", now + 9_000, now, hops=5_000).properties(),
+    }
+    for payload, properties in bad.items():
+        producer.send(payload, properties=properties or None, partition_key="k", event_timestamp=77)
+    stage.put(tier, Envelope("good", now + 2_500, now))
+    stage.flush()
+    stage.relay()
+    stage.await_due(1)
+    dead = {message.data(): message for message in stage.stored(stage.names.dead_letter)}
+    assert set(dead) == set(bad)
+    for payload, properties in bad.items():
+        found = dead[payload].properties()
+        assert properties.items() <= found.items()
+        assert found["tw-dead-from"] == f"{tier}-partition-0"
+        assert dead[payload].partition_key() == "k"
+        assert dead[payload].event_timestamp() == 77
+    reasons = {payload: message.properties()["tw-dead-reason"] for payload, message in dead.items()}
+    assert "no envelope" in reasons[b"foreign"]
+    assert "unknown version 2" in reasons[b"from the future"]
+    assert "5000 hops" in reasons[b"too many hops"]
+    stage.await_all_acknowledged()
+    backlog = stage.admin.topics.partitioned_stats(stage.names.dead_letter, precise_backlog=True).total
+    assert backlog.subscriptions[DEAD_LETTER_SUBSCRIPTION].backlog == len(bad), "somebody can read them"
+
+
+def test_broker_held_tiers_park_what_is_no_timer_too(pulsar_broker: Broker) -> None:
+    with Stage(pulsar_broker, plan_of(BROKER_HELD)) as stage:
+        stage.producer(stage.tiers[-1], batching_enabled=False).send(b"foreign", properties={"tw-timer": "?"})
+        stage.relay()
+        eventually(lambda: stage.stored(stage.names.dead_letter))
+        stage.await_all_acknowledged()
+        assert [message.data() for message in stage.stored(stage.names.dead_letter)] == [b"foreign"]
+
+
+def test_a_stop_drains_what_is_under_way_and_the_next_relay_goes_on_behind_it(stage: Stage) -> None:
+    sent = stage.hold(2_100 + number % 200 for number in range(2_000))  # one hop each
+    first = stage.relay()
+    eventually(lambda: first.status().total("forwarded") > 0, 20, poll=0.001)
+    first.stop(10_000)
+    done = first.status().total("forwarded")
+    assert {partition.state for partition in first.status().partitions} == {PartitionState.CLOSED}
+    assert not first.ready
+    assert len(stage.copies()) == done, "confirmed, every one of them"
+    second = stage.relay()
+    stage.await_due(len(sent))
+    stage.await_all_acknowledged()
+    assert set(stage.copies().values()) == {1}
+    again = second.status().total("deduplicated")
+    assert done + second.status().total("forwarded") - again == len(sent)
+    assert again < 1_000, "acknowledged, but for the batch that the drain ended in"
+
+
+def test_a_topic_that_was_not_provisioned_is_named(stage: Stage) -> None:
+    missing = plan_of()
+    with pytest.raises(TopologyError, match="timewheel topics ensure") as refused:
+        Relay(stage.client, missing).start()
+    assert refused.value.topic == missing.due_topic
+    assert not [name for name in stage.admin.topics.list("public/default") if name.startswith(missing.due_topic)]
+
+
+def test_a_due_topic_with_fewer_partitions_than_its_tiers_is_refused(stage: Stage) -> None:
+    for tier in stage.tiers:
+        stage.admin.topics.update_partitions(tier, 2)
+    with pytest.raises(TopologyError, match="has 1 partitions, and 2 are needed"):
+        stage.relay()
+
+
+def test_partitions_that_an_operator_added_are_relayed_as_well(stage: Stage) -> None:
+    for topic in (stage.plan.due_topic, *stage.tiers):
+        stage.admin.topics.update_partitions(topic, 2)
+    now = now_ms()
+    stage.put(stage.tiers[-1], Envelope("new", now + 2_100, now), partition=1)
+    stage.flush()
+    stage.relay()
+    eventually(lambda: stage.stored(stage.plan.due_topic, 1))
+
+
+def test_a_plan_without_holding_topics_needs_no_relay(stage: Stage) -> None:
+    relay = Relay(stage.client, plan_of(Calendar(interval_ms=60_000)))
+    assert [relay.ready, relay.start().ready] == [False, True]
+    assert relay.status().partitions == ()
+    relay.stop()
+    assert not relay.ready
+    with pytest.raises(ClientMisuse):
+        relay.start()
+
+
+def test_f29_a_destination_that_refuses_pauses_its_partition_and_says_so(stage: Stage) -> None:
+    """Here: the due topic is terminated. The relay goes on trying, the timer stays where it is, nothing is lost."""
+    stage.admin.topics.terminate(stage.plan.due_topic)
+    stage.hold([2_100])
+    relay = stage.relay()
+    failed = eventually(lambda: stage.events.named("relay_session_failed"), 20)
+    assert "TopicTerminated" in str(failed[0].fields["reason"])
+    eventually(lambda: not relay.ready)
+    tier = stage.admin.topics.partitioned_stats(stage.tiers[-1], precise_backlog=True).total
+    assert tier.subscriptions[RELAY_SUBSCRIPTION].backlog == 1

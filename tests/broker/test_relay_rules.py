@@ -1,0 +1,393 @@
+"""Rules of rules.md that the relay lives by, each on the real broker."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+
+import pulsar
+import pytest
+
+from tests.broker.relay_service import RelayProcess
+from tests.broker.relay_stage import BUSINESS, WHEEL, Stage, now_ms, plan_of
+from timewheel.consumers.relay import PartitionState, Relay
+from timewheel.consumers.relay.contiguity import Spot
+from timewheel.consumers.relay.examine import others_acknowledged
+from timewheel.consumers.relay.hops import producer_name
+from timewheel.consumers.relay.source import consumer_name
+from timewheel.core.envelope import Envelope
+from timewheel.core.names import RELAY_SUBSCRIPTION
+from timewheel.core.plan import Plan, Ring, Tiered, Wheel
+from timewheel.core.routing import Due
+from timewheel.core.steps import steps
+from timewheel.ops.internals import EntryPosition
+from timewheel.testing import Broker, eventually
+from timewheel.testing.plugin import MakeLocalPulsar
+from timewheel.wire.positions import Position
+
+PATIENT = Tiered(window_ms=2_000, tiers_ms=(2_000, 4_000))
+PATIENT_GUARD_MS = 20_000
+"""With 20 s of slack no hop is late, however long a kill or a crowded machine delays it; 30 s are four hops."""
+
+
+def patient(partitions: int = 1) -> Plan:
+    return plan_of(PATIENT, guard_ms=PATIENT_GUARD_MS, partitions=partitions)
+
+
+@pytest.fixture
+def stage(pulsar_broker: Broker) -> Iterator[Stage]:
+    with Stage(pulsar_broker, plan_of()) as made:
+        yield made
+
+
+def test_rule_01_kills_and_unloads_lose_nothing_and_leave_no_extra_copy(
+    pulsar_broker: Broker, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with Stage(pulsar_broker, patient()) as stage:
+        sent = stage.hold(30_000 + number % 1_000 for number in range(3_000))
+        for number in range(4):
+            with RelayProcess(pulsar_broker, stage.plan, tmp_path_factory.mktemp("relay")) as relay:
+                relay.await_ready()
+                relay.await_forwarded(600)
+                if number % 2:
+                    stage.unload(stage.tiers[number // 2])
+                    stage.unload(stage.plan.due_topic)
+                relay.kill()
+        last = stage.relay()
+        stage.await_due(len(sent), 60)
+        stage.await_all_acknowledged()
+        assert set(stage.copies().values()) == {1}
+        assert last.status().total("late") == 0
+        assert last.status().total("deduplicated") > 0, "the kills left nothing to drop: they proved nothing"
+        hops = [Envelope.read(message.properties()) for message in stage.due()]
+        assert {envelope.hops for envelope in hops if envelope} == {3}, (
+            "30 s: 4 s, 4 s, 2 s, and 20 s are for the broker"
+        )
+
+
+def test_rule_01_late_timers_leave_by_the_late_lane_and_none_is_lost(stage: Stage) -> None:
+    """No relay for so long that the nominal way would end after the due time."""
+    now = now_ms()
+    tier = stage.tiers[0]  # 4 s
+    for number in range(200):
+        # Entered 9 s ago: released 5 s ago with 4.6 s left, so the nominal way was the same tier once more.
+        stage.put(tier, Envelope(f"t{number}", now - 9_000 + 4_000 + 4_600, now - 9_000))
+    stage.flush()
+    relay = stage.relay()
+    stage.await_due(200)
+    stage.await_all_acknowledged()
+    assert relay.status().total("late") == 200
+    assert relay.status().total("forwarded") == 0
+    assert set(stage.copies().values()) == {1}
+
+
+def test_rule_01_the_producers_name_is_the_lease_and_is_given_back(stage: Stage) -> None:
+    """Whoever finds it taken waits, holding everything; a pause gives it back."""
+    source, destination = f"{stage.tiers[-1]}-partition-0", f"{stage.plan.due_topic}-partition-0"
+    name = producer_name(source, destination, -1)
+    squatter = stage.client.create_producer(destination, producer_name=name)
+    stage.hold([2_100])
+    relay = stage.relay()
+    eventually(lambda: PartitionState.WAITING_FOR_LEASE in {p.state for p in relay.status().partitions}, 20)
+    assert len(stage.events.named("relay_waits_for_lease")) == 1, "told once, not at every attempt"
+    assert relay.ready
+    assert not stage.due()
+    squatter.close()
+    stage.await_due(1)
+
+    def free() -> bool:
+        try:
+            stage.client.create_producer(destination, producer_name=name).close()
+        except pulsar.ProducerBusy:
+            return False
+        return True
+
+    eventually(free, 20, poll=0.5)
+
+
+def test_rule_02_what_the_client_cannot_hand_out_stops_every_relay(stage: Stage) -> None:
+    """Here: a message in chunks. What stands before the hole is forwarded, nothing is acknowledged past it."""
+    tier = stage.tiers[-1]
+    now = now_ms()
+    whole, chunked, behind = (Envelope(f"t{number}", now + 2_500, now).properties() for number in range(3))
+    stage.producer(tier, batching_enabled=False).send(b"whole", properties=whole)
+    stage.producer(tier, chunking_enabled=True).send(os.urandom(6_000_000), properties=chunked)
+    stage.producer(tier, batching_enabled=False).send(b"behind", properties=behind)
+    for number in (1, 2):  # the second without any memory of the first
+        relay = stage.relay(start=False).start()
+        eventually(lambda: PartitionState.STOPPED in {p.state for p in relay.status().partitions}, 30)  # noqa: B023
+        assert not relay.ready
+        assert "a hole" in str([p.reason for p in relay.status().partitions])
+        assert len(stage.events.named("relay_partition_stopped")) == number
+        relay.stop()
+    assert [message.data() for message in stage.due()] == [b"whole"]
+    backlog = stage.admin.topics.partitioned_stats(tier, precise_backlog=True).total
+    assert backlog.subscriptions[RELAY_SUBSCRIPTION].backlog == 4, "the whole one, two chunks, and the one behind"
+
+
+def test_rule_02_a_jump_over_what_others_acknowledged_is_no_hole(stage: Stage) -> None:
+    producer = stage.producer(stage.tiers[-1], batching_enabled=False)
+    ids = [producer.send(b"%d" % number) for number in range(4)]
+    positions = [Position(found.ledger_id(), found.entry_id(), -1) for found in ids]
+    topic = f"{stage.tiers[-1]}-partition-0"
+    assert others_acknowledged(stage.client, topic, Spot(positions[0], 0), positions[3])
+    # Nothing stands between the last and one that would come two entries later.
+    behind = positions[3]._replace(entry=positions[3].entry + 2)
+    stage.producer(stage.tiers[-1], chunking_enabled=True).send(os.urandom(6_000_000))
+    assert not others_acknowledged(stage.client, topic, Spot(positions[3], 0), behind)
+
+
+def test_rule_02_a_relay_that_comes_back_into_its_turn_goes_on_behind_the_others(stage: Stage) -> None:
+    tier = stage.tiers[-1]
+    later, sooner = sorted(("x", "y"), key=lambda name: consumer_name(name, tier), reverse=True)
+
+    def hop(number: int) -> None:
+        stage.hold([2_100], prefix=f"hop {number} ")
+        stage.await_due(number)
+        stage.await_all_acknowledged()
+
+    staying = stage.relay(client=stage.open_client(), relay_id=later)
+    hop(1)
+    passing = stage.relay(client=stage.open_client(), relay_id=sooner)
+    hop(2)  # the names' order gives the partition to the newcomer
+    assert passing.status().total("forwarded") == 1
+    passing.stop()
+    hop(3)
+    assert staying.status().total("jumps") == 1
+    assert staying.ready
+    assert set(stage.copies().values()) == {1}
+
+
+def test_rule_03_a_held_head_takes_a_few_entries_into_memory_not_the_backlog(stage: Stage) -> None:
+    tier = stage.tiers[0]
+    producer = stage.producer(
+        tier, batching_enabled=True, batching_max_messages=100, batching_max_publish_delay_ms=60_000
+    )
+    now = now_ms()
+    for number in range(10_000):
+        # Due in a minute, as if the plan's tier were that long: entered in half a minute.
+        producer.send_async(b"", lambda *_: None, properties=Envelope(f"t{number}", now + 60_000, now).properties())
+    producer.flush()
+    # A relay of a plan with a longer stay on the same topic would hold them; here the clock stands still instead.
+    with _held(stage, now):
+        stats = eventually(lambda: _delivered(stage, tier))
+        assert 100 <= stats <= 2 * 8 * 100, "entries of 100 messages; 8 in the queue, refilled at half"
+
+
+class _Frozen:
+    """A clock that stands still for the date and runs for durations."""
+
+    def __init__(self, at_ms: int) -> None:
+        self._at_ms = at_ms
+
+    def now_ms(self) -> int:
+        return self._at_ms
+
+    def monotonic_ms(self) -> int:
+        return now_ms()
+
+    def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
+        return condition.wait(max(timeout_ms, 0) / 1000)
+
+
+def _held(stage: Stage, at_ms: int) -> Relay:
+    return Relay(stage.client, stage.plan, clock=_Frozen(at_ms), hooks=(stage.events,))
+
+
+def _delivered(stage: Stage, tier: str) -> int:
+    return stage.admin.topics.stats(f"{tier}-partition-0").subscriptions[RELAY_SUBSCRIPTION].delivered
+
+
+def test_rule_04_relays_share_partitions_and_tiers_evenly_and_take_over(pulsar_broker: Broker) -> None:
+    with Stage(pulsar_broker, plan_of(partitions=3)) as stage:
+        relays = {name: stage.relay(client=stage.open_client(), relay_id=name) for name in ("a", "b", "c")}
+
+        def active() -> list[str]:
+            found = []
+            for tier in stage.tiers:
+                for partition in range(3):
+                    stats = stage.admin.topics.stats(f"{tier}-partition-{partition}", clients=True)
+                    found.append(str(stats.subscriptions[RELAY_SUBSCRIPTION].active_consumer).rpartition("-")[2])
+            return found
+
+        eventually(lambda: [active().count(name) for name in relays] == [2, 2, 2], 20, poll=0.3)
+        sent = stage.hold(4_600 + number % 500 for number in range(300))
+        relays.pop("b").stop()
+        # Of three partitions one gets two, on each of two tiers: 4 and 2, or 3 and 3.
+        eventually(lambda: min(active().count(name) for name in relays) >= 2, 20, poll=0.3)
+        stage.await_due(len(sent))
+        stage.await_all_acknowledged()
+        assert set(stage.copies().values()) == {1}
+        assert all(relay.status().total("forwarded") for relay in relays.values())
+
+
+def test_rule_04_a_frozen_relay_that_comes_back_steps_into_line(
+    make_local_pulsar: MakeLocalPulsar, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """F4: it was replaced meanwhile, and goes on behind what the other one has done."""
+    broker = make_local_pulsar(config={"keepAliveIntervalSeconds": "2"})
+    folder = tmp_path_factory.mktemp("relay")
+    with Stage(broker, patient()) as stage, RelayProcess(broker, stage.plan, folder, relay_id="frozen") as frozen:
+        frozen.await_ready()
+        sent = stage.hold(30_000 for _ in range(500))
+        frozen.await_forwarded(100)
+        frozen.pause()
+        sent += stage.hold((30_000 for _ in range(500)), prefix="u")
+        stage.relay(relay_id="other")
+        stage.await_due(len(sent), 60)
+        frozen.resume()
+        sent += stage.hold((30_000 for _ in range(500)), prefix="v")
+        stage.await_due(len(sent), 60)
+        eventually(lambda: frozen.status()["ready"], 30)
+        stage.await_all_acknowledged()
+        assert set(stage.copies().values()) == {1}
+
+
+def test_rule_05_after_reload_the_holder_skips_what_it_forwarded(stage: Stage) -> None:
+    """One batch whose messages leave over three seconds: half done, a reload delivers all of it again (rule 7)."""
+    tier = stage.tiers[-1]
+    now = now_ms()
+    producer = stage.producer(tier, batching_enabled=True, batching_max_publish_delay_ms=60_000)
+    for number in range(100):
+        entered_ms = now - 500 + 30 * number
+        envelope = Envelope(f"t{number}", entered_ms + 1_500 + 1_400, entered_ms)
+        producer.send_async(b"", lambda *_: None, properties=envelope.properties())
+    producer.flush()
+    relay = stage.relay()
+    eventually(lambda: relay.status().total("forwarded") >= 20, 20, poll=0.01)
+    stage.unload(tier)
+    stage.await_due(100)
+    stage.await_all_acknowledged()
+    assert set(stage.copies().values()) == {1}
+    status = relay.status()
+    assert status.total("skipped") >= 20
+    assert status.total("deduplicated") == 0, "skipped, not sent again"
+
+
+def test_rule_07_a_killed_broker_forgets_acknowledgements_and_nothing_is_doubled(
+    make_local_pulsar: MakeLocalPulsar,
+) -> None:
+    broker = make_local_pulsar()
+    with Stage(broker, patient()) as stage:
+        sent = stage.hold(30_000 for _ in range(3_000))
+        relay = stage.relay()
+        eventually(lambda: relay.status().total("forwarded") >= 4_000, 60, poll=0.05)
+        broker.kill()
+        broker.start()
+        stage.await_due(len(sent), 60)
+        stage.await_all_acknowledged()
+        assert set(stage.copies().values()) == {1}
+        status = relay.status()
+        assert status.total("late") == 0
+        assert status.total("skipped") + status.total("deduplicated") > 0, "nothing came again: the kill proved nothing"
+
+
+def test_rule_08_a_fast_producers_clock_blocks_the_head_by_its_skew_only(stage: Stage) -> None:
+    tier = stage.tiers[-1]  # 1.5 s
+    relay = stage.relay()
+    now = now_ms()
+    skewed, sane = Envelope("skewed", now + 60_000, now + 30_000), Envelope("sane", now + 2_500, now)
+    stage.put(tier, skewed)
+    stage.put(tier, sane)
+    stage.flush()
+    due = stage.await_due(1, 15)
+    left_after_ms = min(message.publish_timestamp() for message in due) - now
+    assert 1_500 <= left_after_ms < 15_000, "not the 31.5 s that the envelope says"
+    assert relay.status().total("forwarded") >= 1
+
+
+def test_rule_08_without_a_tier_that_fits_with_the_guard_a_timer_goes_to_the_due_topic(stage: Stage) -> None:
+    now = now_ms()
+    assert isinstance(stage.router.route(now + 1_999, now), Due)
+    with pytest.raises(AssertionError):
+        stage.hold([1_900])  # tier 1.5 s + guard 0.5 s
+
+
+def test_rule_09_one_delayed_message_in_a_thousand_is_asked_for_earlier(pulsar_broker: Broker) -> None:
+    with Stage(pulsar_broker, patient()) as stage:
+        now = now_ms()
+        due_ms = now + 2_000 + 21_000  # after the tier of 2 s too little is left for any other
+        for number in range(1_002):
+            stage.put(stage.tiers[-1], Envelope(f"t{number}", due_ms, now))
+        stage.flush()
+        stage.relay()
+        due = [message.message_id() for message in stage.await_due(1_002)]
+        topic = f"{stage.plan.due_topic}-partition-0"
+
+        def asked_before_due(number: int) -> int:
+            position = EntryPosition(due[number].ledger_id(), due[number].entry_id())
+            return due_ms - (stage.admin.topics.entry(topic, position).deliver_at_ms or 0)
+
+        lead_ms = stage.plan.lead_ms
+        stirred = {number: asked_before_due(number) for number in (0, 1, 2, 999, 1_000, 1_001)}
+        assert {number for number, early_ms in stirred.items() if early_ms != lead_ms} == {0, 1_000}
+        assert stirred[0] == lead_ms + 2_500
+
+
+def test_rule_17_a_slot_is_relayed_its_head_start_before_it_starts(pulsar_broker: Broker) -> None:
+    with Stage(pulsar_broker, plan_of(WHEEL)) as stage:
+        stage.relay()
+        sent = {envelope.timer_id: envelope for envelope in stage.hold([5_000, 5_500, 6_000])}
+        for message in stage.await_due(3):
+            due_ms = sent[message.properties()["tw-id"]].due_ms
+            release_ms = due_ms // 2_000 * 2_000 - 500
+            assert release_ms <= message.publish_timestamp() <= release_ms + 1_500
+
+
+def test_rule_17_a_wheel_of_many_slots_needs_few_threads(pulsar_broker: Broker) -> None:
+    rings = Wheel(rings=(Ring(slot_ms=3_600_000, slots=28), Ring(slot_ms=86_400_000, slots=32)))
+    with Stage(pulsar_broker, plan_of(rings, guard_ms=300_000, max_delay_ms=30 * 86_400_000)) as stage:
+        relay = stage.relay()
+        assert len(relay.status().partitions) == 60
+
+        def threads() -> int:
+            return sum(thread.name.startswith("timewheel-relay") for thread in threading.enumerate())
+
+        eventually(lambda: threads() <= 5, 30, poll=0.5, message="threads of a wheel at rest")
+        states = [partition.state for partition in relay.status().partitions]
+        assert states.count(PartitionState.RESTING) >= 56
+
+
+def test_rule_18_a_straggler_behind_a_later_turn_is_not_stuck_for_a_turn(pulsar_broker: Broker) -> None:
+    with Stage(pulsar_broker, plan_of(WHEEL)) as stage:
+        relay = stage.relay()
+        slot_ms, turn_ms = 2_000, 12_000
+        due_ms = now_ms() // slot_ms * slot_ms + 3 * slot_ms + 1_000
+        step = steps(stage.plan)[0]
+        topic = stage.names.of_step(step)[due_ms // slot_ms % step.slots]
+        now = now_ms()
+        stage.put(topic, Envelope("later turn", due_ms + turn_ms, now))
+        stage.put(topic, Envelope("straggler", due_ms, now))
+        stage.flush()
+        first = stage.await_due(1)
+        assert [message.properties()["tw-id"] for message in first] == ["straggler"]
+        assert first[0].publish_timestamp() < due_ms + 1_000
+        assert relay.status().total("refiled") >= 1
+        assert {message.properties()["tw-id"]: message for message in stage.await_due(2)}.keys() == {
+            "straggler",
+            "later turn",
+        }
+        assert set(stage.copies().values()) == {1}
+        stage.await_all_acknowledged()
+
+
+def test_rule_18_what_became_due_while_no_relay_ran_is_found_at_the_start(pulsar_broker: Broker) -> None:
+    with Stage(pulsar_broker, plan_of(WHEEL)) as stage:
+        now = now_ms()
+        topics = stage.names.of_step(steps(stage.plan)[0])
+        for slot, topic in enumerate(topics):
+            # Due in the last turn but one.
+            due_ms = (now // 12_000 - 1) * 12_000 + slot * 2_000
+            stage.put(topic, Envelope(f"t{slot}", due_ms, due_ms - 4_000))
+        stage.flush()
+        stage.relay()
+        stage.await_due(len(topics))
+        stage.await_all_acknowledged()
+
+
+def test_business_subscriptions_get_what_the_relay_forwarded(stage: Stage) -> None:
+    stage.relay()
+    consumer = stage.client.subscribe(stage.plan.due_topic, BUSINESS, consumer_type=pulsar.ConsumerType.Shared)
+    sent = stage.hold([2_100, 3_000])
+    assert {consumer.receive(20_000).properties()["tw-id"] for _ in sent} == {envelope.timer_id for envelope in sent}

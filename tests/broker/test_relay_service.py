@@ -1,0 +1,118 @@
+"""`timewheel relay run` as its operators see it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.broker.relay_service import RelayProcess
+from tests.broker.relay_stage import Stage, plan_of
+from timewheel.core.planfile import save_plan
+from timewheel.testing import Broker, eventually
+
+
+@pytest.fixture
+def stage(pulsar_broker: Broker) -> Iterator[Stage]:
+    with Stage(pulsar_broker, plan_of()) as made:
+        yield made
+
+
+def test_it_says_when_it_is_ready_and_drains_at_sigterm(stage: Stage, tmp_path: Path) -> None:
+    with RelayProcess(stage.broker, stage.plan, tmp_path) as relay:
+        relay.await_ready()
+        found = httpx.get(f"http://127.0.0.1:{relay._port}/ready")
+        assert (found.status_code, found.json()["ready"]) == (200, True)
+        sent = stage.hold(2_100 + number % 200 for number in range(2_000))
+        relay.await_forwarded(1)
+        assert relay.terminate() == 0, relay.log.read_text()
+        assert not relay.ready_file.exists()
+    assert relay.log.read_text() == "", "nothing to complain of"
+    done = len(stage.copies())
+    assert 0 < done < len(sent), "it ended in the middle"
+    stage.relay()
+    stage.await_due(len(sent))
+    stage.await_all_acknowledged()
+    assert set(stage.copies().values()) == {1}
+
+
+def test_one_process_runs_many_plans(pulsar_broker: Broker, stage: Stage, tmp_path: Path) -> None:
+    with Stage(pulsar_broker, plan_of()) as other:
+        save_plan(other.plan, tmp_path / "other.toml")
+        with RelayProcess(pulsar_broker, stage.plan, tmp_path, more=[str(tmp_path / "other.toml")]) as relay:
+            relay.await_ready()
+            for each in (stage, other):
+                each.hold([2_100])
+            for each in (stage, other):
+                each.await_due(1)
+
+
+def test_topics_that_are_missing_end_it_with_one_line(pulsar_broker: Broker, tmp_path: Path) -> None:
+    plan = plan_of()
+    with RelayProcess(pulsar_broker, plan, tmp_path) as relay:
+        assert relay.process.wait(30) == 1
+    assert relay.log.read_text().splitlines() == [
+        f"timewheel: {plan.due_topic}: is missing, or is not partitioned; run: timewheel topics ensure PLAN"
+    ]
+
+
+STUCK = """
+    import sys, threading
+    import pulsar
+    from timewheel.consumers.relay import Relay
+    from timewheel.consumers.relay.conduct import Conduct
+    from timewheel.consumers.relay.service import Service
+    from timewheel.core.plan import Plan
+
+    class Stuck(Conduct):
+        def crash_point(self, name):
+            if name == "before_forward":
+                threading.Event().wait()
+
+    client = pulsar.Client(sys.argv[1], logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    relay = Relay(client, Plan.load(sys.argv[2]), conduct=Stuck(), stuck_ms=6_000)
+    Service([relay], watchdog_ms=3_000).run()
+"""
+
+
+def test_rule_06_a_stuck_service_ends_itself_so_that_another_can_take_over(stage: Stage, tmp_path: Path) -> None:
+    """The client lives on and the broker sees nothing wrong: only the process itself can tell."""
+    save_plan(stage.plan, tmp_path / "plan.toml")
+    command = [sys.executable, "-c", textwrap.dedent(STUCK), stage.broker.service_url, str(tmp_path / "plan.toml")]
+    stage.hold([2_100])
+    stuck = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        assert stuck.stderr is not None
+        assert stuck.wait(60) == 1
+        assert "crash_point" in stuck.stderr.read(), "the stack says where"
+    finally:
+        stuck.kill()
+        stuck.communicate()
+    assert not stage.due()
+    stage.relay()
+    stage.await_due(1)
+
+
+def test_rule_06_an_embedded_relay_that_is_stuck_says_that_it_is_not_ready(stage: Stage) -> None:
+    import threading
+
+    from timewheel.consumers.relay.conduct import Conduct, CrashPoint
+
+    go_on = threading.Event()
+
+    class Stuck(Conduct):
+        def crash_point(self, name: CrashPoint) -> None:
+            if name == "before_forward":
+                go_on.wait(60)
+
+    relay = stage.relay(conduct=Stuck(), stuck_ms=5_000)
+    stage.hold([2_100])
+    eventually(lambda: not relay.ready, 20, poll=0.2)
+    go_on.set()
+    eventually(lambda: relay.ready, 20, poll=0.2)
+    stage.await_due(1)
