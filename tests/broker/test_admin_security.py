@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import hmac
-import json
-import secrets
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.certificates import make_authority, make_identity
+from tests.support.tokens import SECURED_SETTINGS, token_for
 from timewheel.core.errors import AdminDenied, AdminUnreachable
 from timewheel.ops.admin import AdminClient
 from timewheel.ops.http import tls_context
@@ -22,18 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from timewheel.wire.hooks import Event
-
-SECRET = secrets.token_bytes(32)
-
-
-def token_for(role: str) -> str:
-    """A JSON web token, signed with the broker's secret."""
-
-    def part(content: bytes) -> str:
-        return base64.urlsafe_b64encode(content).decode().rstrip("=")
-
-    signed = ".".join(part(json.dumps(claims).encode()) for claims in ({"alg": "HS256"}, {"sub": role}))
-    return f"{signed}.{part(hmac.digest(SECRET, signed.encode(), 'sha256'))}"
 
 
 class Secured:
@@ -52,16 +37,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     identity = make_identity(folder, authority, "broker")
     (tls_port,) = free_ports(1)
     config = {
-        "authenticationEnabled": "true",
-        "authorizationEnabled": "true",
-        "authenticationProviders": "org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
-        "tokenSecretKey": f"data:;base64,{base64.b64encode(SECRET).decode()}",
-        # Whoever shows no token is a superuser, so that LocalPulsar sees the broker get healthy. A token that is shown
-        # counts: its role and no other is what the tests find allowed or denied.
-        "anonymousUserRole": "nobody",
-        "superUserRoles": "admin,nobody",
-        "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
-        "brokerClientAuthenticationParameters": f"token:{token_for('admin')}",
+        **SECURED_SETTINGS,
         "webServicePortTls": str(tls_port),
         "tlsCertificateFilePath": identity.certificate_path,
         "tlsKeyFilePath": identity.key_path,

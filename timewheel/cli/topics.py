@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from timewheel.ops.admin import AdminClient
     from timewheel.ops.calendar_life import Rolled
     from timewheel.ops.provision import Report
+    from timewheel.wire.hooks import Event
 
 __all__ = ["topics"]
 
@@ -34,6 +35,8 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, show wh
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of a table.")]
 
 DEFAULT_ADMIN_URL = "http://localhost:8080"
+RETRY_FOR_S = 5.0
+"""Somebody waits for the answer, and a wrong URL does not get better; a topic that moves takes less."""
 
 
 @topics.command()
@@ -112,7 +115,7 @@ def roll(
         if not watch:
             _print_rolled(roll_topics(admin, plan, clock.now_ms(), dry_run=dry_run), as_json=as_json)
             return
-        keeper = CalendarKeeper(admin, plan, clock)
+        keeper = CalendarKeeper(admin, plan, clock, hooks=(_warn,))
         for _ in _until_interrupted(keeper.pause_ms / 1000):
             rolled = keeper.tick()
             if rolled is not None:
@@ -145,11 +148,22 @@ def _admin(
             admin_url,
             token=token if token_file is None else token_file.read_text,
             tls=None if tls_ca is None else tls_context(ca_path=str(tls_ca)),
+            retry_for_s=RETRY_FOR_S,
+            hooks=(_warn,),
         )
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--admin-url") from error
     except OSError as error:
         raise typer.BadParameter(f"{tls_ca}: {error}", param_hint="--tls-ca") from error
+
+
+def _warn(event: Event) -> None:
+    """What is not part of the answer goes to stderr, so that --json stays JSON."""
+    import sys
+
+    if event.level != "info":
+        facts = ", ".join(f"{name}: {value}" for name, value in event.fields.items())
+        print(f"timewheel: {event.level}: {event.name}: {facts}", file=sys.stderr, flush=True)
 
 
 def _report_json(report: Report) -> dict[str, Any]:

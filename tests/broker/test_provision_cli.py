@@ -1,0 +1,162 @@
+"""`timewheel topics` on a real broker, as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from timewheel.core.durations import SECOND_MS
+from timewheel.core.plan import Calendar, Plan
+from timewheel.core.planfile import save_plan
+from timewheel.ops.admin import AdminClient
+from timewheel.ops.policies import SUBSCRIPTION_EXPIRY_MIN
+from timewheel.testing import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from timewheel.testing import Broker
+
+PLAN = """
+format = 1
+due_topic = "persistent://{namespace}/reminders"
+subscriptions = ["billing"]
+partitions = 2
+{table}
+"""
+TIERED = '[tiered]\nwindow = "1d"\ntiers = ["1d", "5d"]'
+
+
+@pytest.fixture(scope="module")
+def admin(pulsar_broker: Broker) -> Iterator[AdminClient]:
+    with AdminClient(pulsar_broker.admin_url) as client:
+        yield client
+
+
+@pytest.fixture
+def namespace(admin: AdminClient) -> str:
+    tenant = f"cli-{uuid.uuid4().hex[:8]}"
+    assert admin.tenants.create(tenant)
+    assert admin.namespaces.create(f"{tenant}/crm")
+    return f"{tenant}/crm"
+
+
+def timewheel(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "timewheel", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, **options)
+
+
+@pytest.fixture
+def plan_file(tmp_path: Path, namespace: str) -> Path:
+    path = tmp_path / "reminders.toml"
+    path.write_text(PLAN.format(namespace=namespace, table=TIERED))
+    return path
+
+
+def test_ensure_shows_does_and_then_has_nothing_to_do(
+    admin: AdminClient, namespace: str, plan_file: Path, pulsar_broker: Broker
+) -> None:
+    where = ["--admin-url", pulsar_broker.admin_url]
+
+    told = timewheel("topics", "ensure", str(plan_file), *where, "--dry-run")
+    assert (told.returncode, told.stderr) == (0, "")
+    # Four topics: the due topic, two tiers, dead letters; each with a subscription and five policies.
+    assert "would do" in told.stdout
+    assert "4 topics: would take 28 steps" in told.stdout
+    assert admin.topics.list(namespace) == ()
+
+    done = timewheel("topics", "ensure", str(plan_file), *where, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    report = json.loads(done.stdout)
+    assert len(report["steps"]) == 28
+    assert report["findings"] == []
+    assert report["steps"][7] == {"topic": f"persistent://{namespace}/reminders", "step": "create with 2 partitions"}
+    assert len(admin.topics.list_partitioned(namespace)) == 4
+
+    again = timewheel("topics", "ensure", str(plan_file), *where)
+    assert (again.returncode, again.stdout, again.stderr) == (0, "4 topics: all as it should be\n", "")
+
+
+def test_ensure_fails_where_messages_can_be_lost(
+    admin: AdminClient, namespace: str, plan_file: Path, pulsar_broker: Broker
+) -> None:
+    admin.namespaces.set_policy(namespace, SUBSCRIPTION_EXPIRY_MIN, 30)
+    done = timewheel("topics", "ensure", str(plan_file), "--admin-url", pulsar_broker.admin_url)
+    assert done.returncode == 1
+    assert f"set-subscription-expiration-time {namespace} -t 0" in done.stdout
+    assert len(admin.topics.list_partitioned(namespace)) == 4, "what can be done is done"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["--admin-url", "http://127.0.0.1:1"], 1, "no connection to http://127.0.0.1:1"),
+        (["--admin-url", "localhost:8080"], 2, "not an admin URL"),
+        (["--token", "a", "--token-file", "b"], 2, "not both"),
+        (["--tls-ca", "/nowhere"], 2, "/nowhere"),
+    ],
+)
+def test_what_cannot_work_is_one_clear_line(plan_file: Path, arguments: list[str], status: int, words: str) -> None:
+    done = timewheel("topics", "ensure", str(plan_file), *arguments, env={"COLUMNS": "500", "TERM": "dumb"})
+    assert done.returncode == status
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_bad_plan_and_a_plan_that_does_not_roll_are_usage_errors(tmp_path: Path, plan_file: Path) -> None:
+    bad = tmp_path / "bad.toml"
+    bad.write_text(PLAN.format(namespace="acme/crm", table='[tiered]\nwindow = "1d"\ntiers = ["2d"]'))
+    done = timewheel("topics", "ensure", str(bad))
+    assert (done.returncode, "tiered.tiers" in done.stderr) == (2, True)
+    done = timewheel("topics", "roll", str(plan_file))
+    assert (done.returncode, "no calendar plan" in done.stderr) == (2, True)
+
+
+def test_roll_watches_until_it_is_told_to_end(
+    admin: AdminClient, namespace: str, tmp_path: Path, pulsar_broker: Broker
+) -> None:
+    plan = Plan(
+        due_topic=f"persistent://{namespace}/reminders",
+        subscriptions=("billing",),
+        scheme=Calendar(interval_ms=2 * SECOND_MS),
+        max_delay_ms=4 * SECOND_MS,
+        guard_ms=0,
+    )
+    path = tmp_path / "calendar.toml"
+    save_plan(plan, path)
+    where = [str(path), "--admin-url", pulsar_broker.admin_url]
+
+    once = timewheel("topics", "roll", *where, "--dry-run", "--json")
+    assert once.returncode == 0, once.stderr
+    assert json.loads(once.stdout)["open_topics"] == 0
+
+    command = [sys.executable, "-m", "timewheel", "topics", "roll", *where, "--watch", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as watcher:
+        try:
+            assert watcher.stdout is not None
+            seen: list[str] = []
+            made: set[str] = set()
+
+            def turned_over() -> bool:
+                assert watcher.stdout is not None
+                rolled = json.loads(watcher.stdout.readline())
+                made.update(admin.topics.list_partitioned(namespace))
+                seen.extend(topic["topic"] for topic in rolled["retired"] if topic["stage"] == "deleted")
+                return len(seen) >= 3
+
+            # Empty topics of two seconds each: made ahead, passed, removed.
+            eventually(turned_over, timeout=60)
+            assert set(seen) <= made
+            assert not set(seen) & set(admin.topics.list_partitioned(namespace))
+        finally:
+            watcher.send_signal(signal.SIGTERM)
+        watcher.stdout.read()
+        assert watcher.wait(30) == 0
+    assert len(seen) == len(set(seen)), "each once"
