@@ -201,6 +201,21 @@ def test_rule_15_control_an_unforced_delete_takes_a_backlog_with_it(
     assert admin.topics.delete(first) is True, "if brokers refused this, calendar_life could be simpler"
 
 
+def test_rule_15_control_a_forced_delete_under_a_producer_makes_its_next_send_vanish(
+    admin: AdminClient, plan: Plan, first: str, pulsar_broker: Broker, connect: Connect
+) -> None:
+    producer = connect(pulsar_broker).create_producer(partition_topic(first, 0), send_timeout_millis=3_000)
+    producer.send(b"safe")
+    admin.topics.delete(first, force=True)
+    if pulsar_broker.version.startswith("4.0."):
+        producer.send(b"vanished")  # returns as if all were well
+        assert admin.topics.stats(partition_topic(first, 0)).subscriptions == {}
+    else:
+        with pytest.raises(pulsar.Timeout):  # later brokers do not make the partition anew
+            producer.send(b"refused")
+        assert first not in admin.topics.list_partitioned(namespace_of(plan))
+
+
 def test_a_dry_run_says_the_stage_and_changes_nothing(
     admin: AdminClient, plan: Plan, first: str, pulsar_client: Any
 ) -> None:
