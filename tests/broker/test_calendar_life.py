@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import httpx
 import pulsar
 import pytest
 
@@ -282,10 +283,11 @@ def test_a_delete_that_was_interrupted_at_its_very_end_goes_on(admin: AdminClien
 
 
 def test_a_termination_that_was_interrupted_goes_on(
-    admin: AdminClient, plan: Plan, first: str, pulsar_client: Any
+    admin: AdminClient, plan: Plan, first: str, pulsar_client: Any, pulsar_broker: Broker
 ) -> None:
     publish(pulsar_client, first, 1, b"x")
-    admin._http.call("POST", f"/persistent/{partition_topic(first, 0).partition('://')[2]}/terminate")
+    path = partition_topic(first, 0).replace("://", "/")
+    httpx.post(f"{pulsar_broker.admin_url}/admin/v2/{path}/terminate", timeout=30).raise_for_status()
     assert only(roll(admin, plan, END_MS)).stage is Stage.DRAINING
     with pytest.raises(pulsar.TopicTerminated):
         publish(pulsar_client, first, 1, b"too late")
