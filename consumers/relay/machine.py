@@ -202,6 +202,11 @@ class Machine:
         """Messages whose confirmation is not in yet, or is but for one before them."""
         return len(self._window)
 
+    @property
+    def unanswered(self) -> int:
+        """Messages whose confirmation is not in."""
+        return self._window.unanswered
+
     def received(self, position: Position, batch_size: int, reading: Reading, receipt: Any, now_ms: int) -> Command:
         """A message was received; the machine had asked for it with `Receive`.
 

@@ -148,6 +148,8 @@ class Session:
             if self._confirmations:
                 self._settle()
             if self._control.stopping:
+                if isinstance(command, Forward | DeadLetter | Refile):
+                    self._machine.withdraw()  # it was never sent: no confirmation of it could end the drain
                 self._drain()
                 return
             kind = type(command)
@@ -260,8 +262,11 @@ class Session:
 
     def _await_confirmations(self, count: int) -> None:
         self._show()
-        self._wait(HEARTBEAT_MS, wake_at=count)
-        self._settle()
+        # Some came in since the machine asked for more of them: wait for no more than are on their way.
+        count = min(count, self._machine.unanswered)
+        if count:
+            self._wait(HEARTBEAT_MS, wake_at=count)
+            self._settle()
 
     def _wait(self, timeout_ms: int, wake_at: int) -> None:
         """Wait for so many confirmations, a stop, or the time; at most `HEARTBEAT_MS`."""

@@ -44,6 +44,11 @@ class Window:
         """Messages not in the confirmed prefix."""
         return len(self._items)
 
+    @property
+    def unanswered(self) -> int:
+        """Messages whose confirmation is not in."""
+        return len(self._items) - len(self._confirmed)
+
     def push(self, item: Item) -> int:
         """Add the newest message.
 
