@@ -12,22 +12,25 @@ Goal: p99 at most 20 ms, none early, for both of ours.
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import threading
-import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pulsar
 
+from benchmarks.result import Result, table
+from benchmarks.service import connected, now_ms, provisioned, service
 from timewheel.consumers import DelayedConsumer, DelayedMessage
 from timewheel.core.errors import TimewheelError
-from timewheel.core.plan import Native, Plan, Scheme, Tiered
-from timewheel.ops.admin import AdminClient
-from timewheel.ops.provision import ensure
+from timewheel.core.plan import Native, Scheme, Tiered
 from timewheel.producers import DelayedProducer, Timer
-from timewheel.testing import LocalPulsar
+from timewheel.testing import Broker
+
+Way = Callable[[Any, Broker, int], Result]
 
 SEED = 7
 GOAL_P99_MS = 20
@@ -35,22 +38,6 @@ TIMERS_PER_S = 200
 FIRST_DUE_MS = 8_000
 """After everything is sent, and beyond every lead; the tiers below hold for part of it."""
 PATIENCE_S = 60.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lateness:
-    """One way's result; lateness by the handler's own reading of the machine's clock, in milliseconds."""
-
-    way: str
-    timers: int
-    early: int
-    p50_ms: int
-    p99_ms: int
-    max_ms: int
-
-    @property
-    def good(self) -> bool:
-        return self.early == 0 and self.p99_ms <= GOAL_P99_MS
 
 
 class Clocked:
@@ -73,22 +60,25 @@ class Clocked:
         if error is not None:
             print(f"{timer.id} was not sent: {error}")  # it will be missed
 
-    def result(self, way: str) -> Lateness:
+    def result(self, way: str, *, goal: bool) -> Result:
+        """Lateness by the handler's own reading of the machine's clock."""
         if not self.complete.wait(PATIENCE_S):
             raise RuntimeError(f"{way}: only {len(self._late_ms)} of {self._timers} timers came")
         ordered = sorted(self._late_ms)
-        return Lateness(
-            way=way,
-            timers=len(ordered),
-            early=sum(late_ms < 0 for late_ms in ordered),
-            p50_ms=ordered[len(ordered) // 2],
-            p99_ms=ordered[len(ordered) * 99 // 100],
-            max_ms=ordered[-1],
+        p99_ms, early = ordered[len(ordered) * 99 // 100], sum(late_ms < 0 for late_ms in ordered)
+        return Result(
+            question="lateness",
+            subject=way,
+            figures={
+                "p50 ms": ordered[len(ordered) // 2],
+                "p99 ms": p99_ms,
+                "max ms": ordered[-1],
+                "early": early,
+                "timers": len(ordered),
+            },
+            goal=f"p99 at most {GOAL_P99_MS} ms, none early" if goal else "",
+            met=early == 0 and p99_ms <= GOAL_P99_MS if goal else None,
         )
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def due_times_ms(timers: int) -> list[int]:
@@ -103,9 +93,9 @@ def due_times_ms(timers: int) -> list[int]:
     return times
 
 
-def raw(client: Any, admin: AdminClient, timers: int) -> Lateness:
+def raw(client: Any, broker: Broker, timers: int) -> Result:
     """Plain delayed delivery."""
-    plan = provisioned(admin, "raw", Native())
+    plan = provisioned(broker, "raw")
     consumer = client.subscribe(plan.due_topic, "bench", consumer_type=pulsar.ConsumerType.Shared)
     producer = client.create_producer(plan.due_topic, block_if_queue_full=True)
     clocked = Clocked(timers)
@@ -118,12 +108,14 @@ def raw(client: Any, admin: AdminClient, timers: int) -> Lateness:
         consumer.acknowledge(message)
     producer.close()
     consumer.close()
-    return clocked.result("raw")
+    return clocked.result("raw pulsar-client", goal=False)
 
 
-def ours(way: str, scheme: Scheme) -> Callable[[Any, AdminClient, int], Lateness]:
-    def measured(client: Any, admin: AdminClient, timers: int) -> Lateness:
-        plan = provisioned(admin, way, scheme)
+def ours(way: str, scheme: Scheme) -> Way:
+    """Through timewheel's producer and consumer, and the embedded relay where the scheme has one."""
+
+    def measured(client: Any, broker: Broker, timers: int) -> Result:
+        plan = provisioned(broker, way, scheme, max_delay_ms=300_000, guard_ms=500)
         clocked = Clocked(timers)
 
         def handle(message: DelayedMessage) -> None:
@@ -137,49 +129,32 @@ def ours(way: str, scheme: Scheme) -> Callable[[Any, AdminClient, int], Lateness
                 for due_ms in due_times_ms(timers):
                     producer.send_async(b"", clocked.sent, deliver_at=due_ms)
             consumer.run(handle, workers=2)
-        return clocked.result(way)
+        return clocked.result(f"timewheel {way}", goal=True)
 
     return measured
 
 
-def provisioned(admin: AdminClient, way: str, scheme: Scheme) -> Plan:
-    plan = Plan(
-        due_topic=f"persistent://public/default/bench-{way}",
-        subscriptions=("bench",),
-        scheme=scheme,
-        max_delay_ms=300_000,
-        guard_ms=500,
-    )
-    ensure(admin, plan, now_ms=now_ms())
-    return plan
-
-
-WAYS: tuple[Callable[[Any, AdminClient, int], Lateness], ...] = (
+WAYS: tuple[Way, ...] = (
     raw,
     ours("native", Native()),
     ours("tiered", Tiered(window_ms=3_000, tiers_ms=(3_000, 5_000))),
 )
 
 
-def main(quick: bool = False) -> list[Lateness]:
+def main(quick: bool = False) -> list[Result]:
     """Measure all ways and print a table; quick: fewer timers."""
     timers = 1_000 if quick else 6_000
-    results = []
-    with LocalPulsar() as broker, AdminClient(broker.admin_url) as admin:
-        client = pulsar.Client(broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-        print(f"lateness at the handler, ms; {timers} timers at {TIMERS_PER_S}/s, Pulsar {broker.version}")
-        print(f"{'way':8} {'p50':>6} {'p99':>6} {'max':>6} {'early':>6}")
-        for way in WAYS:
-            result = way(client, admin, timers)
-            results.append(result)
-            print(f"{result.way:8} {result.p50_ms:6} {result.p99_ms:6} {result.max_ms:6} {result.early:6}", flush=True)
-        client.close()
-    met = all(result.good for result in results if result.way != "raw")
-    print(f"goal (ours: p99 at most {GOAL_P99_MS} ms, none early): {'met' if met else 'MISSED'}")
+    with service() as broker, connected(broker) as client:
+        results = [way(client, broker, timers) for way in WAYS]
+    print(table(results))
     return results
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--quick", action="store_true", help="fewer timers")
-    main(parser.parse_args().quick)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the results")
+    arguments = parser.parse_args()
+    found = main(arguments.quick)
+    if arguments.json:
+        arguments.json.write_text(json.dumps([asdict(result) for result in found], indent=2) + "\n", encoding="utf-8")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import os
 import threading
-from collections import deque
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
@@ -13,23 +12,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import pulsar
 import pulsar.schema
 
-from timewheel.consumers.alarms import Alarms
-from timewheel.consumers.engine import (
-    DEFAULT_MAX_HELD,
-    Acknowledge,
-    Arrival,
-    Command,
-    ConsumerCounts,
-    Engine,
-    Hand,
-    NegativeAcknowledge,
-    Republish,
-    Timer,
-)
+from timewheel.consumers.engine import DEFAULT_MAX_HELD, ConsumerCounts, Engine, Timer
 from timewheel.consumers.errors import ReceiveTimeout, SubscribeRefused
 from timewheel.consumers.handled import DEFAULT_HANDLED, HandledWindow
 from timewheel.consumers.handlers import Handler, HandlerCalls
 from timewheel.consumers.message import DelayedMessage, key_of
+from timewheel.consumers.receiver import SLICE_MS, Receiver
 from timewheel.consumers.republisher import Republisher
 from timewheel.consumers.rolling_source import RollingSource
 from timewheel.consumers.source import SingleSource, Source
@@ -48,8 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = ["DelayedConsumer"]
 
-SLICE_MS = 200
-"""The longest single wait: what a stop from a signal, or a jump of the clock, may have to wait for."""
 MAX_WORKERS = 1_000
 MAX_HANDLED = 10_000_000
 """Handled timers that one process may remember: some 2 GB."""
@@ -101,8 +87,7 @@ class DelayedConsumer:
         self.subscription = subscription
         self._clock = clock or SystemClock()
         self._hooks = Hooks(hooks)
-        self._alarms = Alarms(self._hooks, self._clock)
-        self._subscribing = Subscribing(
+        subscribing = Subscribing(
             client,
             plan,
             subscription,
@@ -112,24 +97,26 @@ class DelayedConsumer:
             clock=self._clock,
         )
         self._source: Source = (
-            RollingSource(self._subscribing, plan, self._clock, self._hooks)
+            RollingSource(subscribing, plan, self._clock, self._hooks)
             if isinstance(plan.scheme, Calendar)
-            else SingleSource(self._subscribing, plan.due_topic, self._clock)
+            else SingleSource(subscribing, plan.due_topic, self._clock)
         )
-        self._engine = Engine(
-            hold_bound_ms=hold_bound_ms(plan),
-            max_held=max_held,
-            handled=HandledWindow(handled_window),
-            ack_timeout_ms=self._subscribing.ack_timeout_ms,
+        self._receiver = Receiver(
+            self._source,
+            Engine(
+                hold_bound_ms=hold_bound_ms(plan),
+                max_held=max_held,
+                handled=HandledWindow(handled_window),
+                ack_timeout_ms=subscribing.ack_timeout_ms,
+            ),
+            Republisher(client, plan, self._clock, self._hooks),
+            redelivery_delay_ms=subscribing.redelivery_delay_ms,
+            clock=self._clock,
+            hooks=self._hooks,
         )
-        self._republisher = Republisher(client, plan, self._clock, self._hooks)
         embedded = plan.needs_relay and (plan.relay == "embedded" if relay is None else relay)
         self._relay = _relay(client, plan, self._clock, hooks) if embedded else None
         self._pid = os.getpid()
-        self._state = threading.Lock()  # guards the engine
-        self._never = threading.Condition(self._state)  # to let time pass while nothing may be received
-        self._receiving = threading.Lock()  # one thread waits in the client at a time; guards what is due
-        self._due: deque[Timer] = deque()
         self._fatal: BaseException | None = None
         self._starting = threading.Lock()
         self._started = False
@@ -176,10 +163,7 @@ class DelayedConsumer:
                 return
             if self._relay is not None:
                 self._relay.stop()
-            self._republisher.close()
-            with self._receiving:  # waits a slice for a thread that is in the client
-                self._execute_quietly(self._settled())
-                self._source.close()
+            self._receiver.close()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -202,8 +186,7 @@ class DelayedConsumer:
     @property
     def counts(self) -> ConsumerCounts:
         """What it has seen and done so far."""
-        with self._state:
-            return self._engine.counts
+        return self._receiver.counts
 
     # --------------------------------------------------------------------------------------------------------- receive
 
@@ -223,7 +206,7 @@ class DelayedConsumer:
         deadline_ms = None if timeout_ms is None else self._clock.monotonic_ms() + timeout_ms
         while not self._stopping:
             left_ms = SLICE_MS if deadline_ms is None else deadline_ms - self._clock.monotonic_ms()
-            timer = self._next(min(max(left_ms, 0), SLICE_MS))
+            timer = self._receiver.next(min(max(left_ms, 0), SLICE_MS))
             if timer is not None:
                 return DelayedMessage(timer, self._clock.now_ms())
             if timeout_ms is not None and left_ms <= 0:
@@ -235,7 +218,7 @@ class DelayedConsumer:
         """Every timer as it becomes due, until `stop`; each is to be acknowledged by the caller."""
         self.start()
         while not self._stopping:
-            timer = self._next(SLICE_MS)
+            timer = self._receiver.next(SLICE_MS)
             if timer is not None:
                 yield DelayedMessage(timer, self._clock.now_ms())
 
@@ -249,17 +232,11 @@ class DelayedConsumer:
             pulsar.PulsarException: The client could not take the acknowledgement. The timer is remembered all the same:
                 when it is delivered again it is dropped.
         """
-        timer = self._timer_of(message)
-        with self._state:
-            commands = self._engine.done(timer)
-        self._execute(commands)
+        self._receiver.done(self._timer_of(message))
 
     def negative_acknowledge(self, message: DelayedMessage | Any) -> None:
         """Have the timer delivered again, after ``negative_ack_redelivery_delay_ms``."""
-        timer = self._timer_of(message)
-        with self._state:
-            commands = self._engine.failed(timer)
-        self._execute(commands)
+        self._receiver.failed(self._timer_of(message))
 
     def acknowledge_cumulative(self, message: object) -> NoReturn:
         """Always refused.
@@ -307,7 +284,7 @@ class DelayedConsumer:
 
     def _feed(self, pool: Workers[Timer]) -> None:
         while not self._stopping:
-            timer = self._next(SLICE_MS)
+            timer = self._receiver.next(SLICE_MS)
             if timer is not None and not self._put(pool, timer):
                 self._return([timer])
 
@@ -326,9 +303,7 @@ class DelayedConsumer:
     def _return(self, timers: Iterable[Timer]) -> None:
         """Timers that no handler began: others may have them."""
         for timer in timers:
-            with self._state:
-                commands = self._engine.failed(timer)
-            self._execute_quietly(commands)
+            self._receiver.failed(timer, quietly=True)
 
     def _handle(self, call: HandlerCalls, timer: Timer) -> None:
         message = DelayedMessage(timer, self._clock.now_ms())
@@ -336,122 +311,22 @@ class DelayedConsumer:
             call(message)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises, its timer comes again
             self._hooks.emit("handler_failed", "warning", timer_id=message.timer_id, error=repr(error))
-            with self._state:
-                commands = self._engine.failed(timer)
+            self._receiver.failed(timer, quietly=True)
         except BaseException as error:  # noqa: BLE001 - raised again by `run`
             # sys.exit() in a handler means the process: `run` ends with it, on the thread that called it.
             self._fatal = self._fatal or error
             self.stop()
-            with self._state:
-                commands = self._engine.failed(timer)
+            self._receiver.failed(timer, quietly=True)
         else:
-            with self._state:
-                commands = self._engine.done(timer)
-        self._execute_quietly(commands)
+            self._receiver.done(timer, quietly=True)
 
     # ---------------------------------------------------------------------------------------------------------- inside
-
-    def _next(self, timeout_ms: int) -> Timer | None:
-        """The next timer that is due, or None after about ``timeout_ms``; at most `SLICE_MS`."""
-        with self._receiving:
-            if self._closed:
-                return None
-            deadline_ms = self._clock.monotonic_ms() + timeout_ms
-            while True:
-                wait_ms = self._wake(deadline_ms)
-                if self._due:
-                    return self._due.popleft()
-                if wait_ms is None:
-                    return None
-                self._receive_one(wait_ms)
-
-    def _wake(self, deadline_ms: int) -> int | None:
-        """Let the engine act on the time; returns how long it may wait now, None if the deadline has passed."""
-        # What is to be waited for is told by the wall clock, how long is measured by the monotonic one: a jump of the
-        # wall clock is noticed after a slice.
-        commands = self._settled()
-        now_ms = self._clock.now_ms()
-        with self._state:
-            commands += self._engine.tick(now_ms)
-            wake_ms = self._engine.next_wake_ms()
-        self._execute_quietly(commands)
-        left_ms = deadline_ms - self._clock.monotonic_ms()
-        if left_ms < 0:
-            return None
-        return left_ms if wake_ms is None else min(left_ms, max(wake_ms - now_ms, 1))
-
-    def _receive_one(self, wait_ms: int) -> None:
-        if self._engine.full:
-            # Nothing more may be taken (rules.md 11): what is held is due soon, or is being published again.
-            with self._state:
-                self._clock.wait(self._never, wait_ms)
-            return
-        arrival = self._source.receive(wait_ms)
-        if arrival is None:
-            return
-        now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
-        with self._state:
-            commands = self._engine.received(arrival, now_ms, monotonic_ms)
-        self._report(arrival, now_ms)
-        self._execute_quietly(commands)
-
-    def _settled(self) -> list[Command]:
-        """What follows from re-publications that were answered."""
-        commands: list[Command] = []
-        for timer, published in self._republisher.outcomes():
-            now_ms = self._clock.now_ms()
-            with self._state:
-                commands += (
-                    self._engine.published(timer, now_ms) if published else self._engine.not_published(timer, now_ms)
-                )
-        return commands
-
-    def _report(self, arrival: Arrival, now_ms: int) -> None:
-        """Raise alarms about one message."""
-        if arrival.envelope_error is not None:
-            self._alarms.raised("envelope_error", "error", topic=_topic_of(arrival), error=arrival.envelope_error)
-        elif arrival.envelope is not None:
-            early_ms = arrival.envelope.due_ms - now_ms
-            if early_ms > hold_bound_ms(self.plan):
-                self._alarms.raised(
-                    "timer_far_too_early",
-                    "error",
-                    topic=_topic_of(arrival),
-                    early_ms=early_ms,
-                    remedy="is delayed delivery enabled on the topic, and is this machine's clock right?",
-                )
-
-    def _execute(self, commands: Iterable[Command]) -> None:
-        for command in commands:
-            match command:
-                case Hand(timer):
-                    self._due.append(timer)
-                case Acknowledge(arrival):
-                    origin = arrival.origin
-                    origin.answered(arrival.position, self._clock.monotonic_ms())
-                    origin.consumer.acknowledge(arrival.message)
-                case NegativeAcknowledge(arrival):
-                    origin = arrival.origin
-                    again_ms = self._clock.monotonic_ms() + self._subscribing.redelivery_delay_ms
-                    origin.answered(arrival.position, again_ms)
-                    origin.consumer.negative_acknowledge(arrival.message)
-                case Republish(timer):
-                    self._republisher.submit(timer)
-
-    def _execute_quietly(self, commands: Iterable[Command]) -> None:
-        """Where no caller asked for it: an acknowledgement that fails only means that the message comes again."""
-        for command in commands:
-            try:
-                self._execute((command,))
-            except pulsar.PulsarException as error:
-                self._hooks.emit("acknowledge_failed", "warning", error=str(error))
 
     def _timer_of(self, message: DelayedMessage | Any) -> Timer:
         self._check_usable()
         if isinstance(message, DelayedMessage):
             return message.handle
-        with self._state:
-            timer = self._engine.at_position(Position.of(message))
+        timer = self._receiver.at_position(Position.of(message))
         if timer is None:
             raise ClientMisuse(f"no timer with the message id {message} is in hand")
         return timer
@@ -471,10 +346,6 @@ def _relay(client: ClientLike, plan: Plan, clock: Clock, hooks: tuple[Hook, ...]
     from timewheel.consumers.relay import Relay  # noqa: PLC0415
 
     return Relay(client, plan, clock=clock, hooks=hooks)
-
-
-def _topic_of(arrival: Arrival) -> str:
-    return str(arrival.message.topic_name())
 
 
 def _timeout_ms(timeout: dt.timedelta | None, timeout_millis: int | None) -> int | None:

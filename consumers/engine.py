@@ -229,6 +229,10 @@ class Engine:
         """The timer in hand whose message is stored there."""
         return next((timer for timer in self._in_hand.values() if timer.arrival.position == position), None)
 
+    def far_too_early(self, arrival: Arrival, now_ms: int) -> bool:
+        """Whether it came earlier than anything that was asked for (rules.md 11)."""
+        return arrival.envelope is not None and arrival.envelope.due_ms - now_ms > self._hold_bound_ms
+
     def received(self, arrival: Arrival, now_ms: int, monotonic_ms: int) -> list[Command]:
         """A message came; only to be called while not `full`.
 
@@ -263,7 +267,7 @@ class Engine:
         self._in_hand[key] = timer
         if envelope is not None and envelope.due_ms > now_ms:
             counts.early += 1
-            counts.far_too_early += envelope.due_ms - now_ms > self._hold_bound_ms
+            counts.far_too_early += self.far_too_early(arrival, now_ms)
         return self._place(timer, now_ms)
 
     def tick(self, now_ms: int) -> list[Command]:
