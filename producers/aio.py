@@ -274,18 +274,17 @@ class AsyncDelayedProducer:
     def _conclude_all(self) -> None:
         # First the flag: what is put from here on asks for another call.
         self._is_called = False
-        while self._finished:
-            self._conclude(self._finished.popleft())
-
-    def _conclude(self, send: Send) -> None:
-        step = self._writer.judge(send)
-        if isinstance(step, Outgoing):
-            assert self._loop is not None, "a send knows its loop"
-            task = self._loop.create_task(self._continue(send))
-            self._continuations.add(task)
-            task.add_done_callback(self._continuations.discard)
-        else:
-            self._tell(send, step)
+        finished = [self._finished.popleft() for _ in range(len(self._finished))]
+        self._writer.pool.give_back(*(send.pooled for send in finished))
+        for send in finished:
+            step = self._writer.judge(send)
+            if isinstance(step, Outgoing):
+                assert self._loop is not None, "a send knows its loop"
+                task = self._loop.create_task(self._continue(send))
+                self._continuations.add(task)
+                task.add_done_callback(self._continuations.discard)
+            else:
+                self._tell(send, step)
 
     async def _continue(self, send: Send) -> None:
         try:

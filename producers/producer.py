@@ -267,28 +267,26 @@ class DelayedProducer:
             except Exception as error:  # noqa: BLE001 - the client has kinds of its own; the writer reads them all
                 self._writer.opening_failed(send, error)
 
-    def _conclude(self, send: Send) -> None:
-        """Take a finished attempt; runs on the dispatcher's thread."""
-        step = self._writer.judge(send)
-        if isinstance(step, Outgoing):
+    def _conclude(self, sends: list[Send]) -> None:
+        """Take finished attempts; runs on the dispatcher's thread."""
+        self._writer.pool.give_back(*[send.pooled for send in sends])
+        ended: list[Send] = []
+        for send in sends:
+            step = self._writer.judge(send)
+            if isinstance(step, Outgoing):
+                try:
+                    self._start(send)
+                    continue
+                except TimewheelError as error:
+                    step = error
+            ended.append(send)
+            timer = send.timer(step)
             try:
-                self._start(send)
-            except TimewheelError as error:
-                step = error
-            else:
-                return
-        # First the room, then the callback: it may send the next one.
-        self._gate.leave(send)
-        timer = send.timer(step)
-        try:
-            send.notify(step, timer)
-        except Exception as error:  # noqa: BLE001 - a user's callback must not end the thread that reports to all
-            self._hooks.emit(
-                "send_callback_failed",
-                level="error",
-                timer_id=timer.id,
-                error=repr(error),
-            )
+                send.notify(step, timer)
+            except Exception as error:  # noqa: BLE001 - a user's callback must not end the thread that reports to all
+                self._hooks.emit("send_callback_failed", level="error", timer_id=timer.id, error=repr(error))
+        # Their room only now: what waits for a slow callback is bounded as well, and a flush waits for callbacks.
+        self._gate.leave(*ended)
 
 
 class _Waiting:

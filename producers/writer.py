@@ -28,7 +28,7 @@ from timewheel.wire.hooks import Hooks
 from timewheel.wire.options import ProducerOptions
 from timewheel.wire.outgoing import Outgoing
 from timewheel.wire.pool import ProducerPool
-from timewheel.wire.results import Outcome, cause_of, is_producer_closed, outcome_of_error
+from timewheel.wire.results import Outcome, cause_of, is_ok, is_producer_closed, outcome_of_error
 from timewheel.wire.stir import Stir
 from timewheel.wire.surface import ClientLike
 
@@ -58,7 +58,7 @@ class Send(Attempt):
     __slots__ = ("attempts", "group", "notify", "stored")
 
     def __init__(self, outgoing: Outgoing, finished: Callable[[Any], None], notify: Any) -> None:
-        Attempt.__init__(self, outgoing, finished)
+        super().__init__(outgoing, finished)
         self.notify = notify
         self.group: Group | None = None
         self.attempts = 0
@@ -169,7 +169,7 @@ class TimerWriter:
             ordering_key=ordering_key,
             event_timestamp=event_timestamp,
         )
-        return self._stir.applied(outgoing)
+        return self._stir.applied(outgoing) if outgoing.deliver_at_ms else outgoing
 
     def routed_now(self, send: Send) -> Outgoing:
         """What is sent next, on the route of this moment: ask before opening a producer.
@@ -201,14 +201,13 @@ class TimerWriter:
         send.outgoing = step
 
     def judge(self, send: Send) -> TimewheelError | Outgoing | None:
-        """Take a finished attempt: give its producer back and say what follows.
+        """Take a finished attempt, whose producer was given back, and say what follows.
 
         Returns:
             None: the timer is stored. An error: it is not, or nobody knows. An Outgoing, put into the send as well:
             start it again.
         """
-        self.pool.give_back(send.pooled)
-        if send.is_stored and not send.outgoing.release_at_ms:
+        if is_ok(send.result) and not send.outgoing.release_at_ms:
             return None
         outcome = send.outcome()
         if outcome is not Outcome.OK and is_producer_closed(send.result):

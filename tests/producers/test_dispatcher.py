@@ -10,7 +10,10 @@ from timewheel.wire.hooks import Event, Hooks
 def test_items_are_handled_in_order_on_one_other_thread() -> None:
     handled: list[tuple[int, bool]] = []
     dispatcher: Dispatcher[int] = Dispatcher(
-        lambda item: handled.append((item, dispatcher.is_current_thread())), lambda: None, 60, Hooks(())
+        lambda items: handled.extend((item, dispatcher.is_current_thread()) for item in items),
+        lambda: None,
+        60,
+        Hooks(()),
     )
     dispatcher.start()
     for item in range(1_000):
@@ -24,17 +27,18 @@ def test_a_failure_is_told_and_stops_nothing() -> None:
     events: list[Event] = []
     handled: list[int] = []
 
-    def handle(item: int) -> None:
-        if item == 1:
+    def handle(items: list[int]) -> None:
+        handled.extend(items)
+        if 1 in items:
             raise RuntimeError("bad item")
-        handled.append(item)
 
     dispatcher: Dispatcher[int] = Dispatcher(handle, lambda: None, 60, Hooks((events.append,)))
     dispatcher.start()
-    for item in range(3):
-        dispatcher.put(item)
+    dispatcher.put(1)
+    assert eventually(lambda: events)
+    dispatcher.put(2)
     assert dispatcher.stop(10)
-    assert handled == [0, 2]
+    assert handled == [1, 2]
     assert [(event.name, event.level) for event in events] == [("producer_dispatcher_failed", "error")]
 
 
@@ -63,7 +67,7 @@ def test_housekeeping_comes_round_whether_busy_or_not() -> None:
 def test_what_is_urgent_does_not_wait_for_a_busy_queue_to_fill() -> None:
     handled = threading.Event()
     dispatcher: Dispatcher[bool] = Dispatcher(
-        lambda urgent: handled.set() if urgent else None, lambda: None, 60, Hooks(())
+        lambda urgent: handled.set() if any(urgent) else None, lambda: None, 60, Hooks(())
     )
     dispatcher.start()
     for _ in range(100):

@@ -8,7 +8,7 @@ from typing import Any
 
 from timewheel.wire.outgoing import Outgoing
 from timewheel.wire.pool import PooledProducer
-from timewheel.wire.results import Outcome, is_ok, outcome_of_result
+from timewheel.wire.results import Outcome, outcome_of_result
 
 __all__ = ["Attempt"]
 
@@ -59,11 +59,6 @@ class Attempt:
         self.message_id = message_id
         self.result = result
         self._finished(self)
-
-    @property
-    def is_stored(self) -> bool:
-        """Whether the result is Ok; the cheap half of `outcome`."""
-        return is_ok(self.result)
 
     def outcome(self) -> Outcome:
         """Classify the result; call it once it is there."""

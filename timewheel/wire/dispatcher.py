@@ -21,15 +21,17 @@ T = TypeVar("T")
 
 LINGER_S = 0.001
 """Pause between two looks at a busy queue: it fills meanwhile, instead of waking this thread for each item."""
+MAX_AT_ONCE = 64
+"""Items handled in one go: what is done once for all of them waits for the slowest."""
 BUSY_S = 0.002
 """A queue is busy if something was on it twice within this time."""
 
 
 class Dispatcher(Generic[T]):
-    """Hands what is put to ``handle``, one after another, on a thread of its own.
+    """Hands what is put to ``handle``, in order, on a thread of its own.
 
     Args:
-        handle: Takes one; an exception of it is reported and stops nothing.
+        handle: Takes what is on the queue, at most `MAX_AT_ONCE`; an exception of it is reported and stops nothing.
         housekeeping: Called about every ``housekeeping_s`` seconds on the same thread.
         housekeeping_s: Seconds.
         hooks: Told of exceptions.
@@ -48,7 +50,7 @@ class Dispatcher(Generic[T]):
     )
 
     def __init__(
-        self, handle: Callable[[T], None], housekeeping: Callable[[], None], housekeeping_s: float, hooks: Hooks
+        self, handle: Callable[[list[T]], None], housekeeping: Callable[[], None], housekeeping_s: float, hooks: Hooks
     ) -> None:
         self._handle = handle
         self._housekeeping = housekeeping
@@ -105,12 +107,17 @@ class Dispatcher(Generic[T]):
 
     def _handle_all(self, timeout_s: float) -> None:
         """Wait for the first, then take what is there."""
+        items: list[T] = []
         with suppress(Empty):
             item = self._queue.get(timeout=timeout_s)
             while True:
                 if item is not None:
-                    self._guarded(self._handle, item)
+                    items.append(item)
+                if len(items) >= MAX_AT_ONCE:
+                    break
                 item = self._queue.get_nowait()
+        if items:
+            self._guarded(self._handle, items)
 
     def _forget_hurry(self) -> None:
         # Whoever is in a hurry put its item on the queue first, so the next look at the queue finds it.
@@ -118,7 +125,7 @@ class Dispatcher(Generic[T]):
             while True:
                 self._hurry.get_nowait()
 
-    def _guarded(self, function: Callable[..., None], *arguments: T) -> None:
+    def _guarded(self, function: Callable[..., None], *arguments: object) -> None:
         try:
             function(*arguments)
         except Exception as error:  # noqa: BLE001 - one failure must not end the thread that finishes all sends

@@ -84,16 +84,18 @@ class Gate:
             ticket.group = group = self._group
             group.inside += 1
 
-    def leave(self, ticket: Ticket) -> None:
-        """Give the room back: the outcome is known. A second time it does nothing."""
+    def leave(self, *tickets: Ticket) -> None:
+        """Give the room of these back: their outcomes are known. A second time it does nothing."""
         with self._lock:
-            group = ticket.group
-            if group is None:
-                return
-            ticket.group = None
-            self._inside -= 1
-            group.inside -= 1
-            if (self._waiters and self._inside <= self._low_mark) or (self._drainers and not group.inside):
+            emptied = False
+            for ticket in tickets:
+                group = ticket.group
+                if group is not None:
+                    ticket.group = None
+                    self._inside -= 1
+                    group.inside -= 1
+                    emptied = emptied or not group.inside
+            if (self._waiters and self._inside <= self._low_mark) or (self._drainers and emptied):
                 self._changed.notify_all()
 
     def close(self) -> None:

@@ -131,11 +131,12 @@ class ProducerPool:
                 pooled.last_turn = self._turn
             return pooled
 
-    def give_back(self, pooled: PooledProducer) -> None:
-        """The outcome of one borrowed send is known."""
+    def give_back(self, *borrowed: PooledProducer) -> None:
+        """The outcomes of borrowed sends are known; one producer for each send."""
         with self._lock:
-            pooled.in_flight -= 1
-            if self._waiters and not pooled.in_flight:
+            for pooled in borrowed:
+                pooled.in_flight -= 1
+            if self._waiters:
                 self._changed.notify_all()
 
     def open(self, topic: str, partition: int, place: Place) -> PooledProducer:

@@ -1,0 +1,1 @@
+"""Benchmarks: one question a file; ``python -m benchmarks`` asks them all."""

@@ -1,0 +1,54 @@
+"""What a benchmark found, so that all can be printed, saved and written into the docs alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+__all__ = ["Result", "goal_line", "table"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One row of a benchmark.
+
+    Args:
+        question: The benchmark, in a few words.
+        subject: What was measured.
+        figures: Names with their units, in the order of the columns.
+        goal: What had to be reached; empty: none.
+        met: Whether it was; None: there was no goal.
+    """
+
+    question: str
+    subject: str
+    figures: Mapping[str, float | int | str] = field(default_factory=dict)
+    goal: str = ""
+    met: bool | None = None
+
+
+def table(results: Sequence[Result]) -> str:
+    """One benchmark's results as a Markdown table, readable as plain text too."""
+    names = list(dict.fromkeys(name for result in results for name in result.figures))
+    rows = [["", *names, "goal"]]
+    rows += [
+        [result.subject, *(_text(result.figures.get(name, "")) for name in names), goal_line(result)]
+        for result in results
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) + " |" for row in rows
+    ]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(lines)
+
+
+def goal_line(result: Result) -> str:
+    """The goal and whether it was met."""
+    return "" if result.met is None else f"{result.goal}: {'met' if result.met else 'MISSED'}"
+
+
+def _text(value: float | int | str) -> str:
+    if isinstance(value, float):
+        return f"{value:,.2f}" if abs(value) < 100 else f"{value:,.0f}"
+    return f"{value:,}" if isinstance(value, int) else value
