@@ -1,0 +1,53 @@
+"""Every benchmark that needs a broker, at its tiniest size: that it runs and measures what it says, never how fast."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from benchmarks import producer, unload
+from benchmarks.result import table
+from timewheel.ops.admin import AdminClient
+
+if TYPE_CHECKING:
+    from timewheel.testing import Broker
+
+DAY_MS = 86_400_000
+
+
+@pytest.mark.timeout(300)
+def test_unload_finds_each_schemes_share_in_its_due_topic_and_leaves_no_topic(
+    pulsar_broker: Broker, pulsar_client: Any
+) -> None:
+    # 600 timers over 30 days: about 20 in the day that the due topics of all but native hold, and never half of them.
+    results = unload.compare(pulsar_client, pulsar_broker, timers=600, rounds=1)
+
+    shares = {result.subject: int(result.figures["in the due topic"]) for result in results}
+    assert shares.pop("native, raw client") == 600
+    assert len(shares) == 4
+    assert all(0 < share < 300 for share in shares.values()), shares
+    assert all(float(result.figures["silent, s"]) > 0 for result in results)
+    assert json.loads(json.dumps([asdict(result) for result in results]))[0]["figures"]["pending in all"] == 600
+    with AdminClient(pulsar_broker.admin_url) as admin:
+        assert not [topic for topic in admin.topics.list_partitioned("public/default") if "bench-unload" in topic]
+
+
+@pytest.mark.parametrize("at_ms", [1_763_696_100_000, 1_763_769_599_999, 1_763_769_600_000, 4_102_444_800_000])
+def test_unloads_day_has_just_begun_at_any_hour(at_ms: int) -> None:
+    day_ms = unload.day_that_has_just_begun_ms(at_ms)
+
+    assert DAY_MS - 5_000 < day_ms <= DAY_MS
+    # Each day since 1970 gives away less than 1 ms, and until 2100 there are fewer than 48,000 of them.
+    assert unload.BEGUN_MS <= at_ms % day_ms < unload.BEGUN_MS + 48_000
+
+
+@pytest.mark.parametrize("where", ["tier", "due"])
+def test_producer_compares_both_ways(where: str, pulsar_broker: Broker, pulsar_client: Any) -> None:
+    result = producer.compare(pulsar_client, pulsar_broker, where, messages=50, pairs=2)
+
+    assert float(result.figures["ratio"]) > 0
+    assert result.met is not None
+    assert result.subject in table([result])
