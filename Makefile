@@ -40,10 +40,8 @@ format: $(DEV_READY) ## let ruff mend what it can
 	@$(VENV)/bin/ruff check --fix .
 	@$(VENV)/bin/ruff format .
 
-bench: need-java $(DEV_READY) ## run every benchmark, one question a file
-	@shopt -s nullglob; files=(benchmarks/[!_]*.py); \
-	  [ "$${#files[@]}" -gt 0 ] || { echo "there are no benchmarks in this checkout" >&2; exit 1; }; \
-	  for file in "$${files[@]}"; do echo "== $$file"; $(PY) "$$file" $(ARGS); done
+bench: need-java $(DEV_READY) ## ask every benchmark its question (ARGS="--quick", "producer routing", "--write" for docs/benchmarks.md)
+	@$(PY) -m benchmarks $(ARGS)
 
 api: $(DEV_READY) ## write the public names to tests/packaging/public_api.txt
 	@$(PY) -m tests.support.public_api > tests/packaging/public_api.txt.new

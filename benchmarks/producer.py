@@ -56,14 +56,14 @@ class Countdown:
         self.missing = messages
         self.done = threading.Event()
 
-    def raw(self, result: Any, message_id: Any) -> None:
+    def raw(self, result: Any, _: Any) -> None:
         if result.value:
             print(f"raw send failed: {result}")
         self.missing -= 1
         if not self.missing:
             self.done.set()
 
-    def ours(self, error: TimewheelError | None, timer: Timer) -> None:
+    def ours(self, error: TimewheelError | None, _: Timer) -> None:
         if error is not None:
             print(f"send failed: {error}")
         self.missing -= 1

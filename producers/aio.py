@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from os import getpid
 from types import TracebackType
 from typing import Any, Self
 
@@ -170,7 +169,7 @@ class AsyncDelayedProducer:
         Returns:
             How many outcomes were unknown when the time had passed; the hooks are told of them too.
         """
-        if getpid() != self._writer.pid or self._closed:
+        if self._writer.fork_guard.is_child or self._closed:
             return 0  # a forked child leaves everything to its parent
         loop = self._usable_loop()
         self._closed = True

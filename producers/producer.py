@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections.abc import Callable, Mapping
-from os import getpid
 from types import TracebackType
 from typing import Any, Self
 
@@ -212,7 +211,7 @@ class DelayedProducer:
         Raises:
             ClientMisuse: In a callback.
         """
-        if getpid() != self._writer.pid or self._closed:
+        if self._writer.fork_guard.is_child or self._closed:
             return 0  # a forked child leaves everything to its parent
         self._refuse_in_callback("close")
         self._closed = True

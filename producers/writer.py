@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Mapping
 from itertools import count
-from os import getpid, urandom
+from os import urandom
 from typing import Any
 
 import pulsar.schema
@@ -23,6 +23,7 @@ from timewheel.producers.afterwards import afterwards
 from timewheel.producers.prepare import prepare
 from timewheel.producers.timer import Timer
 from timewheel.wire.attempt import Attempt
+from timewheel.wire.forks import ForkGuard
 from timewheel.wire.gate import Group
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.options import ProducerOptions
@@ -93,7 +94,7 @@ class TimerWriter:
         "_router",
         "_stir",
         "_turns",
-        "pid",
+        "fork_guard",
         "pool",
     )
 
@@ -118,7 +119,7 @@ class TimerWriter:
         self._ids = TimerIds(urandom)
         self._turns = count()
         self._stir = Stir(plan)
-        self.pid = getpid()
+        self.fork_guard = ForkGuard()
         self.pool = ProducerPool(
             client,
             ProducerOptions(schema, options),
@@ -134,7 +135,7 @@ class TimerWriter:
         Raises:
             ClientMisuse: This is a child.
         """
-        if getpid() != self.pid:
+        if self.fork_guard.is_child:
             raise ClientMisuse(
                 "this producer was made before a fork: its client's threads stayed in the parent process, and a send "
                 "would hang; make client and producer in the child"

@@ -1,0 +1,77 @@
+"""The FastAPI example runs as it stands, as a server of its own."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from tests.support.checkout import ROOT
+from timewheel.testing import eventually
+from timewheel.testing.ports import free_ports
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from timewheel.testing import Broker
+
+LATE_MS = 500
+"""Beside a broker and other tests; alone it is a few."""
+
+
+@pytest.fixture
+def service(pulsar_broker: Broker, tmp_path: Path) -> Iterator[httpx.Client]:
+    """The running example; ends by SIGTERM, as a deployment would end it, and in order."""
+    [port] = free_ports(1)
+    urls = {"PULSAR_SERVICE_URL": pulsar_broker.service_url, "PULSAR_ADMIN_URL": pulsar_broker.admin_url}
+    log = tmp_path / "service.log"
+    with log.open("w") as output:
+        server = subprocess.Popen(
+            [sys.executable, str(ROOT / "examples" / "fastapi_reminders.py")],
+            env={**os.environ, **urls, "PORT": str(port)},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+            eventually(lambda: _answers(client, server, log), 60)
+            yield client
+        server.send_signal(signal.SIGTERM)
+        # uvicorn drains, then ends itself by the signal that it was sent.
+        assert server.wait(30) in {0, -signal.SIGTERM}, log.read_text()
+    finally:
+        server.kill()
+        server.wait()
+
+
+def _answers(client: httpx.Client, server: subprocess.Popen[bytes], log: Path) -> bool:
+    assert server.poll() is None, log.read_text()
+    try:
+        return client.get("/reminders").status_code == httpx.codes.OK
+    except httpx.TransportError:
+        return False
+
+
+@pytest.mark.timeout(180)
+def test_reminders_come_back_once_and_on_time_and_bad_ones_are_refused(service: httpx.Client) -> None:
+    sent = []
+    for seconds in (0, 1, 4):
+        answer = service.post("/reminders", json={"customer": "Zoë", "text": f"in {seconds}", "in_seconds": seconds})
+        assert answer.status_code == httpx.codes.ACCEPTED, answer.text
+        sent.append(answer.json()["id"])
+    for _ in range(2):  # the same id twice is handled once
+        service.post("/reminders", json={"customer": "a", "text": "twice", "in_seconds": 2, "id": "sub-42"})
+    too_long = service.post("/reminders", json={"customer": "a", "text": "never", "in_seconds": 3_601})
+    assert (too_long.status_code, "max_delay" in too_long.text) == (422, True)
+
+    handled = eventually(lambda: found if len(found := service.get("/reminders").json()) >= 4 else None, 60)
+
+    assert sorted(reminded["id"] for reminded in handled) == sorted([*sent, "sub-42"])
+    assert {reminded["text"] for reminded in handled} == {"in 0", "in 1", "in 4", "twice"}
+    assert all(0 <= reminded["late_ms"] <= LATE_MS for reminded in handled), handled
