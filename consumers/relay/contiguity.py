@@ -2,7 +2,7 @@
 
 The client skips what it cannot read without a word, and a later cumulative acknowledgement then destroys it. So every
 position is compared with the one before it: within a batch the next index, behind a batch's last the next entry, behind
-a ledger's last the first entry of a later ledger.
+a ledger's last the first entry of a later ledger (which of its entries was the last, only a look at the topic tells).
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ class Sight(Enum):
     """How a position stands to those seen before."""
 
     NEXT = "next"
+    NEXT_LEDGER = "next_ledger"
+    """The first of a later ledger. How many entries a ledger has is not told: something may be missing at its end."""
     AGAIN = "again"
     """Not above the highest seen: received once more after a reload."""
     HOLE = "hole"
@@ -57,7 +59,8 @@ class Contiguity:
         highest = self.highest
         if highest is None or follows(highest, spot.position):
             self.highest = spot
-            return Sight.NEXT
+            same = highest is None or highest.position.ledger == spot.position.ledger
+            return Sight.NEXT if same else Sight.NEXT_LEDGER
         return Sight.AGAIN if spot.position <= highest.position else Sight.HOLE
 
 

@@ -21,7 +21,8 @@ class Counts:
         refiled: Of a ring: moved to the tail of their slot, since they are due a turn later (rules.md 18).
         skipped: Received again after a reload (rules.md 5).
         deduplicated: Sends that the broker dropped, since an earlier one had been stored.
-        jumps: Times that others had acknowledged behind our back: another relay, or an operator.
+        jumps: Times that messages came after others were left out that can be read: another relay or an operator has
+            acknowledged them, or the broker gave them to another consumer first.
         failures: Subscriptions given up and begun anew.
     """
 

@@ -1,7 +1,8 @@
-"""Looking at a hole: was something never handed out, or has somebody else acknowledged it (rules.md 2)?
+"""Looking at a hole: can what is missing be read (rules.md 2)?
 
-A relay that was frozen and comes back, or whose topic an operator has skipped forward, meets a jump as well. The
-difference is in the topic: what others have acknowledged can still be read.
+A relay that was frozen and comes back meets a jump over what others have done, so does one whose topic an operator has
+skipped forward, and a broker may deliver out of order when consumers change (see `beginning`). All that can be read,
+and a new subscription that makes sure of its beginning goes on rightly. What cannot be read is what the client hides.
 """
 
 from __future__ import annotations
@@ -13,17 +14,17 @@ import pulsar
 from timewheel.consumers.relay.contiguity import Spot, follows
 from timewheel.wire.positions import Position
 
-__all__ = ["others_acknowledged"]
+__all__ = ["can_be_read", "first_behind"]
 
 READ_TIMEOUT_MS = 5_000
 READ_AHEAD = 10
 """Entries; with 1 the client's reader throws away its start message, asks for no other, and waits for ever."""
 
 
-def others_acknowledged(client: Any, topic: str, after: Spot, before: Position) -> bool:
-    """Whether what stands between two positions can be read, so that others must have acknowledged it.
+def can_be_read(client: Any, topic: str, after: Spot, before: Position) -> bool:
+    """Whether the message behind ``after`` can be read, so that nothing but the order was wrong.
 
-    Only the first message behind ``after`` is looked at: what lies further was seen by whoever acknowledged it.
+    What lies further is met by the next subscription, or was met by whoever acknowledged it.
 
     Args:
         client: The user's `pulsar.Client`.
@@ -34,7 +35,22 @@ def others_acknowledged(client: Any, topic: str, after: Spot, before: Position) 
     Raises:
         PulsarException: The topic could not be read now.
     """
-    ledger, entry, index = after.position
+    found = first_behind(client, topic, after.position)
+    return found is not None and found < before and follows(after, found)
+
+
+def first_behind(client: Any, topic: str, after: Position) -> Position | None:
+    """The first position behind another one that can be read, acknowledged or not; None: there is none.
+
+    Args:
+        client: The user's `pulsar.Client`.
+        topic: Full name of the partition.
+        after: A position.
+
+    Raises:
+        PulsarException: The topic could not be read now.
+    """
+    ledger, entry, index = after
     reader = client.create_reader(
         topic,
         pulsar.MessageId(-1, ledger, entry, index),
@@ -46,8 +62,8 @@ def others_acknowledged(client: Any, topic: str, after: Spot, before: Position) 
             try:
                 found = Position.of(reader.read_next(READ_TIMEOUT_MS).message_id())
             except pulsar.Timeout:
-                return False
-            if found > after.position:
-                return found < before and follows(after, found)
+                return None
+            if found > after:
+                return found
     finally:
         reader.close()

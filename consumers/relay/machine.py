@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from timewheel.consumers.relay.beginning import Beginning, Sign
 from timewheel.consumers.relay.contiguity import NO_SEQUENCE_ID, Contiguity, Sight, Spot, sequence_id
 from timewheel.consumers.relay.counts import Counts
 from timewheel.consumers.relay.window import Fate, Item, Window
@@ -22,12 +23,14 @@ from timewheel.core.steps import Step, hop_bound
 from timewheel.wire.positions import Position
 
 __all__ = [
+    "AskAgain",
     "AwaitAll",
     "AwaitRoom",
     "Command",
     "DeadLetter",
     "Forward",
     "HoldUntil",
+    "Look",
     "Machine",
     "Reading",
     "Receive",
@@ -50,6 +53,10 @@ Reading = Envelope | EnvelopeError | Unreadable | None
 
 class Receive(NamedTuple):
     """Hand in the next message."""
+
+
+class AskAgain(NamedTuple):
+    """Ask the broker for all that is unacknowledged again, then hand in the next message (see `beginning`)."""
 
 
 class HoldUntil(NamedTuple):
@@ -97,6 +104,13 @@ class Refile(NamedTuple):
     ordinal: int
 
 
+class Look(NamedTuple):
+    """A ledger has ended: see whether ``before`` stands right behind ``after``, and say so by `Machine.proven`."""
+
+    after: Spot
+    before: Position
+
+
 class Stop(NamedTuple):
     """Never acknowledge past ``after``: what comes behind it was not handed out, or cannot be read (rules.md 2)."""
 
@@ -105,7 +119,7 @@ class Stop(NamedTuple):
     before: Position
 
 
-Command = Receive | HoldUntil | AwaitAll | AwaitRoom | Forward | DeadLetter | Refile | Stop
+Command = Receive | AskAgain | HoldUntil | AwaitAll | AwaitRoom | Forward | DeadLetter | Refile | Look | Stop
 
 LATE_RUN = 50
 """So many on-time hops after a late one still go by the late lane, unless another late one begins the count anew.
@@ -116,6 +130,7 @@ changed there and back each time it would forward some hundred timers a second, 
 
 _FOREIGN = "no envelope: a foreign producer's message"
 _RECEIVE = Receive()
+_ASK_AGAIN = AskAgain()
 _AWAIT_ALL = AwaitAll()
 _AWAIT_ROOM = AwaitRoom()
 
@@ -141,11 +156,13 @@ class Machine:
 
     __slots__ = (
         "_ackable",
+        "_beginning",
         "_contiguity",
         "_head",
         "_hop_bound",
         "_late_run",
         "_limit",
+        "_look",
         "_previous",
         "_revision",
         "_router",
@@ -182,6 +199,8 @@ class Machine:
         self._revision = plan.revision
         self._stir_ms = stir_ms(plan)
         self._stirred = 0
+        # What follows what this process has confirmed begins at the right place by itself.
+        self._beginning = Beginning() if known is None else None
         self._contiguity = Contiguity(known)
         self._window = Window()
         self._head: _Head | None = None
@@ -190,6 +209,7 @@ class Machine:
         self._late_run = 0
         self._sweep_to: Position | None = None
         self._stopped: Stop | None = None
+        self._look: Look | None = None
         # The end of the confirmed prefix and the message before it: see `acknowledge`.
         self._ackable: tuple[Position, Any] | None = None
         self._previous: tuple[Position, Any] | None = None
@@ -218,6 +238,11 @@ class Machine:
             now_ms: UTC milliseconds.
         """
         assert self._head is None, "a message while another one is the head"
+        if self._beginning is not None:
+            sign = self._beginning.see(position, now_ms)
+            if sign is not Sign.BEGUN:
+                return self.ask_again(now_ms) if sign is Sign.ASK else _RECEIVE
+            self._beginning = None
         spot = Spot(position, batch_size)
         highest = self._contiguity.highest
         sight = self._contiguity.see(spot)
@@ -229,7 +254,21 @@ class Machine:
         if isinstance(reading, Unreadable):
             return self._stop(reading.reason, highest, position)
         self._head = _Head(spot, reading, receipt, now_ms)
+        if sight is Sight.NEXT_LEDGER:
+            assert highest is not None
+            self._look = Look(highest, position)
         return self.tick(now_ms)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether it is known where the subscription begins."""
+        return self._beginning is None
+
+    def ask_again(self, now_ms: int) -> Command:
+        """Nothing came for a while, or nothing that can be used: the command to ask the broker once more."""
+        if self._beginning is not None:
+            self._beginning.asked(now_ms)
+        return _ASK_AGAIN
 
     def tick(self, now_ms: int) -> Command:
         """Ask again: time has passed, confirmations came in, or a sweep began."""
@@ -238,8 +277,8 @@ class Machine:
         head = self._head
         if head is None:
             return _RECEIVE
-        if len(self._window) >= self._limit:
-            return _AWAIT_ROOM
+        if self._look is not None or len(self._window) >= self._limit:
+            return self._look or _AWAIT_ROOM
         reading = head.reading
         if not isinstance(reading, Envelope):
             return self._dead_letter(head, _FOREIGN if reading is None else str(reading))
@@ -301,6 +340,10 @@ class Machine:
     def keeps_back(self) -> bool:
         """Whether only the newest message's acknowledgement is outstanding: time to ask where the topic ends."""
         return self._ackable is not None and not self._window
+
+    def proven(self) -> None:
+        """What `Look` asked for is so."""
+        self._look = None
 
     def withdraw(self) -> None:
         """The last command could not be carried out: its message is the head again, and is decided on anew."""

@@ -11,7 +11,7 @@ from timewheel.consumers.relay.backoff import Backoff
 from timewheel.consumers.relay.broker_held import BrokerHeldSession
 from timewheel.consumers.relay.contiguity import Spot
 from timewheel.consumers.relay.control import Control, PartitionState
-from timewheel.consumers.relay.examine import others_acknowledged
+from timewheel.consumers.relay.examine import can_be_read
 from timewheel.consumers.relay.outcome import HoleFound, SessionFailed
 from timewheel.consumers.relay.shell import Session
 from timewheel.consumers.relay.source import Source, Tools
@@ -106,7 +106,7 @@ class Partition:
     def _goes_on_after(self, hole: HoleFound) -> bool:
         if hole.after is not None:
             try:
-                jumped = others_acknowledged(self._tools.client, self.source.name, hole.after, hole.before)
+                jumped = can_be_read(self._tools.client, self.source.name, hole.after, hole.before)
             except pulsar.PulsarException as error:
                 self._failed(f"{hole.reason}; looking at it failed: {error}", "warning")
                 return True

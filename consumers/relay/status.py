@@ -25,7 +25,7 @@ class PartitionStatus:
         refiled: Of a ring: moved to the tail of their slot.
         skipped: Received again after a reload.
         deduplicated: Sends that the broker dropped as seen before.
-        jumps: Times that others had acknowledged behind our back.
+        jumps: Times that messages which can be read were left out: done by others, or given to others first.
         failures: Subscriptions given up and begun anew.
         reason: Why it is stopped, or why it last began anew; None: it never had to.
     """

@@ -13,7 +13,7 @@ from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import BUSINESS, WHEEL, Stage, now_ms, plan_of
 from timewheel.consumers.relay import PartitionState, Relay
 from timewheel.consumers.relay.contiguity import Spot
-from timewheel.consumers.relay.examine import others_acknowledged
+from timewheel.consumers.relay.examine import can_be_read
 from timewheel.consumers.relay.hops import producer_name
 from timewheel.consumers.relay.source import consumer_name
 from timewheel.core.envelope import Envelope
@@ -131,11 +131,11 @@ def test_rule_02_a_jump_over_what_others_acknowledged_is_no_hole(stage: Stage) -
     ids = [producer.send(b"%d" % number) for number in range(4)]
     positions = [Position(found.ledger_id(), found.entry_id(), -1) for found in ids]
     topic = f"{stage.tiers[-1]}-partition-0"
-    assert others_acknowledged(stage.client, topic, Spot(positions[0], 0), positions[3])
+    assert can_be_read(stage.client, topic, Spot(positions[0], 0), positions[3])
     # Nothing stands between the last and one that would come two entries later.
     behind = positions[3]._replace(entry=positions[3].entry + 2)
     stage.producer(stage.tiers[-1], chunking_enabled=True).send(os.urandom(6_000_000))
-    assert not others_acknowledged(stage.client, topic, Spot(positions[3], 0), behind)
+    assert not can_be_read(stage.client, topic, Spot(positions[3], 0), behind)
 
 
 def test_rule_02_a_relay_that_comes_back_into_its_turn_goes_on_behind_the_others(stage: Stage) -> None:
@@ -220,6 +220,22 @@ def test_rule_04_relays_share_partitions_and_tiers_evenly_and_take_over(pulsar_b
         stage.await_all_acknowledged()
         assert set(stage.copies().values()) == {1}
         assert all(relay.status().total("forwarded") for relay in relays.values())
+
+
+def test_rule_04_relays_that_come_and_go_while_timers_arrive_take_none_with_them(pulsar_broker: Broker) -> None:
+    """On a change the broker may give the next consumer what stands behind the last one's (see `beginning`)."""
+    with Stage(pulsar_broker, patient(partitions=3)) as stage:
+        staying = [stage.relay(client=stage.open_client(), relay_id=name) for name in ("a", "c")]
+        passing = stage.open_client()
+        sent = []
+        for number in range(8):
+            coming = stage.relay(client=passing, relay_id="b")
+            sent += stage.hold((23_000 + left for left in range(200)), prefix=f"{number}-")
+            coming.stop()
+        stage.await_due(len(sent), 60)
+        stage.await_all_acknowledged()
+        assert set(stage.copies().values()) == {1}
+        assert sum(relay.status().total("late") for relay in staying) == 0
 
 
 def test_rule_04_a_frozen_relay_that_comes_back_steps_into_line(

@@ -12,7 +12,8 @@ import httpx
 import pytest
 
 from tests.broker.relay_service import RelayProcess
-from tests.broker.relay_stage import Stage, plan_of
+from tests.broker.relay_stage import Stage, now_ms, plan_of
+from timewheel.core.envelope import Envelope
 from timewheel.core.planfile import save_plan
 from timewheel.testing import Broker, eventually
 
@@ -28,15 +29,20 @@ def test_it_says_when_it_is_ready_and_drains_at_sigterm(stage: Stage, tmp_path: 
         relay.await_ready()
         found = httpx.get(f"http://127.0.0.1:{relay._port}/ready")
         assert (found.status_code, found.json()["ready"]) == (200, True)
-        sent = stage.hold(2_100 + number % 200 for number in range(2_000))
+        # One hop each, spread over two seconds.
+        now = now_ms()
+        for number in range(2_000):
+            entered_ms = now + number - 500
+            stage.put(stage.tiers[-1], Envelope(f"t{number}", entered_ms + 1_500 + 700, entered_ms))
+        stage.flush()
         relay.await_forwarded(1)
         assert relay.terminate() == 0, relay.log.read_text()
         assert not relay.ready_file.exists()
     assert relay.log.read_text() == "", "nothing to complain of"
     done = len(stage.copies())
-    assert 0 < done < len(sent), "it ended in the middle"
+    assert 0 < done < 2_000, "it ended in the middle"
     stage.relay()
-    stage.await_due(len(sent))
+    stage.await_due(2_000)
     stage.await_all_acknowledged()
     assert set(stage.copies().values()) == {1}
 

@@ -13,13 +13,17 @@ from dataclasses import dataclass, field
 
 from timewheel.consumers.relay.contiguity import NO_SEQUENCE_ID, Spot
 from timewheel.consumers.relay.machine import (
+    AskAgain,
     AwaitAll,
     AwaitRoom,
+    Command,
     DeadLetter,
     Forward,
     HoldUntil,
+    Look,
     Machine,
     Receive,
+    Stop,
 )
 from timewheel.core.envelope import Envelope
 from timewheel.core.plan import Plan, Tiered
@@ -37,6 +41,7 @@ PLAN = Plan(
     max_delay_ms=600_000,
     guard_ms=2_000,
 )
+ROUTER = Router(PLAN)
 SOURCE = steps(PLAN)[0]
 assert SOURCE.stay_ms == STAY_MS
 
@@ -70,6 +75,9 @@ class World:
     routed: dict[Position, set[tuple[str, int]]] = field(default_factory=lambda: defaultdict(set))
     acknowledged: int = 0
     """How many messages of the source are acknowledged, from its start."""
+    jumps: int = 0
+    trusting: bool = False
+    """A control's relay acknowledges what it never saw: its checks are off, its losses are counted."""
 
     def store(self, sent: Sent) -> None:
         if sent.sequence_id == NO_SEQUENCE_ID:
@@ -77,6 +85,15 @@ class World:
         elif sent.sequence_id > self.marks.get(sent.topic, -1):
             self.marks[sent.topic] = sent.sequence_id
             self.on_time[sent.position] += 1
+
+    def forget_acknowledgements(self, rng: random.Random) -> None:
+        """What a reload leaves: whole entries, and the last ones may be lost (rules.md 7)."""
+        if self.acknowledged == len(self.source):
+            return
+        count = max(self.acknowledged - rng.choice([0, 0, 10, 50]), 0)
+        while count and self.source[count].spot.position.batch_index > 0:
+            count -= 1
+        self.acknowledged = count
 
     def lost(self) -> int:
         return sum(not self.on_time[s.spot.position] and not self.late[s.spot.position] for s in self.source)
@@ -103,95 +120,158 @@ def source_topic(rng: random.Random, messages: int) -> list[Stored]:
     return found
 
 
-def play(seed: int, *, routing_time: Callable[[int, int], int] | None = None, messages: int = 120) -> World:
+class _Session:
+    """One subscription of one relay: a machine, what it has under way, and how far the broker has delivered.
+
+    Args:
+        world: The topics.
+        known: What this process remembers.
+        rng: Chance.
+        now_ms: Where the clock stands.
+        routing_time: A control's.
+        trusting: A control that takes the first message it is given for the first that is unacknowledged.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        known: Spot | None,
+        rng: random.Random,
+        now_ms: int,
+        *,
+        routing_time: Callable[[int, int], int] | None,
+        trusting: bool,
+    ) -> None:
+        self.world = world
+        self.rng = rng
+        self.now_ms = now_ms
+        self.cursor = world.acknowledged
+        left = len(world.source) - world.acknowledged
+        if rng.random() < 0.4 and left > 2:
+            # Another consumer has had the first ones in hand, and the broker goes back to them later or never.
+            self.cursor += rng.randrange(1, left)
+        if trusting and known is None and self.cursor:
+            known = world.source[self.cursor - 1].spot
+        self.known = known
+        limit = rng.choice([1, 5, 50])
+        self.machine = Machine(ROUTER, SOURCE, known=known, window_limit=limit, routing_time=routing_time)
+        self.pending: list[Sent] = []
+        self.confirmed: set[Position] = set()
+        self.command: Command = self.machine.tick(now_ms)
+
+    def run(self) -> None:
+        """Until all is acknowledged, a kill, or a hole."""
+        while self.world.acknowledged < len(self.world.source) and self.rng.random() >= 0.01:
+            if self.pending and self.rng.random() < 0.5:
+                self._confirm_one()
+            if self.rng.random() < 0.3:
+                self._acknowledge()
+            if isinstance(self.command, Stop):
+                break
+            self.command = self._carry_out(self.command)
+            self.now_ms += self.rng.randrange(3)
+        self._crash()
+
+    def _carry_out(self, command: Command) -> Command:
+        machine, rng = self.machine, self.rng
+        match command:
+            case Receive():
+                return self._receive()
+            case AskAgain():
+                if rng.random() < 0.7:  # else it goes unheard
+                    self.cursor = self.world.acknowledged
+                return machine.tick(self.now_ms)
+            case HoldUntil(at_ms=at_ms):
+                self.now_ms += max(min(at_ms - self.now_ms, rng.randrange(1, 500)), 1)
+                return machine.tick(self.now_ms)
+            case Look(after=after, before=before):
+                spots = [stored.spot for stored in self.world.source]
+                if spots[spots.index(after) + 1].position != before and not self.world.trusting:
+                    return Stop("the topic has something between them", after, before)
+                machine.proven()
+                return machine.tick(self.now_ms)
+            case AwaitAll() | AwaitRoom():
+                assert self.pending, "waits for confirmations while nothing is under way"
+                return command
+            case Forward(ordinal=ordinal, topic=topic, sequence_id=sequence_id):
+                return self._send(ordinal, topic, sequence_id)
+            case DeadLetter(ordinal=ordinal):
+                return self._send(ordinal, "dead", NO_SEQUENCE_ID)
+            case _:
+                raise AssertionError(command)
+
+    def _receive(self) -> Command:
+        if self.cursor == len(self.world.source):
+            self.now_ms += 20
+            return self.machine.ask_again(self.now_ms) if self.rng.random() < 0.2 else Receive()
+        stored = self.world.source[self.cursor]
+        self.cursor += 1
+        position, size = stored.spot
+        return self.machine.received(position, size, stored.envelope, position, self.now_ms)
+
+    def _send(self, ordinal: int, topic: str, sequence_id: int) -> Command:
+        position = self.world.source[self.cursor - 1].spot.position
+        named = sequence_id != NO_SEQUENCE_ID
+        assert all((sent.sequence_id != NO_SEQUENCE_ID) == named for sent in self.pending), "two lanes at once"
+        if named:
+            self.world.routed[position].add((topic, sequence_id))
+        self.pending.append(Sent(ordinal, position, topic, sequence_id))
+        return self.machine.tick(self.now_ms)
+
+    def _confirm_one(self) -> None:
+        """Each producer confirms in its order; who is first among them is chance."""
+        first: dict[str, Sent] = {}
+        for sent in self.pending:
+            first.setdefault(sent.topic, sent)
+        sent = self.rng.choice(list(first.values()))
+        self.pending.remove(sent)
+        self.world.store(sent)
+        self.confirmed.add(sent.position)
+        self.machine.confirmed(sent.ordinal)
+        if isinstance(self.command, AwaitAll | AwaitRoom):
+            self.command = self.machine.tick(self.now_ms)
+
+    def _acknowledge(self) -> None:
+        world = self.world
+        at_end = self.cursor == len(world.source)
+        receipt = self.machine.acknowledge(world.source[-1].spot.position if at_end else None)
+        if receipt is None:
+            return
+        count = next(i for i, stored in enumerate(world.source) if stored.spot.position == receipt) + 1
+        if not world.trusting:
+            for stored in world.source[world.acknowledged : count]:
+                position = stored.spot.position
+                done = position in self.confirmed or (self.known is not None and position <= self.known.position)
+                assert done, f"acknowledged up to {receipt}, but {position} is not confirmed"
+        world.acknowledged = max(world.acknowledged, count)
+
+    def _crash(self) -> None:
+        """What had no answer may have been stored, in each producer's order; acknowledgements may be forgotten."""
+        for topic in {sent.topic for sent in self.pending}:
+            of_one = [sent for sent in self.pending if sent.topic == topic]
+            for sent in of_one[: self.rng.randrange(len(of_one) + 1)]:
+                self.world.store(sent)
+        self.world.forget_acknowledgements(self.rng)
+
+
+def play(
+    seed: int,
+    *,
+    routing_time: Callable[[int, int], int] | None = None,
+    trusting: bool = False,
+    messages: int = 120,
+) -> World:
     """Relay a whole topic through crashes, reloads and outages, and check at every step what must always hold."""
     rng = random.Random(seed)
-    world = World(source_topic(rng, messages))
-    router = Router(PLAN)
+    world = World(source_topic(rng, messages), trusting=trusting)
     now_ms = START_MS + STAY_MS - 1_000
     known: Spot | None = None
     while world.acknowledged < len(world.source):
-        machine = Machine(router, SOURCE, known=known, window_limit=rng.choice([1, 5, 50]), routing_time=routing_time)
-        cursor = world.acknowledged
-        pending: list[Sent] = []
-        confirmed: set[Position] = set()
-        command = machine.tick(now_ms)
-        while world.acknowledged < len(world.source):
-            if rng.random() < 0.01:
-                break  # killed, or a send failed
-            if pending and rng.random() < 0.5:
-                # Each producer confirms in its order; who is first among them is chance.
-                sent = next(p for p in rng.sample(pending, len(pending)) if _first_of_its_producer(p, pending))
-                pending.remove(sent)
-                world.store(sent)
-                confirmed.add(sent.position)
-                machine.confirmed(sent.ordinal)
-                if isinstance(command, AwaitAll | AwaitRoom):
-                    command = machine.tick(now_ms)
-            if rng.random() < 0.3:
-                _acknowledge(world, machine, known, confirmed, at_end=cursor == len(world.source))
-            match command:
-                case Receive():
-                    if cursor < len(world.source):
-                        stored = world.source[cursor]
-                        position, size = stored.spot
-                        command = machine.received(position, size, stored.envelope, position, now_ms)
-                        cursor += 1
-                case HoldUntil(at_ms=at_ms):
-                    now_ms += max(min(at_ms - now_ms, rng.randrange(1, 500)), 1)
-                    command = machine.tick(now_ms)
-                case AwaitAll() | AwaitRoom():
-                    assert pending, "waits for confirmations while nothing is under way"
-                case Forward() | DeadLetter():
-                    position = world.source[cursor - 1].spot.position
-                    if isinstance(command, Forward):
-                        sent = Sent(command.ordinal, position, command.topic, command.sequence_id)
-                        if command.sequence_id != NO_SEQUENCE_ID:
-                            world.routed[position].add((command.topic, command.sequence_id))
-                    else:
-                        sent = Sent(command.ordinal, position, "dead", NO_SEQUENCE_ID)
-                    named = sent.sequence_id != NO_SEQUENCE_ID
-                    assert all((p.sequence_id != NO_SEQUENCE_ID) == named for p in pending), (
-                        "two lanes under way at once"
-                    )
-                    pending.append(sent)
-                    command = machine.tick(now_ms)
-                case _:
-                    raise AssertionError(command)
-            now_ms += rng.randrange(3)
-        # What had no answer may have been stored, in each producer's order.
-        for topic in {sent.topic for sent in pending}:
-            of_one = [sent for sent in pending if sent.topic == topic]
-            for sent in of_one[: rng.randrange(len(of_one) + 1)]:
-                world.store(sent)
-        known = machine.confirmed_to if rng.random() < 0.5 else None  # the same process again, or another one
-        world.acknowledged = _rounded_down(world, rng)
-        now_ms += rng.choice([0, 200, 5_000, 40_000])
+        session = _Session(world, known, rng, now_ms, routing_time=routing_time, trusting=trusting)
+        session.run()
+        holed = isinstance(session.command, Stop)
+        world.jumps += holed
+        # The same process again, which has looked at the hole, or another one.
+        known = session.machine.confirmed_to if rng.random() < 0.5 and not holed else None
+        now_ms = session.now_ms + rng.choice([0, 200, 5_000, 40_000])
     return world
-
-
-def _first_of_its_producer(sent: Sent, pending: list[Sent]) -> bool:
-    return next(p for p in pending if p.topic == sent.topic) is sent
-
-
-def _acknowledge(world: World, machine: Machine, known: Spot | None, confirmed: set[Position], *, at_end: bool) -> None:
-    last = world.source[-1].spot.position if at_end else None
-    receipt = machine.acknowledge(last)
-    if receipt is None:
-        return
-    count = next(i for i, stored in enumerate(world.source) if stored.spot.position == receipt) + 1
-    for stored in world.source[world.acknowledged : count]:
-        position = stored.spot.position
-        done = position in confirmed or (known is not None and position <= known.position)
-        assert done, f"acknowledged up to {receipt}, but {position} is not confirmed"
-    world.acknowledged = max(world.acknowledged, count)
-
-
-def _rounded_down(world: World, rng: random.Random) -> int:
-    """What of the acknowledgements a reload leaves: whole entries, and the last ones may be lost (rules.md 7)."""
-    if world.acknowledged == len(world.source):
-        return world.acknowledged
-    count = max(world.acknowledged - rng.choice([0, 0, 10, 50]), 0)
-    while count and world.source[count].spot.position.batch_index > 0:
-        count -= 1
-    return count

@@ -8,12 +8,14 @@ from tests.consumers.relay.relay_world import PLAN, SOURCE, START_MS, STAY_MS
 from timewheel.consumers.relay.contiguity import NO_SEQUENCE_ID, Spot
 from timewheel.consumers.relay.machine import (
     LATE_RUN,
+    AskAgain,
     AwaitAll,
     AwaitRoom,
     Command,
     DeadLetter,
     Forward,
     HoldUntil,
+    Look,
     Machine,
     Receive,
     Refile,
@@ -35,8 +37,17 @@ TIER_10S, TIER_30S = (NAMES.of_step(step)[0] for step in (steps(PLAN)[1], steps(
 RELEASE_MS = START_MS + STAY_MS
 
 
-def machine(**options: object) -> Machine:
-    return Machine(Router(PLAN), SOURCE, **options)  # type: ignore[arg-type]
+BEFORE = Spot(Position(7, -1, -1), 0)
+"""As if all before entry 0 had been confirmed by this process: no need to make sure of the beginning."""
+
+
+def machine(*, known: Spot | None = BEFORE, window_limit: int = 1_000) -> Machine:
+    return Machine(Router(PLAN), SOURCE, known=known, window_limit=window_limit)
+
+
+def from_entry(entry: int) -> Machine:
+    """One whose next message is this entry."""
+    return machine(known=Spot(at(entry - 1), 0))
 
 
 def timer(remaining_ms: int, *, entered_ms: int = START_MS, hops: int = 0, revision: int = 1) -> Envelope:
@@ -82,8 +93,8 @@ def test_the_head_is_held_to_its_release_and_then_forwarded() -> None:
 def test_rule_01_the_destination_comes_from_the_nominal_release_not_from_the_clock(
     remaining_ms: int, topic: str
 ) -> None:
-    on_time = forwarded(receive(machine(), 3, timer(remaining_ms), RELEASE_MS))
-    a_bit_late = forwarded(receive(machine(), 3, timer(remaining_ms), RELEASE_MS + 1_999))
+    on_time = forwarded(receive(from_entry(3), 3, timer(remaining_ms), RELEASE_MS))
+    a_bit_late = forwarded(receive(from_entry(3), 3, timer(remaining_ms), RELEASE_MS + 1_999))
     assert on_time == a_bit_late
     assert on_time.topic == topic
     assert on_time.sequence_id == 7 << 32 | 3 << 12 | 0
@@ -91,7 +102,7 @@ def test_rule_01_the_destination_comes_from_the_nominal_release_not_from_the_clo
 
 def test_rule_01_what_would_overshoot_goes_by_the_late_lane_and_by_the_clock() -> None:
     now_ms = RELEASE_MS + 2_001  # 10 s from now is 1 ms past the due time
-    command = forwarded(receive(machine(), 3, timer(12_000), now_ms))
+    command = forwarded(receive(from_entry(3), 3, timer(12_000), now_ms))
     assert command.topic == DUE
     assert command.sequence_id == NO_SEQUENCE_ID
     assert command.envelope.entered_ms == now_ms
@@ -186,6 +197,15 @@ def test_rule_02_a_hole_stops_the_partition(before: Position, size: int, after: 
     assert it.tick(RELEASE_MS + 1_000_000) == stop, "for good"
 
 
+def test_rule_02_behind_a_ledgers_end_the_topic_is_looked_at() -> None:
+    it = from_entry(5)
+    behind = Position(9, 0, -1)
+    look = it.received(behind, 0, timer(5_000), "receipt", RELEASE_MS)
+    assert look == Look(Spot(at(4), 0), behind) == it.tick(RELEASE_MS)
+    it.proven()
+    assert forwarded(it.tick(RELEASE_MS)).sequence_id == 9 << 32
+
+
 def test_rule_02_what_the_client_cannot_decrypt_stops_the_partition() -> None:
     assert isinstance(receive(machine(), 0, Unreadable("encrypted"), RELEASE_MS), Stop)
 
@@ -236,6 +256,31 @@ def test_rule_05_what_is_under_way_when_it_is_received_again_is_sent_once() -> N
     assert it.acknowledge(at(0)) == "receipt 0"
 
 
+def test_rule_04_a_beginning_is_believed_when_it_is_met_twice() -> None:
+    it = machine(known=None)
+    envelope = timer(5_000)
+    # The broker gives 5 and 6 before it goes back to 3, where another consumer was.
+    assert receive(it, 5, envelope, RELEASE_MS) == AskAgain()
+    assert receive(it, 6, envelope, RELEASE_MS + 1) == Receive()
+    assert receive(it, 3, envelope, RELEASE_MS + 2) == AskAgain()
+    assert [receive(it, entry, envelope, RELEASE_MS + 3) for entry in (4, 5)] == [Receive()] * 2
+    assert forwarded(receive(it, 3, envelope, RELEASE_MS + 4)).sequence_id == 7 << 32 | 3 << 12
+    assert it.has_begun
+    assert forwarded(receive(it, 4, envelope, RELEASE_MS + 5)).sequence_id == 7 << 32 | 4 << 12
+
+
+def test_rule_04_a_request_that_goes_unheard_is_made_again() -> None:
+    it = machine(known=None)
+    assert receive(it, 5, timer(5_000), RELEASE_MS) == AskAgain()
+    assert receive(it, 6, timer(5_000), RELEASE_MS + 1_499) == AskAgain(), "the first was made at once, unmarked"
+    assert receive(it, 7, timer(5_000), RELEASE_MS + 1_500) == Receive()
+    assert receive(it, 8, timer(5_000), RELEASE_MS + 3_000) == AskAgain()
+
+
+def test_rule_05_what_this_process_has_confirmed_makes_sure_of_the_beginning() -> None:
+    assert machine(known=Spot(at(4), 0)).has_begun
+
+
 def test_no_more_than_the_window_is_under_way() -> None:
     it = machine(window_limit=2)
     first, _ = (forwarded(receive(it, entry, timer(5_000), RELEASE_MS)).ordinal for entry in (0, 1))
@@ -254,7 +299,7 @@ def test_a_command_that_could_not_be_carried_out_is_decided_on_anew() -> None:
 
 
 def test_outside_the_ranges_of_a_sequence_id_a_hop_is_unnamed_rather_than_stuck() -> None:
-    it = machine()
+    it = from_entry(1 << 20)
     assert forwarded(receive(it, 1 << 20, timer(5_000), RELEASE_MS)).sequence_id == NO_SEQUENCE_ID
 
 
@@ -276,7 +321,7 @@ def slot_timer(turns: int) -> Envelope:
 
 
 def test_rule_17_a_slot_is_released_its_head_start_before_it_starts() -> None:
-    it = Machine(Router(WHEEL), SLOT)
+    it = Machine(Router(WHEEL), SLOT, known=BEFORE)
     assert receive(it, 0, slot_timer(0), START_MS) == HoldUntil(SLOT_START_MS - 2_000)
     command = forwarded(it.tick(SLOT_START_MS - 2_000))
     assert command.topic == DUE
@@ -284,7 +329,7 @@ def test_rule_17_a_slot_is_released_its_head_start_before_it_starts() -> None:
 
 
 def test_rule_18_a_sweep_refiles_a_later_turn_that_stands_before_a_straggler() -> None:
-    it = Machine(Router(WHEEL), SLOT)
+    it = Machine(Router(WHEEL), SLOT, known=BEFORE)
     release_ms = SLOT_START_MS - 2_000
     assert receive(it, 0, slot_timer(1), release_ms) == HoldUntil(release_ms + TURN_MS)
     it.sweep(at(1))
@@ -296,7 +341,7 @@ def test_rule_18_a_sweep_refiles_a_later_turn_that_stands_before_a_straggler() -
 
 
 def test_rule_18_a_sweep_ends_with_what_the_topic_held_when_it_began() -> None:
-    it = Machine(Router(WHEEL), SLOT)
+    it = Machine(Router(WHEEL), SLOT, known=BEFORE)
     release_ms = SLOT_START_MS - 2_000
     it.sweep(at(0))
     refile = receive(it, 0, slot_timer(1), release_ms)
@@ -309,6 +354,6 @@ def test_rule_18_a_sweep_ends_with_what_the_topic_held_when_it_began() -> None:
 def test_the_article_s_plan_is_relayed_too() -> None:
     """1 d / 1 d: window and tier alike."""
     plan = Plan(due_topic=DUE, subscriptions=("s",), scheme=Tiered(window_ms=86_400_000, tiers_ms=(86_400_000,)))
-    it = Machine(Router(plan), steps(plan)[0])
+    it = Machine(Router(plan), steps(plan)[0], known=BEFORE)
     envelope = Envelope("t", START_MS + 2 * 86_400_000, START_MS)
     assert forwarded(receive(it, 0, envelope, START_MS + 86_400_000)).topic == DUE

@@ -1,0 +1,65 @@
+"""Where a subscription begins: the first message that comes need not be the first that is unacknowledged (rules.md 4).
+
+When the active consumer of a Failover subscription changes, the broker goes back to the mark-delete position only a
+second later (``activeConsumerFailoverDelayTimeMillis``), and until then may give the new one what stands behind the old
+one's last message (seen on 4.0.7). If a relay began there, what the old one had in hand would be lost: later sequence
+ids would shut it out, and a cumulative acknowledgement would end it.
+
+So the broker is asked to deliver again whatever is unacknowledged, and a beginning is believed when it is met twice.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, unique
+
+from timewheel.wire.positions import Position
+
+__all__ = ["Beginning", "Sign"]
+
+ASK_AGAIN_MS = 1_500
+"""A request may go unheard (while the broker waits with going back); the next one comes after this time."""
+
+
+@unique
+class Sign(Enum):
+    """What one more message says about the beginning."""
+
+    ASK = "ask"
+    """A beginning for the first time: ask for everything again."""
+    WAIT = "wait"
+    """Behind a beginning that is not believed yet: it comes again, let it go."""
+    BEGUN = "begun"
+    """The same beginning twice: this message is the first."""
+
+
+class Beginning:
+    """Watches positions until their beginning can be believed; `asked` after every request."""
+
+    __slots__ = ("_asked_ms", "_candidate", "_last")
+
+    def __init__(self) -> None:
+        self._candidate: Position | None = None
+        self._last: Position | None = None
+        self._asked_ms: int | None = None
+
+    def see(self, position: Position, now_ms: int) -> Sign:
+        """Judge the next message.
+
+        Args:
+            position: Its position.
+            now_ms: UTC milliseconds; a jump of the clock costs a request more or some time, nothing else.
+        """
+        last, self._last = self._last, position
+        if last is not None and position > last:
+            return Sign.ASK if self._is_unheard(now_ms) else Sign.WAIT
+        if position == self._candidate:
+            return Sign.BEGUN
+        self._candidate = position
+        return Sign.ASK
+
+    def asked(self, now_ms: int) -> None:
+        """The broker was asked."""
+        self._asked_ms = now_ms
+
+    def _is_unheard(self, now_ms: int) -> bool:
+        return self._asked_ms is None or not 0 <= now_ms - self._asked_ms < ASK_AGAIN_MS
