@@ -1,0 +1,83 @@
+"""The broker killed with -9 under a living producer, relay and consumer.
+
+It loses acknowledgements by the thousand (rules.md 7) and delivers again what they were for; relay and consumer each
+remember what they are done with (rules.md 5, promise 4).
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.chaos_conductor import Conductor
+from tests.support.chaos_load import Traffic
+from tests.support.chaos_verdict import keeps_every_promise
+from timewheel.core.plan import Tiered
+
+if TYPE_CHECKING:
+    from tests.chaos.conftest import MakeStage
+    from timewheel.testing.plugin import MakeLocalPulsar
+
+KILLS = 20
+LONGEST_PAUSE_S = 3.0
+RECOVERY_TIMEOUT_S = 60.0
+DRAIN_TIMEOUT_S = 90.0
+LEAST_IN_FLIGHT = 500
+
+TIERS = Tiered(window_ms=2_000, tiers_ms=(2_000, 4_000))
+GUARD_MS = 12_000
+"""Longer than a broker is away, so that hops stay on time."""
+TRAFFIC = Traffic(burst=120, every_s=0.5, shortest_ms=16_000, longest_ms=36_000)
+
+
+@pytest.mark.timeout(600)
+def test_rule_07_broker_killed_under_living_relays_and_consumer_loses_nothing_and_leaves_no_extra_copy(
+    make_local_pulsar: MakeLocalPulsar, stage: MakeStage, seed: int, say: Callable[[object], None]
+) -> None:
+    broker = make_local_pulsar()
+    on = stage(broker, TIERS, guard_ms=GUARD_MS, partitions=2)
+    relays, consumer = [on.relay("relay-0"), on.relay("relay-1")], on.consumer("consumer")
+    up = threading.Event()
+    up.set()
+    in_flight: list[int] = []
+
+    def kill(choices: random.Random) -> None:
+        conductor.observe()
+        in_flight.append(conductor.in_flight)
+        up.clear()
+        broker.kill()
+        threading.Event().wait(choices.uniform(0.0, 1.0))
+        broker.start()
+        up.set()
+        # The client's back-off grows while nobody answers. The next kill shall meet relay and consumer at work.
+        handled = len(conductor.handled)
+        conductor.calm(lambda: len(conductor.handled) > handled, RECOVERY_TIMEOUT_S, "a timer handled after the kill")
+
+    for post in (*relays, consumer):
+        post.start()
+    # Sends under way at a kill keep their outcome: the client sends them again, and deduplication drops what was there.
+    load = on.load(TRAFFIC, before_burst=up.is_set)
+    conductor = Conductor(seed, victims={}, steady=[*relays, consumer], confirmed=lambda: load.confirmed_count)
+    conductor.calm(lambda: conductor.in_flight >= 4 * LEAST_IN_FLIGHT, 60.0, "timers in flight")
+
+    choices = random.Random(seed)
+    for _ in range(KILLS):
+        pause_until = time.monotonic() + choices.uniform(0.0, LONGEST_PAUSE_S)
+        conductor.calm(lambda until=pause_until: time.monotonic() >= until, 10.0, "a pause")  # type: ignore[misc]
+        kill(choices)
+    on.drain(conductor, load, DRAIN_TIMEOUT_S)
+
+    verdict = on.verdict(conductor, load)
+    say(conductor)
+    say(f"at least {min(in_flight)} timers in flight at a kill; sends that failed: {len(load.failures)}")
+    say(verdict)
+    if verdict.totals.lost:
+        say(on.whereabouts(conductor, load))
+    keeps_every_promise(verdict)
+    assert min(in_flight) >= LEAST_IN_FLIGHT
+    assert verdict.copies.on_time >= verdict.totals.acknowledged // 3

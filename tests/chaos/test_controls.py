@@ -1,0 +1,198 @@
+"""Controls: each conduct that rules.md 1 names as losing or repeating is caught by the checker that all tests here use.
+
+Every control has a twin: the right conduct, with the same timers, killed at the same points, at the same time. What the
+checker finds in the control it must not find in the twin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.support.chaos_conductor import Conductor
+from tests.support.chaos_ledger import now_ms
+from tests.support.chaos_load import Traffic
+from tests.support.chaos_verdict import Verdict, keeps_every_promise
+from tests.support.chaos_worker import ConductName, Fuse
+from timewheel.core.plan import Tiered
+from timewheel.core.topology import topology
+from timewheel.ops.policies import DEDUPLICATION
+from timewheel.testing import eventually
+
+if TYPE_CHECKING:
+    from tests.chaos.conftest import MakeStage
+    from tests.support.chaos_stage import Stage
+    from timewheel.testing import LocalPulsar
+
+TIMERS = 400
+SHOWN_IN_TIME_S = 40.0
+DRAIN_TIMEOUT_S = 60.0
+TIERS = Tiered(window_ms=4_000, tiers_ms=(4_000,))
+GUARD_MS = 500
+LINGER_MS = 400
+"""For sends and acknowledgements to leave the client before a kill: it groups acknowledgements for 100 ms."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Life:
+    """One relay's life.
+
+    Args:
+        fuse: Where it ends.
+        job: What is special about it.
+    """
+
+    fuse: Fuse
+    job: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """What happens to a control and to its twin alike.
+
+    Args:
+        lives: One relay after another, each killed; then one lives.
+        delays_ms: The shortest and the longest.
+        batched: Whether the tier's entries are batches.
+    """
+
+    lives: Sequence[Life]
+    delays_ms: tuple[int, int]
+    batched: bool = True
+
+
+class _Play:
+    """A script with one conduct."""
+
+    def __init__(self, on: Stage, script: Script, conduct: ConductName) -> None:
+        self._on = on
+        self._relay = on.relay("relay", conduct=conduct)
+        consumer = on.consumer("consumer")
+        consumer.start()
+        shortest_ms, longest_ms = script.delays_ms
+        traffic = Traffic(burst=TIMERS, every_s=0.1, shortest_ms=shortest_ms, longest_ms=longest_ms, limit=TIMERS)
+        self._load = on.load(traffic, **({} if script.batched else {"batching_max_allowed_size_in_bytes": 1}))
+        self._conductor = Conductor(
+            on.seed,
+            victims={},
+            steady=[consumer],
+            watched=[self._relay],
+            confirmed=lambda: self._load.confirmed_count,
+        )
+
+    def begin(self, life: Life | None) -> None:
+        """Start the next relay; None: the one that lives."""
+        if life is None:
+            self._relay.start()
+        else:
+            self._relay.start(life.fuse, **life.job)
+
+    def await_end(self) -> None:
+        """Wait until it has killed itself."""
+        self._conductor.calm(lambda: self._relay.pid is None, SHOWN_IN_TIME_S, "the fuse burnt down")
+
+    def verdict(self) -> Verdict:
+        """Wait until nothing is left to be handled, and judge."""
+        self._load.stop()
+        last_due_ms = max(sent.due_ms for sent in self._load.sent.values())
+        self._conductor.calm(
+            lambda: now_ms() > last_due_ms and not self._on.backlogs(), DRAIN_TIMEOUT_S, "all topics drained"
+        )
+        return self._on.verdict(self._conductor, self._load)
+
+
+def play_both(control: Stage, twin: Stage, script: Script, conduct: ConductName) -> tuple[Verdict, Verdict]:
+    """Play a script with a wrong conduct and with the right one, side by side."""
+    plays = _Play(control, script, conduct), _Play(twin, script, "right")
+    for life in script.lives:
+        for play in plays:
+            play.begin(life)
+        for play in plays:
+            play.await_end()
+    for play in plays:
+        play.begin(None)
+    wrong, right = plays
+    return wrong.verdict(), right.verdict()
+
+
+@pytest.fixture
+def stages(chaos_broker: LocalPulsar, stage: MakeStage) -> tuple[Stage, Stage]:
+    """The control's and its twin's."""
+
+    def make() -> Stage:
+        return stage(chaos_broker, TIERS, guard_ms=GUARD_MS, partitions=1)
+
+    return make(), make()
+
+
+LOSING: dict[ConductName, Script] = {
+    # The tier hops to itself, so that the client does batch. A first relay stores 199 timers in batches of five; the
+    # next one cuts one large batch, which begins below the highest stored id: it is dropped whole, with Result.Ok.
+    "batched": Script(
+        lives=[Life(fuse=Fuse(point="before_forward", passes=200, linger_ms=LINGER_MS), job={"batch": 5})],
+        delays_ms=(16_000, 20_000),
+    ),
+    # Timers with more than 4.5 s left go to the tier, the others to the due topic. Sends to the tier do not get
+    # through, as while it is unloaded. When the next relay looks at the clock again, some of them are due for the due
+    # topic, whose highest id is above theirs.
+    "wall clock": Script(
+        lives=[
+            Life(
+                fuse=Fuse(point="before_forward", passes=300, linger_ms=LINGER_MS), job={"stalled": "tier-4s-partition"}
+            )
+        ],
+        delays_ms=(8_100, 14_000),
+    ),
+    # Killed right after an acknowledgement has gone out, before its message has: each kill loses that one.
+    "acknowledge first": Script(
+        lives=[Life(fuse=Fuse(point="before_forward", passes=50, linger_ms=LINGER_MS)) for _ in range(3)],
+        delays_ms=(16_000, 20_000),
+        batched=False,  # an acknowledgement within a batch counts only up to the entry before it (rules.md 7)
+    ),
+}
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("conduct", LOSING)
+def test_rule_01_control_loses_and_its_twin_does_not(
+    stages: tuple[Stage, Stage], conduct: ConductName, say: Callable[[object], None]
+) -> None:
+    control, twin = play_both(*stages, LOSING[conduct], conduct)
+
+    say(f"{conduct}: {control}")
+    say(f"its twin: {twin}")
+    assert control.totals.lost > 0, control
+    keeps_every_promise(twin)
+
+
+@pytest.mark.timeout(200)
+def test_rule_01_without_deduplication_nothing_is_lost_and_copies_pile_up(
+    stages: tuple[Stage, Stage], say: Callable[[object], None]
+) -> None:
+    without, with_it = stages
+    topics = [spec.name for spec in topology(without.plan, 0).topics]
+    for topic in topics:
+        without.admin.topic_policies.set(topic, DEDUPLICATION, False)
+
+    def is_off() -> bool:
+        stats = [without.admin.topics.partitioned_stats(topic) for topic in topics]
+        return all(one.deduplication != "Enabled" for found in stats for one in found.partitions.values())
+
+    eventually(is_off, 30.0, message="deduplication off")
+    script = Script(
+        lives=[Life(fuse=Fuse(point="between_publish_confirmed_and_ack", passes=1)) for _ in range(2)],
+        delays_ms=(16_000, 20_000),
+    )
+
+    control, twin = play_both(without, with_it, script, "right")
+
+    say(f"without deduplication: {control}")
+    say(f"its twin: {twin}")
+    assert control.totals.lost == 0, control
+    assert control.copies.extra_on_time > 0, control
+    # The consumer's window drops them: only the stored copies tell.
+    assert control.totals.duplicated == 0, control
+    keeps_every_promise(twin)

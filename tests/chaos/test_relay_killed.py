@@ -1,0 +1,105 @@
+"""Relays killed with -9, frozen, and their topics unloaded: nothing lost, and no extra copy of on-time hops."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.chaos_conductor import Conductor, Points
+from tests.support.chaos_load import Traffic
+from tests.support.chaos_verdict import keeps_every_promise
+from timewheel.core.plan import Tiered
+from timewheel.core.topology import topology
+
+if TYPE_CHECKING:
+    from tests.chaos.conftest import MakeStage
+    from timewheel.testing import LocalPulsar
+
+KILLS = 22
+KILL_TIMEOUT_S = 150.0
+DRAIN_TIMEOUT_S = 60.0
+LEAST_IN_FLIGHT = 500
+
+TIERS = Tiered(window_ms=2_000, tiers_ms=(1_000, 3_000))
+GUARD_MS = 8_000
+"""Longer than a relay is usually away, so that most hops stay on time; shorter than a freeze, so that some do not."""
+TRAFFIC = Traffic(burst=100, every_s=0.5, shortest_ms=11_000, longest_ms=25_000)
+"""200 a second for 18 s on average: 3,600 in flight, each with one to five hops."""
+
+RELAY_POINTS: Points = {
+    "at_takeover": 4,
+    "before_forward": 2_000,
+    "between_publish_confirmed_and_ack": 60,
+    "after_ack": 60,
+}
+"""Passes: a relay's life of some seconds sees about so many."""
+
+
+@pytest.mark.timeout(300)
+def test_rule_01_one_relay_killed_at_any_moment_loses_nothing_and_leaves_no_extra_copy(
+    chaos_broker: LocalPulsar, stage: MakeStage, seed: int, say: Callable[[object], None]
+) -> None:
+    on = stage(chaos_broker, TIERS, guard_ms=GUARD_MS, partitions=2)
+    relay, consumer = on.relay("relay-0"), on.consumer("consumer")
+    consumer.start()
+    load = on.load(TRAFFIC)
+    conductor = Conductor(
+        seed, victims={relay: RELAY_POINTS}, steady=[consumer], confirmed=lambda: load.confirmed_count
+    )
+    conductor.calm(lambda: conductor.in_flight >= 4 * LEAST_IN_FLIGHT, 30.0, "timers in flight")
+
+    conductor.kill(KILLS, KILL_TIMEOUT_S)
+    on.drain(conductor, load, DRAIN_TIMEOUT_S)
+
+    verdict = on.verdict(conductor, load)
+    say(conductor)
+    say(verdict)
+    if verdict.totals.lost:
+        say(on.whereabouts(conductor, load))
+    keeps_every_promise(verdict)
+    assert {kill.point for kill in conductor.kills} >= set(RELAY_POINTS)
+    assert min(kill.in_flight for kill in conductor.kills) >= LEAST_IN_FLIGHT
+    # Not a claim about lanes: it shows that the count of on-time copies looked at most of the timers.
+    assert verdict.copies.on_time >= verdict.totals.acknowledged // 2
+
+
+@pytest.mark.timeout(400)
+def test_rule_01_three_relays_killed_frozen_and_unloaded_lose_nothing_and_leave_no_extra_copy(
+    chaos_broker: LocalPulsar, stage: MakeStage, seed: int, say: Callable[[object], None]
+) -> None:
+    on = stage(chaos_broker, TIERS, guard_ms=GUARD_MS, partitions=4)
+    relays, consumer = [on.relay(f"relay-{number}") for number in range(3)], on.consumer("consumer")
+    topics = [spec.name for spec in topology(on.plan, 0).topics if spec.role != "dead_letter"]
+
+    def unload(choices: random.Random) -> None:
+        on.admin.topics.unload(choices.choice(topics))
+
+    consumer.start()
+    load = on.load(TRAFFIC)
+    conductor = Conductor(
+        seed,
+        victims=dict.fromkeys(relays, RELAY_POINTS),
+        steady=[consumer],
+        confirmed=lambda: load.confirmed_count,
+        disturbances={"unload": unload},
+        stops_s=(1.0, 2.0, 8.0),
+    )
+    conductor.calm(lambda: conductor.in_flight >= 4 * LEAST_IN_FLIGHT, 30.0, "timers in flight")
+
+    conductor.kill(KILLS, KILL_TIMEOUT_S)
+    conductor.disturb("unload", 5, KILL_TIMEOUT_S)
+    conductor.disturb("SIGSTOP", 5, KILL_TIMEOUT_S)
+    on.drain(conductor, load, DRAIN_TIMEOUT_S)
+
+    verdict = on.verdict(conductor, load)
+    say(conductor)
+    say(verdict)
+    if verdict.totals.lost:
+        say(on.whereabouts(conductor, load))
+    keeps_every_promise(verdict)
+    assert {kill.point for kill in conductor.kills} >= set(RELAY_POINTS)
+    assert min(kill.in_flight for kill in conductor.kills) >= LEAST_IN_FLIGHT
+    assert verdict.copies.on_time >= verdict.totals.acknowledged // 3

@@ -1,0 +1,107 @@
+"""Every copy that is stored in a due topic, and by which lane it came.
+
+Counted with a Reader, which sees what is stored, not what a subscription was handed. The plan's subscription `AUDIT` is
+read by nobody, so the broker keeps all of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pulsar
+
+from timewheel.core.envelope import ID_PROPERTY, TIMER_PROPERTY, Envelope
+from timewheel.core.names import Names, partition_topic
+from timewheel.core.plan import Plan
+from timewheel.core.topology import topology
+from timewheel.wire.positions import Position
+
+__all__ = ["AUDIT", "Copies", "Copy", "count_copies", "read_due_topic", "where_stored"]
+
+AUDIT = "audit"
+READ_TIMEOUT_MS = 10_000
+
+
+class Copy(NamedTuple):
+    """One stored copy of a timer."""
+
+    partition: int
+    position: Position
+    envelope: Envelope
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copies:
+    """What lies in a due topic.
+
+    Args:
+        stored: Copies in all.
+        on_time: Timers that came by on-time hops alone, whoever made them.
+        late: Timers that some relay, dead ones included, sent by the late lane at least once.
+        extra_on_time: Copies beyond the first of timers that came by on-time hops alone (rules.md 1 promises 0).
+        extra_late: Those of the others.
+        dead_letters: Messages in the dead-letter topic.
+    """
+
+    stored: int
+    on_time: int
+    late: int
+    extra_on_time: int
+    extra_late: int
+    dead_letters: int
+
+
+def count_copies(client: Any, plan: Plan, unnamed: Collection[str]) -> Copies:
+    """Read the due topic from its beginning to its end.
+
+    Args:
+        client: A `pulsar.Client`.
+        plan: The plan; with the subscription `AUDIT`, without a consumer.
+        unnamed: Timers that any relay ever sent without a sequence id, on any hop: deduplication cannot know them.
+    """
+    found = Counter(copy.envelope.timer_id for copy in read_due_topic(client, plan))
+    late = {timer_id: copies for timer_id, copies in found.items() if timer_id in unnamed}
+    on_time = {timer_id: copies for timer_id, copies in found.items() if timer_id not in unnamed}
+    dead_letters = sum(1 for _ in _read(client, Names(plan).dead_letter, 1)) if plan.needs_relay else 0
+    return Copies(
+        stored=found.total(),
+        on_time=len(on_time),
+        late=len(late),
+        extra_on_time=sum(on_time.values()) - len(on_time),
+        extra_late=sum(late.values()) - len(late),
+        dead_letters=dead_letters,
+    )
+
+
+def read_due_topic(client: Any, plan: Plan) -> Iterable[Copy]:
+    """Every stored copy, in the order of each partition."""
+    for partition, message in _read(client, plan.due_topic, plan.partitions):
+        envelope = Envelope.read(message.properties())
+        assert envelope is not None, f"a message without an envelope: {message.properties()}"
+        yield Copy(partition, Position.of(message.message_id()), envelope)
+
+
+def where_stored(client: Any, plan: Plan, timer_ids: Collection[str]) -> list[str]:
+    """All stored copies of some timers, for the message of a failed test; what was acknowledged may be gone."""
+    found = []
+    for spec in topology(plan, 0).topics:
+        for partition, message in _read(client, spec.name, spec.partitions):
+            properties = message.properties()
+            if properties.get(ID_PROPERTY) in timer_ids:
+                position = tuple(Position.of(message.message_id()))
+                topic = f"{spec.name.rsplit('/', 1)[1]}-partition-{partition}"
+                found.append(f"{properties[ID_PROPERTY]} {topic} {position} {properties[TIMER_PROPERTY]}")
+    return sorted(found)
+
+
+def _read(client: Any, topic: str, partitions: int) -> Iterator[tuple[int, Any]]:
+    for partition in range(partitions):
+        reader = client.create_reader(partition_topic(topic, partition), pulsar.MessageId.earliest)
+        try:
+            while reader.has_message_available():
+                yield partition, reader.read_next(READ_TIMEOUT_MS)
+        finally:
+            reader.close()

@@ -1,0 +1,246 @@
+"""Who is killed when: a seeded schedule, played on living processes."""
+
+from __future__ import annotations
+
+import math
+import random
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tests.support.chaos_crew import Post
+from tests.support.chaos_ledger import Dying, Event, Handled, now_ms
+from tests.support.chaos_verdict import Kill
+from tests.support.chaos_worker import Fuse
+
+__all__ = ["OUTSIDE", "Conductor", "Disturbance", "NotInTime", "Points"]
+
+OUTSIDE = "outside"
+"""Killed by somebody else, at a random moment."""
+POLL_S = 0.03
+MAX_LIFE_S = 7.0
+"""A fuse that has not burnt down by then never will, in a lull for instance; the process is killed from outside."""
+OUTSIDE_S = (1.0, 4.0)
+"""From the begin of a life; starting takes up to the first second."""
+LONGEST_GAP_S = 0.4
+"""Between a death and the next life."""
+
+Points = Mapping[str, int]
+"""The points at which a post's processes die, each with the most passes that are waited for."""
+Disturbance = Callable[[random.Random], None]
+"""Something that happens to the broker or to a topic; returns when it is done."""
+
+
+class NotInTime(AssertionError):
+    """What was waited for did not come."""
+
+
+@dataclass(slots=True)
+class _Life:
+    """What is to come of the process that fills a post now."""
+
+    point: str = ""
+    pid: int = 0
+    kill_at_s: float = math.inf
+    begin_at_s: float = 0.0
+    go_on_at_s: float = math.inf
+
+
+@dataclass(slots=True)
+class _Victim:
+    post: Post
+    schedule: Iterator[Fuse | float]
+    life: _Life = field(default_factory=_Life)
+
+
+class Conductor:
+    """Plays a schedule.
+
+    Args:
+        seed: Of all choices. Each post and the disturbances have a generator of their own, so a seed gives each of them
+            the same sequence, however they interleave.
+        victims: Posts whose processes are killed, and where.
+        steady: Posts that must live; their death is the test's failure.
+        disturbances: By name; drawn with equal chances.
+        pause_s: Between two disturbances: (shortest, longest).
+        stops_s: How long a victim is frozen when the disturbance "SIGSTOP" is drawn, each with equal chances.
+        confirmed: How many sends are confirmed.
+        watched: Posts whose ledgers are read as well, and that somebody else looks after.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        victims: Mapping[Post, Points],
+        steady: Sequence[Post],
+        confirmed: Callable[[], int],
+        disturbances: Mapping[str, Disturbance] | None = None,
+        pause_s: tuple[float, float] = (1.0, 2.5),
+        stops_s: Sequence[float] = (),
+        watched: Sequence[Post] = (),
+    ) -> None:
+        self.kills: list[Kill] = []
+        self.disturbed: dict[str, int] = {}
+        self.events: list[Event] = []
+        self.handled: set[str] = set()
+        self._victims = [
+            _Victim(post, _schedule(random.Random(f"{seed}/{post.name}"), points)) for post, points in victims.items()
+        ]
+        self._steady = tuple(steady)
+        self._watched = tuple(watched)
+        self._confirmed = confirmed
+        self._random = random.Random(f"{seed}/disturbances")
+        self._disturbances: dict[str, Disturbance] = dict(disturbances or {})
+        self._pause_s = pause_s
+        self._stops_s = tuple(stops_s)
+        if stops_s:
+            self._disturbances["SIGSTOP"] = self._freeze
+        self._next_disturbance_s = math.inf
+        self._killing = True
+
+    @property
+    def in_flight(self) -> int:
+        """Timers that are confirmed and not handled."""
+        return self._confirmed() - len(self.handled)
+
+    def kill(self, count: int, timeout_s: float) -> None:
+        """Play until so many processes were killed."""
+        self._begin_killing()
+        self._play_until(lambda: len(self.kills) >= count, timeout_s, f"{count} kills")
+
+    def disturb(self, name: str, count: int, timeout_s: float) -> None:
+        """Play until so many disturbances of one kind are done."""
+        self._begin_killing()
+        self._play_until(lambda: self.disturbed.get(name, 0) >= count, timeout_s, f"{count} times {name}")
+
+    def calm(self, done: Callable[[], bool], timeout_s: float, what: str) -> None:
+        """Let everybody live, and play on until something holds."""
+        self._killing = False
+        self._next_disturbance_s = math.inf
+        for victim in self._victims:
+            if victim.post.stopped:
+                victim.post.go_on()
+            if victim.post.pid is not None and victim.life.point:
+                # Its fuse still burns: one last kill, and the next life has none.
+                victim.life.point = OUTSIDE
+                victim.post.kill()
+                self._observe_death(victim)
+            victim.life.begin_at_s = 0.0
+        self._play_until(done, timeout_s, what)
+
+    def observe(self) -> None:
+        """Take in what was written since the last time."""
+        for post in (*(victim.post for victim in self._victims), *self._steady, *self._watched):
+            for event in post.events():
+                self.events.append(event)
+                if isinstance(event, Handled):
+                    self.handled.add(event.timer_id)
+
+    def _begin_killing(self) -> None:
+        self._killing = True
+        for victim in self._victims:
+            if victim.post.pid is not None and not victim.life.point:
+                # It began in a calm, without a fuse.
+                victim.life.point = OUTSIDE
+                victim.life.kill_at_s = time.monotonic()
+        self._draw_disturbance()
+
+    def _play_until(self, done: Callable[[], bool], timeout_s: float, what: str) -> None:
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            self.observe()
+            if done():
+                return
+            if time.monotonic() > deadline_s:
+                raise NotInTime(f"{what}: not within {timeout_s} s; {self}")
+            self._step()
+            time.sleep(POLL_S)
+
+    def _step(self) -> None:
+        for post in self._steady:
+            assert post.pid is not None, f"{post.name} ended with {post.exit_code}:\n{post.log_tail()}"
+        for victim in self._victims:
+            self._attend(victim)
+        if time.monotonic() >= self._next_disturbance_s:
+            name = self._random.choice(sorted(self._disturbances))
+            self._disturbances[name](self._random)
+            self.disturbed[name] = self.disturbed.get(name, 0) + 1
+            self._draw_disturbance()
+
+    def _draw_disturbance(self) -> None:
+        pause_s = self._random.uniform(*self._pause_s)
+        self._next_disturbance_s = time.monotonic() + pause_s if self._disturbances else math.inf
+
+    def _attend(self, victim: _Victim) -> None:
+        post, life, now_s = victim.post, victim.life, time.monotonic()
+        if post.pid is None:
+            if life.pid:
+                self._observe_death(victim)
+            elif now_s >= life.begin_at_s:
+                self._begin(victim)
+        elif now_s >= life.go_on_at_s:
+            life.go_on_at_s = math.inf
+            post.go_on()
+        elif self._killing and now_s >= life.kill_at_s and not post.stopped:
+            life.point = OUTSIDE
+            post.kill()
+
+    def _begin(self, victim: _Victim) -> None:
+        life = victim.life = _Life()
+        fuse: Fuse | None = None
+        if self._killing:
+            drawn = next(victim.schedule)
+            fuse = drawn if isinstance(drawn, Fuse) else None
+            life.point = OUTSIDE if fuse is None else fuse.point
+            life.kill_at_s = time.monotonic() + (MAX_LIFE_S if isinstance(drawn, Fuse) else drawn)
+        victim.post.start(fuse)
+        life.pid = victim.post.pid or -1
+
+    def _observe_death(self, victim: _Victim) -> None:
+        post, life = victim.post, victim.life
+        at_ms = now_ms()
+        self.observe()
+        code = post.exit_code
+        assert code == -signal.SIGKILL, f"{post.name} ended with {code} by itself:\n{post.log_tail()}"
+        # Its own word for when it died is the exact one.
+        at_ms = next(
+            (event.at_ms for event in self.events if isinstance(event, Dying) and event.pid == life.pid), at_ms
+        )
+        self.kills.append(Kill(post=post.name, pid=life.pid, point=life.point, at_ms=at_ms, in_flight=self.in_flight))
+        gap_s = self._random.uniform(0.0, LONGEST_GAP_S)
+        victim.life = _Life(begin_at_s=time.monotonic() + gap_s)
+
+    def _freeze(self, choices: random.Random) -> None:
+        living = [victim for victim in self._victims if victim.post.pid is not None and not victim.post.stopped]
+        if living:
+            victim = choices.choice(living)
+            victim.post.stop()
+            victim.life.go_on_at_s = time.monotonic() + choices.choice(self._stops_s)
+
+    def __str__(self) -> str:
+        points: dict[str, int] = {}
+        for kill in self.kills:
+            points[kill.point] = points.get(kill.point, 0) + 1
+        least = min((kill.in_flight for kill in self.kills), default=0)
+        return (
+            f"{len(self.kills)} kills {points}, disturbances {self.disturbed}, at least {least} timers in flight at a "
+            f"kill, now {self.in_flight}"
+        )
+
+
+def _schedule(choices: random.Random, points: Points) -> Iterator[Fuse | float]:
+    """For ever: a fuse, or after how many seconds to kill from outside. Every point comes once per round."""
+    while True:
+        round_ = [*points, OUTSIDE]
+        choices.shuffle(round_)
+        for point in round_:
+            most = points.get(point, 1)
+            if point == OUTSIDE:
+                yield choices.uniform(*OUTSIDE_S)
+            elif choices.random() < 0.5:
+                yield Fuse(point=point, passes=choices.randint(1, most))
+            else:
+                # Evenly over orders of magnitude: the first passes after a takeover matter as much as the thousandth.
+                yield Fuse(point=point, passes=round(math.exp(choices.uniform(0.0, math.log(most)))))

@@ -1,0 +1,147 @@
+"""Ledgers of chaos tests: what a process did, written before it can be killed, one line at a time.
+
+Every process incarnation appends to a file of its own with bare writes, so that a line is either there or not, whatever
+kills its writer; at most the last one can be cut short, and is left out.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from timewheel.wire.positions import Position
+
+__all__ = ["Acknowledged", "Dying", "Event", "Handled", "Ledger", "Ready", "Tail", "Unnamed", "now_ms"]
+
+
+class Handled(NamedTuple):
+    """A handler was given a timer."""
+
+    timer_id: str
+    generation: int
+    position: Position
+    hops: int
+    due_ms: int
+    pid: int
+    at_ms: int
+
+
+class Acknowledged(NamedTuple):
+    """The acknowledgement of a position has returned."""
+
+    position: Position
+    pid: int
+    at_ms: int
+
+
+class Unnamed(NamedTuple):
+    """A relay is about to send a timer without a sequence id: the late lane, or a slot's tail (rules.md 1, 18)."""
+
+    timer_id: str
+    pid: int
+    at_ms: int
+
+
+class Ready(NamedTuple):
+    """The process is subscribed."""
+
+    pid: int
+    at_ms: int
+
+
+class Dying(NamedTuple):
+    """The process is about to kill itself, at this pass of this point."""
+
+    point: str
+    passes: int
+    pid: int
+    at_ms: int
+
+
+Event = Handled | Acknowledged | Unnamed | Ready | Dying
+
+
+def now_ms() -> int:
+    """UTC milliseconds; the same clock for all processes of a test, since they share a machine."""
+    return time.time_ns() // 1_000_000
+
+
+class Ledger:
+    """One process's ledger, to append to; safe to use from several threads.
+
+    Args:
+        path: Made if it is not there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+    def ready(self) -> None:
+        self._write("ready", os.getpid(), now_ms())
+
+    def handled(self, timer_id: str, generation: int, position: Position, hops: int, due_ms: int) -> None:
+        self._write("handled", timer_id, generation, _text(position), hops, due_ms, os.getpid(), now_ms())
+
+    def acknowledged(self, position: Position) -> None:
+        self._write("acknowledged", _text(position), os.getpid(), now_ms())
+
+    def unnamed(self, timer_id: str) -> None:
+        self._write("unnamed", timer_id, os.getpid(), now_ms())
+
+    def dying(self, point: str, passes: int) -> None:
+        self._write("dying", point, passes, os.getpid(), now_ms())
+
+    def _write(self, *words: object) -> None:
+        os.write(self._fd, (" ".join(map(str, words)) + "\n").encode())
+
+
+class Tail:
+    """Reads a ledger as it grows.
+
+    Args:
+        path: The ledger; it may not be there yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+
+    def read(self) -> Iterator[Event]:
+        """The events since the last call; a line without its end waits for the next."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return
+        whole = data[: data.rfind(b"\n") + 1]
+        self._offset += len(whole)
+        for line in whole.decode().splitlines():
+            yield _event(line)
+
+
+def _text(position: Position) -> str:
+    return ":".join(map(str, position))
+
+
+def _position(text: str) -> Position:
+    ledger, entry, index = text.split(":")
+    return Position(int(ledger), int(entry), int(index))
+
+
+def _event(line: str) -> Event:
+    match line.split(" "):
+        case ["handled", timer_id, generation, position, hops, due_ms, pid, at_ms]:
+            return Handled(timer_id, int(generation), _position(position), int(hops), int(due_ms), int(pid), int(at_ms))
+        case ["acknowledged", position, pid, at_ms]:
+            return Acknowledged(_position(position), int(pid), int(at_ms))
+        case ["unnamed", timer_id, pid, at_ms]:
+            return Unnamed(timer_id, int(pid), int(at_ms))
+        case ["ready", pid, at_ms]:
+            return Ready(int(pid), int(at_ms))
+        case ["dying", point, passes, pid, at_ms]:
+            return Dying(point, int(passes), int(pid), int(at_ms))
+    raise ValueError(f"not a line of a ledger: {line!r}")

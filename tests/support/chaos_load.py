@@ -1,0 +1,137 @@
+"""The load of a chaos test: bursts of timers, and what became of each send."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tests.support.chaos_ledger import now_ms
+from timewheel.core.errors import TimewheelError
+from timewheel.core.plan import Plan
+from timewheel.producers import DelayedProducer
+
+__all__ = ["Load", "Sent", "Traffic"]
+
+JOIN_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traffic:
+    """How timers come.
+
+    Args:
+        burst: Timers that are sent at once. A relay-held burst is one batch and one release: many hops are under way at
+            the same moment, and a kill among them bites.
+        every_s: Seconds between two bursts.
+        shortest_ms: The shortest delay.
+        longest_ms: The longest.
+        limit: Timers in all; then the load ends by itself.
+    """
+
+    burst: int = 120
+    every_s: float = 0.6
+    shortest_ms: int = 6_000
+    longest_ms: int = 16_000
+    limit: int = 30_000
+
+
+@dataclass(slots=True)
+class Sent:
+    """One send.
+
+    Attributes:
+        due_ms: When the timer is due.
+        confirmed: Whether the broker has it.
+    """
+
+    due_ms: int
+    confirmed: bool = False
+
+
+class Load:
+    """Sends timers from a thread of its own until it is told to stop.
+
+    Args:
+        client: A `pulsar.Client`.
+        plan: The plan.
+        traffic: How many, how often, how long.
+        seed: Of the delays.
+        before_burst: Called before each burst; False: not now.
+        producer_options: Passed on.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        plan: Plan,
+        traffic: Traffic,
+        seed: int,
+        *,
+        before_burst: Callable[[], bool] = lambda: True,
+        **producer_options: Any,
+    ) -> None:
+        self.sent: dict[str, Sent] = {}
+        self.failures: list[str] = []
+        self._traffic = traffic
+        self._plan = plan
+        self._random = random.Random(seed)
+        self._before_burst = before_burst
+        self._producer = DelayedProducer(client, plan, **producer_options)
+        self._confirmed = 0
+        self._error: Exception | None = None
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="chaos-load", daemon=True)
+
+    @property
+    def confirmed_count(self) -> int:
+        """Sends that the broker has confirmed."""
+        return self._confirmed
+
+    def confirmed(self) -> set[str]:
+        """Their ids."""
+        return {timer_id for timer_id, sent in list(self.sent.items()) if sent.confirmed}
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Send nothing more, and wait until every outcome is known; a second time it does nothing."""
+        self._ended.set()
+        self._thread.join(JOIN_TIMEOUT_S)
+        assert not self._thread.is_alive(), "the load is stuck in a send"
+        self._producer.close()
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        try:
+            self._send_bursts()
+        except Exception as error:  # noqa: BLE001 - raised again by `stop`, in the test's own thread
+            self._error = error
+
+    def _send_bursts(self) -> None:
+        while not self._ended.is_set() and len(self.sent) < self._traffic.limit:
+            if self._before_burst():
+                for _ in range(self._traffic.burst):
+                    self._send()
+            self._ended.wait(self._traffic.every_s)
+
+    def _send(self) -> None:
+        timer_id = f"t{len(self.sent):06d}"
+        due_ms = now_ms() + self._random.randint(self._traffic.shortest_ms, self._traffic.longest_ms)
+        sent = self.sent[timer_id] = Sent(due_ms)
+
+        def told(error: TimewheelError | None, _: Any) -> None:
+            if error is None:
+                sent.confirmed = True
+                self._confirmed += 1
+            else:
+                self.failures.append(f"{timer_id}: {error}")
+
+        try:
+            self._producer.send_async(timer_id.encode(), told, deliver_at=due_ms, timer_id=timer_id)
+        except TimewheelError as error:  # refused on the spot, as while the broker is down
+            self.failures.append(f"{timer_id}: {error}")

@@ -1,0 +1,128 @@
+"""One chaos test's stage: a plan on a broker, its posts, its load, and the judgement at the end."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+import pulsar
+
+from tests.support.chaos_audit import AUDIT, count_copies, where_stored
+from tests.support.chaos_conductor import Conductor, NotInTime
+from tests.support.chaos_crew import Post
+from tests.support.chaos_ledger import Unnamed, now_ms
+from tests.support.chaos_load import Load, Traffic
+from tests.support.chaos_verdict import Verdict, judge
+from tests.support.chaos_worker import ConductName, Job
+from timewheel.core.plan import Plan
+from timewheel.core.planfile import save_plan
+from timewheel.core.topology import topology
+from timewheel.ops.admin import AdminClient
+from timewheel.ops.provision import ensure
+
+__all__ = ["BUSINESS", "Stage"]
+
+BUSINESS = "billing"
+"""The plan's other subscription, `chaos_audit.AUDIT`, is read by nobody."""
+SHOWN = 20
+"""Missing timers that a failed test names."""
+
+
+class _Broker(Protocol):
+    @property
+    def service_url(self) -> str: ...
+    @property
+    def admin_url(self) -> str: ...
+
+
+class Stage:
+    """Use it as a context manager.
+
+    Args:
+        broker: Where.
+        plan: Which topics; with the subscriptions `BUSINESS` and `AUDIT`.
+        folder: For ledgers, logs and the plan file.
+        seed: Of everything that is chosen by chance.
+    """
+
+    def __init__(self, broker: _Broker, plan: Plan, folder: Path, seed: int) -> None:
+        assert set(plan.subscriptions) == {BUSINESS, AUDIT}
+        self.broker = broker
+        self.plan = plan
+        self.plan_file = folder / "plan.toml"
+        self.seed = seed
+        self._folder = folder
+        self._stack = ExitStack()
+        self.client: Any = None
+        self.admin: AdminClient
+
+    def __enter__(self) -> Self:
+        quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+        self.client = pulsar.Client(self.broker.service_url, logger=quiet, operation_timeout_seconds=20)
+        self._stack.callback(self.client.close)
+        self.admin = self._stack.enter_context(AdminClient(self.broker.admin_url))
+        ensure(self.admin, self.plan, now_ms=now_ms())
+        save_plan(self.plan, self.plan_file)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def relay(self, name: str, *, conduct: ConductName = "right", **job: Any) -> Post:
+        """A post for relays."""
+        return self._post(Job(role="relay", name=name, conduct=conduct, **self._common(), **job))
+
+    def consumer(self, name: str, *, embedded: bool = False) -> Post:
+        """A post for consumers of `BUSINESS`."""
+        return self._post(Job(role="consumer", name=name, embedded=embedded, subscription=BUSINESS, **self._common()))
+
+    def load(self, traffic: Traffic, **options: Any) -> Load:
+        """A load, started; it is stopped with the stage at the latest."""
+        load = Load(self.client, self.plan, traffic, self.seed, **options)
+        load.start()
+        self._stack.callback(load.stop)
+        return load
+
+    def drain(self, conductor: Conductor, load: Load, timeout_s: float) -> None:
+        """Stop the load, let everybody live, and wait until every confirmed timer is handled.
+
+        Returns after ``timeout_s`` seconds too: the verdict counts what is missing.
+        """
+        load.stop()
+        with suppress(NotInTime):
+            conductor.calm(lambda: load.confirmed() <= conductor.handled, timeout_s, "all confirmed timers handled")
+
+    def verdict(self, conductor: Conductor, load: Load) -> Verdict:
+        """Judge what is in the ledgers and in the due topic."""
+        conductor.observe()
+        unnamed = {event.timer_id for event in conductor.events if isinstance(event, Unnamed)}
+        return judge(load.sent, conductor.events, count_copies(self.client, self.plan, unnamed))
+
+    def whereabouts(self, conductor: Conductor, load: Load) -> str:
+        """Where the first missing timers are stored, and what waits where: for the message of a failed test."""
+        missing = sorted(load.confirmed() - conductor.handled)
+        lines = [f"{len(missing)} timers missing; waiting: {self.backlogs() or 'nowhere'}"]
+        lines += [f"{timer_id} due {load.sent[timer_id].due_ms}" for timer_id in missing[:SHOWN]]
+        return "\n".join([*lines, *where_stored(self.client, self.plan, missing[:SHOWN])])
+
+    def backlogs(self) -> dict[str, int]:
+        """Entries that wait, by partition and subscription; what `AUDIT` keeps is left out."""
+        waiting: dict[str, int] = {}
+        for spec in topology(self.plan, 0).topics:
+            for name, topic in self.admin.topics.partitioned_stats(spec.name).partitions.items():
+                for subscription, one in topic.subscriptions.items():
+                    if one.backlog and subscription != AUDIT:
+                        waiting[f"{name.rsplit('/', 1)[1]} {subscription}"] = one.backlog
+        return waiting
+
+    def _common(self) -> dict[str, Any]:
+        return {"service_url": self.broker.service_url, "plan": str(self.plan_file), "ledger": ""}
+
+    def _post(self, job: Job) -> Post:
+        post = Post(job, self._folder)
+        self._stack.callback(post.close)
+        return post

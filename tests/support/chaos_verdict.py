@@ -1,0 +1,148 @@
+"""The judgement over one chaos test: ledgers and stored copies in, counts out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tests.support.chaos_audit import Copies
+from tests.support.chaos_ledger import Acknowledged, Event, Handled
+from tests.support.chaos_load import Sent
+from timewheel.demo.checker import Totals, check
+
+__all__ = ["Kill", "Repeats", "Verdict", "judge", "keeps_every_promise", "repeats_after_kills"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kill:
+    """One kill -9.
+
+    Args:
+        post: Whose.
+        pid: Which process.
+        point: The named point, or "outside".
+        at_ms: When it was known to be dead, at the latest.
+        in_flight: Timers that were confirmed and not handled then.
+    """
+
+    post: str
+    pid: int
+    point: str
+    at_ms: int
+    in_flight: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What became of all timers.
+
+    Args:
+        totals: Jepsen's count.
+        copies: Stored in the due topic.
+        early: Handled before their due time.
+        twice_in_one_process: Timers that one process handled more than once.
+        late_p50_ms: Median lateness at the handler; chaos makes it long, it is shown only.
+        late_max_ms: The longest.
+    """
+
+    totals: Totals
+    copies: Copies
+    early: int
+    twice_in_one_process: int
+    late_p50_ms: int
+    late_max_ms: int
+
+    def __str__(self) -> str:
+        totals, copies = self.totals, self.copies
+        return (
+            f"timers {totals.acknowledged} confirmed of {totals.attempted}, lost {totals.lost}, "
+            f"handled twice {totals.duplicated}, early {self.early}, unexpected {totals.unexpected}; "
+            f"on-time copies: {copies.on_time} timers, extra {copies.extra_on_time}; "
+            f"late lane: {copies.late} timers, extra {copies.extra_late}; dead letters {copies.dead_letters}; "
+            f"lateness p50 {self.late_p50_ms} ms, max {self.late_max_ms} ms"
+        )
+
+
+def judge(sent: Mapping[str, Sent], events: Iterable[Event], copies: Copies) -> Verdict:
+    """Count.
+
+    Args:
+        sent: All sends.
+        events: Of all consumers.
+        copies: Stored in the due topic.
+    """
+    handled = [event for event in events if isinstance(event, Handled)]
+    by_process = Counter((event.pid, event.timer_id, event.generation) for event in handled)
+    lateness = sorted(event.at_ms - event.due_ms for event in handled) or [0]
+    return Verdict(
+        totals=check(
+            attempted=sent.keys(),
+            acknowledged=[timer_id for timer_id, one in sent.items() if one.confirmed],
+            handled=Counter(event.timer_id for event in handled),
+        ),
+        copies=copies,
+        early=sum(event.at_ms < event.due_ms for event in handled),
+        twice_in_one_process=sum(times > 1 for times in by_process.values()),
+        late_p50_ms=lateness[len(lateness) // 2],
+        late_max_ms=lateness[-1],
+    )
+
+
+def keeps_every_promise(verdict: Verdict) -> None:
+    """Lost 0, handled twice 0, early 0, and no extra copy but those of the late lane (rules.md 1).
+
+    Raises:
+        AssertionError: One is broken.
+    """
+    assert verdict.totals.lost == 0, verdict
+    assert verdict.totals.duplicated == 0, verdict
+    assert verdict.totals.unexpected == 0, verdict
+    assert verdict.early == 0, verdict
+    assert verdict.copies.dead_letters == 0, verdict
+    assert verdict.copies.extra_on_time == 0, verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeats:
+    """Timers that were handled again after a consumer had been killed.
+
+    Args:
+        in_hand: First handled by a process that was killed before the acknowledgement can have reached the broker;
+            promise 4 allows these: "a crash between the two repeats it".
+        settled: First handled by a process whose acknowledgement had returned long enough before; must be 0.
+        most_after_one_kill: The largest part of ``in_hand`` that one kill caused.
+    """
+
+    in_hand: int
+    settled: int
+    most_after_one_kill: int
+
+
+def repeats_after_kills(events: Iterable[Event], kills: Sequence[Kill], settle_ms: int) -> Repeats:
+    """Tell repeats that a crash explains from those that nothing explains.
+
+    Args:
+        events: Of all consumers.
+        kills: Of consumers.
+        settle_ms: How long before a kill an acknowledgement must have returned to be with the broker for certain.
+    """
+    died_ms = {kill.pid: kill.at_ms for kill in kills}
+    acknowledged = dict[tuple[int, object], int]()
+    handled: dict[str, list[Handled]] = {}
+    for event in events:
+        if isinstance(event, Acknowledged):
+            acknowledged[event.pid, event.position] = event.at_ms
+        elif isinstance(event, Handled):
+            handled.setdefault(event.timer_id, []).append(event)
+    settled = 0
+    after: Counter[int] = Counter()
+    for times in handled.values():
+        for first in sorted(times, key=lambda event: event.at_ms)[:-1]:
+            ack_ms = acknowledged.get((first.pid, first.position))
+            death_ms = died_ms.get(first.pid)
+            if death_ms is None or (ack_ms is not None and ack_ms <= death_ms - settle_ms):
+                settled += 1
+            else:
+                after[first.pid] += 1
+    return Repeats(in_hand=sum(after.values()), settled=settled, most_after_one_kill=max(after.values(), default=0))
