@@ -11,7 +11,20 @@ from hypothesis import settings
 from tests.support import distribution
 from tests.support.checkout import ROOT
 
-FOLDERS = ("typing", "packaging", "core", "producers", "consumers", "ops", "demo", "docs", "planner", "contract", "broker", "chaos")
+FOLDERS = (
+    "typing",
+    "packaging",
+    "core",
+    "producers",
+    "consumers",
+    "ops",
+    "demo",
+    "docs",
+    "planner",
+    "contract",
+    "broker",
+    "chaos",
+)
 """Every folder of tests, cheap ones first: a run fails early where failing costs least."""
 
 _skips = pytest.StashKey[list[str]]()

@@ -53,7 +53,7 @@ def chaos_broker() -> Iterator[LocalPulsar]:
 @pytest.fixture
 def say(request: pytest.FixtureRequest) -> Callable[[object], None]:
     """Print past pytest's capturing: what a chaos run did is worth reading when it is green, too."""
-    capture = request.config.pluginmanager.getplugin("capturemanager")
+    capture: Any = request.config.pluginmanager.getplugin("capturemanager")
     assert capture is not None
 
     def tell(line: object) -> None:
