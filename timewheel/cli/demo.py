@@ -114,6 +114,9 @@ def _print_verdict(console: Console, result: Result) -> None:
     say(f"{files.report}   {files.ledger}   {files.results}")
     for sentence in result.verdict.broken:
         say(f"BROKEN  {sentence}", "bold red")
+    for row in result.rows if result.verdict.broken else ():
+        for name, told in row.events.items():
+            say(f"{row.scheme} told its operator: {name}, {told.times} times, last: {told.last}")
     if result.verdict.kept:
         say(f"PROMISES KEPT   {result.seconds:.0f} s", "bold green")
     else:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 
-from timewheel.demo.messages import Progress
+from timewheel.demo.messages import Progress, Told
 from timewheel.wire.hooks import Event
 
 __all__ = ["Journal", "now_ms"]
+
+MAX_FIELDS_CHARS = 300
+"""Of an event's fields, kept for the reader."""
 
 
 def now_ms() -> int:
@@ -30,7 +32,7 @@ class Journal:
         self.handled: set[str] = set()
         self.failed = 0
         self.last_error = ""
-        self.events: Counter[str] = Counter()
+        self.events: dict[str, Told] = {}
         """What the SDK told its hooks, warnings and errors only, by name."""
         self.fatal: BaseException | None = None
         """What ended the consumer; the publishing thread raises it."""
@@ -50,7 +52,9 @@ class Journal:
     def note(self, event: Event) -> None:
         """A hook of the SDK."""
         if event.level != "info":
-            self.events[event.name] += 1
+            before = self.events.get(event.name)
+            fields = " ".join(f"{name}={value}" for name, value in event.fields.items())
+            self.events[event.name] = Told(times=1 + (before.times if before else 0), last=fields[:MAX_FIELDS_CHARS])
 
     def progress(self) -> Progress:
         return Progress(attempted=self.attempted, confirmed=self.confirmed, handled=len(self.handled))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from timewheel.demo.ledger import Entry
 
-__all__ = ["Done", "Failed", "Finish", "Go", "Progress"]
+__all__ = ["Done", "Failed", "Finish", "Go", "Progress", "Told"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +39,14 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """An event of the SDK: how often, and the fields of the last one."""
+
+    times: int
+    last: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Done:
     """From the player: its results.
 
@@ -60,4 +68,4 @@ class Done:
     redelivered_holding: int
     cpu_s: float
     errors: tuple[int, str]
-    events: dict[str, int]
+    events: dict[str, Told]

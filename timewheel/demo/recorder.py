@@ -11,9 +11,11 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
+import pulsar
+
 from timewheel.core.envelope import ID_PROPERTY
 from timewheel.wire.positions import Position
-from timewheel.wire.surface import ClientLike, ConsumerLike, MessageLike
+from timewheel.wire.surface import ConsumerLike, MessageLike
 
 __all__ = ["Deliveries", "RecordingClient"]
 
@@ -73,25 +75,35 @@ class RecordingClient:
         business: The subscription on which timers are recorded by id.
     """
 
-    def __init__(self, client: ClientLike, business: str) -> None:
-        self._client = client
+    def __init__(self, client: pulsar.Client, business: str) -> None:
+        self._recorded = client
         self._business = business
         self.deliveries: dict[str, Deliveries] = {business: Deliveries(_timer_of)}
         """By subscription name; the business subscription and whatever a relay subscribes to."""
 
     def create_producer(self, topic: str, **options: Any) -> Any:
         """As `pulsar.Client`."""
-        return self._client.create_producer(topic, **options)
+        return self._recorded.create_producer(topic, **options)
 
     def get_topic_partitions(self, topic: str) -> list[str]:
         """As `pulsar.Client`."""
-        return self._client.get_topic_partitions(topic)
+        partitions: list[str] = self._recorded.get_topic_partitions(topic)
+        return partitions
+
+    def create_reader(self, topic: str, start_message_id: Any, **options: Any) -> Any:
+        """As `pulsar.Client`; a relay looks at holes and at the ends of ledgers with it, and acknowledges nothing."""
+        return self._recorded.create_reader(topic, start_message_id, **options)
 
     def subscribe(self, topic: Any, subscription_name: str, **options: Any) -> Any:
         """As `pulsar.Client`, with a consumer that records."""
-        consumer = self._client.subscribe(topic, subscription_name, **options)
+        consumer = self._recorded.subscribe(topic, subscription_name, **options)
         deliveries = self.deliveries.setdefault(subscription_name, Deliveries(None))
         return _RecordingConsumer(consumer, deliveries, str(topic))
+
+    @property
+    def _client(self) -> Any:
+        """The client's own core, which a relay asks for schema definitions."""
+        return self._recorded._client  # noqa: SLF001 - as timewheel.consumers.relay.internals does
 
     @property
     def business(self) -> Deliveries:

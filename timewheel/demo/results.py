@@ -121,7 +121,7 @@ def measure(settings: Settings, scheme: SchemeName, start_ms: int, seen: Seen, d
         seen: By its gauge.
         done: By its player.
     """
-    end_ms = start_ms + settings.publish_ms + settings.span_ms
+    end_ms = start_ms + settings.scheme_ms
     grid = range(start_ms, end_ms, max(1, settings.day_ms // GRID_PER_DAY))
     sends = [(entry.attempted_ms, entry.due_ms) for entry in done.entries if entry.attempted_ms]
     found = totals(done.entries)
@@ -199,8 +199,8 @@ def _page(result: Result, files: Files) -> str:
             notes=[
                 "Gaps: the most at any one sample, summed over a scheme's due topics (due) and its holding topics "
                 "(held); law: what the law of gaps predicts for that from the trace alone. Redelivered: came again "
-                "after its acknowledgement had returned, counted at the raw client: to business + to a relay, which skips "
-                "it. Twice: reached the handler again.",
+                "after its acknowledgement had returned, counted at the raw client: to business + to a relay, which "
+                "skips it. Twice: reached the handler again.",
                 f"Where timewheel loses: {where_we_lose(result.rows)}",
             ],
             commands=[("Recount the losses from the ledger file:", recount_command(Path(files.ledger.name)))],

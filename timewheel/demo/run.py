@@ -29,11 +29,13 @@ T = TypeVar("T")
 
 SAMPLES_PER_DAY = 10
 """Aimed at, so that at least 8 remain while every topic is unloaded."""
-BROKER_START_S = 9.0
+VERDICT_S = 3.0
+"""Expected, from the last timer to the verdict."""
+BROKER_START_S = 8.0
 """Expected; the time left is corrected when it is up."""
 HEAD_START_MS = 300
 """Between telling a player to go and its first send: it connects meanwhile."""
-CALENDAR_DAYS_AHEAD = 3
+CALENDAR_DAYS_AHEAD = 4
 AFTER_LAST_DUE_MS = 2_500
 """How long after the last due time the wait for stragglers and redeliveries goes on at least."""
 GRACE_DAYS = 4
@@ -53,8 +55,7 @@ class DemoFailed(TimewheelError, RuntimeError):
 
 def expected_s(settings: Settings) -> float:
     """How long a run takes from here to its verdict, when the broker's jars are there already."""
-    bursts_ms = settings.publish_ms * len(settings.schemes)
-    return BROKER_START_S + (bursts_ms + settings.span_ms + AFTER_LAST_DUE_MS) / 1000 + 3.0
+    return BROKER_START_S + (settings.play_ms + AFTER_LAST_DUE_MS) / 1000 + VERDICT_S
 
 
 def run_demo(settings: Settings, screen: Screen, *, began_s: float) -> Result:
@@ -207,14 +208,16 @@ class _Stage:
         """Make a scheme's topics and set its player going; the first one at once, the others in their turn."""
         self._crew.start([scheme])
         plan = self._settings.plan(scheme)
-        self._ensure(plan, _now_ms())
+        moments_ms = [_now_ms()]
         if isinstance(plan.scheme, Calendar):
             # Its topics are those of the moment of sending, and days pass while they are made: some more, ahead.
-            self._ensure(plan, _now_ms() + CALENDAR_DAYS_AHEAD * self._settings.day_ms)
+            moments_ms.append(moments_ms[0] + CALENDAR_DAYS_AHEAD * self._settings.day_ms)
+        for moment_ms in moments_ms:
+            self._ensure(plan, moment_ms)
         start_ms = max(_now_ms() + HEAD_START_MS, self._began_ms + self._settings.start_offset_ms(scheme))
         if not self._gauges:
             self._began_ms = start_ms
-        gauge = Gauge(plan, start_ms, self._settings.day_ms)
+        gauge = Gauge(plan, moments_ms, self._settings.day_ms)
         self._gauges[scheme] = gauge
         self._sampler.add(scheme, gauge)
         self._crew.go(scheme, self._facts.service_url, start_ms)
@@ -238,7 +241,7 @@ class _Stage:
 
     def _is_over(self, scheme: SchemeName) -> bool:
         progress = self._crew.progress(scheme)
-        last_due_ms = self._start_ms(scheme) + self._settings.publish_ms + self._settings.span_ms
+        last_due_ms = self._start_ms(scheme) + self._settings.scheme_ms
         grace_ms = max(MIN_GRACE_MS, GRACE_DAYS * self._settings.day_ms)
         if _now_ms() > last_due_ms + grace_ms + DONE_TIMEOUT_S * 1000:
             raise DemoFailed(f"the player of {scheme} does not hand over its results")
@@ -264,9 +267,8 @@ class _Stage:
             self._screen.show(State(phase=phase, left_s=self._left_s(), limit=self._settings.limit, rows=self._rows()))
 
     def _left_s(self) -> float:
-        bursts_ms = self._settings.publish_ms * len(self._settings.schemes)
-        end_ms = self._began_ms + bursts_ms + self._settings.span_ms + AFTER_LAST_DUE_MS
-        return max(0.0, (end_ms - _now_ms()) / 1000) + 1.0
+        end_ms = self._began_ms + self._settings.play_ms + AFTER_LAST_DUE_MS
+        return max(0.0, (end_ms - _now_ms()) / 1000) + VERDICT_S
 
     def _rows(self) -> list[Row]:
         rows = []

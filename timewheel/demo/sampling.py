@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
 from timewheel.core.errors import AdminError
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Calendar, Plan, Wheel
-from timewheel.core.topology import calendar_intervals, topology
+from timewheel.core.topology import topology
 from timewheel.demo.settings import SUBSCRIPTION
 from timewheel.ops.admin import AdminClient
 
@@ -62,17 +62,18 @@ class Gauge:
 
     Args:
         plan: Its plan.
-        start_ms: When it begins to publish, which decides over a calendar's topics.
+        moments_ms: For which its topics were made; a calendar's differ.
         day_ms: Length of a day.
     """
 
-    def __init__(self, plan: Plan, start_ms: int, day_ms: int) -> None:
+    def __init__(self, plan: Plan, moments_ms: Sequence[int], day_ms: int) -> None:
         self.plan = plan
         self._day_ms = day_ms
-        found = topology(plan, start_ms)
-        self._due = {partition_topic(spec.name, 0): _Seen() for spec in found.topics if spec.role == "due"}
+        found = topology(plan, moments_ms[0])
+        due = {spec.name for moment_ms in moments_ms for spec in topology(plan, moment_ms).topics if spec.role == "due"}
+        self._due = {partition_topic(name, 0): _Seen() for name in sorted(due)}
         self._held = {partition_topic(topic.name, 0): _Seen() for topic in found.holding}
-        self._day_of = _days_of(plan, start_ms, self._due if isinstance(plan.scheme, Calendar) else self._held)
+        self._day_of = _days_of(plan, moments_ms[0], self._due if isinstance(plan.scheme, Calendar) else self._held)
         self._dead = [spec.name for spec in found.topics if spec.role == "dead_letter"]
         self._turn = 0
         self.samples: list[Sample] = []
@@ -155,11 +156,11 @@ class Gauge:
         return ahead in NEAR_DAYS
 
 
-def _days_of(plan: Plan, start_ms: int, topics: Iterable[str]) -> dict[str, int]:
+def _days_of(plan: Plan, first_ms: int, topics: Iterable[str]) -> dict[str, int]:
     """The day that each topic is for, if there is one per day: a calendar's since 1970, a wheel's modulo its ring."""
     match plan.scheme:
         case Calendar():
-            return dict(zip(topics, calendar_intervals(plan, start_ms), strict=True))
+            return dict(zip(topics, count(first_ms // plan.scheme.interval_ms), strict=False))
         case Wheel():
             return dict(zip(topics, count(), strict=False))
         case _:

@@ -21,7 +21,7 @@ SUBSCRIPTION = "billing"
 """The business subscription of every scheme."""
 NAMESPACE = "public/default"
 
-PUBLISH_DAYS = 1.0
+PUBLISH_DAYS = 1.5
 """The burst: the whole trace is published within this many days, a pace that two cores keep up with, hops included."""
 DEFAULT_TICK_MS = 1_000
 """The broker's own default."""
@@ -126,13 +126,23 @@ class Settings:
         return int(GUARD_DAYS * self.day_ms)
 
     def start_offset_ms(self, scheme: SchemeName) -> int:
-        """When a scheme starts to publish, after the first one: one burst after the other, so that two cores do."""
-        return self.schemes.index(scheme) * self.publish_ms
+        """When a scheme starts to publish, after the first one: a day after the one before, so that two cores do."""
+        return self.schemes.index(scheme) * self.day_ms
+
+    @property
+    def scheme_ms(self) -> int:
+        """From a scheme's first send to its last due time."""
+        return self.publish_ms + self.span_ms
+
+    @property
+    def play_ms(self) -> int:
+        """From the first scheme's first send to the last scheme's last due time."""
+        return self.start_offset_ms(self.schemes[-1]) + self.scheme_ms
 
     @property
     def unload_offset_ms(self) -> int:
-        """When all topics are unloaded, after the first scheme's start: half way through the whole play."""
-        return (self.publish_ms * len(self.schemes) + self.span_ms) // 2
+        """When all topics are unloaded, after the first scheme's start: when the last scheme is half way."""
+        return self.start_offset_ms(self.schemes[-1]) + self.scheme_ms // 2
 
     def broker_config(self) -> Mapping[str, str]:
         """The broker's settings that differ from its defaults."""

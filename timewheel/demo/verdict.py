@@ -8,6 +8,7 @@ from math import sqrt
 from typing import Literal
 
 from timewheel.demo.checker import Totals
+from timewheel.demo.messages import Told
 from timewheel.demo.settings import SchemeName
 
 __all__ = ["Lateness", "Measured", "Verdict", "judge", "lateness"]
@@ -87,7 +88,7 @@ class Measured:
     samples_per_day: float
     topics: int
     send_errors: tuple[int, str] = (0, "")
-    events: Mapping[str, int] = field(default_factory=dict)
+    events: Mapping[str, Told] = field(default_factory=dict)
     cpu_s: float = 0.0
 
     @property

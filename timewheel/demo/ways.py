@@ -17,7 +17,6 @@ from timewheel.demo.recorder import RecordingClient
 from timewheel.demo.settings import SUBSCRIPTION
 from timewheel.demo.trace import payload, timer_id
 from timewheel.producers import DelayedProducer, Timer
-from timewheel.wire.hooks import Hooks
 
 __all__ = ["Way", "way_of"]
 
@@ -88,7 +87,7 @@ class _SdkWay:
         self._journal = journal
         self._consumer = DelayedConsumer(client, plan, SUBSCRIPTION, hooks=(journal.note,))
         self._consumer.start()
-        self._producer = DelayedProducer(client, plan, hooks=Hooks((journal.note,)))
+        self._producer = DelayedProducer(client, plan, hooks=(journal.note,))
         self._thread = threading.Thread(target=self._consume, name="sdk-consumer", daemon=True)
         self._thread.start()
 
