@@ -1,0 +1,271 @@
+"""How fast is a relay against a raw receive-publish-ack loop, and how much memory does holding a million take?
+
+Both forward the same timers from a full holding topic to the same kind of destination in the same way: unbatched, at
+most 1,000 under way, cumulative acknowledgements (single ones where the broker holds). The raw loop only passes them
+on; the relay also reads envelopes, checks contiguity, routes, and numbers what it sends. They take turns.
+
+Goals: at least 0.8 of the raw loop's messages per second for each kind of hop; at most 50 MB more with 1,000,000 timers
+held than with 10,000.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+import psutil
+import pulsar
+
+from benchmarks.result import Result, table
+from benchmarks.service import connected, now_ms, provisioned, service
+from timewheel.consumers.relay import PartitionState, Relay
+from timewheel.core import Plan, Router, Tiered
+from timewheel.core.envelope import Envelope
+from timewheel.core.names import RELAY_SUBSCRIPTION, Names, partition_topic
+from timewheel.core.plan import Hold
+from timewheel.core.routing import Hold as HoldRoute
+from timewheel.core.steps import steps
+from timewheel.testing import Broker, eventually
+
+TIMERS, QUICK_TIMERS = 40_000, 5_000
+ROUNDS, QUICK_ROUNDS = 5, 1
+HELD, QUICK_HELD = 1_000_000, 50_000
+FEW_HELD = 10_000
+GOAL_RATIO = 0.8
+GOAL_MB = 50.0
+IN_FLIGHT = 1_000
+ACK_EVERY = 100
+HOUR_MS = 3_600_000
+STAY_MS = 2 * HOUR_MS
+PAYLOAD = bytes(range(200))
+USER_PROPERTIES = {"tenant": "acme", "kind": "reminder"}
+TIMEOUT_S = 300.0
+SETTLE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One kind of hop.
+
+    Args:
+        name: For the table.
+        left_ms: What is left at the release: decides where to.
+        hold: Who holds.
+    """
+
+    name: str
+    left_ms: int
+    hold: Hold = "relay"
+
+
+KINDS = (
+    Kind(name="tier to due topic", left_ms=HOUR_MS // 2),
+    Kind(name="tier to tier", left_ms=3 * HOUR_MS // 2),
+    Kind(name="broker-held to due topic", left_ms=HOUR_MS // 2, hold="broker"),
+)
+
+
+def plan_for(broker: Broker, name: str, hold: Hold) -> Plan:
+    return provisioned(broker, name, Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, STAY_MS), hold=hold))
+
+
+def source_of(plan: Plan) -> str:
+    return partition_topic(Names(plan).of_step(steps(plan)[0])[0], 0)
+
+
+def fill(client: Any, plan: Plan, count: int, *, entered_ms: int, left_ms: int) -> None:
+    """Put timers into the larger tier."""
+    missing = threading.Semaphore(0)
+    failures: list[Any] = []
+
+    def stored(result: Any, _: Any) -> None:
+        if result != pulsar.Result.Ok:
+            failures.append(result)
+        missing.release()
+
+    producer = client.create_producer(
+        source_of(plan), batching_enabled=True, block_if_queue_full=True, compression_type=pulsar.CompressionType.LZ4
+    )
+    # In a broker-held tier everything lies under a delay, which is over now.
+    deliver_at = now_ms() if not plan.holds_in_relay else None
+    due_ms = entered_ms + STAY_MS + left_ms
+    for number in range(count):
+        properties = {**USER_PROPERTIES, **Envelope(f"{number:032x}", due_ms, entered_ms).properties()}
+        producer.send_async(PAYLOAD, stored, properties=properties, deliver_at=deliver_at)
+    for _ in range(count):
+        missing.acquire()
+    producer.close()
+    if failures:
+        raise RuntimeError(f"{len(failures)} timers were not stored: {failures[0]}")
+
+
+def relay_s(client: Any, plan: Plan, count: int) -> float:
+    """How long our relay takes for a full tier."""
+    began_s = time.perf_counter()
+    relay = Relay(client, plan, max_in_flight=IN_FLIGHT).start()
+    try:
+        eventually(lambda: relay.status().total("forwarded") >= count, TIMEOUT_S, poll=0.005)
+        return time.perf_counter() - began_s
+    finally:
+        relay.stop()
+        if late := relay.status().total("late"):
+            raise RuntimeError(f"{late} hops were late: another lane was measured")
+
+
+def raw_s(client: Any, plan: Plan, count: int, left_ms: int) -> float:
+    """How long a raw loop takes for a full tier."""
+    route = Router(plan).route(now_ms() + left_ms, now_ms())
+    destination = partition_topic(route.topic, 0)
+    deliver_at = None if isinstance(route, HoldRoute) and plan.holds_in_relay else now_ms() + left_ms
+    began_s = time.perf_counter()
+    consumer = client.subscribe(
+        source_of(plan),
+        RELAY_SUBSCRIPTION,
+        consumer_type=pulsar.ConsumerType.Failover if plan.holds_in_relay else pulsar.ConsumerType.Shared,
+        initial_position=pulsar.InitialPosition.Earliest,
+        receiver_queue_size=16 if plan.holds_in_relay else 200,
+    )
+    producer = client.create_producer(destination, max_pending_messages=IN_FLIGHT, block_if_queue_full=True)
+    confirmed: list[Any] = []
+    acknowledged = 0
+    for _ in range(count):
+        message = consumer.receive(30_000)
+        producer.send_async(
+            message.data(),
+            lambda _result, _id, message=message: confirmed.append(message),
+            properties=message.properties(),
+            deliver_at=deliver_at,
+        )
+        acknowledged = acknowledge(consumer, confirmed, acknowledged, plan)
+    producer.flush()
+    while acknowledged < count:
+        acknowledged = acknowledge(consumer, confirmed, acknowledged, plan, every=1)
+    taken_s = time.perf_counter() - began_s
+    consumer.close()
+    producer.close()
+    return taken_s
+
+
+def acknowledge(consumer: Any, confirmed: list[Any], done: int, plan: Plan, *, every: int = ACK_EVERY) -> int:
+    """Acknowledge what is confirmed; one producer confirms in order."""
+    count = len(confirmed)
+    if plan.holds_in_relay:
+        if count - done < every:
+            return done
+        consumer.acknowledge_cumulative(confirmed[count - 1])
+        return count
+    for message in confirmed[done:count]:
+        consumer.acknowledge(message)
+    return count
+
+
+def speed(broker: Broker, kind: Kind, count: int, rounds: int) -> list[Result]:
+    """Both, in turns."""
+    ours: list[float] = []
+    raw: list[float] = []
+    with connected(broker) as client:
+        for number in range(rounds):
+            for into in (ours, raw) if number % 2 else (raw, ours):
+                plan = plan_for(broker, f"relay-{number}", kind.hold)
+                fill(client, plan, count, entered_ms=now_ms() - STAY_MS, left_ms=kind.left_ms)
+                taken_s = relay_s(client, plan, count) if into is ours else raw_s(client, plan, count, kind.left_ms)
+                into.append(count / taken_s)
+    ratio = statistics.median(one / other for one, other in zip(ours, raw, strict=True))
+    goal = f"at least {GOAL_RATIO} of raw"
+    return [
+        Result(question="relay", subject=f"{kind.name}: raw loop", figures={"msg/s": statistics.median(raw)}),
+        Result(
+            question="relay",
+            subject=f"{kind.name}: relay",
+            figures={"msg/s": statistics.median(ours), "of raw": ratio},
+            goal=goal,
+            met=ratio >= GOAL_RATIO,
+        ),
+    ]
+
+
+def _hold(service_url: str, plan: Plan, said: Connection, stop: Connection) -> None:
+    """A process that holds, and tells its memory."""
+    client = pulsar.Client(service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    with Relay(client, plan) as relay:
+        eventually(
+            lambda: PartitionState.HOLDING in {partition.state for partition in relay.status().partitions},
+            TIMEOUT_S,
+            poll=0.1,
+        )
+        time.sleep(SETTLE_S)  # whatever the client reads ahead has come
+        said.send(psutil.Process().memory_info().rss / 2**20)
+        stop.recv()
+    client.close()
+
+
+@contextmanager
+def holding(broker: Broker, plan: Plan) -> Iterator[float]:
+    """Another process's relay that holds; gives its memory in MB."""
+    context = multiprocessing.get_context("spawn")
+    hears, says = context.Pipe(duplex=False)
+    stopped, stop = context.Pipe(duplex=False)
+    process = context.Process(target=_hold, args=(broker.service_url, plan, says, stopped))
+    process.start()
+    try:
+        if not hears.poll(TIMEOUT_S):
+            raise RuntimeError("the relay that was to hold did not say anything")
+        yield hears.recv()
+        stop.send(None)
+        process.join(60)
+    finally:
+        process.kill()
+        process.join()
+
+
+def memory(broker: Broker, many: int) -> list[Result]:
+    """A relay that holds few timers against one that holds many."""
+    found: dict[int, float] = {}
+    with connected(broker) as client:
+        for count in (FEW_HELD, many):
+            plan = plan_for(broker, "held", "relay")
+            fill(client, plan, count, entered_ms=now_ms(), left_ms=HOUR_MS // 2)
+            with holding(broker, plan) as memory_mb:
+                found[count] = memory_mb
+    more_mb = found[many] - found[FEW_HELD]
+    return [
+        Result(question="relay", subject=f"{FEW_HELD:,} held", figures={"memory MB": found[FEW_HELD]}),
+        Result(
+            question="relay",
+            subject=f"{many:,} held",
+            figures={"memory MB": found[many], "more MB": more_mb},
+            goal=f"at most {GOAL_MB:.0f} MB more",
+            met=more_mb <= GOAL_MB,
+        ),
+    ]
+
+
+def main(quick: bool = False) -> list[Result]:
+    """Measure each kind of hop, then memory."""
+    found: list[Result] = []
+    with service() as broker:
+        for kind in KINDS:
+            count, rounds = (QUICK_TIMERS, QUICK_ROUNDS) if quick else (TIMERS, ROUNDS)
+            found += speed(broker, kind, count, rounds)
+        found += memory(broker, QUICK_HELD if quick else HELD)
+    print(table(found))
+    return found
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json", action="store_true", help="one line of JSON per row as well")
+    options = parser.parse_args()
+    for result in main(options.quick):
+        if options.json:
+            print(json.dumps({"subject": result.subject, **result.figures, "goal": result.goal, "met": result.met}))
