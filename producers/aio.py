@@ -217,11 +217,12 @@ class AsyncDelayedProducer:
 
     async def _start(self, send: Send) -> None:
         """Hand what is sent next to the client."""
-        pooled = self._writer.pool.borrow(send.outgoing.topic, send.outgoing.partition) or await self._opened(send)
+        outgoing = send.outgoing
+        send.pooled = self._writer.pool.borrow(outgoing.topic, outgoing.partition) or await self._opened(send)
         try:
-            send.start(pooled)
+            send.start()
         except Exception as error:
-            self._writer.pool.give_back(pooled)
+            self._writer.pool.give_back(send.pooled)
             raise self._writer.refused(send, error) from error
 
     async def _opened(self, send: Send) -> PooledProducer:

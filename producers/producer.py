@@ -17,6 +17,7 @@ from timewheel.producers.writer import DEFAULT_MAX_PENDING, IDLE_S, Send, TimerW
 from timewheel.wire.dispatcher import Dispatcher
 from timewheel.wire.gate import Gate
 from timewheel.wire.hooks import Hook, Hooks
+from timewheel.wire.outbox import Outbox
 from timewheel.wire.outgoing import Outgoing
 from timewheel.wire.pool import DEFAULT_MAX_PRODUCERS, PooledProducer
 from timewheel.wire.surface import ClientLike
@@ -86,6 +87,7 @@ class DelayedProducer:
             self._conclude, self._writer.pool.close_idle, IDLE_S, self._hooks
         )
         self._gate = Gate(max_pending, self._may_wait)
+        self._outbox: Outbox[Send] = Outbox(lambda: self._gate.inside, self._refused)
         self._closed = False
         self._dispatcher.start()
 
@@ -137,7 +139,7 @@ class DelayedProducer:
             event_timestamp,
         )
         waiting = _Waiting()
-        self._submit(Send(outgoing, self._dispatcher.put_urgent, waiting))
+        self._submit(Send(outgoing, self._dispatcher.put_urgent, waiting), self._start)
         return waiting.result()
 
     def send_async(
@@ -185,7 +187,8 @@ class DelayedProducer:
                 ),
                 self._dispatcher.put,
                 callback,
-            )
+            ),
+            self._outbox.put,
         )
 
     def flush(self) -> None:
@@ -196,6 +199,7 @@ class DelayedProducer:
         """
         self._refuse_in_callback("flush")
         self._writer.check_process()
+        self._outbox.hand_over()
         self._writer.pool.flush()
         self._gate.drain(self._clock)
 
@@ -216,6 +220,7 @@ class DelayedProducer:
         self._refuse_in_callback("close")
         self._closed = True
         self._gate.close()
+        self._outbox.hand_over()
         self._gate.drain(self._clock, int(timeout_s * 1000))
         unknown_count = self._gate.inside
         self._writer.pool.close_all(CLOSE_GRACE_S)
@@ -240,22 +245,29 @@ class DelayedProducer:
         if self._dispatcher.is_current_thread():
             raise ClientMisuse(f"{what} waits for callbacks, and would wait for this one; call it elsewhere")
 
-    def _submit(self, send: Send) -> None:
+    def _submit(self, send: Send, hand_over: Callable[[Send], None]) -> None:
         self._writer.check_process()
         self._gate.enter(send)
         try:
-            self._start(send)
+            self._borrow(send)
+            try:
+                hand_over(send)
+            except BaseException:
+                self._writer.pool.give_back(send.pooled)
+                raise
         except BaseException:
             self._gate.leave(send)
             raise
 
+    def _borrow(self, send: Send) -> None:
+        outgoing = send.outgoing
+        send.pooled = self._writer.pool.borrow(outgoing.topic, outgoing.partition) or self._opened(send)
+
     def _start(self, send: Send) -> None:
-        """Hand what is sent next to the client."""
-        pooled = self._writer.pool.borrow(send.outgoing.topic, send.outgoing.partition) or self._opened(send)
+        """Hand a send whose producer is borrowed to the client now."""
         try:
-            send.start(pooled)
+            send.start()
         except Exception as error:
-            self._writer.pool.give_back(pooled)
             raise self._writer.refused(send, error) from error
 
     def _opened(self, send: Send) -> PooledProducer:
@@ -266,18 +278,23 @@ class DelayedProducer:
             except Exception as error:  # noqa: BLE001 - the client has kinds of its own; the writer reads them all
                 self._writer.opening_failed(send, error)
 
-    def _conclude(self, sends: list[Send]) -> None:
+    def _refused(self, send: Send, error: Exception) -> None:
+        """Let the dispatcher tell that the client would not take a message; its caller has gone on long ago."""
+        send.raised = error
+        self._dispatcher.put(send)
+
+    def _conclude(self, finished: list[Send]) -> None:
         """Take finished attempts; runs on the dispatcher's thread."""
+        # One that has ended already was interrupted while it was handed over, and its caller knows.
+        sends = [send for send in finished if send.group is not None]
         self._writer.pool.give_back(*[send.pooled for send in sends])
         ended: list[Send] = []
         for send in sends:
             step = self._writer.judge(send)
             if isinstance(step, Outgoing):
-                try:
-                    self._start(send)
+                step = self._continued(send)
+                if step is None:
                     continue
-                except TimewheelError as error:
-                    step = error
             ended.append(send)
             timer = send.timer(step)
             try:
@@ -286,6 +303,20 @@ class DelayedProducer:
                 self._hooks.emit("send_callback_failed", level="error", timer_id=timer.id, error=repr(error))
         # Their room only now: what waits for a slow callback is bounded as well, and a flush waits for callbacks.
         self._gate.leave(*ended)
+        self._outbox.some_ended()
+
+    def _continued(self, send: Send) -> TimewheelError | None:
+        """Start the next attempt of a send; an error if it cannot be."""
+        try:
+            self._borrow(send)
+            try:
+                self._start(send)
+            except TimewheelError:
+                self._writer.pool.give_back(send.pooled)
+                raise
+        except TimewheelError as error:
+            return error
+        return None
 
 
 class _Waiting:

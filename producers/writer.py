@@ -51,17 +51,19 @@ class Send(Attempt):
         notify: What the shell does with the outcome.
 
     Attributes:
-        group: The gate's.
+        group: The gate's; None once the send has ended.
+        raised: What the client's own code raised instead of taking it.
         attempts: How many have come to an end.
         stored: Whether one of them was confirmed, in a slot that had been swept.
     """
 
-    __slots__ = ("attempts", "group", "notify", "stored")
+    __slots__ = ("attempts", "group", "notify", "raised", "stored")
 
     def __init__(self, outgoing: Outgoing, finished: Callable[[Any], None], notify: Any) -> None:
         super().__init__(outgoing, finished)
         self.notify = notify
         self.group: Group | None = None
+        self.raised: Exception | None = None
         self.attempts = 0
         self.stored = False
 
@@ -208,6 +210,8 @@ class TimerWriter:
             None: the timer is stored. An error: it is not, or nobody knows. An Outgoing, put into the send as well:
             start it again.
         """
+        if send.raised is not None:
+            return self.refused(send, send.raised)
         if is_ok(send.result) and not send.outgoing.release_at_ms:
             return None
         outcome = send.outcome()

@@ -39,16 +39,15 @@ class Attempt:
         self.handed_over = True
         self._sending_thread = 0
 
-    def start(self, pooled: PooledProducer) -> None:
-        """Hand the message to the client.
+    def start(self) -> None:
+        """Hand the message to the client, by the producer in ``pooled``.
 
         Raises:
             Exception: The client could not take it; nothing was sent and ``finished`` is not called.
         """
-        self.pooled = pooled
         self.handed_over = True
         self._sending_thread = get_ident()
-        pooled.send(self.outgoing, self)
+        self.pooled.send(self.outgoing, self)
         self._sending_thread = 0
 
     def __call__(self, result: Any, message_id: Any) -> None:

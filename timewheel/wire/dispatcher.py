@@ -19,11 +19,11 @@ __all__ = ["Dispatcher"]
 
 T = TypeVar("T")
 
-LINGER_S = 0.001
+LINGER_S = 0.002
 """Pause between two looks at a busy queue: it fills meanwhile, instead of waking this thread for each item."""
-MAX_AT_ONCE = 64
+MAX_AT_ONCE = 256
 """Items handled in one go: what is done once for all of them waits for the slowest."""
-BUSY_S = 0.002
+BUSY_S = 0.004
 """A queue is busy if something was on it twice within this time."""
 
 

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from timewheel.wire.outbox import BUSY_FROM, TOGETHER, Outbox
+
+
+class Sent:
+    """Stands for one send."""
+
+    def __init__(self, name: int, started: list[int], error: BaseException | None = None) -> None:
+        self.name = name
+        self._started = started
+        self.error = error
+
+    def start(self) -> None:
+        if self.error is not None:
+            raise self.error
+        self._started.append(self.name)
+
+
+def unexpected(send: Sent, error: Exception) -> None:
+    raise AssertionError(send.name) from error
+
+
+def test_while_the_client_is_not_busy_each_is_handed_over_at_once() -> None:
+    started: list[int] = []
+    outbox: Outbox[Sent] = Outbox(lambda: BUSY_FROM - 1, unexpected)
+    for name in range(3):
+        outbox.put(Sent(name, started))
+        assert started[-1] == name
+
+
+def test_while_it_is_busy_they_are_handed_over_together_in_order() -> None:
+    started: list[int] = []
+    outbox: Outbox[Sent] = Outbox(lambda: BUSY_FROM, unexpected)
+    for name in range(TOGETHER - 1):
+        outbox.put(Sent(name, started))
+    assert started == []
+    outbox.put(Sent(TOGETHER - 1, started))
+    assert started == list(range(TOGETHER))
+
+
+def test_when_the_client_has_less_to_do_what_waits_is_handed_over() -> None:
+    started: list[int] = []
+    under_way = BUSY_FROM
+    outbox: Outbox[Sent] = Outbox(lambda: under_way, unexpected)
+    outbox.put(Sent(0, started))
+    assert started == []
+    under_way -= 1
+    outbox.some_ended()
+    assert started == [0]
+
+
+def test_nothing_waits_long_while_the_broker_answers() -> None:
+    started: list[int] = []
+    outbox: Outbox[Sent] = Outbox(lambda: BUSY_FROM, unexpected)
+    outbox.put(Sent(0, started))
+    outbox._since_ns -= 5_000_001
+    outbox.some_ended()
+    assert started == [0]
+
+
+def test_what_the_client_refuses_is_told_and_the_others_go_on() -> None:
+    started: list[int] = []
+    refused: list[tuple[int, str]] = []
+    outbox: Outbox[Sent] = Outbox(lambda: BUSY_FROM, lambda send, error: refused.append((send.name, str(error))))
+    outbox.put(Sent(0, started, ValueError("no")))
+    outbox.put(Sent(1, started))
+    outbox.hand_over()
+    assert (started, refused) == ([1], [(0, "no")])
+
+
+def test_an_interrupt_loses_none() -> None:
+    started: list[int] = []
+    outbox: Outbox[Sent] = Outbox(lambda: BUSY_FROM, unexpected)
+    interrupted = Sent(0, started, KeyboardInterrupt())
+    outbox.put(interrupted)
+    outbox.put(Sent(1, started))
+    with pytest.raises(KeyboardInterrupt):
+        outbox.hand_over()
+    interrupted.error = None
+    outbox.hand_over()
+    assert started == [0, 1]
+
+
+def test_many_threads_hand_over_every_message_once() -> None:
+    started: list[int] = []
+    outbox: Outbox[Sent] = Outbox(lambda: BUSY_FROM, unexpected)
+
+    def work(first: int) -> None:
+        for name in range(first, first + 5_000):
+            outbox.put(Sent(name, started))
+
+    threads = [threading.Thread(target=work, args=(first,)) for first in range(0, 20_000, 5_000)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    outbox.hand_over()
+    assert sorted(started) == list(range(20_000))
