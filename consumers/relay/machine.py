@@ -11,115 +11,33 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from timewheel.consumers.relay.beginning import Beginning, Sign
+from timewheel.consumers.relay.commands import (
+    AskAgain,
+    AwaitAll,
+    AwaitRoom,
+    Command,
+    DeadLetter,
+    Forward,
+    HoldUntil,
+    Look,
+    Reading,
+    Receive,
+    Refile,
+    Stop,
+    Unreadable,
+)
 from timewheel.consumers.relay.contiguity import NO_SEQUENCE_ID, Contiguity, Sight, Spot, sequence_id
 from timewheel.consumers.relay.counts import Counts
 from timewheel.consumers.relay.window import Fate, Item, Window
 from timewheel.core.envelope import Envelope
-from timewheel.core.errors import EnvelopeError
 from timewheel.core.limits import STIR_EVERY, stir_ms
 from timewheel.core.plan import MAX_HOPS
 from timewheel.core.routing import Hold, Router, release_at
 from timewheel.core.steps import Step, hop_bound
 from timewheel.wire.positions import Position
 
-__all__ = [
-    "AskAgain",
-    "AwaitAll",
-    "AwaitRoom",
-    "Command",
-    "DeadLetter",
-    "Forward",
-    "HoldUntil",
-    "Look",
-    "Machine",
-    "Reading",
-    "Receive",
-    "Refile",
-    "Stop",
-    "Unreadable",
-    "judged",
-]
+__all__ = ["Machine"]
 
-
-class Unreadable(NamedTuple):
-    """A message whose content the client could not decrypt."""
-
-    reason: str
-
-
-Reading = Envelope | EnvelopeError | Unreadable | None
-"""What a message's properties say; None: nothing of ours."""
-
-
-class Receive(NamedTuple):
-    """Hand in the next message."""
-
-
-class AskAgain(NamedTuple):
-    """Ask the broker for all that is unacknowledged again, then hand in the next message (see `beginning`)."""
-
-
-class HoldUntil(NamedTuple):
-    """The head may not leave before ``at_ms`` (UTC milliseconds): ask again then."""
-
-    at_ms: int
-
-
-class AwaitAll(NamedTuple):
-    """The head goes by another lane: ask again when all that is under way is confirmed (rules.md 1, late lane)."""
-
-
-class AwaitRoom(NamedTuple):
-    """As many as allowed are under way: ask again after some confirmations."""
-
-
-class Forward(NamedTuple):
-    """Publish the head to the source's own partition of ``topic``.
-
-    Args:
-        ordinal: What to confirm it with.
-        topic: Destination, without a partition suffix.
-        deliver_at_ms: What to ask the broker for; 0: at once.
-        sequence_id: For the named producer; `NO_SEQUENCE_ID`: by an unnamed one.
-        envelope: The next one.
-    """
-
-    ordinal: int
-    topic: str
-    deliver_at_ms: int
-    sequence_id: int
-    envelope: Envelope
-
-
-class DeadLetter(NamedTuple):
-    """Publish the head to the dead-letter topic, and say why."""
-
-    ordinal: int
-    reason: str
-
-
-class Refile(NamedTuple):
-    """Publish the head again to the tail of its own topic partition, as it is (rules.md 18)."""
-
-    ordinal: int
-
-
-class Look(NamedTuple):
-    """A ledger has ended: see whether ``before`` stands right behind ``after``, and say so by `Machine.proven`."""
-
-    after: Spot
-    before: Position
-
-
-class Stop(NamedTuple):
-    """Never acknowledge past ``after``: what comes behind it was not handed out, or cannot be read (rules.md 2)."""
-
-    reason: str
-    after: Spot | None
-    before: Position
-
-
-Command = Receive | AskAgain | HoldUntil | AwaitAll | AwaitRoom | Forward | DeadLetter | Refile | Look | Stop
 
 LATE_RUN = 50
 """So many on-time hops after a late one still go by the late lane, unless another late one begins the count anew.
@@ -374,7 +292,10 @@ class Machine:
             if self._stirred % STIR_EVERY == 0:
                 deliver_at_ms = max(deliver_at_ms - self._stir_ms, 1)  # rules.md 9
             self._stirred += 1
-        next_envelope = envelope._replace(entered_ms=at_ms, hops=envelope.hops + 1)
+        # Built anew: _replace would cost twice as much, once per message.
+        next_envelope = Envelope(
+            envelope.timer_id, envelope.due_ms, at_ms, envelope.generation, envelope.hops + 1, envelope.revision
+        )
         fate: Fate = "late" if by_late_lane else "forwarded"
         return Forward(self._push(head, fate), route.topic, deliver_at_ms, sequence, next_envelope)
 
@@ -417,11 +338,3 @@ class Machine:
     def _stop(self, reason: str, after: Spot | None, before: Position) -> Stop:
         self._stopped = Stop(reason, after, before)
         return self._stopped
-
-
-def judged(properties: dict[str, str]) -> Envelope | EnvelopeError | None:
-    """A message's envelope, or what is wrong with it, as a value."""
-    try:
-        return Envelope.read(properties)
-    except EnvelopeError as error:
-        return error
