@@ -13,11 +13,11 @@ from typing import Any
 
 import pulsar
 
+from timewheel.consumers.relay.commands import judged
 from timewheel.consumers.relay.contiguity import Spot
 from timewheel.consumers.relay.control import Control, PartitionState
 from timewheel.consumers.relay.hops import Hops, carry
 from timewheel.consumers.relay.internals import decryption_failed, schema_version_of
-from timewheel.consumers.relay.machine import judged
 from timewheel.consumers.relay.outcome import HoleFound, SessionFailed, dead_letter_properties
 from timewheel.consumers.relay.source import Source, Tools, consumer_name
 from timewheel.core.envelope import Envelope

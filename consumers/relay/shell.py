@@ -7,7 +7,6 @@ subscription: consumer and producers are dropped, and `partition` begins a new o
 
 from __future__ import annotations
 
-from collections import deque
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,12 +14,7 @@ from typing import Any, NamedTuple
 import pulsar
 
 from timewheel.consumers.relay.backoff import Backoff
-from timewheel.consumers.relay.contiguity import NO_SEQUENCE_ID, Spot
-from timewheel.consumers.relay.control import Control, PartitionState
-from timewheel.consumers.relay.examine import first_behind
-from timewheel.consumers.relay.hops import Hops, LeaseHeld, carry
-from timewheel.consumers.relay.internals import batch_size_of, decryption_failed, schema_version_of
-from timewheel.consumers.relay.machine import (
+from timewheel.consumers.relay.commands import (
     AskAgain,
     AwaitRoom,
     Command,
@@ -28,7 +22,6 @@ from timewheel.consumers.relay.machine import (
     Forward,
     HoldUntil,
     Look,
-    Machine,
     Reading,
     Receive,
     Refile,
@@ -36,6 +29,13 @@ from timewheel.consumers.relay.machine import (
     Unreadable,
     judged,
 )
+from timewheel.consumers.relay.confirmations import HEARTBEAT_MS, NEVER, Confirmations
+from timewheel.consumers.relay.contiguity import NO_SEQUENCE_ID, Spot
+from timewheel.consumers.relay.control import Control, PartitionState
+from timewheel.consumers.relay.examine import first_behind
+from timewheel.consumers.relay.hops import Hops, LeaseHeld, carry
+from timewheel.consumers.relay.internals import BatchSizes, decryption_failed, schema_version_of
+from timewheel.consumers.relay.machine import Machine
 from timewheel.consumers.relay.outcome import HoleFound, SessionFailed, dead_letter_properties
 from timewheel.consumers.relay.source import Source, Tools, consumer_name
 from timewheel.consumers.relay.visits import Visit
@@ -53,14 +53,11 @@ LINGER_MS = 20
 """How long a receive waits while confirmations or an acknowledgement are outstanding."""
 IDLE_MS = 1_000
 """How long a receive waits when nothing else is to be done; also how soon a stop is noticed then."""
-HEARTBEAT_MS = 2_000
-"""No wait is longer, so that a jump of the clock is noticed and the thread is known to live."""
 ASK_FIRST_MS = 2_000
 ASK_LONGEST_MS = 60_000
 """How long a subscription is idle before it asks whether there is really nothing (see `_is_silent`)."""
 LEASE_FIRST_MS = 50
 LEASE_LONGEST_MS = 2_000
-NEVER = 1 << 60
 
 
 class _Arrived(NamedTuple):
@@ -109,13 +106,12 @@ class Session:
         self._ask_at_ms: int | None = None
         self._consumer: Any = None
         self._arrived: _Arrived | None = None
-        self._batch: tuple[int, int, int] = (-1, -1, 0)
+        self._batch_sizes = BatchSizes()
         self._taken_over = False
         self._unacknowledged = 0
         self._idle_since_ms = NEVER
         self._asked_for_end = False
-        self._confirmations: deque[tuple[int, str | None]] = deque()
-        self._wake_at = NEVER
+        self._confirmations = Confirmations(control, tools.clock)
 
     @property
     def confirmed_to(self) -> Spot | None:
@@ -222,15 +218,7 @@ class Session:
             if decryption_failed(message)
             else judged(properties)
         )
-        return machine.received(position, self._batch_size(position, message_id), reading, message_id, now_ms)
-
-    def _batch_size(self, position: Position, message_id: Any) -> int:
-        ledger, entry, index = position
-        if index < 0:
-            return 0
-        if self._batch[0] != ledger or self._batch[1] != entry:
-            self._batch = ledger, entry, batch_size_of(message_id)  # once per entry: it costs more than all the rest
-        return self._batch[2]
+        return machine.received(position, self._batch_sizes.of(position, message_id), reading, message_id, now_ms)
 
     def _idle(self) -> Command | None:
         """Nothing came: acknowledge all, give names back, leave a slot."""
@@ -289,7 +277,7 @@ class Session:
             self._hops.give_back()
         self._control.state = PartitionState.HOLDING
         self._show()
-        self._wait(until_ms - now_ms, wake_at=1)
+        self._confirmations.wait(until_ms - now_ms, wake_at=1)
         self._control.state = PartitionState.RUNNING
         return machine.tick(self._clock.now_ms())
 
@@ -298,19 +286,8 @@ class Session:
         # Some came in since the machine asked for more of them: wait for no more than are on their way.
         count = min(count, self._machine.unanswered)
         if count:
-            self._wait(HEARTBEAT_MS, wake_at=count)
+            self._confirmations.wait(HEARTBEAT_MS, wake_at=count)
             self._settle()
-
-    def _wait(self, timeout_ms: int, wake_at: int) -> None:
-        """Wait for so many confirmations, a stop, or the time; at most `HEARTBEAT_MS`."""
-        control = self._control
-        with control.changed:
-            # The client's thread appends first and looks at _wake_at then: either it sees this, or we see that.
-            self._wake_at = wake_at
-            if len(self._confirmations) < wake_at and not control.stopping:
-                self._clock.wait(control.changed, min(max(timeout_ms, 0), HEARTBEAT_MS))
-            self._wake_at = NEVER
-        control.beat()
 
     def _wait_for_lease(self, name: str) -> None:
         control = self._control
@@ -321,7 +298,7 @@ class Session:
         if not self._machine.in_flight:
             # Whoever waits holds nothing: two relays could wait for each other.
             self._hops.give_back()
-        self._wait(self._backoff.next_ms(), wake_at=NEVER)
+        self._confirmations.wait(self._backoff.next_ms(), wake_at=NEVER)
         if self._confirmations:
             self._settle()
 
@@ -348,7 +325,7 @@ class Session:
         carry(
             producer,
             message,
-            partial(self._on_sent, command.ordinal),
+            partial(self._confirmations.on_sent, command.ordinal),
             properties,
             deliver_at_ms=command.deliver_at_ms,
             sequence_id=command.sequence_id,
@@ -361,7 +338,7 @@ class Session:
         message = arrived.message
         properties = dead_letter_properties(message, arrived.properties, command.reason, self._source.name)
         producer = self._hops.to_dead_letters(self._tools.names.dead_letter)
-        carry(producer, message, partial(self._on_sent, command.ordinal), properties)
+        carry(producer, message, partial(self._confirmations.on_sent, command.ordinal), properties)
         self._tools.hooks.emit("relay_dead_letter", "warning", topic=self._source.name, reason=command.reason)
         return self._machine.tick(self._clock.now_ms())
 
@@ -370,33 +347,17 @@ class Session:
         assert arrived is not None
         message = arrived.message
         producer = self._hops.to(self._source.topic, schema_version_of(message), named=False)
-        carry(producer, message, partial(self._on_sent, command.ordinal), arrived.properties)
+        carry(producer, message, partial(self._confirmations.on_sent, command.ordinal), arrived.properties)
         return self._machine.tick(self._clock.now_ms())
-
-    def _on_sent(self, ordinal: int, result: Any, message_id: Any) -> None:
-        """Runs on the client's thread: never raises, and does next to nothing."""
-        failure = None
-        if result.value:
-            failure = result.name
-        elif message_id.ledger_id() < 0:
-            self._control.counts.deduplicated += 1
-        self._confirmations.append((ordinal, failure))
-        if failure is not None or len(self._confirmations) >= self._wake_at:
-            with self._control.changed:
-                self._control.changed.notify_all()
 
     # Confirmations and acknowledgements
 
     def _settle(self) -> None:
         """Take all confirmations that are in."""
-        confirmations, confirmed = self._confirmations, self._machine.confirmed
-        count = len(confirmations)
-        for _ in range(count):
-            ordinal, failure = confirmations.popleft()
-            if failure is not None:
-                raise SessionFailed(f"a send failed: {failure}")
+        confirmed = self._machine.confirmed
+        for ordinal in self._confirmations.take():
             confirmed(ordinal)
-        self._unacknowledged += count
+            self._unacknowledged += 1
         if self._unacknowledged >= ACK_EVERY:
             self._acknowledge()
 
@@ -429,12 +390,7 @@ class Session:
         """Nothing new; wait for what is under way, up to the deadline, and leave the rest unacknowledged."""
         control, machine = self._control, self._machine
         while machine.in_flight and (left_ms := control.drain_left_ms()):
-            with control.changed:
-                self._wake_at = 1
-                if not self._confirmations:
-                    self._clock.wait(control.changed, min(left_ms, HEARTBEAT_MS))
-                self._wake_at = NEVER
-            control.beat()
+            self._confirmations.wait(left_ms, wake_at=1, also_while_stopping=True)
             self._settle()
         self._acknowledge()
         if machine.keeps_back:

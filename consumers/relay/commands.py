@@ -1,0 +1,116 @@
+"""What goes into a relay's machine and what comes out: what a message says, and what the shell is told to do."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from timewheel.consumers.relay.contiguity import Spot
+from timewheel.core.envelope import Envelope
+from timewheel.core.errors import EnvelopeError
+from timewheel.wire.positions import Position
+
+__all__ = [
+    "AskAgain",
+    "AwaitAll",
+    "AwaitRoom",
+    "Command",
+    "DeadLetter",
+    "Forward",
+    "HoldUntil",
+    "Look",
+    "Reading",
+    "Receive",
+    "Refile",
+    "Stop",
+    "Unreadable",
+    "judged",
+]
+
+
+class Unreadable(NamedTuple):
+    """A message whose content the client could not decrypt."""
+
+    reason: str
+
+
+Reading = Envelope | EnvelopeError | Unreadable | None
+"""What a message's properties say; None: nothing of ours."""
+
+
+class Receive(NamedTuple):
+    """Hand in the next message."""
+
+
+class AskAgain(NamedTuple):
+    """Ask the broker for all that is unacknowledged again, then hand in the next message (see `beginning`)."""
+
+
+class HoldUntil(NamedTuple):
+    """The head may not leave before ``at_ms`` (UTC milliseconds): ask again then."""
+
+    at_ms: int
+
+
+class AwaitAll(NamedTuple):
+    """The head goes by another lane: ask again when all that is under way is confirmed (rules.md 1, late lane)."""
+
+
+class AwaitRoom(NamedTuple):
+    """As many as allowed are under way: ask again after some confirmations."""
+
+
+class Forward(NamedTuple):
+    """Publish the head to the source's own partition of ``topic``.
+
+    Args:
+        ordinal: What to confirm it with.
+        topic: Destination, without a partition suffix.
+        deliver_at_ms: What to ask the broker for; 0: at once.
+        sequence_id: For the named producer; `NO_SEQUENCE_ID`: by an unnamed one.
+        envelope: The next one.
+    """
+
+    ordinal: int
+    topic: str
+    deliver_at_ms: int
+    sequence_id: int
+    envelope: Envelope
+
+
+class DeadLetter(NamedTuple):
+    """Publish the head to the dead-letter topic, and say why."""
+
+    ordinal: int
+    reason: str
+
+
+class Refile(NamedTuple):
+    """Publish the head again to the tail of its own topic partition, as it is (rules.md 18)."""
+
+    ordinal: int
+
+
+class Look(NamedTuple):
+    """A ledger has ended: see whether ``before`` stands right behind ``after``, and say so by `Machine.proven`."""
+
+    after: Spot
+    before: Position
+
+
+class Stop(NamedTuple):
+    """Never acknowledge past ``after``: what comes behind it was not handed out, or cannot be read (rules.md 2)."""
+
+    reason: str
+    after: Spot | None
+    before: Position
+
+
+Command = Receive | AskAgain | HoldUntil | AwaitAll | AwaitRoom | Forward | DeadLetter | Refile | Look | Stop
+
+
+def judged(properties: dict[str, str]) -> Envelope | EnvelopeError | None:
+    """A message's envelope, or what is wrong with it, as a value."""
+    try:
+        return Envelope.read(properties)
+    except EnvelopeError as error:
+        return error
