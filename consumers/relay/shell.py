@@ -302,8 +302,6 @@ class Session:
         if self._confirmations:
             self._settle()
 
-    # Sending
-
     def _forward(self, command: Forward) -> Command:
         arrived = self._arrived
         assert arrived is not None
@@ -349,8 +347,6 @@ class Session:
         producer = self._hops.to(self._source.topic, schema_version_of(message), named=False)
         carry(producer, message, partial(self._confirmations.on_sent, command.ordinal), arrived.properties)
         return self._machine.tick(self._clock.now_ms())
-
-    # Confirmations and acknowledgements
 
     def _settle(self) -> None:
         """Take all confirmations that are in."""
