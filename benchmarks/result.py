@@ -48,7 +48,8 @@ def goal_line(result: Result) -> str:
     return "" if result.met is None else f"{result.goal}: {'met' if result.met else 'MISSED'}"
 
 
-def _text(value: float | int | str) -> str:
-    if isinstance(value, float):
-        return f"{value:,.2f}" if abs(value) < 100 else f"{value:,.0f}"
-    return f"{value:,}" if isinstance(value, int) else value
+def _text(value: float | str) -> str:
+    if isinstance(value, str):
+        return value
+    whole = value == int(value) and not isinstance(value, float)
+    return f"{value:,.0f}" if whole or abs(value) >= 100 else f"{value:,.2f}"

@@ -11,8 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from timewheel.consumers.relay.contiguity import NO_SEQUENCE_ID, Spot
-from timewheel.consumers.relay.machine import (
+from timewheel.consumers.relay.commands import (
     AskAgain,
     AwaitAll,
     AwaitRoom,
@@ -21,10 +20,11 @@ from timewheel.consumers.relay.machine import (
     Forward,
     HoldUntil,
     Look,
-    Machine,
     Receive,
     Stop,
 )
+from timewheel.consumers.relay.contiguity import NO_SEQUENCE_ID, Spot
+from timewheel.consumers.relay.machine import Machine
 from timewheel.core.envelope import Envelope
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.routing import Router

@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.consumers.relay.relay_world import PLAN, SOURCE, START_MS, STAY_MS
-from timewheel.consumers.relay.contiguity import NO_SEQUENCE_ID, Spot
-from timewheel.consumers.relay.machine import (
-    LATE_RUN,
+from timewheel.consumers.relay.commands import (
     AskAgain,
     AwaitAll,
     AwaitRoom,
@@ -16,13 +14,14 @@ from timewheel.consumers.relay.machine import (
     Forward,
     HoldUntil,
     Look,
-    Machine,
     Receive,
     Refile,
     Stop,
     Unreadable,
     judged,
 )
+from timewheel.consumers.relay.contiguity import NO_SEQUENCE_ID, Spot
+from timewheel.consumers.relay.machine import LATE_RUN, Machine
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import EnvelopeError
 from timewheel.core.names import Names
