@@ -46,10 +46,10 @@ class RelayProcess:
         self.ready_file = folder / "ready"
         self.log = folder / "relay.log"
         save_plan(plan, folder / "plan.toml")
-        (self._port,) = free_ports(1)
+        (self.port,) = free_ports(1)
         command = [sys.executable, "-m", "timewheel", "relay", "run", str(folder / "plan.toml"), *more]
         command += ["--service-url", broker.service_url, "--drain", drain]
-        command += ["--ready-port", str(self._port), "--ready-file", str(self.ready_file)]
+        command += ["--ready-port", str(self.port), "--ready-file", str(self.ready_file)]
         if relay_id is not None:
             command += ["--relay-id", relay_id]
         with self.log.open("wb") as log:
@@ -65,7 +65,7 @@ class RelayProcess:
 
     def status(self) -> dict[str, Any]:
         """What it says about itself."""
-        found: dict[str, Any] = httpx.get(f"http://127.0.0.1:{self._port}/", timeout=10).json()
+        found: dict[str, Any] = httpx.get(f"http://127.0.0.1:{self.port}/", timeout=10).json()
         return found
 
     def total(self, count: str) -> int:

@@ -27,7 +27,7 @@ def stage(pulsar_broker: Broker) -> Iterator[Stage]:
 def test_it_says_when_it_is_ready_and_drains_at_sigterm(stage: Stage, tmp_path: Path) -> None:
     with RelayProcess(stage.broker, stage.plan, tmp_path) as relay:
         relay.await_ready()
-        found = httpx.get(f"http://127.0.0.1:{relay._port}/ready")
+        found = httpx.get(f"http://127.0.0.1:{relay.port}/ready")
         assert (found.status_code, found.json()["ready"]) == (200, True)
         # One hop each, spread over two seconds.
         now = now_ms()
