@@ -25,8 +25,9 @@ def tree(tmp_path: Path) -> Path:
         (tmp_path / folder / "__init__.py").touch()
     for top in mapped_folders().values():
         (tmp_path / "timewheel" / top).symlink_to((ROOT / "timewheel" / top).readlink())
-    (tmp_path / "tests").mkdir()
-    (tmp_path / "tests" / "test_nothing.py").touch()
+    for folder in set(project()["tool"]["mypy"]["files"]) - {"timewheel"}:
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / f"nothing_in_{folder}.py").touch()
     return tmp_path
 
 
