@@ -85,9 +85,9 @@ def test_the_browser_shows_the_texts(dom: Dom) -> None:
     assert "awk '$5 > 0 && $10 == 0' ledger.csv" in dom.texts
 
 
-def test_the_browsers_axis_ends_at_the_next_power_of_ten(dom: Dom) -> None:
+def test_the_browsers_axis_ends_at_a_round_number_above_the_peak(dom: Dom) -> None:
     (chart,) = dom.by_class["gap-chart"]
-    assert chart["data-axis-max"] == "10000"
+    assert chart["data-axis-max"] == "20000"  # of 1, 2, 5 times a power of ten, the first above 9,900 and a twentieth
     ticks = [text for text in dom.texts if re.fullmatch(r"[\d,]+", text)]
     assert {"0", "1", "10", "100", "1,000", "10,000"} <= set(ticks)
 
@@ -130,7 +130,7 @@ def test_the_page_loads_nothing_from_elsewhere() -> None:
 
 def test_an_empty_chart_is_drawn() -> None:
     svg = gap_chart(GapChart(title="t", caption="c", series=[Series(name="nothing yet", points=[])], limit=10))
-    assert 'data-axis-max="100"' in svg
+    assert 'data-axis-max="20"' in svg
 
 
 def test_names_at_the_edge_never_overlap() -> None:

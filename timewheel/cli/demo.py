@@ -108,7 +108,9 @@ def _print_verdict(console: Console, result: Result) -> None:
         say(line)
     for name, found in result.control.items():
         say(f"control: a relay that {name}, killed with timers in hand: lost {found.lost} of {found.acknowledged}")
-    say(f"Where timewheel loses: {where_we_lose(result.rows)}")
+    say("Where timewheel loses:")
+    for line in where_we_lose(result.rows):
+        say(f"  {line}")
     files = Files.under(result.settings.out)
     say(f"Recount it yourself: {recount_command(files.ledger)}")
     say(f"{files.report}   {files.ledger}   {files.results}")

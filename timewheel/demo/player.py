@@ -13,8 +13,7 @@ import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
-import pulsar
-
+from timewheel.demo.connecting import connect
 from timewheel.demo.journal import Journal, now_ms
 from timewheel.demo.ledger import Entry
 from timewheel.demo.messages import Done, Failed, Go
@@ -48,7 +47,7 @@ def _play(connection: Connection, settings: Settings, scheme: SchemeName) -> Non
     order = connection.recv()
     if not isinstance(order, Go):
         return
-    client = pulsar.Client(order.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    client = connect(order.service_url, settings.out)
     recorded = RecordingClient(client, SUBSCRIPTION)
     journal = Journal(settings.messages)
     way = way_of(recorded, settings.plan(scheme), journal)

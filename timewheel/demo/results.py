@@ -150,8 +150,7 @@ def measure(settings: Settings, scheme: SchemeName, start_ms: int, seen: Seen, d
 
 
 def save(result: Result, files: Files) -> None:
-    """Write JSON, ledger and page."""
-    files.results.parent.mkdir(parents=True, exist_ok=True)
+    """Write JSON, ledger and page; their folder exists."""
     files.results.write_text(json.dumps(result.as_json(), indent=1), encoding="utf-8")
     write_ledger(files.ledger, result.entries.items())
     files.report.write_text(_page(result, files), encoding="utf-8")
@@ -180,7 +179,7 @@ def _page(result: Result, files: Files) -> str:
     promises = "Promises kept" if result.verdict.kept else f"{len(result.verdict.broken)} promises broken"
     return render_page(
         Page(
-            title="timewheel demo: the same timers, five ways",
+            title="timewheel demo: the same timers through every scheme",
             verdict=promises + (": " + "; ".join(result.verdict.broken) if result.verdict.broken else "."),
             good=result.verdict.kept,
             facts=[
@@ -201,7 +200,7 @@ def _page(result: Result, files: Files) -> str:
                 "(held); law: what the law of gaps predicts for that from the trace alone. Redelivered: came again "
                 "after its acknowledgement had returned, counted at the raw client: to business + to a relay, which "
                 "skips it. Twice: reached the handler again.",
-                f"Where timewheel loses: {where_we_lose(result.rows)}",
+                "Where timewheel loses: " + "; ".join(where_we_lose(result.rows)) + ".",
             ],
             commands=[("Recount the losses from the ledger file:", recount_command(Path(files.ledger.name)))],
         )

@@ -71,6 +71,7 @@ def run_demo(settings: Settings, screen: Screen, *, began_s: float) -> Result:
         PlayerFailed: A scheme's process ended.
         BrokerUnavailable, BrokerFailed: There is no broker.
     """
+    settings.out.mkdir(parents=True, exist_ok=True)
     with Crew(settings) as crew, ThreadPoolExecutor(WORKERS, thread_name_prefix="demo") as workers:
         crew.start(settings.schemes[:1])  # it imports its modules while the broker starts
         broker = LocalPulsar(settings.version, config=settings.broker_config(), progress=screen.say)
@@ -163,7 +164,7 @@ class _Stage:
             f"unloaded {sum(len(gauge.topics) for gauge in self._gauges.values())} topics "
             f"in {(_now_ms() - self._unloaded_ms) / 1000:.1f} s"
         )
-        controlled = self._in_background(lambda: run_control(self._facts.service_url))
+        controlled = self._in_background(lambda: run_control(self._facts.service_url, self._settings.out))
         self._until("playing, and a saboteur for control", controlled.done, timeout_s=CONTROL_TIMEOUT_S)
         self._control = controlled.result()
         self._until("playing", self._all_finished)

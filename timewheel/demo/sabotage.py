@@ -11,12 +11,14 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Self
 
 import pulsar
 
 from timewheel.core.envelope import ID_PROPERTY
 from timewheel.demo.checker import Totals, check
+from timewheel.demo.connecting import connect
 from timewheel.demo.settings import NAMESPACE
 from timewheel.demo.trace import payload, timer_id
 
@@ -47,23 +49,27 @@ class Control:
     honest: Totals
 
 
-def run_control(service_url: str) -> Control:
+def run_control(service_url: str, out: Path) -> Control:
     """Play both relays, each killed with -9 once; takes a few seconds.
+
+    Args:
+        service_url: Of the broker.
+        out: An existing folder, for the clients' log.
 
     Raises:
         TimeoutError: A step did not finish in time.
     """
-    client = pulsar.Client(service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    client = connect(service_url, out)
     try:
         return Control(
-            sabotaged=_killed_in_between(client, service_url, "acknowledge-first"),
-            honest=_killed_in_between(client, service_url, "publish-first"),
+            sabotaged=_killed_in_between(client, service_url, out, "acknowledge-first"),
+            honest=_killed_in_between(client, service_url, out, "publish-first"),
         )
     finally:
         client.close()
 
 
-def _killed_in_between(client: Any, service_url: str, order: str) -> Totals:
+def _killed_in_between(client: Any, service_url: str, out: Path, order: str) -> Totals:
     held, due = (f"persistent://{NAMESPACE}/control-{order}-{part}" for part in ("held", "due"))
     earliest = pulsar.InitialPosition.Earliest
     reader = client.subscribe(due, READER_SUBSCRIPTION, initial_position=earliest)
@@ -74,10 +80,10 @@ def _killed_in_between(client: Any, service_url: str, order: str) -> Totals:
         producer.send(payload(index), properties={ID_PROPERTY: timer})
     producer.close()
 
-    with _Relay(service_url, held, due, order, stop_after=PUBLISHED_BEFORE_KILL) as relay:
+    with _Relay(service_url, out, held, due, order, stop_after=PUBLISHED_BEFORE_KILL) as relay:
         relay.await_words("published")
         relay.kill()
-    with _Relay(service_url, held, due, order, stop_after=TIMERS) as relay:
+    with _Relay(service_url, out, held, due, order, stop_after=TIMERS) as relay:
         handled = _drain(reader, relay)
     reader.close()
     return check(attempted=attempted, acknowledged=attempted, handled=handled)
@@ -106,12 +112,12 @@ def _drain(reader: Any, relay: _Relay) -> Counter[str]:
 class _Relay:
     """The relay's process, from the outside."""
 
-    def __init__(self, service_url: str, held: str, due: str, order: str, stop_after: int) -> None:
+    def __init__(self, service_url: str, out: Path, held: str, due: str, order: str, stop_after: int) -> None:
         context = multiprocessing.get_context("spawn")
         self._ours, theirs = context.Pipe()
         self._process = context.Process(
             target=_relay,
-            args=(theirs, service_url, held, due, order, stop_after),
+            args=(theirs, service_url, out, held, due, order, stop_after),
             name=f"control-{order}",
             daemon=True,
         )
@@ -140,9 +146,11 @@ class _Relay:
         self._ours.close()
 
 
-def _relay(connection: Connection, service_url: str, held: str, due: str, order: str, stop_after: int) -> None:
+def _relay(
+    connection: Connection, service_url: str, out: Path, held: str, due: str, order: str, stop_after: int
+) -> None:
     """The relay's process: takes what is there, publishes up to ``stop_after`` of it, then waits to be killed."""
-    client = pulsar.Client(service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    client = connect(service_url, out)
     consumer = client.subscribe(held, RELAY_SUBSCRIPTION, initial_position=pulsar.InitialPosition.Earliest)
     producer = client.create_producer(due)
     in_hand = _take_all(consumer, acknowledge=order == "acknowledge-first")

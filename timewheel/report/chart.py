@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from math import ceil, log10
+from math import ceil, floor, log10
 
 __all__ = ["GapChart", "Mark", "Series", "gap_chart"]
 
@@ -19,6 +19,10 @@ LABEL_HEIGHT = 17
 DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 2")
 """Lines differ in dash as well as in colour."""
 MAX_TIME_TICKS = 10
+HEADROOM = 1.05
+"""Above the highest point."""
+LIMIT_NAME_AT = 0.2
+"""Where along the dashed line its name stands: a sick line has risen above it there, and an unload is later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +84,7 @@ def gap_chart(chart: GapChart) -> str:
     points = [point for line in chart.series for point in line.points]
     scale = _Scale(
         last_time=max([1.0, *(time for time, _ in points), *(mark.at for mark in chart.marks)]),
-        top_count=10 ** ceil(log10(1 + max([chart.limit, *(count for _, count in points)]))),
+        top_count=_round_step(HEADROOM * max([chart.limit, *(count for _, count in points)])),
     )
     parts = [
         f'<svg class="gap-chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="chart-title chart-desc" '
@@ -104,7 +108,7 @@ def _in_words(chart: GapChart) -> str:
 
 
 def _count_axis(scale: _Scale) -> list[str]:
-    powers = round(log10(scale.top_count))
+    powers = floor(log10(scale.top_count))
     parts = []
     for count in (0, *(10**power for power in range(powers + 1))):
         y = scale.y(count)
@@ -137,7 +141,7 @@ def _round_step(least: float) -> float:
 
 
 def _limit_line(scale: _Scale, limit: int) -> list[str]:
-    x, y = (LEFT + WIDTH - RIGHT) / 2 + 24, scale.y(limit)
+    x, y = LEFT + LIMIT_NAME_AT * (WIDTH - LEFT - RIGHT), scale.y(limit)
     return [
         f'<line class="limit" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>',
         f'<text class="limit-name" x="{x:.0f}" y="{y - 6:.1f}">the broker keeps {limit:,} ranges</text>',

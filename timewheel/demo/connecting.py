@@ -1,0 +1,18 @@
+"""The demo's Pulsar clients: real ones, whose complaints go to a file instead of into the table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pulsar
+
+__all__ = ["CLIENT_LOG", "connect"]
+
+CLIENT_LOG = "client.log"
+"""In the folder of the results; all processes append to it."""
+
+
+def connect(service_url: str, out: Path) -> pulsar.Client:
+    """A client that logs errors to ``client.log`` in ``out``, a folder that exists."""
+    logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, str(out / CLIENT_LOG))
+    return pulsar.Client(service_url, logger=logger)
