@@ -51,13 +51,11 @@ def chaos_broker() -> Iterator[LocalPulsar]:
 
 
 @pytest.fixture
-def say(request: pytest.FixtureRequest) -> Callable[[object], None]:
+def say(capsys: pytest.CaptureFixture[str]) -> Callable[[object], None]:
     """Print past pytest's capturing: what a chaos run did is worth reading when it is green, too."""
-    capture: Any = request.config.pluginmanager.getplugin("capturemanager")
-    assert capture is not None
 
     def tell(line: object) -> None:
-        with capture.global_and_fixture_disabled():
+        with capsys.disabled():
             print(f"  {line}", flush=True)  # noqa: T201
 
     return tell

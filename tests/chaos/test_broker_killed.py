@@ -78,6 +78,6 @@ def test_rule_07_broker_killed_under_living_relays_and_consumer_loses_nothing_an
     say(verdict)
     if verdict.totals.lost:
         say(on.whereabouts(conductor, load))
-    keeps_every_promise(verdict)
+    keeps_every_promise(verdict, reloads=KILLS)
     assert min(in_flight) >= LEAST_IN_FLIGHT
     assert verdict.copies.on_time >= verdict.totals.acknowledged // 3

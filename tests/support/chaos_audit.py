@@ -6,13 +6,14 @@ read by nobody, so the broker keeps all of it.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pulsar
 
+from tests.support.chaos_ledger import Hop
 from timewheel.core.envelope import ID_PROPERTY, TIMER_PROPERTY, Envelope
 from timewheel.core.names import Names, partition_topic
 from timewheel.core.plan import Plan
@@ -42,7 +43,9 @@ class Copies:
         on_time: Timers that came by on-time hops alone, whoever made them.
         late: Timers that some relay, dead ones included, sent by the late lane at least once.
         extra_on_time: Copies beyond the first of timers that came by on-time hops alone (rules.md 1 promises 0).
-        extra_late: Those of the others.
+        extra_by_relays: Those among them that relays made: one source position sent under two producer names. The
+            others had one name and one sequence id, and the broker stored them twice nevertheless.
+        extra_late: Copies beyond the first of the others.
         dead_letters: Messages in the dead-letter topic.
     """
 
@@ -50,18 +53,31 @@ class Copies:
     on_time: int
     late: int
     extra_on_time: int
+    extra_by_relays: int
     extra_late: int
     dead_letters: int
 
 
-def count_copies(client: Any, plan: Plan, unnamed: Collection[str]) -> Copies:
+def count_copies(client: Any, plan: Plan, hops: Iterable[Hop]) -> Copies:
     """Read the due topic from its beginning to its end.
 
     Args:
         client: A `pulsar.Client`.
         plan: The plan; with the subscription `AUDIT`, without a consumer.
-        unnamed: Timers that any relay ever sent without a sequence id, on any hop: deduplication cannot know them.
+        hops: All that any relay ever sent.
     """
+    unnamed: set[str] = set()
+    producers: defaultdict[tuple[str, int, int], set[str]] = defaultdict(set)
+    for hop in hops:
+        if hop.sequence_id:
+            # A sequence id is a source position, unique in the cluster (rules.md 1c).
+            producers[hop.timer_id, hop.number, hop.sequence_id].add(hop.producer)
+        else:
+            unnamed.add(hop.timer_id)
+    several: Counter[str] = Counter()
+    for (timer_id, _, _), names in producers.items():
+        several[timer_id] += len(names) - 1
+
     found = Counter(copy.envelope.timer_id for copy in read_due_topic(client, plan))
     late = {timer_id: copies for timer_id, copies in found.items() if timer_id in unnamed}
     on_time = {timer_id: copies for timer_id, copies in found.items() if timer_id not in unnamed}
@@ -71,6 +87,7 @@ def count_copies(client: Any, plan: Plan, unnamed: Collection[str]) -> Copies:
         on_time=len(on_time),
         late=len(late),
         extra_on_time=sum(on_time.values()) - len(on_time),
+        extra_by_relays=sum(min(copies - 1, several[timer_id]) for timer_id, copies in on_time.items()),
         extra_late=sum(late.values()) - len(late),
         dead_letters=dead_letters,
     )

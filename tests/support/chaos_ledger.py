@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from timewheel.wire.positions import Position
 
-__all__ = ["Acknowledged", "Dying", "Event", "Handled", "Ledger", "Ready", "Tail", "Unnamed", "now_ms"]
+__all__ = ["Acknowledged", "Dying", "Event", "Handled", "Hop", "Ledger", "Ready", "Tail", "now_ms"]
 
 
 class Handled(NamedTuple):
@@ -37,10 +37,19 @@ class Acknowledged(NamedTuple):
     at_ms: int
 
 
-class Unnamed(NamedTuple):
-    """A relay is about to send a timer without a sequence id: the late lane, or a slot's tail (rules.md 1, 18)."""
+class Hop(NamedTuple):
+    """A relay is about to send a timer onwards.
+
+    Attributes:
+        number: Which hop of the timer, from 1.
+        producer: The producer's name; empty for an unnamed one: the late lane, or a slot's tail (rules.md 1, 18).
+        sequence_id: 0 by an unnamed one.
+    """
 
     timer_id: str
+    number: int
+    producer: str
+    sequence_id: int
     pid: int
     at_ms: int
 
@@ -61,7 +70,7 @@ class Dying(NamedTuple):
     at_ms: int
 
 
-Event = Handled | Acknowledged | Unnamed | Ready | Dying
+Event = Handled | Acknowledged | Hop | Ready | Dying
 
 
 def now_ms() -> int:
@@ -88,8 +97,8 @@ class Ledger:
     def acknowledged(self, position: Position) -> None:
         self._write("acknowledged", _text(position), os.getpid(), now_ms())
 
-    def unnamed(self, timer_id: str) -> None:
-        self._write("unnamed", timer_id, os.getpid(), now_ms())
+    def hop(self, timer_id: str, number: int, producer: str, sequence_id: int) -> None:
+        self._write("hop", timer_id, number, producer or "-", sequence_id, os.getpid(), now_ms())
 
     def dying(self, point: str, passes: int) -> None:
         self._write("dying", point, passes, os.getpid(), now_ms())
@@ -138,8 +147,9 @@ def _event(line: str) -> Event:
             return Handled(timer_id, int(generation), _position(position), int(hops), int(due_ms), int(pid), int(at_ms))
         case ["acknowledged", position, pid, at_ms]:
             return Acknowledged(_position(position), int(pid), int(at_ms))
-        case ["unnamed", timer_id, pid, at_ms]:
-            return Unnamed(timer_id, int(pid), int(at_ms))
+        case ["hop", timer_id, number, producer, sequence_id, pid, at_ms]:
+            name = "" if producer == "-" else producer
+            return Hop(timer_id, int(number), name, int(sequence_id), int(pid), int(at_ms))
         case ["ready", pid, at_ms]:
             return Ready(int(pid), int(at_ms))
         case ["dying", point, passes, pid, at_ms]:

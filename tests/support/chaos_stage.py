@@ -12,7 +12,7 @@ import pulsar
 from tests.support.chaos_audit import AUDIT, count_copies, where_stored
 from tests.support.chaos_conductor import Conductor, NotInTime
 from tests.support.chaos_crew import Post
-from tests.support.chaos_ledger import Unnamed, now_ms
+from tests.support.chaos_ledger import Hop, now_ms
 from tests.support.chaos_load import Load, Traffic
 from tests.support.chaos_verdict import Verdict, judge
 from tests.support.chaos_worker import ConductName, Job
@@ -99,8 +99,8 @@ class Stage:
     def verdict(self, conductor: Conductor, load: Load) -> Verdict:
         """Judge what is in the ledgers and in the due topic."""
         conductor.observe()
-        unnamed = {event.timer_id for event in conductor.events if isinstance(event, Unnamed)}
-        return judge(load.sent, conductor.events, count_copies(self.client, self.plan, unnamed))
+        hops = (event for event in conductor.events if isinstance(event, Hop))
+        return judge(load.sent, conductor.events, count_copies(self.client, self.plan, hops))
 
     def whereabouts(self, conductor: Conductor, load: Load) -> str:
         """Where the first missing timers are stored, and what waits where: for the message of a failed test."""

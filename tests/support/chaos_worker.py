@@ -25,7 +25,7 @@ from tests.support.chaos_ledger import Ledger, now_ms
 from timewheel.consumers import DelayedConsumer, DelayedMessage
 from timewheel.consumers.relay import Relay
 from timewheel.consumers.relay.conduct import Conduct, CrashPoint
-from timewheel.core.envelope import ID_PROPERTY
+from timewheel.core.envelope import ID_PROPERTY, Envelope
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.plan import Plan
 from timewheel.wire.positions import Position
@@ -183,9 +183,10 @@ class _Client(_Through):
         return _Consumer(consumer, self._acknowledged) if subscription_name == self._job.subscription else consumer
 
     def create_producer(self, topic: str, **options: Any) -> Any:
-        producer = _Producer(self._inner.create_producer(topic, **options), self._ledger)
+        name = options.get("producer_name", "")
+        producer = _Producer(self._inner.create_producer(topic, **options), name, self._ledger)
         if self._trace is not None:
-            return _TracedProducer(producer, topic, options.get("producer_name", ""), self._trace)
+            return _TracedProducer(producer, topic, name, self._trace)
         return _Stalled(producer) if self._job.stalled is not None and self._job.stalled in topic else producer
 
 
@@ -200,15 +201,18 @@ class _Consumer(_Through):
 
 
 class _Producer(_Through):
-    """Writes down what goes without a sequence id, before it goes."""
+    """Writes down every hop before it goes."""
 
-    def __init__(self, inner: Any, ledger: Ledger) -> None:
+    def __init__(self, inner: Any, name: str, ledger: Ledger) -> None:
         super().__init__(inner)
+        self._name = name
         self._ledger = ledger
 
     def send_async(self, content: Any, callback: Any, **options: Any) -> None:
-        if not options.get("sequence_id"):
-            self._ledger.unnamed(options["properties"][ID_PROPERTY])
+        envelope = Envelope.read(options["properties"])
+        if envelope is not None:
+            sequence_id = options.get("sequence_id") or 0
+            self._ledger.hop(envelope.timer_id, envelope.hops, self._name if sequence_id else "", sequence_id)
         self._inner.send_async(content, callback, **options)
 
 

@@ -1,0 +1,54 @@
+"""pulsar-client on a real broker keeps the contract."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import pulsar
+import pytest
+
+from tests.contract.client_contract import ClientContract
+from timewheel.ops.admin import AdminClient
+from timewheel.ops.policies import DEDUPLICATION
+from timewheel.testing import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from timewheel.testing import Broker
+    from timewheel.wire.surface import ClientLike
+
+
+class RealTopics:
+    def __init__(self, admin: AdminClient) -> None:
+        self._admin = admin
+
+    def make(self, *, deduplication: bool = False) -> str:
+        topic = f"persistent://public/default/contract-{uuid.uuid4().hex[:10]}"
+        self._admin.topics.create(topic, 1)
+        if deduplication:
+            self._admin.topic_policies.set(topic, DEDUPLICATION, True)
+            eventually(lambda: self._deduplicates(topic), message="deduplication in force")
+        return topic
+
+    def _deduplicates(self, topic: str) -> bool:
+        partitions = self._admin.topics.partitioned_stats(topic).partitions.values()
+        return [one.deduplication for one in partitions] == ["Enabled"]
+
+    def terminate(self, topic: str) -> None:
+        self._admin.topics.terminate(topic)
+
+
+class TestRealClient(ClientContract):
+    @pytest.fixture
+    def client(self, pulsar_broker: Broker) -> Iterator[ClientLike]:
+        quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+        client: Any = pulsar.Client(pulsar_broker.service_url, logger=quiet, operation_timeout_seconds=20)
+        yield client
+        client.close()
+
+    @pytest.fixture
+    def topics(self, pulsar_broker: Broker) -> Iterator[RealTopics]:
+        with AdminClient(pulsar_broker.admin_url) as admin:
+            yield RealTopics(admin)
