@@ -126,6 +126,22 @@ def test_rule_02_what_the_client_cannot_hand_out_stops_every_relay(stage: Stage)
     assert backlog.subscriptions[RELAY_SUBSCRIPTION].backlog == 4, "the whole one, two chunks, and the one behind"
 
 
+def test_rule_02_ledgers_that_end_are_no_holes(make_local_pulsar: MakeLocalPulsar) -> None:
+    small = {"managedLedgerMaxEntriesPerLedger": "50", "managedLedgerMinLedgerRolloverTimeMinutes": "0"}
+    with Stage(make_local_pulsar(config=small), patient()) as stage:
+        producer = stage.producer(stage.tiers[0], batching_enabled=False)
+        relay = stage.relay()
+        now = now_ms()
+        for number in range(400):
+            producer.send(b"", properties=Envelope(f"t{number}", now + 30_000, now - 2_000).properties())
+        ledgers = {message.message_id().ledger_id() for message in stage.stored(stage.tiers[0])}
+        assert len(ledgers) >= 4
+        stage.await_due(400)
+        stage.await_all_acknowledged()
+        assert set(stage.copies().values()) == {1}
+        assert relay.status().total("jumps") == relay.status().total("failures") == 0
+
+
 def test_rule_02_a_jump_over_what_others_acknowledged_is_no_hole(stage: Stage) -> None:
     producer = stage.producer(stage.tiers[-1], batching_enabled=False)
     ids = [producer.send(b"%d" % number) for number in range(4)]
