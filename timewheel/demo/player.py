@@ -37,9 +37,9 @@ def play(connection: Connection, settings: Settings, scheme: SchemeName) -> None
         _play(connection, settings, scheme)
     except (EOFError, BrokenPipeError):
         os._exit(1)  # the parent is gone: nobody wants results, and a client's threads must not keep the process
-    except BaseException:
+    except BaseException:  # noqa: BLE001 - the parent tells it; a second traceback from here would only be noise
         connection.send(Failed(text=traceback.format_exc()))
-        raise
+        os._exit(1)
 
 
 def _play(connection: Connection, settings: Settings, scheme: SchemeName) -> None:

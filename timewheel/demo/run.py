@@ -35,7 +35,8 @@ BROKER_START_S = 8.0
 """Expected; the time left is corrected when it is up."""
 HEAD_START_MS = 300
 """Between telling a player to go and its first send: it connects meanwhile."""
-CALENDAR_DAYS_AHEAD = 4
+CALENDAR_AHEAD_MS = 20_000
+"""How long a calendar's topics may take to make, and its burst to send, on a machine that is busy with other things."""
 AFTER_LAST_DUE_MS = 2_500
 """How long after the last due time the wait for stragglers and redeliveries goes on at least."""
 GRACE_DAYS = 4
@@ -210,11 +211,11 @@ class _Stage:
         self._crew.start([scheme])
         plan = self._settings.plan(scheme)
         moments_ms = [_now_ms()]
+        self._ensure(plan, moments_ms[0])
         if isinstance(plan.scheme, Calendar):
             # Its topics are those of the moment of sending, and days pass while they are made: some more, ahead.
-            moments_ms.append(moments_ms[0] + CALENDAR_DAYS_AHEAD * self._settings.day_ms)
-        for moment_ms in moments_ms:
-            self._ensure(plan, moment_ms)
+            moments_ms.append(_now_ms() + CALENDAR_AHEAD_MS)
+            self._ensure(plan, moments_ms[1])
         start_ms = max(_now_ms() + HEAD_START_MS, self._began_ms + self._settings.start_offset_ms(scheme))
         if not self._gauges:
             self._began_ms = start_ms
@@ -268,7 +269,9 @@ class _Stage:
             self._screen.show(State(phase=phase, left_s=self._left_s(), limit=self._settings.limit, rows=self._rows()))
 
     def _left_s(self) -> float:
-        end_ms = self._began_ms + self._settings.play_ms + AFTER_LAST_DUE_MS
+        last = self._settings.schemes[-1]
+        planned_ms = max(_now_ms(), self._began_ms + self._settings.start_offset_ms(last))
+        end_ms = (self._crew.start_ms(last) or planned_ms) + self._settings.scheme_ms + AFTER_LAST_DUE_MS
         return max(0.0, (end_ms - _now_ms()) / 1000) + VERDICT_S
 
     def _rows(self) -> list[Row]:
