@@ -19,11 +19,11 @@ __all__ = ["Dispatcher"]
 
 T = TypeVar("T")
 
-LINGER_S = 0.002
+LINGER_S = 0.003
 """Pause between two looks at a busy queue: it fills meanwhile, instead of waking this thread for each item."""
 MAX_AT_ONCE = 256
 """Items handled in one go: what is done once for all of them waits for the slowest."""
-BUSY_S = 0.004
+BUSY_S = 0.006
 """A queue is busy if something was on it twice within this time."""
 
 
