@@ -1,0 +1,235 @@
+"""The running broker with everything that acts on it: topics, players, sampler, unload, control."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Self, TypeVar
+
+from timewheel.consumers.relay.broker_held import RECEIVER_QUEUE_MESSAGES
+from timewheel.consumers.relay.relay import MAX_IN_FLIGHT
+from timewheel.core.errors import TimewheelError
+from timewheel.core.plan import Calendar, Plan, Tiered
+from timewheel.demo.crew import Crew
+from timewheel.demo.journal import now_ms
+from timewheel.demo.live import Row, Screen, State
+from timewheel.demo.results import BrokerFacts, Result, Seen, measure
+from timewheel.demo.sabotage import Control, run_control
+from timewheel.demo.sampling import Gauge, Sampler
+from timewheel.demo.settings import SchemeName, Settings
+from timewheel.demo.table import LABELS
+from timewheel.demo.verdict import judge
+from timewheel.ops.admin import AdminClient
+from timewheel.ops.provision import ensure
+
+__all__ = ["AFTER_LAST_DUE_MS", "TURN_S", "VERDICT_S", "DemoFailed", "Stage"]
+
+T = TypeVar("T")
+
+SAMPLES_PER_DAY = 10
+"""Aimed at, so that at least 8 remain while every topic is unloaded."""
+VERDICT_S = 3.0
+"""Expected, from the last timer to the verdict."""
+HEAD_START_MS = 300
+"""Between telling a player to go and its first send: it connects meanwhile."""
+CALENDAR_AHEAD_MS = 20_000
+"""How long a calendar's topics may take to make, and its burst to send, on a machine that is busy with other things."""
+AFTER_LAST_DUE_MS = 2_500
+"""How long after the last due time the wait for stragglers and redeliveries goes on at least."""
+GRACE_DAYS = 4
+MIN_GRACE_MS = 15_000
+"""How long, at most, a scheme may take to hand out its last timers after they were due; then they count as lost."""
+DONE_TIMEOUT_S = 30.0
+CONTROL_TIMEOUT_S = 90.0
+TURN_S = 0.1
+
+
+class DemoFailed(TimewheelError, RuntimeError):
+    """The run could not be carried through; no verdict."""
+
+
+class Stage:
+    """The running broker with everything that acts on it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        screen: Screen,
+        crew: Crew,
+        admin: AdminClient,
+        facts: BrokerFacts,
+        workers: ThreadPoolExecutor,
+    ) -> None:
+        self._settings = settings
+        self._screen = screen
+        self._crew = crew
+        self._admin = admin
+        self._facts = facts
+        self._gauges: dict[SchemeName, Gauge] = {}
+        self._sampler = Sampler(admin, settings.day_ms // SAMPLES_PER_DAY, lambda _name, _sample: None)
+        self._workers = workers
+        self._began_ms = now_ms()
+        self._unloaded_ms = 0
+        self._control: Control | None = None
+
+    def __enter__(self) -> Self:
+        self._sampler.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._sampler.stop()
+        self._workers.shutdown(wait=False, cancel_futures=True)
+
+    def play(self) -> None:
+        """From the first topic to the last straggler."""
+        for scheme in self._settings.schemes:
+            self._begin(scheme)
+        self._until("playing", lambda: now_ms() >= self._began_ms + self._settings.unload_offset_ms)
+        self._unloaded_ms = now_ms()
+        unloaded = self._in_background(self._unload_all)
+        self._until("unloading every topic", unloaded.done)
+        unloaded.result()
+        self._screen.say(
+            f"unloaded {sum(len(gauge.topics) for gauge in self._gauges.values())} topics "
+            f"in {(now_ms() - self._unloaded_ms) / 1000:.1f} s"
+        )
+        controlled = self._in_background(lambda: run_control(self._facts.service_url, self._settings.out))
+        self._until("playing, and a saboteur for control", controlled.done, timeout_s=CONTROL_TIMEOUT_S)
+        self._control = controlled.result()
+        self._until("playing", self._all_finished)
+
+    def result(self, began_s: float) -> Result:
+        """Count, judge."""
+        settings = self._settings
+        self._sampler.stop()
+        done = self._crew.results()
+        rows = []
+        for scheme, gauge in self._gauges.items():
+            gauge.count_entries(self._admin)
+            seen = Seen(
+                plan=gauge.plan,
+                samples=gauge.samples,
+                entries_written=gauge.entries_written,
+                topics=gauge.topic_count,
+                in_flight_window=_in_flight_window(gauge.plan),
+            )
+            rows.append(measure(settings, scheme, self._start_ms(scheme), seen, done[scheme]))
+        assert self._control is not None
+        control = self._control
+        return Result(
+            settings=settings,
+            broker=self._facts,
+            rows=rows,
+            control={
+                "acknowledges before it publishes": control.sabotaged,
+                "publishes before it acknowledges": control.honest,
+            },
+            verdict=judge(rows, sabotaged=control.sabotaged, honest=control.honest),
+            seconds=time.monotonic() - began_s,
+            started_ms=self._began_ms,
+            unloaded_ms=self._unloaded_ms,
+            samples={scheme: gauge.samples for scheme, gauge in self._gauges.items()},
+            entries={scheme: found.entries for scheme, found in done.items()},
+        )
+
+    # --------------------------------------------------------------------------------------------------------- steps
+
+    def _begin(self, scheme: SchemeName) -> None:
+        """Make a scheme's topics and set its player going; the first one at once, the others in their turn."""
+        self._crew.start([scheme])
+        plan = self._settings.plan(scheme)
+        moments_ms = [now_ms()]
+        self._ensure(plan, moments_ms[0])
+        if isinstance(plan.scheme, Calendar):
+            # Its topics are those of the moment of sending, and days pass while they are made: some more, ahead.
+            moments_ms.append(now_ms() + CALENDAR_AHEAD_MS)
+            self._ensure(plan, moments_ms[1])
+        start_ms = max(now_ms() + HEAD_START_MS, self._began_ms + self._settings.start_offset_ms(scheme))
+        if not self._gauges:
+            self._began_ms = start_ms
+        gauge = Gauge(plan, moments_ms, self._settings.day_ms)
+        self._gauges[scheme] = gauge
+        self._sampler.add(scheme, gauge)
+        self._crew.go(scheme, self._facts.service_url, start_ms)
+
+    def _ensure(self, plan: Plan, at_ms: int) -> None:
+        ensured = self._in_background(lambda: ensure(self._admin, plan, now_ms=at_ms))
+        self._until(f"making the topics of {plan.due_topic.rsplit('/', 1)[-1]}", ensured.done)
+        ensured.result()
+
+    def _unload_all(self) -> None:
+        """One topic after the other; the first scheme last, since native's redeliveries keep the broker busy."""
+        for gauge in reversed(self._gauges.values()):
+            for name in gauge.topics:
+                gauge.unload(self._admin, name)
+
+    def _all_finished(self) -> bool:
+        for scheme in self._settings.schemes:
+            if self._is_over(scheme):
+                self._crew.finish(scheme)
+        return len(self._crew.results()) == len(self._settings.schemes)
+
+    def _is_over(self, scheme: SchemeName) -> bool:
+        progress = self._crew.progress(scheme)
+        last_due_ms = self._start_ms(scheme) + self._settings.scheme_ms
+        grace_ms = max(MIN_GRACE_MS, GRACE_DAYS * self._settings.day_ms)
+        if now_ms() > last_due_ms + grace_ms + DONE_TIMEOUT_S * 1000:
+            raise DemoFailed(f"the player of {scheme} does not hand over its results")
+        if now_ms() > last_due_ms + grace_ms:
+            return True
+        all_handled = progress.attempted == self._settings.messages and progress.handled >= progress.confirmed
+        return all_handled and now_ms() > last_due_ms + AFTER_LAST_DUE_MS
+
+    # --------------------------------------------------------------------------------------------------------- waiting
+
+    def _in_background(self, job: Callable[[], T]) -> Future[T]:
+        return self._workers.submit(job)
+
+    def _until(self, phase: str, condition: Callable[[], bool], timeout_s: float = 3_600.0) -> None:
+        """Listen to the players and show the state until the condition holds."""
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            if time.monotonic() > deadline:
+                raise DemoFailed(f"{phase}: not done after {timeout_s:.0f} s")
+            self._crew.listen(TURN_S)
+            if self._sampler.error is not None:
+                raise DemoFailed(f"sampling failed: {self._sampler.error!r}") from self._sampler.error
+            self._screen.show(State(phase=phase, left_s=self._left_s(), limit=self._settings.limit, rows=self._rows()))
+
+    def _left_s(self) -> float:
+        last = self._settings.schemes[-1]
+        planned_ms = max(now_ms(), self._began_ms + self._settings.start_offset_ms(last))
+        end_ms = (self._crew.start_ms(last) or planned_ms) + self._settings.scheme_ms + AFTER_LAST_DUE_MS
+        return max(0.0, (end_ms - now_ms()) / 1000) + VERDICT_S
+
+    def _rows(self) -> list[Row]:
+        rows = []
+        for scheme, gauge in list(self._gauges.items()):
+            if self._crew.start_ms(scheme) is None:
+                continue
+            progress = self._crew.progress(scheme)
+            samples = gauge.samples
+            rows.append(
+                Row(
+                    label=LABELS[scheme],
+                    sent=progress.attempted,
+                    waiting=progress.attempted - progress.handled,
+                    handled=progress.handled,
+                    gaps=samples[-1].due_gaps if samples else None,
+                    peak=max((sample.due_gaps for sample in samples), default=0),
+                )
+            )
+        return rows
+
+    def _start_ms(self, scheme: SchemeName) -> int:
+        start_ms = self._crew.start_ms(scheme)
+        assert start_ms is not None
+        return start_ms
+
+
+def _in_flight_window(plan: Plan) -> int:
+    """How many messages the relay may hold unacknowledged, over all tiers: as many gaps broker-held tiers may have."""
+    return (
+        len(plan.scheme.tiers_ms) * (MAX_IN_FLIGHT + RECEIVER_QUEUE_MESSAGES) if isinstance(plan.scheme, Tiered) else 0
+    )
