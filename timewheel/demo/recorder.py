@@ -103,7 +103,7 @@ class RecordingClient:
     @property
     def _client(self) -> Any:
         """The client's own core, which a relay asks for schema definitions."""
-        return self._recorded._client  # noqa: SLF001 - as timewheel.consumers.relay.internals does
+        return self._recorded._client  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - as the relay does
 
     @property
     def business(self) -> Deliveries:
