@@ -195,6 +195,8 @@ class TimerWriter:
             TimewheelError: The send ends here; nothing was sent, or nothing more.
         """
         if isinstance(error, TimewheelError):
+            if not send.stored:
+                raise error
             raise self._as_unknown(send, error) from error
         send.attempts += 1
         step = self._next_step(send, outcome_of_error(error), cause_of(error))
