@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from tests.support.chaos_audit import AUDIT
-from tests.support.chaos_stage import BUSINESS, Stage
+from tests.support.chaos_stage import BUSINESS, QUICK_TAKEOVER, Stage
 from timewheel.core.plan import Plan, Scheme
 from timewheel.testing import BrokerUnavailable, LocalPulsar
 from timewheel.testing.settings import version_asked_for
@@ -23,10 +23,6 @@ if TYPE_CHECKING:
 
 SEED_VARIABLE = "TIMEWHEEL_CHAOS_SEED"
 """Another seed than the test's own; or "random"."""
-
-QUICK_TAKEOVER = {"activeConsumerFailoverDelayTimeMillis": "100"}
-"""Instead of 1 s: a relay's short life is spent on forwarding, where a kill bites, not on waiting to be the active
-consumer; and a joining relay takes over in the middle of the other one's prefetch (rules.md 4)."""
 
 
 class MakeStage(Protocol):

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.chaos_conductor import Conductor
+from tests.support.chaos_ledger import Handled, now_ms
 from tests.support.chaos_load import Traffic
+from tests.support.chaos_stage import QUICK_TAKEOVER
 from tests.support.chaos_verdict import keeps_every_promise
 from timewheel.core.plan import Tiered
 
@@ -24,22 +26,26 @@ if TYPE_CHECKING:
     from timewheel.testing.plugin import MakeLocalPulsar
 
 KILLS = 20
-LONGEST_PAUSE_S = 3.0
-RECOVERY_TIMEOUT_S = 60.0
+LONGEST_PAUSE_S = 2.0
+RECOVERY_TIMEOUT_S = 90.0
+ON_TIME_MS = 500
+RECENT_EVENTS = 1_000
 DRAIN_TIMEOUT_S = 90.0
 LEAST_IN_FLIGHT = 500
+LEAST_ON_TIME = 1_000
+"""Not a claim about lanes: so many timers at least were looked at for extra copies."""
 
 TIERS = Tiered(window_ms=2_000, tiers_ms=(2_000, 4_000))
-GUARD_MS = 12_000
-"""Longer than a broker is away, so that hops stay on time."""
-TRAFFIC = Traffic(burst=120, every_s=0.5, shortest_ms=16_000, longest_ms=36_000)
+GUARD_MS = 22_000
+"""Longer than a broker is away with all that follows, so that most hops stay on time."""
+TRAFFIC = Traffic(burst=50, every_s=0.5, shortest_ms=26_000, longest_ms=36_000)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_rule_07_broker_killed_under_living_relays_and_consumer_loses_nothing_and_leaves_no_extra_copy(
     make_local_pulsar: MakeLocalPulsar, stage: MakeStage, seed: int, say: Callable[[object], None]
 ) -> None:
-    broker = make_local_pulsar()
+    broker = make_local_pulsar(config=QUICK_TAKEOVER)
     on = stage(broker, TIERS, guard_ms=GUARD_MS, partitions=2)
     relays, consumer = [on.relay("relay-0"), on.relay("relay-1")], on.consumer("consumer")
     up = threading.Event()
@@ -54,9 +60,15 @@ def test_rule_07_broker_killed_under_living_relays_and_consumer_loses_nothing_an
         threading.Event().wait(choices.uniform(0.0, 1.0))
         broker.start()
         up.set()
-        # The client's back-off grows while nobody answers. The next kill shall meet relay and consumer at work.
-        handled = len(conductor.handled)
-        conductor.calm(lambda: len(conductor.handled) > handled, RECOVERY_TIMEOUT_S, "a timer handled after the kill")
+        # The client's back-off grows while nobody answers. The next kill shall meet relays and consumer at work.
+        begun_ms = now_ms()
+
+        def at_work() -> bool:
+            recent = reversed(conductor.events[-RECENT_EVENTS:])
+            hopped = (event for event in recent if isinstance(event, Handled) and event.hops)
+            return any(event.at_ms > begun_ms and event.at_ms - event.due_ms < ON_TIME_MS for event in hopped)
+
+        conductor.calm(at_work, RECOVERY_TIMEOUT_S, "a timer on time again, by way of a relay")
 
     for post in (*relays, consumer):
         post.start()
@@ -80,4 +92,4 @@ def test_rule_07_broker_killed_under_living_relays_and_consumer_loses_nothing_an
         say(on.whereabouts(conductor, load))
     keeps_every_promise(verdict, reloads=KILLS)
     assert min(in_flight) >= LEAST_IN_FLIGHT
-    assert verdict.copies.on_time >= verdict.totals.acknowledged // 3
+    assert verdict.copies.on_time >= LEAST_ON_TIME

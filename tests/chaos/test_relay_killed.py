@@ -22,12 +22,14 @@ KILLS = 22
 KILL_TIMEOUT_S = 150.0
 DRAIN_TIMEOUT_S = 60.0
 LEAST_IN_FLIGHT = 500
+LEAST_ON_TIME = 1_000
+"""Not a claim about lanes: so many timers at least were looked at for extra copies."""
 
 TIERS = Tiered(window_ms=2_000, tiers_ms=(1_000, 3_000))
-GUARD_MS = 8_000
+GUARD_MS = 12_000
 """Longer than a relay is usually away, so that most hops stay on time; shorter than a freeze, so that some do not."""
-TRAFFIC = Traffic(burst=100, every_s=0.5, shortest_ms=11_000, longest_ms=25_000)
-"""200 a second for 18 s on average: 3,600 in flight, each with one to five hops."""
+TRAFFIC = Traffic(burst=100, every_s=0.5, shortest_ms=15_000, longest_ms=27_000)
+"""200 a second for 21 s on average: 4,200 in flight, each with one to five hops."""
 
 RELAY_POINTS: Points = {
     "at_takeover": 4,
@@ -62,8 +64,7 @@ def test_rule_01_one_relay_killed_at_any_moment_loses_nothing_and_leaves_no_extr
     keeps_every_promise(verdict)
     assert {kill.point for kill in conductor.kills} >= set(RELAY_POINTS)
     assert min(kill.in_flight for kill in conductor.kills) >= LEAST_IN_FLIGHT
-    # Not a claim about lanes: it shows that the count of on-time copies looked at most of the timers.
-    assert verdict.copies.on_time >= verdict.totals.acknowledged // 2
+    assert verdict.copies.on_time >= LEAST_ON_TIME
 
 
 @pytest.mark.timeout(400)
@@ -102,4 +103,4 @@ def test_rule_01_three_relays_killed_frozen_and_unloaded_lose_nothing_and_leave_
     keeps_every_promise(verdict, reloads=conductor.disturbed["unload"])
     assert {kill.point for kill in conductor.kills} >= set(RELAY_POINTS)
     assert min(kill.in_flight for kill in conductor.kills) >= LEAST_IN_FLIGHT
-    assert verdict.copies.on_time >= verdict.totals.acknowledged // 3
+    assert verdict.copies.on_time >= LEAST_ON_TIME

@@ -35,7 +35,7 @@ class Traffic:
     every_s: float = 0.6
     shortest_ms: int = 6_000
     longest_ms: int = 16_000
-    limit: int = 30_000
+    limit: int = 100_000
 
 
 @dataclass(slots=True)

@@ -22,10 +22,13 @@ from timewheel.core.topology import topology
 from timewheel.ops.admin import AdminClient
 from timewheel.ops.provision import ensure
 
-__all__ = ["BUSINESS", "Stage"]
+__all__ = ["BUSINESS", "QUICK_TAKEOVER", "Stage"]
 
 BUSINESS = "billing"
 """The plan's other subscription, `chaos_audit.AUDIT`, is read by nobody."""
+QUICK_TAKEOVER = {"activeConsumerFailoverDelayTimeMillis": "100"}
+"""A broker setting; instead of 1 s: a relay's short life is spent on forwarding, where a kill bites, not on waiting to
+be the active consumer, and a joining relay takes over in the middle of the other one's prefetch (rules.md 4)."""
 SHOWN = 20
 """Missing timers that a failed test names."""
 
