@@ -14,7 +14,7 @@ from tests.support.chaos_ledger import Dying, Event, Handled, now_ms
 from tests.support.chaos_verdict import Kill
 from tests.support.chaos_worker import Fuse
 
-__all__ = ["OUTSIDE", "Conductor", "Disturbance", "NotInTime", "Points"]
+__all__ = ["OUTSIDE", "Conductor", "Disturbance", "NotInTime", "Points", "schedule"]
 
 OUTSIDE = "outside"
 """Killed by somebody else, at a random moment."""
@@ -86,7 +86,7 @@ class Conductor:
         self.events: list[Event] = []
         self.handled: set[str] = set()
         self._victims = [
-            _Victim(post, _schedule(random.Random(f"{seed}/{post.name}"), points)) for post, points in victims.items()
+            _Victim(post, schedule(random.Random(f"{seed}/{post.name}"), points)) for post, points in victims.items()
         ]
         self._steady = tuple(steady)
         self._watched = tuple(watched)
@@ -230,7 +230,7 @@ class Conductor:
         )
 
 
-def _schedule(choices: random.Random, points: Points) -> Iterator[Fuse | float]:
+def schedule(choices: random.Random, points: Points) -> Iterator[Fuse | float]:
     """For ever: a fuse, or after how many seconds to kill from outside. Every point comes once per round."""
     while True:
         round_ = [*points, OUTSIDE]

@@ -1,0 +1,107 @@
+"""The chaos tests' own parts, without a broker: a judge that could not find a fault would prove nothing."""
+
+from __future__ import annotations
+
+import random
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.chaos_audit import Copies
+from tests.support.chaos_conductor import OUTSIDE, schedule
+from tests.support.chaos_ledger import Acknowledged, Event, Handled, Ledger, Tail
+from tests.support.chaos_load import Sent
+from tests.support.chaos_verdict import Kill, Verdict, judge, keeps_every_promise, repeats_after_kills
+from tests.support.chaos_worker import Fuse
+from timewheel.wire.positions import Position
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FIRST, SECOND = 100, 200
+"""Two processes; the first is killed at 5,000 ms."""
+KILL = Kill(post="consumer", pid=FIRST, point=OUTSIDE, at_ms=5_000, in_flight=500)
+AT = Position(1, 1, -1)
+
+
+def handled(pid: int, at_ms: int, *, timer_id: str = "a", due_ms: int = 0) -> Handled:
+    return Handled(timer_id, 0, AT, 1, due_ms, pid, at_ms)
+
+
+def acknowledged(pid: int, at_ms: int) -> Acknowledged:
+    return Acknowledged(AT, pid, at_ms)
+
+
+@pytest.mark.parametrize(
+    ("first", "in_hand", "settled"),
+    [
+        ([handled(FIRST, 3_000)], 1, 0),  # never acknowledged
+        ([handled(FIRST, 3_000), acknowledged(FIRST, 4_001)], 1, 0),  # 999 ms before the kill: perhaps not sent
+        ([handled(FIRST, 3_000), acknowledged(FIRST, 4_000)], 0, 1),  # 1,000 ms before: nothing explains the repeat
+        ([handled(SECOND, 3_000)], 0, 1),  # by a process that nobody killed
+    ],
+)
+def test_repeats_that_a_crash_explains_are_told_from_those_that_nothing_explains(
+    first: list[Event], in_hand: int, settled: int
+) -> None:
+    repeats = repeats_after_kills([*first, handled(SECOND, 6_000)], [KILL], settle_ms=1_000)
+
+    assert (repeats.in_hand, repeats.settled) == (in_hand, settled)
+    assert repeats.most_after_one_kill == in_hand
+
+
+def test_each_broken_promise_is_found() -> None:
+    fine = verdict_of([handled(FIRST, 10, due_ms=10)])
+    keeps_every_promise(fine)
+
+    broken = [
+        verdict_of([]),  # lost
+        verdict_of([handled(FIRST, 10), handled(SECOND, 11)]),  # twice
+        verdict_of([handled(FIRST, 9, due_ms=10)]),  # early
+        verdict_of([handled(FIRST, 10), handled(FIRST, 10, timer_id="b")]),  # unexpected
+        verdict_of([handled(FIRST, 10)], dead_letters=1),
+        verdict_of([handled(FIRST, 10)], extra_on_time=1),
+    ]
+    for verdict in broken:
+        with pytest.raises(AssertionError):
+            keeps_every_promise(verdict)
+
+
+def test_a_reload_excuses_a_few_copies_that_the_broker_made_and_none_that_a_relay_made() -> None:
+    keeps_every_promise(verdict_of([handled(FIRST, 10)], extra_on_time=1), reloads=1)
+
+    for verdict in (
+        verdict_of([handled(FIRST, 10)], extra_on_time=1, extra_by_relays=1),
+        verdict_of([handled(FIRST, 10)], extra_on_time=21),
+    ):
+        with pytest.raises(AssertionError):
+            keeps_every_promise(verdict, reloads=1)
+
+
+def verdict_of(events: list[Event], **copies: int) -> Verdict:
+    """Over one timer, ``a``, that was sent and confirmed."""
+    none = dict.fromkeys(("late", "extra_on_time", "extra_by_relays", "extra_late", "dead_letters"), 0)
+    return judge({"a": Sent(due_ms=0, confirmed=True)}, events, Copies(**{**none, "stored": 1, "on_time": 1, **copies}))
+
+
+def test_a_line_that_a_kill_cut_short_is_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "ledger"
+    ledger, tail = Ledger(path), Tail(path)
+    ledger.handled("a", 0, AT, 1, 10)
+    with path.open("a") as file:
+        file.write("handled b 0 1:1")
+
+    assert [event.timer_id for event in tail.read() if isinstance(event, Handled)] == ["a"]
+    assert list(tail.read()) == []
+
+
+def test_a_seed_gives_the_same_schedule_and_every_point_has_its_turn() -> None:
+    points = {"one": 1, "many": 1_000}
+
+    drawn = [list(islice(schedule(random.Random(seed), points), 30)) for seed in (7, 7, 8)]
+
+    assert drawn[0] == drawn[1] != drawn[2]
+    fuses = [one for one in drawn[0] if isinstance(one, Fuse)]
+    assert [sum(fuse.point == point for fuse in fuses) for point in points] == [10, 10]
+    assert all(1 <= fuse.passes <= points[fuse.point] for fuse in fuses)
