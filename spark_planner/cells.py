@@ -1,0 +1,198 @@
+"""Cells: what is kept of a history, bounded in size whatever the history's, and mergeable in any order.
+
+A cell counts the timers of one slot of publish times and one log-linear bucket of delays. Counts alone are not enough:
+inside a bucket they would invent a spread, while reminders are full of fixed delays and of due times on the clock
+("09:00 tomorrow"), where the truth is no gap at all. So a cell also keeps the least and the greatest publish time,
+delay and due time, and its timers are taken as uniform over the narrower of the two spans.
+
+Too many cells are met by coarser ones: slots double, buckets halve, along one fixed ladder of levels. Slots and buckets
+of one level nest in those of the next, so what was gathered at different levels can be merged at the coarser one, and
+the result does not depend on the order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["LEVELS", "Cells", "Level", "bucket_of"]
+
+Integers = NDArray[np.int64]
+
+FINEST_SLOT_MS = 1_000
+"""The broker's default tick: nothing finer shows in a gap count."""
+FINEST_BITS = 5
+COARSEST_BITS = 3
+BITS_FROM_SLOT_MS = 512_000
+"""Up to this slot only slots grow; then the buckets shrink first. Below it a slot is finer than any window in use."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """One resolution of cells.
+
+    Args:
+        slot_ms: Length of a slot of publish times, which start at multiples of it since 1970.
+        bits: ``2 ** bits`` buckets for each doubling of the delay.
+    """
+
+    slot_ms: int
+    bits: int
+
+
+def _ladder() -> tuple[Level, ...]:
+    slots_ms = [FINEST_SLOT_MS << doubling for doubling in range(28)]
+    fine = [Level(slot_ms=slot_ms, bits=FINEST_BITS) for slot_ms in slots_ms if slot_ms <= BITS_FROM_SLOT_MS]
+    thin = [Level(slot_ms=BITS_FROM_SLOT_MS, bits=bits) for bits in range(FINEST_BITS - 1, COARSEST_BITS - 1, -1)]
+    coarse = [Level(slot_ms=slot_ms, bits=COARSEST_BITS) for slot_ms in slots_ms if slot_ms > BITS_FROM_SLOT_MS]
+    return (*fine, *thin, *coarse)
+
+
+LEVELS = _ladder()
+"""From the finest to the coarsest, whose slot of more than four thousand years holds any history."""
+
+
+def bucket_of(delay_ms: Integers, bits: int) -> Integers:
+    """The log-linear bucket of delays: exact below ``2 ** bits`` ms, then ``2 ** bits`` for each doubling.
+
+    Buckets of fewer bits are unions of those of more.
+
+    Args:
+        delay_ms: Not negative, below 2 ** 53.
+        bits: See `Level`.
+    """
+    # frexp is exact below 2 ** 53: value = mantissa * 2 ** exponent with mantissa in [0.5, 1).
+    _, exponent = np.frexp(np.maximum(delay_ms, 1).astype(np.float64))
+    shift = np.maximum(exponent.astype(np.int64) - 1 - bits, 0)
+    return (shift << bits) + (delay_ms >> shift)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cells:
+    """Cells of one topic at one level, ordered by (slot, bucket), each pair once. All arrays have the same length.
+
+    Args:
+        level: Index into `LEVELS`.
+        slot: ``publish_ms // slot_ms``.
+        bucket: Of the delay, see `bucket_of`.
+        count: Timers in the cell, at least 1.
+        publish_min_ms: Least publish time in it, UTC milliseconds.
+        publish_max_ms: Greatest publish time.
+        delay_min_ms: Least delay, not negative.
+        delay_max_ms: Greatest delay.
+        due_min_ms: Least due time, UTC milliseconds.
+        due_max_ms: Greatest due time.
+        size_bytes: Sum of payload sizes; 0 where the history has none.
+    """
+
+    level: int
+    slot: Integers
+    bucket: Integers
+    count: Integers
+    publish_min_ms: Integers
+    publish_max_ms: Integers
+    delay_min_ms: Integers
+    delay_max_ms: Integers
+    due_min_ms: Integers
+    due_max_ms: Integers
+    size_bytes: Integers
+
+    @classmethod
+    def of_timers(cls, publish_ms: Integers, due_ms: Integers, size_bytes: Integers | None = None) -> Cells:
+        """The finest cells of these timers; ``due_ms`` is nowhere below ``publish_ms``."""
+        delay_ms = due_ms - publish_ms
+        ones = np.ones(len(publish_ms), np.int64)
+        sizes = np.zeros(len(publish_ms), np.int64) if size_bytes is None else size_bytes
+        return _grouped(0, ones, publish_ms, publish_ms, delay_ms, delay_ms, due_ms, due_ms, sizes)
+
+    @classmethod
+    def merged(cls, parts: Iterable[Cells]) -> Cells:
+        """All of these as one, at the coarsest of their levels."""
+        found = list(parts)
+        if not found:
+            none = np.zeros(0, np.int64)
+            return cls.of_timers(none, none)
+        level = max(part.level for part in found)
+        return _grouped(level, *(np.concatenate(arrays) for arrays in zip(*map(_facts, found), strict=True)))
+
+    def coarsened(self, level: int) -> Cells:
+        """The same timers at a coarser level (or this one)."""
+        if level < self.level:
+            raise ValueError(f"level {level} is finer than these cells' {self.level}: what was merged stays merged")
+        return self if level == self.level else _grouped(level, *_facts(self))
+
+    def bounded(self, limit: int) -> Cells:
+        """The same timers in at most ``limit`` cells (at least one per bucket that the coarsest level needs)."""
+        cells = self
+        while len(cells) > limit and cells.level + 1 < len(LEVELS):
+            cells = cells.coarsened(cells.level + 1)
+        return cells
+
+    def __len__(self) -> int:
+        return len(self.count)
+
+    @property
+    def slot_ms(self) -> int:
+        """Length of a slot of publish times."""
+        return LEVELS[self.level].slot_ms
+
+    @property
+    def timers(self) -> int:
+        """How many timers are in all cells."""
+        return int(self.count.sum())
+
+
+def _facts(cells: Cells) -> tuple[Integers, ...]:
+    return (
+        cells.count,
+        cells.publish_min_ms,
+        cells.publish_max_ms,
+        cells.delay_min_ms,
+        cells.delay_max_ms,
+        cells.due_min_ms,
+        cells.due_max_ms,
+        cells.size_bytes,
+    )
+
+
+def _grouped(
+    level: int,
+    count: Integers,
+    publish_min_ms: Integers,
+    publish_max_ms: Integers,
+    delay_min_ms: Integers,
+    delay_max_ms: Integers,
+    due_min_ms: Integers,
+    due_max_ms: Integers,
+    size_bytes: Integers,
+) -> Cells:
+    # Any timer of a cell has the cell's slot and bucket, at this level and at all coarser ones: take its least.
+    slot = publish_min_ms // LEVELS[level].slot_ms
+    bucket = bucket_of(delay_min_ms, LEVELS[level].bits)
+    order = np.lexsort((bucket, slot))
+    slot, bucket = slot[order], bucket[order]
+    is_first = np.ones(len(order), np.bool_)
+    is_first[1:] = (slot[1:] != slot[:-1]) | (bucket[1:] != bucket[:-1])
+    starts = np.flatnonzero(is_first)
+
+    def reduced(function: Any, values: Integers) -> Integers:
+        found: Integers = function.reduceat(values[order], starts) if len(starts) else values
+        return found
+
+    return Cells(
+        level=level,
+        slot=slot[starts],
+        bucket=bucket[starts],
+        count=reduced(np.add, count),
+        publish_min_ms=reduced(np.minimum, publish_min_ms),
+        publish_max_ms=reduced(np.maximum, publish_max_ms),
+        delay_min_ms=reduced(np.minimum, delay_min_ms),
+        delay_max_ms=reduced(np.maximum, delay_max_ms),
+        due_min_ms=reduced(np.minimum, due_min_ms),
+        due_max_ms=reduced(np.maximum, due_max_ms),
+        size_bytes=reduced(np.add, size_bytes),
+    )
