@@ -35,10 +35,11 @@ def afterwards(
     """
     plan = router.plan
     if outcome is Outcome.OK:
-        if not outgoing.release_at_ms or now_ms < outgoing.release_at_ms:
+        if not outgoing.release_at_ms or now_ms < outgoing.release_at_ms - plan.skew_ms:
             return None
         # Its slot may have been swept before the message was in it, and is swept again a slot later only: a second
-        # copy goes to the due topic, and consumers drop whichever comes second (rules.md 18).
+        # copy goes to the due topic, and consumers drop whichever comes second (rules.md 18). The relay sweeps by its
+        # own clock, which may be ahead of ours.
         return outgoing.sent_to(router.to_due(outgoing.due_ms, now_ms), now_ms, plan.revision)
     if attempts < MAX_ATTEMPTS:
         if outcome is Outcome.REOPEN:

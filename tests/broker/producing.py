@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import Any
 
 import pulsar
@@ -14,7 +13,7 @@ from timewheel.ops.admin import AdminClient
 from timewheel.ops.entries import StoredEntry
 from timewheel.ops.internals import EntryPosition
 from timewheel.ops.provision import ensure
-from timewheel.testing import Broker, LocalPulsar, eventually
+from timewheel.testing import Broker
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -42,21 +41,6 @@ def make_plan(
     with AdminClient(broker.admin_url) as admin:
         ensure(admin, plan, now_ms=now_ms() if at_ms is None else at_ms)
     return plan
-
-
-def freeze(broker: LocalPulsar) -> None:
-    """Pause a broker, and return when it has come to a stop: on a busy machine its threads go on for a while."""
-    broker.pause()
-    tasks = Path(f"/proc/{broker.pid}/task")
-    eventually(lambda: not tasks.exists() or all(_is_stopped(task) for task in tasks.iterdir()), 30)
-
-
-def _is_stopped(task: Path) -> bool:
-    try:
-        # "pid (name) state ...", and a name may hold spaces and brackets.
-        return (task / "stat").read_text().rpartition(")")[2].split()[0] in {"T", "t"}
-    except FileNotFoundError:
-        return True  # that thread has ended
 
 
 def stored_messages(client: Any, topic: str, count: int, *, partition: int = 0, schema: Any = None) -> list[Any]:

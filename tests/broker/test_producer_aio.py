@@ -14,7 +14,6 @@ from tests.broker.producing import (
     DAY_MS,
     HOUR_MS,
     TIER_1D,
-    freeze,
     make_plan,
     now_ms,
     stored_entries,
@@ -114,7 +113,7 @@ def test_rule_22_never_more_pending_than_the_bound_while_the_loop_goes_on(
     async def main() -> None:
         async with AsyncDelayedProducer(client, plan, max_pending=8) as producer:
             await producer.send(b"opens the producer")
-            freeze(frozen)
+            frozen.pause()
             sends = [asyncio.create_task(producer.send(b"x", timer_id=str(n))) for n in range(20)]
             for _ in range(50):
                 await asyncio.sleep(0.01)  # a loop that is blocked would not come round fifty times
@@ -138,7 +137,7 @@ def test_a_cancelled_send_gives_up_waiting_not_sending(
     async def main() -> None:
         async with AsyncDelayedProducer(client, plan, max_pending=2) as producer:
             await producer.send(b"opens the producer")
-            freeze(frozen)
+            frozen.pause()
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(producer.send(b"x", timer_id="sub-42"), 0.3)
             assert len(producer._pending) == 1, "its outcome is still awaited"
@@ -160,7 +159,7 @@ def test_cancelled_while_waiting_for_room_or_for_a_producer_nothing_is_sent_and_
 
     async def main() -> None:
         async with AsyncDelayedProducer(client, plan, max_pending=1) as producer:
-            freeze(frozen)
+            frozen.pause()
             opening = asyncio.create_task(producer.send(b"opening"))
             waiting = asyncio.create_task(producer.send(b"waiting"))
             await asyncio.sleep(0.2)
@@ -186,7 +185,7 @@ def test_without_an_answer_the_outcome_is_unknown_and_close_says_how_many(frozen
     async def main() -> None:
         producer = AsyncDelayedProducer(client, plan, hooks=(events.append,), send_timeout_millis=1_500)
         await producer.send(b"opens the producer")
-        freeze(frozen)
+        frozen.pause()
         with pytest.raises(SendOutcomeUnknown) as caught:
             await producer.send(b"x", timer_id="sub-42")
         assert caught.value.timer_id == "sub-42"
@@ -294,7 +293,7 @@ def test_one_failure_to_open_is_told_to_all_who_waited_for_it(
 
     async def main() -> None:
         async with AsyncDelayedProducer(client, plan) as producer:
-            freeze(frozen)
+            frozen.pause()
             began_ms = SystemClock().monotonic_ms()
             sends = (producer.send(b"x", timer_id=str(number)) for number in range(20))
             outcomes = await asyncio.gather(*sends, return_exceptions=True)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 import pytest
 
-from tests.broker.producing import DAY_MS, HOUR_MS, freeze, make_plan, now_ms, stored_entries, stored_messages
+from tests.broker.producing import DAY_MS, HOUR_MS, make_plan, now_ms, stored_entries, stored_messages
 from tests.support.checkout import ROOT
 from timewheel.core import Calendar, Plan, Ring, SystemClock, Wheel
 from timewheel.core.errors import ClientMisuse, SendFailed, SendOutcomeUnknown, TimewheelError
@@ -62,7 +62,7 @@ def test_without_an_answer_the_outcome_is_unknown_and_the_same_id_may_be_sent_ag
     with DelayedProducer(client, plan, send_timeout_millis=SEND_TIMEOUT_MS) as producer:
         producer.send(b"opens the producers", deliver_after=dt.timedelta(days=17))
         producer.send(b"opens the producers")
-        freeze(frozen)
+        frozen.pause()
         for delay in (dt.timedelta(0), dt.timedelta(days=17)):
             with pytest.raises(SendOutcomeUnknown) as caught:
                 producer.send(b"x", timer_id="sub-42", deliver_after=delay)
@@ -92,7 +92,7 @@ def test_rule_22_never_more_in_flight_than_the_bound_and_none_dropped(
     told: list[TimewheelError | None] = []
     with DelayedProducer(client, plan, max_pending=8) as producer:
         producer.send(b"opens the producer")
-        freeze(frozen)
+        frozen.pause()
         handed_over: list[int] = []
 
         def send_twenty() -> None:
@@ -120,7 +120,7 @@ def test_close_waits_until_its_deadline_and_says_how_many_are_unknown(frozen: Lo
     told: list[TimewheelError | None] = []
     producer = DelayedProducer(client, plan, hooks=(events.append,))
     producer.send(b"opens the producer")
-    freeze(frozen)
+    frozen.pause()
     for _ in range(5):
         producer.send_async(b"x", lambda error, _: told.append(error))
     began_ms = SystemClock().monotonic_ms()
@@ -225,7 +225,7 @@ def test_an_interrupted_wait_does_not_lose_track_of_the_send(
     try:
         with DelayedProducer(connect(frozen), plan) as producer:
             producer.send(b"opens the producer")
-            freeze(frozen)
+            frozen.pause()
             interrupter = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR1))
             interrupter.start()
             with pytest.raises(Interrupted):
@@ -254,7 +254,7 @@ def test_one_failure_to_open_is_told_to_all_threads_that_waited_for_it(
                 producer.send(b"x", timer_id=str(number))
             failed.append(caught.value.timer_id)
 
-        freeze(frozen)
+        frozen.pause()
         threads = [threading.Thread(target=send, args=(number,)) for number in range(10)]
         began_ms = SystemClock().monotonic_ms()
         for thread in threads:

@@ -185,8 +185,8 @@ class LocalPulsar:
         self._running().kill()
 
     def pause(self) -> None:
-        """Freeze the broker (SIGSTOP): connections stay open and nothing answers."""
-        self._running().send_signal(signal.SIGSTOP)
+        """Freeze the broker (SIGSTOP) and return when it has come to a stop: connections stay open, nothing answers."""
+        self._running().pause()
 
     def resume(self) -> None:
         """Let a frozen broker go on (SIGCONT)."""

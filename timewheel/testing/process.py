@@ -16,6 +16,7 @@ import threading
 import time
 import weakref
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from timewheel.testing import supervisor
@@ -23,7 +24,6 @@ from timewheel.testing.errors import BrokerFailed
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
     from types import TracebackType
 
 __all__ = ["OwnedProcess"]
@@ -32,6 +32,8 @@ WAIT_SLICE_S = 0.1
 """Two threads may wait for the same news, and only one of them reads it; the other looks again after this long."""
 SPAWN_TIMEOUT_S = 30.0
 """A fork and an exec; on a machine that is busy with something else."""
+PAUSE_TIMEOUT_S = 30.0
+PAUSE_POLL_S = 0.001
 GOODBYE_TIMEOUT_S = 30.0
 """Until the supervisor has killed the child and removed the folders."""
 
@@ -104,6 +106,18 @@ class OwnedProcess:
         with self._lock:
             if self.pid is not None:
                 self._ask({"do": "signal", "number": int(number)})
+
+    def pause(self, timeout_s: float = PAUSE_TIMEOUT_S) -> None:
+        """Stop the child (SIGSTOP) and wait until its last thread has: on a busy machine some go on for a while.
+
+        Raises TimeoutError if one has not within `timeout_s` seconds.
+        """
+        self.send_signal(signal.SIGSTOP)
+        deadline = time.monotonic() + timeout_s
+        while (pid := self.pid) is not None and not _is_stopped(pid):
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"process {pid} did not stop within {timeout_s} s")
+            time.sleep(PAUSE_POLL_S)  # there is no event for it outside of the parent, which is the supervisor
 
     def wait(self, timeout_s: float) -> int:
         """Wait for the child's end and return its exit code (negative: by that signal); TimeoutError if it lives on."""
@@ -205,6 +219,21 @@ class OwnedProcess:
 
 
 _open_channels: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        return all(_is_thread_stopped(task) for task in Path(f"/proc/{pid}/task").iterdir())
+    except FileNotFoundError:
+        return True  # the process has ended, or this system has no /proc to ask
+
+
+def _is_thread_stopped(task: Path) -> bool:
+    try:
+        # "pid (name) state ...", and a name may hold spaces and brackets.
+        return (task / "stat").read_text().rpartition(")")[2].split()[0] in {"T", "t"}
+    except (FileNotFoundError, ProcessLookupError):
+        return True  # that thread has ended
 
 
 @cache
