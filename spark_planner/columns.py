@@ -1,0 +1,121 @@
+"""Names and schemas of the frames that pass between the planner's parts."""
+
+from __future__ import annotations
+
+from pyspark.sql.types import ArrayType, IntegerType, LongType, StringType, StructField, StructType
+
+__all__ = [
+    "ASSESSED_SCHEMA",
+    "CELLS_SCHEMA",
+    "COUNT",
+    "DELAY_MAX_MS",
+    "DELAY_MIN_MS",
+    "DUE_MAX_MS",
+    "DUE_MIN_MS",
+    "DUE_MS",
+    "FACTS",
+    "HISTORY_COLUMNS",
+    "HISTORY_SCHEMA",
+    "KEY",
+    "LEVEL",
+    "PARTS_SCHEMA",
+    "PUBLISH_MAX_MS",
+    "PUBLISH_MIN_MS",
+    "PUBLISH_MS",
+    "RAW",
+    "REASON",
+    "SAMPLES",
+    "SIZE_BYTES",
+    "TASK",
+    "TOPIC",
+]
+
+# ------------------------------------------------------------------------------------------- a history, one row per timer
+PUBLISH_MS = "publish_ms"
+"""When the timer was sent, UTC milliseconds."""
+DUE_MS = "due_ms"
+"""When it is due, UTC milliseconds; not before it was sent."""
+SIZE_BYTES = "size_bytes"
+"""Of the payload; 0 where unknown."""
+KEY = "key"
+"""The partition key, or null."""
+TOPIC = "topic"
+"""The due topic that it was sent to; empty where the history names none."""
+
+HISTORY_SCHEMA = StructType(
+    [
+        StructField(PUBLISH_MS, LongType(), nullable=False),
+        StructField(DUE_MS, LongType(), nullable=False),
+        StructField(SIZE_BYTES, LongType(), nullable=False),
+        StructField(KEY, StringType(), nullable=True),
+        StructField(TOPIC, StringType(), nullable=False),
+    ]
+)
+"""A normalised history: sound rows only, in the order of these columns."""
+HISTORY_COLUMNS = tuple(HISTORY_SCHEMA.fieldNames())
+
+# ------------------------------------------------------------------------------ a history whose rows have been looked at
+REASON = "reason"
+"""Why the row is quarantined (`quarantine.REASONS`); null for a sound row."""
+RAW = "raw"
+"""What a quarantined row said, as JSON text for people; null for a sound row."""
+
+ASSESSED_SCHEMA = StructType(
+    [
+        StructField(PUBLISH_MS, LongType(), nullable=True),
+        StructField(DUE_MS, LongType(), nullable=True),
+        StructField(SIZE_BYTES, LongType(), nullable=True),
+        StructField(KEY, StringType(), nullable=True),
+        StructField(TOPIC, StringType(), nullable=True),
+        StructField(REASON, StringType(), nullable=True),
+        StructField(RAW, StringType(), nullable=True),
+    ]
+)
+"""Every row of a history, with the reason against it; null values only where there is a reason."""
+
+# ------------------------------------------------------------------------------------- cells: one row per cell of a topic
+LEVEL = "level"
+COUNT = "count"
+PUBLISH_MIN_MS = "publish_min_ms"
+PUBLISH_MAX_MS = "publish_max_ms"
+DELAY_MIN_MS = "delay_min_ms"
+DELAY_MAX_MS = "delay_max_ms"
+DUE_MIN_MS = "due_min_ms"
+DUE_MAX_MS = "due_max_ms"
+
+FACTS = (
+    COUNT,
+    PUBLISH_MIN_MS,
+    PUBLISH_MAX_MS,
+    DELAY_MIN_MS,
+    DELAY_MAX_MS,
+    DUE_MIN_MS,
+    DUE_MAX_MS,
+    SIZE_BYTES,
+)
+"""What is kept of a cell, in this order, named like the attributes of `cells.Cells`; slot and bucket follow from them."""
+
+CELLS_SCHEMA = StructType(
+    [
+        StructField(TOPIC, StringType(), nullable=False),
+        StructField(LEVEL, IntegerType(), nullable=False),
+        *(StructField(name, LongType(), nullable=False) for name in FACTS),
+    ]
+)
+"""Rows of one topic are of one level; a file of a statistic has these columns too."""
+
+# ------------------------------------------------------------------- what tasks hand on: cells and counts of the quarantine
+TASK = "task"
+"""Which task made the row: the next stage gathers by it."""
+SAMPLES = "samples"
+"""Some raw rows of a reason."""
+
+PARTS_SCHEMA = StructType(
+    [
+        StructField(TASK, IntegerType(), nullable=False),
+        StructField(REASON, StringType(), nullable=True),
+        StructField(SAMPLES, ArrayType(StringType(), containsNull=False), nullable=True),
+        *CELLS_SCHEMA.fields,
+    ]
+)
+"""A row is a cell if its reason is null, and a count of quarantined rows (the facts but the count being 0) if not."""
