@@ -30,7 +30,7 @@ __all__ = [
     "TOPIC",
 ]
 
-# ------------------------------------------------------------------------------------------- a history, one row per timer
+# ----------------------------------------------------------------------------------------- a history, one row per timer
 PUBLISH_MS = "publish_ms"
 """When the timer was sent, UTC milliseconds."""
 DUE_MS = "due_ms"
@@ -54,7 +54,7 @@ HISTORY_SCHEMA = StructType(
 """A normalised history: sound rows only, in the order of these columns."""
 HISTORY_COLUMNS = tuple(HISTORY_SCHEMA.fieldNames())
 
-# ------------------------------------------------------------------------------ a history whose rows have been looked at
+# ----------------------------------------------------------------------------- a history whose rows have been looked at
 REASON = "reason"
 """Why the row is quarantined (`quarantine.REASONS`); null for a sound row."""
 RAW = "raw"
@@ -73,7 +73,7 @@ ASSESSED_SCHEMA = StructType(
 )
 """Every row of a history, with the reason against it; null values only where there is a reason."""
 
-# ------------------------------------------------------------------------------------- cells: one row per cell of a topic
+# ----------------------------------------------------------------------------------- cells: one row per cell of a topic
 LEVEL = "level"
 COUNT = "count"
 PUBLISH_MIN_MS = "publish_min_ms"
@@ -93,7 +93,7 @@ FACTS = (
     DUE_MAX_MS,
     SIZE_BYTES,
 )
-"""What is kept of a cell, in this order, named like the attributes of `cells.Cells`; slot and bucket follow from them."""
+"""What is kept of a cell, in this order, named like the attributes of `cells.Cells`; its slot and bucket follow."""
 
 CELLS_SCHEMA = StructType(
     [
@@ -104,7 +104,7 @@ CELLS_SCHEMA = StructType(
 )
 """Rows of one topic are of one level; a file of a statistic has these columns too."""
 
-# ------------------------------------------------------------------- what tasks hand on: cells and counts of the quarantine
+# --------------------------------------------------------------- what tasks hand on: cells and counts of the quarantine
 TASK = "task"
 """Which task made the row: the next stage gathers by it."""
 SAMPLES = "samples"

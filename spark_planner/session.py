@@ -1,0 +1,65 @@
+"""A Spark session on this machine, for the command line, tests and benchmarks.
+
+Everything else in the planner is handed its session, so that the same functions run in a notebook or on a cluster under
+whatever session is there.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+__all__ = ["ARROW_BATCH_ROWS", "local_session", "local_settings"]
+
+ARROW_BATCH_ROWS = 65_536
+"""Rows that Spark hands to a Python kernel at once: its 10,000 would call numpy for less than numpy's own overhead; ten
+times this only makes the batches (here 4 MB) heavier."""
+
+
+def local_settings(*, cores: int | None = None, memory: str = "2g") -> dict[str, str]:
+    """The settings of a local session, each with its reason in the code.
+
+    Args:
+        cores: Tasks at once; None for every core of the machine.
+        memory: Heap of the one Java process, as Java writes it (``2g``). Python kernels take their own on top.
+    """
+    return {
+        "spark.master": f"local[{cores or '*'}]",
+        # One process is driver and executor, so this heap sorts and shuffles too; Spark's default of 1g spills early.
+        "spark.driver.memory": memory,
+        # Nothing but this process is to be reached: a host name that does not resolve must not stop a plan.
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        # No web server on a port of its own; the terminal has our progress, and Spark's bar would write over it.
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        # Workers run this interpreter, not whichever python3 stands first on PATH.
+        "spark.pyspark.python": sys.executable,
+        "spark.pyspark.driver.python": sys.executable,
+        # A time without a zone in a history is UTC, on whichever machine the plan is made.
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_BATCH_ROWS),
+        # 200 shuffle tasks on a few cores cost more than the shuffle; four per core leave room against skew.
+        "spark.sql.shuffle.partitions": str(4 * (cores or 4)),
+    }
+
+
+def local_session(
+    *, cores: int | None = None, memory: str = "2g", settings: dict[str, str] | None = None
+) -> SparkSession:
+    """Start Spark in a Java process of this one (or take the one that runs already); the caller stops it.
+
+    Args:
+        cores: See `local_settings`.
+        memory: See `local_settings`.
+        settings: Further Spark settings, which win.
+    """
+    builder = SparkSession.builder.appName("timewheel planner")
+    for name, value in {**local_settings(cores=cores, memory=memory), **(settings or {})}.items():
+        builder = builder.config(name, value)
+    session: SparkSession = builder.getOrCreate()
+    # Spark's warnings speak of its own internals; what concerns a history, the planner says itself.
+    session.sparkContext.setLogLevel("ERROR")
+    return session
