@@ -25,6 +25,7 @@ __all__ = [
     "EnvelopeError",
     "PayloadTooLarge",
     "PlanError",
+    "ProfileError",
     "ReservedProperty",
     "SendFailed",
     "SendOutcomeUnknown",
@@ -91,6 +92,22 @@ class PlanError(TimewheelError, ValueError):
         self.value = value
         self.limit = limit
         super().__init__(f"plan: {field} = {_shown(value)}: {limit}")
+
+
+class ProfileError(TimewheelError, ValueError):
+    """A broker profile has a number that no broker could have, or a field that none has.
+
+    Attributes:
+        field: The field, or the broker's own setting.
+        value: What was given.
+        limit: What it must be, as a sentence without a full stop.
+    """
+
+    def __init__(self, field: str, value: object, limit: str) -> None:
+        self.field = field
+        self.value = value
+        self.limit = limit
+        super().__init__(f"broker profile: {field} = {_shown(value)}: {limit}")
 
 
 class EnvelopeError(TimewheelError, ValueError):
