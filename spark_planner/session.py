@@ -35,9 +35,6 @@ def local_settings(*, cores: int | None = None, memory: str = "2g") -> dict[str,
         # No web server on a port of its own; the terminal has our progress, and Spark's bar would write over it.
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # Workers run this interpreter, not whichever python3 stands first on PATH.
-        "spark.pyspark.python": sys.executable,
-        "spark.pyspark.driver.python": sys.executable,
         # A time without a zone in a history is UTC, on whichever machine the plan is made.
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_BATCH_ROWS),
@@ -47,19 +44,25 @@ def local_settings(*, cores: int | None = None, memory: str = "2g") -> dict[str,
 
 
 def local_session(
-    *, cores: int | None = None, memory: str = "2g", settings: dict[str, str] | None = None
+    *, cores: int | None = None, memory: str = "2g", settings: Mapping[str, str] | None = None
 ) -> SparkSession:
-    """Start Spark in a Java process of this one (or take the one that runs already); the caller stops it.
+    """Start Spark in a Java process of this one, which the caller stops; a session that runs already is left as it is.
 
     Args:
         cores: See `local_settings`.
         memory: See `local_settings`.
         settings: Further Spark settings, which win.
     """
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
     builder = SparkSession.builder.appName("timewheel planner")
     for name, value in {**local_settings(cores=cores, memory=memory), **(settings or {})}.items():
         builder = builder.config(name, value)
     session: SparkSession = builder.getOrCreate()
+    # Workers run this interpreter, which has what the kernels import, and not whichever python3 stands first on PATH.
+    # Spark reads that from the environment only (PYSPARK_PYTHON), which is the caller's: so it is told here.
+    session.sparkContext.pythonExec = sys.executable
     # Spark's warnings speak of its own internals; what concerns a history, the planner says itself.
     session.sparkContext.setLogLevel("ERROR")
     return session
