@@ -20,7 +20,7 @@ DEV_READY := $(VENV)/.dev-installed
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-venv: $(DEV_READY) ## create .venv with the pinned tools (no Spark: the planner has no code yet)
+venv: $(DEV_READY) ## create .venv with the pinned tools (Spark included: 400 MB)
 
 demo: need-java $(DEMO_READY) ## start a real Pulsar, play all schemes, print the verdict (ARGS="--seed 7"; 4 min after the first download)
 	@$(VENV)/bin/timewheel demo $(ARGS)
@@ -72,7 +72,7 @@ $(DEMO_READY): pyproject.toml constraints.txt | $(PY)
 
 $(DEV_READY): $(DEMO_READY)
 	@echo "installing the pinned development tools into $(VENV)"
-	@$(PY) -m pip install -qq --no-build-isolation -c constraints.txt -e '.[testing,dev]'
+	@$(PY) -m pip install -qq --no-build-isolation -c constraints.txt -e '.[planner,testing,dev]'
 	@touch $@
 
 need-python:

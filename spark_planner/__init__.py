@@ -1,5 +1,5 @@
-"""The planner is not part of this release.
+"""The planner: from a history of delays to a plan, with Spark.
 
-It will choose a plan from a history of delays with Spark. Until then this package is empty on purpose: it holds the
-import name, and nothing can be imported from it.
+It needs the extra: ``pip install 'pulsar-timewheel[planner]'``, and Java 17 or newer. Nothing is imported here, so that
+the parts that need no Spark can be had without it.
 """

@@ -1,0 +1,152 @@
+"""Errors of the planner: the history or a request is not as a plan needs it. Facts are attributes, the message says
+what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from timewheel.core.errors import TimewheelError
+
+__all__ = [
+    "BadColumnMapping",
+    "EmptyHistory",
+    "HistoryUnreadable",
+    "MissingColumn",
+    "NoSoundRow",
+    "PlannerError",
+    "StatisticUnreadable",
+    "TooManyTopics",
+    "WrongTimeUnit",
+]
+
+_SHOWN = 12
+"""Names or rows in a message; all of them are in the attribute."""
+
+
+class PlannerError(TimewheelError):
+    """Root of the planner's own errors."""
+
+
+class HistoryUnreadable(PlannerError, OSError):
+    """Spark cannot read the history: it is not there, or not of its format.
+
+    Attributes:
+        source: As it was given.
+        reason: Spark's own words, shortened.
+    """
+
+    def __init__(self, source: str, reason: str, remedy: str) -> None:
+        self.source = source
+        self.reason = reason
+        super().__init__(f"history {source}: {reason}; {remedy}")
+
+
+class MissingColumn(PlannerError, LookupError):
+    """A column of the mapping is not in the history.
+
+    Attributes:
+        column: What was looked for.
+        option: The option that names it.
+        existing: The columns that there are.
+    """
+
+    def __init__(self, column: str, option: str, existing: Sequence[str]) -> None:
+        self.column = column
+        self.option = option
+        self.existing = tuple(existing)
+        super().__init__(
+            f"the history has no column {column!r}: name the right one with the option {option}; it has {_some(existing)}"
+        )
+
+
+class BadColumnMapping(PlannerError, ValueError):
+    """The mapping of columns contradicts itself, or a column's type cannot be what it is said to be.
+
+    Attributes:
+        option: The option at fault.
+    """
+
+    def __init__(self, option: str, reason: str) -> None:
+        self.option = option
+        super().__init__(f"option {option}: {reason}")
+
+
+class EmptyHistory(PlannerError, ValueError):
+    """The history has not one row: nothing can be planned from it."""
+
+    def __init__(self) -> None:
+        super().__init__("the history has no row: give one with at least the timers of one typical day")
+
+
+class NoSoundRow(PlannerError, ValueError):
+    """Every row of the history is in quarantine.
+
+    Attributes:
+        rows: How many there are.
+        quarantined: Rows by reason.
+        samples: Some raw rows by reason, as JSON text.
+    """
+
+    def __init__(self, rows: int, quarantined: Mapping[str, int], samples: Mapping[str, Sequence[str]]) -> None:
+        self.rows = rows
+        self.quarantined = dict(quarantined)
+        self.samples = {reason: tuple(texts) for reason, texts in samples.items()}
+        counts = ", ".join(f"{count} {reason}" for reason, count in quarantined.items())
+        example = next((text for texts in samples.values() for text in texts), "")
+        super().__init__(
+            f"none of the history's {rows} rows can be used ({counts}); such a row is {example}: "
+            "check the options that name the columns and their units"
+        )
+
+
+class WrongTimeUnit(PlannerError, ValueError):
+    """Nearly all times are absurd, and would be sound in another unit.
+
+    Attributes:
+        option: The option to give.
+        unit: Its likely value.
+        rows: Rows of the history.
+        absurd_rows: Those with an absurd time.
+    """
+
+    def __init__(self, option: str, unit: str, rows: int, absurd_rows: int, example: str) -> None:
+        self.option = option
+        self.unit = unit
+        self.rows = rows
+        self.absurd_rows = absurd_rows
+        super().__init__(
+            f"{absurd_rows} of the history's {rows} rows have an absurd time, such as {example}, which would be sound "
+            f"in another unit: give the option {option} {unit}"
+        )
+
+
+class TooManyTopics(PlannerError, ValueError):
+    """The history names more topics than one plan is made for.
+
+    Attributes:
+        limit: The most that are taken.
+        some: Some of the topics.
+    """
+
+    def __init__(self, limit: int, some: Sequence[str]) -> None:
+        self.limit = limit
+        self.some = tuple(some)
+        super().__init__(
+            f"the history names more than {limit} topics ({_some(some)}): filter it to the topics of one plan, "
+            "or leave the option topic out to take them as one"
+        )
+
+
+class StatisticUnreadable(PlannerError, ValueError):
+    """A file is not a statistic that this version wrote."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path = path
+        self.reason = reason
+        super().__init__(f"statistic {path}: {reason}; make it afresh from the history")
+
+
+def _some(names: Sequence[str]) -> str:
+    shown = ", ".join(repr(name) for name in names[:_SHOWN])
+    rest = len(names) - _SHOWN
+    return (shown or "none at all") + (f" and {rest} more" if rest > 0 else "")
