@@ -1,5 +1,7 @@
-"""Errors of the planner: the history or a request is not as a plan needs it. Facts are attributes, the message says
-what to do."""
+"""Errors of the planner: the history or a request is not as a plan needs it.
+
+Facts are attributes, the message says what to do.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,7 @@ class MissingColumn(PlannerError, LookupError):
         self.option = option
         self.existing = tuple(existing)
         super().__init__(
-            f"the history has no column {column!r}: name the right one with the option {option}; it has {_some(existing)}"
+            f"no column {column!r} in the history: name the right one with the option {option}; it has {_some(existing)}"
         )
 
 
