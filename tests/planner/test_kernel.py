@@ -1,0 +1,193 @@
+"""Counting ranges: the kernel and its stitching against a cursor by brute force."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import TypeVar
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.cursor import Stored, brute_force_peak, in_ledgers, ranges_at
+from timewheel.core.gaps import exact_gaps
+from timewheel.spark_planner.grid import NEVER_MS, Grid
+from timewheel.spark_planner.ranges import Part, RangeCounter, stitched
+from timewheel.spark_planner.replay_result import DuePartition, GapCounts, PartitionGaps
+
+T = TypeVar("T")
+Partitions = dict[int, list[Stored]]
+END_MS = 40
+"""Times are few, so that they often meet."""
+
+times_ms = st.integers(0, END_MS)
+
+
+@st.composite
+def stored(draw: st.DrawFn) -> list[Stored]:
+    """A partition's entries: some not acknowledged, some missing, ledgers of any size."""
+    found: list[Stored] = []
+    ledger, entry = draw(st.integers(0, 3)), draw(st.integers(0, 2))
+    for time_ms in draw(st.lists(times_ms | st.none(), max_size=30)):
+        found.append(Stored(ledger, entry, time_ms))
+        step = draw(st.sampled_from(["next"] * 8 + ["missing", "ledger", "ledger with a hole"]))
+        match step:
+            case "ledger":
+                ledger, entry = ledger + draw(st.integers(1, 2)), 0
+            case "ledger with a hole":
+                ledger, entry = ledger + 1, 1
+            case _:
+                entry += 2 if step == "missing" else 1
+    return found
+
+
+def numbers(values: Sequence[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.array(values, np.int64)
+
+
+def counted(
+    grid: Grid, partitions: Partitions, rng: random.Random, *, ledger_entries: int = 0, places: bool = False
+) -> GapCounts:
+    """All partitions' entries, interleaved at random in position order, cut into chunks and those into pieces."""
+    waiting = {number: list(entries) for number, entries in partitions.items() if entries}
+    stream: list[tuple[int, Stored]] = []
+    while waiting:
+        number = rng.choice(sorted(waiting))
+        stream.append((number, waiting[number].pop(0)))
+        if not waiting[number]:
+            del waiting[number]
+    parts: defaultdict[int, list[Part]] = defaultdict(list)
+    entries_before: defaultdict[int, int] = defaultdict(int)
+    for chunk in cut(stream, rng):
+        counter = RangeCounter(grid, ledger_entries=ledger_entries)
+        opened: dict[int, int] = {}
+        for piece in cut(chunk, rng):
+            for number, _ in piece:
+                if number not in opened:
+                    opened[number] = len(opened)
+                    counter.open(opened[number], entries_before[number])
+            counter.feed(
+                numbers([opened[number] for number, _ in piece]),
+                numbers([NEVER_MS if entry.acknowledged_ms is None else entry.acknowledged_ms for _, entry in piece]),
+                numbers([entry.ledger for _, entry in piece]) if places else None,
+                numbers([entry.entry for _, entry in piece]) if places else None,
+            )
+        for number, part in zip(opened, counter.parts(), strict=True):
+            parts[number].append(part)
+            entries_before[number] += part.entries
+    return GapCounts(
+        grid=grid,
+        partitions=tuple(
+            PartitionGaps(
+                due=DuePartition(topic="", interval=0, partition=number),
+                entries=entries_before[number],
+                changes=stitched(grid, found),
+            )
+            for number, found in sorted(parts.items())
+        ),
+    )
+
+
+def cut(values: Sequence[T], rng: random.Random) -> list[Sequence[T]]:
+    borders = [0, *sorted(rng.choices(range(len(values) + 1), k=rng.randrange(5))), len(values)]
+    return [values[low:high] for low, high in pairwise(borders)]
+
+
+def check(found: GapCounts, partitions: Partitions) -> None:
+    for number, entries in partitions.items():
+        expected = [ranges_at(entries, int(at_ms)) for at_ms in found.grid.points_ms]
+        assert found.of(DuePartition(topic="", interval=0, partition=number)).tolist() == expected
+    assert found.total.tolist() == [
+        sum(ranges_at(entries, int(at_ms)) for entries in partitions.values()) for at_ms in found.grid.points_ms
+    ]
+
+
+grids = st.builds(lambda step: Grid.regular(0, END_MS, max(2, END_MS // step)), st.integers(1, 20)) | st.builds(
+    lambda moments: Grid.at(numbers(moments)), st.lists(st.integers(-2, END_MS + 2), min_size=1, max_size=12)
+)
+
+
+@settings(max_examples=1_000)
+@given(partitions=st.lists(stored(), min_size=1, max_size=4), grid=grids, seed=st.integers(0, 2**32))
+def test_given_positions_count_as_a_cursor_does(partitions: list[list[Stored]], grid: Grid, seed: int) -> None:
+    cases = dict(enumerate(partitions))
+    check(counted(grid, cases, random.Random(seed), places=True), cases)
+
+
+@settings(max_examples=1_000)
+@given(
+    partitions=st.lists(st.lists(times_ms, max_size=30), min_size=1, max_size=4),
+    ledger_entries=st.sampled_from([0, 1, 2, 3, 7, 100]),
+    grid=grids,
+    seed=st.integers(0, 2**32),
+)
+def test_counted_positions_count_as_a_cursor_does(
+    partitions: list[list[int]], ledger_entries: int, grid: Grid, seed: int
+) -> None:
+    cases = {number: in_ledgers(found, ledger_entries) for number, found in enumerate(partitions)}
+    check(counted(grid, cases, random.Random(seed), ledger_entries=ledger_entries), cases)
+
+
+@settings(max_examples=500)
+@given(partitions=st.lists(st.lists(times_ms, min_size=1, max_size=40), min_size=1, max_size=3), grid=grids)
+def test_the_peak_is_between_its_bounds_and_a_finer_grid_settles_it(partitions: list[list[int]], grid: Grid) -> None:
+    cases = {number: in_ledgers(found) for number, found in enumerate(partitions)}
+    grid = Grid.regular(0, END_MS, min(len(grid) + 1, END_MS))
+    most = max(brute_force_peak(entries) for entries in cases.values())
+    found = counted(grid, cases, random.Random(0))
+    first = found.peak_per_partition
+    assert first.gap_count <= most <= first.gap_count_limit
+
+    best, best_total = first.gap_count, found.peak_of_total.gap_count
+    limits = []
+    while (finer := found.grid.refined(found.open_spans(least_total=best_total, least_partition=best), 8)) is not None:
+        found = counted(finer, cases, random.Random(0))
+        best = max(best, found.peak_per_partition.gap_count)
+        best_total = max(best_total, found.peak_of_total.gap_count)
+        limits.append(len(finer))
+    assert best == most
+    assert best_total == max(
+        sum(ranges_at(entries, at_ms) for entries in cases.values()) for at_ms in range(END_MS + 1)
+    )
+    assert len(limits) <= END_MS.bit_length()  # each time at least halved
+
+
+@given(st.lists(times_ms, max_size=40))
+def test_one_ledger_counts_as_the_law_says(acknowledged_ms: list[int]) -> None:
+    grid = Grid.regular(0, END_MS, END_MS + 1)
+    found = counted(grid, {0: in_ledgers(acknowledged_ms)}, random.Random(1))
+    assert found.total.tolist() == exact_gaps(acknowledged_ms, grid.points_ms.tolist())
+
+
+def test_the_cursor_by_brute_force_on_a_case_that_can_be_seen() -> None:
+    # Ledger 0: acknowledged, not, acknowledged | ledger 1: acknowledged at 5, not, acknowledged: the first is mark-
+    # delete's, and the range of the third does not go on into ledger 1.
+    entries = [Stored(0, 0, 1), Stored(0, 1, None), Stored(0, 2, 1), Stored(1, 0, 5), Stored(1, 1, None), Stored(1, 2, 1)]
+    assert [ranges_at(entries, at_ms) for at_ms in (0, 1, 5)] == [0, 2, 3]
+    assert brute_force_peak(entries) == 3
+
+
+def test_a_fixed_delay_makes_no_gap_and_the_reverse_one_for_each_pair() -> None:
+    grid = Grid.regular(0, 100, 101)
+    assert counted(grid, {0: in_ledgers(list(range(50)))}, random.Random(2)).peak_per_partition.gap_count == 0
+    # Acknowledged last to first: always one range, since the acknowledged ones are neighbours.
+    assert counted(grid, {0: in_ledgers(list(range(50, 0, -1)))}, random.Random(2)).peak_per_partition.gap_count == 1
+    # Every other one first: 25 ranges, less the one at mark-delete.
+    turns = [1 if index % 2 == 0 else 90 for index in range(50)]
+    peak = counted(grid, {0: in_ledgers(turns)}, random.Random(2)).peak_per_partition
+    assert (peak.gap_count, peak.is_exact, peak.at_ms) == (24, True, 1)
+
+
+@pytest.mark.parametrize(("first_ms", "last_ms", "points"), [(0, 10, 1), (0, 10, 1 << 20), (10, 0, 5)])
+def test_a_grid_that_cannot_be_is_refused(first_ms: int, last_ms: int, points: int) -> None:
+    with pytest.raises(ValueError, match="grid"):
+        Grid.regular(first_ms, last_ms, points)
+
+
+def test_partitions_are_opened_in_turn() -> None:
+    with pytest.raises(ValueError, match="out of turn"):
+        RangeCounter(Grid.regular(0, 1, 2)).open(1)
