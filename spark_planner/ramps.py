@@ -1,0 +1,138 @@
+"""Ramps: sums of shares that rise evenly, as piecewise linear curves with exact integrals, for many rows at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Ramps", "risen"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+JUMP_MS = 1.0
+"""A ramp shorter than this is a step: times are whole milliseconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Ramps:
+    """One curve ``F(x)`` for each row: 0 at first, then the sum of its ramps, then constant.
+
+    Args:
+        key: Of each event, ``row * stride_ms + x - origin_ms``, ascending; every row begins with one of its own.
+        x_ms: Of each event.
+        value: ``F`` just after it.
+        slope: Of ``F`` up to the next event of the row, per millisecond.
+        integral_ms: Of ``F`` up to it.
+        square_ms: Of ``F ** 2`` up to it.
+        origin_ms: Before every event.
+        stride_ms: Longer than all ``x`` together.
+    """
+
+    key: Floats
+    x_ms: Floats
+    value: Floats
+    slope: Floats
+    integral_ms: Floats
+    square_ms: Floats
+    origin_ms: float
+    stride_ms: float
+
+    @classmethod
+    def of(cls, row: Integers, start_ms: Floats, end_ms: Floats, share: Floats, rows: int) -> Ramps:
+        """Ramps from ``start_ms`` to ``end_ms`` that rise by ``share``, each in its row of ``range(rows)``."""
+        origin_ms = float(start_ms.min(initial=0.0)) - 2.0
+        stride_ms = float(end_ms.max(initial=0.0)) - origin_ms + 4.0
+        width_ms = end_ms - start_ms
+        is_jump = width_ms < JUMP_MS
+        slope = np.where(is_jump, 0.0, share / np.where(is_jump, 1.0, width_ms))
+        every = np.arange(rows)
+        none = np.zeros(rows)
+        event_row = np.concatenate([every, row, row[~is_jump]])
+        x_ms = np.concatenate([np.full(rows, origin_ms), start_ms, end_ms[~is_jump]])
+        rise = np.concatenate([none, np.where(is_jump, share, 0.0), np.zeros(int((~is_jump).sum()))])
+        bend = np.concatenate([none, slope, -slope[~is_jump]])
+        running = np.concatenate([none, np.where(is_jump, 0.0, 1.0), np.full(int((~is_jump).sum()), -1.0)])
+        key = event_row * stride_ms + (x_ms - origin_ms)
+        order = np.argsort(key, kind="stable")
+        key, x_ms, event_row = key[order], x_ms[order], event_row[order]
+        # What the sum of slopes leaves behind by rounding would grow over a long flat stretch.
+        slopes = np.where(np.cumsum(running[order]) > 0.5, np.cumsum(bend[order]), 0.0)
+        opens = np.searchsorted(key, every * stride_ms - 0.5)
+        gap_ms = np.diff(x_ms, append=x_ms[-1:])
+        gap_ms[np.r_[opens[1:] - 1, len(key) - 1] if rows else []] = 0.0  # a row ends where the next begins
+        value = _within_rows(np.r_[0.0, (slopes * gap_ms)[:-1]] + rise[order], opens, event_row)
+        after = value + slopes * gap_ms
+        integral_ms = _within_rows(np.r_[0.0, ((value + after) / 2 * gap_ms)[:-1]], opens, event_row)
+        squares = (value * value + value * after + after * after) / 3 * gap_ms
+        square_ms = _within_rows(np.r_[0.0, squares[:-1]], opens, event_row)
+        return cls(
+            key=key,
+            x_ms=x_ms,
+            value=value,
+            slope=slopes,
+            integral_ms=integral_ms,
+            square_ms=square_ms,
+            origin_ms=origin_ms,
+            stride_ms=stride_ms,
+        )
+
+    def at(self, row: Integers, x_ms: Floats) -> tuple[Floats, Floats, Floats]:
+        """Value, integral and integral of the square of the rows' curves at these points."""
+        inside_ms = np.clip(x_ms, self.origin_ms, self.origin_ms + self.stride_ms - 1.0)
+        index = np.searchsorted(self.key, row * self.stride_ms + (inside_ms - self.origin_ms), "right") - 1
+        # Rounding of the key may point one event too far; a negative distance would turn the curve around.
+        distance_ms = np.maximum(x_ms - self.x_ms[index], 0.0)
+        before, slope = self.value[index], self.slope[index]
+        value = before + slope * distance_ms
+        integral_ms = self.integral_ms[index] + (before + value) / 2 * distance_ms
+        square_ms = self.square_ms[index] + (before * before + before * value + value * value) / 3 * distance_ms
+        return value, integral_ms, square_ms
+
+    def values(self, row: Integers, x_ms: Floats) -> Floats:
+        """The value alone."""
+        inside_ms = np.clip(x_ms, self.origin_ms, self.origin_ms + self.stride_ms - 1.0)
+        index = np.searchsorted(self.key, row * self.stride_ms + (inside_ms - self.origin_ms), "right") - 1
+        found: Floats = self.value[index] + self.slope[index] * np.maximum(x_ms - self.x_ms[index], 0.0)
+        return found
+
+
+def risen(
+    at_ms: Floats, start_ms: Floats, end_ms: Floats, mass: Floats, line: Integers | None = None, lines: int = 1
+) -> Floats:
+    """Sums of ramps at moments: array (lines, moments).
+
+    Args:
+        at_ms: Moments, ascending.
+        start_ms: Where each ramp begins.
+        end_ms: Where it has risen by its mass; not before its start.
+        mass: Of each.
+        line: Which sum each belongs to; None: all to the first.
+        lines: How many sums.
+    """
+    width_ms = np.maximum(end_ms - start_ms, 1.0)
+    slope = mass / width_ms
+    base_ms = at_ms[0] if len(at_ms) else 0.0
+    columns = len(at_ms) + 1
+    offset = np.zeros(len(mass), np.int64) if line is None else line * columns
+    starts = offset + np.searchsorted(at_ms, start_ms, "left")
+    ends = offset + np.searchsorted(at_ms, start_ms + width_ms, "left")
+    relative_ms = start_ms - base_ms
+    size = lines * columns
+
+    def summed(at_start: Floats, at_end: Floats) -> Floats:
+        total = np.bincount(starts, at_start, size) + np.bincount(ends, at_end, size)
+        return np.cumsum(total.reshape(lines, columns), axis=1)[:, :-1]
+
+    slopes = summed(slope, -slope)
+    constants = summed(-slope * relative_ms, slope * relative_ms + mass)
+    found: Floats = slopes * (at_ms - base_ms) + constants
+    return found
+
+
+def _within_rows(steps: Floats, opens: Integers, event_row: Integers) -> Floats:
+    total = np.cumsum(steps)
+    found: Floats = total - total[opens][event_row] if len(opens) else total
+    return found
