@@ -57,7 +57,8 @@ class MissingColumn(PlannerError, LookupError):
         self.option = option
         self.existing = tuple(existing)
         super().__init__(
-            f"no column {column!r} in the history: name the right one with the option {option}; it has {_some(existing)}"
+            f"no column {column!r} in the history, which has {_some(existing)}: "
+            f"name the right one with the option {option}"
         )
 
 
