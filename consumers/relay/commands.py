@@ -10,6 +10,7 @@ from timewheel.core.errors import EnvelopeError
 from timewheel.wire.positions import Position
 
 __all__ = [
+    "RECEIVE",
     "AskAgain",
     "AwaitAll",
     "AwaitRoom",
@@ -39,6 +40,10 @@ Reading = Envelope | EnvelopeError | Unreadable | None
 
 class Receive(NamedTuple):
     """Hand in the next message."""
+
+
+RECEIVE = Receive()
+"""The only one that is needed: it is asked for once per message."""
 
 
 class AskAgain(NamedTuple):

@@ -27,16 +27,14 @@ class Confirmations:
         clock: Waits.
     """
 
-    __slots__ = ("_clock", "_control", "_outcomes", "_wake_at")
+    __slots__ = ("_clock", "_control", "_wake_at", "outcomes")
 
     def __init__(self, control: Control, clock: Clock) -> None:
         self._control = control
         self._clock = clock
-        self._outcomes: deque[tuple[int, str | None]] = deque()
+        self.outcomes: deque[tuple[int, str | None]] = deque()
+        """(ordinal, what went wrong). To look whether there are any costs a call less than asking this object."""
         self._wake_at = NEVER
-
-    def __len__(self) -> int:
-        return len(self._outcomes)
 
     def on_sent(self, ordinal: int, result: Any, message_id: Any) -> None:
         """Runs on the client's thread: never raises, and does next to nothing."""
@@ -45,8 +43,8 @@ class Confirmations:
             failure = result.name
         elif message_id.ledger_id() < 0:
             self._control.counts.deduplicated += 1
-        self._outcomes.append((ordinal, failure))
-        if failure is not None or len(self._outcomes) >= self._wake_at:
+        self.outcomes.append((ordinal, failure))
+        if failure is not None or len(self.outcomes) >= self._wake_at:
             with self._control.changed:
                 self._control.changed.notify_all()
 
@@ -56,7 +54,7 @@ class Confirmations:
         with control.changed:
             # The client's thread appends first and looks at _wake_at then: either it sees this, or we see that.
             self._wake_at = wake_at
-            if len(self._outcomes) < wake_at and (also_while_stopping or not control.stopping):
+            if len(self.outcomes) < wake_at and (also_while_stopping or not control.stopping):
                 self._clock.wait(control.changed, min(max(timeout_ms, 0), HEARTBEAT_MS))
             self._wake_at = NEVER
         control.beat()
@@ -67,8 +65,8 @@ class Confirmations:
         Raises:
             SessionFailed: A send failed.
         """
-        for _ in range(len(self._outcomes)):
-            ordinal, failure = self._outcomes.popleft()
+        for _ in range(len(self.outcomes)):
+            ordinal, failure = self.outcomes.popleft()
             if failure is not None:
                 raise SessionFailed(f"a send failed: {failure}")
             yield ordinal

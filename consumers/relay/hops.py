@@ -7,7 +7,7 @@ only one at a time can have it, and the broker drops what it has seen from it be
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import pulsar
 
@@ -28,10 +28,8 @@ class LeaseHeld(Exception):
     """Somebody else has the producer of this name: another relay that still forwards, or one that just died."""
 
 
-class _Key(NamedTuple):
-    topic: str
-    version: int
-    named: bool
+_Key = tuple[str, int, bool]
+"""Topic, schema version, whether it is named. A plain tuple: one is made per hop."""
 
 
 def producer_name(source: str, destination: str, version: int) -> str:
@@ -90,7 +88,7 @@ class Hops:
             LeaseHeld: Somebody else has that name.
             PulsarException: It could not be opened.
         """
-        key = _Key(topic, version, named)
+        key = (topic, version, named)
         producer = self._producers.get(key)
         return self._open(key, partition_topic(topic, self._partition)) if producer is None else producer
 
@@ -100,7 +98,7 @@ class Hops:
         Without a schema: what is garbled may claim any, and a registry's refusal must not block the head.
         """
         destination = partition_topic(topic, 0)
-        key = _Key(destination, NO_SCHEMA, named=False)
+        key = (destination, NO_SCHEMA, False)
         producer = self._producers.get(key)
         return self._open(key, destination) if producer is None else producer
 
@@ -115,14 +113,15 @@ class Hops:
             oldest = self._producers.pop(next(iter(self._producers)))
             oldest.flush()
             _close(oldest)
-        options = {**self._options, **self._schemas.producer_options(key.version)}
-        if key.named:
+        _, version, is_named = key
+        options = {**self._options, **self._schemas.producer_options(version)}
+        if is_named:
             options |= self._conduct.named_producer_options()
-            options["producer_name"] = producer_name(self._source, destination, key.version)
+            options["producer_name"] = producer_name(self._source, destination, version)
         try:
             producer = self._producers[key] = self._client.create_producer(destination, **options)
         except pulsar.PulsarException as error:
-            if key.named and outcome_of_error(error) is Outcome.BUSY:
+            if is_named and outcome_of_error(error) is Outcome.BUSY:
                 raise LeaseHeld(options["producer_name"]) from error
             raise
         return producer

@@ -8,10 +8,11 @@ what was done), 8 (release), 17 and 18 (rings).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from timewheel.consumers.relay.beginning import Beginning, Sign
 from timewheel.consumers.relay.commands import (
+    RECEIVE,
     AskAgain,
     AwaitAll,
     AwaitRoom,
@@ -21,7 +22,6 @@ from timewheel.consumers.relay.commands import (
     HoldUntil,
     Look,
     Reading,
-    Receive,
     Refile,
     Stop,
     Unreadable,
@@ -47,17 +47,9 @@ changed there and back each time it would forward some hundred timers a second, 
 """
 
 _FOREIGN = "no envelope: a foreign producer's message"
-_RECEIVE = Receive()
 _ASK_AGAIN = AskAgain()
 _AWAIT_ALL = AwaitAll()
 _AWAIT_ROOM = AwaitRoom()
-
-
-class _Head(NamedTuple):
-    spot: Spot
-    reading: Reading
-    receipt: Any
-    seen_ms: int
 
 
 class Machine:
@@ -121,8 +113,8 @@ class Machine:
         self._beginning = Beginning() if known is None else None
         self._contiguity = Contiguity(known)
         self._window = Window()
-        self._head: _Head | None = None
-        self._withdrawable: _Head | None = None
+        self._head: Item | None = None
+        self._withdrawable: Item | None = None
         self._unnamed = False
         self._late_run = 0
         self._sweep_to: Position | None = None
@@ -159,7 +151,7 @@ class Machine:
         if self._beginning is not None:
             sign = self._beginning.see(position, now_ms)
             if sign is not Sign.BEGUN:
-                return self.ask_again(now_ms) if sign is Sign.ASK else _RECEIVE
+                return self.ask_again(now_ms) if sign is Sign.ASK else RECEIVE
             self._beginning = None
         spot = Spot(position, batch_size)
         highest = self._contiguity.highest
@@ -171,7 +163,7 @@ class Machine:
             return self._stop(f"a hole: {tuple(highest.position)} is followed by {tuple(position)}", highest, position)
         if isinstance(reading, Unreadable):
             return self._stop(reading.reason, highest, position)
-        self._head = _Head(spot, reading, receipt, now_ms)
+        self._head = Item(spot, reading, receipt, now_ms)
         if sight is Sight.NEXT_LEDGER:
             assert highest is not None
             self._look = Look(highest, position)
@@ -194,7 +186,7 @@ class Machine:
             return self._stopped
         head = self._head
         if head is None:
-            return _RECEIVE
+            return RECEIVE
         if self._look is not None or len(self._window) >= self._limit:
             return self._look or _AWAIT_ROOM
         reading = head.reading
@@ -274,7 +266,7 @@ class Machine:
         # All messages of the last entry, whatever their index.
         self._sweep_to = last._replace(batch_index=1 << 31)
 
-    def _forward(self, head: _Head, envelope: Envelope, nominal_ms: int, now_ms: int) -> Command:
+    def _forward(self, head: Item, envelope: Envelope, nominal_ms: int, now_ms: int) -> Command:
         router = self._router
         at_ms = nominal_ms if self._routing_time is None else self._routing_time(nominal_ms, now_ms)
         route = router.route(envelope.due_ms, at_ms)
@@ -284,9 +276,13 @@ class Machine:
             route = router.route(envelope.due_ms, now_ms)
         by_late_lane = late or (self._unnamed and self._late_run > 0)
         sequence = NO_SEQUENCE_ID if by_late_lane else sequence_id(head.spot.position)
-        if self._must_drain(unnamed=sequence == NO_SEQUENCE_ID):
+        unnamed = sequence == NO_SEQUENCE_ID
+        if unnamed != self._unnamed and self._must_drain(unnamed=unnamed):
             return _AWAIT_ALL
-        self._late_run = LATE_RUN if late else max(self._late_run - 1, 0)
+        if late:
+            self._late_run = LATE_RUN
+        elif self._late_run:
+            self._late_run -= 1
         deliver_at_ms = route.deliver_at_ms
         if deliver_at_ms and self._stir_ms and not isinstance(route, Hold):
             if self._stirred % STIR_EVERY == 0:
@@ -299,12 +295,12 @@ class Machine:
         fate: Fate = "late" if by_late_lane else "forwarded"
         return Forward(self._push(head, fate), route.topic, deliver_at_ms, sequence, next_envelope)
 
-    def _dead_letter(self, head: _Head, reason: str) -> Command:
+    def _dead_letter(self, head: Item, reason: str) -> Command:
         if self._must_drain(unnamed=True):
             return _AWAIT_ALL
         return DeadLetter(self._push(head, "dead"), reason)
 
-    def _refile(self, head: _Head) -> Command:
+    def _refile(self, head: Item) -> Command:
         if self._must_drain(unnamed=True):
             return _AWAIT_ALL
         return Refile(self._push(head, "refiled"))
@@ -317,10 +313,11 @@ class Machine:
         self._unnamed = unnamed
         return False
 
-    def _push(self, head: _Head, fate: Fate) -> int:
+    def _push(self, head: Item, fate: Fate) -> int:
         self._head, self._withdrawable = None, head
         self.head_release_ms = None
-        return self._window.push(Item(head.spot, head.receipt, fate))
+        head.fate = fate
+        return self._window.push(head)
 
     def _seen_again(self, position: Position, receipt: Any) -> Command:
         self.counts.skipped += 1
@@ -333,7 +330,7 @@ class Machine:
             and (self._ackable is None or self._ackable[0] < position)
         ):
             self._previous, self._ackable = self._ackable, (position, receipt)
-        return _RECEIVE
+        return RECEIVE
 
     def _stop(self, reason: str, after: Spot | None, before: Position) -> Stop:
         self._stopped = Stop(reason, after, before)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import pulsar
 
 from timewheel.consumers.relay.backoff import Backoff
 from timewheel.consumers.relay.commands import (
+    RECEIVE,
     AskAgain,
     AwaitRoom,
     Command,
@@ -60,11 +61,6 @@ LEASE_FIRST_MS = 50
 LEASE_LONGEST_MS = 2_000
 
 
-class _Arrived(NamedTuple):
-    message: Any
-    properties: dict[str, str]
-
-
 class Session:
     """One subscription.
 
@@ -105,11 +101,15 @@ class Session:
         self._silence = Backoff(ASK_FIRST_MS, ASK_LONGEST_MS)
         self._ask_at_ms: int | None = None
         self._consumer: Any = None
-        self._arrived: _Arrived | None = None
+        # What was received last, and is decided on.
+        self._message: Any = None
+        self._properties: dict[str, str] = {}
+        self._wait_ms = LINGER_MS
         self._batch_sizes = BatchSizes()
         self._taken_over = False
         self._unacknowledged = 0
         self._idle_since_ms = NEVER
+        self._is_idle = False
         self._asked_for_end = False
         self._confirmations = Confirmations(control, tools.clock)
 
@@ -149,8 +149,9 @@ class Session:
 
     def _loop(self) -> None:
         command: Command | None = self._machine.tick(self._clock.now_ms())
+        outcomes = self._confirmations.outcomes
         while command is not None:
-            if self._confirmations:
+            if outcomes:
                 self._settle()
             if self._control.stopping:
                 if isinstance(command, Forward | DeadLetter | Refile):
@@ -194,34 +195,40 @@ class Session:
     # Receiving
 
     def _receive(self) -> Command | None:
-        machine = self._machine
-        busy = machine.in_flight or (machine.keeps_back and not self._asked_for_end)
         try:
-            message = self._consumer.receive(LINGER_MS if busy else IDLE_MS)
+            message = self._consumer.receive(self._wait_ms)
         except pulsar.Timeout:
             return self._idle()
         now_ms = self._clock.now_ms()
         self._control.beat()
-        self._idle_since_ms = NEVER
-        self._asked_for_end = False
-        self._ask_at_ms = None
-        self._silence.reset()
+        if self._is_idle:
+            self._wake()
         if not self._taken_over:
             self._taken_over = True
             self._conduct.crash_point("at_takeover")
         message_id = message.message_id()
         position = Position.of(message_id)
-        properties = message.properties()
-        self._arrived = _Arrived(message, properties)
+        self._message = message
+        self._properties = properties = message.properties()
         reading: Reading = (
             Unreadable(f"{tuple(position)} is encrypted, and a relay has no key")
             if decryption_failed(message)
             else judged(properties)
         )
-        return machine.received(position, self._batch_sizes.of(position, message_id), reading, message_id, now_ms)
+        batch_size = self._batch_sizes.of(position, message_id)
+        return self._machine.received(position, batch_size, reading, message_id, now_ms)
+
+    def _wake(self) -> None:
+        """Something came after a while of nothing."""
+        self._is_idle = self._asked_for_end = False
+        self._idle_since_ms = NEVER
+        self._wait_ms = LINGER_MS
+        self._ask_at_ms = None
+        self._silence.reset()
 
     def _idle(self) -> Command | None:
         """Nothing came: acknowledge all, give names back, leave a slot."""
+        self._is_idle = True
         self._control.beat()
         self._settle()
         self._show()
@@ -240,6 +247,7 @@ class Session:
                 self._sweep_if_due(self._visit, now_ms)
                 if self._visit.is_over(now_ms) and self._is_empty(now_ms):
                     return None
+            self._wait_ms = IDLE_MS
             if self._is_silent(now_ms):
                 return machine.ask_again(now_ms)
         return machine.tick(now_ms)
@@ -299,13 +307,11 @@ class Session:
             # Whoever waits holds nothing: two relays could wait for each other.
             self._hops.give_back()
         self._confirmations.wait(self._backoff.next_ms(), wake_at=NEVER)
-        if self._confirmations:
+        if self._confirmations.outcomes:
             self._settle()
 
     def _forward(self, command: Forward) -> Command:
-        arrived = self._arrived
-        assert arrived is not None
-        message, properties = arrived
+        message, properties = self._message, self._properties
         named = command.sequence_id != NO_SEQUENCE_ID
         try:
             producer = self._hops.to(command.topic, schema_version_of(message), named=named)
@@ -328,24 +334,20 @@ class Session:
             deliver_at_ms=command.deliver_at_ms,
             sequence_id=command.sequence_id,
         )
-        return self._machine.tick(0)
+        return RECEIVE
 
     def _bury(self, command: DeadLetter) -> Command:
-        arrived = self._arrived
-        assert arrived is not None
-        message = arrived.message
-        properties = dead_letter_properties(message, arrived.properties, command.reason, self._source.name)
+        message = self._message
+        properties = dead_letter_properties(message, self._properties, command.reason, self._source.name)
         producer = self._hops.to_dead_letters(self._tools.names.dead_letter)
         carry(producer, message, partial(self._confirmations.on_sent, command.ordinal), properties)
         self._tools.hooks.emit("relay_dead_letter", "warning", topic=self._source.name, reason=command.reason)
         return self._machine.tick(self._clock.now_ms())
 
     def _refile(self, command: Refile) -> Command:
-        arrived = self._arrived
-        assert arrived is not None
-        message = arrived.message
+        message = self._message
         producer = self._hops.to(self._source.topic, schema_version_of(message), named=False)
-        carry(producer, message, partial(self._confirmations.on_sent, command.ordinal), arrived.properties)
+        carry(producer, message, partial(self._confirmations.on_sent, command.ordinal), self._properties)
         return self._machine.tick(self._clock.now_ms())
 
     def _settle(self) -> None:

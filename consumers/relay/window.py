@@ -7,7 +7,7 @@ prefix (invariant I6).
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from timewheel.consumers.relay.contiguity import Spot
 
@@ -16,18 +16,27 @@ __all__ = ["Fate", "Item", "Window"]
 Fate = Literal["forwarded", "late", "dead", "refiled"]
 
 
-class Item(NamedTuple):
-    """One message under way.
+class Item:
+    """One message from its arrival to its confirmation; one object for both, since one is made per message.
 
     Args:
         spot: Where it stands in the holding topic.
+        reading: Its envelope, or what is wrong with it; opaque here.
         receipt: What it is acknowledged with; opaque here.
-        fate: What is being done with it.
+        seen_ms: When it was received, UTC milliseconds.
+
+    Attributes:
+        fate: What is being done with it, once that is decided.
     """
 
-    spot: Spot
-    receipt: Any
-    fate: Fate
+    __slots__ = ("fate", "reading", "receipt", "seen_ms", "spot")
+
+    def __init__(self, spot: Spot, reading: Any, receipt: Any, seen_ms: int) -> None:
+        self.spot = spot
+        self.reading = reading
+        self.receipt = receipt
+        self.seen_ms = seen_ms
+        self.fate: Fate = "forwarded"
 
 
 class Window:
