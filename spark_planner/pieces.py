@@ -20,6 +20,7 @@ __all__ = [
     "MAX_RUNS",
     "ORDER_MS",
     "PARTITION",
+    "SOURCE",
     "DueNumbers",
     "OutOfOrder",
     "Piece",
@@ -34,6 +35,9 @@ Integers = NDArray[np.int64]
 
 ORDER_MS = "order_ms"
 """By what the rows of a task are ordered; rows of the same moment are in order as they come."""
+SOURCE = "source"
+"""Which piece of which file a row is from, where a frame has that. Two files may follow each other in a task whose
+times have a third one between them: so a run ends with its file. bigint."""
 PARTITION = "partition"
 """Partition of the due topic; null where it has yet to be found by turns."""
 
@@ -50,11 +54,13 @@ class Run:
 
     Args:
         number: Within its task.
+        source: See `SOURCE`.
         first_ms: When it begins.
         last_ms: When it ends, so far.
     """
 
     number: int
+    source: int
     first_ms: int
     last_ms: int
 
@@ -86,17 +92,22 @@ def pieces_of(batches: Iterable[pa.RecordBatch], *, split: bool = True) -> Itera
         if not batch.num_rows:
             continue
         if not split:
-            run = run or Run(number=0, first_ms=0, last_ms=0)
+            run = run or Run(number=0, source=0, first_ms=0, last_ms=0)
             yield Piece(run=run, rows=batch)
             continue
         order_ms = integers(batch, ORDER_MS)
-        breaks = np.flatnonzero(order_ms[1:] < order_ms[:-1]) + 1
+        is_break = order_ms[1:] < order_ms[:-1]
+        source = integers(batch, SOURCE) if SOURCE in batch.schema.names else np.zeros_like(order_ms)
+        is_break |= source[1:] != source[:-1]
+        breaks = np.flatnonzero(is_break) + 1
         if len(breaks) > MAX_RUNS:
             raise OutOfOrder
         cuts = [0, *breaks.tolist(), len(order_ms)]
         for low, high in zip(cuts, cuts[1:], strict=False):
-            if run is None or int(order_ms[low]) < run.last_ms:
-                run = Run(number=run.number + 1 if run else 0, first_ms=int(order_ms[low]), last_ms=0)
+            if run is None or int(order_ms[low]) < run.last_ms or int(source[low]) != run.source:
+                run = Run(
+                    number=run.number + 1 if run else 0, source=int(source[low]), first_ms=int(order_ms[low]), last_ms=0
+                )
                 if run.number >= MAX_RUNS:
                     raise OutOfOrder
             run.last_ms = int(order_ms[high - 1])

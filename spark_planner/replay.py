@@ -19,12 +19,12 @@ from timewheel.core.plan import Plan, Tiered, Wheel
 from timewheel.spark_planner.columns import PUBLISH_MS, TOPIC
 from timewheel.spark_planner.errors import EmptyHistory
 from timewheel.spark_planner.grid import Grid
-from timewheel.spark_planner.pieces import ORDER_MS, PARTITION
+from timewheel.spark_planner.pieces import ORDER_MS, PARTITION, SOURCE
 from timewheel.spark_planner.ranges import Part, stitched
 from timewheel.spark_planner.replay_result import DuePartition, GapCounts, PartitionGaps, Peak
 from timewheel.spark_planner.routed import ACKNOWLEDGED_MS, ARRIVAL_MS, HOPS, INTERVAL, KEY_PARTITION, with_route
 from timewheel.spark_planner.run_rows import ENTRY, LEDGER, Found, Offsets, RunKey, counting, tallying, turning
-from timewheel.spark_planner.streams import INPUT_ORDER, Stream, sorted_by
+from timewheel.spark_planner.streams import INPUT_ORDER, ROWS_PER_CHUNK, Stream, as_read, sorted_by
 
 __all__ = ["Replay", "count_acks", "replay"]
 
@@ -53,7 +53,13 @@ class Replay:
 
 
 def replay(
-    history: DataFrame, plan: Plan, *, grid: Grid | None = None, ledger_entries: int = 0, exact_peak: bool = False
+    history: DataFrame,
+    plan: Plan,
+    *,
+    grid: Grid | None = None,
+    ledger_entries: int = 0,
+    exact_peak: bool = False,
+    rows_per_chunk: int = ROWS_PER_CHUNK,
 ) -> Replay:
     """Play a history through a plan.
 
@@ -64,6 +70,7 @@ def replay(
         ledger_entries: Entries after which a ledger is closed; 0: all are in one.
         exact_peak: Go over the arrivals again, on ever finer grids of where a peak can still be, until both peaks are
             exact. Otherwise they are exact at the grid's moments, and bounded between them.
+        rows_per_chunk: About how many rows one task sorts, where they have to be sorted.
 
     Raises:
         EmptyHistory: It has no row.
@@ -85,7 +92,7 @@ def replay(
         F.monotonically_increasing_id().alias(INPUT_ORDER),
     )
     hops = isinstance(plan.scheme, Tiered | Wheel)
-    streams = _in_order_of_arrival(arrivals, plan) if hops else _in_order_of_sends(arrivals)
+    streams = _in_order_of_arrival(arrivals, plan.partitions, rows_per_chunk) if hops else _in_order_of_sends(arrivals, rows_per_chunk)
     passes, gaps = _first_in_order(streams, plan, ledger_entries, grid)
     peaks = passes.exact_peaks(gaps) if exact_peak else (gaps.peak_of_total, gaps.peak_per_partition)
     return Replay(
@@ -181,33 +188,33 @@ class _Passes:
             partition = max(partition, gaps.peak_per_partition, key=_gap_count)
 
 
-def _in_order_of_sends(arrivals: DataFrame) -> Iterator[Stream]:
+def _in_order_of_sends(arrivals: DataFrame, rows_per_chunk: int) -> Iterator[Stream]:
     """As the history is, in case that it is in order; then sorted."""
     frame = arrivals.withColumn(ORDER_MS, F.col(PUBLISH_MS))
-    yield Stream(frame=frame.drop(PUBLISH_MS, ARRIVAL_MS, INPUT_ORDER), is_sorted=False)
-    yield sorted_by(frame.drop(PUBLISH_MS, ARRIVAL_MS), INPUT_ORDER)
+    yield as_read(frame.drop(PUBLISH_MS, ARRIVAL_MS, INPUT_ORDER))
+    yield sorted_by(frame.drop(PUBLISH_MS, ARRIVAL_MS), INPUT_ORDER, rows_per_chunk=rows_per_chunk)
 
 
-def _in_order_of_arrival(arrivals: DataFrame, plan: Plan) -> Iterator[Stream]:
+def _in_order_of_arrival(arrivals: DataFrame, partitions: int, rows_per_chunk: int) -> Iterator[Stream]:
     """Sorted by arrival, once each timer has the partition that it got when it was sent."""
-    if plan.partitions > 1:
-        arrivals = _with_turns(arrivals, plan.partitions)
+    if partitions > 1:
+        arrivals = _with_turns(arrivals, partitions, rows_per_chunk)
     frame = arrivals.withColumn(ORDER_MS, F.col(ARRIVAL_MS)).drop(ARRIVAL_MS)
-    yield replace(sorted_by(frame, PUBLISH_MS, INPUT_ORDER), has_turns=False)
+    yield replace(sorted_by(frame, PUBLISH_MS, INPUT_ORDER, rows_per_chunk=rows_per_chunk), has_turns=False)
 
 
-def _with_turns(arrivals: DataFrame, partitions: int) -> DataFrame:
+def _with_turns(arrivals: DataFrame, partitions: int, rows_per_chunk: int) -> DataFrame:
     """The arrivals with a partition each."""
     frame = arrivals.withColumn(ORDER_MS, F.col(PUBLISH_MS))
-    as_it_is = Stream(frame=frame, is_sorted=False)
     by_topic = tallying(partitions, Offsets(), by_topic=True)
-    stream, sends = as_it_is, as_it_is.run(by_topic)
+    stream = as_read(frame)
+    sends = stream.run(by_topic)
     if sends is None:
-        stream = sorted_by(frame, INPUT_ORDER)
+        stream = sorted_by(frame, INPUT_ORDER, rows_per_chunk=rows_per_chunk)
         sends = stream.run(by_topic)
     assert sends is not None, "a sorted stream is in order"
-    turned = stream.frame.mapInArrow(turning(partitions, Offsets(sends=_sends_before(sends))), frame.schema)  # type: ignore[arg-type]
-    return turned.drop(ORDER_MS)
+    turned = stream.frame.mapInArrow(turning(partitions, Offsets(sends=_sends_before(sends))), stream.frame.schema)  # type: ignore[arg-type]
+    return turned.drop(ORDER_MS, SOURCE)
 
 
 def _first_in_order(

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that every user of PySpark knows
 
-from timewheel.spark_planner.pieces import ORDER_MS
+from timewheel.spark_planner.pieces import ORDER_MS, SOURCE
 from timewheel.spark_planner.run_rows import FOUND_SCHEMA, Found, Pass, found_of
 
-__all__ = ["INPUT_ORDER", "Stream", "in_order", "sorted_by"]
+__all__ = ["INPUT_ORDER", "ROWS_PER_CHUNK", "Stream", "as_read", "in_order", "sorted_by"]
 
 INPUT_ORDER = "input_order"
 """Where a row stands in the history as Spark reads it: the order of what was sent in the same millisecond. bigint."""
@@ -63,22 +63,29 @@ def in_order(found: Sequence[Found]) -> list[Found] | None:
     return ordered
 
 
-def sorted_by(frame: DataFrame, *then: str) -> Stream:
+def as_read(frame: DataFrame) -> Stream:
+    """A frame straight from its files, in case that they are in order of `ORDER_MS`."""
+    return Stream(
+        frame=frame.withColumn(SOURCE, F.xxhash64(F.input_file_name(), F.input_file_block_start())), is_sorted=False
+    )
+
+
+def sorted_by(frame: DataFrame, *then: str, rows_per_chunk: int = ROWS_PER_CHUNK) -> Stream:
     """Sort by `ORDER_MS`, then by these columns, in chunks of time.
 
     Chunks are cut at quantiles of `ORDER_MS`, which one pass over that column finds; rows of one millisecond are never
     separated. The same frame is cut the same way each time, so that several passes see the same chunks.
     """
-    borders = _borders(frame)
+    borders = _borders(frame, rows_per_chunk)
     chunked = frame.repartitionById(len(borders) + 1, _chunk_of(F.col(ORDER_MS), borders))
     return Stream(frame=chunked.sortWithinPartitions(ORDER_MS, *then), is_sorted=True)
 
 
-def _borders(frame: DataFrame) -> list[int]:
+def _borders(frame: DataFrame, rows_per_chunk: int) -> list[int]:
     """Where chunks begin, ascending; the first begins before all."""
     rows = frame.count()
     tasks = int(frame.sparkSession.sparkContext.defaultParallelism)
-    chunks = min(MAX_CHUNKS, max(-(-rows // ROWS_PER_CHUNK), min(tasks, rows)))
+    chunks = min(MAX_CHUNKS, max(-(-rows // rows_per_chunk), min(tasks, rows)))
     if chunks <= 1:
         return []
     ranks = [number / chunks for number in range(1, chunks)]

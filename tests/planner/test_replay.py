@@ -1,0 +1,208 @@
+"""The exact replay on Spark against brute force, on thousands of small histories."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.support.brute_replay import Sent, brute_replay
+from tests.support.cursor import Stored, ranges_at
+from timewheel.core.durations import HOUR_MS, SECOND_MS
+from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
+from timewheel.spark_planner.columns import HISTORY_SCHEMA
+from timewheel.spark_planner.errors import EmptyHistory
+from timewheel.spark_planner.grid import Grid
+from timewheel.spark_planner.pieces import PARTITION
+from timewheel.spark_planner.replay import count_acks, replay
+from timewheel.spark_planner.replay_result import DuePartition
+from timewheel.spark_planner.routed import ACKNOWLEDGED_MS
+from timewheel.spark_planner.run_rows import ENTRY, LEDGER
+
+CASES = 250
+"""Small histories in one Spark job, each a topic of its own: Spark's time is by the job."""
+BEGIN_MS = 1_700_000_000_000
+SPAN_MS = 30 * SECOND_MS
+TICK_MS = 500
+"""Times are few, so that they often meet."""
+
+TIERS = Tiered(window_ms=3_000, tiers_ms=(2_000, 5_000))
+RINGS = Wheel(rings=(Ring(slot_ms=2_000, slots=20), Ring(slot_ms=10_000, slots=10)))
+
+
+def plan(scheme: Scheme, partitions: int = 1) -> Plan:
+    return Plan(
+        due_topic="persistent://acme/crm/reminders",
+        subscriptions=("s",),
+        scheme=scheme,
+        partitions=partitions,
+        guard_ms=500,
+        max_delay_ms=SPAN_MS,
+    )
+
+
+def histories(seed: int) -> list[Sent]:
+    """Cases of 1 to 25 timers: uniform, fixed and clock-aligned delays, some with keys; interleaved, not in order."""
+    rng = random.Random(seed)
+    found: list[Sent] = []
+    for case in range(CASES):
+        kind = rng.choice(["uniform", "fixed", "clock", "burst"])
+        burst_ms = rng.randrange(0, SPAN_MS, TICK_MS)
+        for _ in range(rng.randrange(1, 26)):
+            publish_ms = BEGIN_MS + (burst_ms if kind == "burst" else rng.randrange(0, SPAN_MS, TICK_MS))
+            due_ms = publish_ms + rng.randrange(0, SPAN_MS, TICK_MS)
+            if kind == "fixed":
+                due_ms = publish_ms + rng.choice([0, 4_000, 12_000])
+            elif kind == "clock":
+                due_ms = (due_ms // 5_000 + 1) * 5_000
+            found.append(Sent(publish_ms, due_ms, 0, rng.choice([None, None, "", "a", "k-7", "é😀"]), f"case-{case}"))
+    rng.shuffle(found)
+    return found
+
+
+def frame_of(spark: SparkSession, history: Sequence[Sent]) -> DataFrame:
+    return spark.createDataFrame([tuple(sent) for sent in history], HISTORY_SCHEMA)
+
+
+GRID = Grid.regular(BEGIN_MS, BEGIN_MS + 2 * SPAN_MS, 2 * SPAN_MS // 1_500 + 1)
+"""Of three ticks: what a peak does between its moments has to be found as well."""
+EVERY_TICK = range(BEGIN_MS, BEGIN_MS + 2 * SPAN_MS + 5_001, TICK_MS)
+
+
+@pytest.mark.parametrize("is_in_order", [True, False], ids=["in order", "shuffled"])
+@pytest.mark.parametrize(
+    ("scheme", "partitions", "ledger_entries"),
+    [
+        (Native(), 1, 0),
+        (Native(), 3, 4),
+        (Calendar(interval_ms=4_000), 2, 3),
+        (TIERS, 1, 5),
+        (TIERS, 3, 0),
+        (RINGS, 2, 4),
+    ],
+    ids=["native", "native-3-ledgers", "calendar-2-ledgers", "tiers-ledgers", "tiers-3", "rings-2-ledgers"],
+)
+def test_a_replay_equals_brute_force(
+    spark: SparkSession, scheme: Scheme, partitions: int, ledger_entries: int, is_in_order: bool
+) -> None:
+    seed = 10 * partitions + ledger_entries
+    history = histories(seed)
+    if is_in_order:
+        history.sort(key=lambda sent: sent.publish_ms)
+    value = plan(scheme, partitions)
+    found = replay(
+        frame_of(spark, history),
+        value,
+        grid=GRID,
+        ledger_entries=ledger_entries,
+        exact_peak=True,
+        rows_per_chunk=len(history) // 5,
+    )
+    cursors = brute_replay(history, value, ledger_entries)
+
+    assert found.entries == len(history)
+    assert {(gaps.due.topic, gaps.due.interval, gaps.due.partition): gaps.entries for gaps in found.gaps.partitions} == {
+        key: len(entries) for key, entries in cursors.items()
+    }
+    for (topic, interval, partition), entries in cursors.items():
+        counts = found.gaps.of(DuePartition(topic=topic, interval=interval, partition=partition))
+        assert counts.tolist() == [ranges_at(entries, int(at_ms)) for at_ms in GRID.points_ms], (seed, topic, interval)
+    assert found.was_sorted == (isinstance(scheme, Tiered | Wheel) or not is_in_order)
+
+    over_time = [[ranges_at(entries, at_ms) for at_ms in EVERY_TICK] for entries in cursors.values()]
+    assert found.peak_per_partition.gap_count == max(map(max, over_time))
+    assert found.peak_of_total.gap_count == max(map(sum, zip(*over_time, strict=True)))
+    assert found.peak_of_total.is_exact
+    assert found.peak_per_partition.is_exact
+    assert sum(counts[EVERY_TICK.index(found.peak_of_total.at_ms)] for counts in over_time) == (
+        found.peak_of_total.gap_count
+    )
+
+
+def test_files_in_order_need_no_sort_however_spark_reads_them(spark: SparkSession, tmp_path: Path) -> None:
+    # Spark reads the largest file first and packs several into one task: here the order of times is another.
+    rng = np.random.default_rng(5)
+    rows = [300, 20_000, 5, 8_000, 1, 40_000]
+    publish_ms = np.sort(rng.integers(0, 24 * HOUR_MS, sum(rows)))
+    due_ms = publish_ms + rng.integers(0, HOUR_MS, sum(rows))
+    at = 0
+    for number, size in enumerate(rows):
+        own = slice(at, at + size)
+        at += size
+        table = pa.table(
+            {
+                "publish_ms": publish_ms[own],
+                "due_ms": due_ms[own],
+                "size_bytes": np.zeros(size, np.int64),
+                "key": pa.nulls(size, pa.string()),
+                "topic": pa.array([""] * size),
+            }
+        )
+        pq.write_table(table, tmp_path / f"part-{number}.parquet")
+    history = spark.read.parquet(str(tmp_path))
+    found = replay(history, plan(Native()))
+    assert not found.was_sorted
+    in_one = replay(history.orderBy("publish_ms").coalesce(1), plan(Native()))
+    assert found.gaps.total.tolist() == in_one.gaps.total.tolist()
+    before, after = due_ms[:-1], due_ms[1:]
+    for at_ms, count in zip(found.gaps.grid.points_ms[::500], found.gaps.total[::500], strict=True):
+        assert count == np.count_nonzero((after <= at_ms) & (at_ms < before))
+
+
+@pytest.mark.parametrize("has_ledgers", [True, False])
+def test_acknowledgements_that_were_observed_are_counted_by_position(spark: SparkSession, has_ledgers: bool) -> None:
+    rng = random.Random(11)
+    cursors: dict[int, list[Stored]] = {}
+    for partition in range(300):
+        ledger, entry = rng.randrange(5), rng.randrange(3)
+        cursors[partition] = []
+        for _ in range(rng.randrange(1, 30)):
+            at_ms = rng.choice([None, *[BEGIN_MS + rng.randrange(0, SPAN_MS, TICK_MS)] * 9])
+            cursors[partition].append(Stored(ledger if has_ledgers else 0, entry, at_ms))
+            entry += rng.choice([1] * 9 + [2])
+            if has_ledgers and rng.random() < 0.2:
+                ledger, entry = ledger + 1, rng.choice([0, 0, 0, 1])
+    rows = [(partition, *stored) for partition, entries in cursors.items() for stored in entries]
+    rng.shuffle(rows)
+    acks = spark.createDataFrame(
+        rows, f"{PARTITION} int, {LEDGER} bigint, {ENTRY} bigint, {ACKNOWLEDGED_MS} bigint"
+    ).repartition(5)
+    found = count_acks(acks if has_ledgers else acks.drop(LEDGER), grid=GRID)
+    for partition, entries in cursors.items():
+        counts = found.of(DuePartition(topic="", interval=0, partition=partition))
+        assert counts.tolist() == [ranges_at(entries, int(at_ms)) for at_ms in GRID.points_ms]
+
+
+def test_an_empty_history_is_refused(spark: SparkSession) -> None:
+    empty = spark.createDataFrame([], HISTORY_SCHEMA)
+    with pytest.raises(EmptyHistory):
+        replay(empty, plan(Native()))
+    acks = spark.createDataFrame([(0, 0, None)], f"{PARTITION} int, {ENTRY} bigint, {ACKNOWLEDGED_MS} bigint")
+    with pytest.raises(EmptyHistory):
+        count_acks(acks)
+
+
+def test_a_uniform_window_peaks_at_a_sixth_and_a_fixed_delay_at_nothing(spark: SparkSession) -> None:
+    # L W / 6: 60,000 an hour, window 1 h -> 10,000; the root of it is 100, three of them allowed.
+    rng = np.random.default_rng(3)
+    publish_ms = np.sort(rng.integers(0, 5 * HOUR_MS, 300_000))
+    fixed = spark.createDataFrame([Sent(int(at), int(at) + HOUR_MS, 0, None, "") for at in publish_ms[:2_000]], HISTORY_SCHEMA)
+    assert replay(fixed, plan(Native())).peak_of_total.gap_count == 0
+    due_ms = publish_ms + rng.integers(0, HOUR_MS, 300_000)
+    columns = {
+        "publish_ms": publish_ms,
+        "due_ms": due_ms,
+        "size_bytes": np.zeros_like(due_ms),
+        "key": pa.nulls(len(due_ms), pa.string()),
+        "topic": pa.array([""] * len(due_ms)),
+    }
+    uniform = replay(spark.createDataFrame(pa.table(columns), HISTORY_SCHEMA), plan(Native()))
+    middle = uniform.gaps.total[len(uniform.gaps.grid) // 4 : len(uniform.gaps.grid) * 3 // 4]
+    assert abs(float(middle.mean()) - 10_000) <= 100
+    assert abs(uniform.peak_of_total.gap_count - 10_000) <= 400
