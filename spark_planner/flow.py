@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from timewheel.core.durations import MINUTE_MS
 from timewheel.core.plan import Plan
 from timewheel.core.steps import Step, steps
 from timewheel.spark_planner.cells import LEVELS, Cells
 
-__all__ = ["Flow", "Pieces", "delay_edges", "flow_of", "held", "pieces_of"]
+__all__ = ["Flow", "Pieces", "Stays", "delay_edges", "flow_of", "held", "pieces_of"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -27,6 +28,9 @@ PARTS_PER_SLOT = 16
 """Where due times are cut at slot edges, publish times are first cut this much finer than a slot."""
 MAX_PARTS = 8
 """Of one cell, so that slots much longer than a ring's cost no more than this; beyond it a cut is a little blurred."""
+CLOCK_GRIDS_MS = tuple(minutes * MINUTE_MS for minutes in (60, 30, 15, 10, 5, 1))
+MAX_CLOCK_POINTS = 8
+"""Due times on a grid finer than this part of a cell are as good as anywhere in it."""
 DIRECT = -1
 """Group of what did not come out of a slot."""
 
@@ -79,6 +83,23 @@ class Pieces:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Stays:
+    """Timers that waited in the holding topics of one step, in arrays of one length.
+
+    Args:
+        count: Timers.
+        entered_ms: When they entered, in the middle.
+        released_ms: When they left, in the middle.
+        half_ms: Half of the time over which they entered; over as much they leave a tier, but a slot all at once.
+    """
+
+    count: Floats
+    entered_ms: Floats
+    released_ms: Floats
+    half_ms: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Flow:
     """Pieces on their way through a plan.
 
@@ -90,7 +111,7 @@ class Flow:
         topic: The due topic: 0, or the number of the calendar interval since 1970.
         hops: Per piece.
         step_entries: Entries that each step of the table (the due step included) receives in all.
-        releases_ms: For each step, when its timers leave it: (middle of release, half of its spread, timers).
+        stays: For each step, the timers that waited in it.
     """
 
     pieces: Pieces
@@ -100,7 +121,7 @@ class Flow:
     topic: Integers
     hops: Integers
     step_entries: Floats
-    releases_ms: tuple[tuple[Floats, Floats, Floats], ...]
+    stays: tuple[Stays, ...]
 
 
 def pieces_of(cells: Cells) -> Pieces:
@@ -113,12 +134,11 @@ def pieces_of(cells: Cells) -> Pieces:
     )
     bucket_low, bucket_high = _bucket_bounds(cells.bucket, level.bits)
     delay_low, delay_high = _widened(cells.delay_min_ms, cells.delay_max_ms, count, bucket_low, bucket_high)
-    unbounded = np.full(len(count), np.inf)
     due_low, due_high = _widened(
-        cells.due_min_ms, cells.due_max_ms, count, cells.publish_max_ms.astype(np.float64), unbounded
+        cells.due_min_ms, cells.due_max_ms, count, cells.publish_max_ms.astype(np.float64), last_ms + bucket_high
     )
     fixed = (cells.delay_max_ms - cells.delay_min_ms) <= (cells.due_max_ms - cells.due_min_ms)
-    return Pieces(
+    spread = Pieces(
         count=count,
         first_ms=first_ms,
         last_ms=last_ms,
@@ -126,6 +146,12 @@ def pieces_of(cells: Cells) -> Pieces:
         low_ms=np.where(fixed, delay_low, due_low),
         high_ms=np.where(fixed, delay_high, due_high),
     )
+    clock_ms = _clock_of(cells)
+    if not clock_ms.any():
+        return spread
+    ticking = np.flatnonzero(clock_ms)
+    points = _on_the_clock(spread.take(ticking), cells, ticking, clock_ms[ticking], delay_low, delay_high)
+    return _concatenated(spread.take(np.flatnonzero(clock_ms == 0)), points)
 
 
 def flow_of(plan: Plan, cells: Cells) -> Flow:
@@ -143,8 +169,8 @@ def flow_of(plan: Plan, cells: Cells) -> Flow:
     slot_ms = min((step.slot_ms for step in table if step.kind == "slot"), default=table[-1].interval_ms)
     if slot_ms:
         pieces = _cut_at_releases(_cut_at_slots(pieces, slot_ms), table)
-    longest_ms = int(cells.delay_max_ms.max(initial=0))
-    edges_ms = delay_edges(table, longest_ms)
+    delay_high_ms = pieces.high_ms - np.where(pieces.fixed, 0.0, pieces.first_ms)
+    edges_ms = delay_edges(table, int(delay_high_ms.max(initial=0.0)) + 1)
     if len(edges_ms):
         pieces = _cut_at_delays(pieces, edges_ms)
     return _followed(table, pieces)
@@ -218,21 +244,31 @@ def _followed(table: tuple[Step, ...], pieces: Pieces) -> Flow:
     group = np.full(len(pieces), DIRECT, np.int64)
     arrival_ms = np.full(len(pieces), np.nan)
     step_entries = np.zeros(len(table))
-    releases: list[list[tuple[Floats, Floats, Floats]]] = [[] for _ in table]
+    stays: list[list[Stays]] = [[] for _ in table]
     moving = np.arange(len(pieces))
     while len(moving):
         index, release_ms = held(table, at_ms[moving], due_ms[moving])
         step_entries += np.bincount(index, pieces.count[moving], len(table))
         is_held = index != len(table) - 1
         moving, index, release_ms = moving[is_held], index[is_held], release_ms[is_held]
+        entered_ms = at_ms[moving]
         at_ms[moving] = release_ms
         hops[moving] += 1
         for number, step in enumerate(table[:-1]):
-            mine = moving[index == number]
+            here = index == number
+            mine = moving[here]
             if not len(mine):
                 continue
-            spread_ms = half_ms[mine] if step.kind == "tier" else np.zeros(len(mine))
-            releases[number].append((at_ms[mine], spread_ms, pieces.count[mine]))
+            # What a slot released all at once enters the next topic at once.
+            half = np.where(group[mine] == DIRECT, half_ms[mine], 0.0)
+            stays[number].append(
+                Stays(
+                    count=pieces.count[mine],
+                    entered_ms=entered_ms[here],
+                    released_ms=release_ms[here],
+                    half_ms=half,
+                )
+            )
             if step.kind == "slot":
                 arrival_ms[mine] = at_ms[mine]
                 group[mine] = at_ms[mine].astype(np.int64)
@@ -246,15 +282,18 @@ def _followed(table: tuple[Step, ...], pieces: Pieces) -> Flow:
         topic=topic,
         hops=hops,
         step_entries=step_entries,
-        releases_ms=tuple(_joined(found) for found in releases),
+        stays=tuple(_joined(found) for found in stays),
     )
 
 
-def _joined(found: list[tuple[Floats, Floats, Floats]]) -> tuple[Floats, Floats, Floats]:
-    if not found:
-        return np.zeros(0), np.zeros(0), np.zeros(0)
-    middles_ms, halves_ms, counts = zip(*found, strict=True)
-    return np.concatenate(middles_ms), np.concatenate(halves_ms), np.concatenate(counts)
+def _joined(found: list[Stays]) -> Stays:
+    none = [np.zeros(0)]
+    return Stays(
+        count=np.concatenate([stays.count for stays in found] or none),
+        entered_ms=np.concatenate([stays.entered_ms for stays in found] or none),
+        released_ms=np.concatenate([stays.released_ms for stays in found] or none),
+        half_ms=np.concatenate([stays.half_ms for stays in found] or none),
+    )
 
 
 def _widened(
@@ -265,6 +304,45 @@ def _widened(
     low, high = least_ms.astype(np.float64), greatest_ms.astype(np.float64)
     margin = (high - low) / np.maximum(count - 1, 1)
     return np.minimum(np.maximum(low - margin, floor_ms), low), np.maximum(np.minimum(high + margin, ceiling_ms), high)
+
+
+def _clock_of(cells: Cells) -> Integers:
+    """The grid that a cell's due times are taken to lie on; 0: none.
+
+    A bucket of long delays is wider than an hour, so "at full hours" would look like any time within it. But a least
+    and a greatest due time that are both full hours are no chance.
+    """
+    span_ms = cells.due_max_ms - cells.due_min_ms
+    # One due time is a point as it is; equal delays are a fixed delay, whatever the clock says.
+    asks = (span_ms > 0) & (cells.delay_max_ms > cells.delay_min_ms)
+    found = np.zeros(len(cells), np.int64)
+    for grid_ms in CLOCK_GRIDS_MS:
+        fits = (cells.due_min_ms % grid_ms == 0) & (cells.due_max_ms % grid_ms == 0)
+        found[asks & fits & (found == 0)] = grid_ms
+    found[span_ms >= found * MAX_CLOCK_POINTS] = 0
+    return found
+
+
+def _on_the_clock(
+    pieces: Pieces, cells: Cells, index: Integers, clock_ms: Integers, delay_low: Floats, delay_high: Floats
+) -> Pieces:
+    """These cells' pieces with every due time on its grid, published when the bucket of delays allows it."""
+    owner, turn = _repeated((cells.due_max_ms - cells.due_min_ms)[index] // clock_ms + 1)
+    due_ms = (cells.due_min_ms[index][owner] + turn * clock_ms[owner]).astype(np.float64)
+    first_ms = np.maximum(pieces.first_ms[owner], due_ms - delay_high[index][owner])
+    last_ms = np.minimum(pieces.last_ms[owner], due_ms - delay_low[index][owner])
+    weight = np.maximum(last_ms - first_ms, 0.0) + np.where(last_ms >= first_ms, 1.0, 0.0)
+    total = np.bincount(owner, weight, len(index))
+    keeps = weight > 0
+    owner, weight, due_ms = owner[keeps], weight[keeps], due_ms[keeps]
+    return Pieces(
+        count=pieces.count[owner] * weight / total[owner],
+        first_ms=first_ms[keeps],
+        last_ms=last_ms[keeps],
+        fixed=np.zeros(len(owner), np.bool_),
+        low_ms=due_ms,
+        high_ms=due_ms,
+    )
 
 
 def _bucket_bounds(bucket: Integers, bits: int) -> tuple[Floats, Floats]:

@@ -22,6 +22,7 @@ __all__ = ["GapCurve", "Rows", "gap_curve", "rows_of"]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
+LEAST_ROWS_PER_STAY = 4
 ROWS_PER_STAY = 256
 """Rows of positions within the longest stay in a due topic."""
 MAX_ROWS = 8_192
@@ -57,7 +58,7 @@ class Rows:
         acks_from_ms: Its first acknowledgement at the earliest.
         acks_until_ms: Its last at the latest.
         by_delay: Acknowledged share by age, of the timers with a fixed delay.
-        by_clock: Acknowledged share by moment, of the others.
+        by_clock: Acknowledged share by time since the first position, of the others.
         correction: What pairs of few timers miss: n / (n - 1).
         longest_stay_ms: From the first arrival of any row to its last acknowledgement at most.
     """
@@ -85,7 +86,7 @@ class Rows:
         _, young, young_square = self.by_delay.at(row, at_ms - self.first_ms[row] - length_ms)
         _, old, old_square = self.by_delay.at(row, at_ms - self.first_ms[row])
         aged, aged_square = (old - young) / length_ms, (old_square - young_square) / length_ms
-        clock = self.by_clock.values(row, at_ms)
+        clock = self.by_clock.values(row, at_ms - self.first_ms[row])
         share = aged + clock
         open_pairs = share - aged_square - 2 * clock * aged - clock * clock
         count = self.count[row]
@@ -113,8 +114,13 @@ class GapCurve:
     topic_peaks: Floats
 
 
-def rows_of(flow: Flow) -> Rows:
-    """Cut a flow into rows of positions."""
+def rows_of(flow: Flow, slot_ms: float = 0.0) -> Rows:
+    """Cut a flow into rows of positions.
+
+    Args:
+        flow: Of one plan.
+        slot_ms: Publish slot of the cells: rows much finer than it cost time and tell nothing.
+    """
     pieces = flow.pieces
     released = flow.group != DIRECT
     # Slots are swept in the order of publishing and release at once: there the position is the publish time.
@@ -124,7 +130,6 @@ def rows_of(flow: Flow) -> Rows:
     high_ms -= np.where(pieces.fixed, shift_ms, 0.0)
     arrives_ms = np.where(released, flow.arrival_ms, first_ms)
     arrived_ms = np.where(released, flow.arrival_ms, last_ms)
-    acks_from_ms = np.where(pieces.fixed, first_ms + low_ms, low_ms)
     acks_until_ms = np.where(pieces.fixed, last_ms + high_ms, high_ms)
     stay_ms = float((acks_until_ms - arrives_ms).max(initial=1.0))
     topics, topic = np.unique(flow.topic, return_inverse=True)
@@ -132,7 +137,7 @@ def rows_of(flow: Flow) -> Rows:
     groups, group = np.unique(flow.group, return_inverse=True)
     run = topic * len(groups) + group
     scale_ms = stay_ms if not released.any() and len(topics) == 1 else min(stay_ms, _topic_span_ms(flow))
-    edges_ms = _position_edges(first_ms, last_ms, pieces.count, scale_ms)
+    edges_ms = _position_edges(first_ms, last_ms, pieces.count, scale_ms, slot_ms)
     begin = np.searchsorted(edges_ms, first_ms, "right") - 1
     parts = np.maximum(np.searchsorted(edges_ms, last_ms, "left") - begin, 1)
     owner = np.repeat(np.arange(len(parts)), parts)
@@ -143,7 +148,7 @@ def rows_of(flow: Flow) -> Rows:
     share = np.where(parts[owner] > 1, (part_last_ms - part_first_ms) / np.where(whole_ms > 0, whole_ms, 1.0), 1.0)
     count = pieces.count[owner] * share
     row, rows = _rows_of_bins(run[owner], bin_of, count)
-    total = np.bincount(row, count, rows)
+    total = np.bincount(row, count, rows).astype(np.float64)
     fixed = pieces.fixed[owner]
     weight = count / np.where(total > 0, total, 1.0)[row]
     lone = np.bincount(row, np.minimum(count * count, 1.0), rows) / np.maximum(total * total, 1e-12)
@@ -165,7 +170,13 @@ def rows_of(flow: Flow) -> Rows:
         acks_from_ms=_least(row, part_from_ms, rows),
         acks_until_ms=-_least(row, -part_until_ms, rows),
         by_delay=Ramps.of(row[fixed], low_ms[owner][fixed], high_ms[owner][fixed], weight[fixed], rows),
-        by_clock=Ramps.of(row[~fixed], low_ms[owner][~fixed], high_ms[owner][~fixed], weight[~fixed], rows),
+        by_clock=Ramps.of(
+            row[~fixed],
+            (low_ms[owner] - row_first_ms[row])[~fixed],
+            (high_ms[owner] - row_first_ms[row])[~fixed],
+            weight[~fixed],
+            rows,
+        ),
         correction=np.minimum(1.0 / np.maximum(1.0 - lone, 1e-3), LARGEST_CORRECTION),
         longest_stay_ms=stay_ms,
     )
@@ -257,11 +268,12 @@ def _topic_span_ms(flow: Flow) -> float:
     return float((-_least(run, -due_ms, len(runs)) - _least(run, due_ms, len(runs))).max(initial=0.0)) + 1.0
 
 
-def _position_edges(first_ms: Floats, last_ms: Floats, count: Floats, scale_ms: float) -> Floats:
-    begin_ms, end_ms = float(first_ms.min(initial=0.0)) if len(first_ms) else 0.0, float(last_ms.max(initial=1.0))
-    if len(first_ms):
-        begin_ms = float(first_ms.min())
-    step_ms = max(scale_ms / ROWS_PER_STAY, (end_ms - begin_ms) / MAX_ROWS, 1.0)
+def _position_edges(first_ms: Floats, last_ms: Floats, count: Floats, scale_ms: float, slot_ms: float) -> Floats:
+    if not len(first_ms):
+        return np.array([0.0, 1.0])
+    begin_ms, end_ms = float(first_ms.min()), float(last_ms.max())
+    coarsest_ms = min(slot_ms, scale_ms / LEAST_ROWS_PER_STAY)
+    step_ms = max(scale_ms / ROWS_PER_STAY, coarsest_ms, (end_ms - begin_ms) / MAX_ROWS, 1.0)
     even_ms = np.arange(begin_ms, end_ms + step_ms, step_ms)
     middle_ms = (first_ms + last_ms) / 2
     order = np.argsort(middle_ms)

@@ -14,6 +14,9 @@ Integers = NDArray[np.int64]
 
 JUMP_MS = 1.0
 """A ramp shorter than this is a step: times are whole milliseconds."""
+MAX_EXACT_RAMPS = 600_000
+LATTICE = 384
+"""More ramps than that are moved to this many places on the way from the first to the last: steps stay steps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -43,27 +46,18 @@ class Ramps:
     @classmethod
     def of(cls, row: Integers, start_ms: Floats, end_ms: Floats, share: Floats, rows: int) -> Ramps:
         """Ramps from ``start_ms`` to ``end_ms`` that rise by ``share``, each in its row of ``range(rows)``."""
-        origin_ms = float(start_ms.min(initial=0.0)) - 2.0
-        stride_ms = float(end_ms.max(initial=0.0)) - origin_ms + 4.0
-        width_ms = end_ms - start_ms
-        is_jump = width_ms < JUMP_MS
-        slope = np.where(is_jump, 0.0, share / np.where(is_jump, 1.0, width_ms))
-        every = np.arange(rows)
-        none = np.zeros(rows)
-        event_row = np.concatenate([every, row, row[~is_jump]])
-        x_ms = np.concatenate([np.full(rows, origin_ms), start_ms, end_ms[~is_jump]])
-        rise = np.concatenate([none, np.where(is_jump, share, 0.0), np.zeros(int((~is_jump).sum()))])
-        bend = np.concatenate([none, slope, -slope[~is_jump]])
-        running = np.concatenate([none, np.where(is_jump, 0.0, 1.0), np.full(int((~is_jump).sum()), -1.0)])
+        # Near the events, so that the keys of thousands of rows keep their milliseconds in a float.
+        origin_ms = float(start_ms.min()) - 2.0 if len(start_ms) else 0.0
+        stride_ms = float(np.maximum(end_ms, start_ms).max()) - origin_ms + 4.0 if len(start_ms) else 4.0
+        make = _lattice_events if len(row) > MAX_EXACT_RAMPS else _events
+        event_row, x_ms, rise, bend, running = make(row, start_ms, end_ms, share, rows, origin_ms, stride_ms)
         key = event_row * stride_ms + (x_ms - origin_ms)
-        order = np.argsort(key, kind="stable")
-        key, x_ms, event_row = key[order], x_ms[order], event_row[order]
+        opens = np.searchsorted(event_row, np.arange(rows))
         # What the sum of slopes leaves behind by rounding would grow over a long flat stretch.
-        slopes = np.where(np.cumsum(running[order]) > 0.5, np.cumsum(bend[order]), 0.0)
-        opens = np.searchsorted(key, every * stride_ms - 0.5)
+        slopes = np.where(np.cumsum(running) > 0.5, np.cumsum(bend), 0.0)
         gap_ms = np.diff(x_ms, append=x_ms[-1:])
         gap_ms[np.r_[opens[1:] - 1, len(key) - 1] if rows else []] = 0.0  # a row ends where the next begins
-        value = _within_rows(np.r_[0.0, (slopes * gap_ms)[:-1]] + rise[order], opens, event_row)
+        value = _within_rows(np.r_[0.0, (slopes * gap_ms)[:-1]] + rise, opens, event_row)
         after = value + slopes * gap_ms
         integral_ms = _within_rows(np.r_[0.0, ((value + after) / 2 * gap_ms)[:-1]], opens, event_row)
         squares = (value * value + value * after + after * after) / 3 * gap_ms
@@ -100,7 +94,13 @@ class Ramps:
 
 
 def risen(
-    at_ms: Floats, start_ms: Floats, end_ms: Floats, mass: Floats, line: Integers | None = None, lines: int = 1
+    at_ms: Floats,
+    start_ms: Floats,
+    end_ms: Floats,
+    mass: Floats,
+    line: Integers | None = None,
+    lines: int = 1,
+    step_ms: float = 0.0,
 ) -> Floats:
     """Sums of ramps at moments: array (lines, moments).
 
@@ -111,25 +111,71 @@ def risen(
         mass: Of each.
         line: Which sum each belongs to; None: all to the first.
         lines: How many sums.
+        step_ms: Distance of the moments where it is the same everywhere, which makes it quicker; 0: it is not.
     """
     width_ms = np.maximum(end_ms - start_ms, 1.0)
     slope = mass / width_ms
     base_ms = at_ms[0] if len(at_ms) else 0.0
     columns = len(at_ms) + 1
-    offset = np.zeros(len(mass), np.int64) if line is None else line * columns
-    starts = offset + np.searchsorted(at_ms, start_ms, "left")
-    ends = offset + np.searchsorted(at_ms, start_ms + width_ms, "left")
-    relative_ms = start_ms - base_ms
     size = lines * columns
+
+    def place(x_ms: Floats) -> Integers:
+        if step_ms:
+            index = np.clip(np.ceil((x_ms - base_ms) / step_ms), 0, len(at_ms)).astype(np.int64)
+        else:
+            index = np.searchsorted(at_ms, x_ms, "left").astype(np.int64)
+        return index if line is None else index + line * columns
+
+    starts, ends = place(start_ms), place(start_ms + width_ms)
+    risen_ms = slope * (start_ms - base_ms)
 
     def summed(at_start: Floats, at_end: Floats) -> Floats:
         total = np.bincount(starts, at_start, size) + np.bincount(ends, at_end, size)
-        return np.cumsum(total.reshape(lines, columns), axis=1)[:, :-1]
+        found: Floats = np.cumsum(total.reshape(lines, columns), axis=1)[:, :-1]
+        return found
 
     slopes = summed(slope, -slope)
-    constants = summed(-slope * relative_ms, slope * relative_ms + mass)
+    constants = summed(-risen_ms, risen_ms + mass)
     found: Floats = slopes * (at_ms - base_ms) + constants
     return found
+
+
+Events = tuple[Integers, Floats, Floats, Floats, Floats]
+"""(row, x, jump, change of slope, change of the number of ramps that rise), ordered by row and x."""
+
+
+def _events(
+    row: Integers, start_ms: Floats, end_ms: Floats, share: Floats, rows: int, origin_ms: float, stride_ms: float
+) -> Events:
+    is_jump = end_ms - start_ms < JUMP_MS
+    slope = np.where(is_jump, 0.0, share / np.where(is_jump, 1.0, end_ms - start_ms))
+    none, ends = np.zeros(rows), ~is_jump
+    event_row = np.concatenate([np.arange(rows), row, row[ends]])
+    x_ms = np.concatenate([np.full(rows, origin_ms), start_ms, end_ms[ends]])
+    order = np.argsort(event_row * stride_ms + (x_ms - origin_ms), kind="stable")
+    rise = np.concatenate([none, np.where(is_jump, share, 0.0), np.zeros(int(ends.sum()))])
+    bend = np.concatenate([none, slope, -slope[ends]])
+    running = np.concatenate([none, np.where(is_jump, 0.0, 1.0), np.full(int(ends.sum()), -1.0)])
+    return event_row[order], x_ms[order], rise[order], bend[order], running[order]
+
+
+def _lattice_events(
+    row: Integers, start_ms: Floats, end_ms: Floats, share: Floats, rows: int, origin_ms: float, stride_ms: float
+) -> Events:
+    step_ms = (stride_ms - 3.0) / LATTICE
+    width = LATTICE + 2
+    first = np.rint((start_ms - origin_ms) / step_ms).astype(np.int64)
+    last = np.rint((np.maximum(end_ms, start_ms) - origin_ms) / step_ms).astype(np.int64)
+    is_jump = last == first
+    slope = np.where(is_jump, 0.0, share / (np.maximum(last - first, 1) * step_ms))
+    begin, end, size = row * width + first, row * width + last, rows * width
+    opens = np.where(is_jump, 0.0, 1.0)
+    rise: Floats = np.bincount(begin, np.where(is_jump, share, 0.0), size).astype(np.float64)
+    bend: Floats = (np.bincount(begin, slope, size) - np.bincount(end, slope, size)).astype(np.float64)
+    running: Floats = (np.bincount(begin, opens, size) - np.bincount(end, opens, size)).astype(np.float64)
+    x_ms = np.tile(origin_ms + np.arange(width) * step_ms, rows)
+    x_ms[width - 1 :: width] = origin_ms + (width - 2) * step_ms  # a spare place, so that every row ends flat
+    return np.repeat(np.arange(rows), width), x_ms, rise, bend, running
 
 
 def _within_rows(steps: Floats, opens: Integers, event_row: Integers) -> Floats:

@@ -60,7 +60,8 @@ class Played:
         after, end = self._descents()
         times, counts = ranges_over_time(self.acknowledged_ms[1:][after], end)
         index = np.searchsorted(times, at_ms, "right")
-        return np.r_[0, counts][index]
+        found: Integers = np.r_[0, counts][index]
+        return found
 
     def pending_peak(self) -> int:
         """Most entries that are in due topics unacknowledged at one moment."""

@@ -100,7 +100,7 @@ class BrokerProfile:
                 raise ProfileError(field.name, value, f"a number from {least} up")
             if field.name != "silence_us_per_pending" and not isinstance(value, int):
                 raise ProfileError(field.name, value, "a whole number")
-        if not isinstance(self.name, str) or not self.name:
+        if not self.name:
             raise ProfileError("name", self.name, "a text that is not empty")
         if not isinstance(self.keeps_crossing_ledger, bool):
             raise ProfileError("keeps_crossing_ledger", self.keeps_crossing_ledger, "true or false")

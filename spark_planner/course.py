@@ -1,0 +1,294 @@
+"""Course: what happens under a plan over time, whatever the broker and however many partitions share it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timewheel.core.plan import Plan
+from timewheel.core.steps import Step, longest_due_stay_ms, steps
+from timewheel.spark_planner.cells import LEVELS, Cells
+from timewheel.spark_planner.flow import DIRECT, Flow, Stays, flow_of
+from timewheel.spark_planner.forget import Cursor
+from timewheel.spark_planner.law import GapCurve, Rows, gap_curve, rows_of
+from timewheel.spark_planner.ramps import risen
+
+__all__ = ["Course", "Moment", "Relay", "at_resolution", "course_of", "due_line"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+SLOTS_PER_STAY = 64
+"""Publish slots within the longest stay in a due topic: finer cells tell nothing more."""
+SLOTS_PER_INTERVAL = 16
+MOMENTS = 32
+"""Moments at which an unload is tried, evenly over the history; the moments of most gaps are added."""
+PEAK_MOMENTS = 4
+CURVE_POINTS = 1_024
+LEAST_ENTRIES = 0.01
+"""Expected entries below which a topic counts as untouched, or as done."""
+RELAY_BIN_MS = 60_000.0
+"""Hops are counted in bins of a minute: a relay that is behind for less holds within every guard in use."""
+MAX_RELAY_BINS = 65_536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Moment:
+    """The cursors of the due topics that have any acknowledged entry behind an open one, at one moment.
+
+    Args:
+        at_ms: UTC milliseconds.
+        even: Whether it is one of the evenly chosen, which make the mean.
+        lines: For each such topic its line in `Course.due_lines`.
+        cursors: Its cursor.
+    """
+
+    at_ms: float
+    even: bool
+    lines: tuple[int, ...]
+    cursors: tuple[Cursor, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Relay:
+    """What holding topics ask of a relay.
+
+    Args:
+        held_peak_entries: Waiting at the peak, all steps together.
+        peak_hops_per_second: Out of tiers, in the busiest minute.
+        slot_hops_per_second: Out of one slot, to be done within its head start.
+        hops_ms: Moments a minute apart (more in a long history), while there are tier hops.
+        hops: Tier hops up to each, cumulated.
+        slot_entries: The fullest slot of each step; 0 for tiers.
+        at_ms: Moments, evenly apart, from the first entry to the last release.
+        entered: For each step, timers that had entered by then.
+        left: And left.
+        longest_ms: The longest stay of each step.
+    """
+
+    held_peak_entries: float
+    peak_hops_per_second: float
+    slot_hops_per_second: float
+    hops_ms: Floats
+    hops: Floats
+    slot_entries: tuple[float, ...]
+    at_ms: Floats
+    entered: tuple[Floats, ...]
+    left: tuple[Floats, ...]
+    longest_ms: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Course:
+    """One plan on one history.
+
+    Args:
+        plan: Its partitions do not matter here.
+        timers: Sent.
+        entry_bytes: Mean payload.
+        first_ms: First send.
+        last_ms: Last send.
+        gaps: Over time.
+        peak_pending: Entries in all due topics together, at the peak.
+        peak_topic_pending: Of one due topic.
+        moments: Cursors at some moments.
+        due_lines: For each due topic the entries of its runs and when each run had arrived, in position order.
+        hops: (number of hops, timers), ascending.
+        step_entries: Entries received by each step.
+        relay: What it has to do.
+    """
+
+    plan: Plan
+    timers: float
+    entry_bytes: float
+    first_ms: float
+    last_ms: float
+    gaps: GapCurve
+    peak_pending: float
+    peak_topic_pending: float
+    moments: tuple[Moment, ...]
+    due_lines: tuple[tuple[Floats, Floats], ...]
+    hops: tuple[Integers, Floats]
+    step_entries: Floats
+    relay: Relay
+
+
+def at_resolution(plan: Plan, cells: Cells) -> Cells:
+    """The cells as coarse as this plan allows: finer ones cost time, and cells of one timer hide a fixed delay."""
+    table = steps(plan)
+    slots_ms = [step.slot_ms for step in table if step.kind == "slot"]
+    interval_ms = min(slots_ms, default=table[-1].interval_ms)
+    stay_ms = min(longest_due_stay_ms(plan), int(cells.delay_max_ms.max(initial=0)))
+    finest_ms = interval_ms / SLOTS_PER_INTERVAL if interval_ms else stay_ms / SLOTS_PER_STAY
+    bits = LEVELS[0].bits
+    fitting = [index for index, level in enumerate(LEVELS) if level.slot_ms <= finest_ms and level.bits == bits]
+    return cells.coarsened(max(cells.level, *fitting, 0))
+
+
+def course_of(plan: Plan, cells: Cells, growth: float = 1.0) -> Course:
+    """Send the cells through a plan and look at what happens.
+
+    Args:
+        plan: Any.
+        cells: Of one topic.
+        growth: As many times the history's volume.
+    """
+    cells = at_resolution(plan, cells)
+    flow = flow_of(plan, cells)
+    rows = rows_of(flow, cells.slot_ms)
+    flow = _grown(flow, growth)
+    rows = replace(rows, count=rows.count * growth)
+    curve = gap_curve(rows)
+    pending, topic_pending = _pending_peaks(flow)
+    order = _position_order(rows)
+    timers = float(flow.pieces.count.sum())
+    numbers, index = np.unique(flow.hops, return_inverse=True)
+    return Course(
+        plan=plan,
+        timers=timers,
+        entry_bytes=float(cells.size_bytes.sum()) / max(cells.timers, 1),
+        first_ms=float(cells.publish_min_ms.min(initial=2**62)) if len(cells) else 0.0,
+        last_ms=float(cells.publish_max_ms.max(initial=0)),
+        gaps=curve,
+        peak_pending=pending,
+        peak_topic_pending=topic_pending,
+        moments=tuple(_moments(rows, curve, order)),
+        due_lines=tuple(due_line(rows, order, line) for line in range(len(rows.topics))),
+        hops=(numbers, np.bincount(index, flow.pieces.count, len(numbers)).astype(np.float64)),
+        step_entries=flow.step_entries,
+        relay=_relay(plan, steps(plan), flow.stays),
+    )
+
+
+def due_line(rows: Rows, order: Integers, line: int) -> tuple[Floats, Floats]:
+    """The runs of one due topic in position order: (entries, when each had arrived)."""
+    mine = order[rows.topic[order] == line]
+    return rows.count[mine], np.maximum.accumulate(rows.arrived_ms[mine])
+
+
+def _grown(flow: Flow, growth: float) -> Flow:
+    if growth == 1.0:
+        return flow
+    return replace(
+        flow,
+        pieces=replace(flow.pieces, count=flow.pieces.count * growth),
+        step_entries=flow.step_entries * growth,
+        stays=tuple(replace(stays, count=stays.count * growth) for stays in flow.stays),
+    )
+
+
+def _position_order(rows: Rows) -> Integers:
+    return np.lexsort((rows.first_ms, rows.arrives_ms, rows.topic))
+
+
+def _pending_peaks(flow: Flow) -> tuple[float, float]:
+    pieces = flow.pieces
+    if not len(pieces):
+        return 0.0, 0.0
+    released = flow.group != DIRECT
+    arrives_ms = np.where(released, flow.arrival_ms, pieces.first_ms + flow.stay_ms)
+    arrived_ms = np.where(released, flow.arrival_ms, pieces.last_ms + flow.stay_ms)
+    offset_first = np.where(pieces.fixed, pieces.first_ms, 0.0)
+    offset_last = np.where(pieces.fixed, pieces.last_ms, 0.0)
+    due_low_ms, due_high_ms = pieces.low_ms + offset_first, pieces.high_ms + offset_last
+    even_ms = np.linspace(float(arrives_ms.min()), float(due_high_ms.max()), CURVE_POINTS)
+    # A burst is fullest when its last has arrived.
+    order = np.argsort(arrived_ms)
+    mass = np.cumsum(pieces.count[order])
+    marks = np.searchsorted(mass, np.linspace(0, mass[-1], CURVE_POINTS // 4 + 1)[:-1], "left")
+    at_ms = np.unique(np.concatenate([even_ms, arrived_ms[order][marks], arrived_ms[order][marks] + 1.0]))
+    topics, line = np.unique(flow.topic, return_inverse=True)
+    waiting = risen(at_ms, arrives_ms, arrived_ms, pieces.count, line, len(topics))
+    waiting -= risen(at_ms, due_low_ms, np.maximum(due_high_ms, due_low_ms), pieces.count, line, len(topics))
+    return float(waiting.sum(axis=0).max()), float(waiting.max())
+
+
+def _moments(rows: Rows, curve: GapCurve, order: Integers) -> list[Moment]:
+    if not len(rows):
+        return []
+    even_ms = np.linspace(float(rows.arrives_ms.min()), float(rows.acks_until_ms.max()), MOMENTS + 2)[1:-1]
+    highest = curve.at_ms[np.argsort(curve.gaps)[::-1]]
+    apart_ms = float(even_ms[1] - even_ms[0]) / 4 if len(even_ms) > 1 else 1.0
+    chosen: list[float] = []
+    for at_ms in highest[: 64 * PEAK_MOMENTS]:
+        if len(chosen) < PEAK_MOMENTS and all(abs(at_ms - other) > apart_ms for other in chosen):
+            chosen.append(float(at_ms))
+    found = [_moment(rows, order, float(at_ms), even=True) for at_ms in even_ms]
+    return found + [_moment(rows, order, at_ms, even=False) for at_ms in chosen]
+
+
+def _moment(rows: Rows, order: Integers, at_ms: float, *, even: bool) -> Moment:
+    here = order[rows.arrives_ms[order] <= at_ms]
+    length_ms = np.maximum(rows.arrived_ms[here] - rows.arrives_ms[here], 1.0)
+    arrived = np.clip((at_ms - rows.arrives_ms[here]) / length_ms, 0.0, 1.0)
+    arrived[rows.arrived_ms[here] <= at_ms] = 1.0
+    entries = rows.count[here] * arrived
+    acknowledged, gaps = rows.acknowledged(here, np.full(len(here), at_ms))
+    acknowledged = np.minimum(acknowledged, entries)
+    line = rows.topic[here]
+    some = np.bincount(line, acknowledged, len(rows.topics)) > LEAST_ENTRIES
+    opened = np.bincount(line, entries - acknowledged, len(rows.topics)) > LEAST_ENTRIES
+    lines = np.flatnonzero(some & opened)
+    cursors: list[Cursor] = []
+    for number in lines:
+        mine = line == number
+        cursors.append(Cursor(entries=entries[mine], acknowledged=acknowledged[mine], gaps=gaps[mine]))
+    return Moment(at_ms=at_ms, even=even, lines=tuple(int(number) for number in lines), cursors=tuple(cursors))
+
+
+def _relay(plan: Plan, table: tuple[Step, ...], all_stays: tuple[Stays, ...]) -> Relay:
+    none = np.zeros(0)
+    slot_rate = 0.0
+    slot_entries: list[float] = []
+    for step, stays in zip(table, all_stays, strict=True):
+        fullest = 0.0
+        if step.kind == "slot" and len(stays.count):
+            _, release = np.unique(stays.released_ms, return_inverse=True)
+            fullest = float(np.bincount(release, stays.count).max())
+            slot_rate = max(slot_rate, fullest * 1_000 / max(step.headstart_ms, plan.tick_ms))
+        slot_entries.append(fullest)
+    used = [stays for stays in all_stays if len(stays.count)]
+    at_ms, step_ms = none, 1.0
+    if used:
+        begin_ms = min(float((stays.entered_ms - stays.half_ms).min()) for stays in used)
+        end_ms = max(float((stays.released_ms + stays.half_ms).max()) for stays in used)
+        at_ms, step_ms = np.linspace(begin_ms, end_ms + 1.0, CURVE_POINTS, retstep=True)
+    entered = tuple(_passed(stays, stays.entered_ms, at_ms, float(step_ms)) for stays in all_stays)
+    left = tuple(_passed(stays, stays.released_ms, at_ms, float(step_ms)) for stays in all_stays)
+    hops_ms, hops = _tier_hops(table, all_stays)
+    rate = float(np.diff(hops).max() * 1_000 / (hops_ms[1] - hops_ms[0])) if len(hops) > 1 else 0.0
+    return Relay(
+        held_peak_entries=float((np.sum(entered, axis=0) - np.sum(left, axis=0)).max(initial=0.0)),
+        peak_hops_per_second=rate,
+        slot_hops_per_second=slot_rate,
+        hops_ms=hops_ms,
+        hops=hops,
+        slot_entries=tuple(slot_entries),
+        at_ms=at_ms,
+        entered=entered,
+        left=left,
+        longest_ms=tuple(float((stays.released_ms - stays.entered_ms).max(initial=0.0)) for stays in all_stays),
+    )
+
+
+def _tier_hops(table: tuple[Step, ...], all_stays: tuple[Stays, ...]) -> tuple[Floats, Floats]:
+    """(moments, tier hops up to each)."""
+    tiers = [stays for step, stays in zip(table, all_stays, strict=True) if step.kind == "tier" and len(stays.count)]
+    if not tiers:
+        return np.zeros(0), np.zeros(0)
+    first_ms = min(float((stays.released_ms - stays.half_ms).min()) for stays in tiers)
+    last_ms = max(float((stays.released_ms + stays.half_ms).max()) for stays in tiers)
+    bin_ms = max(RELAY_BIN_MS, (last_ms - first_ms) / MAX_RELAY_BINS)
+    at_ms = np.arange(first_ms - bin_ms, last_ms + 2 * bin_ms, bin_ms)
+    hops = np.zeros(len(at_ms))
+    for stays in tiers:
+        hops += _passed(stays, stays.released_ms, at_ms, bin_ms)
+    return at_ms, hops
+
+
+def _passed(stays: Stays, middle_ms: Floats, at_ms: Floats, step_ms: float) -> Floats:
+    """Timers that had come to the middle of their stay's beginning or end."""
+    found: Floats = risen(at_ms, middle_ms - stays.half_ms, middle_ms + stays.half_ms, stays.count, step_ms=step_ms)[0]
+    return found

@@ -1,0 +1,120 @@
+"""Evaluation: what one plan costs and risks on one history and broker, as a value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timewheel.core.plan import Plan
+
+__all__ = ["Evaluation", "Redelivered"]
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Redelivered:
+    """Entries delivered again to one subscription when all its due topics are unloaded at one moment.
+
+    Args:
+        worst_entries: At the worst of the moments looked at.
+        worst_at_ms: That moment, UTC milliseconds.
+        mean_entries: At a moment chosen evenly between the first send and the last due time.
+    """
+
+    worst_entries: float
+    worst_at_ms: float
+    mean_entries: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """Expected numbers, for one subscription where cursors are concerned.
+
+    Args:
+        plan: What was evaluated, its partitions included.
+        profile_name: The broker's.
+        timers: Sent in the history.
+        history_ms: From its first to its last send.
+        gaps_at_ms: Moments of the gap curve, UTC milliseconds.
+        gaps: Ranges of all due topics and partitions together at these moments.
+        peak_gaps: The greatest of them.
+        peak_gaps_at_ms: When.
+        peak_gaps_per_topic: The greatest of one due topic, its partitions together.
+        peak_gaps_per_partition: The greatest of one partition: what the broker's limit is held against.
+        gap_limit_ranges: That limit.
+        peak_pending: Entries waiting in all due topics together.
+        peak_pending_per_partition: The most in one partition of a due topic.
+        silence_seconds: After an unload of the fullest partition, until it delivers again.
+        span_entries: Between mark-delete and last acknowledgement, in the widest partition.
+        cursor_bytes: Persisted cursor of a partition at its largest, in the profile's format.
+        cursor_fits_frame: Whether it can be written at all.
+        redelivered: In the profile's format.
+        redelivered_as_ranges: If the format were ranges.
+        redelivered_as_bitmap: If it were bitmap.
+        delayed_index_bytes: Broker memory for delayed entries of all topics at the peak; a least value.
+        hops_mean: Per timer.
+        hops_p99: 99 % of timers make at most as many.
+        hops_max: The most of any timer in the history.
+        step_entries: Entries received by the holding topics of each step, in the order of the plan's steps.
+        republished_entries: Hops of all timers.
+        republished_bytes: Their size times the write quorum.
+        written_bytes: Of all entries, first sends included, times the write quorum.
+        held_peak_entries: Waiting in holding topics at the peak.
+        storage_bytes: Pinned on disk at the peak, times the write quorum.
+        ledgers: Pinned at the peak, all topics and partitions.
+        relay_hops_per_second: That a relay must manage at the peak (a slot within its head start).
+        lateness_seconds: Added at the worst by hops that queue in one relay process of the profile's speed.
+        topics: Partitioned topics at one time, dead letters included.
+        partition_topics: Their partitions.
+        consumers: To run: one per due partition and subscription, one per holding partition.
+    """
+
+    plan: Plan
+    profile_name: str
+    timers: float
+    history_ms: float
+    gaps_at_ms: Floats = field(compare=False, repr=False)
+    gaps: Floats = field(compare=False, repr=False)
+    peak_gaps: float
+    peak_gaps_at_ms: float
+    peak_gaps_per_topic: float
+    peak_gaps_per_partition: float
+    gap_limit_ranges: int
+    peak_pending: float
+    peak_pending_per_partition: float
+    silence_seconds: float
+    span_entries: float
+    cursor_bytes: float
+    cursor_fits_frame: bool
+    redelivered: Redelivered
+    redelivered_as_ranges: Redelivered
+    redelivered_as_bitmap: Redelivered
+    delayed_index_bytes: float
+    hops_mean: float
+    hops_p99: int
+    hops_max: int
+    step_entries: tuple[float, ...]
+    republished_entries: float
+    republished_bytes: float
+    written_bytes: float
+    held_peak_entries: float
+    storage_bytes: float
+    ledgers: float
+    relay_hops_per_second: float
+    lateness_seconds: float
+    topics: int
+    partition_topics: int
+    consumers: int
+
+    @property
+    def gap_fraction(self) -> float:
+        """The fullest partition's gaps as a part of the broker's limit; above 1 an unload forgets."""
+        return self.peak_gaps_per_partition / max(self.gap_limit_ranges, 1)
+
+    @property
+    def writes_per_timer(self) -> float:
+        """Entries written for each timer: its send and its hops."""
+        return 1.0 + self.hops_mean

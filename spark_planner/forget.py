@@ -1,0 +1,152 @@
+"""Forget: what an unload makes a broker deliver again, from the state of a cursor at one moment.
+
+A cursor is persisted in one of two formats, each with the same limit (`BrokerProfile.gap_limit_ranges`):
+
+- ranges: the first ``limit + 1`` ranges are kept (the list is looked at after an addition, so one more than the limit);
+  every acknowledged entry past them comes again.
+- bitmap: whole ledgers are kept, from the oldest on. 4.x keeps a ledger if the acknowledged entries of those **before**
+  it are within the limit; the code towards 5.0 if they are with it included, and goes back to ranges if that keeps
+  nothing. A cursor of few ranges is written as ranges in any case.
+
+Read in the classes of 4.0.7 and 4.2.4 (`OpenLongPairRangeSet.toRanges`, `ManagedCursorImpl`); a broker confirms it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timewheel.core.profile import AckFormat, BrokerProfile
+
+__all__ = ["Cursor", "kept_ledgers", "ledger_ends", "redelivered_entries"]
+
+Floats = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+
+MAX_LEDGERS = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Cursor:
+    """One due topic's cursor at one moment, all its partitions together, by runs of positions in order.
+
+    Expected numbers, not counts: partitions are alike, so that each has its share of every run.
+
+    Args:
+        entries: Of each run, as far as they have arrived.
+        acknowledged: Of these.
+        gaps: Ranges of acknowledged entries in each run.
+    """
+
+    entries: Floats
+    acknowledged: Floats
+    gaps: Floats
+
+    def past_mark_delete(self, partitions: int) -> Floats:
+        """Acknowledged entries of each run that have an unacknowledged one before them in their partition."""
+        return self.acknowledged * (1.0 - self._marked(partitions))
+
+    def mark_delete_entries(self, partitions: int) -> float:
+        """Entries up to the mark-delete position, all partitions together."""
+        return float((self.entries * self._marked(partitions)).sum())
+
+    def span_entries(self, partitions: int) -> float:
+        """Entries between the mark-delete position and the last acknowledged one, all partitions together."""
+        after = _share_without(self.acknowledged[::-1] / partitions)[::-1]
+        return float((self.entries * (1.0 - self._marked(partitions)) * (1.0 - after)).sum())
+
+    def _marked(self, partitions: int) -> Floats:
+        return _share_without((self.entries - self.acknowledged) / partitions)
+
+
+def redelivered_entries(
+    cursor: Cursor, profile: BrokerProfile, ends_entries: Floats, partitions: int, ack_format: AckFormat
+) -> float:
+    """Acknowledged entries that come again after an unload of a due topic, all partitions together.
+
+    Args:
+        cursor: At the moment of the unload.
+        profile: Its limit, and which of the bitmap rules.
+        ends_entries: Where ledgers end, in entries of all partitions together, ascending; see `ledger_ends`.
+        partitions: Of the due topic.
+        ack_format: Instead of the profile's own.
+    """
+    all_gaps = float(cursor.gaps.sum())
+    limit = (profile.gap_limit_ranges + 1.0) * partitions
+    few = all_gaps <= profile.metadata_store_limit_ranges * partitions
+    if all_gaps <= limit and (few or ack_format == "ranges"):
+        return 0.0
+    past = cursor.past_mark_delete(partitions)
+    total = float(past.sum())
+    if ack_format == "bitmap" and not few:
+        entries = np.r_[0.0, np.cumsum(cursor.entries)]
+        ends = np.r_[ends_entries[ends_entries < entries[-1]], entries[-1]]
+        acknowledged = np.diff(np.r_[0.0, np.interp(ends, entries, np.r_[0.0, np.cumsum(past)])])
+        kept = kept_ledgers(acknowledged / partitions, profile)
+        if kept.any():
+            return float(acknowledged[~kept].sum())
+    ranges = np.r_[0.0, np.cumsum(cursor.gaps)]
+    if all_gaps <= limit:
+        return 0.0
+    return total - float(np.interp(limit, ranges, np.r_[0.0, np.cumsum(past)]))
+
+
+def kept_ledgers(acknowledged_entries: Floats, profile: BrokerProfile) -> Flags:
+    """bitmap: which ledgers' acknowledgements are persisted.
+
+    Args:
+        acknowledged_entries: Past the mark-delete position in each ledger of one partition, the oldest first.
+        profile: Its limit and rule.
+    """
+    with_it = np.cumsum(acknowledged_entries)
+    # A ledger without any acknowledged entry is not in the broker's list: it is neither kept nor does it matter.
+    compared = with_it - acknowledged_entries if profile.keeps_crossing_ledger else with_it
+    return (compared <= profile.gap_limit_ranges) & (acknowledged_entries > 0)
+
+
+def ledger_ends(
+    entries: Floats, arrived_ms: Floats, profile: BrokerProfile, partitions: int, entry_bytes: float
+) -> Floats:
+    """Where the ledgers of a topic end, in entries of all its partitions together.
+
+    Args:
+        entries: Of each run of positions, in order.
+        arrived_ms: When each run's last entry arrived, ascending.
+        profile: Its ledger limits, each per partition.
+        partitions: Which fill evenly.
+        entry_bytes: Mean size of an entry.
+
+    Returns:
+        Ascending, without the end of the last, open ledger.
+    """
+    if not len(entries):
+        return np.zeros(0)
+    reached = np.r_[0.0, np.cumsum(entries)]
+    times_ms = np.r_[arrived_ms[0] - 1.0, arrived_ms]
+    full = min(float(profile.ledger_max_entries), profile.ledger_max_bytes / max(entry_bytes, 1.0)) * partitions
+    ends: list[float] = []
+    begin, opened_ms = 0.0, float(times_ms[0])
+    while len(ends) < MAX_LEDGERS:
+        full_ms = float(np.interp(begin + full, reached, times_ms)) if begin + full < reached[-1] else np.inf
+        closes_ms = min(max(full_ms, opened_ms + profile.ledger_min_age_ms), opened_ms + profile.ledger_max_age_ms)
+        if closes_ms >= times_ms[-1]:
+            break
+        end = max(float(np.interp(closes_ms, times_ms, reached)), begin)
+        if full_ms <= closes_ms and profile.ledger_min_age_ms == 0:
+            end = begin + full  # exact where a burst arrives at one instant
+        if end <= begin:  # nothing arrived: an empty ledger opens with the next entry
+            opened_ms = max(float(times_ms[np.searchsorted(reached, begin, "right") - 1]), closes_ms)
+            continue
+        ends.append(end)
+        begin, opened_ms = end, closes_ms
+    return np.array(ends)
+
+
+def _share_without(events: Floats) -> Floats:
+    """Of each run, the share of positions before the first event, when its events are spread evenly by chance."""
+    before = np.cumsum(events) - events
+    within = np.where(events > 1e-9, -np.expm1(-events) / np.where(events > 1e-9, events, 1.0), 1.0)
+    found: Floats = np.exp(-np.maximum(before, 0.0)) * within
+    return found
