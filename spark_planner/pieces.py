@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -103,7 +104,7 @@ def pieces_of(batches: Iterable[pa.RecordBatch], *, split: bool = True) -> Itera
         if len(breaks) > MAX_RUNS:
             raise OutOfOrder
         cuts = [0, *breaks.tolist(), len(order_ms)]
-        for low, high in zip(cuts, cuts[1:], strict=False):
+        for low, high in pairwise(cuts):
             if run is None or int(order_ms[low]) < run.last_ms or int(source[low]) != run.source:
                 run = Run(
                     number=run.number + 1 if run else 0, source=int(source[low]), first_ms=int(order_ms[low]), last_ms=0
@@ -164,9 +165,7 @@ class DueNumbers:
         own_topic, own_interval = np.divmod(rest, intervals)
         table[at] = [
             self._number(DuePartition(topic=topics.names[name], interval=least + number, partition=own))
-            for name, number, own in zip(
-                own_topic.tolist(), own_interval.tolist(), own_partition.tolist(), strict=True
-            )
+            for name, number, own in zip(own_topic.tolist(), own_interval.tolist(), own_partition.tolist(), strict=True)
         ]
         found: Integers = table[where]
         return found

@@ -169,7 +169,9 @@ class RangeCounter:
         places = None if ledger is None or entry is None else np.stack([ledger, entry])
         if len(self._entries) > 1:
             # Small numbers are sorted by radix, in linear time.
-            order = np.argsort(partition.astype(np.uint16) if len(self._entries) <= 1 << 16 else partition, kind="stable")
+            order = np.argsort(
+                partition.astype(np.uint16) if len(self._entries) <= 1 << 16 else partition, kind="stable"
+            )
             partition, acknowledged_ms = partition[order], acknowledged_ms[order]
             places = None if places is None else places[:, order]
         is_head = np.ones(len(partition), np.bool_)
@@ -251,7 +253,7 @@ class RangeCounter:
         until_ms = np.concatenate([_NONE, [-NEVER_MS], np.maximum.reduceat(latest_ms, cuts)[:-1]])
         at_head = is_head[cuts]
         until_ms[at_head] = self._greatest_ms[partition[cuts[at_head]]]
-        until_ms = _running_max(until_ms, np.cumsum(at_head))
+        until_ms = _running_max(until_ms, np.cumsum(at_head, dtype=np.int64))
         own = is_border[cuts]
         self._borders.append(np.stack([partition[cuts[own]], acknowledged_ms[cuts[own]], until_ms[own]]))
 

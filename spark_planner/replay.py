@@ -92,7 +92,11 @@ def replay(
         F.monotonically_increasing_id().alias(INPUT_ORDER),
     )
     hops = isinstance(plan.scheme, Tiered | Wheel)
-    streams = _in_order_of_arrival(arrivals, plan.partitions, rows_per_chunk) if hops else _in_order_of_sends(arrivals, rows_per_chunk)
+    streams = (
+        _in_order_of_arrival(arrivals, plan.partitions, rows_per_chunk)
+        if hops
+        else _in_order_of_sends(arrivals, rows_per_chunk)
+    )
     passes, gaps = _first_in_order(streams, plan, ledger_entries, grid)
     peaks = passes.exact_peaks(gaps) if exact_peak else (gaps.peak_of_total, gaps.peak_per_partition)
     return Replay(
@@ -166,9 +170,7 @@ class _Passes:
 
     def count(self, grid: Grid) -> GapCounts | None:
         """None: the stream is not in order."""
-        found = self.stream.run(
-            counting(grid, self.partitions, self.offsets, ledger_entries=self.ledger_entries)
-        )
+        found = self.stream.run(counting(grid, self.partitions, self.offsets, ledger_entries=self.ledger_entries))
         return None if found is None else _gap_counts(grid, found)
 
     def exact_peaks(self, gaps: GapCounts) -> tuple[Peak, Peak]:
@@ -213,7 +215,7 @@ def _with_turns(arrivals: DataFrame, partitions: int, rows_per_chunk: int) -> Da
         stream = sorted_by(frame, INPUT_ORDER, rows_per_chunk=rows_per_chunk)
         sends = stream.run(by_topic)
     assert sends is not None, "a sorted stream is in order"
-    turned = stream.frame.mapInArrow(turning(partitions, Offsets(sends=_sends_before(sends))), stream.frame.schema)  # type: ignore[arg-type]
+    turned = stream.frame.mapInArrow(turning(partitions, Offsets(sends=_sends_before(sends))), stream.frame.schema)
     return turned.drop(ORDER_MS, SOURCE)
 
 

@@ -131,4 +131,3 @@ def _key_partition(partitions: int) -> Column:
 def _floor_divided(value: Column, by: int) -> Column:
     """``value // by`` of a value that is not negative, in whole numbers: a division of floats is wrong past 2 ** 53."""
     return F.call_function("div", value, F.lit(by))
-

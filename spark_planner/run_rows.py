@@ -31,7 +31,18 @@ from timewheel.spark_planner.ranges import Changes, Part, RangeCounter
 from timewheel.spark_planner.replay_result import DuePartition
 from timewheel.spark_planner.routed import ACKNOWLEDGED_MS, INTERVAL
 
-__all__ = ["ENTRY", "FOUND_SCHEMA", "LEDGER", "Found", "Offsets", "RunKey", "counting", "found_of", "tallying", "turning"]
+__all__ = [
+    "ENTRY",
+    "FOUND_SCHEMA",
+    "LEDGER",
+    "Found",
+    "Offsets",
+    "RunKey",
+    "counting",
+    "found_of",
+    "tallying",
+    "turning",
+]
 
 Integers = NDArray[np.int64]
 Batches = Iterable[pa.RecordBatch]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that every user of PySpark knows
@@ -48,7 +49,7 @@ class Stream:
         Returns:
             What it found, runs in order; None: the rows are not in order.
         """
-        found = found_of(self.frame.mapInArrow(work, FOUND_SCHEMA).toArrow())  # type: ignore[arg-type]
+        found = found_of(self.frame.mapInArrow(work, FOUND_SCHEMA).toArrow())
         return None if found is None else in_order(found)
 
 
@@ -56,7 +57,7 @@ def in_order(found: Sequence[Found]) -> list[Found] | None:
     """Runs in the order of their times; None if two of them overlap, and rows would have to be merged."""
     ordered = sorted(found, key=lambda row: (row.first_ms, row.key))
     runs = list({row.key: row for row in ordered}.values())
-    for before, after in zip(runs, runs[1:], strict=False):
+    for before, after in pairwise(runs):
         # What was sent in the same millisecond is in the order of the input, which is the order of tasks.
         if (before.last_ms, before.key) >= (after.first_ms, after.key):
             return None

@@ -166,7 +166,14 @@ def test_one_ledger_counts_as_the_law_says(acknowledged_ms: list[int]) -> None:
 def test_the_cursor_by_brute_force_on_a_case_that_can_be_seen() -> None:
     # Ledger 0: acknowledged, not, acknowledged | ledger 1: acknowledged at 5, not, acknowledged: the first is mark-
     # delete's, and the range of the third does not go on into ledger 1.
-    entries = [Stored(0, 0, 1), Stored(0, 1, None), Stored(0, 2, 1), Stored(1, 0, 5), Stored(1, 1, None), Stored(1, 2, 1)]
+    entries = [
+        Stored(0, 0, 1),
+        Stored(0, 1, None),
+        Stored(0, 2, 1),
+        Stored(1, 0, 5),
+        Stored(1, 1, None),
+        Stored(1, 2, 1),
+    ]
     assert [ranges_at(entries, at_ms) for at_ms in (0, 1, 5)] == [0, 2, 3]
     assert brute_force_peak(entries) == 3
 

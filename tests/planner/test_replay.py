@@ -107,9 +107,9 @@ def test_a_replay_equals_brute_force(
     cursors = brute_replay(history, value, ledger_entries)
 
     assert found.entries == len(history)
-    assert {(gaps.due.topic, gaps.due.interval, gaps.due.partition): gaps.entries for gaps in found.gaps.partitions} == {
-        key: len(entries) for key, entries in cursors.items()
-    }
+    assert {
+        (gaps.due.topic, gaps.due.interval, gaps.due.partition): gaps.entries for gaps in found.gaps.partitions
+    } == {key: len(entries) for key, entries in cursors.items()}
     for (topic, interval, partition), entries in cursors.items():
         counts = found.gaps.of(DuePartition(topic=topic, interval=interval, partition=partition))
         assert counts.tolist() == [ranges_at(entries, int(at_ms)) for at_ms in GRID.points_ms], (seed, topic, interval)
@@ -192,7 +192,9 @@ def test_a_uniform_window_peaks_at_a_sixth_and_a_fixed_delay_at_nothing(spark: S
     # L W / 6: 60,000 an hour, window 1 h -> 10,000; the root of it is 100, three of them allowed.
     rng = np.random.default_rng(3)
     publish_ms = np.sort(rng.integers(0, 5 * HOUR_MS, 300_000))
-    fixed = spark.createDataFrame([Sent(int(at), int(at) + HOUR_MS, 0, None, "") for at in publish_ms[:2_000]], HISTORY_SCHEMA)
+    fixed = spark.createDataFrame(
+        [Sent(int(at), int(at) + HOUR_MS, 0, None, "") for at in publish_ms[:2_000]], HISTORY_SCHEMA
+    )
     assert replay(fixed, plan(Native())).peak_of_total.gap_count == 0
     due_ms = publish_ms + rng.integers(0, HOUR_MS, 300_000)
     columns = {

@@ -8,7 +8,7 @@ from functools import reduce
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import functions as F  # noqa: N812 - the name that every user of PySpark knows
 
 from tests.core.plan_space import NOW_MS, journey, plans, sends
 from timewheel.core.keys import java_string_hash, partition_for_key
@@ -47,7 +47,9 @@ def expected(plan: Plan, row: Row) -> tuple[object, ...]:
             number
             for number, step in enumerate(table)
             if (hold.stay_ms and step.stay_ms == hold.stay_ms)
-            or (step.slot_ms and due_ms // step.slot_ms * step.slot_ms - step.headstart_ms == hold.release_at_ms > at_ms)
+            or (
+                step.slot_ms and due_ms // step.slot_ms * step.slot_ms - step.headstart_ms == hold.release_at_ms > at_ms
+            )
         )
         for at_ms, hold in way.holds
     )
@@ -67,7 +69,7 @@ def expected(plan: Plan, row: Row) -> tuple[object, ...]:
 def test_routes_of_spark_are_the_routers(spark: SparkSession) -> None:
     cases: list[tuple[Plan, list[Row]]] = []
 
-    @settings(max_examples=PLANS, phases=[Phase.generate], suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=PLANS, phases=[Phase.generate], suppress_health_check=[HealthCheck.too_slow], database=None)
     @given(journeys())
     def gather(case: tuple[Plan, list[Row]]) -> None:
         cases.append(case)
