@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -219,6 +220,37 @@ def test_stop_leaves_nothing_behind() -> None:
 def test_a_setting_that_the_broker_refuses_is_told_with_the_log() -> None:
     broker = LocalPulsar(config={"brokerServicePort": "not-a-port"}, start_timeout_s=60)
     with pytest.raises(BrokerFailed, match="not-a-port"), broker:
+        pass
+    assert broker.pid is None
+
+
+def test_a_start_that_hangs_is_made_once_more() -> None:
+    said: list[str] = []
+    pids: list[int] = []
+
+    def hang(broker: LocalPulsar) -> None:
+        eventually(lambda: broker.pid, 30)
+        assert broker.pid is not None
+        pids.append(broker.pid)
+        os.kill(broker.pid, signal.SIGSTOP)
+
+    broker = LocalPulsar(start_timeout_s=20, progress=said.append)
+    thread = threading.Thread(target=hang, args=(broker,))
+    thread.start()
+    with broker:
+        thread.join()
+        assert said[-1].endswith("starting it again")
+        assert "did not become healthy" in said[-1]
+        assert broker.pid not in pids
+        assert not psutil.pid_exists(pids[0])
+
+
+def test_a_broker_that_hangs_at_every_start_is_told_with_the_log() -> None:
+    broker = LocalPulsar(start_timeout_s=0.1)
+    with (
+        pytest.raises(BrokerFailed, match=r"did not become healthy.*did not answer within 0\.1 s; its log ends"),
+        broker,
+    ):
         pass
     assert broker.pid is None
 

@@ -19,8 +19,9 @@ CALL_TIMEOUT_S = 5.0
 UNLOAD_TIMEOUT_S = 60.0
 """An unload closes ledgers and cursors first."""
 
-# The namespace last: standalone makes it a moment after the broker itself is healthy.
-_READY_PATHS = ("/admin/v2/brokers/health", "/admin/v2/namespaces/public/default")
+# Standalone makes the namespace a moment after the broker answers. The health check, which loads a topic and sends
+# through it, comes last: a call that we give up goes on in the broker, and should not meet it half started.
+_READY_PATHS = ("/admin/v2/brokers/ready", "/admin/v2/namespaces/public/default", "/admin/v2/brokers/health")
 
 
 def topic_path(topic: str) -> str:
