@@ -26,8 +26,7 @@ from pydantic import BaseModel, Field
 from timewheel.consumers import DelayedConsumer, DelayedMessage
 from timewheel.core.errors import SendFailed, SendOutcomeUnknown, SendRefused
 from timewheel.core.planfile import parse_plan
-from timewheel.ops.admin import AdminClient
-from timewheel.ops.provision import ensure
+from timewheel.ops import AdminClient, ensure
 from timewheel.producers import AsyncDelayedProducer
 
 PLAN = parse_plan("""

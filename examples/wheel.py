@@ -13,8 +13,7 @@ import pulsar
 
 from timewheel.consumers import DelayedConsumer, DelayedMessage
 from timewheel.core.planfile import parse_plan
-from timewheel.ops.admin import AdminClient
-from timewheel.ops.provision import ensure
+from timewheel.ops import AdminClient, ensure
 from timewheel.producers import DelayedProducer
 
 PLAN = """
