@@ -7,6 +7,7 @@ order (`cells.bounded_together`), neither does the result on how Spark cut and m
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,7 +37,7 @@ PARTS_ARROW = pa.schema(
     [
         pa.field(columns.TASK, pa.int32(), nullable=False),
         pa.field(columns.REASON, pa.string()),
-        pa.field(columns.SAMPLES, pa.list_(pa.field("element", pa.string(), nullable=False))),
+        pa.field(columns.SAMPLES, pa.string()),
         *CELLS_ARROW,
     ]
 )
@@ -89,7 +90,7 @@ class Gathered:
             rows: dict[str, list[Any]] = {field.name: zeros for field in PARTS_ARROW}
             rows[columns.TASK] = [task] * len(zeros)
             rows[columns.REASON] = list(self.quarantined)
-            rows[columns.SAMPLES] = [list(self.samples[reason]) for reason in self.quarantined]
+            rows[columns.SAMPLES] = [json.dumps(self.samples[reason]) for reason in self.quarantined]
             rows[columns.TOPIC] = [""] * len(zeros)
             rows[columns.COUNT] = list(self.quarantined.values())
             yield pa.RecordBatch.from_pydict(rows, schema=PARTS_ARROW)
@@ -128,7 +129,7 @@ def gather_parts(batches: Iterable[Any], gathered: Gathered) -> Gathered:
     for batch in batches:
         is_cell = batch[columns.REASON].is_null()
         for row in batch.filter(is_cell.cast(pa.int8()).to_numpy() == 0).to_pylist():
-            gathered.add_quarantined(row[columns.REASON], row[columns.COUNT], row[columns.SAMPLES])
+            gathered.add_quarantined(row[columns.REASON], row[columns.COUNT], json.loads(row[columns.SAMPLES]))
         waiting.append(batch.filter(is_cell))
         waiting_rows += len(waiting[-1])
         if waiting_rows >= BUFFER_ROWS:

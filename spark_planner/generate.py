@@ -226,13 +226,18 @@ def generate(
     key = F.concat(F.lit("key-"), F.floor(unit(3) * workload.keys).cast("string"))
     sizes = workload.most_bytes - workload.least_bytes + 1
     topics = F.array(*map(F.lit, workload.topics))
+    due_ms = F.col(columns.PUBLISH_MS) + _delay_ms(workload.shares, unit(1), unit(2))
+    size_bytes = F.lit(workload.least_bytes) + F.floor(unit(4) * sizes)
+    topic = F.get(topics, F.floor(unit(5) * len(workload.topics)).cast("int"))
     frame = spark.range(0, rows, 1, partitions).select("id", publish_ms.alias(columns.PUBLISH_MS))
+    # Nothing here is null but the key; coalesce tells Spark so, and the schema keeps its promise.
+    zero, none = F.lit(0).cast("bigint"), F.lit("")
     return frame.select(
-        columns.PUBLISH_MS,
-        (F.col(columns.PUBLISH_MS) + _delay_ms(workload.shares, unit(1), unit(2))).alias(columns.DUE_MS),
-        (F.lit(workload.least_bytes) + F.floor(unit(4) * sizes)).cast("bigint").alias(columns.SIZE_BYTES),
+        F.coalesce(columns.PUBLISH_MS, zero).alias(columns.PUBLISH_MS),
+        F.coalesce(due_ms, zero).alias(columns.DUE_MS),
+        F.coalesce(size_bytes, zero).alias(columns.SIZE_BYTES),
         (key if workload.keys else F.lit(None)).cast("string").alias(columns.KEY),
-        F.coalesce(F.get(topics, F.floor(unit(5) * len(workload.topics)).cast("int")), F.lit("")).alias(columns.TOPIC),
+        F.coalesce(topic, none).alias(columns.TOPIC),
     )
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from pyspark import TaskContext
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world calls it
 
@@ -18,7 +17,7 @@ from timewheel.spark_planner import columns
 from timewheel.spark_planner.errors import EmptyHistory, NoSoundRow, TooManyTopics
 from timewheel.spark_planner.gather import TOO_MANY_TOPICS, Gathered, gather_parts, gather_rows
 from timewheel.spark_planner.quarantine import refuse_wrong_unit
-from timewheel.spark_planner.read import unreadable
+from timewheel.spark_planner.read import SPARK_ERRORS, unreadable
 from timewheel.spark_planner.statistic import Statistic
 
 __all__ = ["CELL_LIMIT", "TOPIC_LIMIT", "statistic_of"]
@@ -31,6 +30,8 @@ LEAST_CELL_LIMIT = 300 * TOPIC_LIMIT
 """What the coarsest cells of so many topics may need."""
 GATHERING_TASKS = 32
 """Between the first tasks and the last one: the last merges at most so many limits of cells, one after the other."""
+_DAMAGED = "[FAILED_READ_FILE"
+"""What Spark says of a file that it cannot read in the middle of a job."""
 
 _KERNEL_COLUMNS = (
     columns.PUBLISH_MS,
@@ -76,9 +77,9 @@ def statistic_of(
     )
     try:
         table = parts.toArrow()
-    except PySparkException as error:
-        if (error.getCondition() or "").startswith("FAILED_READ_FILE"):
-            raise unreadable(source, error) from error
+    except SPARK_ERRORS as error:
+        if _DAMAGED in str(error):
+            raise unreadable(source, error) from None
         raise
     # The last task's rows, read by the same fold.
     found = gather_parts(table.to_batches(), Gathered(cell_limit=cell_limit, topic_limit=topic_limit))

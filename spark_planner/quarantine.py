@@ -153,7 +153,7 @@ def _assessed(history: DataFrame, mapping: ColumnMapping) -> DataFrame:
     judged = numbers.select("*", reasons.alias(columns.REASON))
 
     publish_ms, span_ms = F.col(columns.PUBLISH_MS), F.col(_SPAN_MS)
-    due_ms = span_ms if "due" in named else F.floor(publish_ms + 0.5) + F.floor(span_ms + 0.5)
+    due_ms = _whole(span_ms) if "due" in named else F.try_add(_whole(publish_ms), _whole(span_ms))
     texts = (
         F.substring(F.col(_raw(option)).cast("string"), 1, _RAW_CHARS).alias(option)
         for option in named
@@ -162,9 +162,8 @@ def _assessed(history: DataFrame, mapping: ColumnMapping) -> DataFrame:
     # Only bad rows pay for their text.
     text = F.when(F.col(columns.REASON).isNotNull(), F.to_json(F.struct(*texts), {"ignoreNullFields": "false"}))
     return judged.select(
-        # Doubles hold any sound time exactly; try_cast, since an absurd one may pass 64 bits.
         _whole(publish_ms).alias(columns.PUBLISH_MS),
-        _whole(due_ms).alias(columns.DUE_MS),
+        due_ms.alias(columns.DUE_MS),
         _whole(F.col(columns.SIZE_BYTES)).alias(columns.SIZE_BYTES),
         (F.col(_raw("key")) if "key" in named else F.lit(None)).cast("string").alias(columns.KEY),
         (F.col(_raw("topic")) if "topic" in named else F.lit("")).cast("string").alias(columns.TOPIC),
@@ -215,7 +214,8 @@ def _raw(option: str) -> str:
 
 
 def _whole(value: Column) -> Column:
-    return F.floor(value + 0.5).try_cast("bigint")
+    # Doubles hold any sound time exactly. try_cast, since an absurd one may pass 64 bits, where floor would raise.
+    return (value + 0.5).try_cast("bigint")
 
 
 def _no_number(value: Column) -> Column:

@@ -7,16 +7,21 @@ different type each day. What a text means is decided once, in `quarantine.asses
 from __future__ import annotations
 
 import json
+import re
 from pathlib import PurePath
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StringType, StructField, StructType
 
 from timewheel.spark_planner.errors import HistoryUnreadable
 
-__all__ = ["read_history", "unreadable"]
+__all__ = ["SPARK_ERRORS", "read_history", "unreadable"]
+
+SPARK_ERRORS = (PySparkException, Py4JJavaError)
+"""Some of Java's errors have a Python type and some come as they are."""
 
 _FORMATS = {
     ".parquet": "parquet",
@@ -30,6 +35,8 @@ _COMPRESSIONS = {".gz", ".bz2", ".zst", ".snappy", ".lz4"}
 _HEAD_LINES = 1_000
 """Of a JSON history, whose fields name its columns. A field that none of them has is no column."""
 _REASON_CHARS = 300
+_CONDITION = re.compile(r"\[([A-Z][A-Z_0-9]+)(\.[A-Z_0-9]+)?\]")
+_REMEDY = "check that it is whole, and name its format with the option format"
 _REMEDIES = {
     "PATH_NOT_FOUND": "check the path; a path in an object store needs its scheme, such as s3a://",
     "TABLE_OR_VIEW_NOT_FOUND": "check the table's name and catalogue",
@@ -62,17 +69,17 @@ def read_history(spark: SparkSession, source: str, *, file_format: str = "auto")
         if kind == "json":
             return spark.read.schema(_json_schema(spark, source)).json(source)
         return spark.read.format(kind).load(source)
-    except PySparkException as error:
-        raise unreadable(source, error) from error
+    except SPARK_ERRORS as error:
+        raise unreadable(source, error) from None  # Java's stack says nothing more to a reader
 
 
-def unreadable(source: str, error: PySparkException) -> HistoryUnreadable:
+def unreadable(source: str, error: Exception) -> HistoryUnreadable:
     """Spark's error about a history, as ours."""
-    condition = error.getCondition() or ""
-    remedy = _REMEDIES.get(
-        condition.split(".")[0], "check that it is whole, and name its format with the option format"
-    )
-    reason = " ".join(str(error).split("\n\n")[0].split())
+    text = str(error.java_exception.getMessage()) if isinstance(error, Py4JJavaError) else str(error)
+    condition = _CONDITION.search(text)
+    remedy = _REMEDIES.get(condition[1] if condition else "", _REMEDY)
+    # The first paragraph of what follows the condition; a failed job says much before it.
+    reason = " ".join(text[condition.start() if condition else 0 :].split("\n")[0].split())
     return HistoryUnreadable(source, reason[:_REASON_CHARS], remedy)
 
 

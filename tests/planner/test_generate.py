@@ -1,0 +1,153 @@
+"""Generated histories are a function of the seed, and have the shape that their kind says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
+from timewheel.spark_planner import columns
+from timewheel.spark_planner.generate import (
+    DAY_AND_NIGHT,
+    START_MS,
+    WORKLOADS,
+    Bursts,
+    Exponential,
+    Fixed,
+    Seasons,
+    Share,
+    Workload,
+    generate,
+)
+
+ROWS = 20_000
+
+
+def rows(frame: DataFrame) -> list[tuple[object, ...]]:
+    return [tuple(row) for row in frame.collect()]
+
+
+def times(frame: DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    table = frame.toArrow()
+    return table[columns.PUBLISH_MS].to_numpy(), table[columns.DUE_MS].to_numpy()
+
+
+def test_a_seed_gives_the_same_rows_however_they_are_cut(spark: SparkSession) -> None:
+    workload = replace(WORKLOADS["half-nine"], keys=5, topics=("a", "b"))
+    once = rows(generate(spark, workload, rows=500, seed=7, partitions=1))
+    assert rows(generate(spark, workload, rows=500, seed=7, partitions=5)) == once
+    assert rows(generate(spark, workload, rows=500, seed=8, partitions=1)) != once
+    # The first of them, in full: a change of Spark or of ours that alters histories must be seen.
+    assert once[0] == FIRST_OF_SEED_7
+
+
+FIRST_OF_SEED_7 = (1_767_572_058_018, 1_767_690_000_000, 1_208, "key-3", "a")
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_every_kind_is_a_history_in_order_of_publishing(spark: SparkSession, name: str) -> None:
+    workload = WORKLOADS[name]
+    frame = generate(spark, workload, rows=ROWS, partitions=2)
+    assert frame.schema == columns.HISTORY_SCHEMA
+    table = frame.toArrow()
+    publish_ms, due_ms = table[columns.PUBLISH_MS].to_numpy(), table[columns.DUE_MS].to_numpy()
+    assert len(publish_ms) == ROWS
+    assert (np.diff(publish_ms) >= 0).all()
+    assert publish_ms[0] >= START_MS
+    assert publish_ms[-1] < START_MS + workload.span_ms
+    assert (due_ms >= publish_ms).all()
+    sizes = table[columns.SIZE_BYTES].to_numpy()
+    assert workload.least_bytes <= sizes.min() < 250
+    assert 1_750 < sizes.max() <= workload.most_bytes
+    assert table[columns.KEY].null_count == ROWS
+    assert set(table[columns.TOPIC].to_pylist()) == {""}
+
+
+def test_the_mixture_has_its_shares_and_means(spark: SparkSession) -> None:
+    publish_ms, due_ms = times(generate(spark, WORKLOADS["mixture"], rows=ROWS))
+    delay_ms = due_ms - publish_ms
+    # 10 % uniform over 1 h to 7 d, and of the exponential ones exp(-6) = 0.25 % are above 1 h: 10.2 %.
+    assert (delay_ms >= HOUR_MS).mean() == pytest.approx(0.102, abs=0.01)
+    short = delay_ms[delay_ms < HOUR_MS]
+    assert short.mean() == pytest.approx(10 * MINUTE_MS * (1 - 6 * np.exp(-6) / (1 - np.exp(-6))), rel=0.03)
+    assert delay_ms.max() > 6.9 * DAY_MS
+
+
+def test_fixed_delays_are_those_and_no_others(spark: SparkSession) -> None:
+    publish_ms, due_ms = times(generate(spark, WORKLOADS["fixed-three"], rows=ROWS))
+    delays, counts = np.unique(due_ms - publish_ms, return_counts=True)
+    assert delays.tolist() == [HOUR_MS, DAY_MS, 5 * DAY_MS]
+    assert counts / ROWS == pytest.approx(1 / 3, abs=0.02)
+
+
+def test_dues_on_the_clock_are_on_the_clock(spark: SparkSession) -> None:
+    publish_ms, due_ms = times(generate(spark, WORKLOADS["nine-next-day"], rows=ROWS))
+    assert (due_ms % DAY_MS == 9 * HOUR_MS).all()
+    assert (due_ms // DAY_MS == publish_ms // DAY_MS + 1).all()
+    publish_ms, due_ms = times(generate(spark, WORKLOADS["full-hours"], rows=ROWS))
+    assert (due_ms % HOUR_MS == 0).all()
+    assert (due_ms - publish_ms).max() > 3 * DAY_MS - HOUR_MS
+
+
+def test_a_campaign_is_sent_within_a_minute_and_bursts_at_the_beginning_of_their_hour(spark: SparkSession) -> None:
+    publish_ms, due_ms = times(generate(spark, WORKLOADS["campaign"], rows=ROWS))
+    assert publish_ms[-1] - publish_ms[0] < MINUTE_MS
+    assert 7.9 * HOUR_MS < (due_ms - publish_ms).max() < 8 * HOUR_MS
+    publish_ms, _ = times(generate(spark, WORKLOADS["hourly-bursts"], rows=ROWS))
+    assert (publish_ms % HOUR_MS < 2 * MINUTE_MS).all()
+    assert len(np.unique(publish_ms // HOUR_MS)) == 240
+
+
+def test_seasons_give_each_hour_its_weight(spark: SparkSession) -> None:
+    publish_ms, _ = times(generate(spark, WORKLOADS["seasons"], rows=ROWS))
+    hours = np.bincount(publish_ms % DAY_MS // HOUR_MS, minlength=24)
+    weights = np.array(DAY_AND_NIGHT.weights)
+    # Rows stand in their own stretch of the span: each hour of each of the 10 days is right to a row or two.
+    assert hours == pytest.approx(ROWS * weights / weights.sum(), abs=20)
+
+
+def test_an_hour_without_weight_is_silent(spark: SparkSession) -> None:
+    weights = tuple(float(hour in {3, 23}) for hour in range(24))
+    workload = Workload(
+        span_ms=2 * DAY_MS, shares=(Share(weight=1, delay=Fixed(delay_ms=1)),), publishing=Seasons(weights=weights)
+    )
+    publish_ms, _ = times(generate(spark, workload, rows=1_000))
+    assert np.unique(publish_ms % DAY_MS // HOUR_MS).tolist() == [3, 23]
+
+
+def test_keys_and_topics_are_spread(spark: SparkSession) -> None:
+    workload = replace(WORKLOADS["mixture"], keys=4, topics=("a", "b", "c"))
+    table = generate(spark, workload, rows=ROWS).toArrow()
+    for column, values in (("key", ["key-0", "key-1", "key-2", "key-3"]), ("topic", ["a", "b", "c"])):
+        counts = {row["values"]: row["counts"] for row in table[column].value_counts().to_pylist()}
+        assert sorted(counts) == values
+        assert min(counts.values()) > 0.9 * ROWS / len(values)
+
+
+def test_times_and_delays_are_drawn_independently(spark: SparkSession) -> None:
+    workload = Workload(span_ms=DAY_MS, shares=(Share(weight=1, delay=Exponential(mean_ms=HOUR_MS)),))
+    publish_ms, due_ms = times(generate(spark, workload, rows=ROWS))
+    delay_ms = (due_ms - publish_ms).astype(np.float64)
+    steps_ms = np.diff(publish_ms).astype(np.float64)
+    # The spread of a correlation of 20,000 independent pairs is 1 / sqrt(20,000) = 0.007.
+    assert abs(np.corrcoef(delay_ms[1:], delay_ms[:-1])[0, 1]) < 0.03
+    assert abs(np.corrcoef(delay_ms[1:], steps_ms)[0, 1]) < 0.03
+
+
+def test_workloads_that_contradict_themselves_are_refused() -> None:
+    shares = (Share(weight=1, delay=Fixed(delay_ms=1)),)
+    with pytest.raises(ValueError, match="weight above 0"):
+        Workload(span_ms=DAY_MS, shares=())
+    with pytest.raises(ValueError, match="whole days"):
+        Workload(span_ms=HOUR_MS, shares=shares)
+    with pytest.raises(ValueError, match="ends before"):
+        Workload(span_ms=DAY_MS, shares=shares, publishing=Bursts(every_ms=10, within_ms=11))
+
+
+def test_the_named_kinds_differ() -> None:
+    for one, other in pairwise(WORKLOADS.values()):
+        assert one != other
