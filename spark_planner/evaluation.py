@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from timewheel.core.durations import DAY_MS, MINUTE_MS
 from timewheel.core.plan import Plan
 
 __all__ = ["Evaluation", "Redelivered"]
@@ -113,6 +114,11 @@ class Evaluation:
     def gap_fraction(self) -> float:
         """The fullest partition's gaps as a part of the broker's limit; above 1 an unload forgets."""
         return self.peak_gaps_per_partition / max(self.gap_limit_ranges, 1)
+
+    @property
+    def timers_per_day(self) -> float:
+        """Mean volume over the history; one shorter than a minute counts as a minute."""
+        return self.timers * DAY_MS / max(self.history_ms, MINUTE_MS)
 
     @property
     def writes_per_timer(self) -> float:

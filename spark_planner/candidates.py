@@ -1,0 +1,171 @@
+"""Candidates: the plans among which the planner chooses, the same ones for the same history length and base plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations, pairwise
+from typing import TypeVar
+
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from timewheel.core.errors import PlanError
+from timewheel.core.plan import (
+    MAX_CALENDAR_TOPICS,
+    MAX_SLOTS,
+    MIN_STAY_MS,
+    Calendar,
+    Native,
+    Plan,
+    Ring,
+    Scheme,
+    Tiered,
+    Wheel,
+    tier_hops,
+)
+
+__all__ = ["article_plans", "candidate_plans", "max_delay_for"]
+
+ROUND_MS = (
+    *(seconds * SECOND_MS for seconds in (1, 2, 5, 10, 15, 30)),
+    *(minutes * MINUTE_MS for minutes in (1, 2, 5, 10, 15, 30)),
+    *(hours * HOUR_MS for hours in (1, 2, 3, 6, 12)),
+    *(days * DAY_MS for days in (1, 2, 5, 10, 20, 30, 60, 90, 180, 365)),
+)
+"""Durations that people use."""
+FINE_MS = tuple(
+    sorted(
+        {
+            *ROUND_MS,
+            *(seconds * SECOND_MS for seconds in (3, 4, 6, 8, 20, 25, 40, 45, 50)),
+            *(minutes * MINUTE_MS for minutes in (3, 4, 6, 7, 8, 12, 20, 25, 40, 45, 50)),
+            *(hours * HOUR_MS for hours in (4, 5, 8, 9, 10, 15, 18, 20)),
+            *(days * DAY_MS for days in (3, 4, 7, 14, 15)),
+        }
+    )
+)
+"""For histories of short delays, where the round ones are few."""
+LEAST_CANDIDATES = 300
+ENOUGH_CANDIDATES = 330
+"""As far as the finer durations fill up."""
+MOST_WHEELS = 64
+MOST_PER_WINDOW = 26
+"""Tier sets of one window, those of few tiers first."""
+
+T = TypeVar("T")
+
+LEAST_RING_RATIO = 4
+WINDOWS = 14
+"""The longest round durations below the longest delay; shorter windows re-publish too often to be worth pricing."""
+TIERS_ABOVE = 7
+"""Durations above the window from which further tiers are taken, up to `MORE_TIERS` at once."""
+MORE_TIERS = 3
+MAX_CANDIDATE_HOPS = 48
+"""A plan that re-publishes a timer more often is never the cheapest."""
+LEAST_RATIO = 2.0
+"""Of neighbouring tiers: closer ones cost topics and save few hops."""
+FINE_RATIO = 1.25
+
+
+def max_delay_for(longest_delay_ms: int) -> int:
+    """The least round duration that holds the longest delay of a history."""
+    return next((round_ms for round_ms in ROUND_MS if round_ms >= longest_delay_ms), longest_delay_ms)
+
+
+def candidate_plans(base: Plan, longest_delay_ms: int) -> tuple[Plan, ...]:
+    """Plans that differ in windows, tier sets, intervals or rings.
+
+    Args:
+        base: Names, subscriptions, guard and whatever else is not to be chosen; its ``max_delay`` if that is longer
+            than the history's delays.
+        longest_delay_ms: Of the history.
+
+    Returns:
+        Each scheme once, all of them valid, in a fixed order. Partitions are the base's: they are chosen later.
+    """
+    limit_ms = max(max_delay_for(longest_delay_ms), MIN_STAY_MS)
+    frame = replace(base, scheme=Native(), max_delay_ms=limit_ms)
+    found: dict[Scheme, Plan] = {}
+    for durations_ms, ratio, most in ((ROUND_MS, LEAST_RATIO, None), (FINE_MS, FINE_RATIO, ENOUGH_CANDIDATES)):
+        usable_ms = [duration_ms for duration_ms in durations_ms if duration_ms < limit_ms]
+        made = [_valid(frame, scheme) for scheme in _schemes(usable_ms, limit_ms, base.guard_ms, ratio)]
+        new = list({plan.scheme: plan for plan in made if plan is not None and plan.scheme not in found}.values())
+        for plan in new if most is None else _thinned(new, max(most - len(found), 2)):
+            found[plan.scheme] = plan
+        if len(found) >= LEAST_CANDIDATES:
+            break
+    return tuple(found.values())
+
+
+def article_plans(base: Plan, longest_delay_ms: int) -> dict[str, Plan]:
+    """What the source article's own rules of thumb give, by their names; rules that make no valid plan are left out."""
+    frame = replace(base, scheme=Native(), max_delay_ms=max(max_delay_for(longest_delay_ms), MIN_STAY_MS))
+    rules: dict[str, Scheme] = {
+        "1 day": Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,)),
+        "1 day and 5 days": Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS)),
+        "12 hours": Tiered(window_ms=12 * HOUR_MS, tiers_ms=(12 * HOUR_MS,)),
+        "day topics": Calendar(interval_ms=DAY_MS),
+    }
+    plans = {name: _valid(frame, scheme) for name, scheme in rules.items()}
+    return {name: plan for name, plan in plans.items() if plan is not None}
+
+
+def _schemes(usable_ms: list[int], limit_ms: int, guard_ms: int, ratio: float) -> Iterator[Scheme]:
+    yield Native()
+    for interval_ms in usable_ms:
+        if limit_ms // interval_ms + 2 <= MAX_CALENDAR_TOPICS:
+            yield Calendar(interval_ms=interval_ms)
+    # A window shorter than two guards would be all slack.
+    windows_ms = [window_ms for window_ms in usable_ms if window_ms >= 2 * guard_ms][-WINDOWS:]
+    for window_ms in windows_ms:
+        tiered = list(_tiered(window_ms, usable_ms, limit_ms, guard_ms, ratio))
+        yield from sorted(tiered, key=lambda scheme: len(scheme.tiers_ms))[
+            : MOST_PER_WINDOW if ratio >= LEAST_RATIO else None
+        ]
+    wheels = list(_wheels([slot_ms for slot_ms in usable_ms if slot_ms >= guard_ms], limit_ms, guard_ms))
+    yield from _thinned(sorted(wheels, key=lambda wheel: len(wheel.rings)), MOST_WHEELS)
+
+
+def _tiered(window_ms: int, usable_ms: list[int], limit_ms: int, guard_ms: int, ratio: float) -> Iterator[Tiered]:
+    above_ms = [tier_ms for tier_ms in usable_ms if tier_ms >= ratio * window_ms and tier_ms + guard_ms < limit_ms]
+    ladder_ms = _thinned(above_ms, TIERS_ABOVE)
+    below_ms = [tier_ms for tier_ms in usable_ms if ratio * tier_ms <= window_ms and tier_ms > 2 * guard_ms]
+    for smallest_ms in (window_ms, *below_ms[-1:]):
+        for number in range(MORE_TIERS + 1):
+            for more_ms in combinations(ladder_ms, number):
+                tiers_ms = (smallest_ms, *more_ms)
+                if any(high < ratio * low for low, high in pairwise(tiers_ms)):
+                    continue
+                scheme = Tiered(window_ms=window_ms, tiers_ms=tiers_ms)
+                if smallest_ms + guard_ms < limit_ms and tier_hops(scheme, guard_ms, limit_ms) <= MAX_CANDIDATE_HOPS:
+                    yield scheme
+
+
+def _wheels(slots_ms: list[int], limit_ms: int, guard_ms: int) -> Iterator[Wheel]:
+    for rings in (1, 2, 3):
+        for chosen_ms in combinations(slots_ms, rings):
+            if any(high % low or high < LEAST_RING_RATIO * low for low, high in pairwise(chosen_ms)):
+                continue
+            covered_ms = [high + guard_ms + 2 * low for low, high in pairwise(chosen_ms)]
+            covered_ms.append(limit_ms + 2 * chosen_ms[-1])
+            counts = [max(-(-cover_ms // slot_ms), 4) for slot_ms, cover_ms in zip(chosen_ms, covered_ms, strict=True)]
+            if max(counts) <= MAX_SLOTS and guard_ms <= chosen_ms[0]:
+                yield Wheel(
+                    rings=tuple(
+                        Ring(slot_ms=slot_ms, slots=count) for slot_ms, count in zip(chosen_ms, counts, strict=True)
+                    )
+                )
+
+
+def _thinned(values: list[T], number: int) -> list[T]:
+    """At most so many of them, evenly over the list, the first and the last included."""
+    if len(values) <= number:
+        return values
+    last = len(values) - 1
+    return [values[round(last * index / (number - 1))] for index in range(number)]
+
+
+def _valid(frame: Plan, scheme: Scheme) -> Plan | None:
+    try:
+        return replace(frame, scheme=scheme)
+    except PlanError:
+        return None  # a rule of the plan forbids it for this base: nothing to price

@@ -1,0 +1,159 @@
+"""Choose: the plan to recommend among the candidates, and the reasons in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from timewheel.core.plan import Native, Plan
+from timewheel.core.profile import BrokerProfile
+from timewheel.spark_planner.candidates import article_plans, candidate_plans
+from timewheel.spark_planner.cells import Cells
+from timewheel.spark_planner.constraints import Constraints, Room
+from timewheel.spark_planner.course import course_of
+from timewheel.spark_planner.evaluate import price
+from timewheel.spark_planner.evaluation import Evaluation
+from timewheel.spark_planner.reasons import reasons_for
+
+__all__ = ["Assessed", "Choice", "Spread", "assess", "choose", "cost_of"]
+
+TOPIC_WRITES_PER_SECOND = 0.5
+"""What one partition topic is taken to cost (memory, connections, metadata, attention), in entry writes a second."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assessed:
+    """One candidate with the fewest partitions that keep gaps and silence within their limits.
+
+    Args:
+        evaluation: Its plan has these partitions.
+        broken: Names of the constraints that it breaks all the same.
+        cost_writes_per_second: See `cost_of`.
+    """
+
+    evaluation: Evaluation
+    broken: tuple[str, ...]
+    cost_writes_per_second: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What the planner found.
+
+    Args:
+        recommended: The cheapest candidate that breaks no constraint; if there is none, the one that breaks fewest.
+        native: The native plan with one partition: what a user has today.
+        candidates: All, in their fixed order.
+        front: Those that no other beats in both peak gaps and cost, the cheapest first; only such as break nothing, if
+            there are any.
+        article: What the source article's rules of thumb give, by name.
+        rooms: At which volume each limit is reached, the nearest first.
+        reasons: Sentences.
+    """
+
+    recommended: Assessed
+    native: Evaluation
+    candidates: tuple[Assessed, ...]
+    front: tuple[Assessed, ...]
+    article: tuple[tuple[str, Assessed], ...]
+    rooms: tuple[Room, ...]
+    reasons: tuple[str, ...]
+
+
+Spread = Callable[[Callable[[Plan], Assessed], Sequence[Plan]], Iterable[Assessed]]
+"""How candidates are assessed: ``map``, or the same over processes or Spark. The function and its results pickle."""
+
+
+def assess(plan: Plan, cells: Cells, profile: BrokerProfile, constraints: Constraints, growth: float = 1.0) -> Assessed:
+    """Evaluate a candidate with the fewest partitions that it needs."""
+    course = course_of(plan, cells, growth)
+    evaluation = price(course, profile, constraints.least_partitions(course, profile))
+    return Assessed(
+        evaluation=evaluation,
+        broken=constraints.broken_by(evaluation),
+        cost_writes_per_second=cost_of(evaluation),
+    )
+
+
+def cost_of(evaluation: Evaluation) -> float:
+    """One number for what a plan costs to run: entries written a second, and its partition topics at a stated rate."""
+    written_per_second = evaluation.timers_per_day * evaluation.writes_per_timer / 86_400
+    return written_per_second + TOPIC_WRITES_PER_SECOND * evaluation.partition_topics
+
+
+def choose(
+    cells: Cells,
+    base: Plan,
+    profile: BrokerProfile,
+    constraints: Constraints | None = None,
+    *,
+    candidates: Sequence[Plan] | None = None,
+    growth: float = 1.0,
+    spread: Spread = map,
+) -> Choice:
+    """Price all candidates on a history and recommend one.
+
+    Args:
+        cells: The history of one topic.
+        base: What is not to be chosen: names, subscriptions, guard; see `candidate_plans`.
+        profile: The broker.
+        constraints: What the user asks for; None: the defaults.
+        candidates: Instead of those of `candidate_plans`.
+        growth: Plan for as many times the history's volume.
+        spread: How to go through them.
+
+    Raises:
+        ValueError: There is not one timer in the cells, or no candidate.
+    """
+    if not len(cells):
+        raise ValueError("the history has no timers, so there is nothing to plan for")
+    limits = Constraints() if constraints is None else constraints
+    longest_ms = int(cells.delay_max_ms.max())
+    plans = candidate_plans(base, longest_ms) if candidates is None else tuple(candidates)
+    if not plans:
+        raise ValueError("no candidate to choose from")
+    job = partial(assess, cells=cells, profile=profile, constraints=limits, growth=growth)
+    article = article_plans(base, longest_ms)
+    found = list(spread(job, [*plans, *article.values()]))
+    assessed, by_rule = tuple(found[: len(plans)]), dict(zip(article, found[len(plans) :], strict=True))
+    fitting = [one for one in assessed if not one.broken]
+    recommended = min(fitting or assessed, key=_rank)
+    native = price(course_of(_native(plans), cells, growth), profile, 1)
+    rooms = limits.rooms(recommended.evaluation, profile)
+    return Choice(
+        recommended=recommended,
+        native=native,
+        candidates=assessed,
+        front=front_of(fitting or assessed),
+        article=tuple(by_rule.items()),
+        rooms=rooms,
+        reasons=reasons_for(
+            recommended.evaluation,
+            recommended.broken,
+            native,
+            [one.evaluation for one in assessed],
+            {name: one.evaluation for name, one in by_rule.items()},
+            rooms,
+        ),
+    )
+
+
+def front_of(assessed: Sequence[Assessed]) -> tuple[Assessed, ...]:
+    """Those that no other beats in both peak gaps and cost, the cheapest first."""
+    front: list[Assessed] = []
+    fewest = float("inf")
+    for one in sorted(assessed, key=lambda one: (one.cost_writes_per_second, one.evaluation.peak_gaps)):
+        if one.evaluation.peak_gaps < fewest:
+            front.append(one)
+            fewest = one.evaluation.peak_gaps
+    return tuple(front)
+
+
+def _rank(one: Assessed) -> tuple[int, float, float, str]:
+    # Equal in cost: the fewer gaps, and then a fixed order, so that the same history gives the same plan.
+    return len(one.broken), one.cost_writes_per_second, one.evaluation.peak_gaps, repr(one.evaluation.plan.scheme)
+
+
+def _native(plans: Sequence[Plan]) -> Plan:
+    return replace(plans[0], scheme=Native(), partitions=1)

@@ -1,0 +1,161 @@
+"""Reasons: why a plan is recommended, in sentences with the numbers that decide."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from timewheel.core.durations import format_duration
+from timewheel.core.plan import Calendar, Native, Plan, Tiered, Wheel
+from timewheel.spark_planner.constraints import Room
+from timewheel.spark_planner.evaluation import Evaluation
+
+__all__ = ["describe", "reasons_for"]
+
+
+def describe(plan: Plan) -> str:
+    """A plan's scheme in a few words."""
+    match plan.scheme:
+        case Native():
+            return "native delays"
+        case Calendar(interval_ms=interval_ms):
+            return f"a topic per {format_duration(interval_ms)}"
+        case Tiered(window_ms=window_ms, tiers_ms=tiers_ms):
+            tiers = ", ".join(format_duration(tier_ms) for tier_ms in tiers_ms)
+            return f"a {format_duration(window_ms)} window over tiers of {tiers}"
+        case Wheel(rings=rings):
+            return "rings of " + ", ".join(f"{ring.slots} x {format_duration(ring.slot_ms)}" for ring in rings)
+
+
+def reasons_for(
+    chosen: Evaluation,
+    broken: Sequence[str],
+    native: Evaluation,
+    candidates: Sequence[Evaluation],
+    article: Mapping[str, Evaluation],
+    rooms: Sequence[Room],
+) -> tuple[str, ...]:
+    """Sentences, the most important first.
+
+    Args:
+        chosen: The recommended plan.
+        broken: The constraints that it breaks, if no candidate keeps them all.
+        native: One partition of native delays.
+        candidates: All, each with the partitions that it needs.
+        article: What the article's rules give.
+        rooms: The nearest limit first.
+    """
+    found = [_summary(chosen, len(candidates))]
+    if broken:
+        found.append(f"No candidate keeps every limit; this one breaks fewest: {', '.join(broken)}.")
+    found += [_against_native(chosen, native), *_windows(chosen, candidates), _price(chosen), _binds(chosen)]
+    found += [_rule(name, evaluation) for name, evaluation in article.items()]
+    if rooms:
+        room = rooms[0]
+        found.append(
+            f"The first limit to be reached is {room.limit}: at {room.times:.1f} times this volume, "
+            f"{room.timers_per_day:,.0f} timers a day."
+        )
+    return tuple(sentence for sentence in found if sentence)
+
+
+def _summary(chosen: Evaluation, candidates: int) -> str:
+    return (
+        f"Of {candidates} candidates, {describe(chosen.plan)} on {_partitions(chosen)} is the cheapest that fits: "
+        f"at most {chosen.peak_gaps_per_partition:,.0f} gaps in a partition, {chosen.gap_fraction:.0%} of the broker's "
+        f"limit of {chosen.gap_limit_ranges:,}."
+    )
+
+
+def _against_native(chosen: Evaluation, native: Evaluation) -> str:
+    again = native.redelivered.worst_entries
+    said = f"Native delays on one partition peak at {native.peak_gaps:,.0f} gaps, "
+    said += f"{native.gap_fraction:.1f} times the limit"
+    if again >= 1:
+        said += f"; an unload at the worst moment delivers {again:,.0f} messages again"
+        said += f", with this plan {chosen.redelivered.worst_entries:,.0f}"
+    return said + "."
+
+
+def _windows(chosen: Evaluation, candidates: Sequence[Evaluation]) -> list[str]:
+    """What a longer and a shorter step of the same scheme would need."""
+    size_ms = _size_ms(chosen.plan)
+    if not size_ms:
+        return []
+    # Of each size the cheapest in hops: what a user would compare.
+    others: dict[int, Evaluation] = {}
+    for one in candidates:
+        if type(one.plan.scheme) is type(chosen.plan.scheme):
+            known = others.get(_size_ms(one.plan))
+            if known is None or one.hops_mean < known.hops_mean:
+                others[_size_ms(one.plan)] = one
+    word = _size_word(chosen.plan)
+    said: list[str] = []
+    needs_more = [size for size in sorted(others) if size > size_ms and _needs(others[size]) > _needs(chosen)]
+    if needs_more:
+        fewest, most = others[needs_more[0]], others[needs_more[-1]]
+        sentence = (
+            f"A {format_duration(size_ms)} {word} fits {_partitions(chosen)}; "
+            f"{format_duration(needs_more[0])} would need {_needs(fewest)}"
+        )
+        if most is not fewest:
+            sentence += f", {format_duration(needs_more[-1])} {_needs(most)}"
+        said.append(sentence + ".")
+    shorter = [size for size in sorted(others) if size < size_ms]
+    if shorter and chosen.hops_mean > 0:
+        other = others[shorter[-1]]
+        said.append(
+            f"A {format_duration(shorter[-1])} {word} would bring {other.peak_gaps:,.0f} gaps instead of "
+            f"{chosen.peak_gaps:,.0f}, for {other.hops_mean:.2f} hops a timer instead of {chosen.hops_mean:.2f}."
+        )
+    return said
+
+
+def _price(chosen: Evaluation) -> str:
+    if not chosen.hops_mean:
+        return f"It re-publishes nothing, and runs {chosen.partition_topics} partition topics."
+    return (
+        f"The price is {chosen.hops_mean:.2f} hops a timer (99 % at most {chosen.hops_p99}), so "
+        f"{chosen.hops_mean:.0%} more writes, and {chosen.partition_topics} partition topics."
+    )
+
+
+def _binds(chosen: Evaluation) -> str:
+    return (
+        f"After an unload a partition is silent for about {chosen.silence_seconds:.1f} s, since up to "
+        f"{chosen.peak_pending_per_partition:,.0f} entries wait in it."
+    )
+
+
+def _rule(name: str, evaluation: Evaluation) -> str:
+    total = evaluation.peak_gaps_per_topic
+    where = "in one topic" if isinstance(evaluation.plan.scheme, Calendar) else "in all"
+    times = total / max(evaluation.gap_limit_ranges, 1)
+    return (
+        f'The rule "{name}" peaks at {total:,.0f} gaps {where}, {times:.1f} times the limit: '
+        f"it needs {_partitions(evaluation)}, with {evaluation.hops_mean:.2f} hops a timer."
+    )
+
+
+def _size_ms(plan: Plan) -> int:
+    match plan.scheme:
+        case Tiered(window_ms=window_ms):
+            return window_ms
+        case Calendar(interval_ms=interval_ms):
+            return interval_ms
+        case Wheel(rings=rings):
+            return rings[0].slot_ms
+        case Native():
+            return 0
+
+
+def _size_word(plan: Plan) -> str:
+    return {Tiered: "window", Calendar: "interval", Wheel: "slot"}.get(type(plan.scheme), "")
+
+
+def _needs(evaluation: Evaluation) -> int:
+    return evaluation.plan.partitions
+
+
+def _partitions(evaluation: Evaluation) -> str:
+    number = _needs(evaluation)
+    return "one partition" if number == 1 else f"{number} partitions"
