@@ -24,7 +24,7 @@ __all__ = [
     "Exponential",
     "Fixed",
     "FullHours",
-    "NextDay",
+    "OnTheClock",
     "Publishing",
     "Seasons",
     "Share",
@@ -91,11 +91,18 @@ class Uniform:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NextDay:
-    """Due at a time of the UTC day, ``days`` days after the day of sending: "09:00 tomorrow"."""
+class OnTheClock:
+    """Due at a time of the UTC day, some days after the day of sending: "09:00 tomorrow".
+
+    Args:
+        time_of_day_ms: Since midnight.
+        least_days: At least so many days later, at least 1.
+        most_days: And at most; each day is as likely.
+    """
 
     time_of_day_ms: int
-    days: int = 1
+    least_days: int = 1
+    most_days: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +113,7 @@ class FullHours:
     most_ms: int
 
 
-Delay = Fixed | Exponential | Uniform | NextDay | FullHours
+Delay = Fixed | Exponential | Uniform | OnTheClock | FullHours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +163,7 @@ _REMINDERS = (
     Share(weight=0.9, delay=Exponential(mean_ms=10 * MINUTE_MS)),
     Share(weight=0.1, delay=Uniform(least_ms=HOUR_MS, most_ms=7 * DAY_MS)),
 )
-_NINE = NextDay(time_of_day_ms=9 * HOUR_MS)
+_NINE = OnTheClock(time_of_day_ms=9 * HOUR_MS)
 
 DAY_AND_NIGHT = Seasons(weights=(*(1.0,) * 6, 2.0, 4.0, *(8.0,) * 10, 6.0, 5.0, 4.0, 3.0, 2.0, 1.0))
 """Eight times as much in the office hours as at night."""
@@ -284,8 +291,9 @@ def _drawn_ms(delay: Delay, draw: Column) -> Column:
             return F.floor(-F.log(F.lit(1.0) - draw) * mean_ms)
         case Uniform(least_ms=least_ms, most_ms=most_ms):
             return F.lit(least_ms) + F.floor(draw * (most_ms - least_ms))
-        case NextDay(time_of_day_ms=time_of_day_ms, days=days):
-            return F.lit(days * DAY_MS + time_of_day_ms) - F.pmod(publish_ms, F.lit(DAY_MS))
+        case OnTheClock(time_of_day_ms=time_of_day_ms, least_days=least_days, most_days=most_days):
+            days = F.lit(least_days) + F.floor(draw * (most_days - least_days + 1))
+            return days * F.lit(DAY_MS) + F.lit(time_of_day_ms) - F.pmod(publish_ms, F.lit(DAY_MS))
         case FullHours(least_ms=least_ms, most_ms=most_ms):
             due_ms = publish_ms + least_ms + F.floor(draw * (most_ms - least_ms))
             return F.ceil(due_ms / F.lit(float(HOUR_MS))) * HOUR_MS - publish_ms
