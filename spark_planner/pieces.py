@@ -129,6 +129,10 @@ class TopicNumbers:
         found: Integers = table[encoded.indices.to_numpy(zero_copy_only=False)]
         return found
 
+    def all_of(self, name: str, rows: int) -> Integers:
+        """The number of one topic for so many rows."""
+        return np.full(rows, self._number(name), np.int64)
+
     def _number(self, name: str) -> int:
         if name not in self._numbers:
             self._numbers[name] = len(self.names)
@@ -169,6 +173,10 @@ class DueNumbers:
         ]
         found: Integers = table[where]
         return found
+
+    def all_of(self, due: DuePartition, rows: int) -> Integers:
+        """The number of one due partition for so many rows."""
+        return np.full(rows, self._number(due), np.int64)
 
     def _number(self, due: DuePartition) -> int:
         if due not in self._numbers:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pyspark import TaskContext
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
+from timewheel.spark_planner.columns import TOPIC
 from timewheel.spark_planner.grid import NEVER_MS, Grid
 from timewheel.spark_planner.pieces import (
     PARTITION,
@@ -120,33 +121,45 @@ class Found:
     part: Part | None
 
 
-def tallying(partitions: int, offsets: Offsets, *, by_topic: bool = False) -> Pass:
-    """A pass that counts entries only: of topics (their sends), or of due partitions."""
+def tallying(partitions: int, offsets: Offsets, *, topic: str = "", by_topic: bool = False) -> Pass:
+    """A pass that counts entries only: of topics (their sends), or of due partitions.
+
+    Args:
+        partitions: Of the due topic.
+        offsets: Sends before each run if it has rows whose turn it is.
+        topic: Of all rows, where they have no such column.
+        by_topic: Count sends.
+    """
 
     def tally(batches: Batches) -> Iterator[pa.RecordBatch]:
-        yield from _emitted(batches, lambda run: _Tally(run, partitions, offsets, by_topic=by_topic))
+        yield from _emitted(batches, lambda run: _Tally(run, partitions, offsets, topic, by_topic=by_topic))
 
     return tally
 
 
-def counting(grid: Grid, partitions: int, offsets: Offsets, *, ledger_entries: int = 0, split: bool = True) -> Pass:
+def counting(
+    grid: Grid, partitions: int, offsets: Offsets, *, topic: str = "", ledger_entries: int = 0, split: bool = True
+) -> Pass:
     """A pass that counts ranges on a grid.
 
     Args:
         grid: Where.
         partitions: Of the due topic.
         offsets: Sends before each run if it has rows whose turn it is; entries before it if there are ledgers.
+        topic: Of all rows, where they have no such column.
         ledger_entries: Entries after which a ledger is closed; 0: `LEDGER` and `ENTRY` are there, or one ledger is all.
         split: Whether rows may be out of order.
     """
 
     def count(batches: Batches) -> Iterator[pa.RecordBatch]:
-        yield from _emitted(batches, lambda run: _Count(run, grid, partitions, offsets, ledger_entries), split=split)
+        yield from _emitted(
+            batches, lambda run: _Count(run, grid, partitions, offsets, topic, ledger_entries), split=split
+        )
 
     return count
 
 
-def turning(partitions: int, offsets: Offsets) -> Pass:
+def turning(partitions: int, offsets: Offsets, topic: str = "") -> Pass:
     """A pass that fills in `PARTITION` by turns, and keeps everything else."""
 
     def turn(batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -156,7 +169,9 @@ def turning(partitions: int, offsets: Offsets) -> Pass:
             number = piece.run.number
             if number not in turns:
                 turns[number] = Turns(partitions, topics, offsets.sends.get((_task(), number), {}))
-            found = turns[number].partitions_of(piece.rows, topics.of(piece.rows))
+            rows = piece.rows
+            numbers = topics.of(rows) if TOPIC in rows.schema.names else topics.all_of(topic, rows.num_rows)
+            found = turns[number].partitions_of(rows, numbers)
             at = piece.rows.schema.get_field_index(PARTITION)
             yield piece.rows.set_column(at, piece.rows.schema.field(at), pa.array(found, pa.int32()))
 
@@ -182,22 +197,45 @@ def found_of(table: pa.Table) -> list[Found] | None:
     return found
 
 
+class _Dues:
+    """The due partition of each row of a run. A column that is not there says the same of every row: so a history of
+    one topic is not slowed down by what it does not use.
+    """
+
+    def __init__(self, run: Run, partitions: int, offsets: Offsets, topic: str) -> None:
+        self._topics = TopicNumbers()
+        self._numbers = DueNumbers()
+        self._turns = Turns(partitions, self._topics, offsets.sends.get((_task(), run.number), {}))
+        self._topic = topic
+
+    @property
+    def met(self) -> list[DuePartition]:
+        """In the order of their numbers."""
+        return self._numbers.met
+
+    def of(self, rows: pa.RecordBatch, *, by_topic: bool = False) -> Integers:
+        """The number of each row's due partition, or of its topic."""
+        names = set() if by_topic else set(rows.schema.names)
+        nothing = np.zeros(rows.num_rows, np.int64)
+        topic = self._topics.of(rows) if TOPIC in rows.schema.names else self._topics.all_of(self._topic, rows.num_rows)
+        partition = self._turns.partitions_of(rows, topic) if PARTITION in names else nothing
+        if TOPIC not in names and INTERVAL not in names and PARTITION not in names and not by_topic:
+            return self._numbers.all_of(DuePartition(topic=self._topic, interval=0, partition=0), rows.num_rows)
+        return self._numbers.of(
+            self._topics, topic, integers(rows, INTERVAL) if INTERVAL in names else nothing, partition
+        )
+
+
 class _Tally:
     """Entries of one run."""
 
-    def __init__(self, run: Run, partitions: int, offsets: Offsets, *, by_topic: bool) -> None:
+    def __init__(self, run: Run, partitions: int, offsets: Offsets, topic: str, *, by_topic: bool) -> None:
         self._by_topic = by_topic
-        self._topics = TopicNumbers()
-        self._due = DueNumbers()
-        self._turns = Turns(partitions, self._topics, offsets.sends.get((_task(), run.number), {}))
+        self._due = _Dues(run, partitions, offsets, topic)
         self._entries = np.zeros(0, np.int64)
 
     def feed(self, rows: pa.RecordBatch) -> None:
-        topic = self._topics.of(rows)
-        nothing = np.zeros_like(topic)
-        interval = nothing if self._by_topic else integers(rows, INTERVAL)
-        partition = nothing if self._by_topic else self._turns.partitions_of(rows, topic)
-        number = self._due.of(self._topics, topic, interval, partition)
+        number = self._due.of(rows, by_topic=self._by_topic)
         counts = np.bincount(number, minlength=len(self._due.met))
         counts[: len(self._entries)] += self._entries
         self._entries = counts
@@ -210,19 +248,16 @@ class _Tally:
 class _Count:
     """Ranges of one run."""
 
-    def __init__(self, run: Run, grid: Grid, partitions: int, offsets: Offsets, ledger_entries: int) -> None:
-        key = (_task(), run.number)
-        self._topics = TopicNumbers()
-        self._due = DueNumbers()
-        self._turns = Turns(partitions, self._topics, offsets.sends.get(key, {}))
-        self._entries_before = offsets.entries.get(key, {})
+    def __init__(
+        self, run: Run, grid: Grid, partitions: int, offsets: Offsets, topic: str, ledger_entries: int
+    ) -> None:
+        self._due = _Dues(run, partitions, offsets, topic)
+        self._entries_before = offsets.entries.get((_task(), run.number), {})
         self._counter = RangeCounter(grid, ledger_entries=ledger_entries)
         self._opened = 0
 
     def feed(self, rows: pa.RecordBatch) -> None:
-        topic = self._topics.of(rows)
-        partition = self._turns.partitions_of(rows, topic)
-        number = self._due.of(self._topics, topic, integers(rows, INTERVAL), partition)
+        number = self._due.of(rows)
         for due in self._due.met[self._opened :]:
             self._counter.open(self._opened, self._entries_before.get(due, 0))
             self._opened += 1

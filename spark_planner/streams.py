@@ -66,9 +66,10 @@ def in_order(found: Sequence[Found]) -> list[Found] | None:
 
 def as_read(frame: DataFrame) -> Stream:
     """A frame straight from its files, in case that they are in order of `ORDER_MS`."""
-    return Stream(
-        frame=frame.withColumn(SOURCE, F.xxhash64(F.input_file_name(), F.input_file_block_start())), is_sorted=False
-    )
+    if len(frame.inputFiles()) > 1:
+        # Of one file each task reads one stretch.
+        frame = frame.withColumn(SOURCE, F.xxhash64(F.input_file_name(), F.input_file_block_start()))
+    return Stream(frame=frame, is_sorted=False)
 
 
 def sorted_by(frame: DataFrame, *then: str, rows_per_chunk: int = ROWS_PER_CHUNK) -> Stream:
