@@ -1,0 +1,52 @@
+"""Both ways in which a broker persists a cursor, acted out entry by entry."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timewheel.core.profile import AckFormat, BrokerProfile
+
+__all__ = ["redelivered_exactly"]
+
+Flags = NDArray[np.bool_]
+
+
+def redelivered_exactly(acknowledged: Flags, ledger_entries: int, profile: BrokerProfile, ack_format: AckFormat) -> int:
+    """Acknowledged entries of one partition that an unload delivers again.
+
+    Args:
+        acknowledged: Of each entry, in position order.
+        ledger_entries: Every ledger has so many, the last one the rest.
+        profile: Limit and rules.
+        ack_format: Of the persisted cursor.
+    """
+    open_ = np.flatnonzero(~acknowledged)
+    if not len(open_):
+        return 0  # the mark-delete position is at the end
+    past = acknowledged.copy()
+    past[: open_[0]] = False
+    ranges: list[int] = []
+    ledgers: list[int] = []
+    for start in range(0, len(past), ledger_entries):
+        ledger = past[start : start + ledger_entries]
+        if not ledger.any():
+            continue
+        begins = np.flatnonzero(ledger & ~np.r_[False, ledger[:-1]])
+        ends = np.flatnonzero(ledger & ~np.r_[ledger[1:], False])
+        ranges += (ends - begins + 1).tolist()
+        ledgers.append(int(ledger.sum()))
+    if ack_format == "bitmap" and len(ranges) > profile.metadata_store_limit_ranges:
+        kept, total = 0, 0
+        for entries in ledgers:
+            before, total = total, total + entries
+            if (before if profile.keeps_crossing_ledger else total) <= profile.gap_limit_ranges:
+                kept += entries
+        if kept:
+            return sum(ledgers) - kept
+    stored: list[int] = []
+    for length in ranges:
+        stored.append(length)
+        if len(stored) > profile.gap_limit_ranges:  # looked at after adding: one more than the limit is stored
+            break
+    return sum(ranges) - sum(stored)
