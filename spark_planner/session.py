@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -16,6 +17,8 @@ __all__ = ["ARROW_BATCH_ROWS", "local_session", "local_settings"]
 ARROW_BATCH_ROWS = 65_536
 """Rows that Spark hands to a Python kernel at once: its 10,000 would call numpy for less than numpy's own overhead; ten
 times this only makes the batches (here 4 MB) heavier."""
+
+_LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
 def local_settings(*, cores: int | None = None, memory: str = "2g") -> dict[str, str]:
@@ -32,6 +35,8 @@ def local_settings(*, cores: int | None = None, memory: str = "2g") -> dict[str,
         # Nothing but this process is to be reached: a host name that does not resolve must not stop a plan.
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
+        # Java's log goes by our file: errors only, and none of the lines that Spark prints when it picks its own.
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG_SETTINGS.as_uri()}",
         # No web server on a port of its own; the terminal has our progress, and Spark's bar would write over it.
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -63,6 +68,4 @@ def local_session(
     # Workers run this interpreter, which has what the kernels import, and not whichever python3 stands first on PATH.
     # Spark reads that from the environment only (PYSPARK_PYTHON), which is the caller's: so it is told here.
     session.sparkContext.pythonExec = sys.executable
-    # Spark's warnings speak of its own internals; what concerns a history, the planner says itself.
-    session.sparkContext.setLogLevel("ERROR")
     return session

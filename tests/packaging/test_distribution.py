@@ -33,10 +33,11 @@ def test_the_wheel_installs_one_top_level_name(built: Distribution) -> None:
     assert tops == {"timewheel", "pulsar_timewheel-0.1.0.dist-info"}
 
 
-def test_the_wheel_says_that_it_is_typed_and_carries_the_licence(built: Distribution) -> None:
+def test_the_wheel_carries_its_data_files_and_the_licence(built: Distribution) -> None:
     names = wheel_files(built.wheel)
 
     assert "timewheel/py.typed" in names
+    assert "timewheel/spark_planner/log4j2.properties" in names
     assert "pulsar_timewheel-0.1.0.dist-info/licenses/LICENSE" in names
 
 
