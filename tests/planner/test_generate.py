@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,8 +35,24 @@ def rows(frame: DataFrame) -> list[tuple[object, ...]]:
 
 
 def times(frame: DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    table = frame.toArrow()
+    return times_of(frame.toArrow())
+
+
+def times_of(table: Any) -> tuple[np.ndarray, np.ndarray]:
     return table[columns.PUBLISH_MS].to_numpy(), table[columns.DUE_MS].to_numpy()
+
+
+@pytest.fixture(scope="module")
+def made(spark: SparkSession) -> Callable[[str], Any]:
+    """The rows of a named kind, made once."""
+
+    @cache
+    def table(name: str) -> Any:
+        frame = generate(spark, WORKLOADS[name], rows=ROWS, partitions=2)
+        assert frame.schema == columns.HISTORY_SCHEMA
+        return frame.toArrow()
+
+    return table
 
 
 def test_a_seed_gives_the_same_rows_however_they_are_cut(spark: SparkSession) -> None:
@@ -49,12 +68,9 @@ FIRST_OF_SEED_7 = (1_767_572_058_018, 1_767_690_000_000, 1_208, "key-3", "a")
 
 
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_every_kind_is_a_history_in_order_of_publishing(spark: SparkSession, name: str) -> None:
-    workload = WORKLOADS[name]
-    frame = generate(spark, workload, rows=ROWS, partitions=2)
-    assert frame.schema == columns.HISTORY_SCHEMA
-    table = frame.toArrow()
-    publish_ms, due_ms = table[columns.PUBLISH_MS].to_numpy(), table[columns.DUE_MS].to_numpy()
+def test_every_kind_is_a_history_in_order_of_publishing(made: Callable[[str], Any], name: str) -> None:
+    workload, table = WORKLOADS[name], made(name)
+    publish_ms, due_ms = times_of(table)
     assert len(publish_ms) == ROWS
     assert (np.diff(publish_ms) >= 0).all()
     assert publish_ms[0] >= START_MS
@@ -67,8 +83,8 @@ def test_every_kind_is_a_history_in_order_of_publishing(spark: SparkSession, nam
     assert set(table[columns.TOPIC].to_pylist()) == {""}
 
 
-def test_the_mixture_has_its_shares_and_means(spark: SparkSession) -> None:
-    publish_ms, due_ms = times(generate(spark, WORKLOADS["mixture"], rows=ROWS))
+def test_the_mixture_has_its_shares_and_means(made: Callable[[str], Any]) -> None:
+    publish_ms, due_ms = times_of(made("mixture"))
     delay_ms = due_ms - publish_ms
     # 10 % uniform over 1 h to 7 d, and of the exponential ones exp(-6) = 0.25 % are above 1 h: 10.2 %.
     assert (delay_ms >= HOUR_MS).mean() == pytest.approx(0.102, abs=0.01)
@@ -77,33 +93,35 @@ def test_the_mixture_has_its_shares_and_means(spark: SparkSession) -> None:
     assert delay_ms.max() > 6.9 * DAY_MS
 
 
-def test_fixed_delays_are_those_and_no_others(spark: SparkSession) -> None:
-    publish_ms, due_ms = times(generate(spark, WORKLOADS["fixed-three"], rows=ROWS))
+def test_fixed_delays_are_those_and_no_others(made: Callable[[str], Any]) -> None:
+    publish_ms, due_ms = times_of(made("fixed-three"))
     delays, counts = np.unique(due_ms - publish_ms, return_counts=True)
     assert delays.tolist() == [HOUR_MS, DAY_MS, 5 * DAY_MS]
     assert counts / ROWS == pytest.approx(1 / 3, abs=0.02)
 
 
-def test_dues_on_the_clock_are_on_the_clock(spark: SparkSession) -> None:
-    publish_ms, due_ms = times(generate(spark, WORKLOADS["nine-next-day"], rows=ROWS))
+def test_dues_on_the_clock_are_on_the_clock(made: Callable[[str], Any]) -> None:
+    publish_ms, due_ms = times_of(made("nine-next-day"))
     assert (due_ms % DAY_MS == 9 * HOUR_MS).all()
     assert (due_ms // DAY_MS == publish_ms // DAY_MS + 1).all()
-    publish_ms, due_ms = times(generate(spark, WORKLOADS["full-hours"], rows=ROWS))
+    publish_ms, due_ms = times_of(made("full-hours"))
     assert (due_ms % HOUR_MS == 0).all()
     assert (due_ms - publish_ms).max() > 3 * DAY_MS - HOUR_MS
 
 
-def test_a_campaign_is_sent_within_a_minute_and_bursts_at_the_beginning_of_their_hour(spark: SparkSession) -> None:
-    publish_ms, due_ms = times(generate(spark, WORKLOADS["campaign"], rows=ROWS))
+def test_a_campaign_is_sent_within_a_minute_and_bursts_at_the_beginning_of_their_hour(
+    made: Callable[[str], Any],
+) -> None:
+    publish_ms, due_ms = times_of(made("campaign"))
     assert publish_ms[-1] - publish_ms[0] < MINUTE_MS
     assert 7.9 * HOUR_MS < (due_ms - publish_ms).max() < 8 * HOUR_MS
-    publish_ms, _ = times(generate(spark, WORKLOADS["hourly-bursts"], rows=ROWS))
+    publish_ms, _ = times_of(made("hourly-bursts"))
     assert (publish_ms % HOUR_MS < 2 * MINUTE_MS).all()
     assert len(np.unique(publish_ms // HOUR_MS)) == 240
 
 
-def test_seasons_give_each_hour_its_weight(spark: SparkSession) -> None:
-    publish_ms, _ = times(generate(spark, WORKLOADS["seasons"], rows=ROWS))
+def test_seasons_give_each_hour_its_weight(made: Callable[[str], Any]) -> None:
+    publish_ms, _ = times_of(made("seasons"))
     hours = np.bincount(publish_ms % DAY_MS // HOUR_MS, minlength=24)
     weights = np.array(DAY_AND_NIGHT.weights)
     # Rows stand in their own stretch of the span: each hour of each of the 10 days is right to a row or two.
