@@ -225,8 +225,10 @@ def _moment(rows: Rows, order: Integers, at_ms: float, *, even: bool) -> Moment:
     arrived = np.clip((at_ms - rows.arrives_ms[here]) / length_ms, 0.0, 1.0)
     arrived[rows.arrived_ms[here] <= at_ms] = 1.0
     entries = rows.count[here] * arrived
-    acknowledged, gaps = rows.acknowledged(here, np.full(len(here), at_ms))
-    acknowledged = np.minimum(acknowledged, entries)
+    acknowledged, gaps = np.where(rows.acks_until_ms[here] <= at_ms, entries, 0.0), np.zeros(len(here))
+    mixed = np.flatnonzero((rows.acks_from_ms[here] < at_ms) & (rows.acks_until_ms[here] > at_ms))
+    some_done, gaps[mixed] = rows.acknowledged(here[mixed], np.full(len(mixed), at_ms))
+    acknowledged[mixed] = np.minimum(some_done, entries[mixed])
     line = rows.topic[here]
     some = np.bincount(line, acknowledged, len(rows.topics)) > LEAST_ENTRIES
     opened = np.bincount(line, entries - acknowledged, len(rows.topics)) > LEAST_ENTRIES
@@ -234,8 +236,20 @@ def _moment(rows: Rows, order: Integers, at_ms: float, *, even: bool) -> Moment:
     cursors: list[Cursor] = []
     for number in lines:
         mine = line == number
-        cursors.append(Cursor(entries=entries[mine], acknowledged=acknowledged[mine], gaps=gaps[mine]))
+        cursors.append(_cursor(entries[mine], acknowledged[mine], gaps[mine]))
     return Moment(at_ms=at_ms, even=even, lines=tuple(int(number) for number in lines), cursors=tuple(cursors))
+
+
+def _cursor(entries: Floats, acknowledged: Floats, gaps: Floats) -> Cursor:
+    """A cursor with all that is certainly before the mark-delete position as one run."""
+    open_ = np.flatnonzero(acknowledged < entries)
+    first = int(open_[0]) if len(open_) else 0
+    done = float(entries[:first].sum())
+    return Cursor(
+        entries=np.r_[done, entries[first:]],
+        acknowledged=np.r_[done, acknowledged[first:]],
+        gaps=np.r_[0.0, gaps[first:]],
+    )
 
 
 def _relay(plan: Plan, table: tuple[Step, ...], all_stays: tuple[Stays, ...]) -> Relay:

@@ -30,7 +30,7 @@ MAX_PARTS = 4
 MAX_CUTS = 4
 """Parts of one cell. A bucket of long delays may reach over dozens of short tiers or slots: so many of its parts then
 stand for all, evenly over it and from another offset in each cell, which leaves every sum right on average."""
-MANY_PARTS = 250_000
+MANY_PARTS = 60_000
 """Up to this many parts altogether every cell is cut at all its edges."""
 GOLDEN = 0.6180339887498949
 """Multiples of it, modulo 1, are spread evenly: offsets that are the same in every run."""

@@ -159,8 +159,8 @@ def _held_storage(course: Course, profile: BrokerProfile, partitions: int, entry
     for entered, left, longest_ms in zip(relay.entered, relay.left, relay.longest_ms, strict=True):
         if not longest_ms:
             continue
-        spread_ms = float(np.ptp(relay.at_ms[(entered > 0) & (entered < entered[-1])])) or 1.0
-        per_ms = float(entered[-1]) / spread_ms / partitions
+        moving_ms = relay.at_ms[(entered > 0) & (entered < entered[-1])]
+        per_ms = float(entered[-1]) / max(float(np.ptp(moving_ms)) if len(moving_ms) else 0.0, 1.0) / partitions
         age_ms = min(max(full / per_ms, profile.ledger_min_age_ms), profile.ledger_max_age_ms)
         entries += entered - np.interp(relay.at_ms - age_ms, relay.at_ms, left)
         ledgers += (longest_ms / age_ms + 1.0) * partitions

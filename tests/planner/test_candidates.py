@@ -1,0 +1,55 @@
+"""Candidates: enough of them, each valid and different, the same in every run."""
+
+from __future__ import annotations
+
+import pytest
+
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from timewheel.core.plan import Native, Plan, Tiered, Wheel
+from timewheel.spark_planner.candidates import article_plans, candidate_plans, max_delay_for
+
+BASE = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",), revision=7)
+
+
+@pytest.mark.parametrize("longest_ms", [3 * HOUR_MS, DAY_MS, 7 * DAY_MS, 30 * DAY_MS, 365 * DAY_MS])
+def test_there_are_three_hundred_and_no_scheme_twice(longest_ms: int) -> None:
+    plans = candidate_plans(BASE, longest_ms)
+    assert len(plans) >= 300
+    assert len({plan.scheme for plan in plans}) == len(plans)
+    assert {type(plan.scheme).__name__ for plan in plans} == {"Native", "Calendar", "Tiered", "Wheel"}
+    assert candidate_plans(BASE, longest_ms) == plans
+
+
+def test_a_demo_whose_day_lasts_three_seconds_has_its_candidates_too() -> None:
+    base = Plan(due_topic="persistent://a/b/c", subscriptions=("s",), guard_ms=150, max_delay_ms=30 * 3 * SECOND_MS)
+    plans = candidate_plans(base, 30 * 3 * SECOND_MS)
+    assert len(plans) >= 300
+    assert all(plan.max_delay_ms >= 30 * 3 * SECOND_MS for plan in plans)
+
+
+def test_the_base_stays_but_for_scheme_and_longest_delay() -> None:
+    for plan in candidate_plans(BASE, 7 * DAY_MS):
+        assert (plan.due_topic, plan.subscriptions, plan.revision, plan.guard_ms) == (
+            BASE.due_topic,
+            BASE.subscriptions,
+            7,
+            5 * MINUTE_MS,
+        )
+        assert plan.max_delay_ms == 10 * DAY_MS
+
+
+def test_native_and_two_rings_and_tiers_of_every_number_are_among_them() -> None:
+    schemes = {plan.scheme for plan in candidate_plans(BASE, 30 * DAY_MS)}
+    assert Native() in schemes
+    assert {len(scheme.tiers_ms) for scheme in schemes if isinstance(scheme, Tiered)} == {1, 2, 3, 4}
+    assert any(isinstance(scheme, Wheel) and len(scheme.rings) == 2 for scheme in schemes)
+
+
+def test_the_article_s_own_rules() -> None:
+    assert list(article_plans(BASE, 30 * DAY_MS)) == ["1 day", "1 day and 5 days", "12 hours", "day topics"]
+
+
+def test_the_longest_delay_is_rounded_up_and_never_down() -> None:
+    assert max_delay_for(DAY_MS) == DAY_MS
+    assert max_delay_for(DAY_MS + 1) == 2 * DAY_MS
+    assert max_delay_for(400 * DAY_MS) == 400 * DAY_MS

@@ -1,0 +1,161 @@
+"""Choice: the constraints are kept, the front is one, and the sentences say what the numbers say."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+import pytest
+
+from tests.support.workloads import WORKLOADS
+from timewheel.core.durations import HOUR_MS
+from timewheel.core.plan import Calendar, Native, Plan, Tiered
+from timewheel.core.profile import BrokerProfile
+from timewheel.spark_planner.cells import Cells
+from timewheel.spark_planner.choose import Assessed, Choice, choose
+from timewheel.spark_planner.constraints import Constraints
+from timewheel.spark_planner.course import course_of
+
+BASE = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",))
+# Less volume than in the example of shared/planner.md, and a lower limit of the broker to match.
+PROFILE = BrokerProfile.from_mapping({"base": "4.0", "name": "4.0, a tenth", "gap_limit_ranges": 300})
+
+
+@pytest.fixture(scope="module")
+def cells() -> Cells:
+    sent_ms, due_ms = WORKLOADS["mixture"](np.random.default_rng(3), 60_000, 2)
+    return Cells.of_timers(sent_ms, due_ms).bounded(30_000)
+
+
+@pytest.fixture(scope="module")
+def choice(cells: Cells) -> Choice:
+    return choose(cells, BASE, PROFILE)
+
+
+def test_the_recommended_plan_keeps_every_limit_and_is_the_cheapest_that_does(choice: Choice) -> None:
+    assert not choice.recommended.broken
+    assert choice.recommended.evaluation.gap_fraction <= 0.8
+    fitting = [one for one in choice.candidates if not one.broken]
+    assert choice.recommended.cost_writes_per_second == min(one.cost_writes_per_second for one in fitting)
+    assert len(choice.candidates) >= 300
+
+
+def test_partitions_are_the_fewest_that_do(choice: Choice, cells: Cells) -> None:
+    for one in choice.candidates[::40]:
+        partitions = one.evaluation.plan.partitions
+        needed = one.evaluation.peak_gaps_per_topic / 240
+        assert partitions == max(int(np.ceil(needed)), 1)
+    native = next(one for one in choice.candidates if isinstance(one.evaluation.plan.scheme, Native))
+    silence = Constraints(gap_fraction=1.0, silence_seconds=0.02)
+    course = course_of(native.evaluation.plan, cells)
+    assert silence.least_partitions(course, PROFILE) == int(np.ceil(course.peak_topic_pending * 90e-6 / 0.02))
+
+
+def test_no_plan_of_the_front_is_beaten_in_both(choice: Choice) -> None:
+    assert len(choice.front) >= 3
+    points = [(one.cost_writes_per_second, one.evaluation.peak_gaps) for one in choice.front]
+    assert points == sorted(points)
+    assert [gaps for _, gaps in points] == sorted((gaps for _, gaps in points), reverse=True)
+    for one in choice.candidates:
+        if not one.broken:
+            cost, gaps = one.cost_writes_per_second, one.evaluation.peak_gaps
+            assert any(other_cost <= cost and other_gaps <= gaps for other_cost, other_gaps in points)
+
+
+def test_the_article_s_rules_are_priced_beside_it(choice: Choice) -> None:
+    by_rule = dict(choice.article)
+    assert set(by_rule) == {"1 day", "1 day and 5 days", "12 hours", "day topics"}
+    one_day = by_rule["1 day"].evaluation
+    # Shared/planner.md: the tiers of a day and of five cut natively 477,689 gaps to 71,354, a factor of 6.7; half of a
+    # day's window halves that again.
+    assert by_rule["12 hours"].evaluation.peak_gaps < one_day.peak_gaps < choice.native.peak_gaps
+    assert by_rule["1 day and 5 days"].evaluation.hops_mean < one_day.hops_mean
+    assert isinstance(by_rule["day topics"].evaluation.plan.scheme, Calendar)
+
+
+def test_the_reasons_say_the_numbers(choice: Choice) -> None:
+    text = "\n".join(choice.reasons)
+    assert f"{choice.native.peak_gaps:,.0f} gaps" in text
+    for name, one in choice.article:
+        assert f'The rule "{name}" peaks at {one.evaluation.peak_gaps_per_topic:,.0f} gaps' in text
+    assert "limit to be reached" in text
+    assert f"{choice.recommended.evaluation.partition_topics} partition topics" in text
+
+
+def test_a_window_is_compared_with_longer_ones() -> None:
+    sent_ms, due_ms = WORKLOADS["mixture"](np.random.default_rng(3), 60_000, 2)
+    tiered = [
+        Plan(
+            due_topic="persistent://a/b/c",
+            subscriptions=("s",),
+            scheme=Tiered(window_ms=hours * HOUR_MS, tiers_ms=(hours * HOUR_MS, 2 * hours * HOUR_MS)),
+        )
+        for hours in (1, 12)
+    ]
+    # Few partitions are worth more than hops here: topics are what a user limits.
+    small = BrokerProfile.from_mapping({"base": "4.0", "gap_limit_ranges": 200})
+    found = choose(
+        Cells.of_timers(sent_ms, due_ms).bounded(20_000),
+        BASE,
+        small,
+        Constraints(partition_topics=6),
+        candidates=tiered,
+    )
+    twelve = found.candidates[1].evaluation.plan.partitions
+    assert twelve > 1
+    assert f"A 1h window fits one partition; 12h would need {twelve}." in found.reasons
+
+
+def test_rooms_say_at_which_volume_a_limit_is_reached(cells: Cells, choice: Choice) -> None:
+    assert [room.times for room in choice.rooms] == sorted(room.times for room in choice.rooms)
+    gaps = next(room for room in choice.rooms if room.limit == "gaps of a partition")
+    plan = choice.recommended.evaluation.plan
+    grown = choose(cells, BASE, PROFILE, candidates=[plan], growth=gaps.times * 0.99)
+    assert grown.recommended.evaluation.plan.partitions == plan.partitions
+    beyond = choose(cells, BASE, PROFILE, candidates=[plan], growth=gaps.times * 1.01)
+    assert beyond.recommended.evaluation.plan.partitions == plan.partitions + 1
+
+
+def test_where_nothing_fits_it_says_so_and_names_what_is_broken(cells: Cells) -> None:
+    impossible = Constraints(partition_topics=1, hops_max=0)
+    native = Plan(due_topic="persistent://a/b/c", subscriptions=("s",))
+    found = choose(cells, BASE, PROFILE, impossible, candidates=[native])
+    assert found.recommended.broken == ("partition_topics",)
+    assert any("No candidate keeps every limit" in reason and "partition_topics" in reason for reason in found.reasons)
+
+
+def test_a_limit_that_is_stated_leads_to_another_plan(choice: Choice, cells: Cells) -> None:
+    assert choice.recommended.evaluation.hops_max > 0
+    without = choose(cells, BASE, PROFILE, Constraints(hops_max=0), candidates=_plans(choice)[:20])
+    assert without.recommended.evaluation.hops_max == 0
+
+
+def test_candidates_can_be_spread_and_their_results_pickled(choice: Choice, cells: Cells) -> None:
+    def elsewhere(function: Callable[[Plan], Assessed], plans: Sequence[Plan]) -> Iterable[Assessed]:
+        copy = pickle.loads(pickle.dumps(function))
+        return [pickle.loads(pickle.dumps(copy(plan))) for plan in plans]
+
+    few = _plans(choice)[:5]
+    assert (
+        choose(cells, BASE, PROFILE, candidates=few, spread=elsewhere).candidates
+        == choose(cells, BASE, PROFILE, candidates=few).candidates
+    )
+
+
+def test_an_empty_history_has_no_plan() -> None:
+    none = np.zeros(0, np.int64)
+    with pytest.raises(ValueError, match="no timers"):
+        choose(Cells.of_timers(none, none), BASE, PROFILE)
+
+
+@pytest.mark.parametrize(
+    "facts", [{"gap_fraction": 0.0}, {"gap_fraction": 1.2}, {"silence_seconds": 0.0}, {"hops_max": -1}]
+)
+def test_constraints_that_make_no_sense_are_refused(facts: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=next(iter(facts))):
+        Constraints(**facts)  # type: ignore[arg-type]
+
+
+def _plans(choice: Choice) -> list[Plan]:
+    return [one.evaluation.plan for one in choice.candidates]
