@@ -6,7 +6,9 @@ whatever session is there.
 
 from __future__ import annotations
 
+import os
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -40,6 +42,8 @@ def local_settings(*, cores: int | None = None, memory: str = "2g") -> dict[str,
         # No web server on a port of its own; the terminal has our progress, and Spark's bar would write over it.
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
+        # Looking up a table's name makes Spark create this folder, otherwise in the current one.
+        "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir(), f"timewheel-spark-{os.getuid()}")),
         # A time without a zone in a history is UTC, on whichever machine the plan is made.
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_BATCH_ROWS),

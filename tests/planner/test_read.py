@@ -52,6 +52,7 @@ def test_a_table_is_read_by_its_name(spark: SparkSession, usual: DataFrame) -> N
     usual.createOrReplaceTempView("sent_timers")
     assert normalised(read_history(spark, "sent_timers"), ColumnMapping()) == ROWS
     assert normalised(read_history(spark, "sent_timers", file_format="table"), ColumnMapping()) == ROWS
+    assert not Path("spark-warehouse").exists()  # which Spark would leave wherever a plan is made
 
 
 def test_a_compressed_csv_with_foreign_names_and_seconds(spark: SparkSession, usual: DataFrame, tmp_path: Path) -> None:
