@@ -130,9 +130,8 @@ def risen(
     risen_ms = slope * (start_ms - base_ms)
 
     def summed(at_start: Floats, at_end: Floats) -> Floats:
-        total = np.bincount(starts, at_start, size) + np.bincount(ends, at_end, size)
-        found: Floats = np.cumsum(total.reshape(lines, columns), axis=1)[:, :-1]
-        return found
+        total: Floats = (np.bincount(starts, at_start, size) + np.bincount(ends, at_end, size)).astype(np.float64)
+        return np.cumsum(total.reshape(lines, columns), axis=1)[:, :-1]
 
     slopes = summed(slope, -slope)
     constants = summed(-risen_ms, risen_ms + mass)
@@ -173,7 +172,7 @@ def _lattice_events(
     rise: Floats = np.bincount(begin, np.where(is_jump, share, 0.0), size).astype(np.float64)
     bend: Floats = (np.bincount(begin, slope, size) - np.bincount(end, slope, size)).astype(np.float64)
     running: Floats = (np.bincount(begin, opens, size) - np.bincount(end, opens, size)).astype(np.float64)
-    x_ms = np.tile(origin_ms + np.arange(width) * step_ms, rows)
+    x_ms: Floats = np.tile(origin_ms + np.arange(width) * step_ms, rows).astype(np.float64)
     x_ms[width - 1 :: width] = origin_ms + (width - 2) * step_ms  # a spare place, so that every row ends flat
     return np.repeat(np.arange(rows), width), x_ms, rise, bend, running
 
