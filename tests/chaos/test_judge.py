@@ -81,7 +81,7 @@ def test_a_reload_excuses_a_few_copies_that_the_broker_made_and_none_that_a_rela
 
 def verdict_of(events: list[Event], **copies: int) -> Verdict:
     """Over one timer, ``a``, that was sent and confirmed."""
-    none = dict.fromkeys(("late", "extra_on_time", "extra_by_relays", "extra_late", "dead_letters"), 0)
+    none = dict.fromkeys(("late", "extra_on_time", "extra_by_relays", "extra_late", "resent", "dead_letters"), 0)
     return judge({"a": Sent(due_ms=0, confirmed=True)}, events, Copies(**{**none, "stored": 1, "on_time": 1, **copies}))
 
 

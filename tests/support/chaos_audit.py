@@ -46,6 +46,8 @@ class Copies:
         extra_by_relays: Those among them that relays made: one source position sent under two producer names. The
             others had one name and one sequence id, and the broker stored them twice nevertheless.
         extra_late: Copies beyond the first of the others.
+        resent: Copies that a sender made beside the one in a slot, which may have been swept before (rules.md 18); in
+            none of the other figures.
         dead_letters: Messages in the dead-letter topic.
     """
 
@@ -55,6 +57,7 @@ class Copies:
     extra_on_time: int
     extra_by_relays: int
     extra_late: int
+    resent: int
     dead_letters: int
 
 
@@ -78,17 +81,23 @@ def count_copies(client: Any, plan: Plan, hops: Iterable[Hop]) -> Copies:
     for (timer_id, _, _), names in producers.items():
         several[timer_id] += len(names) - 1
 
-    found = Counter(copy.envelope.timer_id for copy in read_due_topic(client, plan))
+    stored = list(read_due_topic(client, plan))
+    hopped = {copy.envelope.timer_id for copy in stored if copy.envelope.hops}
+    # Without a hop, and another copy came by hops: the sender's second.
+    found = Counter(
+        copy.envelope.timer_id for copy in stored if copy.envelope.hops or copy.envelope.timer_id not in hopped
+    )
     late = {timer_id: copies for timer_id, copies in found.items() if timer_id in unnamed}
     on_time = {timer_id: copies for timer_id, copies in found.items() if timer_id not in unnamed}
     dead_letters = sum(1 for _ in _read(client, Names(plan).dead_letter, 1)) if plan.needs_relay else 0
     return Copies(
-        stored=found.total(),
+        stored=len(stored),
         on_time=len(on_time),
         late=len(late),
         extra_on_time=sum(on_time.values()) - len(on_time),
         extra_by_relays=sum(min(copies - 1, several[timer_id]) for timer_id, copies in on_time.items()),
         extra_late=sum(late.values()) - len(late),
+        resent=len(stored) - found.total(),
         dead_letters=dead_letters,
     )
 

@@ -63,7 +63,8 @@ class Verdict:
             f"handled twice {totals.duplicated}, early {self.early}, unexpected {totals.unexpected}; "
             f"on-time copies: {copies.on_time} timers, extra {copies.extra_on_time} "
             f"({copies.extra_by_relays} by relays); "
-            f"late lane: {copies.late} timers, extra {copies.extra_late}; dead letters {copies.dead_letters}; "
+            f"late lane: {copies.late} timers, extra {copies.extra_late}; resent {copies.resent}; "
+            f"dead letters {copies.dead_letters}; "
             f"lateness p50 {self.late_p50_ms} ms, max {self.late_max_ms} ms"
         )
 
