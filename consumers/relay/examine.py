@@ -37,11 +37,14 @@ def can_be_read(client: Any, topic: str, after: Spot, before: Position) -> bool:
     """
     found = first_behind(client, topic, after.position)
     # `before` itself, if only the look that doubted it was at fault.
-    return found is not None and found <= before and follows(after, found)
+    return found <= before and follows(after, found)
 
 
-def first_behind(client: Any, topic: str, after: Position) -> Position | None:
-    """The first position behind another one that can be read, acknowledged or not; None: there is none.
+def first_behind(client: Any, topic: str, after: Position) -> Position:
+    """The first position behind another one that can be read, acknowledged or not.
+
+    Something must be there: whoever looks has received what stands further. So silence is no answer, it is a broker
+    that was killed or is slow, and must not pass for a hole.
 
     Args:
         client: The user's `pulsar.Client`.
@@ -49,7 +52,7 @@ def first_behind(client: Any, topic: str, after: Position) -> Position | None:
         after: A position.
 
     Raises:
-        PulsarException: The topic could not be read now.
+        PulsarException: The topic could not be read now; `pulsar.Timeout` if nothing came.
     """
     ledger, entry, index = after
     reader = client.create_reader(
@@ -60,13 +63,7 @@ def first_behind(client: Any, topic: str, after: Position) -> Position | None:
     )
     try:
         while True:
-            try:
-                found = Position.of(reader.read_next(READ_TIMEOUT_MS).message_id())
-            except pulsar.Timeout:
-                # Nothing there, or nobody there: a broker that was killed under the reader must not pass for a hole.
-                if reader.has_message_available():
-                    raise
-                return None
+            found = Position.of(reader.read_next(READ_TIMEOUT_MS).message_id())
             if found > after:
                 return found
     finally:
