@@ -92,7 +92,7 @@ def history(rows: int) -> Path:
     return path
 
 
-# ---------------------------------------------------------------------------------------------------- exact native count
+# --- exact native count
 
 
 def count_natively(spark: Any, duckdb: Any, rows: int, rounds: int) -> list[Result]:
@@ -144,7 +144,7 @@ def count_natively(spark: Any, duckdb: Any, rows: int, rounds: int) -> list[Resu
     ]
 
 
-# ------------------------------------------------------------------------------------------------------ best of 300 plans
+# --- best of 300 plans
 
 
 def best_of_all(spark: Any, duckdb: Any, rows: int) -> list[Result]:
@@ -171,10 +171,11 @@ def best_of_all(spark: Any, duckdb: Any, rows: int) -> list[Result]:
             figures={"s": all_s, "of which the pass, s": pass_s, "candidates": len(plans), "cells": len(cells)},
         )
     ]
-    for name, query_of in (
-        ("DuckDB", lambda plan: duckdb_query(duckdb, path, plan, STEP_MS)),
-        ("Polars", lambda plan: polars_query(path, plan, STEP_MS)),
-    ):
+    rivals: dict[str, Callable[[Plan], Callable[[], int]]] = {
+        "DuckDB": lambda plan: duckdb_query(duckdb, path, plan, STEP_MS),
+        "Polars": lambda plan: polars_query(path, plan, STEP_MS),
+    }
+    for name, query_of in rivals.items():
         query_of(some[0])()
         each_s = statistics.mean(timed(query_of(plan)) for plan in some)
         results.append(
@@ -205,7 +206,7 @@ def cells_of(spark: Any, path: Path) -> Any:
     return statistic.cells[""]
 
 
-# ----------------------------------------------------------------------------------------------------------------- memory
+# --- memory
 
 
 def memory(sizes: Sequence[int]) -> list[Result]:
@@ -253,8 +254,7 @@ def one_pass(path: Path) -> dict[str, float]:
                     sums[kind] += process.memory_full_info().pss / 1e6
                 except psutil.Error:
                     continue  # it has just ended
-            for kind in most:
-                most[kind] = max(most[kind], sums[kind])
+            most.update({kind: max(before, sums[kind]) for kind, before in most.items()})
 
     watcher = threading.Thread(target=watch)
     watcher.start()
@@ -267,7 +267,7 @@ def one_pass(path: Path) -> dict[str, float]:
     return most
 
 
-# -------------------------------------------------------------------------------------------------------------------- run
+# --- run
 
 
 def session() -> Any:

@@ -75,12 +75,20 @@ def replay(
     Raises:
         EmptyHistory: It has no row.
     """
-    routed = history.transform(with_route(plan))
-    rows, first_ms, last_ms, hop_count, hop_count_max, topic, last_topic = routed.agg(
-        F.count("*"), F.min(ARRIVAL_MS), F.max(ACKNOWLEDGED_MS), F.sum(HOPS), F.max(HOPS), F.min(TOPIC), F.max(TOPIC)
-    ).first() or (0, 0, 0, 0, 0, "", "")
-    if not rows:
+    first = history.select(TOPIC).first()
+    if first is None:
         raise EmptyHistory
+    topic: str = first[0]
+    routed = history.transform(with_route(plan))
+    # Numbers only: the least and the greatest of texts would take Spark longer than all of the counting.
+    entries, first_ms, last_ms, hop_count, hop_count_max, of_other_topics = routed.agg(
+        F.count("*"),
+        F.min(ARRIVAL_MS),
+        F.max(ACKNOWLEDGED_MS),
+        F.sum(HOPS),
+        F.max(HOPS),
+        F.sum(F.when(F.col(TOPIC) == topic, 0).otherwise(1)),
+    ).collect()[0]
     grid = grid or Grid.regular(first_ms, last_ms)
     arrivals = routed.select(
         PUBLISH_MS,
@@ -93,7 +101,7 @@ def replay(
     )
     # Half of the time goes into handing rows to Python: what is the same in all of them is not handed over.
     constant = {
-        TOPIC: topic == last_topic,
+        TOPIC: not of_other_topics,
         INTERVAL: not isinstance(plan.scheme, Calendar),
         PARTITION: plan.partitions == 1,
     }
@@ -107,7 +115,7 @@ def replay(
     passes, gaps = _first_in_order(streams, plan.partitions, topic, ledger_entries, grid)
     peaks = passes.exact_peaks(gaps) if exact_peak else (gaps.peak_of_total, gaps.peak_per_partition)
     return Replay(
-        entries=rows,
+        entries=entries,
         hop_count=hop_count,
         hop_count_max=hop_count_max,
         gaps=gaps,
