@@ -13,7 +13,7 @@ from timewheel.spark_planner.cells import LEVELS, Cells
 from timewheel.spark_planner.flow import DIRECT, Flow, Stays, flow_of
 from timewheel.spark_planner.forget import Cursor
 from timewheel.spark_planner.law import GapCurve, Rows, gap_curve, rows_of
-from timewheel.spark_planner.ramps import risen
+from timewheel.spark_planner.ramps import risen, risen_evenly
 
 __all__ = ["Course", "Moment", "Relay", "at_resolution", "course_of", "due_line"]
 
@@ -29,8 +29,10 @@ PEAK_MOMENTS = 4
 CURVE_POINTS = 1_024
 LEAST_ENTRIES = 0.01
 """Expected entries below which a topic counts as untouched, or as done."""
-RELAY_BIN_MS = 60_000.0
-"""Hops are counted in bins of a minute: a relay that is behind for less holds within every guard in use."""
+RELAY_BIN_MS = 15_000.0
+RELAY_PEAK_MS = 60_000.0
+"""The busiest minute is what counts: a relay that is behind for less holds within every guard in use. Wherever it
+begins, it is found to a quarter of it."""
 MAX_RELAY_BINS = 65_536
 
 
@@ -59,10 +61,9 @@ class Relay:
         held_peak_entries: Waiting at the peak, all steps together.
         peak_hops_per_second: Out of tiers, in the busiest minute.
         slot_hops_per_second: Out of one slot, to be done within its head start.
-        hops_ms: Moments a minute apart (more in a long history), while there are tier hops.
-        hops: Tier hops up to each, cumulated.
         slot_entries: The fullest slot of each step; 0 for tiers.
-        at_ms: Moments, evenly apart, from the first entry to the last release.
+        at_ms: Moments `RELAY_BIN_MS` apart (more in a long history), from the first entry to the last release.
+        hops: Tier hops up to each, cumulated.
         entered: For each step, timers that had entered by then.
         left: And left.
         longest_ms: The longest stay of each step.
@@ -71,10 +72,9 @@ class Relay:
     held_peak_entries: float
     peak_hops_per_second: float
     slot_hops_per_second: float
-    hops_ms: Floats
-    hops: Floats
     slot_entries: tuple[float, ...]
     at_ms: Floats
+    hops: Floats
     entered: tuple[Floats, ...]
     left: tuple[Floats, ...]
     longest_ms: tuple[float, ...]
@@ -253,7 +253,6 @@ def _cursor(entries: Floats, acknowledged: Floats, gaps: Floats) -> Cursor:
 
 
 def _relay(plan: Plan, table: tuple[Step, ...], all_stays: tuple[Stays, ...]) -> Relay:
-    none = np.zeros(0)
     slot_rate = 0.0
     slot_entries: list[float] = []
     for step, stays in zip(table, all_stays, strict=True):
@@ -263,46 +262,51 @@ def _relay(plan: Plan, table: tuple[Step, ...], all_stays: tuple[Stays, ...]) ->
             fullest = float(np.bincount(release, stays.count).max())
             slot_rate = max(slot_rate, fullest * 1_000 / max(step.headstart_ms, plan.tick_ms))
         slot_entries.append(fullest)
-    used = [stays for stays in all_stays if len(stays.count)]
-    at_ms, step_ms = none, 1.0
-    if used:
-        begin_ms = min(float((stays.entered_ms - stays.half_ms).min()) for stays in used)
-        end_ms = max(float((stays.released_ms + stays.half_ms).max()) for stays in used)
-        at_ms, step_ms = np.linspace(begin_ms, end_ms + 1.0, CURVE_POINTS, retstep=True)
-    entered = tuple(_passed(stays, stays.entered_ms, at_ms, float(step_ms)) for stays in all_stays)
-    left = tuple(_passed(stays, stays.released_ms, at_ms, float(step_ms)) for stays in all_stays)
-    hops_ms, hops = _tier_hops(table, all_stays)
-    rate = float(np.diff(hops).max() * 1_000 / (hops_ms[1] - hops_ms[0])) if len(hops) > 1 else 0.0
+    at_ms = _relay_moments([stays for stays in all_stays if len(stays.count)])
+    entered = tuple(_passed(stays, stays.entered_ms, at_ms) for stays in all_stays)
+    left = tuple(_passed(stays, stays.released_ms, at_ms) for stays in all_stays)
+    hops = sum((out for step, out in zip(table, left, strict=True) if step.kind == "tier"), np.zeros(len(at_ms)))
+    rate = _busiest_per_second(at_ms, hops)
     return Relay(
         held_peak_entries=float((np.sum(entered, axis=0) - np.sum(left, axis=0)).max(initial=0.0)),
         peak_hops_per_second=rate,
         slot_hops_per_second=slot_rate,
-        hops_ms=hops_ms,
-        hops=hops,
         slot_entries=tuple(slot_entries),
         at_ms=at_ms,
+        hops=hops,
         entered=entered,
         left=left,
         longest_ms=tuple(float((stays.released_ms - stays.entered_ms).max(initial=0.0)) for stays in all_stays),
     )
 
 
-def _tier_hops(table: tuple[Step, ...], all_stays: tuple[Stays, ...]) -> tuple[Floats, Floats]:
-    """(moments, tier hops up to each)."""
-    tiers = [stays for step, stays in zip(table, all_stays, strict=True) if step.kind == "tier" and len(stays.count)]
-    if not tiers:
-        return np.zeros(0), np.zeros(0)
-    first_ms = min(float((stays.released_ms - stays.half_ms).min()) for stays in tiers)
-    last_ms = max(float((stays.released_ms + stays.half_ms).max()) for stays in tiers)
+def _relay_moments(all_stays: list[Stays]) -> Floats:
+    """Evenly apart, a bin around all that enters or leaves."""
+    if not all_stays:
+        return np.zeros(0)
+    first_ms = min(float((stays.entered_ms - stays.half_ms).min()) for stays in all_stays)
+    last_ms = max(float((stays.released_ms + stays.half_ms).max()) for stays in all_stays)
     bin_ms = max(RELAY_BIN_MS, (last_ms - first_ms) / MAX_RELAY_BINS)
-    at_ms = np.arange(first_ms - bin_ms, last_ms + 2 * bin_ms, bin_ms)
-    hops = np.zeros(len(at_ms))
-    for stays in tiers:
-        hops += _passed(stays, stays.released_ms, at_ms, bin_ms)
-    return at_ms, hops
+    return np.arange(first_ms - bin_ms, last_ms + 2 * bin_ms, bin_ms)
 
 
-def _passed(stays: Stays, middle_ms: Floats, at_ms: Floats, step_ms: float) -> Floats:
+def _busiest_per_second(at_ms: Floats, hops: Floats) -> float:
+    if not len(at_ms):
+        return 0.0
+    bin_ms = float(at_ms[1] - at_ms[0])
+    bins = min(max(round(RELAY_PEAK_MS / bin_ms), 1), len(hops) - 1)
+    return float((hops[bins:] - hops[:-bins]).max() * 1_000 / (bins * bin_ms))
+
+
+def _passed(stays: Stays, middle_ms: Floats, at_ms: Floats) -> Floats:
     """Timers that had come to the middle of their stay's beginning or end."""
-    found: Floats = risen(at_ms, middle_ms - stays.half_ms, middle_ms + stays.half_ms, stays.count, step_ms=step_ms)[0]
-    return found
+    if not len(stays.count):
+        return np.zeros(len(at_ms))
+    return risen_evenly(
+        float(at_ms[0]),
+        float(at_ms[1] - at_ms[0]),
+        len(at_ms),
+        middle_ms - stays.half_ms,
+        middle_ms + stays.half_ms,
+        stays.count,
+    )

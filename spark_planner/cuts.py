@@ -25,7 +25,7 @@ Cut = tuple[Integers, Floats, Floats, Floats]
 
 PARTS_PER_SLOT = 8
 """Where due times are cut at slot edges, publish times are first cut this much finer than a slot."""
-MAX_PARTS = 4
+MAX_PARTS = 2
 """Of one cell, so that slots much longer than a ring's cost no more than this; beyond it a cut is a little blurred."""
 MAX_CUTS = 4
 """Parts of one cell. A bucket of long delays may reach over dozens of short tiers or slots: so many of its parts then

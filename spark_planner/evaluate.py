@@ -179,7 +179,7 @@ def _lateness_seconds(course: Course, profile: BrokerProfile, table: tuple[Step,
     relay, rate = course.relay, float(profile.relay_hops_per_second)
     late = 0.0
     if len(relay.hops):
-        ahead = relay.hops - rate * (relay.hops_ms - relay.hops_ms[0]) / 1_000
+        ahead = relay.hops - rate * (relay.at_ms - relay.at_ms[0]) / 1_000
         queue = float((ahead - np.minimum.accumulate(ahead)).max())
         late = queue / rate - course.plan.guard_ms / 1_000
     for step, entries in zip(table, relay.slot_entries, strict=True):

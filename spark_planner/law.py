@@ -21,6 +21,7 @@ __all__ = ["GapCurve", "Rows", "gap_curve", "rows_of"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
 
 LEAST_ROWS_PER_STAY = 4
 ROWS_PER_STAY = 256
@@ -30,6 +31,8 @@ MASS_ROWS = 256
 """Bursts are cut finer: no row of positions holds more than this part of all timers."""
 LEAST_IN_ROW = 64
 """Shorter rows of one group are joined: pairs are counted within rows only."""
+ROWS_PER_RELEASE = 24
+"""What a slot releases is due within one slot: a burst, of which so many rows of positions say all."""
 POINTS_PER_STAY = 32
 MAX_POINTS = 4_096
 MASS_POINTS = 256
@@ -147,12 +150,13 @@ def rows_of(flow: Flow, slot_ms: float = 0.0) -> Rows:
     whole_ms = (last_ms - first_ms)[owner]
     share = np.where(parts[owner] > 1, (part_last_ms - part_first_ms) / np.where(whole_ms > 0, whole_ms, 1.0), 1.0)
     count = pieces.count[owner] * share
-    row, rows = _rows_of_bins(run[owner], bin_of, count)
+    row, rows = _rows_of_bins(run[owner], bin_of, count, np.tile(groups != DIRECT, len(topics)))
     total = np.bincount(row, count, rows).astype(np.float64)
     fixed = pieces.fixed[owner]
     weight = count / np.where(total > 0, total, 1.0)[row]
     lone = np.bincount(row, np.minimum(count * count, 1.0), rows) / np.maximum(total * total, 1e-12)
     row_first_ms = _least(row, part_first_ms, rows)
+    bursts = bool(released.any())  # where slots release, also what goes straight to the due topic stays but a slot
     order_topic = np.zeros(rows, np.int64)
     order_topic[row] = topic[owner]
     part_from_ms = np.where(fixed, part_first_ms + low_ms[owner], low_ms[owner])
@@ -169,13 +173,14 @@ def rows_of(flow: Flow, slot_ms: float = 0.0) -> Rows:
         arrived_ms=-_least(row, -part_arrived_ms, rows),
         acks_from_ms=_least(row, part_from_ms, rows),
         acks_until_ms=-_least(row, -part_until_ms, rows),
-        by_delay=Ramps.of(row[fixed], low_ms[owner][fixed], high_ms[owner][fixed], weight[fixed], rows),
+        by_delay=Ramps.of(row[fixed], low_ms[owner][fixed], high_ms[owner][fixed], weight[fixed], rows, bursts=bursts),
         by_clock=Ramps.of(
             row[~fixed],
             (low_ms[owner] - row_first_ms[row])[~fixed],
             (high_ms[owner] - row_first_ms[row])[~fixed],
             weight[~fixed],
             rows,
+            bursts=bursts,
         ),
         correction=np.minimum(1.0 / np.maximum(1.0 - lone, 1e-3), LARGEST_CORRECTION),
         longest_stay_ms=stay_ms,
@@ -286,7 +291,7 @@ def _position_edges(first_ms: Floats, last_ms: Floats, count: Floats, scale_ms: 
     return np.r_[edges_ms, edges_ms[-1] + step_ms] if len(edges_ms) else np.array([0.0, 1.0])
 
 
-def _rows_of_bins(run: Integers, bin_of: Integers, count: Floats) -> tuple[Integers, int]:
+def _rows_of_bins(run: Integers, bin_of: Integers, count: Floats, is_release: Flags) -> tuple[Integers, int]:
     """Rows: bins of one run, neighbours joined while they hold few; numbered by run and position."""
     bins = int(bin_of.max(initial=0)) + 1
     cells, cell = np.unique(run * bins + bin_of, return_inverse=True)
@@ -295,7 +300,9 @@ def _rows_of_bins(run: Integers, bin_of: Integers, count: Floats) -> tuple[Integ
     before = np.cumsum(in_cell) - in_cell
     opens = np.r_[True, cell_run[1:] != cell_run[:-1]] if len(cells) else np.zeros(0, np.bool_)
     within = before - np.repeat(before[opens], np.diff(np.r_[np.flatnonzero(opens), len(cells)]))
-    batch = np.floor(within / LEAST_IN_ROW)
+    in_run = np.bincount(cell_run, in_cell, len(is_release))
+    least = np.maximum(LEAST_IN_ROW, np.where(is_release, in_run / ROWS_PER_RELEASE, 0.0))
+    batch = np.floor(within / least[cell_run])
     is_new = opens.copy()
     is_new[1:] |= batch[1:] != batch[:-1]
     number = np.cumsum(is_new) - 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Ramps", "risen"]
+__all__ = ["Ramps", "risen", "risen_evenly"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -15,8 +15,11 @@ Integers = NDArray[np.int64]
 JUMP_MS = 1.0
 """A ramp shorter than this is a step: times are whole milliseconds."""
 MAX_EXACT_RAMPS = 600_000
-LATTICE = 384
-"""More ramps than that are moved to this many places on the way from the first to the last: steps stay steps."""
+"""More ramps than that are moved to places evenly apart between the first and the last of their row, which costs a
+count instead of a sort; steps stay steps."""
+PLACES = 384
+BURST_PLACES = 48
+"""Of a row of one burst, where no timer's way is much shorter than another's: so few say the same as all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,13 +47,29 @@ class Ramps:
     stride_ms: float
 
     @classmethod
-    def of(cls, row: Integers, start_ms: Floats, end_ms: Floats, share: Floats, rows: int) -> Ramps:
-        """Ramps from ``start_ms`` to ``end_ms`` that rise by ``share``, each in its row of ``range(rows)``."""
+    def of(
+        cls, row: Integers, start_ms: Floats, end_ms: Floats, share: Floats, rows: int, *, bursts: bool = False
+    ) -> Ramps:
+        """Ramps from ``start_ms`` to ``end_ms`` that rise by ``share``, each in its row of ``range(rows)``.
+
+        Args:
+            row: Of each ramp.
+            start_ms: Where it begins.
+            end_ms: Where it has risen; not before its start.
+            share: By how much.
+            rows: How many rows.
+            bursts: Whether rows span so little that `BURST_PLACES` say all.
+        """
         # Near the events, so that the keys of thousands of rows keep their milliseconds in a float.
         origin_ms = float(start_ms.min()) - 2.0 if len(start_ms) else 0.0
         stride_ms = float(np.maximum(end_ms, start_ms).max()) - origin_ms + 4.0 if len(start_ms) else 4.0
-        make = _lattice_events if len(row) > MAX_EXACT_RAMPS else _events
-        event_row, x_ms, rise, bend, running = make(row, start_ms, end_ms, share, rows, origin_ms, stride_ms)
+        places = BURST_PLACES if bursts else PLACES
+        if len(row) > (places * rows if bursts else MAX_EXACT_RAMPS):
+            event_row, x_ms, rise, bend, running = _lattice_events(
+                row, start_ms, end_ms, share, rows, origin_ms, places
+            )
+        else:
+            event_row, x_ms, rise, bend, running = _events(row, start_ms, end_ms, share, rows, origin_ms, stride_ms)
         key = event_row * stride_ms + (x_ms - origin_ms)
         opens = np.searchsorted(event_row, np.arange(rows))
         # What the sum of slopes leaves behind by rounding would grow over a long flat stretch.
@@ -100,7 +119,6 @@ def risen(
     mass: Floats,
     line: Integers | None = None,
     lines: int = 1,
-    step_ms: float = 0.0,
 ) -> Floats:
     """Sums of ramps at moments: array (lines, moments).
 
@@ -111,7 +129,6 @@ def risen(
         mass: Of each.
         line: Which sum each belongs to; None: all to the first.
         lines: How many sums.
-        step_ms: Distance of the moments where it is the same everywhere, which makes it quicker; 0: it is not.
     """
     width_ms = np.maximum(end_ms - start_ms, 1.0)
     slope = mass / width_ms
@@ -120,10 +137,7 @@ def risen(
     size = lines * columns
 
     def place(x_ms: Floats) -> Integers:
-        if step_ms:
-            index = np.clip(np.ceil((x_ms - base_ms) / step_ms), 0, len(at_ms)).astype(np.int64)
-        else:
-            index = np.searchsorted(at_ms, x_ms, "left").astype(np.int64)
+        index = np.searchsorted(at_ms, x_ms, "left").astype(np.int64)
         return index if line is None else index + line * columns
 
     starts, ends = place(start_ms), place(start_ms + width_ms)
@@ -136,6 +150,28 @@ def risen(
     slopes = summed(slope, -slope)
     constants = summed(-risen_ms, risen_ms + mass)
     found: Floats = slopes * (at_ms - base_ms) + constants
+    return found
+
+
+def risen_evenly(
+    base_ms: float, step_ms: float, moments: int, start_ms: Floats, end_ms: Floats, mass: Floats
+) -> Floats:
+    """As `risen`, one sum at moments evenly apart, where begins and ends may be moved to the nearest moment.
+
+    Args:
+        base_ms: The first moment, before every ramp.
+        step_ms: From one to the next.
+        moments: How many; the last two after every ramp.
+        start_ms: Where each ramp begins.
+        end_ms: Where it has risen by its mass; not before its start.
+        mass: Of each.
+    """
+    first = np.rint((start_ms - base_ms) / step_ms).astype(np.int64)
+    last = np.maximum(np.rint((end_ms - base_ms) / step_ms).astype(np.int64), first + 1)
+    rise = mass / (last - first)
+    bend: Floats = (np.bincount(first, rise, moments) - np.bincount(last, rise, moments)).astype(np.float64)
+    # A slope holds from the next moment on.
+    found: Floats = np.cumsum(np.r_[0.0, np.cumsum(bend)[:-1]])
     return found
 
 
@@ -159,22 +195,31 @@ def _events(
 
 
 def _lattice_events(
-    row: Integers, start_ms: Floats, end_ms: Floats, share: Floats, rows: int, origin_ms: float, stride_ms: float
+    row: Integers, start_ms: Floats, end_ms: Floats, share: Floats, rows: int, origin_ms: float, places: int
 ) -> Events:
-    step_ms = (stride_ms - 3.0) / LATTICE
-    width = LATTICE + 2
-    first = np.rint((start_ms - origin_ms) / step_ms).astype(np.int64)
-    last = np.rint((np.maximum(end_ms, start_ms) - origin_ms) / step_ms).astype(np.int64)
+    begin_ms, until_ms = np.full(rows, np.inf), np.full(rows, -np.inf)
+    np.minimum.at(begin_ms, row, start_ms)
+    np.maximum.at(until_ms, row, np.maximum(end_ms, start_ms))
+    begin_ms[np.isinf(begin_ms)] = origin_ms + 1.0  # rows without a ramp
+    step_ms = np.maximum((until_ms - begin_ms) / places, 1e-3)
+    per_ms = 1.0 / step_ms[row]
+    first = np.rint((start_ms - begin_ms[row]) * per_ms).astype(np.int64)
+    last = np.rint((np.maximum(end_ms, start_ms) - begin_ms[row]) * per_ms).astype(np.int64)
     is_jump = last == first
-    slope = np.where(is_jump, 0.0, share / (np.maximum(last - first, 1) * step_ms))
-    begin, end, size = row * width + first, row * width + last, rows * width
+    slope = np.where(is_jump, 0.0, share * per_ms / np.maximum(last - first, 1))
+    # Before its places a row has its own beginning, from which on it is flat.
+    width = places + 2
+    begin = row * width + 1
+    end, size = begin + last, rows * width
+    begin += first
     opens = np.where(is_jump, 0.0, 1.0)
     rise: Floats = np.bincount(begin, np.where(is_jump, share, 0.0), size).astype(np.float64)
     bend: Floats = (np.bincount(begin, slope, size) - np.bincount(end, slope, size)).astype(np.float64)
     running: Floats = (np.bincount(begin, opens, size) - np.bincount(end, opens, size)).astype(np.float64)
-    x_ms: Floats = np.tile(origin_ms + np.arange(width) * step_ms, rows).astype(np.float64)
-    x_ms[width - 1 :: width] = origin_ms + (width - 2) * step_ms  # a spare place, so that every row ends flat
-    return np.repeat(np.arange(rows), width), x_ms, rise, bend, running
+    x_ms = begin_ms[:, None] + np.arange(-1.0, places + 1) * step_ms[:, None]
+    x_ms[:, 0] = origin_ms
+    event_row: Integers = np.repeat(np.arange(rows, dtype=np.int64), width)
+    return event_row, x_ms.ravel(), rise, bend, running
 
 
 def _within_rows(steps: Floats, opens: Integers, event_row: Integers) -> Floats:
