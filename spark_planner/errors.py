@@ -15,7 +15,9 @@ __all__ = [
     "HistoryUnreadable",
     "MissingColumn",
     "NoSoundRow",
+    "NoSuchTopic",
     "PlannerError",
+    "SeveralTopics",
     "StatisticUnreadable",
     "TooManyTopics",
     "WrongTimeUnit",
@@ -138,6 +140,33 @@ class TooManyTopics(PlannerError, ValueError):
             f"the history names more than {limit} topics ({_some(some)}): filter it to the topics of one plan, "
             "or leave the option topic out to take them as one"
         )
+
+
+class SeveralTopics(PlannerError, LookupError):
+    """The history names several topics, and a plan is made for one.
+
+    Attributes:
+        topics: All of them.
+    """
+
+    def __init__(self, topics: Sequence[str]) -> None:
+        self.topics = tuple(topics)
+        super().__init__(f"the history has {len(topics)} topics: name one with the option topic, of {_some(topics)}")
+
+
+class NoSuchTopic(PlannerError, LookupError):
+    """The history has no timer of a topic.
+
+    Attributes:
+        topic: Which was asked for.
+        topics: All that there are.
+    """
+
+    def __init__(self, topic: str, topics: Sequence[str]) -> None:
+        self.topic = topic
+        self.topics = tuple(topics)
+        there = "names no topics" if tuple(topics) == ("",) else f"has {_some(topics)}"
+        super().__init__(f"no timer of topic {topic!r}: the history {there}")
 
 
 class StatisticUnreadable(PlannerError, ValueError):

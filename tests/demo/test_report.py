@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
-from html.parser import HTMLParser
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 
+from tests.support.browser import Dom, dom_of
 from timewheel.report import GapChart, Mark, Page, Series, Table, gap_chart, render_page
 
 CHART = GapChart(
@@ -37,45 +34,11 @@ PAGE = Page(
 )
 
 
-class Dom(HTMLParser):
-    """What a browser's DOM holds, as far as the tests ask: attributes by class, and text."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.by_class: dict[str, list[dict[str, str]]] = {}
-        self.texts: list[str] = []
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = {name: value or "" for name, value in attrs}
-        for name in found.get("class", "").split():
-            self.by_class.setdefault(name, []).append(found | {"tag": tag})
-
-    def handle_data(self, data: str) -> None:
-        if data.strip():
-            self.texts.append(data.strip())
-
-
 @pytest.fixture(scope="module")
-def browser() -> str:
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if found is None:
-        pytest.skip("no Chromium to open the report in (Debian: apt-get install chromium)")
-    return found
-
-
-@pytest.fixture(scope="module")
-def dom(browser: str, tmp_path_factory: pytest.TempPathFactory) -> Dom:
+def dom(tmp_path_factory: pytest.TempPathFactory) -> Dom:
     page = tmp_path_factory.mktemp("report") / "report.html"
     page.write_text(render_page(PAGE), encoding="utf-8")
-    return Dom(dump_dom(browser, page))
-
-
-def dump_dom(browser: str, page: Path) -> str:
-    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=2000", "--dump-dom"]
-    profile = f"--user-data-dir={page.parent / 'profile'}"
-    done = subprocess.run([*command, profile, page.as_uri()], capture_output=True, text=True, timeout=60, check=True)
-    return done.stdout
+    return dom_of(page)
 
 
 def test_the_browser_shows_the_texts(dom: Dom) -> None:

@@ -14,15 +14,17 @@ import typer
 
 from timewheel.cli.broker import broker
 from timewheel.cli.demo import demo
+from timewheel.cli.plan import plan
+from timewheel.cli.predict import compare, predict
 from timewheel.cli.relay import relay
 from timewheel.cli.topics import topics
-from timewheel.core.errors import DurationError, PlanError, SendRefused, TimewheelError
+from timewheel.core.errors import DurationError, PlanError, ProfileError, SendRefused, TimewheelError
 
 __all__ = ["app", "main"]
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
-_CALLERS_FAULT = (DurationError, PlanError, SendRefused)
+_CALLERS_FAULT = (DurationError, PlanError, ProfileError, SendRefused)
 
 
 @dataclass(slots=True)
@@ -43,6 +45,9 @@ app = typer.Typer(
 # that `timewheel --help` loads neither the Pulsar client nor httpx. A group of commands is a Typer: app.add_typer(...).
 app.command()(broker)
 app.command()(demo)
+app.command()(plan)
+app.command()(predict)
+app.command()(compare)
 app.add_typer(relay)
 app.add_typer(topics)
 

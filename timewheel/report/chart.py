@@ -21,8 +21,10 @@ DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 2")
 MAX_TIME_TICKS = 10
 HEADROOM = 1.05
 """Above the highest point."""
-LIMIT_NAME_AT = 0.2
-"""Where along the dashed line its name stands: a sick line has risen above it there, and an unload is later."""
+LIMIT_NAMES_AT = (0.2, 0.45, 0.7)
+"""Where along the dashed line its name may stand; mostly the first: a sick line has risen above it there, and an unload
+is later."""
+LIMIT_NAME_WIDTH, LIMIT_NAME_HEIGHT = 190, 22
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +95,7 @@ def gap_chart(chart: GapChart) -> str:
         f'<desc id="chart-desc">{escape(chart.caption)} {escape(_in_words(chart))}</desc>',
         *_count_axis(scale),
         *_time_axis(scale, chart.time_unit),
-        *_limit_line(scale, chart.limit),
+        *_limit_line(scale, chart),
         *(part for mark in chart.marks for part in _mark_line(scale, mark)),
         *(_polyline(scale, line, number) for number, line in enumerate(chart.series)),
         *_names(scale, chart.series),
@@ -140,12 +142,24 @@ def _round_step(least: float) -> float:
     return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least)
 
 
-def _limit_line(scale: _Scale, limit: int) -> list[str]:
-    x, y = LEFT + LIMIT_NAME_AT * (WIDTH - LEFT - RIGHT), scale.y(limit)
+def _limit_line(scale: _Scale, chart: GapChart) -> list[str]:
+    y = scale.y(chart.limit)
+    places = [(LEFT + part * (WIDTH - LEFT - RIGHT), y_name) for y_name in (y - 6, y + 18) for part in LIMIT_NAMES_AT]
+    drawn = [(scale.x(time), scale.y(count)) for line in chart.series for time, count in line.points]
+    x_name, y_name = min(places, key=lambda place: _covered(place, drawn))
     return [
         f'<line class="limit" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>',
-        f'<text class="limit-name" x="{x:.0f}" y="{y - 6:.1f}">the broker keeps {limit:,} ranges</text>',
+        f'<text class="limit-name" x="{x_name:.0f}" y="{y_name:.1f}">the broker keeps {chart.limit:,} ranges</text>',
     ]
+
+
+def _covered(place: tuple[float, float], drawn: Sequence[tuple[float, float]]) -> int:
+    """How many points of the lines a name at this place would lie on."""
+    x_name, y_name = place
+    return sum(
+        x_name <= x <= x_name + LIMIT_NAME_WIDTH and y_name - LIMIT_NAME_HEIGHT <= y <= y_name + LIMIT_NAME_HEIGHT / 4
+        for x, y in drawn
+    )
 
 
 def _mark_line(scale: _Scale, mark: Mark) -> list[str]:

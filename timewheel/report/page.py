@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-__all__ = ["Page", "Table", "render_page"]
+__all__ = ["Figure", "Page", "Section", "Table", "render_page"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +16,36 @@ class Table:
     caption: str
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A further chart.
+
+    Args:
+        svg: An SVG element, put in as it is.
+        caption: Below it.
+    """
+
+    svg: str
+    caption: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """A part of a longer page, in this order.
+
+    Args:
+        heading: Its own.
+        sentences: A list of them.
+        figure: One chart.
+        tables: After it.
+    """
+
+    heading: str
+    sentences: Sequence[str] = ()
+    figure: Figure | None = None
+    tables: Sequence[Table] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +60,7 @@ class Page:
         chart: An SVG element, put in as it is.
         caption: Of the chart.
         tables: After it.
+        sections: After them.
         notes: Paragraphs at the end.
         commands: (what for, shell line) pairs.
     """
@@ -41,6 +72,7 @@ class Page:
     chart: str
     caption: str
     tables: Sequence[Table]
+    sections: Sequence[Section] = ()
     notes: Sequence[str] = ()
     commands: Sequence[tuple[str, str]] = ()
 
@@ -64,12 +96,19 @@ caption { color: var(--soft); padding: .25rem 0; text-align: left; }
 th, td { border-bottom: 1px solid var(--grid); padding: .3rem .7rem; text-align: right; white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 pre { background: var(--grid); border-radius: 6px; overflow-x: auto; padding: .75rem; white-space: pre-wrap; }
-.gap-chart { height: auto; width: 100%; } .gap-chart text { fill: var(--ink); font: 13px system-ui, sans-serif; }
-.gap-chart .tick, .gap-chart .axis, .gap-chart .peak { fill: var(--soft); font-size: 12px; }
-.gap-chart .grid { stroke: var(--grid); } .gap-chart .tick-mark { stroke: var(--soft); }
-.gap-chart .limit { stroke: var(--alarm); stroke-dasharray: 10 5; stroke-width: 2; }
-.gap-chart text { paint-order: stroke; stroke: var(--paper); stroke-width: 4px; }
-.gap-chart .limit-name { fill: var(--alarm); }
+h2 { font-size: 1.2rem; margin: 2rem 0 .25rem; } li { max-width: 75ch; }
+svg { height: auto; width: 100%; } svg text { fill: var(--ink); font: 13px system-ui, sans-serif; }
+svg .tick, svg .axis, svg .peak { fill: var(--soft); font-size: 12px; }
+svg .grid { stroke: var(--grid); } svg .tick-mark { stroke: var(--soft); }
+svg .limit { stroke: var(--alarm); stroke-dasharray: 10 5; stroke-width: 2; }
+svg text { paint-order: stroke; stroke: var(--paper); stroke-width: 4px; }
+svg .limit-name { fill: var(--alarm); }
+.bar-chart .bar { fill: var(--line-1); }
+.choice-chart .candidate { fill: var(--soft); opacity: .35; } .choice-chart .on-front { fill: var(--line-1); }
+.choice-chart .front { fill: none; stroke: var(--line-1); stroke-width: 1.5; }
+.choice-chart .named { fill: var(--line-0); }
+.choice-chart .leader { stroke: var(--line-0); }
+.choice-chart .stands-out { fill: var(--good); } .choice-chart .stands-out-name { font-weight: 700; }
 .gap-chart .mark { stroke: var(--soft); stroke-dasharray: 3 3; stroke-width: 1.5; }
 .gap-chart .line { fill: none; stroke-linejoin: round; stroke-width: 2; }
 .gap-chart .line-0 { stroke: var(--line-0); } .gap-chart .line-1 { stroke: var(--line-1); }
@@ -100,12 +139,25 @@ def render_page(page: Page) -> str:
 <figcaption>{escape(page.caption)}</figcaption>
 </figure>
 {"".join(map(_table, page.tables))}
+{"".join(map(_section, page.sections))}
 {"".join(f"<p>{escape(note)}</p>" for note in page.notes)}
 {commands}
 </main>
 </body>
 </html>
 """
+
+
+def _section(section: Section) -> str:
+    sentences = "".join(f"<li>{escape(sentence)}</li>" for sentence in section.sentences)
+    figure = section.figure
+    return (
+        f"<section><h2>{escape(section.heading)}</h2>"
+        + (f"<ul>{sentences}</ul>" if sentences else "")
+        + (f"<figure>{figure.svg}<figcaption>{escape(figure.caption)}</figcaption></figure>" if figure else "")
+        + "".join(map(_table, section.tables))
+        + "</section>"
+    )
 
 
 def _table(table: Table) -> str:

@@ -1,0 +1,218 @@
+"""The whole job: a history is read once into a statistic, a plan is chosen from that, and played through exactly.
+
+Every function takes and gives values, so that a notebook can stop between any two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world calls it
+
+from timewheel.core.plan import Native, Plan
+from timewheel.core.profile import BrokerProfile
+from timewheel.spark_planner.cells import Cells
+from timewheel.spark_planner.choose import Choice, choose
+from timewheel.spark_planner.columns import TOPIC
+from timewheel.spark_planner.constraints import Constraints
+from timewheel.spark_planner.errors import NoSuchTopic, SeveralTopics
+from timewheel.spark_planner.evaluate import evaluate
+from timewheel.spark_planner.evaluation import Evaluation
+from timewheel.spark_planner.histogram import CELL_LIMIT, statistic_of
+from timewheel.spark_planner.mapping import ColumnMapping
+from timewheel.spark_planner.progress import Tell, told, untold
+from timewheel.spark_planner.quarantine import assessed, sound_rows
+from timewheel.spark_planner.reasons import describe
+from timewheel.spark_planner.replay import Replay, replay
+from timewheel.spark_planner.spread import over_spark
+from timewheel.spark_planner.statistic import Statistic
+
+__all__ = ["History", "Planned", "Prediction", "plan_for", "predict", "survey"]
+
+EXACT_PEAK_TIMERS = 5_000_000
+"""Up to so many the replay goes over them again until its peaks are exact between its 4,096 moments too."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class History:
+    """A history that was looked at once.
+
+    Args:
+        source: Its name.
+        rows: Every row with the reason against it, `columns.ASSESSED_SCHEMA`.
+        statistic: What a plan is made from.
+    """
+
+    source: str
+    rows: DataFrame
+    statistic: Statistic
+
+    def topic(self, wanted: str | None = None) -> str:
+        """The topic to plan for: the wanted one, or the only one (empty: the history names none).
+
+        Raises:
+            NoSuchTopic: The history does not have it.
+            SeveralTopics: There is more than one, and none was named.
+        """
+        topics = list(self.statistic.cells)
+        if wanted is not None and wanted not in topics:
+            raise NoSuchTopic(wanted, topics)
+        if wanted is None and len(topics) > 1:
+            raise SeveralTopics(topics)
+        return topics[0] if wanted is None else wanted
+
+    def cells(self, topic: str) -> Cells:
+        """The statistic's cells of a topic."""
+        return self.statistic.cells[topic]
+
+    def timers_of(self, topic: str) -> DataFrame:
+        """The sound rows of a topic, `columns.HISTORY_SCHEMA`."""
+        return sound_rows(self.rows).where(F.col(TOPIC) == topic)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Prediction:
+    """One plan on a history as it is: what the statistic says, and what every timer's own way says.
+
+    Args:
+        evaluation: From the cells.
+        replay: Entry by entry.
+    """
+
+    evaluation: Evaluation
+    replay: Replay
+
+    @property
+    def peak_gaps_error(self) -> float:
+        """The predicted peak of all partitions together less the counted one, in parts of that; 0 if both are none."""
+        exact = self.replay.peak_of_total.gap_count
+        return (self.evaluation.peak_gaps - exact) / max(exact, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Planned:
+    """What a plan was chosen from, and what came of it.
+
+    Args:
+        history: As it was looked at.
+        topic: Of the history.
+        profile: The broker.
+        constraints: What was asked.
+        growth: How many times the history's volume was planned for. Predictions are of the history as it is.
+        choice: The recommended plan among all candidates, at that volume.
+        native: One partition under the broker's delay: what a user has today.
+        recommended: The plan.
+    """
+
+    history: History
+    topic: str
+    profile: BrokerProfile
+    constraints: Constraints
+    growth: float
+    choice: Choice
+    native: Prediction
+    recommended: Prediction
+
+    @property
+    def plan(self) -> Plan:
+        """The recommended plan, its partitions included."""
+        return self.choice.recommended.evaluation.plan
+
+    @property
+    def keeps_limits(self) -> bool:
+        """Whether it breaks no constraint, and the exact count of gaps, times the growth, does not either."""
+        allowed = self.constraints.gap_fraction * self.profile.gap_limit_ranges
+        counted = self.recommended.replay.peak_per_partition.gap_count * self.growth
+        return not self.choice.recommended.broken and counted <= allowed
+
+
+def survey(
+    raw: DataFrame,
+    mapping: ColumnMapping | None = None,
+    *,
+    source: str = "given",
+    cell_limit: int = CELL_LIMIT,
+    tell: Tell = untold,
+) -> History:
+    """Look at a history: one pass, which reads every row once.
+
+    Args:
+        raw: As `read.read_history` gives it, or any frame.
+        mapping: Its columns; None: the usual names.
+        source: Its name for errors and reports.
+        cell_limit: See `histogram.statistic_of`, also for the errors.
+        tell: Told of the progress.
+    """
+    rows = raw.transform(assessed(mapping or ColumnMapping()))
+    with told(raw.sparkSession, "reading the history", tell, one_job=True):
+        statistic = statistic_of(rows, cell_limit=cell_limit, source=source)
+    return History(source=source, rows=rows, statistic=statistic)
+
+
+def predict(history: History, topic: str, plan: Plan, profile: BrokerProfile, *, tell: Tell = untold) -> Prediction:
+    """Evaluate a plan on a history, and play the history through it.
+
+    Args:
+        history: As `survey` gives it.
+        topic: Of the history.
+        plan: Any, with its partitions.
+        profile: The broker.
+        tell: Told of the progress.
+    """
+    cells = history.cells(topic)
+    stage = f"replaying {describe(plan)}, {plan.partitions} partition{'s' * (plan.partitions > 1)}"
+    with told(history.rows.sparkSession, stage, tell, one_job=False):
+        played = replay(history.timers_of(topic), plan, exact_peak=cells.timers <= EXACT_PEAK_TIMERS)
+    return Prediction(evaluation=evaluate(plan, cells, profile), replay=played)
+
+
+def plan_for(
+    history: History,
+    topic: str,
+    base: Plan,
+    profile: BrokerProfile,
+    constraints: Constraints | None = None,
+    *,
+    candidates: Sequence[Plan] | None = None,
+    growth: float = 1.0,
+    tell: Tell = untold,
+) -> Planned:
+    """Choose a plan for one topic of a history, and prove it on that history.
+
+    Args:
+        history: As `survey` gives it.
+        topic: Of the history.
+        base: Names, subscriptions, guard; see `candidates.candidate_plans`.
+        profile: The broker.
+        constraints: What is asked; None: the defaults.
+        candidates: Instead of those of `candidates.candidate_plans`.
+        growth: Plan for as many times the history's volume.
+        tell: Told of the progress.
+    """
+    limits = constraints or Constraints()
+    spark = history.rows.sparkSession
+    with told(spark, "pricing candidates", tell, one_job=True):
+        choice = choose(
+            history.cells(topic),
+            base,
+            profile,
+            limits,
+            candidates=candidates,
+            growth=growth,
+            spread=over_spark(spark),
+        )
+    plan = choice.recommended.evaluation.plan
+    native_plan = replace(plan, scheme=Native(), partitions=1)
+    native = predict(history, topic, native_plan, profile, tell=tell)
+    return Planned(
+        history=history,
+        topic=topic,
+        profile=profile,
+        constraints=limits,
+        growth=growth,
+        choice=choice,
+        native=native,
+        recommended=native if plan == native_plan else predict(history, topic, plan, profile, tell=tell),
+    )

@@ -1,0 +1,180 @@
+"""`timewheel plan`, `predict` and `compare`: on the shipped example as it stands, and on histories with faults."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner, Result
+
+from examples.history.make_renewals import PATH, ROWS
+from timewheel.cli.app import app
+from timewheel.core.plan import Native, Plan
+from timewheel.core.planfile import parse_plan
+
+TIERED = """
+format = 1
+due_topic = "persistent://acme/crm/renewals"
+subscriptions = ["billing"]
+max_delay = "90d"
+[tiered]
+window = "1d"
+tiers = ["1d", "10d"]
+"""
+NATIVE = 'format = 1\ndue_topic = "persistent://acme/crm/renewals"\nsubscriptions = ["billing"]\n[native]\n'
+
+
+@pytest.fixture(scope="module")
+def run(spark: SparkSession) -> Any:
+    """The command line in this process, with the tests' own Spark."""
+
+    def command(*arguments: str | Path) -> Result:
+        # Spark's session is per thread, and the command takes the one that is there.
+        assert SparkSession.getActiveSession() is spark
+        return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+    return command
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("plan")
+
+
+@pytest.fixture(scope="module")
+def planned(run: Any, folder: Path) -> Result:
+    """The one command of the README, and --json."""
+    result: Result = run("plan", PATH, "-o", folder / "plan.toml", "--report", folder / "why.html", "--json")
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def test_one_command_plans_from_the_shipped_example(planned: Result, folder: Path) -> None:
+    found = json.loads(planned.stdout)
+    plan = Plan.load(folder / "plan.toml")
+    assert plan == parse_plan(found["plan"])
+    assert plan.partitions == found["recommended"]["partitions"]
+    assert plan.due_topic == "persistent://public/default/renewals"
+    assert found["history"]["timers"] == ROWS
+    assert found["history"]["quarantined_by_reason"] == {}
+    assert found["keeps_limits"]
+    assert found["candidate_count"] >= 300
+    assert set(found["article_rules"]) == {"1 day", "1 day and 5 days", "12 hours", "day topics"}
+    assert "<h2>Why</h2>" in (folder / "why.html").read_text(encoding="utf-8")
+
+
+def test_its_numbers_are_those_of_the_exact_count(planned: Result) -> None:
+    found = json.loads(planned.stdout)
+    native = found["native"]["on_this_history"]
+    assert native["counted"]["entries"] == ROWS
+    counted = native["counted"]["peak_gaps"]
+    assert counted["gap_count"] == counted["gap_count_limit"]
+    assert native["predicted"]["peak_gaps"] == pytest.approx(counted["gap_count"], rel=0.01)
+    recommended = found["recommended"]["on_this_history"]["counted"]["peak_gaps_per_partition"]["gap_count"]
+    assert recommended <= 0.8 * found["profile"]["gap_limit_ranges"] < counted["gap_count"]
+
+
+def test_people_read_the_reasons_beside_the_json(planned: Result) -> None:
+    found = json.loads(planned.stdout)
+    for sentence in found["reasons"]:
+        assert sentence in planned.stderr
+    for stage in ("reading the history", "pricing candidates", "replaying native delays, 1 partition"):
+        assert stage in planned.stderr
+    for caption in ("Alternatives: ", "Growth: ", "This history: "):
+        assert caption in planned.stderr
+    assert "Assumed, name them before use" in planned.stderr
+
+
+@pytest.fixture(scope="module")
+def faulty(folder: Path) -> Path:
+    path = folder / "faulty.csv"
+    start_s = 1_760_000_000
+    rows = [f"{start_s + number},{60 + number % 7},{('a', 'b')[number % 2]}" for number in range(400)]
+    path.write_text("\n".join(["sent,wait,queue", *rows, f"{start_s},-5,a", f"{start_s},soon,b", ",5,a"]) + "\n")
+    return path
+
+
+COLUMNS = ("--publish", "sent", "--delay", "wait", "--time-unit", "s", "--delay-unit", "s")
+
+
+def test_the_quarantine_is_never_silent(run: Any, folder: Path, faulty: Path) -> None:
+    (folder / "native.toml").write_text(NATIVE)
+    result = run("predict", folder / "native.toml", faulty, *COLUMNS, "--json")
+    assert result.exit_code == 0, result.output
+    reasons = {"delay_negative": 1, "delay_not_a_number": 1, "publish_missing": 1}
+    assert json.loads(result.stdout)["history"]["quarantined_by_reason"] == reasons
+    assert "QUARANTINE  3 of 403 rows were not used" in result.stderr
+    assert "1 delay_not_a_number" in result.stderr
+
+
+def test_of_several_topics_one_is_asked_for(run: Any, folder: Path, faulty: Path) -> None:
+    (folder / "native.toml").write_text(NATIVE)
+    options = (*COLUMNS, "--topic-column", "queue")
+    result = run("predict", folder / "native.toml", faulty, *options)
+    assert result.exit_code == 2
+    assert "name one with the option topic" in " ".join(result.output.replace("│", " ").split())
+    result = run("predict", folder / "native.toml", faulty, *options, "--topic", "a", "--json")
+    (plan,) = json.loads(result.stdout)["plans"].values()
+    assert plan["counted"]["entries"] == 200
+
+
+def test_plans_are_compared_on_one_history(run: Any, folder: Path) -> None:
+    (folder / "native.toml").write_text(NATIVE.replace("[native]", 'max_delay = "90d"\n[native]'))
+    (folder / "tiered.toml").write_text(TIERED)
+    result = run("compare", folder / "native.toml", folder / "tiered.toml", PATH, "--json")
+    assert result.exit_code == 0, result.output
+    native, tiered = json.loads(result.stdout)["plans"].values()
+    # Unequal delays of up to 60 days against those of a day: the window decides.
+    assert tiered["counted"]["peak_gaps"]["gap_count"] < native["counted"]["peak_gaps"]["gap_count"] / 10
+    assert tiered["predicted"]["hops_mean"] == pytest.approx(tiered["counted"]["hop_count"] / ROWS, rel=0.001)
+    assert native["counted"]["hop_count"] == 0
+    assert "a 1d window over tiers of 1d, 10d" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (("plan", PATH, "--publish", "sent_at"), 2, "no column 'sent_at' in the history"),
+        (("plan", PATH, "--profile", "3.9"), 2, "none of 4.0, 4.2, 5.0"),
+        (("plan", PATH, "--max-silence", "ten seconds"), 1, "expected one whole number and one unit"),
+        (("plan", PATH, "--due-topic", "reminders"), 1, "persistent://tenant/namespace/topic"),
+        (("plan", "/nowhere/at/all.parquet"), 1, "check the path"),
+        (("predict", "/nowhere/plan.toml", PATH), 1, "must be a readable UTF-8 file"),
+    ],
+)
+def test_a_mistake_is_told_with_its_remedy(run: Any, arguments: tuple[str, ...], status: int, said: str) -> None:
+    result = run(*arguments)
+    # What is not click's own error leaves the app as an exception, which `main` prints as one line.
+    assert result.exit_code == status
+    assert said in " ".join(f"{result.output} {result.exception}".replace("│", " ").split())
+
+
+def test_without_the_extra_the_line_that_installs_it_is_told() -> None:
+    blocked = "import sys; sys.modules['pyspark'] = None; from timewheel.cli.app import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", blocked, "plan", str(PATH)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "timewheel: the planner needs pyspark, which pip install 'pulsar-timewheel[planner]' installs\n"
+    )
+
+
+def test_help_loads_no_spark() -> None:
+    code = (
+        "import sys\nfrom timewheel.cli.app import app\n"
+        "try:\n    app(['plan', '--help'])\nexcept SystemExit:\n    pass\n"
+        "print(sorted({'pyspark', 'numpy', 'pyarrow'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_native_plan_loads_as_it_is(folder: Path) -> None:
+    (folder / "native.toml").write_text(NATIVE)
+    assert Plan.load(folder / "native.toml").scheme == Native()

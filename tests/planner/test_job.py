@@ -1,0 +1,137 @@
+"""The whole job on small histories: the statistic, a choice among a few plans, and the exact replay behind it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from tests.support.workloads import WORKLOADS
+from timewheel.core.durations import DAY_MS, HOUR_MS
+from timewheel.core.plan import Calendar, Native, Plan, Tiered
+from timewheel.core.profile import BrokerProfile
+from timewheel.spark_planner.choose import choose
+from timewheel.spark_planner.delays import delay_quantile_ms, delay_spans
+from timewheel.spark_planner.errors import NoSuchTopic, SeveralTopics
+from timewheel.spark_planner.job import History, Planned, plan_for, survey
+from timewheel.spark_planner.progress import Progress, told, untold
+from timewheel.spark_planner.spread import over_spark
+
+ROWS = 30_000
+BASE = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",))
+# Natively this history has about 1,000 gaps (shared arithmetic: rate times half the mean difference of two delays).
+PROFILE = BrokerProfile.from_mapping({"base": "4.0", "name": "4.0, small", "gap_limit_ranges": 400})
+CANDIDATES = [
+    replace(BASE, scheme=scheme)
+    for scheme in (
+        Native(),
+        Calendar(interval_ms=DAY_MS),
+        Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, 6 * HOUR_MS, DAY_MS)),
+        Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,)),
+    )
+]
+
+
+@pytest.fixture(scope="module")
+def raw(spark: SparkSession) -> DataFrame:
+    """Two topics and three rows that are none: due before it was sent, no due time, no publish time."""
+    sent_ms, due_ms = WORKLOADS["mixture"](np.random.default_rng(5), ROWS, 2)
+    rows = [
+        (int(sent), int(due), "renewals" if number % 3 else "retries")
+        for number, (sent, due) in enumerate(zip(sent_ms, due_ms, strict=True))
+    ]
+    first = rows[0][0]
+    bad = [(first, first - 1, "renewals"), (first, None, "renewals"), (None, first, "renewals")]
+    return spark.createDataFrame(rows + bad, "publish_ms bigint, due_ms bigint, topic string")
+
+
+@pytest.fixture(scope="module")
+def heard() -> list[Progress]:
+    return []
+
+
+@pytest.fixture(scope="module")
+def history(raw: DataFrame, heard: list[Progress]) -> History:
+    return survey(raw, tell=heard.append)
+
+
+@pytest.fixture(scope="module")
+def planned(history: History, heard: list[Progress]) -> Planned:
+    return plan_for(history, "renewals", BASE, PROFILE, candidates=CANDIDATES, tell=heard.append)
+
+
+def test_of_several_topics_one_must_be_named(history: History) -> None:
+    with pytest.raises(SeveralTopics, match="'renewals', 'retries'"):
+        history.topic()
+    with pytest.raises(NoSuchTopic, match="'absent'"):
+        history.topic("absent")
+    assert history.topic("retries") == "retries"
+
+
+def test_what_was_read_is_counted_by_reason(history: History) -> None:
+    assert history.statistic.rows == ROWS + 3
+    assert history.statistic.quarantined == {"due_before_publish": 1, "due_missing": 1, "publish_missing": 1}
+
+
+def test_only_the_timers_of_the_topic_are_replayed(planned: Planned) -> None:
+    assert planned.native.replay.entries == planned.recommended.replay.entries == ROWS - ROWS // 3
+    assert planned.native.evaluation.timers == ROWS - ROWS // 3
+
+
+def test_the_choice_is_proved_by_the_exact_count(planned: Planned) -> None:
+    assert planned.keeps_limits
+    assert not planned.choice.recommended.broken
+    counted = planned.recommended.replay.peak_per_partition
+    assert counted.is_exact
+    assert counted.gap_count <= 0.8 * PROFILE.gap_limit_ranges < planned.native.replay.peak_of_total.gap_count
+    # A thousand gaps are a random number: its root, 32, is 3 % of it.
+    assert abs(planned.native.peak_gaps_error) < 0.1
+    hops = planned.recommended.replay.hop_count / planned.recommended.replay.entries
+    assert planned.recommended.evaluation.hops_mean == pytest.approx(hops, rel=0.02)
+
+
+def test_growth_is_planned_for_and_predicted_apart_from_what_was(history: History, planned: Planned) -> None:
+    grown = plan_for(history, "renewals", BASE, PROFILE, candidates=CANDIDATES[:1], growth=3.0)
+    assert grown.plan.partitions >= 2 * planned.native.evaluation.gap_fraction / 0.8
+    assert grown.choice.native.peak_gaps == pytest.approx(3 * planned.choice.native.peak_gaps, rel=0.01)
+    assert grown.native.replay.peak_of_total == planned.native.replay.peak_of_total
+
+
+@pytest.mark.usefixtures("planned")
+def test_every_stage_is_told_from_nothing_to_all(heard: list[Progress]) -> None:
+    stages = list(dict.fromkeys(progress.stage for progress in heard))
+    assert stages[:3] == ["reading the history", "pricing candidates", "replaying native delays, 1 partition"]
+    assert len(stages) == 4
+    for stage in stages:
+        fractions = [progress.fraction for progress in heard if progress.stage == stage]
+        known = [fraction for fraction in fractions if fraction is not None]
+        assert known == sorted(known)
+        assert known[-1] == 1.0
+
+
+def test_the_callers_job_group_is_left_as_it_was(spark: SparkSession) -> None:
+    spark.sparkContext.setJobGroup("mine", "my own jobs")
+    with told(spark, "a stage", untold, one_job=True):
+        assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") != "mine"
+    assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") == "mine"
+
+
+def test_candidates_spread_over_spark_are_priced_as_on_the_driver(spark: SparkSession, history: History) -> None:
+    cells = history.cells("retries")
+    here = choose(cells, BASE, PROFILE, candidates=CANDIDATES)
+    there = choose(cells, BASE, PROFILE, candidates=CANDIDATES, spread=over_spark(spark))
+    assert there.recommended == here.recommended
+    assert there.candidates == here.candidates
+
+
+def test_the_shares_of_delays_are_those_of_the_timers(history: History) -> None:
+    cells = history.cells("renewals")
+    spans = {span.name: span.timers for span in delay_spans(cells)}
+    assert sum(spans.values()) == pytest.approx(cells.timers)
+    # 90 % are exponential with a mean of ten minutes, of which 1 - exp(-0.1) are below one; the others are above 1 h.
+    assert spans["under 1m"] / cells.timers == pytest.approx(0.9 * (1 - np.exp(-0.1)), abs=0.01)
+    # Of 10 % between 1 h and 7 d, 48 h of 167 h lie between 5 d and 7 d.
+    assert spans["5d to 10d"] / cells.timers == pytest.approx(0.1 * 48 / 167, abs=0.005)
+    assert delay_quantile_ms(cells, 1.0) == int(cells.delay_max_ms.max())

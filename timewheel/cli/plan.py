@@ -1,0 +1,204 @@
+"""`timewheel plan`: from a history of delays to a plan file, with the reasons."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from timewheel.cli.planning import (
+    AsJson,
+    Cores,
+    DelayColumn,
+    DelayUnitName,
+    DueColumn,
+    FileFormat,
+    HistorySource,
+    KeyColumn,
+    Memory,
+    ProfileName,
+    PublishColumn,
+    SizeColumn,
+    TimeUnitName,
+    Topic,
+    TopicColumn,
+    console_for,
+    mapping_of,
+    profile_of,
+    progress_on,
+    session,
+    show_quarantine,
+    show_table,
+    surveyed,
+)
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from timewheel.core.plan import Plan
+    from timewheel.spark_planner.job import Planned
+
+__all__ = ["plan"]
+
+DEFAULT_NAMESPACE = "persistent://public/default/"
+DEFAULT_SUBSCRIPTION = "timers"
+
+
+def plan(
+    history: HistorySource,
+    *,
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Write the recommended plan here.")] = None,
+    report: Annotated[Path | None, typer.Option("--report", help="Write the reasons here, as one HTML page.")] = None,
+    due_topic: Annotated[
+        str | None,
+        typer.Option("--due-topic", help="persistent://tenant/namespace/topic; else the history's own, or its name's."),
+    ] = None,
+    subscriptions: Annotated[
+        list[str] | None, typer.Option("--subscription", help="Of the due topic; may be given again.")
+    ] = None,
+    topic: Topic = None,
+    publish: PublishColumn = None,
+    due: DueColumn = None,
+    delay: DelayColumn = None,
+    size: SizeColumn = None,
+    key: KeyColumn = None,
+    topic_column: TopicColumn = None,
+    time_unit: TimeUnitName = "auto",
+    delay_unit: DelayUnitName = "auto",
+    file_format: FileFormat = "auto",
+    profile: ProfileName = "4.0",
+    gap_fraction: Annotated[
+        float, typer.Option("--gap-fraction", min=0.01, max=1.0, help="Of the broker's gap limit, in any partition.")
+    ] = 0.8,
+    max_silence: Annotated[
+        str, typer.Option("--max-silence", help="Of a partition after an unload: 10s; none: no limit.")
+    ] = "10s",
+    max_hops: Annotated[int | None, typer.Option("--max-hops", min=0, help="Of any timer.")] = None,
+    max_topics: Annotated[int | None, typer.Option("--max-topics", min=1, help="Partitions counted.")] = None,
+    max_lateness: Annotated[
+        str, typer.Option("--max-lateness", help="Added by a relay that cannot keep up: 1s; none: no limit.")
+    ] = "1s",
+    growth: Annotated[float, typer.Option("--growth", min=0.001, help="Plan for as many times this volume.")] = 1.0,
+    cores: Cores = None,
+    memory: Memory = "2g",
+    as_json: AsJson = False,
+) -> None:
+    """Choose a plan from a history of delays: price some 300, say why one is best, replay every timer through it.
+
+    Exit status 1 if no plan keeps every limit; the one that breaks fewest is written all the same.
+    """
+    import json
+
+    limits_ms = {"silence": _limit_ms(max_silence), "lateness": _limit_ms(max_lateness)}
+    broker = profile_of(profile)
+    console = console_for(as_json=as_json)
+    with session(cores, memory) as spark:
+        from timewheel.spark_planner.constraints import Constraints
+        from timewheel.spark_planner.facts import planned_facts
+        from timewheel.spark_planner.job import plan_for
+
+        mapping = mapping_of(
+            publish=publish,
+            due=due,
+            delay=delay,
+            size=size,
+            key=key,
+            topic=topic_column,
+            time_unit=time_unit,
+            delay_unit=delay_unit,
+        )
+        constraints = Constraints(
+            gap_fraction=gap_fraction,
+            silence_seconds=_seconds(limits_ms["silence"]),
+            hops_max=max_hops,
+            partition_topics=max_topics,
+            lateness_seconds=_seconds(limits_ms["lateness"]),
+        )
+        with progress_on(console) as tell:
+            seen = surveyed(spark, history, file_format, mapping, tell)
+            wanted = seen.topic(topic)
+            base = _base(due_topic, subscriptions, wanted, history)
+            planned = plan_for(seen, wanted, base, broker, constraints, growth=growth, tell=tell)
+    assumed = _assumed(base, named=due_topic is not None, subscribed=bool(subscriptions), wanted=wanted)
+    _print(console, planned, assumed)
+    _write(console, planned, out, report, history)
+    if as_json:
+        print(json.dumps(planned_facts(planned), indent=1))
+    if not planned.keeps_limits:
+        raise typer.Exit(1)
+
+
+def _limit_ms(text: str) -> int | None:
+    from timewheel.core.durations import parse_duration
+
+    return None if text == "none" else parse_duration(text)
+
+
+def _seconds(limit_ms: int | None) -> float | None:
+    return None if limit_ms is None else limit_ms / 1_000
+
+
+def _base(due_topic: str | None, subscriptions: list[str] | None, topic: str, source: str) -> Plan:
+    """A plan without a scheme: what the user decides, and a name where the user does not."""
+    from timewheel.core.plan import Plan
+
+    name = due_topic
+    if name is None and topic:
+        name = topic if topic.startswith("persistent://") else DEFAULT_NAMESPACE + topic
+    if name is None:
+        stem = re.sub(r"[^\w.-]+", "-", PurePath(source).name.partition(".")[0]).strip("-") or "timers"
+        name = DEFAULT_NAMESPACE + stem
+    return Plan(due_topic=name, subscriptions=tuple(subscriptions or (DEFAULT_SUBSCRIPTION,)))
+
+
+def _assumed(base: Plan, *, named: bool, subscribed: bool, wanted: str) -> str:
+    """What the plan says that nobody told us; empty: nothing."""
+    said = []
+    if not named and not wanted.startswith("persistent://"):
+        said.append(f"the due topic {base.due_topic} (--due-topic)")
+    if not subscribed:
+        said.append(f"the subscription {DEFAULT_SUBSCRIPTION!r} (--subscription)")
+    return f"Assumed, name them before use: {' and '.join(said)}." if said else ""
+
+
+def _print(console: Console, planned: Planned, assumed: str) -> None:
+    from timewheel.spark_planner import tables
+    from timewheel.spark_planner.verdict import verdict
+
+    statistic = planned.history.statistic
+    show_quarantine(console, statistic.quarantined, statistic.rows)
+    console.print(
+        verdict(planned), style="bold green" if planned.keeps_limits else "bold red", markup=False, soft_wrap=True
+    )
+    for sentence in planned.choice.reasons:
+        console.print(f"  {sentence}", markup=False, soft_wrap=True)
+    quarantine = tables.quarantine_table(statistic)
+    hops = tables.hop_table(planned.recommended.evaluation)
+    shown = [
+        *([] if quarantine is None else [quarantine]),
+        tables.plans_table(planned),
+        tables.front_table(planned),
+        tables.room_table(planned.choice.rooms),
+        *([] if hops is None else [hops]),
+        tables.prediction_table(tables.both(planned)),
+    ]
+    for table in shown:
+        show_table(console, table)
+    if assumed:
+        console.print(f"\n{assumed}", markup=False, soft_wrap=True)
+
+
+def _write(console: Console, planned: Planned, out: Path | None, report: Path | None, source: str) -> None:
+    from timewheel.core.planfile import save_plan
+    from timewheel.spark_planner.report_page import report_page
+
+    if out is not None:
+        save_plan(planned.plan, out)
+        console.print(f"plan    {out}", markup=False, soft_wrap=True)
+    if report is not None:
+        report.write_text(report_page(planned, plan_file=str(out) if out else "plan.toml"), encoding="utf-8")
+        console.print(f"report  {report}", markup=False, soft_wrap=True)
+    if out is None and report is None:
+        console.print(f"nothing written: timewheel plan {source} -o plan.toml --report report.html", markup=False)

@@ -1,0 +1,235 @@
+"""What the planner's commands share: their options, a Spark session, the progress, and how a result is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from timewheel.core.errors import TimewheelError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from rich.console import Console
+
+    from timewheel.core.profile import BrokerProfile
+    from timewheel.report import Table
+    from timewheel.spark_planner.job import History
+    from timewheel.spark_planner.mapping import ColumnMapping
+    from timewheel.spark_planner.progress import Progress, Tell
+
+__all__ = [
+    "AsJson",
+    "Cores",
+    "DelayColumn",
+    "DelayUnitName",
+    "DueColumn",
+    "FileFormat",
+    "HistorySource",
+    "KeyColumn",
+    "Memory",
+    "PlannerMissing",
+    "ProfileName",
+    "PublishColumn",
+    "SizeColumn",
+    "TimeUnitName",
+    "Topic",
+    "TopicColumn",
+    "console_for",
+    "mapping_of",
+    "profile_of",
+    "progress_on",
+    "session",
+    "show_quarantine",
+    "show_table",
+    "surveyed",
+]
+
+HistorySource = Annotated[
+    str, typer.Argument(metavar="HISTORY", help="Parquet, CSV, JSON lines, or a table of Spark's.", show_default=False)
+]
+PublishColumn = Annotated[str | None, typer.Option("--publish", help="Column of the publish time (publish_ms).")]
+DueColumn = Annotated[str | None, typer.Option("--due", help="Column of the due time (due_ms).")]
+DelayColumn = Annotated[str | None, typer.Option("--delay", help="Column of the delay, instead (delay_ms).")]
+SizeColumn = Annotated[str | None, typer.Option("--size", help="Column of payload bytes (size_bytes).")]
+KeyColumn = Annotated[str | None, typer.Option("--key", help="Column of the partition key (key).")]
+TopicColumn = Annotated[str | None, typer.Option("--topic-column", help="Column of the due topic (topic).")]
+TimeUnitName = Annotated[
+    str, typer.Option("--time-unit", help="Of numbers in the time columns: auto, ms, s, us, ns, timestamp.")
+]
+DelayUnitName = Annotated[
+    str, typer.Option("--delay-unit", help="Of numbers in the delay column: auto, ms, s, us, ns, m, h, d.")
+]
+FileFormat = Annotated[
+    str, typer.Option("--format", help="parquet, csv, json, orc, table; auto: by the name's ending.")
+]
+Topic = Annotated[str | None, typer.Option("--topic", help="Which topic of the history, if it has several.")]
+ProfileName = Annotated[
+    str, typer.Option("--profile", help="The broker: 4.0, 4.2, 5.0 for a version's defaults, or a TOML file.")
+]
+Cores = Annotated[int | None, typer.Option("--cores", min=1, help="Cores for Spark; all if not given.")]
+Memory = Annotated[str, typer.Option("--memory", help="Heap of Spark's Java process, as Java writes it.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON; progress goes to stderr.")]
+
+LEAST_WIDTH = 120
+"""Columns of text that the widest table needs."""
+LONGEST_WORD = 20
+INSTALL = "pip install 'pulsar-timewheel[planner]'"
+
+
+class PlannerMissing(TimewheelError, ImportError):
+    """What the planner needs is not installed; the message has the line that installs it."""
+
+    def __init__(self, missing: str) -> None:
+        super().__init__(f"the planner needs {missing}")
+
+
+@contextmanager
+def session(cores: int | None, memory: str) -> Iterator[SparkSession]:
+    """A local Spark for one command, or the one that this process has.
+
+    Mistakes in the options that only the planner finds become usage errors.
+
+    Raises:
+        PlannerMissing: The extra, or Java, is not installed.
+    """
+    import os
+    import shutil
+    from importlib.util import find_spec
+
+    missing = [name for name in ("pyspark", "numpy", "pandas", "pyarrow") if find_spec(name) is None]
+    if missing:
+        raise PlannerMissing(f"{' and '.join(missing)}, which {INSTALL} installs")
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        raise PlannerMissing(
+            "Java 17 or newer on PATH or in JAVA_HOME (Debian: apt-get install openjdk-17-jre-headless)"
+        )
+
+    from pyspark.sql import SparkSession
+
+    from timewheel.spark_planner.errors import (
+        BadColumnMapping,
+        MissingColumn,
+        NoSuchTopic,
+        SeveralTopics,
+        WrongTimeUnit,
+    )
+    from timewheel.spark_planner.session import local_session
+
+    ours = SparkSession.getActiveSession() is None
+    spark = local_session(cores=cores, memory=memory)
+    try:
+        yield spark
+    except (BadColumnMapping, MissingColumn, NoSuchTopic, SeveralTopics, WrongTimeUnit) as error:
+        raise typer.BadParameter(str(error)) from error
+    finally:
+        if ours:
+            spark.stop()
+
+
+def mapping_of(**options: str | None) -> ColumnMapping:
+    """The columns as the options name them."""
+    from timewheel.spark_planner.mapping import ColumnMapping
+
+    return ColumnMapping(**options)  # type: ignore[arg-type] # it checks the units itself
+
+
+def surveyed(spark: SparkSession, source: str, file_format: str, mapping: ColumnMapping, tell: Tell) -> History:
+    """Read a history."""
+    from timewheel.spark_planner.job import survey
+    from timewheel.spark_planner.read import read_history
+
+    return survey(read_history(spark, source, file_format=file_format), mapping, source=source, tell=tell)
+
+
+def profile_of(name: str) -> BrokerProfile:
+    """A version's defaults by name, or a profile file: TOML with the fields of `BrokerProfile`."""
+    import tomllib
+
+    from timewheel.core.profile import PROFILE_NAMES, BrokerProfile
+
+    if name in PROFILE_NAMES:
+        return BrokerProfile.named(name)
+    path = Path(name)
+    try:
+        facts = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        known = ", ".join(PROFILE_NAMES)
+        raise typer.BadParameter(
+            f"{name} is none of {known} and no TOML file ({error})", param_hint="--profile"
+        ) from None
+    return BrokerProfile.from_mapping({"name": path.stem, **facts})
+
+
+def console_for(*, as_json: bool) -> Console:
+    """Where people read: the terminal, or stderr beside JSON."""
+    from rich.console import Console
+
+    # A narrower terminal wraps lines; rich would cut columns off them.
+    width = max(Console(stderr=as_json).width, LEAST_WIDTH)
+    return Console(stderr=as_json, highlight=False, width=width)
+
+
+@contextmanager
+def progress_on(console: Console) -> Iterator[Tell]:
+    """A bar in a terminal; without one, a line when a stage begins."""
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as Bars
+
+    bars = Bars(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.fields[left]}", markup=False),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    tasks: dict[str, Any] = {}
+
+    def tell(progress: Progress) -> None:
+        if progress.stage not in tasks:
+            tasks[progress.stage] = bars.add_task(progress.stage, total=None, left="")
+            if not console.is_terminal:
+                console.print(progress.stage, markup=False, soft_wrap=True)
+        left = "" if progress.seconds_left is None else f"{progress.seconds_left:.0f} s left"
+        if progress.fraction is not None:
+            bars.update(tasks[progress.stage], total=1.0, completed=progress.fraction, left=left)
+
+    with bars:
+        yield tell
+
+
+def show_table(console: Console, table: Table) -> None:
+    """A table of texts; what is too wide for the terminal is folded, not cut."""
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    shown = RichTable(title=table.caption, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for number, name in enumerate(table.header):
+        # Numbers are never folded: the first column gives way.
+        shown.add_column(
+            Text(name),
+            justify="right" if number else "left",
+            overflow="fold",
+            min_width=_longest_word([name, *(row[number] for row in table.rows)]),
+        )
+    for row in table.rows:
+        shown.add_row(*(Text(text) for text in row))
+    console.print()
+    console.print(shown)
+
+
+def _longest_word(texts: Iterable[str]) -> int:
+    return min(max((len(word) for text in texts for word in text.split()), default=0), LONGEST_WORD)
+
+
+def show_quarantine(console: Console, quarantined: Mapping[str, int], rows: int) -> None:
+    """One line that no reader can miss, if there is anything to tell."""
+    if quarantined:
+        counts = ", ".join(f"{count:,} {reason}" for reason, count in quarantined.items())
+        text = f"QUARANTINE  {sum(quarantined.values()):,} of {rows:,} rows were not used: {counts}"
+        console.print(text, style="bold red", markup=False, soft_wrap=True)
