@@ -20,6 +20,13 @@ __all__ = ["Assessed", "Choice", "Spread", "assess", "choose", "cost_of"]
 
 TOPIC_WRITES_PER_SECOND = 0.5
 """What one partition topic is taken to cost (memory, connections, metadata, attention), in entry writes a second."""
+RELAY_WRITES_PER_SECOND = 2.0
+"""What it is taken to cost that a plan needs a relay at all: a service to roll out and to watch. With it a few more
+native partitions are cheaper than tiers up to some hundred thousand timers a day."""
+
+PRICING_CELLS = 30_000
+"""All candidates are priced from so many cells, and the best of them again from all: the time of a candidate goes with
+their number, and peaks move by less than a percent (tests/planner/test_flow.py)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,9 +84,10 @@ def assess(plan: Plan, cells: Cells, profile: BrokerProfile, constraints: Constr
 
 
 def cost_of(evaluation: Evaluation) -> float:
-    """One number for what a plan costs to run: entries written a second, and its partition topics at a stated rate."""
+    """One number for what a plan costs to run: entries written a second, topics and a relay at stated rates."""
     written_per_second = evaluation.timers_per_day * evaluation.writes_per_timer / 86_400
-    return written_per_second + TOPIC_WRITES_PER_SECOND * evaluation.partition_topics
+    relay = RELAY_WRITES_PER_SECOND if evaluation.needs_relay else 0.0
+    return written_per_second + TOPIC_WRITES_PER_SECOND * evaluation.partition_topics + relay
 
 
 def choose(
@@ -93,6 +101,9 @@ def choose(
     spread: Spread = map,
 ) -> Choice:
     """Price all candidates on a history and recommend one.
+
+    All are priced from at most `PRICING_CELLS` cells. Whichever is then the best is priced again from all cells, until
+    the best is one of those: a burst that coarse cells blur can cost a plan its place, but cannot be overlooked.
 
     Args:
         cells: The history of one topic.
@@ -113,12 +124,17 @@ def choose(
     plans = candidate_plans(base, longest_ms) if candidates is None else tuple(candidates)
     if not plans:
         raise ValueError("no candidate to choose from")
-    job = partial(assess, cells=cells, profile=profile, constraints=limits, growth=growth)
+    coarse = cells.bounded(PRICING_CELLS)
+    job = partial(assess, cells=coarse, profile=profile, constraints=limits, growth=growth)
     article = article_plans(base, longest_ms)
     found = list(spread(job, [*plans, *article.values()]))
-    assessed, by_rule = tuple(found[: len(plans)]), dict(zip(article, found[len(plans) :], strict=True))
+    priced, by_rule = found[: len(plans)], dict(zip(article, found[len(plans) :], strict=True))
+    finely = set(range(len(priced))) if len(coarse) == len(cells) else set[int]()
+    while (best := min(range(len(priced)), key=lambda index: _rank(priced[index]))) not in finely:
+        priced[best] = assess(plans[best], cells, profile, limits, growth)
+        finely.add(best)
+    assessed, recommended = tuple(priced), priced[best]
     fitting = [one for one in assessed if not one.broken]
-    recommended = min(fitting or assessed, key=_rank)
     native = price(course_of(_native(plans), cells, growth), profile, 1)
     rooms = limits.rooms(recommended.evaluation, profile)
     return Choice(
@@ -132,7 +148,8 @@ def choose(
             recommended.evaluation,
             recommended.broken,
             native,
-            [one.evaluation for one in assessed],
+            [one.evaluation for one in sorted(assessed, key=_rank)],
+            len(fitting),
             {name: one.evaluation for name, one in by_rule.items()},
             rooms,
         ),

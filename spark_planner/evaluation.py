@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timewheel.core.durations import DAY_MS, MINUTE_MS
-from timewheel.core.plan import Plan
+from timewheel.core.plan import Plan, Tiered, Wheel
 
 __all__ = ["Evaluation", "Redelivered"]
 
@@ -124,3 +124,8 @@ class Evaluation:
     def writes_per_timer(self) -> float:
         """Entries written for each timer: its send and its hops."""
         return 1.0 + self.hops_mean
+
+    @property
+    def needs_relay(self) -> bool:
+        """Whether a relay has to run for it."""
+        return isinstance(self.plan.scheme, Tiered | Wheel)

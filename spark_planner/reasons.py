@@ -31,6 +31,7 @@ def reasons_for(
     broken: Sequence[str],
     native: Evaluation,
     candidates: Sequence[Evaluation],
+    fitting: int,
     article: Mapping[str, Evaluation],
     rooms: Sequence[Room],
 ) -> tuple[str, ...]:
@@ -40,14 +41,16 @@ def reasons_for(
         chosen: The recommended plan.
         broken: The constraints that it breaks, if no candidate keeps them all.
         native: One partition of native delays.
-        candidates: All, each with the partitions that it needs.
+        candidates: All, each with the partitions that it needs, the best first.
+        fitting: How many of them keep all limits: the first ones.
         article: What the article's rules give.
         rooms: The nearest limit first.
     """
-    found = [_summary(chosen, len(candidates))]
-    if broken:
-        found.append(f"No candidate keeps every limit; this one breaks fewest: {', '.join(broken)}.")
-    found += [_against_native(chosen, native), *_windows(chosen, candidates), _price(chosen), _binds(chosen)]
+    found = [_summary(chosen, len(candidates), broken)]
+    if not _stays(chosen):
+        found.append(_against_native(chosen, native))
+    found += [*_windows(chosen, candidates), _one_partition(chosen, candidates[:fitting])]
+    found += [_price(chosen), _binds(chosen)]
     found += [_rule(name, evaluation) for name, evaluation in article.items()]
     if rooms:
         room = rooms[0]
@@ -58,18 +61,24 @@ def reasons_for(
     return tuple(sentence for sentence in found if sentence)
 
 
-def _summary(chosen: Evaluation, candidates: int) -> str:
-    return (
-        f"Of {candidates} candidates, {describe(chosen.plan)} on {_partitions(chosen)} is the cheapest that fits: "
+def _summary(chosen: Evaluation, priced: int, broken: Sequence[str]) -> str:
+    gaps = (
         f"at most {chosen.peak_gaps_per_partition:,.0f} gaps in a partition, {chosen.gap_fraction:.0%} of the broker's "
-        f"limit of {chosen.gap_limit_ranges:,}."
+        f"limit of {chosen.gap_limit_ranges:,}"
     )
+    what = f"{describe(chosen.plan)} on {_partitions(chosen)}"
+    if broken:
+        limits = ", ".join(broken)
+        return f"No candidate keeps every limit. Of {priced}, {what} breaks fewest ({limits}): {gaps}."
+    if _stays(chosen):
+        return f"Stay with {what}: {gaps}. None of the other {priced - 1} candidates is cheaper."
+    return f"Of {priced} candidates, {what} is the cheapest that fits: {gaps}."
 
 
 def _against_native(chosen: Evaluation, native: Evaluation) -> str:
     again = native.redelivered.worst_entries
     said = f"Native delays on one partition peak at {native.peak_gaps:,.0f} gaps, "
-    said += f"{native.gap_fraction:.1f} times the limit"
+    said += f"{_times(native.gap_fraction)} the limit"
     if again >= 1:
         said += f"; an unload at the worst moment delivers {again:,.0f} messages again"
         said += f", with this plan {chosen.redelivered.worst_entries:,.0f}"
@@ -81,13 +90,10 @@ def _windows(chosen: Evaluation, candidates: Sequence[Evaluation]) -> list[str]:
     size_ms = _size_ms(chosen.plan)
     if not size_ms:
         return []
-    # Of each size the cheapest in hops: what a user would compare.
     others: dict[int, Evaluation] = {}
-    for one in candidates:
+    for one in candidates:  # of each size the best
         if type(one.plan.scheme) is type(chosen.plan.scheme):
-            known = others.get(_size_ms(one.plan))
-            if known is None or one.hops_mean < known.hops_mean:
-                others[_size_ms(one.plan)] = one
+            others.setdefault(_size_ms(one.plan), one)
     word = _size_word(chosen.plan)
     said: list[str] = []
     needs_more = [size for size in sorted(others) if size > size_ms and _needs(others[size]) > _needs(chosen)]
@@ -100,7 +106,8 @@ def _windows(chosen: Evaluation, candidates: Sequence[Evaluation]) -> list[str]:
         if most is not fewest:
             sentence += f", {format_duration(needs_more[-1])} {_needs(most)}"
         said.append(sentence + ".")
-    shorter = [size for size in sorted(others) if size < size_ms]
+    # One that is only a little shorter says nothing.
+    shorter = [size for size in sorted(others) if size < size_ms and 2 * others[size].peak_gaps <= chosen.peak_gaps]
     if shorter and chosen.hops_mean > 0:
         other = others[shorter[-1]]
         said.append(
@@ -110,13 +117,32 @@ def _windows(chosen: Evaluation, candidates: Sequence[Evaluation]) -> list[str]:
     return said
 
 
+def _one_partition(chosen: Evaluation, fitting: Sequence[Evaluation]) -> str:
+    """Which plan would need no partitions, where the chosen one does."""
+    if _needs(chosen) == 1:
+        return ""
+    other = next((one for one in fitting if _needs(one) == 1), None)
+    if other is None:
+        return ""
+    return f"One partition is enough for {describe(other.plan)}, at {other.hops_mean:.2f} hops a timer{_relay(other)}."
+
+
 def _price(chosen: Evaluation) -> str:
+    topics = f"{chosen.partition_topics} partition topic{'s' * (chosen.partition_topics != 1)}"
     if not chosen.hops_mean:
-        return f"It re-publishes nothing, and runs {chosen.partition_topics} partition topics."
+        return f"It re-publishes nothing, and runs {topics}{_relay(chosen)}."
     return (
         f"The price is {chosen.hops_mean:.2f} hops a timer (99 % at most {chosen.hops_p99}), so "
-        f"{chosen.hops_mean:.0%} more writes, and {chosen.partition_topics} partition topics."
+        f"{chosen.hops_mean:.0%} more writes, and {topics}{_relay(chosen)}."
     )
+
+
+def _relay(evaluation: Evaluation) -> str:
+    return " and a relay to run" if evaluation.needs_relay else ""
+
+
+def _stays(chosen: Evaluation) -> bool:
+    return isinstance(chosen.plan.scheme, Native) and _needs(chosen) == 1
 
 
 def _binds(chosen: Evaluation) -> str:
@@ -131,9 +157,13 @@ def _rule(name: str, evaluation: Evaluation) -> str:
     where = "in one topic" if isinstance(evaluation.plan.scheme, Calendar) else "in all"
     times = total / max(evaluation.gap_limit_ranges, 1)
     return (
-        f'The rule "{name}" peaks at {total:,.0f} gaps {where}, {times:.1f} times the limit: '
+        f'The rule "{name}" peaks at {total:,.0f} gaps {where}, {_times(times)} the limit: '
         f"it needs {_partitions(evaluation)}, with {evaluation.hops_mean:.2f} hops a timer."
     )
+
+
+def _times(times: float) -> str:
+    return f"{times:.1f} times" if times >= 1 else f"{times:.0%} of"
 
 
 def _size_ms(plan: Plan) -> int:

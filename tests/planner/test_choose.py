@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from tests.support.workloads import WORKLOADS
-from timewheel.core.durations import HOUR_MS
+from tests.support.workloads import START_MS, WORKLOADS
+from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Calendar, Native, Plan, Tiered
 from timewheel.core.profile import BrokerProfile
+from timewheel.spark_planner.candidates import candidate_plans
 from timewheel.spark_planner.cells import Cells
-from timewheel.spark_planner.choose import Assessed, Choice, choose
+from timewheel.spark_planner.choose import PRICING_CELLS, Assessed, Choice, assess, choose
 from timewheel.spark_planner.constraints import Constraints
 from timewheel.spark_planner.course import course_of
+from timewheel.spark_planner.processes import over_processes
 
 BASE = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",))
 # Less volume than in the example of shared/planner.md, and a lower limit of the broker to match.
@@ -141,6 +144,78 @@ def test_candidates_can_be_spread_and_their_results_pickled(choice: Choice, cell
         choose(cells, BASE, PROFILE, candidates=few, spread=elsewhere).candidates
         == choose(cells, BASE, PROFILE, candidates=few).candidates
     )
+
+
+def test_processes_find_what_one_finds(choice: Choice, cells: Cells) -> None:
+    few = _plans(choice)[::30]
+    here = choose(cells, BASE, PROFILE, candidates=few)
+    there = choose(cells, BASE, PROFILE, candidates=few, spread=over_processes(2))
+    assert (there.candidates, there.article, there.reasons) == (here.candidates, here.article, here.reasons)
+
+
+def test_the_best_is_priced_from_all_cells_and_stays_the_best() -> None:
+    sent_ms, due_ms = WORKLOADS["mixture"](np.random.default_rng(3), 60_000, 10)
+    cells = Cells.of_timers(sent_ms, due_ms)
+    assert len(cells) > PRICING_CELLS
+    plans = [
+        replace(BASE, scheme=Tiered(window_ms=hours * HOUR_MS, tiers_ms=(hours * HOUR_MS, 48 * HOUR_MS)))
+        for hours in (1, 2, 3, 6, 12, 24)
+    ]
+    found = choose(cells, BASE, PROFILE, candidates=plans)
+    best = found.recommended
+    assert best == assess(best.evaluation.plan, cells, PROFILE, Constraints())
+    assert best.cost_writes_per_second == min(one.cost_writes_per_second for one in found.candidates)
+    others = [one for one in found.candidates if one is not best]
+    assert others[0] == assess(others[0].evaluation.plan, cells.bounded(PRICING_CELLS), PROFILE, Constraints())
+
+
+# ---------------------------------------------------------------------------------------------- small, medium, large
+def test_a_history_that_native_delays_can_hold_stays_native() -> None:
+    sent_ms, due_ms = WORKLOADS["mixture"](np.random.default_rng(3), 20_000, 10)
+    few = candidate_plans(BASE, 7 * DAY_MS)[::8]
+    found = choose(Cells.of_timers(sent_ms, due_ms), BASE, BrokerProfile.named("4.0"), candidates=few)
+    plan = found.recommended.evaluation.plan
+    assert (plan.scheme, plan.partitions) == (Native(), 1)
+    assert found.reasons[0].startswith("Stay with native delays on one partition: at most ")
+    assert "It re-publishes nothing, and runs 1 partition topic." in found.reasons
+    assert not any("Native delays on one partition peak" in reason for reason in found.reasons)
+
+
+def test_the_next_partition_is_cheaper_than_the_first_relay() -> None:
+    # All sent within a day and due within the week after: a burst of n, so at most n / 4 = 12,500, of 8,000 allowed.
+    rng = np.random.default_rng(12)
+    sent_ms = START_MS + rng.integers(0, DAY_MS, 50_000)
+    cells = Cells.of_timers(sent_ms, sent_ms + rng.integers(DAY_MS, 8 * DAY_MS, 50_000)).bounded(20_000)
+    found = choose(cells, BASE, BrokerProfile.named("4.0"), candidates=candidate_plans(BASE, 8 * DAY_MS)[::8])
+    plan = found.recommended.evaluation.plan
+    assert found.native.peak_gaps == pytest.approx(12_500, rel=0.02)
+    assert (plan.scheme, plan.partitions) == (Native(), 2)
+    assert any(reason.startswith("One partition is enough for a ") for reason in found.reasons)
+
+
+def test_sixty_partitions_are_dearer_than_a_relay() -> None:
+    # The 20 million timers in 14 days of shared/planner.md, by a tenth of them.
+    sent_ms, due_ms = WORKLOADS["mixture"](np.random.default_rng(13), 2_000_000, 14)
+    cells = Cells.of_timers(sent_ms, due_ms, level=9).bounded(30_000)
+    windows = {1: (1, 6, 24), 3: (3, 12, 48), 12: (12, 48), 24: (24,)}
+    tiered = [
+        replace(BASE, scheme=Tiered(window_ms=hours * HOUR_MS, tiers_ms=tuple(tier * HOUR_MS for tier in tiers)))
+        for hours, tiers in windows.items()
+    ]
+    found = choose(cells, BASE, BrokerProfile.named("4.0"), candidates=[BASE, *tiered], growth=10.0)
+    _, one_hour, three_hours, twelve_hours, one_day = (one.evaluation for one in found.candidates)
+    # Played exactly, 20 million such timers peak at 472,811 gaps natively, and at these under three of the plans.
+    for evaluation, exact in ((one_hour, 6_699), (twelve_hours, 37_596), (one_day, 71_283)):
+        assert evaluation.peak_gaps == pytest.approx(exact, rel=0.03)
+    assert found.native.peak_gaps == pytest.approx(472_811, rel=0.01)
+    needs = [one.evaluation.plan.partitions for one in found.candidates]
+    assert needs == [pytest.approx(472_811 / 8_000, abs=1.5), 1, 2, 5, pytest.approx(9, abs=1)]
+    assert found.recommended.evaluation == three_hours
+    assert f"A 3h window fits 2 partitions; 12h would need 5, 1d {needs[-1]}." in found.reasons
+    enough = (
+        f"One partition is enough for a 1h window over tiers of 1h, 6h, 1d, at {one_hour.hops_mean:.2f} hops a timer"
+    )
+    assert f"{enough} and a relay to run." in found.reasons
 
 
 def test_an_empty_history_has_no_plan() -> None:
