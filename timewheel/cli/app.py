@@ -16,7 +16,9 @@ from timewheel.cli.broker import broker
 from timewheel.cli.demo import demo
 from timewheel.cli.plan import plan
 from timewheel.cli.predict import compare, predict
+from timewheel.cli.profile import profile
 from timewheel.cli.relay import relay
+from timewheel.cli.sample import sample
 from timewheel.cli.topics import topics
 from timewheel.core.errors import DurationError, PlanError, ProfileError, SendRefused, TimewheelError
 
@@ -48,7 +50,9 @@ app.command()(demo)
 app.command()(plan)
 app.command()(predict)
 app.command()(compare)
+app.command()(profile)
 app.add_typer(relay)
+app.command()(sample)
 app.add_typer(topics)
 
 

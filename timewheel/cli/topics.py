@@ -7,36 +7,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from timewheel.cli.connecting import (
+    DEFAULT_ADMIN_URL,
+    AdminUrl,
+    Token,
+    TokenFile,
+    TrustFile,
+    admin_client,
+    warn,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from contextlib import AbstractContextManager
 
-    from timewheel.ops.admin import AdminClient
     from timewheel.ops.calendar_life import Rolled
     from timewheel.ops.provision import Report
-    from timewheel.wire.hooks import Event
 
 __all__ = ["topics"]
 
 topics = typer.Typer(name="topics", no_args_is_help=True, help="Make a plan's topics, and roll a calendar's.")
 
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)]
-AdminUrl = Annotated[
-    str,
-    typer.Option("--admin-url", envvar="PULSAR_ADMIN_URL", help="Web service of any broker."),
-]
-Token = Annotated[
-    str | None,
-    typer.Option("--token", envvar="PULSAR_TOKEN", show_envvar=True, help="Bearer token of a tenant admin."),
-]
-TokenFile = Annotated[Path | None, typer.Option("--token-file", help="A file with it, read before every call.")]
-TrustFile = Annotated[Path | None, typer.Option("--tls-ca", help="PEM file with the authorities to trust.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, show what would be done.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of a table.")]
-
-DEFAULT_ADMIN_URL = "http://localhost:8080"
-RETRY_FOR_S = 5.0
-"""Somebody waits for the answer, and a wrong URL does not get better; a topic that moves takes less."""
 
 
 @topics.command()
@@ -67,7 +60,7 @@ def ensure(
     from timewheel.ops.provision import ensure as ensure_topics
 
     plan = Plan.load(plan_file)
-    with _admin(admin_url, token, token_file, tls_ca) as admin:
+    with admin_client(admin_url, token, token_file, tls_ca) as admin:
         report = ensure_topics(
             admin,
             plan,
@@ -111,11 +104,11 @@ def roll(
     if watch and dry_run:
         raise typer.BadParameter("--watch and --dry-run exclude each other", param_hint="--watch")
     clock = SystemClock()
-    with _admin(admin_url, token, token_file, tls_ca) as admin:
+    with admin_client(admin_url, token, token_file, tls_ca) as admin:
         if not watch:
             _print_rolled(roll_topics(admin, plan, clock.now_ms(), dry_run=dry_run), as_json=as_json)
             return
-        keeper = CalendarKeeper(admin, plan, clock, hooks=(_warn,))
+        keeper = CalendarKeeper(admin, plan, clock, hooks=(warn,))
         for _ in _until_interrupted(keeper.pause_ms / 1000):
             rolled = keeper.tick()
             if rolled is not None:
@@ -133,37 +126,6 @@ def _until_interrupted(pause_s: float) -> Iterator[None]:
     yield
     while not ended.wait(pause_s):
         yield
-
-
-def _admin(
-    admin_url: str, token: str | None, token_file: Path | None, tls_ca: Path | None
-) -> AbstractContextManager[AdminClient]:
-    from timewheel.ops.admin import AdminClient
-    from timewheel.ops.http import tls_context
-
-    if token is not None and token_file is not None:
-        raise typer.BadParameter("give the token itself or its file, not both", param_hint="--token")
-    try:
-        return AdminClient(
-            admin_url,
-            token=token if token_file is None else token_file.read_text,
-            tls=None if tls_ca is None else tls_context(ca_path=str(tls_ca)),
-            retry_for_s=RETRY_FOR_S,
-            hooks=(_warn,),
-        )
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--admin-url") from error
-    except OSError as error:
-        raise typer.BadParameter(f"{tls_ca}: {error}", param_hint="--tls-ca") from error
-
-
-def _warn(event: Event) -> None:
-    """What is not part of the answer goes to stderr, so that --json stays JSON."""
-    import sys
-
-    if event.level != "info":
-        facts = ", ".join(f"{name}: {value}" for name, value in event.fields.items())
-        print(f"timewheel: {event.level}: {event.name}: {facts}", file=sys.stderr, flush=True)
 
 
 def _report_json(report: Report) -> dict[str, Any]:

@@ -1,0 +1,49 @@
+"""A real broker's profile, by its own settings."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tomllib
+from typing import TYPE_CHECKING
+
+from timewheel.core.profile import BrokerProfile
+from timewheel.ops.admin import AdminClient
+from timewheel.ops.profile import profile_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from timewheel.testing.plugin import MakeLocalPulsar
+
+SET = {
+    "managedLedgerMaxUnackedRangesToPersist": "777",
+    "managedLedgerPersistIndividualAckAsLongArray": "true",
+    "managedLedgerMaxEntriesPerLedger": "1234",
+    "managedLedgerMinLedgerRolloverTimeMinutes": "3",
+    "delayedDeliveryTickTimeMillis": "250",
+}
+
+
+def test_a_profile_has_the_limits_that_the_broker_was_given(make_local_pulsar: MakeLocalPulsar, tmp_path: Path) -> None:
+    broker = make_local_pulsar(config=SET)
+    with AdminClient(broker.admin_url) as admin:
+        profile = profile_of(admin)
+
+    assert profile.name == broker.version
+    assert profile.gap_limit_ranges == 777
+    assert profile.ack_format == "bitmap"
+    assert profile.ledger_max_entries == 1_234
+    assert profile.ledger_min_age_ms == 3 * 60_000
+    assert profile.tick_ms == 250
+    assert profile.write_quorum == 1, "as LocalPulsar sets it"
+    assert profile.metadata_store_limit_ranges == 1_000, "the broker's own default"
+
+    # The command writes what the planner's --profile takes.
+    out = tmp_path / "broker.toml"
+    command = [sys.executable, "-m", "timewheel", "profile", "--admin-url", broker.admin_url, "-o", str(out), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert BrokerProfile.from_mapping(json.loads(done.stdout)) == profile
+    assert BrokerProfile.from_mapping(tomllib.loads(out.read_text())) == profile

@@ -1,0 +1,115 @@
+"""A sample of a topic as a history: read without an option, and priced by its scale as the whole topic would be."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.support.workloads import WORKLOADS
+from timewheel.core.durations import DAY_MS, HOUR_MS
+from timewheel.core.plan import Native, Plan, Scheme, Tiered
+from timewheel.core.profile import BrokerProfile
+from timewheel.ops.sample import Sample, SampledEntry, draw
+from timewheel.ops.sample_figures import figures_of
+from timewheel.ops.sample_file import write_sample
+from timewheel.spark_planner.cells import Cells
+from timewheel.spark_planner.evaluate import evaluate
+from timewheel.spark_planner.job import survey
+from timewheel.spark_planner.read import read_history
+
+TOPIC = "persistent://acme/crm/reminders"
+PROFILE = BrokerProfile.named("4.0")
+POPULATION = 200_000
+SAMPLES = 10_000
+
+
+def plan_of(scheme: Scheme) -> Plan:
+    return Plan(due_topic=TOPIC, subscriptions=("billing",), scheme=scheme)
+
+
+NATIVE = plan_of(Native())
+TIERED = plan_of(Tiered(window_ms=12 * HOUR_MS, tiers_ms=(12 * HOUR_MS, DAY_MS, 5 * DAY_MS)))
+
+
+def sampled(name: str) -> tuple[Cells, Sample]:
+    """The whole of a workload, and what `timewheel sample` would have of it."""
+    sent_ms, due_ms = WORKLOADS[name](np.random.default_rng(5), POPULATION, 10)
+    entries = tuple(
+        SampledEntry(
+            publish_ms=int(sent_ms[number]),
+            due_ms=int(due_ms[number]),
+            size_bytes=250,
+            key=f"key-{number}",
+            is_delayed=True,
+            is_overdue=False,
+            batch_messages=0,
+            is_timewheel=False,
+        )
+        for number in sorted(draw(POPULATION, SAMPLES, 0))
+    )
+    taken = Sample(topic=TOPIC, partitions=4, population=POPULATION, seed=0, sampled_at_ms=0, entries=entries, unread=0)
+    return Cells.of_timers(sent_ms, due_ms, np.full(len(sent_ms), 250)), taken
+
+
+def cells_of(taken: Sample) -> Cells:
+    publish_ms, due_ms, size_bytes = (
+        np.array([getattr(entry, name) for entry in taken.entries]) for name in ("publish_ms", "due_ms", "size_bytes")
+    )
+    return Cells.of_timers(publish_ms, due_ms, size_bytes)
+
+
+def test_a_sample_file_is_a_history_without_an_option(spark: SparkSession, tmp_path: Path) -> None:
+    _, taken = sampled("mixture")
+    path = tmp_path / "delays.parquet"
+    write_sample(taken, figures_of(taken), path)
+
+    history = survey(read_history(spark, str(path)))
+
+    assert history.statistic.timers == history.statistic.rows == SAMPLES
+    assert history.topic() == TOPIC
+    row = history.timers_of(TOPIC).orderBy("publish_ms").first()
+    first = taken.entries[0]
+    assert row is not None
+    assert tuple(row) == (first.publish_ms, first.due_ms, 250, first.key, TOPIC)
+
+
+@pytest.mark.parametrize("name", ["mixture", "fixed 1h, 1d, 5d", "campaign", "seasons", "full hours"])
+def test_grown_by_its_scale_a_sample_is_priced_as_the_topic(name: str) -> None:
+    whole, taken = sampled(name)
+    few, growth = cells_of(taken), taken.scale
+
+    for plan in (NATIVE, TIERED):
+        truth = evaluate(plan, whole.bounded(100_000), PROFILE)
+        found = evaluate(plan, few.bounded(100_000), PROFILE, growth=growth)
+        # A peak of n entries stands on n / scale of the sample, whose chance of a few roots makes the highest moment
+        # higher: the error grows as the peak shrinks, and is to the safe side.
+        for real, priced in (
+            (truth.peak_gaps, found.peak_gaps),
+            (truth.peak_pending, found.peak_pending),
+        ):
+            assert real * 0.95 <= priced <= real + 4 * math.sqrt(real * growth) + growth
+        assert found.hops_mean == pytest.approx(truth.hops_mean, abs=0.05)
+
+
+def test_a_sample_of_a_fixed_delay_has_no_gaps_either() -> None:
+    _, taken = sampled("fixed 1h")
+
+    assert evaluate(NATIVE, cells_of(taken), PROFILE, growth=taken.scale).peak_gaps < 1e-6
+
+
+def test_the_laws_figure_is_that_of_a_steady_topic_and_says_nothing_of_the_clock() -> None:
+    whole, taken = sampled("fixed 1h, 1d, 5d")
+    figures = figures_of(taken)
+    # Three delays, a third each: F (1 - F) is 2/9 from 1 h to 5 d. The history has 10 days of sending.
+    law = POPULATION / (10 * DAY_MS) * (5 * DAY_MS - HOUR_MS) * 2 / 9
+    assert figures.law_gaps == pytest.approx(law, rel=0.02)
+    assert evaluate(NATIVE, whole.bounded(100_000), PROFILE).peak_gaps == pytest.approx(law, rel=0.02)
+
+    assert abs(figures.law_gaps - law) <= 1.5 * figures.law_gaps_error
+    _, on_the_clock = sampled("09:00 next day")
+    # Delays are even over a day, for which the law says a sixth; all of a day are due at once, so there are none.
+    assert figures_of(on_the_clock).law_gaps == pytest.approx(POPULATION / 10 / 6, rel=0.02)

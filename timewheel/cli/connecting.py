@@ -1,0 +1,63 @@
+"""What commands share that call the admin API: their options, and a client made of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from timewheel.ops.admin import AdminClient
+    from timewheel.wire.hooks import Event
+
+__all__ = ["DEFAULT_ADMIN_URL", "AdminUrl", "Token", "TokenFile", "TrustFile", "admin_client", "warn"]
+
+AdminUrl = Annotated[
+    str,
+    typer.Option("--admin-url", envvar="PULSAR_ADMIN_URL", help="Web service of any broker."),
+]
+Token = Annotated[
+    str | None,
+    typer.Option("--token", envvar="PULSAR_TOKEN", show_envvar=True, help="Bearer token of a tenant admin."),
+]
+TokenFile = Annotated[Path | None, typer.Option("--token-file", help="A file with it, read before every call.")]
+TrustFile = Annotated[Path | None, typer.Option("--tls-ca", help="PEM file with the authorities to trust.")]
+
+DEFAULT_ADMIN_URL = "http://localhost:8080"
+RETRY_FOR_S = 5.0
+"""Somebody waits for the answer, and a wrong URL does not get better; a topic that moves takes less."""
+
+
+def admin_client(
+    admin_url: str, token: str | None, token_file: Path | None, tls_ca: Path | None
+) -> AbstractContextManager[AdminClient]:
+    """An admin client from these options; what cannot be one is a usage error."""
+    from timewheel.ops.admin import AdminClient
+    from timewheel.ops.http import tls_context
+
+    if token is not None and token_file is not None:
+        raise typer.BadParameter("give the token itself or its file, not both", param_hint="--token")
+    try:
+        return AdminClient(
+            admin_url,
+            token=token if token_file is None else token_file.read_text,
+            tls=None if tls_ca is None else tls_context(ca_path=str(tls_ca)),
+            retry_for_s=RETRY_FOR_S,
+            hooks=(warn,),
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--admin-url") from error
+    except OSError as error:
+        raise typer.BadParameter(f"{tls_ca}: {error}", param_hint="--tls-ca") from error
+
+
+def warn(event: Event) -> None:
+    """What is not part of the answer goes to stderr, so that --json stays JSON."""
+    import sys
+
+    if event.level != "info":
+        facts = ", ".join(f"{name}: {value}" for name, value in event.fields.items())
+        print(f"timewheel: {event.level}: {event.name}: {facts}", file=sys.stderr, flush=True)

@@ -1,0 +1,47 @@
+"""`timewheel profile`: a live broker's limits as a profile file, for `timewheel plan --profile`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from timewheel.cli.connecting import DEFAULT_ADMIN_URL, AdminUrl, Token, TokenFile, TrustFile, admin_client
+
+__all__ = ["profile"]
+
+
+def profile(
+    *,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Write it here, as TOML; else it is printed.", dir_okay=False)
+    ] = None,
+    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
+    token: Token = None,
+    token_file: TokenFile = None,
+    tls_ca: TrustFile = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of TOML.")] = False,
+) -> None:
+    """Read what a broker forgets and pins from its own settings (a superuser's token; else its version's defaults)."""
+    import json
+    from dataclasses import asdict
+
+    import tomli_w
+
+    from timewheel.ops.profile import profile_of
+
+    with admin_client(admin_url, token, token_file, tls_ca) as admin:
+        facts = asdict(profile_of(admin))
+    text = tomli_w.dumps(facts)
+    if out is not None:
+        try:
+            out.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise typer.BadParameter(f"{out}: {error}", param_hint="--out") from error
+    if as_json:
+        print(json.dumps(facts))
+    elif out is None:
+        print(text, end="")
+    else:
+        print(f"profile {out}")

@@ -1,0 +1,135 @@
+"""`timewheel sample`: the delays of a live topic as a history for `timewheel plan`, with no change to any service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from timewheel.cli.connecting import DEFAULT_ADMIN_URL, AdminUrl, Token, TokenFile, TrustFile, admin_client
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from timewheel.ops.sample import Sample, Tell
+    from timewheel.ops.sample_figures import SampleFigures
+
+__all__ = ["sample"]
+
+
+def sample(
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", help="persistent://tenant/namespace/topic.", show_default=False)
+    ],
+    out: Annotated[
+        Path, typer.Option("-o", "--out", help="Write the sample here, as Parquet.", show_default=False, dir_okay=False)
+    ],
+    *,
+    samples: Annotated[
+        int, typer.Option("--samples", min=1, max=1_000_000, help="Entries to look at; all, if the topic has fewer.")
+    ] = 10_000,
+    seed: Annotated[int, typer.Option("--seed", help="Which entries: the same seed draws the same ones again.")] = 0,
+    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
+    token: Token = None,
+    token_file: TokenFile = None,
+    tls_ca: TrustFile = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")] = False,
+) -> None:
+    """Look at random entries of a topic and write when each was sent and is due; nothing is consumed or changed.
+
+    The history has the topic's delays but not its rate: plan with --growth, as the last line says.
+    """
+    import json
+    from dataclasses import asdict
+
+    from rich.console import Console
+
+    from timewheel.core.clock import SystemClock
+    from timewheel.ops.sample import sample as take
+    from timewheel.ops.sample_figures import figures_of
+    from timewheel.ops.sample_file import parquet, write_sample
+
+    parquet()  # before thousands of calls
+    if not out.parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {out.parent}", param_hint="--out")
+    with (
+        admin_client(admin_url, token, token_file, tls_ca) as admin,
+        _progress(Console(stderr=True)) as tell,
+    ):
+        taken = take(admin, topic, now_ms=SystemClock().now_ms(), samples=samples, seed=seed, tell=tell)
+    figures = figures_of(taken)
+    try:
+        write_sample(taken, figures, out)
+    except OSError as error:
+        raise typer.BadParameter(f"{out}: {error}", param_hint="--out") from error
+    following = f"timewheel plan {out}" + ("" if taken.scale == 1 else f" --growth {taken.scale:.6g}")
+    if as_json:
+        what = {"topic": topic, "partitions": taken.partitions, "seed": seed, "sampled_at_ms": taken.sampled_at_ms}
+        print(json.dumps({**what, **asdict(figures), "file": str(out), "next": following}))
+        return
+    console = Console(highlight=False)
+    for name, text in _lines(taken, figures):
+        console.print(f"{name:9}{text}", markup=False, soft_wrap=True)
+    console.print(f"{'file':9}{out}", f"{'next':9}{following}", sep="\n", markup=False, soft_wrap=True)
+
+
+def _lines(taken: Sample, figures: SampleFigures) -> Iterator[tuple[str, str]]:
+    """What the sample says, a line at a time, errors beside what they are errors of."""
+    kind = f"{taken.partitions} partitions" if taken.partitions else "without partitions"
+    yield "topic", f"{taken.topic}, {kind}, {figures.population:,} entries"
+    part = "all of them" if figures.rows == figures.population else f"1 of {figures.scale:,.4g}, seed {taken.seed}"
+    yield "sample", f"{figures.rows:,} entries, {part}"
+    first, last = _moment(figures.first_publish_ms), _moment(figures.last_publish_ms)
+    yield "sent", f"{first} to {last} UTC, {figures.entries_per_second:,.3g} entries a second in the topic"
+    mean, error = _span(figures.delay_mean_ms), _span(figures.delay_mean_error_ms)
+    shares = (("half", figures.delay_p50_ms), ("90 %", figures.delay_p90_ms), ("99 %", figures.delay_p99_ms))
+    up_to = ", ".join(f"{share} up to {_span(delay_ms)}" for share, delay_ms in shares)
+    yield "delay", f"mean {mean} +- {error}; {up_to}; longest {_span(figures.delay_max_ms)}"
+    yield "error", f"any share of delays +- {100 * figures.share_error:.2g} points; all errors here at 95 %"
+    gaps, gaps_error = figures.law_gaps, figures.law_gaps_error
+    yield "law", f"{gaps:,.0f} +- {gaps_error:,.0f} gaps of a subscription, if delays do not follow the clock"
+    if figures.undelayed:
+        batches = f", {figures.batches:,} of them batches" if figures.batches else ""
+        yield "note", f"{figures.undelayed:,} entries have no delay{batches}: written as due when they were sent"
+    if figures.overdue:
+        yield "note", f"{figures.overdue:,} entries were due before they were sent: written as due when they were sent"
+    if figures.timewheel_entries:
+        yield "note", f"{figures.timewheel_entries:,} entries are timewheel's: what they waited before is not in them"
+    if figures.unread:
+        yield "note", f"{figures.unread:,} chosen entries were gone, or could not be read, when they were looked at"
+
+
+def _moment(at_ms: int) -> str:
+    import datetime as dt
+
+    return dt.datetime.fromtimestamp(at_ms / 1_000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _span(span_ms: float) -> str:
+    """In the largest unit of which there is at least one, to three digits."""
+    for unit, unit_ms in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
+        if span_ms >= unit_ms:
+            return f"{span_ms / unit_ms:.3g} {unit}"
+    return f"{span_ms:.3g} ms"
+
+
+@contextmanager
+def _progress(console: Console) -> Iterator[Tell]:
+    """A bar in a terminal, on stderr; nothing without one."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    bars = Progress(
+        TextColumn("looking at entries"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    task: Any = bars.add_task("", total=None)
+    with bars:
+        yield lambda done, total: bars.update(task, completed=done, total=total)

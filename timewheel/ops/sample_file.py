@@ -1,0 +1,76 @@
+"""A sample as a Parquet file: a history as `timewheel plan` reads it, without an option for any column."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from timewheel.core.errors import TimewheelError
+from timewheel.ops.sample import Sample
+from timewheel.ops.sample_figures import SampleFigures
+
+__all__ = ["COLUMNS", "NOTE", "ParquetMissing", "parquet", "write_sample"]
+
+COLUMNS = ("publish_ms", "due_ms", "size_bytes", "key", "topic")
+"""The planner's names (`timewheel.spark_planner.columns`, which cannot be imported without Spark)."""
+NOTE = b"timewheel.sample"
+"""Key of the file's metadata under which the sample says what it is, as JSON."""
+FORMAT = 1
+
+
+class ParquetMissing(TimewheelError, ImportError):
+    """The library that writes Parquet is not installed; the message has the line that installs it."""
+
+    def __init__(self) -> None:
+        super().__init__("a sample is written by pyarrow, which is missing: pip install 'pulsar-timewheel[planner]'")
+
+
+def parquet() -> tuple[Any, Any]:
+    """The modules ``pyarrow`` and ``pyarrow.parquet``.
+
+    Raises:
+        ParquetMissing: They are not installed.
+    """
+    try:
+        import pyarrow as pa  # noqa: PLC0415 - an extra: the admin client does without
+        import pyarrow.parquet as pq  # noqa: PLC0415 - as above
+    except ImportError as error:
+        raise ParquetMissing from error
+    return pa, pq
+
+
+def write_sample(sample: Sample, figures: SampleFigures, path: Path) -> None:
+    """Write a row per entry, in the order of sending, and what the sample is in the file's metadata.
+
+    Args:
+        sample: What to write.
+        figures: Of the sample; stands in the metadata whole, with topic, seed and time.
+        path: Of the file; replaced if there is one.
+
+    Raises:
+        ParquetMissing: pyarrow is not installed.
+        OSError: The file cannot be written.
+    """
+    pa, pq = parquet()
+    rows = sample.entries
+    note = {
+        "format": FORMAT,
+        "topic": sample.topic,
+        "partitions": sample.partitions,
+        "seed": sample.seed,
+        "sampled_at_ms": sample.sampled_at_ms,
+        **asdict(figures),
+    }
+    types = (pa.int64(), pa.int64(), pa.int64(), pa.string(), pa.string())
+    fields = [pa.field(name, kind, nullable=name == "key") for name, kind in zip(COLUMNS, types, strict=True)]
+    values = [
+        pa.array([row.publish_ms for row in rows], pa.int64()),
+        pa.array([row.due_ms for row in rows], pa.int64()),
+        pa.array([row.size_bytes for row in rows], pa.int64()),
+        pa.array([row.key for row in rows], pa.string()),
+        pa.array([sample.topic] * len(rows), pa.string()),
+    ]
+    schema = pa.schema(fields, metadata={NOTE: json.dumps(note).encode()})
+    pq.write_table(pa.table(values, schema=schema), str(path), compression="zstd")
