@@ -125,13 +125,14 @@ def _gaps(planned: Planned) -> GapChart:
     last_ms = max(int(played.gaps.grid.points_ms[-1]) for played in (native, recommended))
     unit, unit_ms = _unit(last_ms - first_ms)
     partitions = planned.plan.partitions
+    volume = "" if planned.growth == 1 else f" Drawn at this history's volume, not at {planned.growth:g} times that."
     series = [Series(name="native, 1 partition", points=_line(native, first_ms, unit_ms))]
     if planned.recommended is not planned.native:
         name = "this plan" if partitions == 1 else f"this plan, of {partitions}"
         series.append(Series(name=name, points=_line(recommended, first_ms, unit_ms)))
     return GapChart(
         title="Gap ranges over time",
-        caption=GAPS_CAPTION,
+        caption=GAPS_CAPTION + volume,
         series=series,
         limit=planned.profile.gap_limit_ranges,
         marks=[Mark(at=(int(cells.publish_max_ms.max()) - first_ms) / unit_ms, name="last timer sent")],

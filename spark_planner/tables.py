@@ -80,7 +80,7 @@ def front_table(planned: Planned) -> Table:
         (plan_label(one.evaluation.plan), *_cost_and_gaps(one), f"{one.evaluation.hops_mean:.2f}")
         for one in _thinned(front, MOST_FRONT_ROWS)
     ]
-    shown = f", {len(rows)} shown" if len(rows) < len(front) else ""
+    shown = f" ({len(rows)} shown)" if len(rows) < len(front) else ""
     return Table(
         caption=f"Alternatives: of {len(planned.choice.candidates)} candidates, the {len(front)}{shown} that no other "
         "beats in both cost and gaps",

@@ -1,0 +1,54 @@
+"""Plan on a Spark cluster, with the history where the cluster has it.
+
+``spark-submit --py-files pulsar_timewheel-0.1.0-py3-none-any.whl plan_on_cluster.py HISTORY PLAN REPORT``
+
+The workers need numpy, pandas and pyarrow; the driver the extra ``planner`` as well. Plan and report are written on the
+driver's machine.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from timewheel.core import Plan
+from timewheel.core.planfile import save_plan
+from timewheel.core.profile import BrokerProfile
+from timewheel.spark_planner.constraints import Constraints
+from timewheel.spark_planner.job import plan_for, survey
+from timewheel.spark_planner.mapping import ColumnMapping
+from timewheel.spark_planner.progress import Progress
+from timewheel.spark_planner.read import read_history
+from timewheel.spark_planner.report_page import report_page
+from timewheel.spark_planner.verdict import verdict
+
+
+def tell(progress: Progress) -> None:
+    if progress.fraction == 1.0:
+        print(f"{progress.stage}: done", file=sys.stderr)
+
+
+def main() -> None:
+    source, plan_file, report_file = sys.argv[1:]
+    spark = SparkSession.builder.appName("timewheel plan").getOrCreate()
+    # Without a zone of its own a time in a history is UTC.
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    history = survey(read_history(spark, source), ColumnMapping(), source=source, tell=tell)
+    planned = plan_for(
+        history,
+        history.topic(),
+        Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("crm",)),
+        BrokerProfile.named("4.0"),
+        Constraints(gap_fraction=0.8),
+        tell=tell,
+    )
+    print(verdict(planned))
+    save_plan(planned.plan, plan_file)
+    Path(report_file).write_text(report_page(planned, plan_file=plan_file), encoding="utf-8")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

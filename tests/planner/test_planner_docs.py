@@ -1,0 +1,75 @@
+"""docs/planner.md: its code runs, its profile is one, and its options are those of the commands."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from markdown_it import MarkdownIt
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from tests.support.checkout import ROOT
+from tests.support.workloads import WORKLOADS
+from timewheel.cli.app import app
+from timewheel.core.profile import BrokerProfile
+
+PAGE = (ROOT / "docs" / "planner.md").read_text(encoding="utf-8")
+
+
+def block(language: str) -> str:
+    (found,) = [token.content for token in MarkdownIt().parse(PAGE) if token.type == "fence" and token.info == language]
+    return found
+
+
+@pytest.fixture
+def _events(spark: SparkSession, tmp_path: Path) -> Iterator[None]:
+    """The table that the page reads."""
+    sent_ms, due_ms = WORKLOADS["mixture"](np.random.default_rng(2), 2_000, 30)
+    # From 2026-01-05 on, so that the page's filter keeps all of it.
+    shift_ms = int(dt.datetime(2026, 1, 5, tzinfo=dt.UTC).timestamp() * 1_000) - int(sent_ms[0])
+    times = np.array([sent_ms, due_ms]).T + shift_ms
+    spark.sql(f"create database events location '{tmp_path / 'events'}'")
+    frame = spark.createDataFrame(times.tolist(), "sent bigint, due bigint")
+    frame.selectExpr("timestamp_millis(sent) sent_at", "timestamp_millis(due) due_at").write.saveAsTable(
+        "events.reminders"
+    )
+    yield
+    spark.sql("drop database events cascade")
+
+
+@pytest.mark.usefixtures("_events")
+def test_the_notebook_block_runs_as_it_stands(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    due_topic = 'due_topic = "persistent://acme/crm/reminders"'
+    Path("reminders.toml").write_text(f'format = 1\n{due_topic}\nsubscriptions = ["billing"]\n[native]\n')
+    names = {"spark": spark}
+    exec(compile(block("python"), "docs/planner.md", "exec"), names)
+    planned = names["planned"]
+    assert planned.history.statistic.timers == 2_000  # type: ignore[attr-defined] # it is what the block makes
+    assert "<h2>Why</h2>" in str(names["html"])
+
+
+def test_the_profile_is_one() -> None:
+    profile = BrokerProfile.from_mapping(tomllib.loads(block("toml")))
+    assert (profile.gap_limit_ranges, profile.write_quorum, profile.ack_format) == (50_000, 3, "bitmap")
+
+
+def test_every_option_of_the_page_is_one_of_the_commands() -> None:
+    named = {option for option in re.findall(r"--[a-z][a-z-]+", PAGE) if option not in ("--py-files", "--dry-run")}
+    texts = [
+        CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"}).output
+        for command in ("plan", "predict", "compare")
+    ]
+    assert named
+    assert named <= set(re.findall(r"--[a-z][a-z-]+", texts[0]))
+    # What names columns and units is the same everywhere.
+    for option in ("--publish", "--due", "--delay", "--topic", "--time-unit", "--profile", "--json"):
+        assert all(option in text for text in texts)
