@@ -233,6 +233,7 @@ def test_the_command_writes_a_history_and_says_how_to_plan_from_it(
     assert (facts["rows"], facts["population"], facts["scale"], facts["delayed"]) == (60, 300, 5, 60)
     # Delays of 1 to 300 hours: 150.5 on average, spread by 86.6; 60 of 300 err by 19.6 hours at 95 %.
     assert facts["delay_mean_ms"] / HOUR_MS == pytest.approx(150.5, abs=2.5 * 19.6 / 1.96)
+    assert facts["law_gaps"] is None, "all was sent within a second"
     assert facts["delay_mean_error_ms"] / HOUR_MS == pytest.approx(19.6, rel=0.2)
 
     table = pq.read_table(out)

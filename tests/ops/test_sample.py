@@ -295,16 +295,24 @@ def test_who_reads_all_does_not_err() -> None:
 def test_a_single_entry_has_no_rate() -> None:
     figures = figures_of(a_sample(entry(7, 5_000), population=100))
 
-    assert (figures.entries_per_second, figures.law_gaps) == (0, 0)
+    assert (figures.entries_per_second, figures.law_gaps, figures.law_gaps_error) == (0, None, None)
     assert figures.delay_p99_ms == 5_000
+
+
+@pytest.mark.parametrize(("last_ms", "law_gaps"), [(9_999, None), (10_000, pytest.approx(2 / 10 * 5 / 2))])
+def test_the_law_speaks_of_a_topic_that_is_older_than_its_delays(last_ms: int, law_gaps: float | None) -> None:
+    figures = figures_of(a_sample(entry(0, 10_000), entry(last_ms, 5_000), population=2))
+
+    assert figures.law_gaps == law_gaps
 
 
 def test_the_truth_lies_within_the_stated_errors_in_19_of_20_samples() -> None:
     source = random.Random(4)
     delays_ms = [int(source.expovariate(1 / 600_000)) for _ in range(2_000)]
     delays_ms += [source.randrange(3_600_000, 86_400_000) for _ in range(1_000)]
-    whole = [entry(number * 1_000, delay_ms) for number, delay_ms in enumerate(delays_ms)]
+    whole = [entry(number * 100_000, delay_ms) for number, delay_ms in enumerate(delays_ms)]
     truth = figures_of(a_sample(*whole, population=3_000))
+    assert truth.law_gaps is not None
 
     held: Counter[str] = Counter()
     for seed in range(400):
@@ -312,6 +320,8 @@ def test_the_truth_lies_within_the_stated_errors_in_19_of_20_samples() -> None:
         figures = figures_of(a_sample(*taken, population=3_000))
         held["mean"] += abs(figures.delay_mean_ms - truth.delay_mean_ms) <= figures.delay_mean_error_ms
         rate = figures.entries_per_second / truth.entries_per_second  # taken as known by the error
+        assert figures.law_gaps is not None
+        assert figures.law_gaps_error is not None
         held["law"] += abs(figures.law_gaps / rate - truth.law_gaps) <= figures.law_gaps_error / rate
         long = sum(one.due_ms - one.publish_ms > 3_600_000 for one in taken) / 300
         held["share"] += abs(long - sum(delay_ms > 3_600_000 for delay_ms in delays_ms) / 3_000) <= figures.share_error

@@ -109,6 +109,8 @@ def test_the_laws_figure_is_that_of_a_steady_topic_and_says_nothing_of_the_clock
     assert figures.law_gaps == pytest.approx(law, rel=0.02)
     assert evaluate(NATIVE, whole.bounded(100_000), PROFILE).peak_gaps == pytest.approx(law, rel=0.02)
 
+    assert figures.law_gaps is not None
+    assert figures.law_gaps_error is not None
     assert abs(figures.law_gaps - law) <= 1.5 * figures.law_gaps_error
     _, on_the_clock = sampled("09:00 next day")
     # Delays are even over a day, for which the law says a sixth; all of a day are due at once, so there are none.

@@ -90,7 +90,10 @@ def _lines(taken: Sample, figures: SampleFigures) -> Iterator[tuple[str, str]]:
     yield "delay", f"mean {mean} +- {error}; {up_to}; longest {_span(figures.delay_max_ms)}"
     yield "error", f"any share of delays +- {100 * figures.share_error:.2g} points; all errors here at 95 %"
     gaps, gaps_error = figures.law_gaps, figures.law_gaps_error
-    yield "law", f"{gaps:,.0f} +- {gaps_error:,.0f} gaps of a subscription, if delays do not follow the clock"
+    if gaps is None or gaps_error is None:
+        yield "law", "it speaks of a topic that has gone on for longer than its delays, and this one has not"
+    else:
+        yield "law", f"{gaps:,.0f} +- {gaps_error:,.0f} gaps of a subscription, if delays do not follow the clock"
     if figures.undelayed:
         batches = f", {figures.batches:,} of them batches" if figures.batches else ""
         yield "note", f"{figures.undelayed:,} entries have no delay{batches}: written as due when they were sent"

@@ -44,7 +44,8 @@ class SampleFigures:
         law_gaps: Gaps of a subscription by the law, all partitions together, if the delays are independent of the
             time of sending and the rate stays as it is: rate times half the mean difference of two delays. Delays that
             follow the clock ("09:00 next day") make far fewer; `timewheel plan` sees that, this figure does not.
-        law_gaps_error: Of that, from the delays; the rate is taken as known.
+            None if the sample goes less far back than ``delay_p99_ms``: such a topic is not in that state yet.
+        law_gaps_error: Of that, from the delays; the rate is taken as known. None as above.
     """
 
     rows: int
@@ -67,8 +68,8 @@ class SampleFigures:
     delay_p99_ms: int
     delay_max_ms: int
     share_error: float
-    law_gaps: float
-    law_gaps_error: float
+    law_gaps: float | None
+    law_gaps_error: float | None
 
 
 def figures_of(sample: Sample) -> SampleFigures:
@@ -84,6 +85,8 @@ def figures_of(sample: Sample) -> SampleFigures:
     # The earliest and the latest of n lie (n - 1) / (n + 1) of the whole span apart, on average.
     span_ms = (last_ms - first_ms) * (1.0 if whole else (rows + 1) / max(1, rows - 1))
     rate_per_ms = sample.population / span_ms if span_ms else 0.0
+    longest_ms = _quantile(delays_ms, 0.99)
+    is_steady = span_ms > 0 and span_ms >= longest_ms
     delayed = sum(entry.is_delayed for entry in entries)
     return SampleFigures(
         rows=rows,
@@ -103,11 +106,11 @@ def figures_of(sample: Sample) -> SampleFigures:
         delay_mean_error_ms=NORMAL_95 * finite * _standard_error(delays_ms, mean_ms),
         delay_p50_ms=_quantile(delays_ms, 0.5),
         delay_p90_ms=_quantile(delays_ms, 0.9),
-        delay_p99_ms=_quantile(delays_ms, 0.99),
+        delay_p99_ms=longest_ms,
         delay_max_ms=delays_ms[-1],
         share_error=0.0 if whole else min(1.0, sqrt(log(2 / 0.05) / (2 * rows))),
-        law_gaps=rate_per_ms * half_ms,
-        law_gaps_error=rate_per_ms * NORMAL_95 * finite * half_error_ms,
+        law_gaps=rate_per_ms * half_ms if is_steady else None,
+        law_gaps_error=rate_per_ms * NORMAL_95 * finite * half_error_ms if is_steady else None,
     )
 
 
