@@ -150,6 +150,11 @@ class Cells:
         """
         return bounded_together({"": self}, limit)[""]
 
+    def where(self, is_wanted: NDArray[np.bool_]) -> Cells:
+        """Those of the cells that are wanted."""
+        wanted = np.flatnonzero(is_wanted)
+        return Cells.of_facts(self.level, (fact[wanted] for fact in self.facts()))
+
     def facts(self) -> tuple[Integers, ...]:
         """All arrays but slot and bucket, in the order of the class: those two follow from the minima and the level."""
         return (

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from timewheel.core.plan import Plan
 from timewheel.core.steps import Step, longest_due_stay_ms, steps
+from timewheel.spark_planner.bursts import with_bursts_apart
 from timewheel.spark_planner.cells import LEVELS, Cells
 from timewheel.spark_planner.flow import DIRECT, Flow, Stays, flow_of
 from timewheel.spark_planner.forget import Cursor
@@ -115,8 +116,12 @@ class Course:
     relay: Relay
 
 
-def at_resolution(plan: Plan, cells: Cells) -> Cells:
-    """The cells as coarse as this plan allows: finer ones cost time, and cells of one timer hide a fixed delay."""
+def at_resolution(plan: Plan, cells: Cells) -> tuple[Cells, ...]:
+    """The cells as coarse as this plan allows: finer ones cost time, and cells of one timer hide a fixed delay.
+
+    Returns:
+        The coarse cells, then those of bursts, which are kept finer.
+    """
     table = steps(plan)
     slots_ms = [step.slot_ms for step in table if step.kind == "slot"]
     interval_ms = min(slots_ms, default=table[-1].interval_ms)
@@ -124,7 +129,7 @@ def at_resolution(plan: Plan, cells: Cells) -> Cells:
     finest_ms = interval_ms / SLOTS_PER_INTERVAL if interval_ms else stay_ms / SLOTS_PER_STAY
     bits = LEVELS[0].bits
     fitting = [index for index, level in enumerate(LEVELS) if level.slot_ms <= finest_ms and level.bits == bits]
-    return cells.coarsened(max(cells.level, *fitting, 0))
+    return with_bursts_apart(cells, max(cells.level, *fitting, 0))
 
 
 def course_of(plan: Plan, cells: Cells, growth: float = 1.0) -> Course:
@@ -135,9 +140,9 @@ def course_of(plan: Plan, cells: Cells, growth: float = 1.0) -> Course:
         cells: Of one topic.
         growth: As many times the history's volume.
     """
-    cells = at_resolution(plan, cells)
-    flow = flow_of(plan, cells)
-    rows = rows_of(flow, cells.slot_ms)
+    parts = at_resolution(plan, cells)
+    flow = flow_of(plan, *parts)
+    rows = rows_of(flow, parts[0].slot_ms)
     flow = _grown(flow, growth)
     rows = replace(rows, count=rows.count * growth)
     curve = gap_curve(rows)

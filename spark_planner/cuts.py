@@ -15,7 +15,7 @@ from timewheel.core.durations import MINUTE_MS
 from timewheel.core.steps import Step
 from timewheel.spark_planner.cells import LEVELS, Cells
 
-__all__ = ["Pieces", "cut_at_delays", "cut_at_releases", "cut_at_slots", "pieces_of", "repeated"]
+__all__ = ["Pieces", "concatenated", "cut_at_delays", "cut_at_releases", "cut_at_slots", "pieces_of", "repeated"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -113,7 +113,7 @@ def pieces_of(cells: Cells) -> Pieces:
         return spread
     ticking = np.flatnonzero(clock_ms)
     points = _on_the_clock(spread.take(ticking), cells, ticking, clock_ms[ticking], delay_low, delay_high)
-    return _concatenated(spread.take(np.flatnonzero(clock_ms == 0)), points)
+    return concatenated(spread.take(np.flatnonzero(clock_ms == 0)), points)
 
 
 def _widened(
@@ -260,7 +260,7 @@ def cut_at_delays(pieces: Pieces, edges_ms: Floats) -> Pieces:
     by_publish = replace(
         by_publish, first_ms=due_ms[owner] - high, last_ms=due_ms[owner] - low, count=by_publish.count * share
     )
-    return _concatenated(by_delay, by_publish)
+    return concatenated(by_delay, by_publish)
 
 
 def cut_at_slots(pieces: Pieces, slot_ms: int) -> Pieces:
@@ -285,7 +285,7 @@ def cut_at_slots(pieces: Pieces, slot_ms: int) -> Pieces:
     owner, low, high, share = _cut_evenly(by_due.low_ms + offset_ms, by_due.high_ms + offset_ms, slot_ms)
     by_due = by_due.take(owner)
     by_due = replace(by_due, fixed=np.zeros(len(owner), np.bool_), low_ms=low, high_ms=high, count=by_due.count * share)
-    return _concatenated(by_publish, by_due)
+    return concatenated(by_publish, by_due)
 
 
 def cut_at_releases(pieces: Pieces, table: tuple[Step, ...]) -> Pieces:
@@ -302,7 +302,7 @@ def cut_at_releases(pieces: Pieces, table: tuple[Step, ...]) -> Pieces:
         share = (release_ms[split] - both.first_ms) / (both.last_ms - both.first_ms)
         early = replace(both, last_ms=release_ms[split], count=both.count * share)
         late = replace(both, first_ms=release_ms[split], count=both.count * (1 - share))
-        pieces = _concatenated(pieces.take(np.flatnonzero(~crosses)), early, late)
+        pieces = concatenated(pieces.take(np.flatnonzero(~crosses)), early, late)
     return pieces
 
 
@@ -319,7 +319,8 @@ def _in_parts(pieces: Pieces, part_ms: float) -> Pieces:
     return replace(cut, first_ms=first_ms, last_ms=first_ms + part_span_ms, count=cut.count / parts[owner])
 
 
-def _concatenated(*parts: Pieces) -> Pieces:
+def concatenated(*parts: Pieces) -> Pieces:
+    """All of these, one after the other."""
     return Pieces(
         count=np.concatenate([part.count for part in parts]),
         first_ms=np.concatenate([part.first_ms for part in parts]),

@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 from timewheel.core.plan import Plan
 from timewheel.core.steps import Step, steps
 from timewheel.spark_planner.cells import Cells
-from timewheel.spark_planner.cuts import Pieces, cut_at_delays, cut_at_releases, cut_at_slots, pieces_of, repeated
+from timewheel.spark_planner.cuts import (
+    Pieces,
+    concatenated,
+    cut_at_delays,
+    cut_at_releases,
+    cut_at_slots,
+    pieces_of,
+    repeated,
+)
 
 __all__ = ["DIRECT", "Flow", "Stays", "delay_edges", "flow_of", "held"]
 
@@ -68,18 +76,18 @@ class Flow:
     stays: tuple[Stays, ...]
 
 
-def flow_of(plan: Plan, cells: Cells) -> Flow:
+def flow_of(plan: Plan, *cells: Cells) -> Flow:
     """Send the cells through a plan.
 
     Args:
         plan: Of any scheme.
-        cells: Of one topic, at any level; finer cells cost time, coarser ones precision.
+        cells: Of one topic, each at any level; finer cells cost time, coarser ones precision.
 
     Returns:
         The pieces with where and when they arrive. Delays beyond the plan's ``max_delay`` are routed all the same.
     """
     table = steps(plan)
-    pieces = pieces_of(cells)
+    pieces = concatenated(*(pieces_of(part) for part in cells))
     slot_ms = min((step.slot_ms for step in table if step.kind == "slot"), default=table[-1].interval_ms)
     if slot_ms:
         pieces = cut_at_releases(cut_at_slots(pieces, slot_ms), table)

@@ -37,6 +37,7 @@ POINTS_PER_STAY = 32
 MAX_POINTS = 4_096
 MASS_POINTS = 256
 """Moments are also set where this part of all timers has come due, so that no short burst lies between two."""
+BUSY_BINS = 65_536
 PEAKS = 6
 """As many of the highest moments have their neighbourhood looked at more closely."""
 PEAK_POINTS = 17
@@ -62,6 +63,7 @@ class Rows:
         acks_until_ms: Its last at the latest.
         by_delay: Acknowledged share by age, of the timers with a fixed delay.
         by_clock: Acknowledged share by time since the first position, of the others.
+        busy_ms: Moments at which every 1/256 of all timers has come due, ascending.
         correction: What pairs of few timers miss: n / (n - 1).
         longest_stay_ms: From the first arrival of any row to its last acknowledgement at most.
     """
@@ -78,6 +80,7 @@ class Rows:
     by_delay: Ramps
     by_clock: Ramps
     correction: Floats
+    busy_ms: Floats
     longest_stay_ms: float
 
     def __len__(self) -> int:
@@ -183,6 +186,7 @@ def rows_of(flow: Flow, slot_ms: float = 0.0) -> Rows:
             bursts=bursts,
         ),
         correction=np.minimum(1.0 / np.maximum(1.0 - lone, 1e-3), LARGEST_CORRECTION),
+        busy_ms=_busy(pieces.due_ms, pieces.count),
         longest_stay_ms=stay_ms,
     )
 
@@ -250,11 +254,18 @@ def _moments(rows: Rows) -> Floats:
     stay_ms = float(np.quantile(rows.acks_until_ms - rows.acks_from_ms, 0.99)) + 1.0
     step_ms = max(min(stay_ms, rows.longest_stay_ms) / POINTS_PER_STAY, (last_ms - first_ms) / MAX_POINTS, 1.0)
     even_ms = np.arange(first_ms, last_ms + step_ms, step_ms)
-    middle_ms = (rows.acks_from_ms + rows.acks_until_ms) / 2
-    order = np.argsort(middle_ms)
-    mass = np.cumsum(rows.count[order])
-    marks = np.searchsorted(mass, np.linspace(0, mass[-1], MASS_POINTS + 1)[:-1], "left")
-    return np.unique(np.concatenate([even_ms, middle_ms[order][marks]]))
+    return np.unique(np.concatenate([even_ms, rows.busy_ms]))
+
+
+def _busy(due_ms: Floats, count: Floats) -> Floats:
+    if not len(due_ms):
+        return due_ms
+    first_ms = float(due_ms.min())
+    bin_ms = (float(due_ms.max()) - first_ms) / BUSY_BINS + 1.0
+    mass = np.cumsum(np.bincount(((due_ms - first_ms) / bin_ms).astype(np.int64), count))
+    marks = np.searchsorted(mass, np.linspace(0, mass[-1], MASS_POINTS + 1)[1:], "left")
+    found: Floats = (first_ms + bin_ms * (np.unique(marks) + 0.5)).astype(np.float64)
+    return found
 
 
 def _highest(at_ms: Floats, gaps: Floats) -> Floats:

@@ -40,8 +40,8 @@ delays_ms = st.integers(0, 30 * DAY_MS)
 
 
 def law_peak(plan: Plan, cells: Cells) -> float:
-    fine = at_resolution(plan, cells)
-    return gap_curve(rows_of(flow_of(plan, fine), fine.slot_ms)).peak_gaps
+    parts = at_resolution(plan, cells)
+    return gap_curve(rows_of(flow_of(plan, *parts), parts[0].slot_ms)).peak_gaps
 
 
 @pytest.mark.parametrize("name", PLANS)
