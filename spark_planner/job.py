@@ -5,6 +5,7 @@ Every function takes and gives values, so that a notebook can stop between any t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -29,10 +30,13 @@ from timewheel.spark_planner.replay import Replay, replay
 from timewheel.spark_planner.spread import over_spark
 from timewheel.spark_planner.statistic import Statistic
 
-__all__ = ["History", "Planned", "Prediction", "plan_for", "predict", "survey"]
+__all__ = ["History", "Planned", "Prediction", "bears_out", "plan_for", "predict", "survey"]
 
 EXACT_PEAK_TIMERS = 5_000_000
 """Up to so many the replay goes over them again until its peaks are exact between its 4,096 moments too."""
+
+PEAK_ROOTS = 4.0
+"""How many roots of the mean count the highest of some thousand moments is above it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -122,10 +126,26 @@ class Planned:
 
     @property
     def keeps_limits(self) -> bool:
-        """Whether it breaks no constraint, and the exact count of gaps, times the growth, does not either."""
+        """Whether it breaks no constraint, and the exact count of gaps, grown, does not either."""
         allowed = self.constraints.gap_fraction * self.profile.gap_limit_ranges
-        counted = self.recommended.replay.peak_per_partition.gap_count * self.growth
-        return not self.choice.recommended.broken and counted <= allowed
+        counted = self.recommended.replay.peak_per_partition.gap_count
+        return not self.choice.recommended.broken and bears_out(counted, allowed, self.growth)
+
+
+def bears_out(counted: int, allowed: float, growth: float) -> bool:
+    """Whether a peak that was counted on a history allows for so many times that history's volume.
+
+    A peak stands above the mean by some roots of the count, which are more of a small count than of a large one: a
+    sample of one timer in 200 would be said to break limits that the whole topic keeps. So the peak may be above its
+    share of the limit by the roots that the history has and the greater volume will not have.
+
+    Args:
+        counted: The history's peak of gaps.
+        allowed: Gaps at that volume.
+        growth: That volume, in volumes of the history. At 1, or less, the count is held to the limit as it is.
+    """
+    share = allowed / growth
+    return counted <= share + max(0.0, PEAK_ROOTS * (math.sqrt(share) - math.sqrt(allowed) / growth))
 
 
 def survey(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from pyspark.sql import SparkSession
 
+from tests.support.exact_play import play
 from tests.support.workloads import WORKLOADS
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Native, Plan, Scheme, Tiered
@@ -18,7 +19,7 @@ from timewheel.ops.sample_figures import figures_of
 from timewheel.ops.sample_file import write_sample
 from timewheel.spark_planner.cells import Cells
 from timewheel.spark_planner.evaluate import evaluate
-from timewheel.spark_planner.job import survey
+from timewheel.spark_planner.job import bears_out, survey
 from timewheel.spark_planner.read import read_history
 
 TOPIC = "persistent://acme/crm/reminders"
@@ -93,6 +94,27 @@ def test_grown_by_its_scale_a_sample_is_priced_as_the_topic(name: str) -> None:
         ):
             assert real * 0.95 <= priced <= real + 4 * math.sqrt(real * growth) + growth
         assert found.hops_mean == pytest.approx(truth.hops_mean, abs=0.05)
+
+
+def test_what_is_counted_on_a_sample_bears_out_what_the_topic_does() -> None:
+    sent_ms, due_ms = WORKLOADS["mixture"](np.random.default_rng(5), POPULATION, 10)
+    allowed = play(NATIVE, sent_ms, due_ms).peak()
+    peaks = []
+    for seed in range(20):
+        few = sorted(draw(POPULATION, 2_000, seed))
+        peaks.append(play(NATIVE, sent_ms[few], due_ms[few]).peak())
+
+    # About 67 by the law, and some roots of that above it: a hundred times as much is more than the topic's own peak.
+    assert sum(100 * counted > allowed for counted in peaks) > 10
+    assert all(bears_out(counted, allowed, 100) for counted in peaks)
+    assert not any(bears_out(counted, allowed / 2, 100) for counted in peaks)
+
+
+def test_the_whole_is_held_to_the_limit_as_it_is() -> None:
+    assert [bears_out(counted, 8_000, 1) for counted in (8_000, 8_001)] == [True, False]
+    assert [bears_out(counted, 8_000, 0.5) for counted in (16_000, 16_001)] == [True, False]
+    # 80, and 4 roots of 80 less the 4 * 89.4 / 100 that the whole has too.
+    assert [bears_out(counted, 8_000, 100) for counted in (112, 113)] == [True, False]
 
 
 def test_a_sample_of_a_fixed_delay_has_no_gaps_either() -> None:
