@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from uuid import uuid4
@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 __all__ = ["Progress", "Tell", "told", "untold"]
 
 LOOK_INTERVAL_S = 0.5
+CANCEL_TIMEOUT_S = 5.0
 LEAST_FRACTION = 0.05
 """With less done than this a guess at the time left would jump."""
 _GROUP, _DESCRIPTION = "spark.jobGroup.id", "spark.job.description"
@@ -69,15 +70,25 @@ def told(spark: SparkSession, stage: str, tell: Tell, *, one_job: bool) -> Itera
     try:
         yield
     except KeyboardInterrupt:
-        context.cancelJobGroup(group)  # Java would go on with it
+        # Java would go on. This thread's line to it may be in the middle of an answer, so another thread tells it.
+        canceller = threading.Thread(target=context.cancelJobGroup, args=(group,), daemon=True)
+        canceller.start()
+        canceller.join(CANCEL_TIMEOUT_S)
+        raise
+    except BaseException:
+        _set(context, before)
         raise
     finally:
         ended.set()
         if one_job:
             watcher.join()
-        for name, value in before.items():
-            context.setLocalProperty(name, value)  # type: ignore[arg-type] # None takes it away
+    _set(context, before)
     tell(Progress(stage=stage, fraction=1.0, seconds_left=0.0))
+
+
+def _set(context: SparkContext, properties: Mapping[str, str | None]) -> None:
+    for name, value in properties.items():
+        context.setLocalProperty(name, value)  # type: ignore[arg-type] # None takes it away
 
 
 def _watch(context: SparkContext, group: str, stage: str, tell: Tell, ended: threading.Event) -> None:

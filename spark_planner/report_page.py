@@ -26,7 +26,7 @@ from timewheel.report import (
     render_page,
 )
 from timewheel.spark_planner import tables
-from timewheel.spark_planner.choose import cost_of
+from timewheel.spark_planner.choose import RELAY_WRITES_PER_SECOND, TOPIC_WRITES_PER_SECOND, cost_of
 from timewheel.spark_planner.delays import delay_quantile_ms, delay_spans
 from timewheel.spark_planner.job import Planned
 from timewheel.spark_planner.replay import Replay
@@ -43,8 +43,9 @@ GAPS_CAPTION = (
 )
 FRONT_CAPTION = (
     "Each dot is a plan with the partitions it needs; down and to the left is better. The line joins those that no "
-    "other beats in both. Cost: entries written a second, and half an entry a second for each partition topic to run. "
-    "Gaps here are of all partitions together: above the dashed line one partition is not enough."
+    f"other beats in both. Cost: entries written a second, {TOPIC_WRITES_PER_SECOND:g} more for each partition topic "
+    f"to run, {RELAY_WRITES_PER_SECOND:g} for a relay. Gaps here are of all partitions together: above the dashed line "
+    "one partition is not enough."
 )
 
 
@@ -125,11 +126,14 @@ def _gaps(planned: Planned) -> GapChart:
     last_ms = max(int(played.gaps.grid.points_ms[-1]) for played in (native, recommended))
     unit, unit_ms = _unit(last_ms - first_ms)
     partitions = planned.plan.partitions
-    volume = "" if planned.growth == 1 else f" Drawn at this history's volume, not at {planned.growth:g} times that."
-    series = [Series(name="native, 1 partition", points=_line(native, first_ms, unit_ms))]
+    growth = planned.growth
+    volume = (
+        "" if growth == 1 else f" Counted at this history's volume and multiplied by {growth:g}: gaps grow with it."
+    )
+    series = [Series(name="native, 1 partition", points=_line(native, first_ms, unit_ms, growth))]
     if planned.recommended is not planned.native:
         name = "this plan" if partitions == 1 else f"this plan, of {partitions}"
-        series.append(Series(name=name, points=_line(recommended, first_ms, unit_ms)))
+        series.append(Series(name=name, points=_line(recommended, first_ms, unit_ms, growth)))
     return GapChart(
         title="Gap ranges over time",
         caption=GAPS_CAPTION + volume,
@@ -140,14 +144,14 @@ def _gaps(planned: Planned) -> GapChart:
     )
 
 
-def _line(played: Replay, first_ms: int, unit_ms: int) -> list[tuple[float, float]]:
+def _line(played: Replay, first_ms: int, unit_ms: int, growth: float) -> list[tuple[float, float]]:
     counts = _fullest(played)
     times_ms = played.gaps.grid.points_ms
     per_point = -(-len(counts) // MOST_POINTS)
     points = [(0.0, 0.0)]
     for begin in range(0, len(counts), per_point):
         at = begin + int(np.argmax(counts[begin : begin + per_point]))
-        points.append((max(float(times_ms[at]) - first_ms, 0.0) / unit_ms, float(counts[at])))
+        points.append((max(float(times_ms[at]) - first_ms, 0.0) / unit_ms, growth * float(counts[at])))
     return points
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,8 @@ import typer
 from timewheel.core.errors import TimewheelError
 
 if TYPE_CHECKING:
+    from types import FrameType
+
     from pyspark.sql import SparkSession
     from rich.console import Console
 
@@ -98,6 +101,7 @@ def session(cores: int | None, memory: str) -> Iterator[SparkSession]:
     """
     import os
     import shutil
+    import sys
     from importlib.util import find_spec
 
     missing = [name for name in ("pyspark", "numpy", "pandas", "pyarrow") if find_spec(name) is None]
@@ -121,13 +125,40 @@ def session(cores: int | None, memory: str) -> Iterator[SparkSession]:
 
     ours = SparkSession.getActiveSession() is None
     spark = local_session(cores=cores, memory=memory)
+    stopped = _stopped_by_signals() if ours else threading.Event()
     try:
         yield spark
     except (BadColumnMapping, MissingColumn, NoSuchTopic, SeveralTopics, WrongTimeUnit) as error:
         raise typer.BadParameter(str(error)) from error
+    except (Exception, KeyboardInterrupt):
+        # What Spark raises for the cancelled job may have taken the interrupt's place.
+        if not stopped.is_set():
+            raise
+        # Java ends with this process. To stop it by a call could hang: this thread's line to it may be mid-answer.
+        ours = False
+        print("stopped: nothing was written", file=sys.stderr)
+        raise typer.Exit(130) from None
     finally:
         if ours:
             spark.stop()
+
+
+def _stopped_by_signals() -> threading.Event:
+    """SIGTERM as Ctrl-C, and neither as Spark has it: its handler calls Java in the middle of a call."""
+    import logging
+    import signal
+
+    stopped = threading.Event()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        stopped.set()
+        logging.disable(logging.CRITICAL)  # py4j logs the call that this ends as an error, with its stack
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, end)
+    return stopped
 
 
 def mapping_of(**options: str | None) -> ColumnMapping:
