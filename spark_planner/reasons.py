@@ -124,17 +124,24 @@ def _one_partition(chosen: Evaluation, fitting: Sequence[Evaluation]) -> str:
     other = next((one for one in fitting if _needs(one) == 1), None)
     if other is None:
         return ""
-    return f"One partition is enough for {describe(other.plan)}, at {other.hops_mean:.2f} hops a timer{_relay(other)}."
+    return (
+        f"One partition is enough for {describe(other.plan)}, at {other.hops_mean:.2f} hops a timer, with "
+        f"{_topics(other)}{_relay(other)}."
+    )
 
 
 def _price(chosen: Evaluation) -> str:
-    topics = f"{chosen.partition_topics} partition topic{'s' * (chosen.partition_topics != 1)}"
+    topics = _topics(chosen)
     if not chosen.hops_mean:
         return f"It re-publishes nothing, and runs {topics}{_relay(chosen)}."
     return (
         f"The price is {chosen.hops_mean:.2f} hops a timer (99 % at most {chosen.hops_p99}), so "
         f"{chosen.hops_mean:.0%} more writes, and {topics}{_relay(chosen)}."
     )
+
+
+def _topics(evaluation: Evaluation) -> str:
+    return f"{evaluation.partition_topics} partition topic{'s' * (evaluation.partition_topics != 1)}"
 
 
 def _relay(evaluation: Evaluation) -> str:
