@@ -1,9 +1,9 @@
 """Plan on a Spark cluster, with the history where the cluster has it.
 
-``spark-submit --py-files pulsar_timewheel-0.1.0-py3-none-any.whl plan_on_cluster.py HISTORY PLAN REPORT``
+``spark-submit --py-files timewheel.zip plan_on_cluster.py HISTORY PLAN REPORT``
 
-The workers need numpy, pandas and pyarrow; the driver the extra ``planner`` as well. Plan and report are written on the
-driver's machine.
+timewheel.zip is the wheel, under a name that Spark passes on to the workers. They need numpy, pandas and pyarrow too;
+the driver needs the extra ``planner``. Plan and report are written on the driver's machine.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def report_page(planned: Planned, *, plan_file: str = "plan.toml") -> str:
         Section(
             heading="Costs and hops",
             tables=[
-                tables.cost_table(choice.native, choice.recommended.evaluation),
+                tables.cost_table(planned),
                 *([] if hops is None else [hops]),
             ],
         ),

@@ -157,9 +157,9 @@ def both(planned: Planned) -> dict[str, Prediction]:
     return {"today": planned.native, "recommended": planned.recommended}
 
 
-def cost_table(native: Evaluation, recommended: Evaluation) -> Table:
-    """What the two cost, in the broker's terms."""
-    pairs = [("today", native), ("recommended", recommended)]
+def cost_table(planned: Planned) -> Table:
+    """What native delays and the recommended plan cost, in the broker's terms."""
+    pairs = [("today", planned.choice.native), ("recommended", planned.choice.recommended.evaluation)]
     facts: list[tuple[str, list[str]]] = [
         ("entries written for each timer", [f"{one.writes_per_timer:.2f}" for _, one in pairs]),
         ("written, all copies, MiB", [f"{one.written_bytes / MIB_BYTES:,.1f}" for _, one in pairs]),
@@ -182,7 +182,7 @@ def cost_table(native: Evaluation, recommended: Evaluation) -> Table:
         ("consumers to run", [f"{one.consumers}" for _, one in pairs]),
     ]
     return Table(
-        caption="Costs",
+        caption="Predicted costs" + _at(planned.growth),
         header=("", *(name for name, _ in pairs)),
         rows=[(name, *values) for name, values in facts],
     )
@@ -204,7 +204,7 @@ def hop_table(evaluation: Evaluation) -> Table | None:
             f"mean {evaluation.hops_mean:.2f}, 99 % at most {evaluation.hops_p99}, most {evaluation.hops_max}",
         )
     )
-    return Table(caption="Hops", header=("step", "entries", "for each timer"), rows=rows)
+    return Table(caption="Hops on this history", header=("step", "entries", "for each timer"), rows=rows)
 
 
 _PLAN_HEADER = (
