@@ -23,7 +23,7 @@ LEAST_SHARE = 1 / 2_000
 """Of all timers: smaller bursts do not decide a peak, and there are at most 2,000 as large."""
 LEAST_TIMERS = 256
 """Fewer are no burst, but chance."""
-MAX_BURST_CELLS = 20_000
+MAX_BURST_CELLS = 10_000
 
 
 def with_bursts_apart(cells: Cells, level: int) -> tuple[Cells, ...]:

@@ -8,6 +8,7 @@ from functools import partial
 
 from timewheel.core.plan import Native, Plan
 from timewheel.core.profile import BrokerProfile
+from timewheel.spark_planner.bursts import with_bursts_apart
 from timewheel.spark_planner.candidates import article_plans, candidate_plans
 from timewheel.spark_planner.cells import Cells
 from timewheel.spark_planner.constraints import Constraints, Room
@@ -16,7 +17,7 @@ from timewheel.spark_planner.evaluate import price
 from timewheel.spark_planner.evaluation import Evaluation
 from timewheel.spark_planner.reasons import reasons_for
 
-__all__ = ["Assessed", "Choice", "Spread", "assess", "choose", "cost_of"]
+__all__ = ["Assessed", "Choice", "Spread", "assess", "choose", "coarse_cells", "cost_of"]
 
 TOPIC_WRITES_PER_SECOND = 0.5
 """What one partition topic is taken to cost (memory, connections, metadata, attention), in entry writes a second."""
@@ -72,7 +73,9 @@ Spread = Callable[[Callable[[Plan], Assessed], Sequence[Plan]], Iterable[Assesse
 """How candidates are assessed: ``map``, or the same over processes or Spark. The function and its results pickle."""
 
 
-def assess(plan: Plan, cells: Cells, profile: BrokerProfile, constraints: Constraints, growth: float = 1.0) -> Assessed:
+def assess(
+    plan: Plan, cells: Cells | tuple[Cells, ...], profile: BrokerProfile, constraints: Constraints, growth: float = 1.0
+) -> Assessed:
     """Evaluate a candidate with the fewest partitions that it needs."""
     course = course_of(plan, cells, growth)
     evaluation = price(course, profile, constraints.least_partitions(course, profile))
@@ -124,12 +127,12 @@ def choose(
     plans = candidate_plans(base, longest_ms) if candidates is None else tuple(candidates)
     if not plans:
         raise ValueError("no candidate to choose from")
-    coarse = cells.bounded(PRICING_CELLS)
+    coarse = coarse_cells(cells)
     job = partial(assess, cells=coarse, profile=profile, constraints=limits, growth=growth)
     article = article_plans(base, longest_ms)
     found = list(spread(job, [*plans, *article.values()]))
     priced, by_rule = found[: len(plans)], dict(zip(article, found[len(plans) :], strict=True))
-    finely = set(range(len(priced))) if len(coarse) == len(cells) else set[int]()
+    finely = set(range(len(priced))) if coarse[0] is cells else set[int]()
     while (best := min(range(len(priced)), key=lambda index: _rank(priced[index]))) not in finely:
         priced[best] = assess(plans[best], cells, profile, limits, growth)
         finely.add(best)
@@ -154,6 +157,12 @@ def choose(
             rooms,
         ),
     )
+
+
+def coarse_cells(cells: Cells) -> tuple[Cells, ...]:
+    """From what all candidates are priced: few cells, and those of bursts apart."""
+    bounded = cells.bounded(PRICING_CELLS)
+    return (cells,) if bounded.level == cells.level else with_bursts_apart(cells, bounded.level)
 
 
 def front_of(assessed: Sequence[Assessed]) -> tuple[Assessed, ...]:

@@ -116,33 +116,36 @@ class Course:
     relay: Relay
 
 
-def at_resolution(plan: Plan, cells: Cells) -> tuple[Cells, ...]:
+def at_resolution(plan: Plan, *cells: Cells) -> tuple[Cells, ...]:
     """The cells as coarse as this plan allows: finer ones cost time, and cells of one timer hide a fixed delay.
 
     Returns:
-        The coarse cells, then those of bursts, which are kept finer.
+        The coarse cells first, and those of bursts, which are kept finer.
     """
     table = steps(plan)
     slots_ms = [step.slot_ms for step in table if step.kind == "slot"]
     interval_ms = min(slots_ms, default=table[-1].interval_ms)
-    stay_ms = min(longest_due_stay_ms(plan), int(cells.delay_max_ms.max(initial=0)))
+    longest_ms = max(int(part.delay_max_ms.max(initial=0)) for part in cells)
+    stay_ms = min(longest_due_stay_ms(plan), longest_ms)
     finest_ms = interval_ms / SLOTS_PER_INTERVAL if interval_ms else stay_ms / SLOTS_PER_STAY
     bits = LEVELS[0].bits
     fitting = [index for index, level in enumerate(LEVELS) if level.slot_ms <= finest_ms and level.bits == bits]
-    return with_bursts_apart(cells, max(cells.level, *fitting, 0))
+    found = (with_bursts_apart(part, max(part.level, *fitting, 0)) for part in cells)
+    return tuple(part for parts in found for part in parts)
 
 
-def course_of(plan: Plan, cells: Cells, growth: float = 1.0) -> Course:
+def course_of(plan: Plan, cells: Cells | tuple[Cells, ...], growth: float = 1.0) -> Course:
     """Send the cells through a plan and look at what happens.
 
     Args:
         plan: Any.
-        cells: Of one topic.
+        cells: Of one topic, also in parts: the coarsest first.
         growth: As many times the history's volume.
     """
-    parts = at_resolution(plan, cells)
+    given = (cells,) if isinstance(cells, Cells) else cells
+    parts = at_resolution(plan, *given)
     flow = flow_of(plan, *parts)
-    rows = rows_of(flow, parts[0].slot_ms)
+    rows = rows_of(flow, min(part.slot_ms for part in parts))
     flow = _grown(flow, growth)
     rows = replace(rows, count=rows.count * growth)
     curve = gap_curve(rows)
@@ -153,9 +156,9 @@ def course_of(plan: Plan, cells: Cells, growth: float = 1.0) -> Course:
     return Course(
         plan=plan,
         timers=timers,
-        entry_bytes=float(cells.size_bytes.sum()) / max(cells.timers, 1),
-        first_ms=float(cells.publish_min_ms.min(initial=2**62)) if len(cells) else 0.0,
-        last_ms=float(cells.publish_max_ms.max(initial=0)),
+        entry_bytes=sum(float(part.size_bytes.sum()) for part in given) / max(sum(part.timers for part in given), 1),
+        first_ms=min((float(part.publish_min_ms.min()) for part in given if len(part)), default=0.0),
+        last_ms=max((float(part.publish_max_ms.max()) for part in given if len(part)), default=0.0),
         gaps=curve,
         peak_pending=pending,
         peak_topic_pending=topic_pending,

@@ -12,7 +12,7 @@ from timewheel.core.plan import Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.profile import BrokerProfile
 from timewheel.spark_planner.bursts import MAX_BURST_CELLS, with_bursts_apart
 from timewheel.spark_planner.cells import LEVELS, Cells
-from timewheel.spark_planner.choose import PRICING_CELLS, assess, choose
+from timewheel.spark_planner.choose import PRICING_CELLS, assess, choose, coarse_cells
 from timewheel.spark_planner.constraints import Constraints
 from timewheel.spark_planner.evaluate import evaluate
 
@@ -78,9 +78,17 @@ def test_a_burst_in_a_long_history_peaks_as_played(name: str) -> None:
     assert evaluate(PLANS[name], CELLS, PROFILE).peak_gaps == pytest.approx(exact, rel=0.03)
 
 
-def test_a_burst_that_coarse_cells_blur_is_not_overlooked_in_choosing() -> None:
-    limits = Constraints()
-    chosen = choose(CELLS, TIERED, PROFILE, limits, candidates=[TIERED]).recommended
-    assert chosen == assess(TIERED, CELLS, PROFILE, limits)
-    coarse = assess(TIERED, CELLS.bounded(PRICING_CELLS), PROFILE, limits)
-    assert coarse.evaluation.peak_gaps < 0.5 * chosen.evaluation.peak_gaps
+def test_choosing_from_few_cells_sees_the_burst_to_a_tenth() -> None:
+    coarse = coarse_cells(CELLS)
+    assert sum(map(len, coarse)) <= PRICING_CELLS + MAX_BURST_CELLS < len(CELLS)
+    for plan in PLANS.values():
+        fine = evaluate(plan, CELLS, PROFILE).peak_gaps
+        assert assess(plan, coarse, PROFILE, Constraints()).evaluation.peak_gaps == pytest.approx(fine, rel=0.1)
+    blurred = evaluate(TIERED, CELLS.bounded(PRICING_CELLS), PROFILE).peak_gaps
+    assert blurred < 0.5 * evaluate(TIERED, CELLS, PROFILE).peak_gaps
+
+
+def test_what_is_recommended_is_priced_from_all_cells() -> None:
+    chosen = choose(CELLS, TIERED, PROFILE, candidates=[TIERED]).recommended
+    assert chosen == assess(TIERED, CELLS, PROFILE, Constraints())
+    assert chosen != assess(TIERED, coarse_cells(CELLS), PROFILE, Constraints())
