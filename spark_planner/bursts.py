@@ -54,7 +54,9 @@ def _bursts(cells: Cells, level: int) -> Flags:
     opens_part, part = _numbered(at_ms // part_ms)
     in_part = np.bincount(part, cells.count)
     _, slot = _numbered(at_ms[opens_part] // coarse_ms)
-    in_slot = np.bincount(slot, in_part)[slot]
+    mass = np.r_[0.0, np.bincount(slot, in_part), 0.0]
+    # A history begins and ends within a slot: what is left of it is no burst, if the next slot has as much.
+    in_slot = np.maximum(np.maximum(mass[:-2], mass[2:]), mass[1:-1])[slot]
     least = max(LEAST_TIMERS, LEAST_SHARE * cells.timers)
     # Where a slot has but few parts, a quarter is no more than its share.
     share = max(FULL_SHARE, 2 * part_ms / coarse_ms)

@@ -70,6 +70,15 @@ def test_days_and_nights_and_chance_are_no_bursts(workload: str, level: int) -> 
     assert all_of_them.timers == cells.timers
 
 
+@pytest.mark.parametrize("minutes", [3, 9, 30, 100])
+def test_the_rest_of_a_slot_at_either_end_of_a_history_is_no_burst(minutes: int) -> None:
+    # Slots of 8,192 s of which the first and the last are filled for so many minutes, 20 timers a second.
+    slot_ms = LEVELS[15].slot_ms
+    first_ms = -(-START_MS // slot_ms) * slot_ms
+    sent_ms = np.arange(first_ms - minutes * MINUTE_MS, first_ms + 4 * slot_ms + minutes * MINUTE_MS, 50)
+    assert len(with_bursts_apart(Cells.of_timers(sent_ms, sent_ms + HOUR_MS), 15)) == 1
+
+
 @pytest.mark.parametrize("name", PLANS)
 def test_a_burst_in_a_long_history_peaks_as_played(name: str) -> None:
     # Some 5,000 of the burst, a quarter of it; natively also L W / 6 = 2,333 of the others.
