@@ -144,6 +144,7 @@ def test_plans_are_compared_on_one_history(run: Any, folder: Path) -> None:
         (("plan", PATH, "--max-silence", "ten seconds"), 1, "expected one whole number and one unit"),
         (("plan", PATH, "--due-topic", "reminders"), 1, "persistent://tenant/namespace/topic"),
         (("plan", "/nowhere/at/all.parquet"), 1, "check the path"),
+        (("plan", PATH, "-o", "/nowhere/plan.toml"), 2, "a folder that there is"),
         (("predict", "/nowhere/plan.toml", PATH), 1, "must be a readable UTF-8 file"),
     ],
 )

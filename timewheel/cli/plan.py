@@ -91,6 +91,12 @@ def plan(
     """
     import json
 
+    for option, path in (("--out", out), ("--report", report)):
+        # Told now, and not after a minute's work.
+        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+            raise typer.BadParameter(
+                f"{path} cannot be written: give a file in a folder that there is", param_hint=option
+            )
     limits_ms = {"silence": _limit_ms(max_silence), "lateness": _limit_ms(max_lateness)}
     broker = profile_of(profile)
     console = console_for(as_json=as_json)
