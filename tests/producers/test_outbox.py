@@ -54,6 +54,28 @@ def test_when_the_client_has_less_to_do_what_waits_is_handed_over() -> None:
     assert started == [0]
 
 
+def test_two_threads_do_not_overtake_each_other() -> None:
+    started: list[int] = []
+    is_starting, may_go_on = threading.Event(), threading.Event()
+
+    class Slow(Sent):
+        def start(self) -> None:
+            is_starting.set()
+            assert may_go_on.wait(10)
+            super().start()
+
+    outbox: Outbox[Sent] = Outbox(lambda: 0, unexpected)
+    slow = threading.Thread(target=outbox.put, args=(Slow(0, started),))
+    slow.start()
+    assert is_starting.wait(10)
+    outbox.put(Sent(1, started))
+    outbox.some_ended()
+    assert started == [], "the first is not handed over yet"
+    may_go_on.set()
+    slow.join()
+    assert started == [0, 1]
+
+
 def test_nothing_waits_long_while_the_broker_answers() -> None:
     started: list[int] = []
     outbox: Outbox[Sent] = Outbox(lambda: BUSY_FROM, unexpected)

@@ -8,6 +8,7 @@ over together, it changes hands a few times for many.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -45,12 +46,13 @@ class Outbox(Generic[S]):
         refused: Told of a send that the client's own code would not take, with what it raised.
     """
 
-    __slots__ = ("_ready", "_refused", "_since_ns", "_under_way")
+    __slots__ = ("_handing_over", "_ready", "_refused", "_since_ns", "_under_way")
 
     def __init__(self, under_way: Callable[[], int], refused: Callable[[S, Exception], None]) -> None:
         self._under_way = under_way
         self._refused = refused
         self._ready: deque[S] = deque()
+        self._handing_over = threading.Lock()
         self._since_ns = 0
 
     def put(self, send: S) -> None:
@@ -68,13 +70,21 @@ class Outbox(Generic[S]):
             self.hand_over()
 
     def hand_over(self) -> None:
-        """Hand over all that is ready."""
+        """Hand over all that is ready, in the order in which it was put.
+
+        One thread does it at a time, else two could overtake each other between taking a message and handing it over.
+        Whoever finds another one at it leaves: that one looks again before it goes.
+        """
+        while self._ready and self._handing_over.acquire(blocking=False):
+            try:
+                self._hand_over_ready()
+            finally:
+                self._handing_over.release()
+
+    def _hand_over_ready(self) -> None:
         ready = self._ready
         while ready:
-            try:
-                send = ready.popleft()
-            except IndexError:
-                return  # another thread took the last one
+            send = ready.popleft()
             try:
                 send.start()
             except Exception as error:  # noqa: BLE001 - the client has kinds of its own; the sender is told
