@@ -22,6 +22,7 @@ from timewheel.core.plan import (
     Wheel,
     tier_hops,
 )
+from timewheel.spark_planner.errors import MaxDelayTooShort
 
 __all__ = ["article_plans", "candidate_plans", "max_delay_for"]
 
@@ -61,6 +62,8 @@ TIERS_ABOVE = 7
 MORE_TIERS = 3
 MAX_CANDIDATE_HOPS = 48
 """A plan that re-publishes a timer more often is never the cheapest."""
+MAX_FAR_HOPS = 400
+"""The same for delays that only the asked-for ``max_delay`` knows of: the history says that they are rare."""
 LEAST_RATIO = 2.0
 """Of neighbouring tiers: closer ones cost topics and save few hops."""
 FINE_RATIO = 1.25
@@ -71,23 +74,28 @@ def max_delay_for(longest_delay_ms: int) -> int:
     return next((round_ms for round_ms in ROUND_MS if round_ms >= longest_delay_ms), longest_delay_ms)
 
 
-def candidate_plans(base: Plan, longest_delay_ms: int) -> tuple[Plan, ...]:
+def candidate_plans(base: Plan, longest_delay_ms: int, max_delay_ms: int | None = None) -> tuple[Plan, ...]:
     """Plans that differ in windows, tier sets, intervals or rings.
 
     Args:
-        base: Names, subscriptions, guard and whatever else is not to be chosen; its ``max_delay`` if that is longer
-            than the history's delays.
+        base: Names, subscriptions, guard, tick and whatever else is not to be chosen. Its ``max_delay`` is not looked
+            at: every plan has one, and a default says nothing about the history.
         longest_delay_ms: Of the history.
+        max_delay_ms: What the plans are to take; tiers, rings and calendars reach that far. None: `max_delay_for` the
+            history.
 
     Returns:
         Each scheme once, all of them valid, in a fixed order. Partitions are the base's: they are chosen later.
+
+    Raises:
+        MaxDelayTooShort: The history has longer delays.
     """
-    limit_ms = max(max_delay_for(longest_delay_ms), MIN_STAY_MS)
-    frame = replace(base, scheme=Native(), max_delay_ms=limit_ms)
+    frame = _frame(base, longest_delay_ms, max_delay_ms)
+    limit_ms, reach_ms = frame.max_delay_ms, max(max_delay_for(longest_delay_ms), MIN_STAY_MS)
     found: dict[Scheme, Plan] = {}
     for durations_ms, ratio, most in ((ROUND_MS, LEAST_RATIO, None), (FINE_MS, FINE_RATIO, ENOUGH_CANDIDATES)):
         usable_ms = [duration_ms for duration_ms in durations_ms if duration_ms < limit_ms]
-        made = [_valid(frame, scheme) for scheme in _schemes(usable_ms, limit_ms, base.guard_ms, ratio)]
+        made = [_valid(frame, scheme) for scheme in _schemes(usable_ms, limit_ms, reach_ms, base.guard_ms, ratio)]
         new = list({plan.scheme: plan for plan in made if plan is not None and plan.scheme not in found}.values())
         for plan in new if most is None else _thinned(new, max(most - len(found), 2)):
             found[plan.scheme] = plan
@@ -96,9 +104,15 @@ def candidate_plans(base: Plan, longest_delay_ms: int) -> tuple[Plan, ...]:
     return tuple(found.values())
 
 
-def article_plans(base: Plan, longest_delay_ms: int) -> dict[str, Plan]:
-    """What the source article's own rules of thumb give, by their names; rules that make no valid plan are left out."""
-    frame = replace(base, scheme=Native(), max_delay_ms=max(max_delay_for(longest_delay_ms), MIN_STAY_MS))
+def article_plans(base: Plan, longest_delay_ms: int, max_delay_ms: int | None = None) -> dict[str, Plan]:
+    """What the source article's own rules of thumb give, by their names; rules that make no valid plan are left out.
+
+    Args:
+        base: As of `candidate_plans`.
+        longest_delay_ms: Of the history.
+        max_delay_ms: As of `candidate_plans`.
+    """
+    frame = _frame(base, longest_delay_ms, max_delay_ms)
     rules: dict[str, Scheme] = {
         "1 day": Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,)),
         "1 day and 5 days": Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS)),
@@ -109,15 +123,24 @@ def article_plans(base: Plan, longest_delay_ms: int) -> dict[str, Plan]:
     return {name: plan for name, plan in plans.items() if plan is not None}
 
 
-def _schemes(usable_ms: list[int], limit_ms: int, guard_ms: int, ratio: float) -> Iterator[Scheme]:
+def _frame(base: Plan, longest_delay_ms: int, max_delay_ms: int | None) -> Plan:
+    """The plan without a scheme that all candidates share."""
+    if max_delay_ms is None:
+        max_delay_ms = max_delay_for(longest_delay_ms)
+    elif max_delay_ms < longest_delay_ms:
+        raise MaxDelayTooShort(max_delay_ms, longest_delay_ms)
+    return replace(base, scheme=Native(), max_delay_ms=max(max_delay_ms, MIN_STAY_MS))
+
+
+def _schemes(usable_ms: list[int], limit_ms: int, reach_ms: int, guard_ms: int, ratio: float) -> Iterator[Scheme]:
     yield Native()
     for interval_ms in usable_ms:
         if limit_ms // interval_ms + 2 <= MAX_CALENDAR_TOPICS:
             yield Calendar(interval_ms=interval_ms)
-    # A window shorter than two guards would be all slack.
-    windows_ms = [window_ms for window_ms in usable_ms if window_ms >= 2 * guard_ms][-WINDOWS:]
+    # A window shorter than two guards would be all slack, one longer than the history's delays native.
+    windows_ms = [window_ms for window_ms in usable_ms if 2 * guard_ms <= window_ms < reach_ms][-WINDOWS:]
     for window_ms in windows_ms:
-        tiered = list(_tiered(window_ms, usable_ms, limit_ms, guard_ms, ratio))
+        tiered = list(_tiered(window_ms, usable_ms, limit_ms, reach_ms, guard_ms, ratio))
         yield from sorted(tiered, key=lambda scheme: len(scheme.tiers_ms))[
             : MOST_PER_WINDOW if ratio >= LEAST_RATIO else None
         ]
@@ -125,7 +148,9 @@ def _schemes(usable_ms: list[int], limit_ms: int, guard_ms: int, ratio: float) -
     yield from _thinned(sorted(wheels, key=lambda wheel: len(wheel.rings)), MOST_WHEELS)
 
 
-def _tiered(window_ms: int, usable_ms: list[int], limit_ms: int, guard_ms: int, ratio: float) -> Iterator[Tiered]:
+def _tiered(
+    window_ms: int, usable_ms: list[int], limit_ms: int, reach_ms: int, guard_ms: int, ratio: float
+) -> Iterator[Tiered]:
     above_ms = [tier_ms for tier_ms in usable_ms if tier_ms >= ratio * window_ms and tier_ms + guard_ms < limit_ms]
     ladder_ms = _thinned(above_ms, TIERS_ABOVE)
     below_ms = [tier_ms for tier_ms in usable_ms if ratio * tier_ms <= window_ms and tier_ms > 2 * guard_ms]
@@ -136,7 +161,9 @@ def _tiered(window_ms: int, usable_ms: list[int], limit_ms: int, guard_ms: int, 
                 if any(high < ratio * low for low, high in pairwise(tiers_ms)):
                     continue
                 scheme = Tiered(window_ms=window_ms, tiers_ms=tiers_ms)
-                if smallest_ms + guard_ms < limit_ms and tier_hops(scheme, guard_ms, limit_ms) <= MAX_CANDIDATE_HOPS:
+                if smallest_ms + guard_ms >= limit_ms or tier_hops(scheme, guard_ms, limit_ms) > MAX_FAR_HOPS:
+                    continue
+                if tier_hops(scheme, guard_ms, min(reach_ms, limit_ms)) <= MAX_CANDIDATE_HOPS:
                     yield scheme
 
 

@@ -92,6 +92,7 @@ def cost_of(evaluation: Evaluation) -> float:
     relay = RELAY_WRITES_PER_SECOND if evaluation.needs_relay else 0.0
     return written_per_second + TOPIC_WRITES_PER_SECOND * evaluation.partition_topics + relay
 
+    max_delay_ms: int | None = None,
 
 def choose(
     cells: Cells,
@@ -106,11 +107,13 @@ def choose(
     """Price all candidates on a history and recommend one.
 
     All are priced from at most `PRICING_CELLS` cells. Whichever is then the best is priced again from all cells, until
+        max_delay_ms: Of the candidates; None: the history's longest delay, rounded up.
     the best is one of those: a burst that coarse cells blur can cost a plan its place, but cannot be overlooked.
 
     Args:
         cells: The history of one topic.
         base: What is not to be chosen: names, subscriptions, guard; see `candidate_plans`.
+        MaxDelayTooShort: The history has longer delays than ``max_delay_ms``.
         profile: The broker.
         constraints: What the user asks for; None: the defaults.
         candidates: Instead of those of `candidate_plans`.
@@ -124,12 +127,12 @@ def choose(
         raise ValueError("the history has no timers, so there is nothing to plan for")
     limits = Constraints() if constraints is None else constraints
     longest_ms = int(cells.delay_max_ms.max())
-    plans = candidate_plans(base, longest_ms) if candidates is None else tuple(candidates)
+    plans = candidate_plans(base, longest_ms, max_delay_ms) if candidates is None else tuple(candidates)
     if not plans:
         raise ValueError("no candidate to choose from")
     coarse = coarse_cells(cells)
     job = partial(assess, cells=coarse, profile=profile, constraints=limits, growth=growth)
-    article = article_plans(base, longest_ms)
+    article = article_plans(base, longest_ms, max_delay_ms)
     found = list(spread(job, [*plans, *article.values()]))
     priced, by_rule = found[: len(plans)], dict(zip(article, found[len(plans) :], strict=True))
     finely = set(range(len(priced))) if coarse[0] is cells else set[int]()

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from timewheel.core.durations import format_duration, rounded_up
 from timewheel.core.errors import TimewheelError
 
 __all__ = [
     "BadColumnMapping",
     "EmptyHistory",
     "HistoryUnreadable",
+    "MaxDelayTooShort",
     "MissingColumn",
     "NoSoundRow",
     "NoSuchTopic",
@@ -167,6 +169,23 @@ class NoSuchTopic(PlannerError, LookupError):
         self.topics = tuple(topics)
         there = "names no topics" if tuple(topics) == ("",) else f"has {_some(topics)}"
         super().__init__(f"no timer of topic {topic!r}: the history {there}")
+
+
+class MaxDelayTooShort(PlannerError, ValueError):
+    """The plan's longest delay is asked to be shorter than the history's, whose senders would be refused.
+
+    Attributes:
+        max_delay_ms: That was asked for.
+        longest_delay_ms: Of the history.
+    """
+
+    def __init__(self, max_delay_ms: int, longest_delay_ms: int) -> None:
+        self.max_delay_ms = max_delay_ms
+        self.longest_delay_ms = longest_delay_ms
+        super().__init__(
+            f"a max_delay of {format_duration(max_delay_ms)} is shorter than the history's longest delay, "
+            f"{rounded_up(longest_delay_ms)}, which would be refused: raise it, or leave such timers out of the history"
+        )
 
 
 class StatisticUnreadable(PlannerError, ValueError):

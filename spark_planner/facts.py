@@ -13,7 +13,7 @@ from timewheel.spark_planner.job import History, Planned, Prediction
 from timewheel.spark_planner.reasons import describe
 from timewheel.spark_planner.replay_result import Peak
 
-__all__ = ["history_facts", "planned_facts", "prediction_facts"]
+__all__ = ["evaluation_facts", "history_facts", "planned_facts", "prediction_facts"]
 
 _CURVES = ("gaps_at_ms", "gaps")
 """Thousands of numbers each, for charts."""
@@ -32,7 +32,7 @@ def planned_facts(planned: Planned) -> dict[str, Any]:
         "plan": dump_plan(planned.plan),
         "reasons": list(choice.reasons),
         "recommended": {**_assessed(choice.recommended), "on_this_history": prediction_facts(planned.recommended)},
-        "native": {**_evaluation(choice.native), "on_this_history": prediction_facts(planned.native)},
+        "native": {**evaluation_facts(choice.native), "on_this_history": prediction_facts(planned.native)},
         "candidate_count": len(choice.candidates),
         "front": [_assessed(one) for one in choice.front],
         "article_rules": {name: _assessed(one) for name, one in choice.article},
@@ -61,7 +61,7 @@ def prediction_facts(prediction: Prediction) -> dict[str, Any]:
     """Predicted and counted."""
     replay = prediction.replay
     return {
-        "predicted": _evaluation(prediction.evaluation),
+        "predicted": evaluation_facts(prediction.evaluation),
         "counted": {
             "entries": replay.entries,
             "hop_count": replay.hop_count,
@@ -75,13 +75,14 @@ def prediction_facts(prediction: Prediction) -> dict[str, Any]:
 
 def _assessed(one: Assessed) -> dict[str, Any]:
     return {
-        **_evaluation(one.evaluation),
+        **evaluation_facts(one.evaluation),
         "cost_writes_per_second": one.cost_writes_per_second,
         "broken_constraints": list(one.broken),
     }
 
 
-def _evaluation(evaluation: Evaluation) -> dict[str, Any]:
+def evaluation_facts(evaluation: Evaluation) -> dict[str, Any]:
+    """All of one evaluation but the curves."""
     numbers = {
         field.name: getattr(evaluation, field.name)
         for field in fields(evaluation)

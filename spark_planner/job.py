@@ -204,6 +204,7 @@ def plan_for(
     Args:
         history: As `survey` gives it.
         topic: Of the history.
+    max_delay_ms: int | None = None,
         base: Names, subscriptions, guard; see `candidates.candidate_plans`.
         profile: The broker.
         constraints: What is asked; None: the defaults.
@@ -216,6 +217,7 @@ def plan_for(
     with told(spark, "pricing candidates", tell, one_job=True):
         choice = choose(
             history.cells(topic),
+        max_delay_ms: Of the candidates; None: the history's longest delay, rounded up.
             base,
             profile,
             limits,
@@ -228,6 +230,7 @@ def plan_for(
     native = predict(history, topic, native_plan, profile, tell=tell)
     return Planned(
         history=history,
+            max_delay_ms=max_delay_ms,
         topic=topic,
         profile=profile,
         constraints=limits,

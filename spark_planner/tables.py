@@ -65,12 +65,12 @@ def plans_table(planned: Planned) -> Table:
     return Table(caption="Predicted" + _at(planned.growth), header=_PLAN_HEADER, rows=rows)
 
 
-def evaluations_table(evaluations: Mapping[str, Evaluation]) -> Table:
-    """Plans side by side on a history as it is, by name."""
+def evaluations_table(evaluations: Mapping[str, Evaluation], growth: float = 1.0) -> Table:
+    """Plans side by side by name, all evaluated at so many times the history's volume."""
     rows = [
         _plan_row(name, one, ("gap_fraction",) if one.gap_fraction > 1 else ()) for name, one in evaluations.items()
     ]
-    return Table(caption="Predicted" + _at(1.0), header=_PLAN_HEADER, rows=rows)
+    return Table(caption="Predicted" + _at(growth), header=_PLAN_HEADER, rows=rows)
 
 
 def front_table(planned: Planned) -> Table:

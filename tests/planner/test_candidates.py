@@ -7,6 +7,7 @@ import pytest
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from timewheel.core.plan import Native, Plan, Tiered, Wheel
 from timewheel.spark_planner.candidates import article_plans, candidate_plans, max_delay_for
+from timewheel.spark_planner.errors import MaxDelayTooShort
 
 BASE = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",), revision=7)
 
@@ -53,3 +54,24 @@ def test_the_longest_delay_is_rounded_up_and_never_down() -> None:
     assert max_delay_for(DAY_MS) == DAY_MS
     assert max_delay_for(DAY_MS + 1) == 2 * DAY_MS
     assert max_delay_for(400 * DAY_MS) == 400 * DAY_MS
+
+
+@pytest.mark.parametrize("max_delay_ms", [45 * DAY_MS, 365 * DAY_MS, 10 * 365 * DAY_MS])
+def test_plans_reach_as_far_as_is_asked_for_and_their_windows_as_the_history(max_delay_ms: int) -> None:
+    plans = candidate_plans(BASE, 7 * DAY_MS, max_delay_ms)
+    assert len(plans) >= 300
+    assert {plan.max_delay_ms for plan in plans} == {max_delay_ms}
+    # A window beyond the history's delays would be native; the finest stay, which a long reach must not push out.
+    windows_ms = [plan.scheme.window_ms for plan in plans if isinstance(plan.scheme, Tiered)]
+    assert (min(windows_ms), max(windows_ms) < 10 * DAY_MS) == (10 * MINUTE_MS, True)
+    longest_ms = max(plan.scheme.tiers_ms[-1] for plan in plans if isinstance(plan.scheme, Tiered))
+    assert longest_ms > 7 * DAY_MS
+    rules = article_plans(BASE, 7 * DAY_MS, max_delay_ms)
+    assert {plan.max_delay_ms for plan in rules.values()} == {max_delay_ms}
+
+
+def test_a_max_delay_that_refuses_timers_of_the_history_is_refused() -> None:
+    assert candidate_plans(BASE, 7 * DAY_MS, 7 * DAY_MS)[0].max_delay_ms == 7 * DAY_MS
+    with pytest.raises(MaxDelayTooShort, match=r"a max_delay of 6d is shorter .* longest delay, 8d") as told:
+        candidate_plans(BASE, 7 * DAY_MS + 1, 6 * DAY_MS)
+    assert (told.value.max_delay_ms, told.value.longest_delay_ms) == (6 * DAY_MS, 7 * DAY_MS + 1)

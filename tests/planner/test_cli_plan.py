@@ -88,6 +88,9 @@ def test_people_read_the_reasons_beside_the_json(planned: Result) -> None:
     for caption in ("Alternatives: ", "Growth: ", "This history: "):
         assert caption in planned.stderr
     assert "Assumed, name them before use" in planned.stderr
+    # Renewals are due at 09:00 of a day within two months, so up to 61 days from when they are sent.
+    assert "Sends of more than 90d will be refused (max_delay, --max-delay)" in planned.stderr
+    assert "the longest of this history is of 61d." in planned.stderr
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +144,11 @@ def test_plans_are_compared_on_one_history(run: Any, folder: Path) -> None:
     [
         (("plan", PATH, "--publish", "sent_at"), 2, "no column 'sent_at' in the history"),
         (("plan", PATH, "--profile", "3.9"), 2, "none of 4.0, 4.2, 5.0"),
+        (("plan", PATH, "--profile", "4.0", "--broker", "http://localhost:8080"), 2, "--profile or --broker, not both"),
+        (("plan", PATH, "--broker", "localhost:8080"), 2, "Invalid value for --broker"),
+        (("plan", PATH, "--broker", "http://127.0.0.1:1"), 1, "no connection to http://127.0.0.1:1"),
+        (("plan", PATH, "--max-delay", "a year"), 1, "expected one whole number and one unit"),
+        (("plan", PATH, "--max-delay", "60d"), 2, "shorter than the history's longest delay, 61d"),
         (("plan", PATH, "--max-silence", "ten seconds"), 1, "expected one whole number and one unit"),
         (("plan", PATH, "--due-topic", "reminders"), 1, "persistent://tenant/namespace/topic"),
         (("plan", "/nowhere/at/all.parquet"), 1, "check the path"),

@@ -32,9 +32,14 @@ RETRY_FOR_S = 5.0
 
 
 def admin_client(
-    admin_url: str, token: str | None, token_file: Path | None, tls_ca: Path | None
+    admin_url: str,
+    token: str | None,
+    token_file: Path | None,
+    tls_ca: Path | None,
+    *,
+    option: str = "--admin-url",
 ) -> AbstractContextManager[AdminClient]:
-    """An admin client from these options; what cannot be one is a usage error."""
+    """An admin client from these options; what cannot be one is a usage error. ``option`` gave the URL."""
     from timewheel.ops.admin import AdminClient
     from timewheel.ops.http import tls_context
 
@@ -49,7 +54,7 @@ def admin_client(
             hooks=(warn,),
         )
     except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--admin-url") from error
+        raise typer.BadParameter(str(error), param_hint=option) from error
     except OSError as error:
         raise typer.BadParameter(f"{tls_ca}: {error}", param_hint="--tls-ca") from error
 

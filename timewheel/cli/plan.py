@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from timewheel.cli.broker_profile import BrokerUrl, ProfileName, profile_of
+from timewheel.cli.connecting import Token, TokenFile, TrustFile
 from timewheel.cli.planning import (
     AsJson,
     Cores,
@@ -15,18 +17,18 @@ from timewheel.cli.planning import (
     DelayUnitName,
     DueColumn,
     FileFormat,
+    Growth,
     HistorySource,
     KeyColumn,
     Memory,
-    ProfileName,
     PublishColumn,
     SizeColumn,
     TimeUnitName,
     Topic,
     TopicColumn,
     console_for,
+    growth_of,
     mapping_of,
-    profile_of,
     progress_on,
     session,
     show_quarantine,
@@ -68,7 +70,19 @@ def plan(
     time_unit: TimeUnitName = "auto",
     delay_unit: DelayUnitName = "auto",
     file_format: FileFormat = "auto",
-    profile: ProfileName = "4.0",
+    profile: ProfileName = None,
+    broker: BrokerUrl = None,
+    token: Token = None,
+    token_file: TokenFile = None,
+    tls_ca: TrustFile = None,
+    max_delay: Annotated[
+        str | None,
+        typer.Option(
+            "--max-delay",
+            show_default="the history's longest, rounded up",
+            help="The plan's max_delay, such as 90d: sends with a longer delay are refused.",
+        ),
+    ] = None,
     gap_fraction: Annotated[
         float, typer.Option("--gap-fraction", min=0.01, max=1.0, help="Of the broker's gap limit, in any partition.")
     ] = 0.8,
@@ -80,7 +94,7 @@ def plan(
     max_lateness: Annotated[
         str, typer.Option("--max-lateness", help="Added by a relay that cannot keep up: 1s; none: no limit.")
     ] = "1s",
-    growth: Annotated[float, typer.Option("--growth", min=0.001, help="Plan for as many times this volume.")] = 1.0,
+    growth: Growth = None,
     cores: Cores = None,
     memory: Memory = "2g",
     as_json: AsJson = False,
@@ -91,6 +105,8 @@ def plan(
     """
     import json
 
+    from timewheel.core.durations import parse_duration
+
     for option, path in (("--out", out), ("--report", report)):
         # Told now, and not after a minute's work.
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
@@ -98,7 +114,8 @@ def plan(
                 f"{path} cannot be written: give a file in a folder that there is", param_hint=option
             )
     limits_ms = {"silence": _limit_ms(max_silence), "lateness": _limit_ms(max_lateness)}
-    broker = profile_of(profile)
+    max_delay_ms = None if max_delay is None else parse_duration(max_delay)
+    judged_by = profile_of(profile, broker, token, token_file, tls_ca)
     console = console_for(as_json=as_json)
     with session(cores, memory) as spark:
         from timewheel.spark_planner.constraints import Constraints
@@ -122,11 +139,14 @@ def plan(
             partition_topics=max_topics,
             lateness_seconds=_seconds(limits_ms["lateness"]),
         )
+        volume = growth_of(growth, history, console)
         with progress_on(console) as tell:
             seen = surveyed(spark, history, file_format, mapping, tell)
             wanted = seen.topic(topic)
-            base = _base(due_topic, subscriptions, wanted, history)
-            planned = plan_for(seen, wanted, base, broker, constraints, growth=growth, tell=tell)
+            base = _base(due_topic, subscriptions, wanted, history, judged_by.tick_ms)
+            planned = plan_for(
+                seen, wanted, base, judged_by, constraints, max_delay_ms=max_delay_ms, growth=volume, tell=tell
+            )
     assumed = _assumed(base, named=due_topic is not None, subscribed=bool(subscriptions), wanted=wanted)
     _print(console, planned, assumed)
     _write(console, planned, out, report, history)
@@ -146,8 +166,8 @@ def _seconds(limit_ms: int | None) -> float | None:
     return None if limit_ms is None else limit_ms / 1_000
 
 
-def _base(due_topic: str | None, subscriptions: list[str] | None, topic: str, source: str) -> Plan:
-    """A plan without a scheme: what the user decides, and a name where the user does not."""
+def _base(due_topic: str | None, subscriptions: list[str] | None, topic: str, source: str, tick_ms: int) -> Plan:
+    """A plan without a scheme: what user and broker decide, and a name where the user does not."""
     from timewheel.core.plan import Plan
 
     name = due_topic
@@ -156,7 +176,7 @@ def _base(due_topic: str | None, subscriptions: list[str] | None, topic: str, so
     if name is None:
         stem = re.sub(r"[^\w.-]+", "-", PurePath(source).name.partition(".")[0]).strip("-") or "timers"
         name = DEFAULT_NAMESPACE + stem
-    return Plan(due_topic=name, subscriptions=tuple(subscriptions or (DEFAULT_SUBSCRIPTION,)))
+    return Plan(due_topic=name, subscriptions=tuple(subscriptions or (DEFAULT_SUBSCRIPTION,)), tick_ms=tick_ms)
 
 
 def _assumed(base: Plan, *, named: bool, subscribed: bool, wanted: str) -> str:
@@ -167,6 +187,17 @@ def _assumed(base: Plan, *, named: bool, subscribed: bool, wanted: str) -> str:
     if not subscribed:
         said.append(f"the subscription {DEFAULT_SUBSCRIPTION!r} (--subscription)")
     return f"Assumed, name them before use: {' and '.join(said)}." if said else ""
+
+
+def _refused(planned: Planned) -> str:
+    """What a sender meets that no figure of a history shows."""
+    from timewheel.core.durations import format_duration, rounded_up
+
+    longest_ms = int(planned.history.cells(planned.topic).delay_max_ms.max())
+    return (
+        f"Sends of more than {format_duration(planned.plan.max_delay_ms)} will be refused (max_delay, --max-delay); "
+        f"the longest of this history is of {rounded_up(longest_ms)}."
+    )
 
 
 def _print(console: Console, planned: Planned, assumed: str) -> None:
@@ -192,8 +223,9 @@ def _print(console: Console, planned: Planned, assumed: str) -> None:
     ]
     for table in shown:
         show_table(console, table)
+    console.print(f"\n{_refused(planned)}", markup=False, soft_wrap=True)
     if assumed:
-        console.print(f"\n{assumed}", markup=False, soft_wrap=True)
+        console.print(assumed, markup=False, soft_wrap=True)
 
 
 def _write(console: Console, planned: Planned, out: Path | None, report: Path | None, source: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.console import Console
 
-    from timewheel.core.profile import BrokerProfile
     from timewheel.report import Table
     from timewheel.spark_planner.job import History
     from timewheel.spark_planner.mapping import ColumnMapping
@@ -31,19 +29,19 @@ __all__ = [
     "DelayUnitName",
     "DueColumn",
     "FileFormat",
+    "Growth",
     "HistorySource",
     "KeyColumn",
     "Memory",
     "PlannerMissing",
-    "ProfileName",
     "PublishColumn",
     "SizeColumn",
     "TimeUnitName",
     "Topic",
     "TopicColumn",
     "console_for",
+    "growth_of",
     "mapping_of",
-    "profile_of",
     "progress_on",
     "session",
     "show_quarantine",
@@ -70,8 +68,14 @@ FileFormat = Annotated[
     str, typer.Option("--format", help="parquet, csv, json, orc, table; auto: by the name's ending.")
 ]
 Topic = Annotated[str | None, typer.Option("--topic", help="Which topic of the history, if it has several.")]
-ProfileName = Annotated[
-    str, typer.Option("--profile", help="The broker: 4.0, 4.2, 5.0 for a version's defaults, or a TOML file.")
+Growth = Annotated[
+    float | None,
+    typer.Option(
+        "--growth",
+        min=0.001,
+        show_default="1; of a sample its scale",
+        help="For as many times the history's volume. A file of `timewheel sample` knows how much it stands for.",
+    ),
 ]
 Cores = Annotated[int | None, typer.Option("--cores", min=1, help="Cores for Spark; all if not given.")]
 Memory = Annotated[str, typer.Option("--memory", help="Heap of Spark's Java process, as Java writes it.")]
@@ -91,10 +95,13 @@ class PlannerMissing(TimewheelError, ImportError):
 
 
 @contextmanager
-def session(cores: int | None, memory: str) -> Iterator[SparkSession]:
+def session(
+    cores: int | None, memory: str, *, when_stopped: str = "stopped: nothing was written"
+) -> Iterator[SparkSession]:
     """A local Spark for one command, or the one that this process has.
 
-    Mistakes in the options that only the planner finds become usage errors.
+    Mistakes in the options that only the planner finds become usage errors. On Ctrl-C and SIGTERM it says
+    ``when_stopped`` on stderr, and the command ends with status 130.
 
     Raises:
         PlannerMissing: The extra, or Java, is not installed.
@@ -116,6 +123,7 @@ def session(cores: int | None, memory: str) -> Iterator[SparkSession]:
 
     from timewheel.spark_planner.errors import (
         BadColumnMapping,
+        MaxDelayTooShort,
         MissingColumn,
         NoSuchTopic,
         SeveralTopics,
@@ -128,7 +136,7 @@ def session(cores: int | None, memory: str) -> Iterator[SparkSession]:
     stopped = _stopped_by_signals() if ours else threading.Event()
     try:
         yield spark
-    except (BadColumnMapping, MissingColumn, NoSuchTopic, SeveralTopics, WrongTimeUnit) as error:
+    except (BadColumnMapping, MaxDelayTooShort, MissingColumn, NoSuchTopic, SeveralTopics, WrongTimeUnit) as error:
         raise typer.BadParameter(str(error)) from error
     except (Exception, KeyboardInterrupt):
         # What Spark raises for the cancelled job may have taken the interrupt's place.
@@ -136,7 +144,7 @@ def session(cores: int | None, memory: str) -> Iterator[SparkSession]:
             raise
         # Java ends with this process. To stop it by a call could hang: this thread's line to it may be mid-answer.
         ours = False
-        print("stopped: nothing was written", file=sys.stderr)
+        print(when_stopped, file=sys.stderr)
         raise typer.Exit(130) from None
     finally:
         if ours:
@@ -176,23 +184,26 @@ def surveyed(spark: SparkSession, source: str, file_format: str, mapping: Column
     return survey(read_history(spark, source, file_format=file_format), mapping, source=source, tell=tell)
 
 
-def profile_of(name: str) -> BrokerProfile:
-    """A version's defaults by name, or a profile file: TOML with the fields of `BrokerProfile`."""
-    import tomllib
+def growth_of(growth: float | None, source: str, console: Console) -> float:
+    """As many times the history's volume as is asked about: what is given, or else what a sample stands for.
 
-    from timewheel.core.profile import PROFILE_NAMES, BrokerProfile
+    Of a sample one line says what the number means for its topic. It needs the extra `planner`.
+    """
+    from timewheel.spark_planner.sampled import sample_note
 
-    if name in PROFILE_NAMES:
-        return BrokerProfile.named(name)
-    path = Path(name)
-    try:
-        facts = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        known = ", ".join(PROFILE_NAMES)
-        raise typer.BadParameter(
-            f"{name} is none of {known} and no TOML file ({error})", param_hint="--profile"
-        ) from None
-    return BrokerProfile.from_mapping({"name": path.stem, **facts})
+    note = sample_note(source)
+    if note is not None:
+        said = f"SAMPLE  {note.rows:,} of {note.population:,} entries of {note.topic}: "
+        if growth is None:
+            said += f"taken as all of them (--growth {note.scale:.6g})"
+        else:
+            times = growth / note.scale
+            said += (
+                f"--growth {growth:g} is {times:.3g} times the topic's volume (--growth {note.scale:.6g} is all of it)"
+            )
+        console.print(said, markup=False, soft_wrap=True)
+        return note.scale if growth is None else growth
+    return 1.0 if growth is None else growth
 
 
 def console_for(*, as_json: bool) -> Console:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from timewheel.cli.broker_profile import BrokerUrl, ProfileName, profile_of
+from timewheel.cli.connecting import Token, TokenFile, TrustFile
 from timewheel.cli.planning import (
     AsJson,
     Cores,
@@ -14,18 +17,18 @@ from timewheel.cli.planning import (
     DelayUnitName,
     DueColumn,
     FileFormat,
+    Growth,
     HistorySource,
     KeyColumn,
     Memory,
-    ProfileName,
     PublishColumn,
     SizeColumn,
     TimeUnitName,
     Topic,
     TopicColumn,
     console_for,
+    growth_of,
     mapping_of,
-    profile_of,
     progress_on,
     session,
     show_quarantine,
@@ -38,6 +41,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from timewheel.core.profile import BrokerProfile
+    from timewheel.spark_planner.evaluation import Evaluation
     from timewheel.spark_planner.job import History, Prediction
 
 __all__ = ["compare", "predict"]
@@ -57,13 +62,18 @@ def predict(
     time_unit: TimeUnitName = "auto",
     delay_unit: DelayUnitName = "auto",
     file_format: FileFormat = "auto",
-    profile: ProfileName = "4.0",
+    profile: ProfileName = None,
+    broker: BrokerUrl = None,
+    token: Token = None,
+    token_file: TokenFile = None,
+    tls_ca: TrustFile = None,
+    growth: Growth = None,
     cores: Cores = None,
     memory: Memory = "2g",
     as_json: AsJson = False,
 ) -> None:
     """Predict what one plan does on a history, and replay every timer through it."""
-    options = {
+    columns = {
         "publish": publish,
         "due": due,
         "delay": delay,
@@ -73,7 +83,14 @@ def predict(
         "time_unit": time_unit,
         "delay_unit": delay_unit,
     }
-    _predict([plan_file], history, topic, options, file_format, profile, cores, memory, as_json=as_json)
+    _predict(
+        [plan_file],
+        _Question(source=history, file_format=file_format, columns=columns, topic=topic, growth=growth),
+        profile_of(profile, broker, token, token_file, tls_ca),
+        cores,
+        memory,
+        as_json=as_json,
+    )
 
 
 def compare(
@@ -90,13 +107,18 @@ def compare(
     time_unit: TimeUnitName = "auto",
     delay_unit: DelayUnitName = "auto",
     file_format: FileFormat = "auto",
-    profile: ProfileName = "4.0",
+    profile: ProfileName = None,
+    broker: BrokerUrl = None,
+    token: Token = None,
+    token_file: TokenFile = None,
+    tls_ca: TrustFile = None,
+    growth: Growth = None,
     cores: Cores = None,
     memory: Memory = "2g",
     as_json: AsJson = False,
 ) -> None:
     """Predict what several plans do on the same history, side by side."""
-    options = {
+    columns = {
         "publish": publish,
         "due": due,
         "delay": delay,
@@ -106,20 +128,37 @@ def compare(
         "time_unit": time_unit,
         "delay_unit": delay_unit,
     }
-    _predict(plan_files, history, topic, options, file_format, profile, cores, memory, as_json=as_json)
+    _predict(
+        plan_files,
+        _Question(source=history, file_format=file_format, columns=columns, topic=topic, growth=growth),
+        profile_of(profile, broker, token, token_file, tls_ca),
+        cores,
+        memory,
+        as_json=as_json,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Question:
+    """Which history, and how much of it, as the options say it."""
+
+    source: str
+    file_format: str
+    columns: Mapping[str, str | None]
+    topic: str | None
+    growth: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """Of one plan: on the history as it is, and what is expected at the volume asked about."""
+
+    prediction: Prediction
+    grown: Evaluation
 
 
 def _predict(
-    plan_files: list[Path],
-    source: str,
-    topic: str | None,
-    columns: Mapping[str, str | None],
-    file_format: str,
-    profile: str,
-    cores: int | None,
-    memory: str,
-    *,
-    as_json: bool,
+    plan_files: list[Path], asked: _Question, broker: BrokerProfile, cores: int | None, memory: str, *, as_json: bool
 ) -> None:
     import json
 
@@ -127,41 +166,50 @@ def _predict(
 
     # Whatever is wrong with them is told before Spark starts.
     plans = {str(path): Plan.load(path) for path in plan_files}
-    broker = profile_of(profile)
     console = console_for(as_json=as_json)
     with session(cores, memory) as spark:
+        from timewheel.spark_planner.evaluate import evaluate
         from timewheel.spark_planner.job import predict as predicted
 
+        growth = growth_of(asked.growth, asked.source, console)
         with progress_on(console) as tell:
-            seen = surveyed(spark, source, file_format, mapping_of(**columns), tell)
-            wanted = seen.topic(topic)
-            found = {name: predicted(seen, wanted, one, broker, tell=tell) for name, one in plans.items()}
-    _print(console, seen, found)
+            seen = surveyed(spark, asked.source, asked.file_format, mapping_of(**asked.columns), tell)
+            wanted = seen.topic(asked.topic)
+            found: dict[str, _Answer] = {}
+            for name, plan in plans.items():
+                one = predicted(seen, wanted, plan, broker, tell=tell)
+                grown = one.evaluation if growth == 1 else evaluate(plan, seen.cells(wanted), broker, growth=growth)
+                found[name] = _Answer(prediction=one, grown=grown)
+    _print(console, seen, found, growth)
     if as_json:
-        print(json.dumps(_facts(seen, wanted, found), indent=1))
+        print(json.dumps(_facts(seen, wanted, found, growth), indent=1))
 
 
-def _print(console: Console, history: History, found: Mapping[str, Prediction]) -> None:
+def _print(console: Console, history: History, found: Mapping[str, _Answer], growth: float) -> None:
     from timewheel.spark_planner import tables
 
     show_quarantine(console, history.statistic.quarantined, history.statistic.rows)
     for name, one in found.items():
-        console.print(f"{name}: {tables.plan_label(one.evaluation.plan)}", markup=False, soft_wrap=True)
-    show_table(console, tables.evaluations_table({name: one.evaluation for name, one in found.items()}))
-    show_table(console, tables.prediction_table(found))
+        console.print(f"{name}: {tables.plan_label(one.grown.plan)}", markup=False, soft_wrap=True)
+    show_table(console, tables.evaluations_table({name: one.grown for name, one in found.items()}, growth))
+    show_table(console, tables.prediction_table({name: one.prediction for name, one in found.items()}))
     for name, one in found.items():
-        hops = tables.hop_table(one.evaluation)
+        hops = tables.hop_table(one.prediction.evaluation)
         if hops is not None and len(found) == 1:
             show_table(console, hops)
-        if one.evaluation.gap_fraction > 1:
+        if one.grown.gap_fraction > 1:
             console.print(f"{name}: more gaps than the broker keeps", style="bold red", markup=False, soft_wrap=True)
 
 
-def _facts(history: History, topic: str, found: Mapping[str, Prediction]) -> dict[str, Any]:
-    from timewheel.spark_planner.facts import history_facts, prediction_facts
+def _facts(history: History, topic: str, found: Mapping[str, _Answer], growth: float) -> dict[str, Any]:
+    from timewheel.spark_planner.facts import evaluation_facts, history_facts, prediction_facts
 
     return {
         "history": history_facts(history),
         "topic": topic,
-        "plans": {name: prediction_facts(one) for name, one in found.items()},
+        "growth": growth,
+        "plans": {
+            name: {**prediction_facts(one.prediction), "predicted_at_growth": evaluation_facts(one.grown)}
+            for name, one in found.items()
+        },
     }

@@ -40,7 +40,7 @@ def sample(
 ) -> None:
     """Look at random entries of a topic and write when each was sent and is due; nothing is consumed or changed.
 
-    The history has the topic's delays but not its rate: plan with --growth, as the last line says.
+    Each row stands for as many entries of the topic as the file says, and `timewheel plan` takes it so.
     """
     import json
     from dataclasses import asdict
@@ -65,7 +65,7 @@ def sample(
         write_sample(taken, figures, out)
     except OSError as error:
         raise typer.BadParameter(f"{out}: {error}", param_hint="--out") from error
-    following = f"timewheel plan {out}" + ("" if taken.scale == 1 else f" --growth {taken.scale:.6g}")
+    following = f"timewheel plan {out}"
     if as_json:
         what = {"topic": topic, "partitions": taken.partitions, "seed": seed, "sampled_at_ms": taken.sampled_at_ms}
         print(json.dumps({**what, **asdict(figures), "file": str(out), "next": following}))

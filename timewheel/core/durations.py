@@ -6,7 +6,16 @@ import re
 
 from timewheel.core.errors import DurationError
 
-__all__ = ["DAY_MS", "HOUR_MS", "MAX_DURATION_MS", "MINUTE_MS", "SECOND_MS", "format_duration", "parse_duration"]
+__all__ = [
+    "DAY_MS",
+    "HOUR_MS",
+    "MAX_DURATION_MS",
+    "MINUTE_MS",
+    "SECOND_MS",
+    "format_duration",
+    "parse_duration",
+    "rounded_up",
+]
 
 SECOND_MS = 1_000
 MINUTE_MS = 60 * SECOND_MS
@@ -51,3 +60,9 @@ def format_duration(duration_ms: int) -> str:
         if duration_ms % unit_ms == 0:
             return f"{duration_ms // unit_ms}{unit}"
     raise AssertionError("every whole number is a multiple of 1 ms")
+
+
+def rounded_up(duration_ms: int) -> str:
+    """Write milliseconds as a round bound: up to a whole number of the largest unit of which there are two."""
+    unit_ms = next((unit_ms for unit_ms in _UNITS_MS.values() if duration_ms >= 2 * unit_ms), 1)
+    return format_duration(-(-duration_ms // unit_ms) * unit_ms)

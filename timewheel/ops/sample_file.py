@@ -46,7 +46,8 @@ def write_sample(sample: Sample, figures: SampleFigures, path: Path) -> None:
 
     Args:
         sample: What to write.
-        figures: Of the sample; stands in the metadata whole, with topic, seed and time.
+        figures: Of the sample; stands in the metadata whole, with topic, seed and time. The planner takes its scale as
+            the growth by which the file is planned for (`timewheel.spark_planner.sampled`).
         path: Of the file; replaced if there is one.
 
     Raises:

@@ -1,0 +1,75 @@
+"""Which broker a plan is for: the options of the planner's commands that say it, and the profile made of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from timewheel.cli.connecting import admin_client
+
+if TYPE_CHECKING:
+    from timewheel.core.profile import BrokerProfile
+
+__all__ = ["DEFAULT_PROFILE", "BrokerUrl", "ProfileName", "profile_of"]
+
+DEFAULT_PROFILE = "4.0"
+
+ProfileName = Annotated[
+    str | None,
+    typer.Option(
+        "--profile",
+        show_default=DEFAULT_PROFILE,
+        help="The broker: 4.0, 4.2, 5.0 for a version's defaults, or a TOML file.",
+    ),
+]
+BrokerUrl = Annotated[
+    str | None,
+    typer.Option("--broker", metavar="URL", help="Instead: the web service of a live broker, whose settings are read."),
+]
+
+
+def profile_of(
+    name: str | None, broker_url: str | None, token: str | None, token_file: Path | None, tls_ca: Path | None
+) -> BrokerProfile:
+    """The profile that the options ask for.
+
+    Args:
+        name: A version, or a profile file: TOML with the fields of `BrokerProfile`.
+        broker_url: Of a live broker's web service.
+        token: For it.
+        token_file: For it.
+        tls_ca: For it.
+
+    Raises:
+        typer.BadParameter: Both are given, or one that cannot be.
+        AdminError: The broker does not answer.
+        ProfileError: A number is out of its range.
+    """
+    if broker_url is None:
+        return _stored(name or DEFAULT_PROFILE)
+    if name is not None:
+        raise typer.BadParameter("give --profile or --broker, not both", param_hint="--broker")
+    from timewheel.ops.profile import profile_of as live
+
+    with admin_client(broker_url, token, token_file, tls_ca, option="--broker") as admin:
+        return live(admin)
+
+
+def _stored(name: str) -> BrokerProfile:
+    import tomllib
+
+    from timewheel.core.profile import PROFILE_NAMES, BrokerProfile
+
+    if name in PROFILE_NAMES:
+        return BrokerProfile.named(name)
+    path = Path(name)
+    try:
+        facts = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        known = ", ".join(PROFILE_NAMES)
+        raise typer.BadParameter(
+            f"{name} is none of {known} and no TOML file ({error})", param_hint="--profile"
+        ) from None
+    return BrokerProfile.from_mapping({"name": path.stem, **facts})
