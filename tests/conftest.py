@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
 from tests.support import distribution
 from tests.support.checkout import ROOT
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 FOLDERS = (
     "typing",
@@ -107,3 +112,24 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> distribution.Distribution
 def clean_python(built: distribution.Distribution, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of an environment with the built wheel and its base dependencies, and nothing else."""
     return distribution.install(built.wheel, tmp_path_factory.mktemp("clean") / "venv")
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """One Spark session for the whole run: starting Java takes longer than any test of the planner."""
+    # Here: a run without those tests needs no PySpark. Where it is missing they fail, as the planner itself would.
+    from tests.support.spark import shared_session
+
+    with shared_session() as session:
+        yield session
+
+
+@pytest.fixture
+def say(capsys: pytest.CaptureFixture[str]) -> Callable[[object], None]:
+    """Print past pytest's capturing: what was measured is worth reading when it is green, too."""
+
+    def tell(line: object) -> None:
+        with capsys.disabled():
+            print(f"  {line}", flush=True)  # noqa: T201
+
+    return tell

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.support.certificates import make_authority, make_identity
+from tests.support.own_broker import own_broker
 from tests.support.tokens import SECURED_SETTINGS, token_for
 from timewheel.core.errors import AdminDenied, AdminUnreachable
 from timewheel.ops.admin import AdminClient
 from timewheel.ops.http import tls_context
-from timewheel.testing import BrokerUnavailable, LocalPulsar
 from timewheel.testing.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from timewheel.testing import LocalPulsar
     from timewheel.wire.hooks import Event
 
 
@@ -43,11 +43,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         "tlsKeyFilePath": identity.key_path,
         "tlsTrustCertsFilePath": authority.certificate_path,
     }
-    with ExitStack() as stack:
-        try:
-            broker = stack.enter_context(LocalPulsar(config=config))
-        except BrokerUnavailable as error:
-            pytest.skip(str(error))
+    with own_broker(config) as broker:
         yield Secured(broker, f"https://127.0.0.1:{tls_port}", authority.certificate_path)
 
 

@@ -14,12 +14,14 @@ import pytest
 
 from tests.support.chaos_audit import AUDIT
 from tests.support.chaos_stage import BUSINESS, QUICK_TAKEOVER, Stage
+from tests.support.own_broker import own_broker
 from timewheel.core.plan import Plan, Scheme
-from timewheel.testing import BrokerUnavailable, LocalPulsar
 from timewheel.testing.settings import version_asked_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from timewheel.testing import LocalPulsar
 
 SEED_VARIABLE = "TIMEWHEEL_CHAOS_SEED"
 """Another seed than the test's own; or "random"."""
@@ -36,25 +38,8 @@ class MakeStage(Protocol):
 @pytest.fixture(scope="session")
 def chaos_broker() -> Iterator[LocalPulsar]:
     """A broker that lives through all tests but those that kill it."""
-    with ExitStack() as stack:
-        try:
-            broker = stack.enter_context(LocalPulsar(config=QUICK_TAKEOVER))
-        except BrokerUnavailable as error:
-            if os.environ.get("CI", "").lower() in {"1", "true"}:
-                pytest.fail(f"no Pulsar, and this is CI: {error}", pytrace=False)
-            pytest.skip(f"no Pulsar: {error}")
+    with own_broker(QUICK_TAKEOVER) as broker:
         yield broker
-
-
-@pytest.fixture
-def say(capsys: pytest.CaptureFixture[str]) -> Callable[[object], None]:
-    """Print past pytest's capturing: what a chaos run did is worth reading when it is green, too."""
-
-    def tell(line: object) -> None:
-        with capsys.disabled():
-            print(f"  {line}", flush=True)  # noqa: T201
-
-    return tell
 
 
 @pytest.fixture

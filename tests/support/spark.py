@@ -1,19 +1,22 @@
-"""One Spark session for all of the planner's tests: starting Java takes longer than any of them."""
+"""The Spark session that all tests of the planner share."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
-import pytest
 from pyspark.sql import SparkSession
 
 from timewheel.spark_planner.session import local_session, local_settings
 
+__all__ = ["shared_session"]
+
 _JAVA = "spark.driver.extraJavaOptions"
 
 
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+@contextmanager
+def shared_session() -> Iterator[SparkSession]:
+    """A small local session, stopped at the end."""
     session = local_session(
         cores=2,
         memory="1g",

@@ -1,0 +1,26 @@
+"""A broker with settings of a test module's own, by the project's rule about brokers that cannot be had."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from timewheel.testing import BrokerUnavailable, LocalPulsar
+
+__all__ = ["own_broker"]
+
+
+@contextmanager
+def own_broker(config: Mapping[str, str]) -> Iterator[LocalPulsar]:
+    """A running broker, stopped at the end; where there can be none, a skip by hand and a failure in CI."""
+    with ExitStack() as stack:
+        try:
+            broker = stack.enter_context(LocalPulsar(config=config))
+        except BrokerUnavailable as error:
+            if os.environ.get("CI", "").lower() in {"1", "true"}:
+                pytest.fail(f"no Pulsar, and this is CI: {error}", pytrace=False)
+            pytest.skip(f"no Pulsar: {error}")
+        yield broker
