@@ -1,0 +1,228 @@
+"""Plans played in real time on a real broker: what was sent, when it was acknowledged, what the broker counted."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from timewheel.core.names import partition_topic
+from timewheel.core.plan import Plan
+from timewheel.demo.connecting import connect
+from timewheel.demo.journal import Journal, now_ms
+from timewheel.demo.recorder import Deliveries, RecordingClient
+from timewheel.demo.settings import SUBSCRIPTION
+from timewheel.demo.ways import way_of
+from timewheel.ops.admin import AdminClient
+from timewheel.ops.provision import ensure
+from timewheel.testing import LocalPulsar, eventually
+from timewheel.wire.positions import Position
+
+__all__ = ["Played", "Sampled", "Trace", "play"]
+
+PACE_S = 0.004
+"""How long a publisher waits when it is ahead of its pace."""
+STRAGGLERS_S = 40.0
+"""How long after the last due time the last acknowledgement may be, on a machine that is busy with other things."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """What every plan plays.
+
+    Args:
+        delays_ms: In order of sending.
+        publish_ms: All are sent within this time, at an even pace.
+        sample_ms: Between two questions to the broker.
+    """
+
+    delays_ms: Sequence[int]
+    publish_ms: int
+    sample_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampled:
+    """The broker's counter of gap ranges at one moment.
+
+    Args:
+        asked_ms: Before that moment, UTC milliseconds.
+        answered_ms: After it.
+        gap_count: `nonContiguousDeletedMessagesRanges` of the subscription.
+        acknowledged_before: How many acknowledgements the broker had taken in before that moment, by its own count.
+        acknowledged_after: And after it.
+    """
+
+    asked_ms: int
+    answered_ms: int
+    gap_count: int
+    acknowledged_before: int
+    acknowledged_after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Played:
+    """One plan, all of its timers handled.
+
+    Args:
+        version: Of Pulsar.
+        plan: With one partition.
+        sends: (sent, due) of every timer in order of sending, UTC milliseconds.
+        acknowledged_ms: When the acknowledgement of each entry of the due topic had returned, UTC milliseconds; in the
+            order in which they did.
+        redelivered: Deliveries after that; with one, ``acknowledged_ms`` would not be the whole truth.
+        samples: Of the due topic, in order.
+    """
+
+    version: str
+    plan: Plan
+    sends: Sequence[tuple[int, int]]
+    acknowledged_ms: Mapping[Position, int]
+    redelivered: int
+    samples: Sequence[Sampled]
+
+    @property
+    def peak(self) -> int:
+        """The broker's highest count."""
+        return max(sample.gap_count for sample in self.samples)
+
+    @property
+    def played_ms(self) -> int:
+        """From the first send to the last acknowledgement."""
+        return max(self.acknowledged_ms.values()) - self.sends[0][0]
+
+    @property
+    def samples_while_played(self) -> Sequence[Sampled]:
+        """Those within that time."""
+        first_ms, last_ms = self.sends[0][0], self.sends[0][0] + self.played_ms
+        return [sample for sample in self.samples if first_ms <= sample.asked_ms and sample.answered_ms <= last_ms]
+
+    @property
+    def ledgers(self) -> int:
+        """That its due topic was written to."""
+        return len({position.ledger for position in self.acknowledged_ms})
+
+
+class _Acks(Deliveries):
+    """When each acknowledgement had returned."""
+
+    __slots__ = ("returned_ms",)
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.returned_ms: dict[Position, int] = {}
+
+    def acknowledged(self, message: Any) -> None:
+        self.returned_ms.setdefault(Position.of(message.message_id()), now_ms())
+        super().acknowledged(message)
+
+
+class _Player:
+    """Sends and consumes one plan's timers as the demo does: natively with the raw client, else with the SDK."""
+
+    def __init__(self, broker: LocalPulsar, plan: Plan, trace: Trace, folder: Path, stack: ExitStack) -> None:
+        self.plan = plan
+        self._version = broker.version
+        self._trace = trace
+        self._samples: list[Sampled] = []
+        self._journal = Journal(len(trace.delays_ms))
+        self._acks = _Acks()
+        client = connect(broker.service_url, folder)
+        stack.callback(client.close)
+        recorded = RecordingClient(client, SUBSCRIPTION)
+        recorded.deliveries[SUBSCRIPTION] = self._acks
+        self._way = way_of(recorded, plan, self._journal)
+        stack.callback(self._way.close)
+
+    def publish(self, ended: threading.Event) -> None:
+        delays_ms = self._trace.delays_ms
+        per_ms = len(delays_ms) / self._trace.publish_ms
+        start_ms = now_ms()
+        index = 0
+        while index < len(delays_ms):
+            at_ms = now_ms()
+            if index > (at_ms - start_ms) * per_ms:
+                if ended.wait(PACE_S):
+                    return
+                continue
+            self._journal.attempted_ms[index], self._journal.due_ms[index] = at_ms, at_ms + delays_ms[index]
+            self._way.send(index, at_ms + delays_ms[index])
+            index += 1
+
+    def sample(self, admin: AdminClient, ended: threading.Event) -> None:
+        topic = partition_topic(self.plan.due_topic, 0)
+        while True:
+            before = admin.topics.internal_stats(topic).cursors[SUBSCRIPTION].consumed
+            asked_ms = now_ms()
+            gap_count = admin.topics.stats(topic).subscriptions[SUBSCRIPTION].gap_count
+            answered_ms = now_ms()
+            after = admin.topics.internal_stats(topic).cursors[SUBSCRIPTION].consumed
+            self._samples.append(
+                Sampled(
+                    asked_ms=asked_ms,
+                    answered_ms=answered_ms,
+                    gap_count=gap_count,
+                    acknowledged_before=before,
+                    acknowledged_after=after,
+                )
+            )
+            if ended.wait(max(0, asked_ms + self._trace.sample_ms - now_ms()) / 1_000):
+                return
+
+    def is_done(self) -> bool:
+        if self._journal.fatal is not None:
+            raise self._journal.fatal
+        if self._journal.failed:
+            raise RuntimeError(f"{self._journal.failed} sends failed, the last: {self._journal.last_error}")
+        return len(self._acks.returned_ms) >= len(self._trace.delays_ms)
+
+    def result(self) -> Played:
+        return Played(
+            version=self._version,
+            plan=self.plan,
+            sends=list(zip(self._journal.attempted_ms, self._journal.due_ms, strict=True)),
+            acknowledged_ms=dict(self._acks.returned_ms),
+            redelivered=self._acks.redelivered,
+            samples=list(self._samples),
+        )
+
+
+def play(broker: LocalPulsar, plans: Sequence[Plan], trace: Trace, folder: Path) -> list[Played]:
+    """Play a trace through plans at the same time, until the last timer is acknowledged.
+
+    Args:
+        broker: Where.
+        plans: With one partition and a due topic of their own, the subscription `SUBSCRIPTION`.
+        trace: What.
+        folder: For the clients' log.
+    """
+    ended = threading.Event()
+    with (
+        ThreadPoolExecutor(2 * len(plans)) as pool,
+        ExitStack() as stack,
+        AdminClient(broker.admin_url) as admin,
+    ):
+        for plan in plans:
+            ensure(admin, plan, now_ms=now_ms())
+        players = [_Player(broker, plan, trace, folder, stack) for plan in plans]
+        work: list[Future[None]] = []
+        try:
+            work += [pool.submit(player.sample, admin, ended) for player in players]
+            published = [pool.submit(player.publish, ended) for player in players]
+            work += published
+            for publishing in published:
+                publishing.result(trace.publish_ms / 1_000 + STRAGGLERS_S)
+            eventually(
+                lambda: not [player for player in players if not player.is_done()],  # each is looked at for failures
+                max(trace.delays_ms) / 1_000 + STRAGGLERS_S,
+                message="timers were not acknowledged",
+            )
+        finally:
+            ended.set()
+        for one in work:
+            one.result()
+        return [player.result() for player in players]

@@ -1,0 +1,227 @@
+"""The planner on a real broker: it counts from acknowledgements what the broker counts, and predicts it from a history.
+
+"Days" are seconds, and so is the broker's tick: a day has 45 of them.
+"""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from numpy.typing import NDArray
+from pyspark.sql import SparkSession
+
+from tests.broker.played import Played, Trace, play
+from tests.support.own_broker import own_broker
+from timewheel.core.plan import Native, Plan, Scheme, Tiered
+from timewheel.core.profile import BrokerProfile
+from timewheel.demo.settings import SUBSCRIPTION
+from timewheel.spark_planner.grid import Grid
+from timewheel.spark_planner.job import predict, survey
+from timewheel.spark_planner.pieces import PARTITION
+from timewheel.spark_planner.read import read_history
+from timewheel.spark_planner.replay import count_acks
+from timewheel.spark_planner.routed import ACKNOWLEDGED_MS
+from timewheel.spark_planner.run_rows import ENTRY, LEDGER
+
+Say = Callable[[object], None]
+Integers = NDArray[np.int64]
+
+TICK_MS = 100
+DAY_MS = 4_500
+SAMPLES_PER_DAY = 20
+LEAST_SAMPLES_PER_DAY = 8
+SEED = 4
+
+TIMERS = 30_000
+PUBLISH_DAYS, SPAN_DAYS = 4, 10
+"""Sent within 18 s, delays uniform from 0 to 45 s: natively more than 5,000 gaps."""
+TIERS = Tiered(window_ms=3 * DAY_MS, tiers_ms=(3 * DAY_MS,))
+"""By the law, rate times window by six: 667 a second x 13.5 s / 6 = 1,500 gaps, whose root is 2.6 % of them."""
+
+LEDGER_TIMERS = 25_000
+LEDGER_PUBLISH_DAYS, LEDGER_SPAN_DAYS = 2, 5
+LEDGER_ENTRIES = 150
+"""The first entry of a ledger begins a range of its own while any entry before it waits. Towards the end these are up
+to 167 ranges, well above the tolerance; of a few ledgers of 5,000 it would see nothing."""
+
+COUNT_TOLERANCE = 0.01
+PREDICTION_TOLERANCE = 0.05
+"""Both of the peak."""
+
+
+def plan_of(scheme: Scheme) -> Plan:
+    return Plan(
+        due_topic=f"persistent://public/default/gaps-{uuid.uuid4().hex[:8]}",
+        subscriptions=(SUBSCRIPTION,),
+        scheme=scheme,
+        max_delay_ms=SPAN_DAYS * DAY_MS,
+        guard_ms=DAY_MS // 6,
+        tick_ms=TICK_MS,
+    )
+
+
+def trace_of(*, timers: int, publish_days: int, span_days: int) -> Trace:
+    source = random.Random(SEED)
+    return Trace(
+        delays_ms=[source.randrange(span_days * DAY_MS) for _ in range(timers)],
+        publish_ms=publish_days * DAY_MS,
+        sample_ms=DAY_MS // SAMPLES_PER_DAY,
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Played]:
+    """The same trace natively and through tiers, at the same time; each due topic is one ledger."""
+    trace = trace_of(timers=TIMERS, publish_days=PUBLISH_DAYS, span_days=SPAN_DAYS)
+    plans = {"native": plan_of(Native()), "tiered": plan_of(TIERS)}
+    with own_broker({"delayedDeliveryTickTimeMillis": str(TICK_MS)}) as broker:
+        found = play(broker, list(plans.values()), trace, tmp_path_factory.mktemp("whole"))
+    return dict(zip(plans, found, strict=True))
+
+
+@pytest.fixture(scope="module")
+def in_ledgers(tmp_path_factory: pytest.TempPathFactory) -> Played:
+    """Natively, with a due topic of many ledgers."""
+    trace = trace_of(timers=LEDGER_TIMERS, publish_days=LEDGER_PUBLISH_DAYS, span_days=LEDGER_SPAN_DAYS)
+    config = {
+        "delayedDeliveryTickTimeMillis": str(TICK_MS),
+        "managedLedgerMaxEntriesPerLedger": str(LEDGER_ENTRIES),
+        "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+    }
+    with own_broker(config) as broker:
+        (found,) = play(broker, [plan_of(Native())], trace, tmp_path_factory.mktemp("in-ledgers"))
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """The planner's count of a play's acknowledgements beside the broker's counter.
+
+    Args:
+        off: The furthest that a sample lies outside of what was counted from its first moment to its last.
+        width: How far the least and the most of that are apart, in the median.
+        off_by_the_clock: The furthest from the count half way between question and answer. The client keeps
+            acknowledgements back for 100 ms and sends them together, so the broker is behind.
+    """
+
+    off: int
+    width: float
+    off_by_the_clock: int
+
+
+def positions_of(played: Played) -> Integers:
+    """(ledger, entry) of each acknowledgement."""
+    return np.array([(ledger, entry) for ledger, entry, _ in played.acknowledged_ms], np.int64)
+
+
+def in_one_ledger(positions: Integers) -> Integers:
+    """The same entries in the same order, as if the topic were one ledger."""
+    found = np.zeros_like(positions)
+    found[np.lexsort((positions[:, 1], positions[:, 0])), 1] = np.arange(len(positions))
+    return found
+
+
+def compared(spark: SparkSession, played: Played, positions: Integers) -> Compared:
+    """Count the acknowledgements as the planner does.
+
+    The broker says how many it had taken in before and after each sample; they arrive in the order in which they
+    returned. So a sample is between two moments, each known to the millisecond whatever was late.
+    """
+    returned_ms = np.fromiter(played.acknowledged_ms.values(), np.int64)
+    acks = spark.createDataFrame(
+        pa.table(
+            {
+                PARTITION: pa.array(np.zeros(len(positions), np.int32)),
+                LEDGER: pa.array(positions[:, 0]),
+                ENTRY: pa.array(positions[:, 1]),
+                ACKNOWLEDGED_MS: pa.array(returned_ms),
+            }
+        )
+    )
+    asked_ms, answered_ms, gaps, before, after = (
+        np.array([getattr(sample, name) for sample in played.samples])
+        for name in ("asked_ms", "answered_ms", "gap_count", "acknowledged_before", "acknowledged_after")
+    )
+    # Of those that returned within one millisecond some may not have been there yet.
+    earliest_ms = returned_ms[np.maximum(before, 1) - 1] - 1
+    latest_ms = np.maximum(returned_ms[np.maximum(after, 1) - 1], earliest_ms)
+    middle_ms = (asked_ms + answered_ms) // 2
+    spans_ms = [np.arange(low, high + 1) for low, high in zip(earliest_ms, latest_ms, strict=True)]
+    moments_ms = np.unique(np.concatenate([*spans_ms, middle_ms]))
+    counts = count_acks(acks, grid=Grid.at(moments_ms)).total
+    counted = [counts[np.searchsorted(moments_ms, span_ms)] for span_ms in spans_ms]
+    least, most = (np.array([end(found) for found in counted]) for end in (np.min, np.max))
+    return Compared(
+        off=int(np.maximum(np.maximum(least - gaps, gaps - most), 0).max()),
+        width=float(np.median(most - least)),
+        off_by_the_clock=int(np.abs(gaps - counts[np.searchsorted(moments_ms, middle_ms)]).max()),
+    )
+
+
+def check_counts(spark: SparkSession, played: Played, name: str, say: Say) -> None:
+    assert len(played.acknowledged_ms) == len(played.sends)
+    assert played.redelivered == 0
+    per_day = len(played.samples_while_played) * DAY_MS / played.played_ms
+    found = compared(spark, played, positions_of(played))
+    say("")
+    say(
+        f"Pulsar {played.version}, {name}: {len(played.sends):,} timers in {played.ledgers} ledger(s), peak "
+        f"{played.peak:,} ranges; {len(played.samples)} samples ({per_day:.1f} a day); counted from acknowledgements: "
+        f"off by {found.off} ({found.off / played.peak:.2%}) at most, of what is known to {found.width:g}; by "
+        f"{found.off_by_the_clock} ({found.off_by_the_clock / played.peak:.2%}) at the clock's time"
+    )
+    assert per_day >= LEAST_SAMPLES_PER_DAY
+    assert played.peak >= 1_000, "1 % of a small peak says little"
+    assert found.width <= COUNT_TOLERANCE * played.peak, "else nearly anything would lie within"
+    assert found.off <= COUNT_TOLERANCE * played.peak
+
+
+@pytest.mark.parametrize("scheme", ["native", "tiered"])
+def test_what_a_consumer_acknowledged_is_counted_as_the_broker_counts(
+    spark: SparkSession, whole: dict[str, Played], scheme: str, say: Say
+) -> None:
+    assert whole[scheme].ledgers == 1
+    check_counts(spark, whole[scheme], scheme, say)
+
+
+def test_ranges_are_counted_ledger_by_ledger_as_the_broker_does(
+    spark: SparkSession, in_ledgers: Played, say: Say
+) -> None:
+    assert in_ledgers.ledgers >= LEDGER_TIMERS // LEDGER_ENTRIES // 2
+    check_counts(spark, in_ledgers, "native", say)
+
+    # And the tolerance sees ledgers: it would not let pass a count that knows nothing of them.
+    blind = compared(spark, in_ledgers, in_one_ledger(positions_of(in_ledgers)))
+    say(f"  taken for one ledger: off by {blind.off} ({blind.off / in_ledgers.peak:.2%})")
+    assert blind.off > COUNT_TOLERANCE * in_ledgers.peak
+
+
+@pytest.mark.parametrize("scheme", ["native", "tiered"])
+def test_the_peak_is_predicted_from_the_history_alone(
+    spark: SparkSession, whole: dict[str, Played], scheme: str, say: Say, tmp_path: Path
+) -> None:
+    played = whole[scheme]
+    publish_ms, due_ms = np.array(played.sends).T
+    path = tmp_path / "history.parquet"
+    pq.write_table(pa.table({"publish_ms": publish_ms, "due_ms": due_ms}), path)
+
+    history = survey(read_history(spark, str(path)))
+    profile = BrokerProfile.named(".".join(played.version.split(".")[:2]))
+    found = predict(history, history.topic(), played.plan, profile)
+
+    predicted, replayed = found.evaluation.peak_gaps, found.replay.peak_of_total.gap_count
+    say("")
+    say(
+        f"Pulsar {played.version}, {scheme}: the broker's peak {played.peak:,}; predicted {predicted:,.0f} "
+        f"({predicted / played.peak - 1:+.1%}), replayed {replayed:,} ({replayed / played.peak - 1:+.1%})"
+    )
+    assert predicted == pytest.approx(played.peak, rel=PREDICTION_TOLERANCE)
+    assert replayed == pytest.approx(played.peak, rel=PREDICTION_TOLERANCE)
