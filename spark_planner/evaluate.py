@@ -19,7 +19,7 @@ from timewheel.spark_planner.course import Course, course_of
 from timewheel.spark_planner.evaluation import Evaluation, Redelivered
 from timewheel.spark_planner.forget import ledger_ends, redelivered_entries
 
-__all__ = ["evaluate", "price"]
+__all__ = ["evaluate", "price", "redelivered_at_moments"]
 
 Floats = NDArray[np.float64]
 
@@ -56,9 +56,7 @@ def price(course: Course, profile: BrokerProfile, partitions: int) -> Evaluation
     """
     plan = replace(course.plan, partitions=partitions)
     entry_bytes = course.entry_bytes + profile.entry_overhead_bytes
-    ends = [
-        ledger_ends(entries, arrived_ms, profile, partitions, entry_bytes) for entries, arrived_ms in _lines(course)
-    ]
+    ends = _ledger_ends(course, profile, partitions)
     spans, due_entries, due_ledgers = _positions(course, ends, partitions)
     as_ranges = _redelivered(course, profile, ends, partitions, "ranges")
     as_bitmap = _redelivered(course, profile, ends, partitions, "bitmap")
@@ -111,27 +109,54 @@ def price(course: Course, profile: BrokerProfile, partitions: int) -> Evaluation
     )
 
 
-def _lines(course: Course) -> list[tuple[Floats, Floats]]:
+def redelivered_at_moments(course: Course, profile: BrokerProfile, partitions: int, ack_format: AckFormat) -> Floats:
+    """Entries delivered again to one subscription when all due topics are unloaded, at each of the course's moments.
+
+    Args:
+        course: Of any number of partitions.
+        profile: The broker.
+        partitions: Of the due topic.
+        ack_format: Instead of the profile's own.
+    """
+    return _redelivered_at_moments(course, profile, _ledger_ends(course, profile, partitions), partitions, ack_format)
+
+
+def _redelivered_at_moments(
+    course: Course, profile: BrokerProfile, ends: list[Floats], partitions: int, ack_format: AckFormat
+) -> Floats:
+    return np.array(
+        [
+            sum(
+                redelivered_entries(cursor, profile, ends[line], partitions, ack_format)
+                for line, cursor in zip(moment.lines, moment.cursors, strict=True)
+            )
+            for moment in course.moments
+        ],
+        np.float64,
+    )
+
+
+def _ledger_ends(course: Course, profile: BrokerProfile, partitions: int) -> list[Floats]:
     # Most lines of a fine calendar are at no moment looked at: their ledgers matter to nobody.
     seen = {line for moment in course.moments for line in moment.lines}
-    nothing = np.zeros(0), np.zeros(0)
-    return [facts if line in seen else nothing for line, facts in enumerate(course.due_lines)]
+    entry_bytes = course.entry_bytes + profile.entry_overhead_bytes
+    return [
+        ledger_ends(*facts, profile, partitions, entry_bytes) if line in seen else np.zeros(0)
+        for line, facts in enumerate(course.due_lines)
+    ]
 
 
 def _redelivered(
     course: Course, profile: BrokerProfile, ends: list[Floats], partitions: int, ack_format: AckFormat
 ) -> Redelivered:
-    worst, worst_at_ms, sums = 0.0, 0.0, [0.0]
-    for moment in course.moments:
-        entries = sum(
-            redelivered_entries(cursor, profile, ends[line], partitions, ack_format)
-            for line, cursor in zip(moment.lines, moment.cursors, strict=True)
-        )
-        if entries > worst:
-            worst, worst_at_ms = entries, moment.at_ms
-        if moment.even:
-            sums.append(entries)
-    return Redelivered(worst_entries=worst, worst_at_ms=worst_at_ms, mean_entries=sum(sums) / max(len(sums) - 1, 1))
+    entries = _redelivered_at_moments(course, profile, ends, partitions, ack_format)
+    even = entries[np.array([moment.even for moment in course.moments], np.bool_)]
+    worst = int(entries.argmax()) if entries.any() else None
+    return Redelivered(
+        worst_entries=0.0 if worst is None else float(entries[worst]),
+        worst_at_ms=0.0 if worst is None else course.moments[worst].at_ms,
+        mean_entries=float(even.mean()) if len(even) else 0.0,
+    )
 
 
 def _positions(course: Course, ends: list[Floats], partitions: int) -> tuple[float, float, float]:

@@ -73,7 +73,8 @@ def redelivered_entries(
         partitions: Of the due topic.
         ack_format: Instead of the profile's own.
     """
-    all_gaps = float(cursor.gaps.sum())
+    gaps = cursor.gaps + _split_ranges(cursor, ends_entries, partitions)
+    all_gaps = float(gaps.sum())
     limit = (profile.gap_limit_ranges + 1.0) * partitions
     few = all_gaps <= profile.metadata_store_limit_ranges * partitions
     if all_gaps <= limit and (few or ack_format == "ranges"):
@@ -87,10 +88,22 @@ def redelivered_entries(
         kept = kept_ledgers(acknowledged / partitions, profile)
         if kept.any():
             return float(acknowledged[~kept].sum())
-    ranges = np.r_[0.0, np.cumsum(cursor.gaps)]
+    ranges = np.r_[0.0, np.cumsum(gaps)]
     if all_gaps <= limit:
         return 0.0
     return total - float(np.interp(limit, ranges, np.r_[0.0, np.cumsum(past)]))
+
+
+def _split_ranges(cursor: Cursor, ends_entries: Floats, partitions: int) -> Floats:
+    """Ranges that the ends of ledgers add to each run: one wherever both neighbours of an end are acknowledged."""
+    added = np.zeros(len(cursor.entries))
+    reached = np.cumsum(cursor.entries)
+    runs = np.searchsorted(reached, ends_entries[ends_entries < reached[-1]], "left")
+    # Of k acknowledged entries in a row k - 1 are followed by another.
+    followed = np.maximum(cursor.past_mark_delete(partitions) - cursor.gaps, 0.0)[runs]
+    # Every partition has a ledger that ends there.
+    np.add.at(added, runs, partitions * followed / np.maximum(cursor.entries[runs], 1.0))
+    return added
 
 
 def kept_ledgers(acknowledged_entries: Floats, profile: BrokerProfile) -> Flags:

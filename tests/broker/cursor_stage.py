@@ -1,0 +1,205 @@
+"""Cursors of a real broker in a chosen state, and what comes again after an unload; counted by who receives it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pulsar
+from numpy.typing import NDArray
+
+from timewheel.ops.admin import AdminClient
+from timewheel.testing import eventually
+
+__all__ = ["CursorState", "Filled", "Listener", "acknowledge_by_id", "backlog_of", "fill", "now_ms", "received_again"]
+
+Flags = NDArray[np.bool_]
+
+RECEIVE_TIMEOUT_MS = 20_000
+SETTLE_TIMEOUT_S = 40.0
+"""Acknowledgements are grouped by the client and counted by the broker a moment later."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CursorState:
+    """One subscription before an unload.
+
+    Args:
+        topic: With its partition, if it has any.
+        subscription: Its own.
+        acknowledged: Of each entry, in position order.
+        ranges: That the broker counted.
+    """
+
+    topic: str
+    subscription: str
+    acknowledged: Flags
+    ranges: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filled:
+    """A topic with its messages.
+
+    Args:
+        topic: With its partition, if it has any.
+        ids: Of the messages, in position order.
+        sent_ms: When each was handed to the client, UTC milliseconds.
+    """
+
+    topic: str
+    ids: tuple[Any, ...]
+    sent_ms: NDArray[np.int64]
+
+
+def fill(client: Any, topic: str, entries: int, due_ms: Sequence[int] | None = None) -> Filled:
+    """Publish so many numbered messages in order, one entry each; delayed if due times are given."""
+    ids: dict[int, Any] = {}
+    failed: list[Any] = []
+    sent_ms = np.zeros(entries, np.int64)
+
+    def confirmed(number: int) -> Any:
+        def note(result: Any, message_id: Any) -> None:
+            if result == pulsar.Result.Ok:
+                ids[number] = message_id
+            else:
+                failed.append(result)
+
+        return note
+
+    producer = client.create_producer(topic, batching_enabled=False, block_if_queue_full=True)
+    for number in range(entries):
+        sent_ms[number] = now_ms()
+        producer.send_async(
+            _payload(number), confirmed(number), deliver_at=None if due_ms is None else int(due_ms[number])
+        )
+    producer.flush()
+    eventually(lambda: len(ids) + len(failed) == entries, SETTLE_TIMEOUT_S, message=f"{len(ids)} of {entries} sent")
+    producer.close()
+    assert not failed, failed[0]
+    return Filled(topic=topic, ids=tuple(ids[number] for number in range(entries)), sent_ms=sent_ms)
+
+
+def acknowledge_by_id(
+    client: Any, admin: AdminClient, filled: Filled, subscription: str, acknowledged: Flags
+) -> CursorState:
+    """Acknowledge a subset of a topic's entries one by one, and wait until the broker has counted them all.
+
+    An acknowledgement names an entry; whether its message was received before is all the same to the cursor.
+    """
+    consumer = client.subscribe(
+        filled.topic, subscription, consumer_type=pulsar.ConsumerType.Shared, receiver_queue_size=0
+    )
+    for number in np.flatnonzero(acknowledged).tolist():
+        consumer.acknowledge(filled.ids[number])
+    consumer.close()  # what the client has grouped is sent with it
+    return _settled(admin, filled.topic, subscription, acknowledged)
+
+
+def backlog_of(admin: AdminClient, topic: str, subscription: str) -> int:
+    """Entries that the cursor has as not acknowledged, walked and not from a counter."""
+    return admin.topics.stats(topic, precise_backlog=True).subscriptions[subscription].backlog
+
+
+def received_again(client: Any, admin: AdminClient, state: CursorState, due: Flags | None = None) -> int:
+    """After an unload: receive until the broker must have delivered all that it forgot.
+
+    Args:
+        client: To subscribe with.
+        admin: Its backlog tells when to stop; what is counted are the messages that come.
+        state: Before the unload.
+        due: Entries that are due by now; None: all.
+
+    Returns:
+        Different entries that had been acknowledged and came again.
+    """
+    was_open = ~state.acknowledged
+    forgotten = backlog_of(admin, state.topic, state.subscription) - int(was_open.sum())
+    assert forgotten >= 0, "an unload acknowledges nothing"
+    # Up to the last acknowledged entry the open ones, too: among them a forgotten entry would come that the backlog
+    # left out.
+    end = int(np.flatnonzero(state.acknowledged)[-1]) + 1 if state.acknowledged.any() else 0
+    awaited = set(np.flatnonzero((was_open if due is None else was_open & due)[:end]).tolist())
+    again: set[int] = set()
+    consumer = client.subscribe(state.topic, state.subscription, consumer_type=pulsar.ConsumerType.Shared)
+    while awaited or len(again) < forgotten:
+        number = _number(consumer.receive(RECEIVE_TIMEOUT_MS))
+        awaited.discard(number)
+        if state.acknowledged[number]:
+            again.add(number)
+    consumer.close()
+    return len(again)
+
+
+class Listener(threading.Thread):
+    """A subscription whose consumer acknowledges all that it gets until a moment, and nothing more from then on.
+
+    Args:
+        client: To subscribe with.
+        topic: To listen to.
+        subscription: Its own.
+        entries: Sent to the topic.
+    """
+
+    def __init__(self, client: Any, topic: str, subscription: str, entries: int) -> None:
+        super().__init__(name=f"listener-{subscription}")
+        self.subscription = subscription
+        self.acknowledged: Flags = np.zeros(entries, np.bool_)
+        self.error: BaseException | None = None
+        self._until_ms: float | None = None
+        self._consumer = client.subscribe(topic, subscription, consumer_type=pulsar.ConsumerType.Shared)
+
+    def begin(self, until_ms: float) -> None:
+        """Acknowledge until this moment, UTC milliseconds."""
+        self._until_ms = until_ms
+        self.start()
+
+    def run(self) -> None:
+        try:
+            assert self._until_ms is not None
+            while (left_ms := self._until_ms - now_ms()) > 0:
+                try:
+                    message = self._consumer.receive(max(int(left_ms), 1))
+                except pulsar.Timeout:
+                    break
+                if now_ms() <= self._until_ms:
+                    self._consumer.acknowledge(message)
+                    self.acknowledged[_number(message)] = True
+            self._consumer.close()
+        except BaseException as error:  # noqa: BLE001 - a thread's error is told by `settled`, in the test's own
+            self.error = error
+
+    def settled(self, admin: AdminClient, topic: str) -> CursorState:
+        """The state once the moment has passed and the broker has counted all acknowledgements."""
+        self.join(120)
+        assert not self.is_alive()
+        if self.error is not None:
+            raise self.error
+        return _settled(admin, topic, self.subscription, self.acknowledged)
+
+
+def _settled(admin: AdminClient, topic: str, subscription: str, acknowledged: Flags) -> CursorState:
+    waiting = int((~acknowledged).sum())
+    eventually(lambda: backlog_of(admin, topic, subscription) == waiting, SETTLE_TIMEOUT_S)
+    return CursorState(
+        topic=topic,
+        subscription=subscription,
+        acknowledged=acknowledged,
+        ranges=admin.topics.stats(topic).subscriptions[subscription].gap_count,
+    )
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _payload(number: int) -> bytes:
+    return number.to_bytes(4, "big")
+
+
+def _number(message: Any) -> int:
+    return int.from_bytes(message.data(), "big")
