@@ -22,7 +22,7 @@ help: ## list the targets
 
 venv: $(DEV_READY) ## create .venv with the pinned tools (Spark included: 400 MB)
 
-demo: need-java $(DEMO_READY) ## start a real Pulsar, play all schemes, print the verdict (ARGS="--seed 7"; 4 min after the first download)
+demo: need-java $(DEMO_READY) ## start a real Pulsar, play all schemes, print the verdict, then the planner's prediction (ARGS="--seed 7"; 4 min after the first download)
 	@$(VENV)/bin/timewheel demo $(ARGS)
 
 test: need-java $(DEV_READY) ## run the whole test suite (TESTS=tests/core ARGS="-k route"; TIMEWHEEL_PULSAR_VERSION=4.2.4)
@@ -65,9 +65,9 @@ $(PY): | need-python
 	@echo "creating $(VENV)"; $(PYTHON) -m venv $(VENV)
 
 $(DEMO_READY): pyproject.toml constraints.txt | $(PY)
-	@echo "installing timewheel and its pinned dependencies into $(VENV)"
+	@echo "installing timewheel and its pinned dependencies into $(VENV) (Spark, by which the demo ends, is 400 MB of it)"
 	@$(PY) -m pip install --quiet -c constraints.txt 'setuptools>=77'
-	@$(PY) -m pip install -qq --no-build-isolation -c constraints.txt -e '.[testing]'
+	@$(PY) -m pip install -qq --no-build-isolation -c constraints.txt -e '.[planner,testing]'
 	@touch $@
 
 $(DEV_READY): $(DEMO_READY)

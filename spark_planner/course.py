@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -134,13 +135,16 @@ def at_resolution(plan: Plan, *cells: Cells) -> tuple[Cells, ...]:
     return tuple(part for parts in found for part in parts)
 
 
-def course_of(plan: Plan, cells: Cells | tuple[Cells, ...], growth: float = 1.0) -> Course:
+def course_of(
+    plan: Plan, cells: Cells | tuple[Cells, ...], growth: float = 1.0, moments_ms: Sequence[float] = ()
+) -> Course:
     """Send the cells through a plan and look at what happens.
 
     Args:
         plan: Any.
         cells: Of one topic, also in parts: the coarsest first.
         growth: As many times the history's volume.
+        moments_ms: At which to look as well, UTC milliseconds; they come last in `Course.moments`, in this order.
     """
     given = (cells,) if isinstance(cells, Cells) else cells
     parts = at_resolution(plan, *given)
@@ -162,7 +166,10 @@ def course_of(plan: Plan, cells: Cells | tuple[Cells, ...], growth: float = 1.0)
         gaps=curve,
         peak_pending=pending,
         peak_topic_pending=topic_pending,
-        moments=tuple(_moments(rows, curve, order)),
+        moments=(
+            *_moments(rows, curve, order),
+            *(_moment(rows, order, float(at_ms), even=False) for at_ms in moments_ms),
+        ),
         due_lines=tuple(due_line(rows, order, line) for line in range(len(rows.topics))),
         hops=(numbers, np.bincount(index, flow.pieces.count, len(numbers)).astype(np.float64)),
         step_entries=flow.step_entries,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timewheel.core.durations import MAX_DURATION_MS, format_duration, parse_duration
+from timewheel.core.durations import MAX_DURATION_MS, format_duration, parse_duration, rounded_up
 from timewheel.core.errors import DurationError
 
 
@@ -74,3 +74,16 @@ def test_reading_any_text_gives_a_duration_or_a_duration_error(text: str) -> Non
     except DurationError:
         return
     assert 0 <= duration_ms <= MAX_DURATION_MS
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "text"),
+    [(0, "0s"), (1, "1ms"), (1_999, "1999ms"), (2_001, "3s"), (119_999, "2m"), (60 * 86_400_000 + 1, "61d")],
+)
+def test_a_bound_is_rounded_up_to_the_largest_unit_that_there_are_two_of(duration_ms: int, text: str) -> None:
+    assert rounded_up(duration_ms) == text
+
+
+@given(st.integers(0, MAX_DURATION_MS - 86_400_000))
+def test_a_bound_is_never_below_and_by_half_at_most_above(duration_ms: int) -> None:
+    assert duration_ms <= parse_duration(rounded_up(duration_ms)) <= 1.5 * duration_ms

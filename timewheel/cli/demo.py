@@ -12,10 +12,15 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from timewheel.demo.foresight import Foresight
     from timewheel.demo.results import Result
     from timewheel.demo.settings import Settings
 
 __all__ = ["demo"]
+
+SPARK_MEMORY = "1g"
+"""A ledger has some hundred thousand rows."""
+STOPPED = "stopped: the verdict above stands"
 
 
 def demo(
@@ -33,13 +38,17 @@ def demo(
         ),
     ] = None,
     out: Annotated[Path, typer.Option("--out", help="Folder for report, ledger and JSON.")] = Path("demo-out"),
+    planner: Annotated[
+        bool, typer.Option("--planner/--no-planner", help="Predict the run from its own ledger, after the verdict.")
+    ] = True,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the results as JSON; what is going on goes to stderr.")
     ] = False,
 ) -> None:
     """Start a real Pulsar, play one trace of delayed messages through every scheme, unload every topic half way.
 
-    Ends with status 1 if a promise is broken, or if native does not redeliver.
+    Ends with status 1 if a promise is broken, or if native does not redeliver. After the verdict the planner, if it is
+    installed, predicts the same from the run's ledger; whatever comes of that, the verdict and the status stand.
     """
     import json
     import signal
@@ -77,6 +86,8 @@ def demo(
         console.print("stopped: no verdict")
         raise typer.Exit(130) from None
     _print_verdict(console, result)
+    if planner:
+        result = _with_foresight(console, result)
     if as_json:
         print(json.dumps(result.as_json(), indent=1))
     if not result.verdict.kept:
@@ -99,7 +110,7 @@ def _print_verdict(console: Console, result: Result) -> None:
     from timewheel.demo.table import HEADER, plain_lines, row_texts, where_we_lose
 
     def say(line: str, style: str | None = None) -> None:
-        console.print(line, style=style, highlight=False, markup=False, soft_wrap=True)
+        _say(console, line, style)
 
     say("")
     header, *rows = plain_lines(HEADER, [row_texts(row) for row in result.rows])
@@ -123,3 +134,51 @@ def _print_verdict(console: Console, result: Result) -> None:
         say(f"PROMISES KEPT   {result.seconds:.0f} s", "bold green")
     else:
         say(f"{len(result.verdict.broken)} PROMISES BROKEN   {result.seconds:.0f} s", "bold red")
+
+
+def _with_foresight(console: Console, result: Result) -> Result:
+    """The result with what the planner makes of its ledger, or as it is: nothing here may touch the verdict."""
+    import time
+    from dataclasses import replace
+
+    from timewheel.cli.planning import PlannerMissing, progress_on, session
+    from timewheel.demo.results import Files, save
+
+    began_s, files = time.monotonic(), Files.under(result.settings.out)
+    _say(console, "")
+    try:
+        with session(None, SPARK_MEMORY, when_stopped=STOPPED) as spark:
+            from timewheel.demo.planner import foresee
+
+            with progress_on(console) as tell:
+                found = foresee(spark, result, files.ledger, began_s=began_s, tell=tell)
+        result = replace(result, foresight=found)
+        save(result, files)
+    except PlannerMissing as missing:
+        _say(console, f"No prediction from the ledger: {missing}")
+    except typer.Exit:
+        pass  # told to stop while Spark ran: the session has said so
+    except KeyboardInterrupt:
+        _say(console, STOPPED)
+    except Exception as error:  # noqa: BLE001 - a demo of the relay must not fail by its epilogue
+        _say(console, f"No prediction from the ledger: {type(error).__name__}: {error}", "bold red")
+    else:
+        _print_foresight(console, found)
+    return result
+
+
+def _print_foresight(console: Console, found: Foresight) -> None:
+    from timewheel.demo.foresight import HEADER, NOTE, row_texts
+    from timewheel.demo.table import plain_lines
+
+    header, *rows = plain_lines(HEADER, [row_texts(row) for row in found.rows])
+    _say(console, f"The planner, from this run's own ledger ({found.seconds:.0f} s, Spark's start included):")
+    _say(console, header, "bold")
+    for line in rows:
+        _say(console, line)
+    _say(console, NOTE)
+    _say(console, f"For this trace it would choose: {found.verdict}")
+
+
+def _say(console: Console, line: str, style: str | None = None) -> None:
+    console.print(line, style=style, highlight=False, markup=False, soft_wrap=True)

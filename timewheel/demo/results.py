@@ -10,7 +10,10 @@ from typing import Any
 
 from timewheel.core.gaps import peak
 from timewheel.core.plan import Plan
+from timewheel.core.profile import BrokerProfile
+from timewheel.demo import foresight
 from timewheel.demo.checker import Totals
+from timewheel.demo.foresight import Foresight
 from timewheel.demo.law import predicted_gaps
 from timewheel.demo.ledger import Entry, recount_command, totals, write_ledger
 from timewheel.demo.messages import Done
@@ -32,13 +35,23 @@ GRID_PER_DAY = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerFacts:
-    """The broker of a run: what a reader can check while it runs."""
+    """The broker of a run: what a reader can check while it runs.
+
+    Args:
+        version: Its release.
+        pid: Of its process.
+        service_url: Of its binary protocol.
+        admin_url: Of its web service.
+        config: Settings that differ from its defaults.
+        profile: What it forgets and pins, by its own word.
+    """
 
     version: str
     pid: int
     service_url: str
     admin_url: str
     config: Mapping[str, str]
+    profile: BrokerProfile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +78,10 @@ class Result:
         seconds: From the command to the verdict.
         started_ms: When the first scheme began to publish, UTC milliseconds.
         unloaded_ms: When the unload of all topics began.
+        unloads_ms: When each scheme's own topics were unloaded, the middle of it.
         samples: By scheme.
         entries: The ledger's rows by scheme.
+        foresight: What the planner makes of the ledger; None: it was not asked.
     """
 
     settings: Settings
@@ -77,8 +92,10 @@ class Result:
     seconds: float
     started_ms: int
     unloaded_ms: int
+    unloads_ms: Mapping[SchemeName, int]
     samples: Mapping[SchemeName, Sequence[Sample]]
     entries: Mapping[SchemeName, Sequence[Entry]]
+    foresight: Foresight | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Everything but the single timers, as JSON values."""
@@ -93,6 +110,8 @@ class Result:
             "seconds": round(self.seconds, 1),
             "started_ms": self.started_ms,
             "unloaded_ms": self.unloaded_ms,
+            "unloads_ms": dict(self.unloads_ms),
+            "planner": None if self.foresight is None else self.foresight.as_json(),
             "samples": {scheme: [asdict(sample) for sample in samples] for scheme, samples in self.samples.items()},
         }
 
@@ -194,6 +213,7 @@ def _page(result: Result, files: Files) -> str:
             tables=[
                 Table(caption="What each scheme did.", header=HEADER, rows=[row_texts(row) for row in result.rows]),
                 *([_control_table(result.control)] if result.control else []),
+                *([] if result.foresight is None else [_foresight_table(result.foresight)]),
             ],
             notes=[
                 "Gaps: the most at any one sample, summed over a scheme's due topics (due) and its holding topics "
@@ -201,6 +221,7 @@ def _page(result: Result, files: Files) -> str:
                 "after its acknowledgement had returned, counted at the raw client: to business + to a relay, which "
                 "skips it. Twice: reached the handler again.",
                 "Where timewheel loses: " + "; ".join(where_we_lose(result.rows)) + ".",
+                *([] if result.foresight is None else [foresight.NOTE, f"The planner: {result.foresight.verdict}"]),
             ],
             commands=[("Recount the losses from the ledger file:", recount_command(Path(files.ledger.name)))],
         )
@@ -215,4 +236,12 @@ def _control_table(control: Mapping[str, Totals]) -> Table:
             (name, *(f"{value:,}" for value in (found.attempted, found.handled, found.lost, found.duplicated)))
             for name, found in control.items()
         ],
+    )
+
+
+def _foresight_table(found: Foresight) -> Table:
+    return Table(
+        caption="The planner on this run's own ledger: predicted beside measured.",
+        header=foresight.HEADER,
+        rows=[foresight.row_texts(row) for row in found.rows],
     )

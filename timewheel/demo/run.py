@@ -6,6 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor, wait
 
 from timewheel.core.names import partition_topic
+from timewheel.core.profile import BrokerProfile
 from timewheel.core.topology import topology
 from timewheel.demo.crew import Crew
 from timewheel.demo.journal import now_ms
@@ -14,6 +15,7 @@ from timewheel.demo.results import BrokerFacts, Files, Result, save
 from timewheel.demo.settings import DEFAULT_LIMIT, Settings
 from timewheel.demo.stage import AFTER_LAST_DUE_MS, TURN_S, VERDICT_S, Stage
 from timewheel.ops.admin import AdminClient
+from timewheel.ops.profile import profile_of
 from timewheel.testing import LocalPulsar
 
 __all__ = ["expected_s", "run_demo"]
@@ -54,7 +56,7 @@ def run_demo(settings: Settings, screen: Screen, *, began_s: float) -> Result:
                 wait([starting], TURN_S)
             starting.result()
             with AdminClient(broker.admin_url, retry_for_s=ADMIN_RETRY_S) as admin:
-                facts = _facts(broker, settings)
+                facts = _facts(broker, settings, profile_of(admin))
                 _introduce(screen, facts, settings, time.monotonic() - began_s)
                 with Stage(settings, screen, crew, admin, facts, workers) as stage:
                     stage.play()
@@ -69,7 +71,7 @@ def _left_s(settings: Settings, began_s: float) -> float:
     return max(1.0, expected_s(settings) - (time.monotonic() - began_s))
 
 
-def _facts(broker: LocalPulsar, settings: Settings) -> BrokerFacts:
+def _facts(broker: LocalPulsar, settings: Settings, profile: BrokerProfile) -> BrokerFacts:
     assert broker.pid is not None
     return BrokerFacts(
         version=broker.version,
@@ -77,6 +79,7 @@ def _facts(broker: LocalPulsar, settings: Settings) -> BrokerFacts:
         service_url=broker.service_url,
         admin_url=broker.admin_url,
         config=settings.broker_config(),
+        profile=profile,
     )
 
 

@@ -71,6 +71,7 @@ class Stage:
         self._workers = workers
         self._began_ms = now_ms()
         self._unloaded_ms = 0
+        self._unloads_ms: dict[SchemeName, int] = {}
         self._control: Control | None = None
 
     def __enter__(self) -> Self:
@@ -129,6 +130,7 @@ class Stage:
             seconds=time.monotonic() - began_s,
             started_ms=self._began_ms,
             unloaded_ms=self._unloaded_ms,
+            unloads_ms=self._unloads_ms,
             samples={scheme: gauge.samples for scheme, gauge in self._gauges.items()},
             entries={scheme: found.entries for scheme, found in done.items()},
         )
@@ -160,9 +162,11 @@ class Stage:
 
     def _unload_all(self) -> None:
         """One topic after the other; the first scheme last, since native's redeliveries keep the broker busy."""
-        for gauge in reversed(self._gauges.values()):
+        for scheme, gauge in reversed(self._gauges.items()):
+            began_ms = now_ms()
             for name in gauge.topics:
                 gauge.unload(self._admin, name)
+            self._unloads_ms[scheme] = (began_ms + now_ms()) // 2
 
     def _all_finished(self) -> bool:
         for scheme in self._settings.schemes:

@@ -1,0 +1,85 @@
+"""What the planner makes of a run's own ledger, beside what the broker did. Pure values and texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from timewheel.demo.settings import SchemeName
+from timewheel.demo.table import LABELS
+
+__all__ = ["HEADER", "NOTE", "Foreseen", "Foresight", "row_texts"]
+
+HEADER = ("scheme", "peak gaps: predicted", "measured", "difference", "again: predicted", "measured")
+
+NOTE = (
+    "Predicted from send and due times in the ledger, the plans and the broker's own settings alone. Peak gaps: of all "
+    "due topics together; a mean, of which chance makes some roots. Again: delivered to business again by the unload, "
+    "if all acknowledgements had arrived; those that were under way come on top."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foreseen:
+    """One scheme.
+
+    Args:
+        scheme: Its name.
+        predicted_peak: Most gaps in its due topics, summed at one moment, by the planner.
+        measured_peak: By the broker.
+        predicted_redelivered: To business, by an unload at the moment of the run's, by the planner.
+        measured_redelivered: Counted at the raw client.
+    """
+
+    scheme: SchemeName
+    predicted_peak: float
+    measured_peak: int
+    predicted_redelivered: float
+    measured_redelivered: int
+
+    @property
+    def peak_error(self) -> float:
+        """The prediction less what was measured, in parts of that."""
+        return (self.predicted_peak - self.measured_peak) / max(self.measured_peak, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foresight:
+    """What the planner said about a run.
+
+    Args:
+        rows: One for each scheme that played.
+        verdict: What it would have this trace use, in a sentence.
+        plan: The same as the text of a plan file.
+        candidates: Among how many it chose.
+        seconds: It took, Spark's start included.
+    """
+
+    rows: Sequence[Foreseen]
+    verdict: str
+    plan: str
+    candidates: int
+    seconds: float
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it as JSON values."""
+        return {
+            "schemes": {row.scheme: {**asdict(row), "peak_error": row.peak_error} for row in self.rows},
+            "verdict": self.verdict,
+            "plan": self.plan,
+            "candidates": self.candidates,
+            "seconds": round(self.seconds, 1),
+        }
+
+
+def row_texts(row: Foreseen) -> tuple[str, ...]:
+    """One scheme's row, a text for each column of `HEADER`."""
+    return (
+        LABELS[row.scheme],
+        f"{row.predicted_peak:,.0f}",
+        f"{row.measured_peak:,}",
+        f"{row.peak_error:+.1%}",
+        f"{row.predicted_redelivered:,.0f}",
+        f"{row.measured_redelivered:,}",
+    )

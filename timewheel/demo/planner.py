@@ -1,0 +1,94 @@
+"""The planner on the demo's own ledger. Imported only once the extra `planner` is known to be installed."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from timewheel.core.durations import DAY_MS
+from timewheel.core.plan import Native
+from timewheel.core.planfile import dump_plan
+from timewheel.demo.foresight import Foreseen, Foresight
+from timewheel.demo.results import Result
+from timewheel.demo.verdict import Measured
+from timewheel.spark_planner.candidates import candidate_plans
+from timewheel.spark_planner.choose import choose
+from timewheel.spark_planner.constraints import Constraints
+from timewheel.spark_planner.course import course_of
+from timewheel.spark_planner.evaluate import redelivered_at_moments
+from timewheel.spark_planner.job import History, survey
+from timewheel.spark_planner.mapping import ColumnMapping
+from timewheel.spark_planner.progress import Tell, told, untold
+from timewheel.spark_planner.read import read_history
+from timewheel.spark_planner.spread import over_spark
+
+__all__ = ["COLUMNS", "foresee"]
+
+COLUMNS = ColumnMapping(publish="attempted_ms", due="due_ms", topic="scheme")
+"""Of the ledger: each scheme is a topic of its own in this history."""
+EVERY_CANDIDATE = 4
+"""Of the planner's candidates one in so many is priced, and none is replayed: the demo is short, and measured more."""
+ONE_PARTITION = 1
+"""As the demo has it everywhere."""
+
+
+def foresee(spark: SparkSession, result: Result, ledger: Path, *, began_s: float, tell: Tell = untold) -> Foresight:
+    """Read a run's ledger as a history, predict every scheme, and choose a plan for the trace.
+
+    Args:
+        spark: The session.
+        result: Of the run: its plans, its broker, and what was measured.
+        ledger: Its file.
+        began_s: ``time.monotonic()`` when the planner was asked.
+        tell: Told of the progress.
+    """
+    history = survey(read_history(spark, str(ledger)), COLUMNS, source=str(ledger), tell=tell)
+    rows = [_foreseen(history, result, row) for row in result.rows if row.scheme in history.statistic.cells]
+    settings = result.settings
+    scheme = settings.schemes[0]  # all play the same delays
+    base = replace(settings.plan(scheme), due_topic="persistent://public/default/reminders", scheme=Native())
+    with told(spark, "pricing candidates", tell, one_job=True):
+        choice = choose(
+            history.cells(scheme),
+            base,
+            result.broker.profile,
+            _prices(settings.day_ms),
+            candidates=candidate_plans(base, settings.span_ms, settings.span_ms)[::EVERY_CANDIDATE],
+            spread=over_spark(spark),
+        )
+    return Foresight(
+        rows=rows,
+        verdict=choice.reasons[0],
+        plan=dump_plan(choice.recommended.evaluation.plan),
+        candidates=len(choice.candidates),
+        seconds=time.monotonic() - began_s,
+    )
+
+
+def _foreseen(history: History, result: Result, row: Measured) -> Foreseen:
+    profile = result.broker.profile
+    course = course_of(
+        result.settings.plan(row.scheme),
+        history.cells(row.scheme),
+        moments_ms=[result.unloads_ms[row.scheme]],
+    )
+    return Foreseen(
+        scheme=row.scheme,
+        predicted_peak=course.gaps.peak_gaps,
+        measured_peak=row.due_peak,
+        predicted_redelivered=float(redelivered_at_moments(course, profile, ONE_PARTITION, profile.ack_format)[-1]),
+        measured_redelivered=row.redelivered_due,
+    )
+
+
+def _prices(day_ms: int) -> Constraints:
+    """The default prices of topics and relays are for real days: here a day's worth is paid in a few seconds."""
+    usual, days = Constraints(), DAY_MS / day_ms
+    return replace(
+        usual,
+        topic_writes_per_second=usual.topic_writes_per_second * days,
+        relay_writes_per_second=usual.relay_writes_per_second * days,
+    )
