@@ -33,16 +33,6 @@ GATHERING_TASKS = 32
 _DAMAGED = "[FAILED_READ_FILE"
 """What Spark says of a file that it cannot read in the middle of a job."""
 
-_KERNEL_COLUMNS = (
-    columns.PUBLISH_MS,
-    columns.DUE_MS,
-    columns.SIZE_BYTES,
-    columns.TOPIC,
-    columns.REASON,
-    columns.RAW,
-)
-"""Without the key, which no cell knows: so a columnar file's column of keys is not even read."""
-
 
 def statistic_of(
     history: DataFrame, *, cell_limit: int = CELL_LIMIT, topic_limit: int = TOPIC_LIMIT, source: str = "given"
@@ -70,7 +60,7 @@ def statistic_of(
     if not 1 <= topic_limit <= TOPIC_LIMIT:
         raise ValueError(f"topic_limit = {topic_limit}: from 1 to {TOPIC_LIMIT}")
     parts = (
-        history.select(*_KERNEL_COLUMNS)
+        history.transform(_handed_over)
         .transform(_made_of_rows(cell_limit, topic_limit))
         .transform(_gathered_in(GATHERING_TASKS, cell_limit, topic_limit))
         .transform(_gathered_in(1, cell_limit, topic_limit))
@@ -101,6 +91,19 @@ def _checked(found: Gathered, topic_limit: int) -> Statistic:
     if statistic.timers == 0:
         raise NoSoundRow(statistic.rows, statistic.quarantined, statistic.samples)
     return statistic
+
+
+def _handed_over(history: DataFrame) -> DataFrame:
+    """What the kernel needs; not the key, which no cell knows: so a columnar file's column of keys is not even read."""
+    return history.select(
+        columns.PUBLISH_MS,
+        columns.DUE_MS,
+        columns.SIZE_BYTES,
+        # Of a row in quarantine only the reason and the text are looked at, and its topic may be of any length.
+        F.when(F.col(columns.REASON).isNull(), F.col(columns.TOPIC)).alias(columns.TOPIC),
+        columns.REASON,
+        columns.RAW,
+    )
 
 
 def _made_of_rows(cell_limit: int, topic_limit: int) -> Any:

@@ -98,16 +98,18 @@ def pieces_of(batches: Iterable[pa.RecordBatch], *, split: bool = True) -> Itera
             continue
         order_ms = integers(batch, ORDER_MS)
         is_break = order_ms[1:] < order_ms[:-1]
-        source = integers(batch, SOURCE) if SOURCE in batch.schema.names else np.zeros_like(order_ms)
-        is_break |= source[1:] != source[:-1]
+        source = integers(batch, SOURCE) if SOURCE in batch.schema.names else None
+        if source is not None:
+            is_break |= source[1:] != source[:-1]
         breaks = np.flatnonzero(is_break) + 1
         if len(breaks) > MAX_RUNS:
             raise OutOfOrder
         cuts = [0, *breaks.tolist(), len(order_ms)]
         for low, high in pairwise(cuts):
-            if run is None or int(order_ms[low]) < run.last_ms or int(source[low]) != run.source:
+            own_source = 0 if source is None else int(source[low])
+            if run is None or int(order_ms[low]) < run.last_ms or own_source != run.source:
                 run = Run(
-                    number=run.number + 1 if run else 0, source=int(source[low]), first_ms=int(order_ms[low]), last_ms=0
+                    number=run.number + 1 if run else 0, source=own_source, first_ms=int(order_ms[low]), last_ms=0
                 )
                 if run.number >= MAX_RUNS:
                     raise OutOfOrder
@@ -174,9 +176,9 @@ class DueNumbers:
         found: Integers = table[where]
         return found
 
-    def all_of(self, due: DuePartition, rows: int) -> Integers:
-        """The number of one due partition for so many rows."""
-        return np.full(rows, self._number(due), np.int64)
+    def one(self, due: DuePartition) -> int:
+        """The number of one due partition."""
+        return self._number(due)
 
     def _number(self, due: DuePartition) -> int:
         if due not in self._numbers:

@@ -26,13 +26,24 @@ from timewheel.spark_planner import columns
 from timewheel.spark_planner.errors import BadColumnMapping, WrongTimeUnit
 from timewheel.spark_planner.mapping import UNITS_PER_MS, ColumnMapping
 
-__all__ = ["EARLIEST_MS", "LATEST_MS", "MAX_SIZE_BYTES", "REASONS", "assessed", "refuse_wrong_unit", "sound_rows"]
+__all__ = [
+    "EARLIEST_MS",
+    "LATEST_MS",
+    "MAX_SIZE_BYTES",
+    "MAX_TOPIC_BYTES",
+    "REASONS",
+    "assessed",
+    "refuse_wrong_unit",
+    "sound_rows",
+]
 
 EARLIEST_MS = int(datetime(2000, 1, 1, tzinfo=UTC).timestamp() * 1_000)
 LATEST_MS = int(datetime(2100, 1, 1, tzinfo=UTC).timestamp() * 1_000)
 """A timer of a history was sent between these; a time in another unit never falls there."""
 MAX_SIZE_BYTES = 1 << 30
 """Far above what a broker takes, chunked or not."""
+MAX_TOPIC_BYTES = 1_024
+"""More is no name but a column that was taken for one; and rows that go to Python keep a size."""
 
 REASONS: dict[str, str] = {
     "publish_missing": "no publish time",
@@ -49,6 +60,7 @@ REASONS: dict[str, str] = {
     "size_negative": "a negative size",
     "size_absurd": "a size of more than 1 GiB",
     "topic_missing": "no topic, in a history that names topics",
+    "topic_absurd": "a topic of more than 1,024 bytes",
 }
 """Reasons against a row, in the order in which they are looked for; the first that fits is the row's."""
 
@@ -201,7 +213,8 @@ def _objections(options: set[str]) -> list[tuple[str, Column]]:
             ("size_absurd", size_bytes > MAX_SIZE_BYTES),
         ]
     if "topic" in options:
-        found.append(("topic_missing", F.col(_raw("topic")).isNull()))
+        topic = F.col(_raw("topic")).cast("string")
+        found += [("topic_missing", topic.isNull()), ("topic_absurd", F.octet_length(topic) > MAX_TOPIC_BYTES)]
     return found
 
 

@@ -29,6 +29,8 @@ Place = tuple[int, int]
 _NONE = np.zeros(0, np.int64)
 _COMPACT_FROM = 1 << 20
 """So many changes are summed up before more are gathered."""
+_DENSE = 4
+"""Up to so many times as many possible values as values are counted in a table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,7 +60,7 @@ class Changes:
             return found[0]
         if not found:
             return cls.none()
-        index, where = np.unique(np.concatenate([changes.index for changes in found]), return_inverse=True)
+        index, where = _distinct(np.concatenate([changes.index for changes in found]))
         return cls(
             index=index,
             begun=_sums(where, np.concatenate([changes.begun for changes in found]), len(index)),
@@ -151,7 +153,7 @@ class RangeCounter:
 
     def feed(
         self,
-        partition: Integers,
+        partition: Integers | int,
         acknowledged_ms: Integers,
         ledger: Integers | None = None,
         entry: Integers | None = None,
@@ -159,27 +161,27 @@ class RangeCounter:
         """The next entries.
 
         Args:
-            partition: Number of each one's partition, open.
+            partition: Number of each one's partition, open; one number: all are of that, which is the quicker way.
             acknowledged_ms: When each is acknowledged; `NEVER_MS`: not at all.
             ledger: Number of each one's ledger, ascending within a partition; given with ``entry`` or not at all.
             entry: Number of each in its ledger, ascending; what is missing between two counts as not acknowledged.
         """
-        if not len(partition):
+        if not len(acknowledged_ms):
             return
         places = None if ledger is None or entry is None else np.stack([ledger, entry])
-        if len(self._entries) > 1:
+        if isinstance(partition, int):
+            heads, met = np.zeros(1, np.int64), np.array([partition])
+        else:
             # Small numbers are sorted by radix, in linear time.
             order = np.argsort(
                 partition.astype(np.uint16) if len(self._entries) <= 1 << 16 else partition, kind="stable"
             )
             partition, acknowledged_ms = partition[order], acknowledged_ms[order]
             places = None if places is None else places[:, order]
-        is_head = np.ones(len(partition), np.bool_)
-        is_head[1:] = partition[1:] != partition[:-1]
-        heads = np.flatnonzero(is_head)
-        met = partition[heads]
+            heads = np.flatnonzero(np.diff(partition, prepend=-1))
+            met = partition[heads]
         if self._ledger_entries:
-            places = self._places(partition, heads)
+            places = self._places(heads, met, len(acknowledged_ms))
 
         before_ms = _shifted(acknowledged_ms, heads, self._last_ms[met])
         latest_ms = acknowledged_ms
@@ -189,9 +191,9 @@ class RangeCounter:
             before_ms[is_border] = -NEVER_MS
             before_ms[is_hole] = NEVER_MS
             latest_ms = np.where(is_hole, NEVER_MS, acknowledged_ms)
-            self._note_borders(partition, acknowledged_ms, latest_ms, is_head, is_border)
+            self._note_borders(heads, met, acknowledged_ms, latest_ms, is_border)
         descents = np.flatnonzero(acknowledged_ms < before_ms)
-        base = partition[descents] * self._width
+        base = (partition if isinstance(partition, int) else partition[descents]) * self._width
         self._gathered.add(
             base + self._grid.index_of(acknowledged_ms[descents]), base + self._grid.index_of(before_ms[descents])
         )
@@ -218,11 +220,10 @@ class RangeCounter:
             )
         return found
 
-    def _places(self, partition: Integers, heads: Integers) -> Integers:
+    def _places(self, heads: Integers, met: Integers, rows: int) -> Integers:
         """Positions by counting: so many entries to a ledger."""
-        sizes = np.diff(heads, append=len(partition))
-        met = partition[heads]
-        position = np.arange(len(partition)) + np.repeat(self._starts[met] + self._entries[met] - heads, sizes)
+        sizes = np.diff(heads, append=rows)
+        position = np.arange(rows) + np.repeat(self._starts[met] + self._entries[met] - heads, sizes)
         return np.stack(np.divmod(position, self._ledger_entries))
 
     def _breaks(self, places: Integers, heads: Integers, met: Integers) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -240,22 +241,24 @@ class RangeCounter:
 
     def _note_borders(
         self,
-        partition: Integers,
+        heads: Integers,
+        met: Integers,
         acknowledged_ms: Integers,
         latest_ms: Integers,
-        is_head: NDArray[np.bool_],
         is_border: NDArray[np.bool_],
     ) -> None:
         if not is_border.any():
             return
-        cuts = np.flatnonzero(is_head | is_border)
+        is_cut = is_border.copy()
+        is_cut[heads] = True
+        cuts = np.flatnonzero(is_cut)
+        stretch = np.searchsorted(heads, cuts, side="right") - 1
         # The latest of each stretch between two cuts, and before a partition's first stretch what was carried here.
         until_ms = np.concatenate([_NONE, [-NEVER_MS], np.maximum.reduceat(latest_ms, cuts)[:-1]])
-        at_head = is_head[cuts]
-        until_ms[at_head] = self._greatest_ms[partition[cuts[at_head]]]
-        until_ms = _running_max(until_ms, np.cumsum(at_head, dtype=np.int64))
+        until_ms[heads[stretch] == cuts] = self._greatest_ms[met]
+        until_ms = _running_max(until_ms, stretch)
         own = is_border[cuts]
-        self._borders.append(np.stack([partition[cuts[own]], acknowledged_ms[cuts[own]], until_ms[own]]))
+        self._borders.append(np.stack([met[stretch[own]], acknowledged_ms[cuts[own]], until_ms[own]]))
 
     def _remember(
         self,
@@ -328,8 +331,8 @@ class _Gathered:
         self._size = 0
 
     def add(self, begun: Integers, ended: Integers) -> None:
-        begun_at, begun_count = np.unique(begun, return_counts=True)
-        ended_at, ended_count = np.unique(ended, return_counts=True)
+        begun_at, begun_count = _counted(begun)
+        ended_at, ended_count = _counted(ended)
         self._kept += [
             Changes(index=begun_at, begun=begun_count, ended=np.zeros_like(begun_count)),
             Changes(index=ended_at, begun=np.zeros_like(ended_count), ended=ended_count),
@@ -369,6 +372,30 @@ def _running_max(values: Integers, segment: Integers) -> Integers:
     running = np.maximum.accumulate(segment * len(distinct) + ranks)
     found: Integers = distinct[running % len(distinct)]
     return found
+
+
+def _is_dense(values: Integers) -> bool:
+    """Whether a table by value is quicker than sorting, and no larger than a few times the values; none is negative."""
+    return len(values) > 0 and int(values.max()) < _DENSE * len(values)
+
+
+def _counted(values: Integers) -> tuple[Integers, Integers]:
+    """The different values, ascending, and how often each is there."""
+    if not _is_dense(values):
+        return np.unique(values, return_counts=True)
+    counts = np.bincount(values)
+    present = np.flatnonzero(counts)
+    return present, counts[present]
+
+
+def _distinct(values: Integers) -> tuple[Integers, Integers]:
+    """The different values, ascending, and for each value which of them it is."""
+    if not _is_dense(values):
+        return np.unique(values, return_inverse=True)
+    counts = np.bincount(values)
+    present = np.flatnonzero(counts)
+    counts[present] = np.arange(len(present))
+    return present, counts[values]
 
 
 def _sums(where: NDArray[np.intp], values: Integers, size: int) -> Integers:

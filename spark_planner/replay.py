@@ -80,16 +80,9 @@ def replay(
         raise EmptyHistory
     topic: str = first[0]
     routed = history.transform(with_route(plan))
-    # Numbers only: the least and the greatest of texts would take Spark longer than all of the counting.
-    entries, first_ms, last_ms, hop_count, hop_count_max, of_other_topics = routed.agg(
-        F.count("*"),
-        F.min(ARRIVAL_MS),
-        F.max(ACKNOWLEDGED_MS),
-        F.sum(HOPS),
-        F.max(HOPS),
-        F.sum(F.when(F.col(TOPIC) == topic, 0).otherwise(1)),
-    ).collect()[0]
-    grid = grid or Grid.regular(first_ms, last_ms)
+    hops = isinstance(plan.scheme, Tiered | Wheel)
+    facts = _facts(routed, topic, span=grid is None, hops=hops)
+    grid = grid or Grid.regular(facts.first_ms, facts.last_ms)
     arrivals = routed.select(
         PUBLISH_MS,
         ARRIVAL_MS,
@@ -101,12 +94,11 @@ def replay(
     )
     # Half of the time goes into handing rows to Python: what is the same in all of them is not handed over.
     constant = {
-        TOPIC: not of_other_topics,
+        TOPIC: not facts.of_other_topics,
         INTERVAL: not isinstance(plan.scheme, Calendar),
         PARTITION: plan.partitions == 1,
     }
     arrivals = arrivals.drop(*(name for name, is_constant in constant.items() if is_constant))
-    hops = isinstance(plan.scheme, Tiered | Wheel)
     streams = (
         _in_order_of_arrival(arrivals, plan.partitions, topic, rows_per_chunk)
         if hops
@@ -115,9 +107,9 @@ def replay(
     passes, gaps = _first_in_order(streams, plan.partitions, topic, ledger_entries, grid)
     peaks = passes.exact_peaks(gaps) if exact_peak else (gaps.peak_of_total, gaps.peak_per_partition)
     return Replay(
-        entries=entries,
-        hop_count=hop_count,
-        hop_count_max=hop_count_max,
+        entries=gaps.entries,
+        hop_count=facts.hop_count,
+        hop_count_max=facts.hop_count_max,
         gaps=gaps,
         peak_of_total=peaks[0],
         peak_per_partition=peaks[1],
@@ -156,6 +148,38 @@ def count_acks(acks: DataFrame, *, grid: Grid | None = None) -> GapCounts:
     found = Stream(frame=placed, is_sorted=True).run(counting(grid, 1, Offsets(), split=False))
     assert found is not None, "nothing is looked at that could be out of order"
     return _gap_counts(grid, found)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Facts:
+    """What Spark sums up before the arrivals are counted; what was not asked for is 0.
+
+    Args:
+        of_other_topics: Timers of another topic than the first one's.
+        first_ms: The first arrival.
+        last_ms: The last acknowledgement.
+        hop_count: Hops of all.
+        hop_count_max: The most of one.
+    """
+
+    of_other_topics: int
+    first_ms: int = 0
+    last_ms: int = 0
+    hop_count: int = 0
+    hop_count_max: int = 0
+
+
+def _facts(routed: DataFrame, topic: str, *, span: bool, hops: bool) -> _Facts:
+    """Numbers only: the least and the greatest of texts would take Spark longer than all of the counting. And none that
+    is known without: a file's columns are read only if they are asked for.
+    """
+    asked = {"of_other_topics": F.sum(F.when(F.col(TOPIC) == topic, 0).otherwise(1))}
+    if span:
+        asked |= {"first_ms": F.min(ARRIVAL_MS), "last_ms": F.max(ACKNOWLEDGED_MS)}
+    if hops:
+        asked |= {"hop_count": F.sum(HOPS), "hop_count_max": F.max(HOPS)}
+    (found,) = routed.agg(*(column.alias(name) for name, column in asked.items())).collect()
+    return _Facts(**found.asDict())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

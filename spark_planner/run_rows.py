@@ -213,14 +213,14 @@ class _Dues:
         """In the order of their numbers."""
         return self._numbers.met
 
-    def of(self, rows: pa.RecordBatch, *, by_topic: bool = False) -> Integers:
-        """The number of each row's due partition, or of its topic."""
-        names = set() if by_topic else set(rows.schema.names)
+    def of(self, rows: pa.RecordBatch, *, by_topic: bool = False) -> Integers | int:
+        """The number of each row's due partition, or of its topic; one number if it is the same for all."""
+        names = set(rows.schema.names) - ({INTERVAL, PARTITION} if by_topic else set())
+        if not names & {TOPIC, INTERVAL, PARTITION}:
+            return self._numbers.one(DuePartition(topic=self._topic, interval=0, partition=0))
         nothing = np.zeros(rows.num_rows, np.int64)
-        topic = self._topics.of(rows) if TOPIC in rows.schema.names else self._topics.all_of(self._topic, rows.num_rows)
+        topic = self._topics.of(rows) if TOPIC in names else self._topics.all_of(self._topic, rows.num_rows)
         partition = self._turns.partitions_of(rows, topic) if PARTITION in names else nothing
-        if TOPIC not in names and INTERVAL not in names and PARTITION not in names and not by_topic:
-            return self._numbers.all_of(DuePartition(topic=self._topic, interval=0, partition=0), rows.num_rows)
         return self._numbers.of(
             self._topics, topic, integers(rows, INTERVAL) if INTERVAL in names else nothing, partition
         )
@@ -236,6 +236,8 @@ class _Tally:
 
     def feed(self, rows: pa.RecordBatch) -> None:
         number = self._due.of(rows, by_topic=self._by_topic)
+        if isinstance(number, int):
+            number = np.full(rows.num_rows, number)
         counts = np.bincount(number, minlength=len(self._due.met))
         counts[: len(self._entries)] += self._entries
         self._entries = counts

@@ -12,7 +12,7 @@ from timewheel.spark_planner import columns
 from timewheel.spark_planner.errors import EmptyHistory, NoSoundRow, WrongTimeUnit
 from timewheel.spark_planner.histogram import statistic_of
 from timewheel.spark_planner.mapping import ColumnMapping
-from timewheel.spark_planner.quarantine import MAX_SIZE_BYTES, REASONS, assessed, sound_rows
+from timewheel.spark_planner.quarantine import MAX_SIZE_BYTES, MAX_TOPIC_BYTES, REASONS, assessed, sound_rows
 
 T0_MS = 1_767_571_200_000
 TEN_YEARS_MS = 10 * 365 * 86_400_000
@@ -38,6 +38,8 @@ WITH_DUE: list[tuple[str | None, tuple[Any, ...]]] = [
     ("size_negative", (str(T0_MS), str(T0_MS), "-1", "t")),
     ("size_absurd", (str(T0_MS), str(T0_MS), str(MAX_SIZE_BYTES + 1), "t")),
     ("topic_missing", (str(T0_MS), str(T0_MS), "10", None)),
+    (None, (str(T0_MS), str(T0_MS), "10", "t" * MAX_TOPIC_BYTES)),
+    ("topic_absurd", (str(T0_MS), str(T0_MS), "10", "t" * (MAX_TOPIC_BYTES + 1))),
 ]
 WITH_DELAY: list[tuple[str | None, tuple[Any, ...]]] = [
     (None, (float(T0_MS), 0.0)),
