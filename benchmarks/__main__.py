@@ -2,7 +2,7 @@
 
 python -m benchmarks --quick
 python -m benchmarks producer routing --json results.json
-python -m benchmarks --write                # docs/benchmarks.md
+python -m benchmarks --write                # docs/benchmarks.md; of some names: their sections of it
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from pathlib import Path
 from types import ModuleType
 
 import benchmarks
-from benchmarks.result import Result, table
+from benchmarks.page import merged, section, title
+from benchmarks.result import Result
 from timewheel.testing.settings import version_asked_for
 
 DOCS = Path(__file__).parent.parent / "docs" / "benchmarks.md"
@@ -54,20 +55,11 @@ def machine() -> str:
     )
 
 
-def page(asked: dict[str, ModuleType], answers: dict[str, list[Result]], measured_on: str, command: str) -> str:
-    """The results as a page of the docs."""
+def measured(module: ModuleType, on: str, command: str, seconds: float) -> str:
+    """When, on what and by which command a benchmark was asked, as Markdown."""
+    tools = f", {module.tools()}" if hasattr(module, "tools") else ""
     today = dt.datetime.now(dt.UTC).date()
-    parts = [
-        "# Benchmarks",
-        "Each row of ours stands beside what it is compared with, measured in the same run on the same broker: the "
-        "ratios travel to other machines, the figures do not.",
-        f"Measured on {today}: {measured_on}.\n\n    {command}",
-    ]
-    for name, results in answers.items():
-        text = (asked[name].__doc__ or "").strip()
-        title, _, rest = text.partition("\n")
-        parts += [f"## {title}", rest.strip(), table(results)]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return f"Measured on {today} in {seconds:.0f} s: {on}{tools}.\n\n    {command}"
 
 
 def main(arguments: Iterable[str] | None = None) -> int:
@@ -77,7 +69,7 @@ def main(arguments: Iterable[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which; all if none is given: {', '.join(asked)}")
     parser.add_argument("--quick", action="store_true", help="fewer messages: to see that they run, not how fast")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the results there")
-    parser.add_argument("--write", action="store_true", help=f"write {DOCS.parent.name}/{DOCS.name}")
+    parser.add_argument("--write", action="store_true", help=f"write their sections of {DOCS.parent.name}/{DOCS.name}")
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = parser.parse_args(given)
     unknown = sorted(set(options.names) - set(asked))
@@ -86,18 +78,22 @@ def main(arguments: Iterable[str] | None = None) -> int:
 
     measured_on, command = machine(), shlex.join(["python", "-m", "benchmarks", *given])
     answers: dict[str, list[Result]] = {}
+    order = [title(module) for module in asked.values()]
     for name in options.names or asked:
         print(f"== {name}", flush=True)
         began_s = time.monotonic()
         answers[name] = asked[name].main(options.quick)
-        print(f"{time.monotonic() - began_s:.0f} s", flush=True)
+        took_s = time.monotonic() - began_s
+        print(f"{took_s:.0f} s", flush=True)
         # Written after each: the long ones take minutes, and what is measured should not be lost with them.
         if options.json:
             rows = [{"benchmark": asking, **asdict(result)} for asking, found in answers.items() for result in found]
             written = {"machine": measured_on, "command": command, "results": rows}
             options.json.write_text(json.dumps(written, indent=2) + "\n", encoding="utf-8")
         if options.write:
-            DOCS.write_text(page(asked, answers, measured_on, command), encoding="utf-8")
+            told = section(asked[name], answers[name], measured=measured(asked[name], measured_on, command, took_s))
+            before = DOCS.read_text(encoding="utf-8") if DOCS.exists() else ""
+            DOCS.write_text(merged(before, {title(asked[name]): told}, order), encoding="utf-8")
     missed = [result for found in answers.values() for result in found if result.met is False]
     for result in missed:
         print(f"MISSED: {result.question}, {result.subject}: {result.goal}")
