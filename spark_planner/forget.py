@@ -8,7 +8,9 @@ A cursor is persisted in one of two formats, each with the same limit (`BrokerPr
   it are within the limit; the code towards 5.0 if they are with it included, and goes back to ranges if that keeps
   nothing. A cursor of few ranges is written as ranges in any case.
 
-Read in the classes of 4.0.7 and 4.2.4 (`OpenLongPairRangeSet.toRanges`, `ManagedCursorImpl`); a broker confirms it.
+Ranges end with their ledger, so small ledgers make more of them. Read in the classes of 4.0.7 and 4.2.4
+(`OpenLongPairRangeSet.toRanges`, `ManagedCursorImpl`), and so on brokers of both, entry for entry, in both formats:
+tests/broker/test_planner_unload.py. The later rule is read only: there is no release of it to try.
 """
 
 from __future__ import annotations

@@ -20,6 +20,9 @@ __all__ = ["CursorState", "Filled", "Listener", "acknowledge_by_id", "backlog_of
 Flags = NDArray[np.bool_]
 
 RECEIVE_TIMEOUT_MS = 20_000
+JOIN_TIMEOUT_S = 120.0
+OUT_OF_ORDER_MS = 500
+"""What is due within a tick is delivered in order of positions; this is five of the ticks that are set here."""
 SETTLE_TIMEOUT_S = 40.0
 """Acknowledgements are grouped by the client and counted by the broker a moment later."""
 
@@ -136,50 +139,54 @@ def received_again(client: Any, admin: AdminClient, state: CursorState, due: Fla
 
 
 class Listener(threading.Thread):
-    """A subscription whose consumer acknowledges all that it gets until a moment, and nothing more from then on.
+    """A subscription whose consumer acknowledges what it is delivered up to a due time, and nothing of what comes then.
+
+    By due times and not by the clock, so that a machine that stalls moves nothing: the state is that of a consumer
+    that is up to date.
 
     Args:
         client: To subscribe with.
         topic: To listen to.
         subscription: Its own.
-        entries: Sent to the topic.
     """
 
-    def __init__(self, client: Any, topic: str, subscription: str, entries: int) -> None:
+    def __init__(self, client: Any, topic: str, subscription: str) -> None:
         super().__init__(name=f"listener-{subscription}")
         self.subscription = subscription
-        self.acknowledged: Flags = np.zeros(entries, np.bool_)
-        self.error: BaseException | None = None
-        self._until_ms: float | None = None
+        self._topic = topic
+        self._due_ms: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._until_ms = 0.0
+        self._acknowledged: Flags = np.zeros(0, np.bool_)
+        self._error: BaseException | None = None
         self._consumer = client.subscribe(topic, subscription, consumer_type=pulsar.ConsumerType.Shared)
 
-    def begin(self, until_ms: float) -> None:
-        """Acknowledge until this moment, UTC milliseconds."""
-        self._until_ms = until_ms
+    def begin(self, due_ms: NDArray[np.int64], until_ms: float) -> None:
+        """Acknowledge up to this moment, UTC milliseconds, given when each message is due."""
+        self._due_ms, self._until_ms = due_ms, until_ms
+        self._acknowledged = np.zeros(len(due_ms), np.bool_)
         self.start()
 
     def run(self) -> None:
         try:
-            assert self._until_ms is not None
-            while (left_ms := self._until_ms - now_ms()) > 0:
-                try:
-                    message = self._consumer.receive(max(int(left_ms), 1))
-                except pulsar.Timeout:
-                    break
-                if now_ms() <= self._until_ms:
+            while True:
+                message = self._consumer.receive(RECEIVE_TIMEOUT_MS)
+                number = _number(message)
+                if self._due_ms[number] <= self._until_ms:
                     self._consumer.acknowledge(message)
-                    self.acknowledged[_number(message)] = True
+                    self._acknowledged[number] = True
+                elif self._due_ms[number] > self._until_ms + OUT_OF_ORDER_MS:
+                    break
             self._consumer.close()
         except BaseException as error:  # noqa: BLE001 - a thread's error is told by `settled`, in the test's own
-            self.error = error
+            self._error = error
 
-    def settled(self, admin: AdminClient, topic: str) -> CursorState:
+    def settled(self, admin: AdminClient) -> CursorState:
         """The state once the moment has passed and the broker has counted all acknowledgements."""
-        self.join(120)
+        self.join(JOIN_TIMEOUT_S)
         assert not self.is_alive()
-        if self.error is not None:
-            raise self.error
-        return _settled(admin, topic, self.subscription, self.acknowledged)
+        if self._error is not None:
+            raise self._error
+        return _settled(admin, self._topic, self.subscription, self._acknowledged)
 
 
 def _settled(admin: AdminClient, topic: str, subscription: str, acknowledged: Flags) -> CursorState:

@@ -64,6 +64,30 @@ def test_a_cursor_of_few_ranges_is_kept_whole_in_either_format() -> None:
     assert redelivered_entries(cursor, profile, ends, 1, "ranges") == 0
 
 
+def test_ends_of_ledgers_split_ranges_which_brings_the_limit_nearer() -> None:
+    # 9 of 10 are acknowledged by chance: 1,800 ranges of 10. Of 199 ends of ledgers 0.9 x 0.9 are within a range.
+    cursor = Cursor(entries=np.full(20, 1_000.0), acknowledged=np.full(20, 900.0), gaps=np.full(20, 90.0))
+    ends = np.arange(100.0, 20_000.0, 100.0)
+    profile = broker(gap_limit_ranges=1_499, ledger_max_entries=100)
+    # 1,961 ranges of 18,000 entries, 1,500 kept; without the splits it would be 3,000.
+    predicted = redelivered_entries(cursor, profile, ends, 1, "ranges")
+    assert predicted == pytest.approx(18_000 * (1 - 1_500 / 1_961), rel=0.01)
+    drawn = np.random.default_rng(3).random((50, 20_000)) < 0.9
+    exact = [redelivered_exactly(acknowledged, 100, profile, "ranges") for acknowledged in drawn]
+    assert float(np.mean(exact)) == pytest.approx(predicted, rel=0.03)
+    # On four partitions, each with its own ledgers and limit, it is the same four times.
+    four = Cursor(entries=4 * cursor.entries, acknowledged=4 * cursor.acknowledged, gaps=4 * cursor.gaps)
+    assert redelivered_entries(four, profile, 4 * ends, 4, "ranges") == pytest.approx(4 * predicted, rel=0.01)
+
+
+def test_split_ranges_count_when_a_cursor_is_one_of_few() -> None:
+    cursor = Cursor(entries=np.array([20_000.0]), acknowledged=np.array([19_000.0]), gaps=np.array([950.0]))
+    profile = broker(gap_limit_ranges=2_000, metadata_store_limit_ranges=1_000)
+    assert redelivered_entries(cursor, profile, np.array([10_000.0]), 1, "bitmap") == 0
+    ends = np.arange(100.0, 20_000.0, 100.0)  # 950 + 199 x 0.9 ranges: no longer few
+    assert redelivered_entries(cursor, profile, ends, 1, "bitmap") == pytest.approx(19_000 - 22 * 95, rel=0.01)
+
+
 def test_what_lies_before_the_mark_delete_position_is_not_past_it() -> None:
     cursor = Cursor(
         entries=np.array([1_000.0, 1_000.0, 1_000.0]),
