@@ -149,7 +149,7 @@ def course_of(
     given = (cells,) if isinstance(cells, Cells) else cells
     parts = at_resolution(plan, *given)
     flow = flow_of(plan, *parts)
-    rows = rows_of(flow, min(part.slot_ms for part in parts))
+    rows = rows_of(flow, *(part.slot_ms for part in parts))
     flow = _grown(flow, growth)
     rows = replace(rows, count=rows.count * growth)
     curve = gap_curve(rows)

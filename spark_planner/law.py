@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from timewheel.spark_planner.cuts import repeated
 from timewheel.spark_planner.flow import DIRECT, Flow
-from timewheel.spark_planner.ramps import Ramps
+from timewheel.spark_planner.ramps import Ramps, risen
 
 __all__ = ["GapCurve", "Rows", "gap_curve", "rows_of"]
 
@@ -28,7 +29,14 @@ ROWS_PER_STAY = 256
 """Rows of positions within the longest stay in a due topic."""
 MAX_ROWS = 8_192
 MASS_ROWS = 256
-"""Bursts are cut finer: no row of positions holds more than this part of all timers."""
+"""Outside of bursts no row of positions holds more than this part of all timers. These rows begin where some cell does,
+so that they also part what the clock does: timers for 09:00 today from those for 09:00 tomorrow."""
+BURST_BINS = 262_144
+"""So finely it is looked where positions are closer together than in the row around them."""
+BURST_DENSITY = 4.0
+"""So many times as close as around it is a burst, which has rows of its own."""
+LEAST_BURST_SHARE = 1 / 16_384
+"""Of all timers; with fewer no row can decide a peak."""
 LEAST_IN_ROW = 64
 """Shorter rows of one group are joined: pairs are counted within rows only."""
 ROWS_PER_RELEASE = 24
@@ -120,12 +128,12 @@ class GapCurve:
     topic_peaks: Floats
 
 
-def rows_of(flow: Flow, slot_ms: float = 0.0) -> Rows:
+def rows_of(flow: Flow, *slots_ms: float) -> Rows:
     """Cut a flow into rows of positions.
 
     Args:
         flow: Of one plan.
-        slot_ms: Publish slot of the cells: rows much finer than it cost time and tell nothing.
+        slots_ms: Publish slots of the cells: the longest is how far apart rows may be, the shortest how close.
     """
     pieces = flow.pieces
     released = flow.group != DIRECT
@@ -143,7 +151,9 @@ def rows_of(flow: Flow, slot_ms: float = 0.0) -> Rows:
     groups, group = np.unique(flow.group, return_inverse=True)
     run = topic * len(groups) + group
     scale_ms = stay_ms if not released.any() and len(topics) == 1 else min(stay_ms, _topic_span_ms(flow))
-    edges_ms = _position_edges(first_ms, last_ms, pieces.count, scale_ms, slot_ms)
+    edges_ms = _position_edges(
+        first_ms, last_ms, pieces.count, scale_ms, (min(slots_ms, default=0.0), max(slots_ms, default=0.0))
+    )
     begin = np.searchsorted(edges_ms, first_ms, "right") - 1
     parts = np.maximum(np.searchsorted(edges_ms, last_ms, "left") - begin, 1)
     owner = np.repeat(np.arange(len(parts)), parts)
@@ -284,22 +294,50 @@ def _topic_span_ms(flow: Flow) -> float:
     return float((-_least(run, -due_ms, len(runs)) - _least(run, due_ms, len(runs))).max(initial=0.0)) + 1.0
 
 
-def _position_edges(first_ms: Floats, last_ms: Floats, count: Floats, scale_ms: float, slot_ms: float) -> Floats:
+def _position_edges(
+    first_ms: Floats, last_ms: Floats, count: Floats, scale_ms: float, slots_ms: tuple[float, float]
+) -> Floats:
+    """Where positions are cut into rows: evenly, and around bursts.
+
+    Not finer than the cells' publish slots, where each delay has its place by chance: in a sliver of a slot some of its
+    delays would be missing, and so would the gaps between them and the others.
+    """
     if not len(first_ms):
         return np.array([0.0, 1.0])
+    finest_ms, coarsest_ms = slots_ms
     begin_ms, end_ms = float(first_ms.min()), float(last_ms.max())
-    coarsest_ms = min(slot_ms, scale_ms / LEAST_ROWS_PER_STAY)
-    step_ms = max(scale_ms / ROWS_PER_STAY, coarsest_ms, (end_ms - begin_ms) / MAX_ROWS, 1.0)
+    least_ms = max(scale_ms / ROWS_PER_STAY, (end_ms - begin_ms) / MAX_ROWS, 1.0)
+    step_ms = max(least_ms, min(coarsest_ms, scale_ms / LEAST_ROWS_PER_STAY))
     even_ms = np.arange(begin_ms, end_ms + step_ms, step_ms)
-    middle_ms = (first_ms + last_ms) / 2
-    order = np.argsort(middle_ms)
+    fine_ms = max(finest_ms, (end_ms - begin_ms) / BURST_BINS, 1.0)
+    begins_ms, ends_ms = _bursts(first_ms, last_ms, count, step_ms, fine_ms)
+    inner_ms = max(fine_ms, scale_ms / ROWS_PER_STAY)
+    owner, turn = repeated(np.ceil((ends_ms - begins_ms) / inner_ms).astype(np.int64))
+    order = np.argsort((first_ms + last_ms) / 2)
     mass = np.cumsum(count[order])
-    marks_ms = np.zeros(0)
-    if len(mass):
-        marks = np.searchsorted(mass, np.linspace(0, mass[-1], MASS_ROWS + 1)[:-1], "left")
-        marks_ms = first_ms[order][marks]
-    edges_ms = np.unique(np.concatenate([even_ms, marks_ms]))
-    return np.r_[edges_ms, edges_ms[-1] + step_ms] if len(edges_ms) else np.array([0.0, 1.0])
+    marks_ms = first_ms[order][np.searchsorted(mass, np.linspace(0, mass[-1], MASS_ROWS + 1)[:-1], "left")]
+    is_calm = np.searchsorted(begins_ms, marks_ms, "right") == np.searchsorted(ends_ms, marks_ms, "right")
+    edges_ms = np.unique(np.concatenate([even_ms, marks_ms[is_calm], begins_ms[owner] + turn * inner_ms, ends_ms]))
+    return np.r_[edges_ms, edges_ms[-1] + step_ms]
+
+
+def _bursts(first_ms: Floats, last_ms: Floats, count: Floats, step_ms: float, fine_ms: float) -> tuple[Floats, Floats]:
+    """(begins, ends) of stretches of positions that are much fuller than those around them, to ``fine_ms``."""
+    around = round(step_ms / fine_ms)
+    if around < 2:
+        return np.zeros(0), np.zeros(0)
+    at_ms = np.arange(float(first_ms.min()) - fine_ms, float(last_ms.max()) + 2 * fine_ms, fine_ms)
+    mass = risen(at_ms, first_ms, last_ms, count)[0]
+    padded = np.r_[np.zeros(around), mass, np.full(around, mass[-1])]
+    mean = (padded[2 * around + 1 :] - padded[: -2 * around - 1]) / (2 * around + 1)
+    least = max(LEAST_BURST_SHARE * float(mass[-1]), float(LEAST_IN_ROW))
+    is_full = np.diff(mass) > np.maximum(BURST_DENSITY * mean, least)
+    # With the bins on both sides, which have what begins before a full one and ends after it.
+    is_burst = is_full.copy()
+    is_burst[1:] |= is_full[:-1]
+    is_burst[:-1] |= is_full[1:]
+    changes = np.diff(np.r_[False, is_burst, False].astype(np.int8))
+    return at_ms[np.flatnonzero(changes > 0)], at_ms[np.flatnonzero(changes < 0)]
 
 
 def _rows_of_bins(run: Integers, bin_of: Integers, count: Floats, is_release: Flags) -> tuple[Integers, int]:
@@ -316,6 +354,9 @@ def _rows_of_bins(run: Integers, bin_of: Integers, count: Floats, is_release: Fl
     batch = np.floor(within / least[cell_run])
     is_new = opens.copy()
     is_new[1:] |= batch[1:] != batch[:-1]
+    # A bin that is enough by itself is not joined with the few before it: they may be of an hour earlier, and would
+    # spread it over all of that.
+    is_new |= in_cell >= least[cell_run]
     number = np.cumsum(is_new) - 1
     return number[cell], int(is_new.sum())
 
