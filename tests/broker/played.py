@@ -8,12 +8,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Plan
 from timewheel.demo.connecting import connect
 from timewheel.demo.journal import Journal, now_ms
+from timewheel.demo.law import arrivals_by_topic
+from timewheel.demo.messages import Told
 from timewheel.demo.recorder import Deliveries, RecordingClient
 from timewheel.demo.settings import SUBSCRIPTION
 from timewheel.demo.ways import way_of
@@ -74,7 +77,9 @@ class Played:
         sends: (sent, due) of every timer in order of sending, UTC milliseconds.
         acknowledged_ms: When the acknowledgement of each entry of the due topic had returned, UTC milliseconds; in the
             order in which they did.
-        redelivered: Deliveries after that; with one, ``acknowledged_ms`` would not be the whole truth.
+        stored_ms: When each of these entries was published to the due topic, by the publishing client's clock.
+        redelivered: Deliveries after the acknowledgement had returned.
+        events: Warnings and errors that the SDK told its hooks.
         samples: Of the due topic, in order.
     """
 
@@ -82,7 +87,9 @@ class Played:
     plan: Plan
     sends: Sequence[tuple[int, int]]
     acknowledged_ms: Mapping[Position, int]
+    stored_ms: Mapping[Position, int]
     redelivered: int
+    events: Mapping[str, Told]
     samples: Sequence[Sampled]
 
     @property
@@ -102,6 +109,17 @@ class Played:
         return [sample for sample in self.samples if first_ms <= sample.asked_ms and sample.answered_ms <= last_ms]
 
     @property
+    def mean_lag_ms(self) -> float:
+        """How late timers arrived in the due topic, by the plan's nominal times."""
+        arrivals = [at_ms for found in arrivals_by_topic(self.plan, self.sends).values() for at_ms, _ in found]
+        return fmean(self.stored_ms.values()) - fmean(arrivals)
+
+    @property
+    def mean_lateness_ms(self) -> float:
+        """How long after their due times timers were acknowledged."""
+        return fmean(self.acknowledged_ms.values()) - fmean(due_ms for _, due_ms in self.sends)
+
+    @property
     def ledgers(self) -> int:
         """That its due topic was written to."""
         return len({position.ledger for position in self.acknowledged_ms})
@@ -110,14 +128,17 @@ class Played:
 class _Acks(Deliveries):
     """When each acknowledgement had returned."""
 
-    __slots__ = ("returned_ms",)
+    __slots__ = ("returned_ms", "stored_ms")
 
     def __init__(self) -> None:
         super().__init__(None)
         self.returned_ms: dict[Position, int] = {}
+        self.stored_ms: dict[Position, int] = {}
 
     def acknowledged(self, message: Any) -> None:
-        self.returned_ms.setdefault(Position.of(message.message_id()), now_ms())
+        position = Position.of(message.message_id())
+        self.returned_ms.setdefault(position, now_ms())
+        self.stored_ms.setdefault(position, message.publish_timestamp())
         super().acknowledged(message)
 
 
@@ -186,7 +207,9 @@ class _Player:
             plan=self.plan,
             sends=list(zip(self._journal.attempted_ms, self._journal.due_ms, strict=True)),
             acknowledged_ms=dict(self._acks.returned_ms),
+            stored_ms=dict(self._acks.stored_ms),
             redelivered=self._acks.redelivered,
+            events=dict(self._journal.events),
             samples=list(self._samples),
         )
 

@@ -42,9 +42,9 @@ SEED = 4
 
 TIMERS = 30_000
 PUBLISH_DAYS, SPAN_DAYS = 4, 10
-"""Sent within 18 s, delays uniform from 0 to 45 s: natively more than 5,000 gaps."""
+"""Sent within 18 s, delays up to 45 s: natively some 7,000 gaps."""
 TIERS = Tiered(window_ms=3 * DAY_MS, tiers_ms=(3 * DAY_MS,))
-"""By the law, rate times window by six: 667 a second x 13.5 s / 6 = 1,500 gaps, whose root is 2.6 % of them."""
+"""Some 2,000 gaps, whose root is 2 % of them: a prediction is a mean, and the peak of a random number is above it."""
 
 LEDGER_TIMERS = 25_000
 LEDGER_PUBLISH_DAYS, LEDGER_SPAN_DAYS = 2, 5
@@ -52,6 +52,9 @@ LEDGER_ENTRIES = 150
 """The first entry of a ledger begins a range of its own while any entry before it waits. Towards the end these are up
 to 167 ranges, well above the tolerance; of a few ledgers of 5,000 it would see nothing."""
 
+ATTEMPTS = 2
+ON_TIME_MS = 2 * TICK_MS
+"""In the mean: 1.5 % of the window, and as much is the error of its gaps. The broker itself is late by half a tick."""
 COUNT_TOLERANCE = 0.01
 PREDICTION_TOLERANCE = 0.05
 """Both of the peak."""
@@ -68,10 +71,23 @@ def plan_of(scheme: Scheme) -> Plan:
     )
 
 
+def delay_ms(source: random.Random, span_ms: int) -> int:
+    """A half uniform, a quarter soon (exponential), a quarter at two fixed delays."""
+    match source.randrange(8):
+        case 0 | 1 | 2 | 3:
+            return source.randrange(span_ms)
+        case 4 | 5:
+            return min(int(source.expovariate(10 / span_ms)), span_ms)
+        case 6:
+            return span_ms // 5
+        case _:
+            return span_ms * 3 // 5
+
+
 def trace_of(*, timers: int, publish_days: int, span_days: int) -> Trace:
     source = random.Random(SEED)
     return Trace(
-        delays_ms=[source.randrange(span_days * DAY_MS) for _ in range(timers)],
+        delays_ms=[delay_ms(source, span_days * DAY_MS) for _ in range(timers)],
         publish_ms=publish_days * DAY_MS,
         sample_ms=DAY_MS // SAMPLES_PER_DAY,
     )
@@ -79,12 +95,26 @@ def trace_of(*, timers: int, publish_days: int, span_days: int) -> Trace:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Played]:
-    """The same trace natively and through tiers, at the same time; each due topic is one ledger."""
+    """The same trace natively and through tiers, at the same time; each due topic is one ledger.
+
+    Where the machine was too busy for that in real time, once more.
+    """
     trace = trace_of(timers=TIMERS, publish_days=PUBLISH_DAYS, span_days=SPAN_DAYS)
-    plans = {"native": plan_of(Native()), "tiered": plan_of(TIERS)}
+    folder = tmp_path_factory.mktemp("whole")
+    plans: dict[str, Plan] = {}
+    found: list[Played] = []
     with own_broker({"delayedDeliveryTickTimeMillis": str(TICK_MS)}) as broker:
-        found = play(broker, list(plans.values()), trace, tmp_path_factory.mktemp("whole"))
+        for _ in range(ATTEMPTS):
+            plans = {"native": plan_of(Native()), "tiered": plan_of(TIERS)}
+            found = play(broker, list(plans.values()), trace, folder)
+            if all(is_on_time(played) for played in found):
+                break
     return dict(zip(plans, found, strict=True))
+
+
+def is_on_time(played: Played) -> bool:
+    """Whether timers moved on and were handled when the plan says: what a prediction takes for granted."""
+    return max(played.mean_lag_ms, played.mean_lateness_ms) <= ON_TIME_MS
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +198,6 @@ def compared(spark: SparkSession, played: Played, positions: Integers) -> Compar
 
 def check_counts(spark: SparkSession, played: Played, name: str, say: Say) -> None:
     assert len(played.acknowledged_ms) == len(played.sends)
-    assert played.redelivered == 0
     per_day = len(played.samples_while_played) * DAY_MS / played.played_ms
     found = compared(spark, played, positions_of(played))
     say("")
@@ -184,6 +213,7 @@ def check_counts(spark: SparkSession, played: Played, name: str, say: Say) -> No
     assert found.off <= COUNT_TOLERANCE * played.peak
 
 
+@pytest.mark.timeout(480)  # two attempts, each with some 70 s of playing
 @pytest.mark.parametrize("scheme", ["native", "tiered"])
 def test_what_a_consumer_acknowledged_is_counted_as_the_broker_counts(
     spark: SparkSession, whole: dict[str, Played], scheme: str, say: Say
@@ -204,6 +234,7 @@ def test_ranges_are_counted_ledger_by_ledger_as_the_broker_does(
     assert blind.off > COUNT_TOLERANCE * in_ledgers.peak
 
 
+@pytest.mark.timeout(480)
 @pytest.mark.parametrize("scheme", ["native", "tiered"])
 def test_the_peak_is_predicted_from_the_history_alone(
     spark: SparkSession, whole: dict[str, Played], scheme: str, say: Say, tmp_path: Path
@@ -221,7 +252,10 @@ def test_the_peak_is_predicted_from_the_history_alone(
     say("")
     say(
         f"Pulsar {played.version}, {scheme}: the broker's peak {played.peak:,}; predicted {predicted:,.0f} "
-        f"({predicted / played.peak - 1:+.1%}), replayed {replayed:,} ({replayed / played.peak - 1:+.1%})"
+        f"({predicted / played.peak - 1:+.1%}), replayed {replayed:,} ({replayed / played.peak - 1:+.1%}); in the mean "
+        f"moved on {played.mean_lag_ms:.0f} ms and handled {played.mean_lateness_ms:.0f} ms late, "
+        f"{played.redelivered} redelivered; {dict(played.events) or 'the SDK had nothing to tell'}"
     )
+    assert is_on_time(played), "this machine was too busy to play in real time: this says nothing about the planner"
     assert predicted == pytest.approx(played.peak, rel=PREDICTION_TOLERANCE)
     assert replayed == pytest.approx(played.peak, rel=PREDICTION_TOLERANCE)
