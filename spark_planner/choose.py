@@ -11,19 +11,13 @@ from timewheel.core.profile import BrokerProfile
 from timewheel.spark_planner.bursts import with_bursts_apart
 from timewheel.spark_planner.candidates import article_plans, candidate_plans
 from timewheel.spark_planner.cells import Cells
-from timewheel.spark_planner.constraints import Constraints, Room
+from timewheel.spark_planner.constraints import Constraints, Cost, Room
 from timewheel.spark_planner.course import course_of
 from timewheel.spark_planner.evaluate import price
 from timewheel.spark_planner.evaluation import Evaluation
 from timewheel.spark_planner.reasons import reasons_for
 
-__all__ = ["Assessed", "Choice", "Spread", "assess", "choose", "coarse_cells", "cost_of"]
-
-TOPIC_WRITES_PER_SECOND = 0.5
-"""What one partition topic is taken to cost (memory, connections, metadata, attention), in entry writes a second."""
-RELAY_WRITES_PER_SECOND = 2.0
-"""What it is taken to cost that a plan needs a relay at all: a service to roll out and to watch. With it a few more
-native partitions are cheaper than tiers up to some hundred thousand timers a day."""
+__all__ = ["Assessed", "Choice", "Spread", "assess", "choose", "coarse_cells"]
 
 PRICING_CELLS = 30_000
 """All candidates are priced from so many cells, and the best of them again from all: the time of a candidate goes with
@@ -37,12 +31,17 @@ class Assessed:
     Args:
         evaluation: Its plan has these partitions.
         broken: Names of the constraints that it breaks all the same.
-        cost_writes_per_second: See `cost_of`.
+        cost: To run it, at the constraints' prices.
     """
 
     evaluation: Evaluation
     broken: tuple[str, ...]
-    cost_writes_per_second: float
+    cost: Cost
+
+    @property
+    def cost_writes_per_second(self) -> float:
+        """All of its cost."""
+        return self.cost.writes_per_second
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,17 +81,9 @@ def assess(
     return Assessed(
         evaluation=evaluation,
         broken=constraints.broken_by(evaluation),
-        cost_writes_per_second=cost_of(evaluation),
+        cost=constraints.cost_of(evaluation),
     )
 
-
-def cost_of(evaluation: Evaluation) -> float:
-    """One number for what a plan costs to run: entries written a second, topics and a relay at stated rates."""
-    written_per_second = evaluation.timers_per_day * evaluation.writes_per_timer / 86_400
-    relay = RELAY_WRITES_PER_SECOND if evaluation.needs_relay else 0.0
-    return written_per_second + TOPIC_WRITES_PER_SECOND * evaluation.partition_topics + relay
-
-    max_delay_ms: int | None = None,
 
 def choose(
     cells: Cells,
@@ -101,27 +92,28 @@ def choose(
     constraints: Constraints | None = None,
     *,
     candidates: Sequence[Plan] | None = None,
+    max_delay_ms: int | None = None,
     growth: float = 1.0,
     spread: Spread = map,
 ) -> Choice:
     """Price all candidates on a history and recommend one.
 
     All are priced from at most `PRICING_CELLS` cells. Whichever is then the best is priced again from all cells, until
-        max_delay_ms: Of the candidates; None: the history's longest delay, rounded up.
     the best is one of those: a burst that coarse cells blur can cost a plan its place, but cannot be overlooked.
 
     Args:
         cells: The history of one topic.
         base: What is not to be chosen: names, subscriptions, guard; see `candidate_plans`.
-        MaxDelayTooShort: The history has longer delays than ``max_delay_ms``.
         profile: The broker.
         constraints: What the user asks for; None: the defaults.
         candidates: Instead of those of `candidate_plans`.
+        max_delay_ms: Of the candidates; None: the history's longest delay, rounded up.
         growth: Plan for as many times the history's volume.
         spread: How to go through them.
 
     Raises:
         ValueError: There is not one timer in the cells, or no candidate.
+        MaxDelayTooShort: The history has longer delays than ``max_delay_ms``.
     """
     if not len(cells):
         raise ValueError("the history has no timers, so there is nothing to plan for")
@@ -158,6 +150,7 @@ def choose(
             len(fitting),
             {name: one.evaluation for name, one in by_rule.items()},
             rooms,
+            limits,
         ),
     )
 

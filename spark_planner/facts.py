@@ -8,6 +8,7 @@ from typing import Any
 
 from timewheel.core.planfile import dump_plan
 from timewheel.spark_planner.choose import Assessed
+from timewheel.spark_planner.constraints import Cost
 from timewheel.spark_planner.evaluation import Evaluation
 from timewheel.spark_planner.job import History, Planned, Prediction
 from timewheel.spark_planner.reasons import describe
@@ -32,7 +33,11 @@ def planned_facts(planned: Planned) -> dict[str, Any]:
         "plan": dump_plan(planned.plan),
         "reasons": list(choice.reasons),
         "recommended": {**_assessed(choice.recommended), "on_this_history": prediction_facts(planned.recommended)},
-        "native": {**evaluation_facts(choice.native), "on_this_history": prediction_facts(planned.native)},
+        "native": {
+            **evaluation_facts(choice.native),
+            **_cost(planned.constraints.cost_of(choice.native)),
+            "on_this_history": prediction_facts(planned.native),
+        },
         "candidate_count": len(choice.candidates),
         "front": [_assessed(one) for one in choice.front],
         "article_rules": {name: _assessed(one) for name, one in choice.article},
@@ -76,8 +81,17 @@ def prediction_facts(prediction: Prediction) -> dict[str, Any]:
 def _assessed(one: Assessed) -> dict[str, Any]:
     return {
         **evaluation_facts(one.evaluation),
-        "cost_writes_per_second": one.cost_writes_per_second,
+        **_cost(one.cost),
         "broken_constraints": list(one.broken),
+    }
+
+
+def _cost(cost: Cost) -> dict[str, float]:
+    return {
+        "cost_writes_per_second": cost.writes_per_second,
+        "entries_written_per_second": cost.written,
+        "cost_of_topics_writes_per_second": cost.topics,
+        "cost_of_relay_writes_per_second": cost.relay,
     }
 
 

@@ -30,13 +30,14 @@ from timewheel.spark_planner.replay import Replay, replay
 from timewheel.spark_planner.spread import over_spark
 from timewheel.spark_planner.statistic import Statistic
 
-__all__ = ["History", "Planned", "Prediction", "bears_out", "plan_for", "predict", "survey"]
+__all__ = ["History", "Planned", "Prediction", "most_countable", "plan_for", "predict", "survey"]
 
 EXACT_PEAK_TIMERS = 5_000_000
 """Up to so many the replay goes over them again until its peaks are exact between its 4,096 moments too."""
 
-PEAK_ROOTS = 4.0
-"""How many roots of the mean count the highest of some thousand moments is above it."""
+PEAK_ROOTS = 3.5
+"""How many roots of the mean a counted peak is above it at the most. Measured on 1,800 samples of five kinds of history
+under two plans: half of the peaks were 0.2 to 2.2 roots above it, the highest 3.5 where the mean was 8 or more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -125,27 +126,35 @@ class Planned:
         return self.choice.recommended.evaluation.plan
 
     @property
+    def most_countable_gaps(self) -> int:
+        """The most that the replay may count in a partition of this history, see `most_countable`."""
+        return most_countable(self.constraints.gap_fraction * self.profile.gap_limit_ranges, self.growth)
+
+    @property
+    def is_borne_out(self) -> bool:
+        """Whether the exact replay counted no more."""
+        return self.recommended.replay.peak_per_partition.gap_count <= self.most_countable_gaps
+
+    @property
     def keeps_limits(self) -> bool:
         """Whether it breaks no constraint, and the exact count of gaps, grown, does not either."""
-        allowed = self.constraints.gap_fraction * self.profile.gap_limit_ranges
-        counted = self.recommended.replay.peak_per_partition.gap_count
-        return not self.choice.recommended.broken and bears_out(counted, allowed, self.growth)
+        return not self.choice.recommended.broken and self.is_borne_out
 
 
-def bears_out(counted: int, allowed: float, growth: float) -> bool:
-    """Whether a peak that was counted on a history allows for so many times that history's volume.
+def most_countable(allowed: float, growth: float) -> int:
+    """The highest count of gaps on a history that allows for so many times that history's volume.
 
-    A peak stands above the mean by some roots of the count, which are more of a small count than of a large one: a
-    sample of one timer in 200 would be said to break limits that the whole topic keeps. So the peak may be above its
-    share of the limit by the roots that the history has and the greater volume will not have.
+    What is counted is the highest of many moments, which stands above the mean by chance: by some roots of it. The mean
+    grows with the volume, but chance with its root only, and so is more of a small count than of a large one: a sample
+    of one timer in 200 would be said to break limits that the whole topic keeps. So the limit is taken down to a mean,
+    that to the history's volume, and chance is added there again.
 
     Args:
-        counted: The history's peak of gaps.
-        allowed: Gaps at that volume.
-        growth: That volume, in volumes of the history. At 1, or less, the count is held to the limit as it is.
+        allowed: Gaps at that volume, chance included.
+        growth: That volume, in volumes of the history. At 1 the count is held to what is allowed as it is.
     """
-    share = allowed / growth
-    return counted <= share + max(0.0, PEAK_ROOTS * (math.sqrt(share) - math.sqrt(allowed) / growth))
+    mean = (math.sqrt(PEAK_ROOTS**2 / 4 + allowed) - PEAK_ROOTS / 2) ** 2 / growth  # m + PEAK_ROOTS sqrt(m) = allowed
+    return math.floor(mean + PEAK_ROOTS * math.sqrt(mean) + 1e-6)
 
 
 def survey(
@@ -196,6 +205,7 @@ def plan_for(
     constraints: Constraints | None = None,
     *,
     candidates: Sequence[Plan] | None = None,
+    max_delay_ms: int | None = None,
     growth: float = 1.0,
     tell: Tell = untold,
 ) -> Planned:
@@ -204,11 +214,11 @@ def plan_for(
     Args:
         history: As `survey` gives it.
         topic: Of the history.
-    max_delay_ms: int | None = None,
         base: Names, subscriptions, guard; see `candidates.candidate_plans`.
         profile: The broker.
         constraints: What is asked; None: the defaults.
         candidates: Instead of those of `candidates.candidate_plans`.
+        max_delay_ms: Of the candidates; None: the history's longest delay, rounded up.
         growth: Plan for as many times the history's volume.
         tell: Told of the progress.
     """
@@ -217,11 +227,11 @@ def plan_for(
     with told(spark, "pricing candidates", tell, one_job=True):
         choice = choose(
             history.cells(topic),
-        max_delay_ms: Of the candidates; None: the history's longest delay, rounded up.
             base,
             profile,
             limits,
             candidates=candidates,
+            max_delay_ms=max_delay_ms,
             growth=growth,
             spread=over_spark(spark),
         )
@@ -230,7 +240,6 @@ def plan_for(
     native = predict(history, topic, native_plan, profile, tell=tell)
     return Planned(
         history=history,
-            max_delay_ms=max_delay_ms,
         topic=topic,
         profile=profile,
         constraints=limits,

@@ -318,7 +318,8 @@ def _position_edges(
     marks_ms = first_ms[order][np.searchsorted(mass, np.linspace(0, mass[-1], MASS_ROWS + 1)[:-1], "left")]
     is_calm = np.searchsorted(begins_ms, marks_ms, "right") == np.searchsorted(ends_ms, marks_ms, "right")
     edges_ms = np.unique(np.concatenate([even_ms, marks_ms[is_calm], begins_ms[owner] + turn * inner_ms, ends_ms]))
-    return np.r_[edges_ms, edges_ms[-1] + step_ms]
+    found: Floats = np.r_[edges_ms, edges_ms[-1] + step_ms]
+    return found
 
 
 def _bursts(first_ms: Floats, last_ms: Floats, count: Floats, step_ms: float, fine_ms: float) -> tuple[Floats, Floats]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from timewheel.core.durations import format_duration
 from timewheel.core.plan import Calendar, Native, Plan, Tiered, Wheel
-from timewheel.spark_planner.constraints import Room
+from timewheel.spark_planner.constraints import Constraints, Room
 from timewheel.spark_planner.evaluation import Evaluation
 
 __all__ = ["describe", "reasons_for"]
@@ -34,6 +35,7 @@ def reasons_for(
     fitting: int,
     article: Mapping[str, Evaluation],
     rooms: Sequence[Room],
+    constraints: Constraints,
 ) -> tuple[str, ...]:
     """Sentences, the most important first.
 
@@ -45,26 +47,27 @@ def reasons_for(
         fitting: How many of them keep all limits: the first ones.
         article: What the article's rules give.
         rooms: The nearest limit first.
+        constraints: What was asked, and the prices.
     """
     found = [_summary(chosen, len(candidates), broken)]
     if not _stays(chosen):
         found.append(_against_native(chosen, native))
     found += [*_windows(chosen, candidates), _one_partition(chosen, candidates[:fitting])]
-    found += [_price(chosen), _binds(chosen)]
-    found += [_rule(name, evaluation) for name, evaluation in article.items()]
+    found += [_price(chosen), _cost(chosen, candidates[:fitting], constraints), _binds(chosen)]
+    found += [_rule(name, evaluation, constraints) for name, evaluation in article.items()]
     if rooms:
         room = rooms[0]
         found.append(
-            f"The first limit to be reached is {room.limit}: at {room.times:.1f} times this volume, "
-            f"{room.timers_per_day:,.0f} timers a day."
+            f"As the volume grows, the first limit to be reached is {room.limit}: at {room.times:,.2f} times what is "
+            f"planned for, {room.timers_per_day:,.0f} timers a day."
         )
     return tuple(sentence for sentence in found if sentence)
 
 
 def _summary(chosen: Evaluation, priced: int, broken: Sequence[str]) -> str:
     gaps = (
-        f"at most {chosen.peak_gaps_per_partition:,.0f} gaps in a partition, {chosen.gap_fraction:.0%} of the broker's "
-        f"limit of {chosen.gap_limit_ranges:,}"
+        f"about {chosen.peak_gaps_per_partition:,.0f} gaps in a partition at the peak, {chosen.gap_fraction:.0%} of "
+        f"the broker's limit of {chosen.gap_limit_ranges:,}"
     )
     what = f"{describe(chosen.plan)} on {_partitions(chosen)}"
     if broken:
@@ -125,8 +128,7 @@ def _one_partition(chosen: Evaluation, fitting: Sequence[Evaluation]) -> str:
     if other is None:
         return ""
     return (
-        f"One partition is enough for {describe(other.plan)}, at {other.hops_mean:.2f} hops a timer, with "
-        f"{_topics(other)}{_relay(other)}."
+        f"One partition is enough for {describe(other.plan)}, at {_hops(other)}, with {_topics(other)}{_relay(other)}."
     )
 
 
@@ -138,6 +140,29 @@ def _price(chosen: Evaluation) -> str:
         f"The price is {chosen.hops_mean:.2f} hops a timer (99 % at most {chosen.hops_p99}), so "
         f"{chosen.hops_mean:.0%} more writes, and {topics}{_relay(chosen)}."
     )
+
+
+def _cost(chosen: Evaluation, fitting: Sequence[Evaluation], constraints: Constraints) -> str:
+    """What it was chosen by, and by how much."""
+    cost = constraints.cost_of(chosen)
+    parts = [f"{cost.written:,.1f} are written", f"{cost.topics:,.1f} stand for its topics"]
+    if cost.relay:
+        parts.append(f"{cost.relay:,.1f} for the relay")
+    said = f"It costs as much as {cost.writes_per_second:,.1f} entries a second: {_listed(parts)}."
+    kind = type(chosen.plan.scheme)
+    other = next((one for one in fitting if type(one.plan.scheme) is not kind), None)
+    if other is not None:
+        dearer = constraints.cost_of(other).writes_per_second
+        said += f" The cheapest of another kind, {describe(other.plan)} on {_partitions(other)}, costs {dearer:,.1f}."
+    return said
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return ", ".join(parts[:-1]) + " and " + parts[-1]
+
+
+def _hops(evaluation: Evaluation) -> str:
+    return f"{evaluation.hops_mean:.2f} hops a timer" if evaluation.hops_mean else "no hops"
 
 
 def _topics(evaluation: Evaluation) -> str:
@@ -159,18 +184,22 @@ def _binds(chosen: Evaluation) -> str:
     )
 
 
-def _rule(name: str, evaluation: Evaluation) -> str:
+def _rule(name: str, evaluation: Evaluation, constraints: Constraints) -> str:
     total = evaluation.peak_gaps_per_topic
-    where = "in one topic" if isinstance(evaluation.plan.scheme, Calendar) else "in all"
-    times = total / max(evaluation.gap_limit_ranges, 1)
+    where = "in the fullest topic" if isinstance(evaluation.plan.scheme, Calendar) else "in all partitions together"
+    limit = max(evaluation.gap_limit_ranges, 1)
+    by_gaps = max(math.ceil(total / (constraints.gap_fraction * limit)), 1)
+    why = " for the silence after an unload" if _needs(evaluation) > by_gaps else ""
+    cost = constraints.cost_of(evaluation).writes_per_second
     return (
-        f'The rule "{name}" peaks at {total:,.0f} gaps {where}, {_times(times)} the limit: '
-        f"it needs {_partitions(evaluation)}, with {evaluation.hops_mean:.2f} hops a timer."
+        f'The rule "{name}" peaks at {total:,.0f} gaps {where}, {_times(total / limit)} the limit: it needs '
+        f"{_partitions(evaluation)}{why}, with {_hops(evaluation)} and {_topics(evaluation)}, and costs {cost:,.1f} "
+        "entries a second."
     )
 
 
 def _times(times: float) -> str:
-    return f"{times:.1f} times" if times >= 1 else f"{times:.0%} of"
+    return f"{times:,.1f} times" if times >= 2 else f"{times:.0%} of"
 
 
 def _size_ms(plan: Plan) -> int:

@@ -26,7 +26,6 @@ from timewheel.report import (
     render_page,
 )
 from timewheel.spark_planner import tables
-from timewheel.spark_planner.choose import RELAY_WRITES_PER_SECOND, TOPIC_WRITES_PER_SECOND, cost_of
 from timewheel.spark_planner.delays import delay_quantile_ms, delay_spans
 from timewheel.spark_planner.job import Planned
 from timewheel.spark_planner.replay import Replay
@@ -43,9 +42,8 @@ GAPS_CAPTION = (
 )
 FRONT_CAPTION = (
     "Each dot is a plan with the partitions it needs; down and to the left is better. The line joins those that no "
-    f"other beats in both. Cost: entries written a second, {TOPIC_WRITES_PER_SECOND:g} more for each partition topic "
-    f"to run, {RELAY_WRITES_PER_SECOND:g} for a relay. Gaps here are of all partitions together: above the dashed line "
-    "one partition is not enough."
+    "other beats in both. Gaps here are of all partitions together: above the dashed line one partition is not enough. "
+    "Cost: "
 )
 
 
@@ -182,8 +180,9 @@ def _delays(planned: Planned) -> Figure:
 
 def _front(planned: Planned) -> Figure:
     choice = planned.choice
+    today = planned.constraints.cost_of(choice.native).writes_per_second
     named = [
-        Named(name="today: native, 1 partition", at=(cost_of(choice.native), choice.native.peak_gaps)),
+        Named(name="today: native, 1 partition", at=(today, choice.native.peak_gaps)),
         *(
             Named(name=f'rule "{name}"', at=(one.cost_writes_per_second, one.evaluation.peak_gaps))
             for name, one in choice.article
@@ -205,7 +204,7 @@ def _front(planned: Planned) -> Figure:
         x_name="cost, writes a second (logarithmic)",
         y_name="peak gap ranges (logarithmic)",
     )
-    return Figure(svg=choice_chart(chart), caption=FRONT_CAPTION)
+    return Figure(svg=choice_chart(chart), caption=FRONT_CAPTION + tables.prices(planned.constraints))
 
 
 def _unit(span_ms: int) -> tuple[str, int]:

@@ -10,7 +10,7 @@ from timewheel.core.plan import Plan
 from timewheel.core.steps import Step, steps
 from timewheel.report import Table
 from timewheel.spark_planner.choose import Assessed
-from timewheel.spark_planner.constraints import Room
+from timewheel.spark_planner.constraints import Constraints, Room
 from timewheel.spark_planner.evaluation import Evaluation
 from timewheel.spark_planner.job import Planned, Prediction
 from timewheel.spark_planner.quarantine import REASONS
@@ -26,6 +26,7 @@ __all__ = [
     "plan_label",
     "plans_table",
     "prediction_table",
+    "prices",
     "quarantine_table",
     "room_table",
 ]
@@ -52,6 +53,14 @@ _CONSTRAINTS = {
 def plan_label(plan: Plan) -> str:
     """A plan in a few words, its partitions included."""
     return f"{describe(plan)}, {plan.partitions} partition{'s' if plan.partitions > 1 else ''}"
+
+
+def prices(constraints: Constraints) -> str:
+    """How a plan's cost is made up, in words."""
+    return (
+        f"entries written a second, {constraints.topic_writes_per_second:g} more for each partition topic to run and "
+        f"{constraints.relay_writes_per_second:g} for a relay (--topic-cost, --relay-cost)."
+    )
 
 
 def plans_table(planned: Planned) -> Table:
@@ -83,7 +92,7 @@ def front_table(planned: Planned) -> Table:
     shown = f" ({len(rows)} shown)" if len(rows) < len(front) else ""
     return Table(
         caption=f"Alternatives: of {len(planned.choice.candidates)} candidates, the {len(front)}{shown} that no other "
-        "beats in both cost and gaps",
+        f"beats in both cost and gaps. Cost: {prices(planned.constraints)}",
         header=("plan", "cost, writes/s", "peak gaps", "fullest partition", "hops mean"),
         rows=rows,
     )
@@ -94,7 +103,7 @@ def room_table(rooms: Sequence[Room]) -> Table:
     return Table(
         caption="Growth: when the recommended plan reaches each limit",
         header=("limit", "times the volume planned for", "timers a day"),
-        rows=[(room.limit, f"{room.times:,.1f}", f"{room.timers_per_day:,.0f}") for room in rooms],
+        rows=[(room.limit, f"{room.times:,.2f}", f"{room.timers_per_day:,.0f}") for room in rooms],
     )
 
 

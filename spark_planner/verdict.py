@@ -10,7 +10,24 @@ __all__ = ["verdict"]
 
 
 def verdict(planned: Planned) -> str:
-    """What to do, and the gaps that decide it: counted by the exact replay, or predicted for a volume not seen yet."""
+    """What to do, and the gaps that decide it: counted by the exact replay, or predicted for a volume not seen yet.
+
+    A second sentence where the count does not bear out what the plan was chosen by.
+    """
+    return _recommendation(planned) + _objection(planned)
+
+
+def _objection(planned: Planned) -> str:
+    if planned.is_borne_out or "gap_fraction" in planned.choice.recommended.broken:
+        return ""
+    counted = planned.recommended.replay.peak_per_partition.gap_count
+    return (
+        f" The replay counted {counted:,} in the fullest partition of this history, where at most "
+        f"{planned.most_countable_gaps:,} go with what was asked: plan with a smaller --gap-fraction."
+    )
+
+
+def _recommendation(planned: Planned) -> str:
     plan, limit = planned.plan, planned.profile.gap_limit_ranges
     if planned.growth == 1:
         fullest: float = planned.recommended.replay.peak_per_partition.gap_count

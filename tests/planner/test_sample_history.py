@@ -19,7 +19,7 @@ from timewheel.ops.sample_figures import figures_of
 from timewheel.ops.sample_file import write_sample
 from timewheel.spark_planner.cells import Cells
 from timewheel.spark_planner.evaluate import evaluate
-from timewheel.spark_planner.job import bears_out, survey
+from timewheel.spark_planner.job import most_countable, survey
 from timewheel.spark_planner.read import read_history
 
 TOPIC = "persistent://acme/crm/reminders"
@@ -106,15 +106,35 @@ def test_what_is_counted_on_a_sample_bears_out_what_the_topic_does() -> None:
 
     # About 67 by the law, and some roots of that above it: a hundred times as much is more than the topic's own peak.
     assert sum(100 * counted > allowed for counted in peaks) > 10
-    assert all(bears_out(counted, allowed, 100) for counted in peaks)
-    assert not any(bears_out(counted, allowed / 2, 100) for counted in peaks)
+    assert max(peaks) <= most_countable(allowed, 100)
+    assert min(peaks) > most_countable(allowed / 2, 100)
 
 
-def test_the_whole_is_held_to_the_limit_as_it_is() -> None:
-    assert [bears_out(counted, 8_000, 1) for counted in (8_000, 8_001)] == [True, False]
-    assert [bears_out(counted, 8_000, 0.5) for counted in (16_000, 16_001)] == [True, False]
-    # 80, and 4 roots of 80 less the 4 * 89.4 / 100 that the whole has too.
-    assert [bears_out(counted, 8_000, 100) for counted in (112, 113)] == [True, False]
+@pytest.mark.parametrize(
+    ("allowed", "growth", "most"),
+    [
+        (8_000, 1, 8_000),  # the whole is held to the limit as it is
+        (240, 1, 240),
+        (8_000, 1.5, 5_379),  # 7,693 and 3.5 roots of it are 8,000: so 5,129 and 3.5 roots of that; its share is 5,333
+        (8_000, 2, 4_063),
+        (8_000, 100, 107),
+        (8_000, 2_000, 10),  # a mean of 4: hardly more than no limit at all, and the law has the say
+        (8_000, 0.5, 15_820),  # of a smaller volume the count is more certain: 16,000 would be too many
+    ],
+)
+def test_what_may_be_counted_on_a_history_for_so_many_times_its_volume(allowed: int, growth: float, most: int) -> None:
+    assert most_countable(allowed, growth) == most
+
+
+@pytest.mark.parametrize("allowed", [240, 8_000, 40_000])
+def test_more_volume_never_allows_for_a_greater_count(allowed: int) -> None:
+    counts = [most_countable(allowed, growth) for growth in (1, 1.01, 2, 10, 100, 1_000, 10_000)]
+    assert counts == sorted(counts, reverse=True)
+    assert counts[0] == allowed
+    # Chance is never taken for the whole of it: of twice what is allowed some count is refused.
+    assert all(
+        most_countable(2 * allowed, growth) > most for growth, most in zip((1, 1.01, 2, 10), counts, strict=False)
+    )
 
 
 def test_a_sample_of_a_fixed_delay_has_no_gaps_either() -> None:

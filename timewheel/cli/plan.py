@@ -94,6 +94,12 @@ def plan(
     max_lateness: Annotated[
         str, typer.Option("--max-lateness", help="Added by a relay that cannot keep up: 1s; none: no limit.")
     ] = "1s",
+    topic_cost: Annotated[
+        float, typer.Option("--topic-cost", min=0.0, help="Of a partition topic, in entries written a second.")
+    ] = 0.5,
+    relay_cost: Annotated[
+        float, typer.Option("--relay-cost", min=0.0, help="Of having to run a relay, in entries written a second.")
+    ] = 2.0,
     growth: Growth = None,
     cores: Cores = None,
     memory: Memory = "2g",
@@ -138,6 +144,8 @@ def plan(
             hops_max=max_hops,
             partition_topics=max_topics,
             lateness_seconds=_seconds(limits_ms["lateness"]),
+            topic_writes_per_second=topic_cost,
+            relay_writes_per_second=relay_cost,
         )
         volume = growth_of(growth, history, console)
         with progress_on(console) as tell:
