@@ -136,6 +136,9 @@ class Workload:
         topics: The due topics, equally likely; empty names: the history names none.
         least_bytes: Smallest payload.
         most_bytes: Largest payload; sizes are uniform.
+        drawn_together: Rows whose publish times are drawn at random within one stretch of that many, as many senders
+            that know nothing of each other do. 1: one row to each stretch, as a paced sender does; where tiers bring
+            such rows together again they alternate, and make more gaps than chance would.
     """
 
     span_ms: int
@@ -145,6 +148,7 @@ class Workload:
     topics: tuple[str, ...] = ("",)
     least_bytes: int = 200
     most_bytes: int = 1_800
+    drawn_together: int = 64
 
     def __post_init__(self) -> None:
         if not self.shares or min(share.weight for share in self.shares) <= 0:
@@ -153,6 +157,8 @@ class Workload:
             raise ValueError("seasons have 24 weights, and a span of whole days")
         if isinstance(self.publishing, Bursts) and self.publishing.within_ms > self.publishing.every_ms:
             raise ValueError("a burst ends before the next one begins")
+        if self.drawn_together < 1:
+            raise ValueError(f"drawn_together = {self.drawn_together}: at least 1")
 
 
 def _one(delay: Delay) -> tuple[Share, ...]:
@@ -220,15 +226,18 @@ def generate(
         start_ms: When the first is sent at the earliest, UTC milliseconds; seasons and clock times need a midnight.
         partitions: Of the frame; None: as many as the session makes. The rows do not depend on it.
     """
-    number = F.col("id")
+    number, stretch, together = F.col("id"), F.col("stretch"), workload.drawn_together
 
-    def unit(stream: int) -> Column:
+    def unit(stream: int, of: Column = number) -> Column:
         """Uniform in [0, 1), independent between streams."""
-        bits = F.shiftrightunsigned(F.xxhash64(number, F.lit(seed), F.lit(stream)), 64 - _UNIT_BITS)
+        bits = F.shiftrightunsigned(F.xxhash64(of, F.lit(seed), F.lit(stream)), 64 - _UNIT_BITS)
         return bits.cast("double") / F.lit(float(2**_UNIT_BITS))
 
-    # The place in the span: the row's own stretch of it, and a random point in that, so that places ascend.
-    place = (number.cast("double") + unit(0)) / F.lit(float(rows))
+    # The place in the span: random points of the row's own stretch of it, in order, so that places ascend.
+    begin = stretch * together
+    size = F.least(F.lit(together).cast("bigint"), F.lit(rows) - begin)
+    points = F.transform(F.sequence(begin, begin + size - 1), lambda row: unit(0, row))
+    place = (begin.cast("double") + F.col("point") * size) / F.lit(float(rows))
     publish_ms = F.lit(start_ms) + F.floor(_offset_ms(workload, place))
     key = F.concat(F.lit("key-"), F.floor(unit(3) * workload.keys).cast("string"))
     sizes = workload.most_bytes - workload.least_bytes + 1
@@ -236,7 +245,12 @@ def generate(
     due_ms = F.col(columns.PUBLISH_MS) + _delay_ms(workload.shares, unit(1), unit(2))
     size_bytes = F.lit(workload.least_bytes) + F.floor(unit(4) * sizes)
     topic = F.get(topics, F.floor(unit(5) * len(workload.topics)).cast("int"))
-    frame = spark.range(0, rows, 1, partitions).select("id", publish_ms.alias(columns.PUBLISH_MS))
+    frame = (
+        spark.range(0, -(-rows // together), 1, partitions)
+        .withColumnRenamed("id", "stretch")
+        .select("stretch", F.posexplode(F.array_sort(points)).alias("turn", "point"))
+        .select((begin + F.col("turn")).alias("id"), publish_ms.alias(columns.PUBLISH_MS))
+    )
     # Nothing here is null but the key; coalesce tells Spark so, and the schema keeps its promise.
     zero, none = F.lit(0).cast("bigint"), F.lit("")
     return frame.select(

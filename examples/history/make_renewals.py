@@ -30,6 +30,7 @@ RENEWALS = Workload(
     ),
     least_bytes=400,
     most_bytes=400,
+    drawn_together=1,
 )
 
 
