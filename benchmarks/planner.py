@@ -3,21 +3,30 @@
 The history is the mixture of the docs (14 days, 90 % of the delays exponential with a mean of 10 minutes, 10 % uniform
 from 1 hour to 7 days), one Parquet file in order of sends; the same file, the same two cores and the same run for all.
 
-- exact native count: gap ranges of all timers in one due topic, at 5,000 moments. Ours looks whether the file is in
+- Exact native count: gap ranges of all timers in one due topic, at 5,000 moments. Ours looks whether the file is in
   order and sorts only if not. DuckDB and Polars sort; the rows "trusts order" leave that out, which gives a wrong
   number without a word for a file that is not in order. All have to find the same peak.
-- best of 300 plans: ours reads the history once and prices every candidate from cells; DuckDB and Polars run one exact
-  query per candidate. A few of those are timed, and the mean is taken times the number of candidates: that product is
-  an extrapolation.
-- memory: the Python processes of one pass (driver and workers) while the history grows.
+- Best of 300 plans: ours reads the history once and prices every candidate from cells, which is right within a percent
+  or so (docs/planner.md); DuckDB and Polars run one exact query per candidate. A few of those are timed, and their mean
+  is taken times the number of candidates: that product is an extrapolation. "Pays from" is the number of plans from
+  which on ours is the quicker way.
+- Memory: the most that one pass and the evaluation of two plans have at once, each size in processes of its own, in
+  megabytes of the proportional set size; for comparison one exact native count of the others. Ours goes with the
+  cells, up to 400,000 whatever the history: past that they are made coarser, so more rows can also mean less memory.
 
-Goals: the count within 3 times of DuckDB's time; best of 300 ahead of both; memory at the largest history at most 1.2
-of that at the smallest. Starting Spark (6 to 9 s) is in none of the times.
+Goals: at 10 and 50 million rows the count within 3 times of DuckDB's time, and best of 300 ahead of both; Python's
+memory, driver and workers, at the largest history at most 1.2 of that at the smallest. Starting Spark (6 to 9 s) is in
+none of the times.
+
+The last table says who is quicker by size. By place: for one plan and a file on one machine's disk DuckDB or Polars
+will do. Spark is the right tool where many plans are asked about, which is what a planner does; where the history lies
+in a lake or on a cluster; and where it outgrows one machine's memory (the others' grows with the rows, ours does not).
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -26,82 +35,62 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import psutil
-import pyarrow as pa
-import pyarrow.parquet as pq
-
+from benchmarks.footprint import PYTHON, watched
+from benchmarks.mixture import BEGIN_MS, DAYS, LONGEST_MS, write_mixture
 from benchmarks.result import Result, table
-from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
-from timewheel.core.plan import Native, Plan
+from timewheel.core.durations import DAY_MS, HOUR_MS
+from timewheel.core.plan import Calendar, Native, Plan, Tiered
 
-SEED = 7
-DAYS = 14
-BEGIN_MS = 1_767_225_600_000
 MOMENTS = 5_000
-STEP_MS = (DAYS + 8) * DAY_MS // MOMENTS
-ROW_GROUP_ROWS = 1 << 20
+STEP_MS = (DAYS * DAY_MS + LONGEST_MS + DAY_MS) // MOMENTS
 CORES = 2
 ROUNDS = 5
-SIZES = (1_000_000, 10_000_000)
+FEWER_ROUNDS = 3
+"""Of the largest histories, whose times differ least."""
+FEWER_FROM_ROWS = 20_000_000
+SIZES = (1_000_000, 10_000_000, 50_000_000)
+QUICK_SIZES = (20_000, 100_000)
+GOALS_FROM_ROWS = 10_000_000
+"""Below it a second of Spark's own is most of the time, and nobody waits for either."""
 GOAL_COUNT = 3.0
 GOAL_MEMORY = 1.2
 TIMED_CANDIDATES = 5
 """Spread evenly over all candidates; each is one exact query."""
-POLL_S = 0.05
-CACHE = Path(tempfile.gettempdir()) / "timewheel-bench-planner"
+PARTS = ("count", "best", "memory")
+RIVALS = ("DuckDB", "Polars")
+
+COUNT, BEST, MEMORY, VERDICT = "exact native count", "best of 300 plans", "memory", "where Spark is the right tool"
+EVEN = 1.1
+"""Times nearer to each other than this are called even."""
 
 PLAN = Plan(due_topic="persistent://public/default/bench", subscriptions=("bench",), scheme=Native())
+TIERS = Plan(
+    due_topic=PLAN.due_topic,
+    subscriptions=PLAN.subscriptions,
+    scheme=Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, 6 * HOUR_MS, DAY_MS, 5 * DAY_MS)),
+)
 
 
-def history(rows: int) -> Path:
-    """The Parquet file with so many timers; written once, a row group at a time."""
-    path = CACHE / f"mixture-{rows}-{SEED}.parquet"
-    if path.exists():
-        return path
-    CACHE.mkdir(parents=True, exist_ok=True)
-    rng = np.random.default_rng(SEED)
-    unfinished = path.with_suffix(".unfinished")
-    writer: Any = None
-    for first in range(0, rows, ROW_GROUP_ROWS):
-        count = min(ROW_GROUP_ROWS, rows - first)
-        # A stretch of time in proportion to its rows, so that all stretches together are one even stream in order.
-        low_ms, high_ms = (BEGIN_MS + DAYS * DAY_MS * at // rows for at in (first, first + count))
-        publish_ms = np.sort(rng.integers(low_ms, high_ms, count))
-        delay_ms = np.where(
-            rng.random(count) < 0.9, rng.exponential(10 * MINUTE_MS, count), rng.uniform(HOUR_MS, 7 * DAY_MS, count)
-        ).astype(np.int64)
-        group = pa.table(
-            {
-                "publish_ms": publish_ms,
-                "due_ms": publish_ms + delay_ms,
-                "size_bytes": np.full(count, 200, np.int64),
-                "key": pa.nulls(count, pa.string()),
-                "topic": pa.array([""] * count),
-            }
-        )
-        writer = writer or pq.ParquetWriter(unfinished, group.schema)
-        writer.write_table(group)
-    writer.close()
-    unfinished.rename(path)
-    return path
+def tools() -> str:
+    """Whose versions the figures depend on."""
+    names = {"pyspark": "Spark", "duckdb": "DuckDB", "polars": "Polars"}
+    return ", ".join(f"{name} {importlib.metadata.version(package)}" for package, name in names.items())
 
 
 # --- exact native count
 
 
-def count_natively(spark: Any, duckdb: Any, rows: int, rounds: int) -> list[Result]:
+def count_natively(spark: Any, duckdb: Any, path: Path, rows: int, rounds: int) -> list[Result]:
     """All ways take turns; the median of each."""
-    from benchmarks.rivals import duckdb_query, polars_query  # noqa: PLC0415 - Polars' threads are set by now
     from timewheel.spark_planner.grid import Grid  # noqa: PLC0415 - the planner is an extra
     from timewheel.spark_planner.replay import replay  # noqa: PLC0415
 
-    path = history(rows)
     begin_ms = BEGIN_MS // STEP_MS * STEP_MS
     grid = Grid.regular(begin_ms, begin_ms + MOMENTS * STEP_MS, MOMENTS + 1)
     assert grid.step_ms == STEP_MS
@@ -113,10 +102,8 @@ def count_natively(spark: Any, duckdb: Any, rows: int, rounds: int) -> list[Resu
 
     ways: dict[str, Callable[[], int]] = {
         "timewheel": ours,
-        "DuckDB": duckdb_query(duckdb, path, PLAN, STEP_MS),
-        "Polars": polars_query(path, PLAN, STEP_MS),
-        "DuckDB, trusts order": duckdb_query(duckdb, path, PLAN, STEP_MS, trusts_order=True),
-        "Polars, trusts order": polars_query(path, PLAN, STEP_MS, trusts_order=True),
+        **{name: rival_query(name, duckdb, path, PLAN) for name in RIVALS},
+        **{f"{name}, trusts order": rival_query(name, duckdb, path, PLAN, trusts_order=True) for name in RIVALS},
     }
     peaks = {name: way() for name, way in ways.items()}  # not timed: code is compiled, the file gets into memory
     if len(set(peaks.values())) != 1:
@@ -126,9 +113,10 @@ def count_natively(spark: Any, duckdb: Any, rows: int, rounds: int) -> list[Resu
         for name, way in ways.items():
             taken[name].append(timed(way))
     medians = {name: statistics.median(times) for name, times in taken.items()}
+    has_goal = rows >= GOALS_FROM_ROWS
     return [
         Result(
-            question="exact native count",
+            question=COUNT,
             subject=f"{name}, {rows:,} rows",
             figures={
                 "s": seconds,
@@ -137,60 +125,70 @@ def count_natively(spark: Any, duckdb: Any, rows: int, rounds: int) -> list[Resu
                 "x Polars": seconds / medians["Polars"],
                 "peak gaps": peaks[name],
             },
-            goal=f"within {GOAL_COUNT:.0f} times of DuckDB" if name == "timewheel" else "",
-            met=seconds <= GOAL_COUNT * medians["DuckDB"] if name == "timewheel" else None,
+            goal=f"within {GOAL_COUNT:.0f} times of DuckDB" if name == "timewheel" and has_goal else "",
+            met=seconds <= GOAL_COUNT * medians["DuckDB"] if name == "timewheel" and has_goal else None,
         )
         for name, seconds in medians.items()
     ]
 
 
+def rival_query(name: str, duckdb: Any, path: Path, plan: Plan, *, trusts_order: bool = False) -> Callable[[], int]:
+    """The exact count of one due partition, by name."""
+    from benchmarks.rivals import duckdb_query, polars_query  # noqa: PLC0415 - Polars' threads are set by now
+
+    if name == "DuckDB":
+        return duckdb_query(duckdb, path, plan, STEP_MS, trusts_order=trusts_order)
+    return polars_query(path, plan, STEP_MS, trusts_order=trusts_order)
+
+
 # --- best of 300 plans
 
 
-def best_of_all(spark: Any, duckdb: Any, rows: int) -> list[Result]:
+def best_of_all(spark: Any, duckdb: Any, path: Path, rows: int, *, timed_candidates: int) -> list[Result]:
     """One pass and all prices, against one query per candidate."""
-    from benchmarks.rivals import duckdb_query, polars_query  # noqa: PLC0415 - see count_natively
-    from timewheel.core.plan import Calendar  # noqa: PLC0415
-    from timewheel.core.profile import BrokerProfile  # noqa: PLC0415
+    from timewheel.core.profile import BrokerProfile  # noqa: PLC0415 - see count_natively
     from timewheel.spark_planner.choose import choose  # noqa: PLC0415
+    from timewheel.spark_planner.spread import over_spark  # noqa: PLC0415
 
-    path = history(rows)
     began_s = time.monotonic()
     cells = cells_of(spark, path)
     pass_s = time.monotonic() - began_s
-    choice = choose(cells, PLAN, BrokerProfile.named("4.0"))
+    choice = choose(cells, PLAN, BrokerProfile.named("4.0"), spread=over_spark(spark))
     all_s = time.monotonic() - began_s
-    # A calendar's due topics would need a partitioned query: their candidates are left out of what is timed.
     plans = [one.evaluation.plan for one in choice.candidates]
+    # A calendar's due topics would need a partitioned query: their candidates are left out of what is timed.
     timeable = [plan for plan in plans if not isinstance(plan.scheme, Calendar)]
-    some = timeable[:: max(1, len(timeable) // TIMED_CANDIDATES)][:TIMED_CANDIDATES]
+    some = [timeable[len(timeable) * (2 * at + 1) // (2 * timed_candidates)] for at in range(timed_candidates)]
+    taken: dict[str, list[float]] = {name: [] for name in RIVALS}
+    for name in RIVALS:
+        rival_query(name, duckdb, path, PLAN)()  # not timed: the file gets into memory
+    for plan in some:
+        for name in RIVALS:
+            taken[name].append(timed(rival_query(name, duckdb, path, plan)))
+    has_goal = rows >= GOALS_FROM_ROWS
     results = [
         Result(
-            question="best of 300 plans",
+            question=BEST,
             subject=f"timewheel, {rows:,} rows",
-            figures={"s": all_s, "of which the pass, s": pass_s, "candidates": len(plans), "cells": len(cells)},
+            figures={"s": all_s, "candidates": len(plans), "of which the pass, s": pass_s, "cells": len(cells)},
         )
     ]
-    rivals: dict[str, Callable[[Plan], Callable[[], int]]] = {
-        "DuckDB": lambda plan: duckdb_query(duckdb, path, plan, STEP_MS),
-        "Polars": lambda plan: polars_query(path, plan, STEP_MS),
-    }
-    for name, query_of in rivals.items():
-        query_of(some[0])()
-        each_s = statistics.mean(timed(query_of(plan)) for plan in some)
+    for name, times in taken.items():
+        each_s = statistics.mean(times)
         results.append(
             Result(
-                question="best of 300 plans",
+                question=BEST,
                 subject=f"{name}, {rows:,} rows, extrapolated",
                 figures={
                     "s": each_s * len(plans),
-                    "each, s": each_s,
-                    "timed": len(some),
                     "candidates": len(plans),
+                    "timed": len(times),
+                    "each, s": each_s,
                     "x ours": each_s * len(plans) / all_s,
+                    "pays from, plans": int(all_s / each_s) + 1,
                 },
-                goal=f"timewheel ahead of {name}",
-                met=all_s < each_s * len(plans),
+                goal=f"timewheel ahead of {name}" if has_goal else "",
+                met=all_s < each_s * len(plans) if has_goal else None,
             )
         )
     return results
@@ -209,62 +207,85 @@ def cells_of(spark: Any, path: Path) -> Any:
 # --- memory
 
 
-def memory(sizes: Sequence[int]) -> list[Result]:
-    """A process of its own for each size, so that none inherits another's high tide."""
+def memory(paths: dict[int, Path]) -> list[Result]:
+    """A process of its own for each, so that none inherits another's high tide."""
     results: list[Result] = []
-    least: dict[str, float] = {}
-    for rows in sizes:
-        path = history(rows)
-        command = [sys.executable, "-m", "benchmarks.planner", "--one-pass", str(path)]
-        done = subprocess.run(command, check=True, capture_output=True, text=True)
-        figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-        least = least or figures
-        ratio = figures["Python MB"] / least["Python MB"]
-        is_largest = rows == sizes[-1] and len(sizes) > 1
-        results.append(
-            Result(
-                question="memory",
-                subject=f"{rows:,} rows",
-                figures={**figures, "x the smallest": ratio},
-                goal=f"at most {GOAL_MEMORY} of the smallest" if is_largest else "",
-                met=ratio <= GOAL_MEMORY if is_largest else None,
+    for name in ("timewheel", *RIVALS):
+        least_mb = 0.0
+        for rows, path in paths.items():
+            command = [sys.executable, "-m", "benchmarks.planner", "--memory-of", name, str(path)]
+            done = subprocess.run(command, check=True, capture_output=True, text=True)
+            figures: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+            least_mb = least_mb or figures[PYTHON]
+            ratio = figures[PYTHON] / least_mb
+            has_goal = name == "timewheel" and rows == max(paths) >= GOALS_FROM_ROWS and len(paths) > 1
+            results.append(
+                Result(
+                    question=MEMORY,
+                    subject=f"{name}, {rows:,} rows" + (", one exact count" if name in RIVALS else ""),
+                    figures={**{kind: most for kind, most in figures.items() if most}, "Python x the smallest": ratio},
+                    goal=f"at most {GOAL_MEMORY} of the smallest" if has_goal else "",
+                    met=ratio <= GOAL_MEMORY if has_goal else None,
+                )
             )
-        )
     return results
 
 
-def one_pass(path: Path) -> dict[str, float]:
-    """Statistic and evaluation of one plan, and the most memory that they had at once."""
-    import threading  # noqa: PLC0415 - only this process watches itself
+def memory_of(name: str, path: Path) -> dict[str, float]:
+    """The most memory of a statistic and two evaluations, or of one exact count by another."""
+    with on_the_same_cores() as duckdb, watched() as most:
+        if name == "timewheel":
+            from timewheel.core.profile import BrokerProfile  # noqa: PLC0415 - see count_natively
+            from timewheel.spark_planner.evaluate import evaluate  # noqa: PLC0415
 
-    from timewheel.core.profile import BrokerProfile  # noqa: PLC0415 - see count_natively
-    from timewheel.spark_planner.evaluate import evaluate  # noqa: PLC0415
-
-    spark = session()
-    most = {"Python MB": 0.0, "Java MB": 0.0}
-    is_over = threading.Event()
-
-    def watch() -> None:
-        while not is_over.wait(POLL_S):
-            sums = dict.fromkeys(most, 0.0)
-            for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
-                try:
-                    kind = "Java MB" if "java" in process.name() else "Python MB"
-                    # Shared pages count once: workers are forks of one another.
-                    sums[kind] += process.memory_full_info().pss / 1e6
-                except psutil.Error:
-                    continue  # it has just ended
-            most.update({kind: max(before, sums[kind]) for kind, before in most.items()})
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        evaluate(PLAN, cells_of(spark, path), BrokerProfile.named("4.0"))
-    finally:
-        is_over.set()
-        watcher.join()
-        spark.stop()
+            spark = session()
+            try:
+                cells = cells_of(spark, path)
+                for plan in (PLAN, TIERS):
+                    evaluate(plan, cells, BrokerProfile.named("4.0"))
+            finally:
+                spark.stop()
+        else:
+            rival_query(name, duckdb, path, PLAN)()
     return most
+
+
+# --- verdict
+
+
+def verdict(results: Sequence[Result], sizes: Sequence[int]) -> list[Result]:
+    """Who is the quicker at what, by size, the better of the others against ours."""
+
+    def seconds(question: str, rows: int) -> dict[str, float]:
+        name_of = {f"{name}, {rows:,} rows": name for name in ("timewheel", *RIVALS)}
+        own = [result for result in results if result.question == question]
+        return {
+            name: float(result.figures["s"])
+            for subject, name in name_of.items()
+            for result in own
+            if result.subject.removesuffix(", extrapolated") == subject
+        }
+
+    def quicker(question: str, rows: int) -> str:
+        taken = seconds(question, rows)
+        ours = taken.pop("timewheel")
+        name, least = min(taken.items(), key=lambda item: item[1])
+        if max(ours, least) < EVEN * min(ours, least):
+            return "even"
+        return f"Spark, {least / ours:.1f} x" if ours < least else f"{name}, {ours / least:.1f} x"
+
+    def pays_from(rows: int) -> int:
+        own = [result for result in results if result.question == BEST and f" {rows:,} rows" in result.subject]
+        return max(int(result.figures.get("pays from, plans", 0)) for result in own)
+
+    return [
+        Result(question=VERDICT, subject=subject, figures={f"{rows:,} rows": answer(rows) for rows in sizes})
+        for subject, answer in (
+            ("one plan, counted exactly: quicker is", lambda rows: quicker(COUNT, rows)),
+            ("the best of all candidates: quicker is", lambda rows: quicker(BEST, rows)),
+            ("plans from which on Spark is quicker", pays_from),
+        )
+    ]
 
 
 # --- run
@@ -277,16 +298,28 @@ def session() -> Any:
     return local_session(cores=CORES)
 
 
-def on_the_same_cores() -> Any:
-    """This process and all that it starts on two cores, Spark's Java and Python included; returns DuckDB."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:CORES])
+@contextmanager
+def on_the_same_cores() -> Iterator[Any]:
+    """This process and all that it starts on two cores, Spark's Java and Python included; gives DuckDB."""
+    has_cores = hasattr(os, "sched_setaffinity")
+    before = os.sched_getaffinity(0) if has_cores else set[int]()
+    if has_cores:
+        os.sched_setaffinity(0, sorted(before)[:CORES])
     os.environ["POLARS_MAX_THREADS"] = str(CORES)
     import duckdb  # noqa: PLC0415 - only this benchmark has it
 
-    connection = duckdb.connect()
-    connection.execute(f"set threads = {CORES}")
-    return connection
+    try:
+        with duckdb.connect() as connection:
+            connection.execute(f"set threads = {CORES}")
+            yield connection
+    finally:
+        if has_cores:  # whatever is asked next in this process is about all cores
+            os.sched_setaffinity(0, before)
+
+
+def rounds_of(rows: int) -> int:
+    """How often each way is timed."""
+    return ROUNDS if rows < FEWER_FROM_ROWS else FEWER_ROUNDS
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -296,30 +329,35 @@ def timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - began_s
 
 
-def main(
-    quick: bool = False, *, sizes: Sequence[int] = SIZES, parts: Sequence[str] = ("count", "best", "memory")
-) -> list[Result]:
-    """Ask the three questions; quick: a million rows."""
-    sizes = sizes[:1] if quick else sizes
+def main(quick: bool = False, *, sizes: Sequence[int] | None = None, parts: Sequence[str] = PARTS) -> list[Result]:
+    """Ask the three questions; quick: two small sizes, which no goal is about."""
     missing = [name for name in ("pyspark", "duckdb", "polars") if importlib.util.find_spec(name) is None]
     if missing:
         raise SystemExit(
             f"the planner's benchmark needs {', '.join(missing)}: pip install -c constraints.txt -e .[dev]"
         )
     results: list[Result] = []
-    duckdb = on_the_same_cores()
-    if {"count", "best"} & set(parts):
-        spark = session()
-        try:
-            for rows in sizes:
-                if "count" in parts:
-                    results += count_natively(spark, duckdb, rows, ROUNDS)
-                if "best" in parts:
-                    results += best_of_all(spark, duckdb, rows)
-        finally:
-            spark.stop()
-    if "memory" in parts:
-        results += memory(sizes)
+    with tempfile.TemporaryDirectory(prefix="timewheel-bench-planner-") as folder:
+        paths = {
+            rows: write_mixture(Path(folder, f"{rows}.parquet"), rows)
+            for rows in sorted(sizes or (QUICK_SIZES if quick else SIZES))
+        }
+        if {"count", "best"} & set(parts):
+            with on_the_same_cores() as duckdb:
+                spark = session()
+                try:
+                    for rows, path in paths.items():
+                        if "count" in parts:
+                            results += count_natively(spark, duckdb, path, rows, 1 if quick else rounds_of(rows))
+                        if "best" in parts:
+                            some = 1 if quick else TIMED_CANDIDATES
+                            results += best_of_all(spark, duckdb, path, rows, timed_candidates=some)
+                finally:
+                    spark.stop()
+        if "memory" in parts:
+            results += memory(paths)
+    if {"count", "best"} <= set(parts):
+        results += verdict(results, list(paths))
     for question in dict.fromkeys(result.question for result in results):
         print(table([result for result in results if result.question == question]), flush=True)
     return results
@@ -327,14 +365,14 @@ def main(
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="a million rows")
-    parser.add_argument("--rows", type=int, nargs="+", default=SIZES, metavar="N", help="sizes, ascending")
-    parser.add_argument("--parts", nargs="+", default=("count", "best", "memory"), choices=("count", "best", "memory"))
+    parser.add_argument("--quick", action="store_true", help="to see that it runs, not how fast")
+    parser.add_argument("--rows", type=int, nargs="+", metavar="N", help="sizes")
+    parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS)
     parser.add_argument("--json", type=Path, metavar="FILE", help="where to write the results")
-    parser.add_argument("--one-pass", type=Path, metavar="PARQUET", help="only that; prints its memory as JSON")
+    parser.add_argument("--memory-of", nargs=2, metavar=("NAME", "PARQUET"), help="only that; prints it as JSON")
     arguments = parser.parse_args()
-    if arguments.one_pass:
-        print(json.dumps(one_pass(arguments.one_pass)))
+    if arguments.memory_of:
+        print(json.dumps(memory_of(arguments.memory_of[0], Path(arguments.memory_of[1]))))
     else:
         found = main(arguments.quick, sizes=arguments.rows, parts=arguments.parts)
         if arguments.json:

@@ -1,0 +1,69 @@
+"""The planner's benchmark at its tiniest size: that it runs and measures what it says, never how fast."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import psutil
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from benchmarks import planner
+from benchmarks.footprint import DRIVER, JVM, PYTHON, watched
+from benchmarks.mixture import BEGIN_MS, DAYS, write_mixture
+from benchmarks.result import table
+from timewheel.core.durations import DAY_MS
+
+ROWS = 5_000
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_mixture(tmp_path_factory.mktemp("mixture") / "history.parquet", ROWS)
+
+
+def test_the_mixture_is_in_order_and_spread_over_its_days(history: Path) -> None:
+    rows = pq.read_table(history)
+    publish_ms, due_ms = (rows[name].to_numpy() for name in ("publish_ms", "due_ms"))
+
+    assert len(rows) == ROWS
+    assert (np.diff(publish_ms) >= 0).all()
+    assert (due_ms >= publish_ms).all()
+    assert publish_ms[0] >= BEGIN_MS
+    assert publish_ms[-1] < BEGIN_MS + DAYS * DAY_MS
+    # 0.9 x 10 min + 0.1 x 3.52 d = 0.3583 d on average, deviation of one 1.2 d, of the mean of 5,000 of them 0.017 d.
+    assert (due_ms - publish_ms).mean() / DAY_MS == pytest.approx(0.3583, abs=3 * 0.017)
+
+
+def test_all_ways_of_counting_agree_and_all_candidates_are_priced(spark: SparkSession, history: Path) -> None:
+    with duckdb.connect() as connection:
+        counted = planner.count_natively(spark, connection, history, ROWS, rounds=1)
+        best = planner.best_of_all(spark, connection, history, ROWS, timed_candidates=1)
+
+    assert len({result.figures["peak gaps"] for result in counted}) == 1
+    assert len(counted) == 5
+    assert all(float(result.figures["s"]) > 0 for result in [*counted, *best])
+    assert int(best[0].figures["candidates"]) >= 300
+    assert [result.subject.partition(",")[0] for result in best] == ["timewheel", "DuckDB", "Polars"]
+    # Goals are for sizes at which somebody waits.
+    assert all(result.met is None for result in [*counted, *best])
+    assert table(best).count("extrapolated") == 2
+    verdict = planner.verdict([*counted, *best], [ROWS])
+    assert [list(result.figures) for result in verdict] == [[f"{ROWS:,} rows"]] * 3
+    # Of so few rows a query takes milliseconds, and pricing them seconds.
+    assert str(verdict[1].figures[f"{ROWS:,} rows"]).partition(",")[0] in {"DuckDB", "Polars"}
+    assert int(verdict[2].figures[f"{ROWS:,} rows"]) > int(best[0].figures["candidates"])
+
+
+def test_memory_is_watched_while_the_work_is_done() -> None:
+    own_mb = psutil.Process().memory_full_info().pss / 1e6
+    with watched() as most:
+        block = np.ones(25_000_000)  # 200 MB
+        reached = float(block.sum())
+    assert reached == 25_000_000
+    assert most[DRIVER] >= own_mb + 150
+    assert most[PYTHON] >= most[DRIVER]
+    assert most[JVM] == 0 or most[JVM] > 50  # the session of the other tests, if it runs
