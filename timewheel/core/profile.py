@@ -46,7 +46,7 @@ class BrokerProfile:
             in 4.0, on since 4.1.
         keeps_crossing_ledger: bitmap: whether the ledger whose acknowledged entries cross the limit is still kept.
             4.x compares the sum **before** a ledger with the limit (``getAndAdd`` in
-            ``OpenLongPairRangeSet.toRanges``, read in the classes of 4.0.7 and 4.2.4); the code towards 5.0 the sum
+            ``OpenLongPairRangeSet.toRanges``, and so on brokers of 4.0.7 and 4.2.4); the code towards 5.0 the sum
             with it (``addAndGet``), and falls back to ranges if that leaves nothing.
         metadata_store_limit_ranges: A closing cursor with at most this many ranges writes them to the metadata store
             as ranges, whatever the format (``shouldPersistUnackRangesToLedger``).
