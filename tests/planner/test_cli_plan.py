@@ -26,6 +26,7 @@ max_delay = "90d"
 window = "1d"
 tiers = ["1d", "10d"]
 """
+TIERED_FILE = "tiered.toml"
 NATIVE = 'format = 1\ndue_topic = "persistent://acme/crm/renewals"\nsubscriptions = ["billing"]\n[native]\n'
 
 
@@ -154,10 +155,15 @@ def test_plans_are_compared_on_one_history(run: Any, folder: Path) -> None:
         (("plan", "/nowhere/at/all.parquet"), 1, "check the path"),
         (("plan", PATH, "-o", "/nowhere/plan.toml"), 2, "a folder that there is"),
         (("predict", "/nowhere/plan.toml", PATH), 1, "must be a readable UTF-8 file"),
+        (("predict", TIERED_FILE, PATH, "--broker", "http://127.0.0.1:1"), 1, "no connection to http://127.0.0.1:1"),
+        (("compare", TIERED_FILE, PATH, "--profile", "5.0", "--broker", "http://x"), 2, "--broker, not both"),
     ],
 )
-def test_a_mistake_is_told_with_its_remedy(run: Any, arguments: tuple[str, ...], status: int, said: str) -> None:
-    result = run(*arguments)
+def test_a_mistake_is_told_with_its_remedy(
+    run: Any, folder: Path, arguments: tuple[str, ...], status: int, said: str
+) -> None:
+    (folder / TIERED_FILE).write_text(TIERED)
+    result = run(*(folder / TIERED_FILE if argument == TIERED_FILE else argument for argument in arguments))
     # What is not click's own error leaves the app as an exception, which `main` prints as one line.
     assert result.exit_code == status
     assert said in " ".join(f"{result.output} {result.exception}".replace("│", " ").split())

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from timewheel.core.plan import Plan
     from timewheel.core.profile import BrokerProfile
     from timewheel.spark_planner.evaluation import Evaluation
     from timewheel.spark_planner.job import History, Prediction
@@ -84,7 +85,7 @@ def predict(
         "delay_unit": delay_unit,
     }
     _predict(
-        [plan_file],
+        _loaded([plan_file]),
         _Question(source=history, file_format=file_format, columns=columns, topic=topic, growth=growth),
         profile_of(profile, broker, token, token_file, tls_ca),
         cores,
@@ -129,7 +130,7 @@ def compare(
         "delay_unit": delay_unit,
     }
     _predict(
-        plan_files,
+        _loaded(plan_files),
         _Question(source=history, file_format=file_format, columns=columns, topic=topic, growth=growth),
         profile_of(profile, broker, token, token_file, tls_ca),
         cores,
@@ -157,15 +158,24 @@ class _Answer:
     grown: Evaluation
 
 
+def _loaded(plan_files: list[Path]) -> dict[str, Plan]:
+    """Plans by their files' names; whatever is wrong with one is told before a broker is asked or Spark starts."""
+    from timewheel.core.plan import Plan
+
+    return {str(path): Plan.load(path) for path in plan_files}
+
+
 def _predict(
-    plan_files: list[Path], asked: _Question, broker: BrokerProfile, cores: int | None, memory: str, *, as_json: bool
+    plans: Mapping[str, Plan],
+    asked: _Question,
+    broker: BrokerProfile,
+    cores: int | None,
+    memory: str,
+    *,
+    as_json: bool,
 ) -> None:
     import json
 
-    from timewheel.core.plan import Plan
-
-    # Whatever is wrong with them is told before Spark starts.
-    plans = {str(path): Plan.load(path) for path in plan_files}
     console = console_for(as_json=as_json)
     with session(cores, memory) as spark:
         from timewheel.spark_planner.evaluate import evaluate

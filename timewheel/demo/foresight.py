@@ -15,8 +15,9 @@ HEADER = ("scheme", "peak gaps: predicted", "measured", "difference", "again: pr
 
 NOTE = (
     "Predicted from send and due times in the ledger, the plans and the broker's own settings alone. Peak gaps: of all "
-    "due topics together; a mean, of which chance makes some roots. Again: delivered to business again by the unload, "
-    "if all acknowledgements had arrived; those that were under way come on top."
+    "due topics at one moment; predicted is the mean for a relay that is on time, and the highest of many moments lies "
+    "some roots above it. Again: delivered to business again by the unload; acknowledgements that were under way come "
+    "on top."
 )
 
 
