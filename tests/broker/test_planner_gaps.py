@@ -52,9 +52,11 @@ LEDGER_ENTRIES = 150
 """The first entry of a ledger begins a range of its own while any entry before it waits. Towards the end these are up
 to 167 ranges, well above the tolerance; of a few ledgers of 5,000 it would see nothing."""
 
-ATTEMPTS = 2
-ON_TIME_MS = 2 * TICK_MS
-"""In the mean: 1.5 % of the window, and as much is the error of its gaps. The broker itself is late by half a tick."""
+ATTEMPTS = 3
+ON_TIME_MS = TICK_MS
+"""In the mean. On four cores with a load of 24, where timers moved on 225 ms and were handled 600 ms late, the peak
+behind the tier was 15 % lower than on time; with a load of 14 they were late by less than 40 ms, and the peak was off by
+2 % at most."""
 COUNT_TOLERANCE = 0.01
 PREDICTION_TOLERANCE = 0.05
 """Both of the peak."""
@@ -97,7 +99,7 @@ def trace_of(*, timers: int, publish_days: int, span_days: int) -> Trace:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Played]:
     """The same trace natively and through tiers, at the same time; each due topic is one ledger.
 
-    Where the machine was too busy for that in real time, once more.
+    Where the machine was too busy to do that in real time, they are played once more.
     """
     trace = trace_of(timers=TIMERS, publish_days=PUBLISH_DAYS, span_days=SPAN_DAYS)
     folder = tmp_path_factory.mktemp("whole")
@@ -213,7 +215,7 @@ def check_counts(spark: SparkSession, played: Played, name: str, say: Say) -> No
     assert found.off <= COUNT_TOLERANCE * played.peak
 
 
-@pytest.mark.timeout(480)  # two attempts, each with some 70 s of playing
+@pytest.mark.timeout(600)  # three attempts, each with some 70 s of playing
 @pytest.mark.parametrize("scheme", ["native", "tiered"])
 def test_what_a_consumer_acknowledged_is_counted_as_the_broker_counts(
     spark: SparkSession, whole: dict[str, Played], scheme: str, say: Say
@@ -234,7 +236,7 @@ def test_ranges_are_counted_ledger_by_ledger_as_the_broker_does(
     assert blind.off > COUNT_TOLERANCE * in_ledgers.peak
 
 
-@pytest.mark.timeout(480)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("scheme", ["native", "tiered"])
 def test_the_peak_is_predicted_from_the_history_alone(
     spark: SparkSession, whole: dict[str, Played], scheme: str, say: Say, tmp_path: Path
