@@ -55,8 +55,8 @@ to 167 ranges, well above the tolerance; of a few ledgers of 5,000 it would see 
 ATTEMPTS = 3
 ON_TIME_MS = TICK_MS
 """In the mean. On four cores with a load of 24, where timers moved on 225 ms and were handled 600 ms late, the peak
-behind the tier was 15 % lower than on time; with a load of 14 they were late by less than 40 ms, and the peak was off by
-2 % at most."""
+behind the tier was 15 % lower than on time; with a load of 14 they were late by less than 40 ms, and the peak was off
+by 2 % at most."""
 COUNT_TOLERANCE = 0.01
 PREDICTION_TOLERANCE = 0.05
 """Both of the peak."""
