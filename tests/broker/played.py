@@ -27,8 +27,10 @@ from timewheel.wire.positions import Position
 
 __all__ = ["Played", "Sampled", "Trace", "play"]
 
-PACE_S = 0.004
-"""How long a publisher waits when it is ahead of its pace."""
+PACE_S = 0.001
+"""How long a publisher waits when it is ahead of its pace. What is sent in one go arrives behind a tier in one go too,
+apart from what went to the due topic directly. The law supposes both mixed: with groups of 16 ms there are 2 % fewer.
+"""
 STRAGGLERS_S = 40.0
 """How long after the last due time the last acknowledgement may be, on a machine that is busy with other things."""
 
