@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from timewheel.core.durations import format_duration
+from timewheel.core.durations import DAY_MS, MINUTE_MS, format_duration
 from timewheel.core.plan import Calendar, Native, Plan, Tiered, Wheel
 from timewheel.spark_planner.constraints import Constraints, Room
 from timewheel.spark_planner.evaluation import Evaluation
@@ -57,9 +57,13 @@ def reasons_for(
     found += [_rule(name, evaluation, constraints) for name, evaluation in article.items()]
     if rooms:
         room = rooms[0]
+        # A campaign of a minute is no day's volume by far.
+        volume = f"{room.timers_per_day:,.0f} timers a day"
+        if chosen.history_ms < DAY_MS:
+            volume = f"{chosen.timers * room.times:,.0f} timers within {format_duration(_whole_minutes_ms(chosen))}"
         found.append(
             f"As the volume grows, the first limit to be reached is {room.limit}: at {room.times:,.2f} times what is "
-            f"planned for, {room.timers_per_day:,.0f} timers a day."
+            f"planned for, {volume}."
         )
     return tuple(sentence for sentence in found if sentence)
 
@@ -159,6 +163,10 @@ def _cost(chosen: Evaluation, fitting: Sequence[Evaluation], constraints: Constr
 
 def _listed(parts: Sequence[str]) -> str:
     return ", ".join(parts[:-1]) + " and " + parts[-1]
+
+
+def _whole_minutes_ms(evaluation: Evaluation) -> int:
+    return max(math.ceil(evaluation.history_ms / MINUTE_MS), 1) * MINUTE_MS
 
 
 def _hops(evaluation: Evaluation) -> str:
