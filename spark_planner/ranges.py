@@ -18,6 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from timewheel.spark_planner.distinct import counted, distinct
 from timewheel.spark_planner.grid import NEVER_MS, Grid
 
 __all__ = ["Changes", "Part", "Place", "RangeCounter", "stitched"]
@@ -29,8 +30,6 @@ Place = tuple[int, int]
 _NONE = np.zeros(0, np.int64)
 _COMPACT_FROM = 1 << 20
 """So many changes are summed up before more are gathered."""
-_DENSE = 4
-"""Up to so many times as many possible values as values are counted in a table."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -60,7 +59,7 @@ class Changes:
             return found[0]
         if not found:
             return cls.none()
-        index, where = _distinct(np.concatenate([changes.index for changes in found]))
+        index, where = distinct(np.concatenate([changes.index for changes in found]))
         return cls(
             index=index,
             begun=_sums(where, np.concatenate([changes.begun for changes in found]), len(index)),
@@ -331,8 +330,8 @@ class _Gathered:
         self._size = 0
 
     def add(self, begun: Integers, ended: Integers) -> None:
-        begun_at, begun_count = _counted(begun)
-        ended_at, ended_count = _counted(ended)
+        begun_at, begun_count = counted(begun)
+        ended_at, ended_count = counted(ended)
         self._kept += [
             Changes(index=begun_at, begun=begun_count, ended=np.zeros_like(begun_count)),
             Changes(index=ended_at, begun=np.zeros_like(ended_count), ended=ended_count),
@@ -372,30 +371,6 @@ def _running_max(values: Integers, segment: Integers) -> Integers:
     running = np.maximum.accumulate(segment * len(distinct) + ranks)
     found: Integers = distinct[running % len(distinct)]
     return found
-
-
-def _is_dense(values: Integers) -> bool:
-    """Whether a table by value is quicker than sorting, and no larger than a few times the values; none is negative."""
-    return len(values) > 0 and int(values.max()) < _DENSE * len(values)
-
-
-def _counted(values: Integers) -> tuple[Integers, Integers]:
-    """The different values, ascending, and how often each is there."""
-    if not _is_dense(values):
-        return np.unique(values, return_counts=True)
-    counts = np.bincount(values)
-    present = np.flatnonzero(counts)
-    return present, counts[present]
-
-
-def _distinct(values: Integers) -> tuple[Integers, Integers]:
-    """The different values, ascending, and for each value which of them it is."""
-    if not _is_dense(values):
-        return np.unique(values, return_inverse=True)
-    counts = np.bincount(values)
-    present = np.flatnonzero(counts)
-    counts[present] = np.arange(len(present))
-    return present, counts[values]
 
 
 def _sums(where: NDArray[np.intp], values: Integers, size: int) -> Integers:
