@@ -163,7 +163,7 @@ def rows_of(flow: Flow, *slots_ms: float) -> Rows:
     whole_ms = (last_ms - first_ms)[owner]
     share = np.where(parts[owner] > 1, (part_last_ms - part_first_ms) / np.where(whole_ms > 0, whole_ms, 1.0), 1.0)
     count = pieces.count[owner] * share
-    row, rows = _rows_of_bins(run[owner], bin_of, count, np.tile(groups != DIRECT, len(topics)))
+    row, rows = rows_of_bins(run[owner], bin_of, count, np.tile(groups != DIRECT, len(topics)))
     total = np.bincount(row, count, rows).astype(np.float64)
     fixed = pieces.fixed[owner]
     weight = count / np.where(total > 0, total, 1.0)[row]
@@ -341,7 +341,7 @@ def _bursts(first_ms: Floats, last_ms: Floats, count: Floats, step_ms: float, fi
     return at_ms[np.flatnonzero(changes > 0)], at_ms[np.flatnonzero(changes < 0)]
 
 
-def _rows_of_bins(run: Integers, bin_of: Integers, count: Floats, is_release: Flags) -> tuple[Integers, int]:
+def rows_of_bins(run: Integers, bin_of: Integers, count: Floats, is_release: Flags) -> tuple[Integers, int]:
     """Rows: bins of one run, neighbours joined while they hold few; numbered by run and position."""
     bins = int(bin_of.max(initial=0)) + 1
     cells, cell = np.unique(run * bins + bin_of, return_inverse=True)
