@@ -1,7 +1,7 @@
 """How near is the planner's evaluation to the truth, on histories of every kind?
 
-Each generated workload (`timewheel.spark_planner.generate`) is read by Spark into the planner's statistic, and five
-plans are evaluated from that: native delays, tiers under a window of half a day and of an hour, day topics, two rings.
+Each generated workload (`timewheel.spark_planner.history.generate`) is read by Spark into the planner's statistic, and
+five plans are evaluated from that: native, tiers under a window of half a day and of an hour, day topics, two rings.
 The truth is the exact replay on Spark of the same rows through the same plan, its peak settled between the moments of
 its grid too. "From few cells" is what all candidates are compared by, before the best is evaluated from all cells.
 
@@ -26,7 +26,7 @@ from timewheel.core.profile import BrokerProfile
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from timewheel.spark_planner.cells import Cells
+    from timewheel.spark_planner.summary.cells import Cells
 
 __all__ = ["HAS_NO_GAPS", "LARGE_GAPS", "PLANS", "ROWS", "Comparison", "compared", "main", "uniform_peak"]
 
@@ -117,9 +117,9 @@ def compared(workload: str, cells: Cells, exact_of: Callable[[Plan], int]) -> It
         cells: Its statistic.
         exact_of: Counts the peak of a plan on it.
     """
-    from timewheel.spark_planner.choose import assess, coarse_cells  # noqa: PLC0415 - the planner is an extra
-    from timewheel.spark_planner.constraints import Constraints  # noqa: PLC0415
-    from timewheel.spark_planner.evaluate import evaluate  # noqa: PLC0415
+    from timewheel.spark_planner.choice.choose import assess, coarse_cells  # noqa: PLC0415 - the planner is an extra
+    from timewheel.spark_planner.choice.constraints import Constraints  # noqa: PLC0415
+    from timewheel.spark_planner.pricing.evaluate import evaluate  # noqa: PLC0415
 
     span_ms = float(cells.publish_max_ms.max() - cells.publish_min_ms.min())
     uniform = uniform_peak(cells.timers, span_ms, float(cells.delay_max_ms.max()))
@@ -161,8 +161,8 @@ def main(quick: bool = False) -> list[Result]:
 
 
 def _on(spark: SparkSession, name: str, rows: int, path: Path) -> Iterator[Comparison]:
-    from timewheel.spark_planner.generate import WORKLOADS, generate  # noqa: PLC0415 - the planner is an extra
-    from timewheel.spark_planner.replay import replay  # noqa: PLC0415
+    from timewheel.spark_planner.exact.replay import replay  # noqa: PLC0415
+    from timewheel.spark_planner.history.generate import WORKLOADS, generate  # noqa: PLC0415 - the planner is an extra
 
     generate(spark, WORKLOADS[name], rows=rows).write.parquet(str(path))
     history = spark.read.parquet(str(path))

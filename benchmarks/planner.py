@@ -88,8 +88,8 @@ def tools() -> str:
 
 def count_natively(spark: Any, duckdb: Any, path: Path, rows: int, rounds: int) -> list[Result]:
     """All ways take turns; the median of each."""
-    from timewheel.spark_planner.grid import Grid  # noqa: PLC0415 - the planner is an extra
-    from timewheel.spark_planner.replay import replay  # noqa: PLC0415
+    from timewheel.spark_planner.exact.grid import Grid  # noqa: PLC0415 - the planner is an extra
+    from timewheel.spark_planner.exact.replay import replay  # noqa: PLC0415
 
     begin_ms = BEGIN_MS // STEP_MS * STEP_MS
     grid = Grid.regular(begin_ms, begin_ms + MOMENTS * STEP_MS, MOMENTS + 1)
@@ -147,8 +147,8 @@ def rival_query(name: str, duckdb: Any, path: Path, plan: Plan, *, trusts_order:
 def best_of_all(spark: Any, duckdb: Any, path: Path, rows: int, *, timed_candidates: int) -> list[Result]:
     """One pass and all prices, against one query per candidate."""
     from timewheel.core.profile import BrokerProfile  # noqa: PLC0415 - see count_natively
-    from timewheel.spark_planner.choose import choose  # noqa: PLC0415
-    from timewheel.spark_planner.spread import over_spark  # noqa: PLC0415
+    from timewheel.spark_planner.choice.choose import choose  # noqa: PLC0415
+    from timewheel.spark_planner.choice.spread import over_spark  # noqa: PLC0415
 
     began_s = time.monotonic()
     cells = cells_of(spark, path)
@@ -194,9 +194,9 @@ def best_of_all(spark: Any, duckdb: Any, path: Path, rows: int, *, timed_candida
 
 def cells_of(spark: Any, path: Path) -> Any:
     """The planner's one pass over a history of one topic."""
-    from timewheel.spark_planner.histogram import statistic_of  # noqa: PLC0415 - see count_natively
-    from timewheel.spark_planner.mapping import ColumnMapping  # noqa: PLC0415
-    from timewheel.spark_planner.quarantine import assessed  # noqa: PLC0415
+    from timewheel.spark_planner.history.mapping import ColumnMapping  # noqa: PLC0415
+    from timewheel.spark_planner.history.quarantine import assessed  # noqa: PLC0415
+    from timewheel.spark_planner.summary.histogram import statistic_of  # noqa: PLC0415 - see count_natively
 
     statistic = statistic_of(spark.read.parquet(str(path)).transform(assessed(ColumnMapping())))
     return statistic.cells[""]
@@ -234,7 +234,7 @@ def memory_of(name: str, path: Path) -> dict[str, float]:
     with on_the_same_cores() as duckdb, watched() as most:
         if name == "timewheel":
             from timewheel.core.profile import BrokerProfile  # noqa: PLC0415 - see count_natively
-            from timewheel.spark_planner.evaluate import evaluate  # noqa: PLC0415
+            from timewheel.spark_planner.pricing.evaluate import evaluate  # noqa: PLC0415
 
             spark = session()
             try:

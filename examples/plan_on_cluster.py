@@ -16,13 +16,13 @@ from pyspark.sql import SparkSession
 from timewheel.core import Plan
 from timewheel.core.planfile import save_plan
 from timewheel.core.profile import BrokerProfile
-from timewheel.spark_planner.constraints import Constraints
+from timewheel.spark_planner.choice.constraints import Constraints
+from timewheel.spark_planner.history.mapping import ColumnMapping
+from timewheel.spark_planner.history.read import read_history
 from timewheel.spark_planner.job import plan_for, survey
-from timewheel.spark_planner.mapping import ColumnMapping
 from timewheel.spark_planner.progress import Progress
-from timewheel.spark_planner.read import read_history
-from timewheel.spark_planner.report_page import report_page
-from timewheel.spark_planner.verdict import verdict
+from timewheel.spark_planner.results.report_page import report_page
+from timewheel.spark_planner.results.verdict import verdict
 
 
 def tell(progress: Progress) -> None:

@@ -14,21 +14,21 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world c
 
 from timewheel.core.plan import Native, Plan
 from timewheel.core.profile import BrokerProfile
-from timewheel.spark_planner.cells import Cells
-from timewheel.spark_planner.choose import Choice, choose
-from timewheel.spark_planner.columns import TOPIC
-from timewheel.spark_planner.constraints import Constraints
+from timewheel.spark_planner.choice.choose import Choice, choose
+from timewheel.spark_planner.choice.constraints import Constraints
+from timewheel.spark_planner.choice.reasons import describe
+from timewheel.spark_planner.choice.spread import over_spark
 from timewheel.spark_planner.errors import NoSuchTopic, SeveralTopics
-from timewheel.spark_planner.evaluate import evaluate
-from timewheel.spark_planner.evaluation import Evaluation
-from timewheel.spark_planner.histogram import CELL_LIMIT, statistic_of
-from timewheel.spark_planner.mapping import ColumnMapping
+from timewheel.spark_planner.exact.replay import Replay, replay
+from timewheel.spark_planner.history.columns import TOPIC
+from timewheel.spark_planner.history.mapping import ColumnMapping
+from timewheel.spark_planner.history.quarantine import assessed, sound_rows
+from timewheel.spark_planner.pricing.evaluate import evaluate
+from timewheel.spark_planner.pricing.evaluation import Evaluation
 from timewheel.spark_planner.progress import Tell, told, untold
-from timewheel.spark_planner.quarantine import assessed, sound_rows
-from timewheel.spark_planner.reasons import describe
-from timewheel.spark_planner.replay import Replay, replay
-from timewheel.spark_planner.spread import over_spark
-from timewheel.spark_planner.statistic import Statistic
+from timewheel.spark_planner.summary.cells import Cells
+from timewheel.spark_planner.summary.histogram import CELL_LIMIT, statistic_of
+from timewheel.spark_planner.summary.statistic import Statistic
 
 __all__ = ["History", "Planned", "Prediction", "most_countable", "plan_for", "predict", "survey"]
 

@@ -15,7 +15,15 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from timewheel.core.durations import DAY_MS, HOUR_MS
-from timewheel.spark_planner.generate import DAY_AND_NIGHT, Exponential, Fixed, OnTheClock, Share, Workload, generate
+from timewheel.spark_planner.history.generate import (
+    DAY_AND_NIGHT,
+    Exponential,
+    Fixed,
+    OnTheClock,
+    Share,
+    Workload,
+    generate,
+)
 from timewheel.spark_planner.session import local_session
 
 PATH = Path(__file__).with_name("renewals.parquet")

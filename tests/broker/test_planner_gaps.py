@@ -23,13 +23,13 @@ from tests.support.own_broker import own_broker
 from timewheel.core.plan import Native, Plan, Scheme, Tiered
 from timewheel.core.profile import BrokerProfile
 from timewheel.demo.settings import SUBSCRIPTION
-from timewheel.spark_planner.grid import Grid
+from timewheel.spark_planner.exact.grid import Grid
+from timewheel.spark_planner.exact.pieces import PARTITION
+from timewheel.spark_planner.exact.replay import count_acks
+from timewheel.spark_planner.exact.routed import ACKNOWLEDGED_MS
+from timewheel.spark_planner.exact.run_rows import ENTRY, LEDGER
+from timewheel.spark_planner.history.read import read_history
 from timewheel.spark_planner.job import predict, survey
-from timewheel.spark_planner.pieces import PARTITION
-from timewheel.spark_planner.read import read_history
-from timewheel.spark_planner.replay import count_acks
-from timewheel.spark_planner.routed import ACKNOWLEDGED_MS
-from timewheel.spark_planner.run_rows import ENTRY, LEDGER
 
 Say = Callable[[object], None]
 Integers = NDArray[np.int64]

@@ -27,9 +27,9 @@ from timewheel.core.plan import Native, Plan, Scheme, Tiered
 from timewheel.core.profile import AckFormat
 from timewheel.ops.admin import AdminClient
 from timewheel.ops.profile import profile_of
-from timewheel.spark_planner.cells import Cells
-from timewheel.spark_planner.course import course_of
-from timewheel.spark_planner.evaluate import evaluate, redelivered_at_moments
+from timewheel.spark_planner.pricing.course import course_of
+from timewheel.spark_planner.pricing.evaluate import evaluate, redelivered_at_moments
+from timewheel.spark_planner.summary.cells import Cells
 from timewheel.testing import LocalPulsar
 
 LEDGER_ENTRIES = 500

@@ -32,7 +32,7 @@ from timewheel.ops.sample import (
 )
 from timewheel.ops.sample_figures import figures_of, half_gini
 from timewheel.ops.sample_file import COLUMNS, NOTE, ParquetMissing, write_sample
-from timewheel.spark_planner.columns import HISTORY_COLUMNS
+from timewheel.spark_planner.history.columns import HISTORY_COLUMNS
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,9 +12,9 @@ from benchmarks.accuracy import HAS_NO_GAPS, LARGE_GAPS, PLANS, ROWS, Comparison
 from tests.support.exact_play import play
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Plan
-from timewheel.spark_planner import columns
-from timewheel.spark_planner.generate import WORKLOADS, generate
-from timewheel.spark_planner.replay import replay
+from timewheel.spark_planner.exact.replay import replay
+from timewheel.spark_planner.history import columns
+from timewheel.spark_planner.history.generate import WORKLOADS, generate
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from tests.support.workloads import START_MS, WORKLOADS, Timers
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.profile import BrokerProfile
-from timewheel.spark_planner.bursts import MAX_BURST_CELLS, with_bursts_apart
-from timewheel.spark_planner.cells import LEVELS, Cells
-from timewheel.spark_planner.choose import PRICING_CELLS, assess, choose, coarse_cells
-from timewheel.spark_planner.constraints import Constraints
-from timewheel.spark_planner.evaluate import evaluate
+from timewheel.spark_planner.choice.choose import PRICING_CELLS, assess, choose, coarse_cells
+from timewheel.spark_planner.choice.constraints import Constraints
+from timewheel.spark_planner.pricing.bursts import MAX_BURST_CELLS, with_bursts_apart
+from timewheel.spark_planner.pricing.evaluate import evaluate
+from timewheel.spark_planner.summary.cells import LEVELS, Cells
 
 PROFILE = BrokerProfile.named("4.0")
 BURST_TIMERS = 20_000

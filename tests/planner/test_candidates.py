@@ -6,7 +6,7 @@ import pytest
 
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from timewheel.core.plan import Native, Plan, Tiered, Wheel
-from timewheel.spark_planner.candidates import article_plans, candidate_plans, max_delay_for
+from timewheel.spark_planner.choice.candidates import article_plans, candidate_plans, max_delay_for
 from timewheel.spark_planner.errors import MaxDelayTooShort
 
 BASE = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",), revision=7)

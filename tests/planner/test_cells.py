@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timewheel.spark_planner.cells import BUCKET_BITS, LEVELS, Cells, bounded_together, bucket_of
+from timewheel.spark_planner.summary.cells import BUCKET_BITS, LEVELS, Cells, bounded_together, bucket_of
 
 TIMERS = st.lists(
     st.tuples(

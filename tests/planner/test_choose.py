@@ -13,12 +13,12 @@ from tests.support.workloads import START_MS, WORKLOADS
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Calendar, Native, Plan, Tiered
 from timewheel.core.profile import BrokerProfile
-from timewheel.spark_planner.candidates import candidate_plans
-from timewheel.spark_planner.cells import Cells
-from timewheel.spark_planner.choose import PRICING_CELLS, Assessed, Choice, assess, choose
-from timewheel.spark_planner.constraints import Constraints
-from timewheel.spark_planner.course import course_of
-from timewheel.spark_planner.processes import over_processes
+from timewheel.spark_planner.choice.candidates import candidate_plans
+from timewheel.spark_planner.choice.choose import PRICING_CELLS, Assessed, Choice, assess, choose
+from timewheel.spark_planner.choice.constraints import Constraints
+from timewheel.spark_planner.choice.processes import over_processes
+from timewheel.spark_planner.pricing.course import course_of
+from timewheel.spark_planner.summary.cells import Cells
 
 BASE = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",))
 # Less volume than in the example of shared/planner.md, and a lower limit of the broker to match.

@@ -23,7 +23,7 @@ from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Native, Plan, Tiered
 from timewheel.core.profile import BrokerProfile
 from timewheel.spark_planner.job import plan_for, survey
-from timewheel.spark_planner.read import read_history
+from timewheel.spark_planner.history.read import read_history
 
 
 def where(number):

@@ -13,8 +13,8 @@ from tests.support.workloads import START_MS, WORKLOADS
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.profile import BrokerProfile
-from timewheel.spark_planner.cells import Cells
-from timewheel.spark_planner.evaluate import evaluate
+from timewheel.spark_planner.pricing.evaluate import evaluate
+from timewheel.spark_planner.summary.cells import Cells
 
 PROFILE = BrokerProfile.named("4.0")
 

@@ -7,10 +7,10 @@ from pyspark.sql import SparkSession
 
 from examples.history.make_renewals import PATH, ROWS, renewals
 from timewheel.core.gaps import exact_gaps, peak
-from timewheel.spark_planner.histogram import statistic_of
-from timewheel.spark_planner.mapping import ColumnMapping
-from timewheel.spark_planner.quarantine import assessed
-from timewheel.spark_planner.read import read_history
+from timewheel.spark_planner.history.mapping import ColumnMapping
+from timewheel.spark_planner.history.quarantine import assessed
+from timewheel.spark_planner.history.read import read_history
+from timewheel.spark_planner.summary.histogram import statistic_of
 
 PERSISTED_RANGES = 10_000
 """What a cursor keeps by default (managedLedgerMaxUnackedRangesToPersist)."""

@@ -14,13 +14,13 @@ from timewheel.core.gaps import exact_gaps
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.routing import Hold, Router
 from timewheel.core.steps import steps
-from timewheel.spark_planner.bursts import with_bursts_apart
-from timewheel.spark_planner.cells import LEVELS, Cells
-from timewheel.spark_planner.choose import PRICING_CELLS
-from timewheel.spark_planner.course import at_resolution
-from timewheel.spark_planner.cuts import pieces_of
-from timewheel.spark_planner.flow import delay_edges, flow_of, held
-from timewheel.spark_planner.law import gap_curve, rows_of, rows_of_bins
+from timewheel.spark_planner.choice.choose import PRICING_CELLS
+from timewheel.spark_planner.pricing.bursts import with_bursts_apart
+from timewheel.spark_planner.pricing.course import at_resolution
+from timewheel.spark_planner.pricing.cuts import pieces_of
+from timewheel.spark_planner.pricing.flow import delay_edges, flow_of, held
+from timewheel.spark_planner.pricing.law import gap_curve, rows_of, rows_of_bins
+from timewheel.spark_planner.summary.cells import LEVELS, Cells
 
 
 def plan_of(scheme: Scheme, guard_ms: int = 5 * MINUTE_MS) -> Plan:

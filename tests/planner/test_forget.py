@@ -12,9 +12,9 @@ from tests.support.workloads import WORKLOADS
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Calendar, Native, Plan, Scheme, Tiered
 from timewheel.core.profile import AckFormat, BrokerProfile
-from timewheel.spark_planner.cells import Cells
-from timewheel.spark_planner.course import course_of
-from timewheel.spark_planner.forget import Cursor, kept_ledgers, ledger_ends, redelivered_entries
+from timewheel.spark_planner.pricing.course import course_of
+from timewheel.spark_planner.pricing.forget import Cursor, kept_ledgers, ledger_ends, redelivered_entries
+from timewheel.spark_planner.summary.cells import Cells
 
 NEVER_MS = 365 * DAY_MS
 

@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
-from timewheel.spark_planner import columns
-from timewheel.spark_planner.generate import (
+from timewheel.spark_planner.history import columns
+from timewheel.spark_planner.history.generate import (
     DAY_AND_NIGHT,
     START_MS,
     WORKLOADS,

@@ -13,16 +13,16 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world calls it
 
-from timewheel.spark_planner import columns
-from timewheel.spark_planner.cells import Cells, bounded_together
 from timewheel.spark_planner.errors import HistoryUnreadable, StatisticUnreadable, TooManyTopics
-from timewheel.spark_planner.gather import BUFFER_ROWS, Gathered, gather_parts, gather_rows
-from timewheel.spark_planner.generate import WORKLOADS, generate
-from timewheel.spark_planner.histogram import CELL_LIMIT, LEAST_CELL_LIMIT, TOPIC_LIMIT, statistic_of
-from timewheel.spark_planner.mapping import ColumnMapping
-from timewheel.spark_planner.quarantine import assessed
-from timewheel.spark_planner.read import read_history
-from timewheel.spark_planner.statistic import Statistic, cells_table
+from timewheel.spark_planner.history import columns
+from timewheel.spark_planner.history.generate import WORKLOADS, generate
+from timewheel.spark_planner.history.mapping import ColumnMapping
+from timewheel.spark_planner.history.quarantine import assessed
+from timewheel.spark_planner.history.read import read_history
+from timewheel.spark_planner.summary.cells import Cells, bounded_together
+from timewheel.spark_planner.summary.gather import BUFFER_ROWS, Gathered, gather_parts, gather_rows
+from timewheel.spark_planner.summary.histogram import CELL_LIMIT, LEAST_CELL_LIMIT, TOPIC_LIMIT, statistic_of
+from timewheel.spark_planner.summary.statistic import Statistic, cells_table
 
 ROWS = 100_000
 USUAL = assessed(ColumnMapping())

@@ -12,12 +12,12 @@ from tests.support.workloads import WORKLOADS
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Calendar, Native, Plan, Tiered
 from timewheel.core.profile import BrokerProfile
-from timewheel.spark_planner.choose import choose
-from timewheel.spark_planner.delays import delay_quantile_ms, delay_spans
+from timewheel.spark_planner.choice.choose import choose
+from timewheel.spark_planner.choice.spread import over_spark
 from timewheel.spark_planner.errors import NoSuchTopic, SeveralTopics
 from timewheel.spark_planner.job import History, Planned, plan_for, survey
 from timewheel.spark_planner.progress import Progress, told, untold
-from timewheel.spark_planner.spread import over_spark
+from timewheel.spark_planner.results.delays import delay_quantile_ms, delay_spans
 
 ROWS = 30_000
 BASE = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",))

@@ -16,14 +16,14 @@ from tests.support.brute_replay import Sent, brute_replay
 from tests.support.cursor import Stored, ranges_at
 from timewheel.core.durations import HOUR_MS, SECOND_MS
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
-from timewheel.spark_planner.columns import HISTORY_SCHEMA
 from timewheel.spark_planner.errors import EmptyHistory
-from timewheel.spark_planner.grid import Grid
-from timewheel.spark_planner.pieces import PARTITION
-from timewheel.spark_planner.replay import count_acks, replay
-from timewheel.spark_planner.replay_result import DuePartition
-from timewheel.spark_planner.routed import ACKNOWLEDGED_MS
-from timewheel.spark_planner.run_rows import ENTRY, LEDGER
+from timewheel.spark_planner.exact.grid import Grid
+from timewheel.spark_planner.exact.pieces import PARTITION
+from timewheel.spark_planner.exact.replay import count_acks, replay
+from timewheel.spark_planner.exact.replay_result import DuePartition
+from timewheel.spark_planner.exact.routed import ACKNOWLEDGED_MS
+from timewheel.spark_planner.exact.run_rows import ENTRY, LEDGER
+from timewheel.spark_planner.history.columns import HISTORY_SCHEMA
 
 CASES = 250
 """Small histories in one Spark job, each a topic of its own: Spark's time is by the job."""

@@ -14,7 +14,7 @@ from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Calendar, Native, Plan, Tiered
 from timewheel.core.profile import BrokerProfile
 from timewheel.spark_planner.job import Planned, plan_for, survey
-from timewheel.spark_planner.report_page import report_page
+from timewheel.spark_planner.results.report_page import report_page
 
 ROWS = 20_000
 SCHEMES = (Native(), Calendar(interval_ms=DAY_MS), Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,)))

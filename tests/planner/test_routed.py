@@ -14,8 +14,8 @@ from tests.core.plan_space import NOW_MS, journey, plans, sends
 from timewheel.core.keys import java_string_hash, partition_for_key
 from timewheel.core.plan import Calendar, Plan
 from timewheel.core.steps import steps
-from timewheel.spark_planner import routed
-from timewheel.spark_planner.columns import DUE_MS, HISTORY_SCHEMA, KEY, PUBLISH_MS
+from timewheel.spark_planner.exact import routed
+from timewheel.spark_planner.history.columns import DUE_MS, HISTORY_SCHEMA, KEY, PUBLISH_MS
 
 PLANS = 120
 SENDS_PER_PLAN = 25

@@ -17,10 +17,10 @@ from timewheel.core.profile import BrokerProfile
 from timewheel.ops.sample import Sample, SampledEntry, draw
 from timewheel.ops.sample_figures import figures_of
 from timewheel.ops.sample_file import write_sample
-from timewheel.spark_planner.cells import Cells
-from timewheel.spark_planner.evaluate import evaluate
+from timewheel.spark_planner.history.read import read_history
 from timewheel.spark_planner.job import most_countable, survey
-from timewheel.spark_planner.read import read_history
+from timewheel.spark_planner.pricing.evaluate import evaluate
+from timewheel.spark_planner.summary.cells import Cells
 
 TOPIC = "persistent://acme/crm/reminders"
 PROFILE = BrokerProfile.named("4.0")

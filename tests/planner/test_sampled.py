@@ -17,7 +17,7 @@ from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.ops.sample import Sample, SampledEntry
 from timewheel.ops.sample_figures import figures_of
 from timewheel.ops.sample_file import NOTE, write_sample
-from timewheel.spark_planner.sampled import SAMPLE_NOTE, sample_note
+from timewheel.spark_planner.history.sampled import SAMPLE_NOTE, sample_note
 
 TOPIC = "persistent://acme/crm/reminders"
 START_MS = 1_800_000_000_000

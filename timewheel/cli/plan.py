@@ -124,9 +124,9 @@ def plan(
     judged_by = profile_of(profile, broker, token, token_file, tls_ca)
     console = console_for(as_json=as_json)
     with session(cores, memory) as spark:
-        from timewheel.spark_planner.constraints import Constraints
-        from timewheel.spark_planner.facts import planned_facts
+        from timewheel.spark_planner.choice.constraints import Constraints
         from timewheel.spark_planner.job import plan_for
+        from timewheel.spark_planner.results.facts import planned_facts
 
         mapping = mapping_of(
             publish=publish,
@@ -209,8 +209,8 @@ def _refused(planned: Planned) -> str:
 
 
 def _print(console: Console, planned: Planned, assumed: str) -> None:
-    from timewheel.spark_planner import tables
-    from timewheel.spark_planner.verdict import verdict
+    from timewheel.spark_planner.results import tables
+    from timewheel.spark_planner.results.verdict import verdict
 
     statistic = planned.history.statistic
     show_quarantine(console, statistic.quarantined, statistic.rows)
@@ -238,7 +238,7 @@ def _print(console: Console, planned: Planned, assumed: str) -> None:
 
 def _write(console: Console, planned: Planned, out: Path | None, report: Path | None, source: str) -> None:
     from timewheel.core.planfile import save_plan
-    from timewheel.spark_planner.report_page import report_page
+    from timewheel.spark_planner.results.report_page import report_page
 
     if out is not None:
         save_plan(planned.plan, out)

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from timewheel.report import Table
+    from timewheel.spark_planner.history.mapping import ColumnMapping
     from timewheel.spark_planner.job import History
-    from timewheel.spark_planner.mapping import ColumnMapping
     from timewheel.spark_planner.progress import Progress, Tell
 
 __all__ = [
@@ -171,15 +171,15 @@ def _stopped_by_signals() -> threading.Event:
 
 def mapping_of(**options: str | None) -> ColumnMapping:
     """The columns as the options name them."""
-    from timewheel.spark_planner.mapping import ColumnMapping
+    from timewheel.spark_planner.history.mapping import ColumnMapping
 
     return ColumnMapping(**options)  # type: ignore[arg-type] # it checks the units itself
 
 
 def surveyed(spark: SparkSession, source: str, file_format: str, mapping: ColumnMapping, tell: Tell) -> History:
     """Read a history."""
+    from timewheel.spark_planner.history.read import read_history
     from timewheel.spark_planner.job import survey
-    from timewheel.spark_planner.read import read_history
 
     return survey(read_history(spark, source, file_format=file_format), mapping, source=source, tell=tell)
 
@@ -189,7 +189,7 @@ def growth_of(growth: float | None, source: str, console: Console) -> float:
 
     Of a sample one line says what the number means for its topic. It needs the extra `planner`.
     """
-    from timewheel.spark_planner.sampled import sample_note
+    from timewheel.spark_planner.history.sampled import sample_note
 
     note = sample_note(source)
     if note is not None:

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
     from timewheel.core.plan import Plan
     from timewheel.core.profile import BrokerProfile
-    from timewheel.spark_planner.evaluation import Evaluation
     from timewheel.spark_planner.job import History, Prediction
+    from timewheel.spark_planner.pricing.evaluation import Evaluation
 
 __all__ = ["compare", "predict"]
 
@@ -178,8 +178,8 @@ def _predict(
 
     console = console_for(as_json=as_json)
     with session(cores, memory) as spark:
-        from timewheel.spark_planner.evaluate import evaluate
         from timewheel.spark_planner.job import predict as predicted
+        from timewheel.spark_planner.pricing.evaluate import evaluate
 
         growth = growth_of(asked.growth, asked.source, console)
         with progress_on(console) as tell:
@@ -196,7 +196,7 @@ def _predict(
 
 
 def _print(console: Console, history: History, found: Mapping[str, _Answer], growth: float) -> None:
-    from timewheel.spark_planner import tables
+    from timewheel.spark_planner.results import tables
 
     show_quarantine(console, history.statistic.quarantined, history.statistic.rows)
     for name, one in found.items():
@@ -212,7 +212,7 @@ def _print(console: Console, history: History, found: Mapping[str, _Answer], gro
 
 
 def _facts(history: History, topic: str, found: Mapping[str, _Answer], growth: float) -> dict[str, Any]:
-    from timewheel.spark_planner.facts import evaluation_facts, history_facts, prediction_facts
+    from timewheel.spark_planner.results.facts import evaluation_facts, history_facts, prediction_facts
 
     return {
         "history": history_facts(history),

@@ -14,16 +14,16 @@ from timewheel.core.planfile import dump_plan
 from timewheel.demo.foresight import Foreseen, Foresight
 from timewheel.demo.results import Result
 from timewheel.demo.verdict import Measured
-from timewheel.spark_planner.candidates import candidate_plans
-from timewheel.spark_planner.choose import choose
-from timewheel.spark_planner.constraints import Constraints
-from timewheel.spark_planner.course import course_of
-from timewheel.spark_planner.evaluate import redelivered_at_moments
+from timewheel.spark_planner.choice.candidates import candidate_plans
+from timewheel.spark_planner.choice.choose import choose
+from timewheel.spark_planner.choice.constraints import Constraints
+from timewheel.spark_planner.choice.spread import over_spark
+from timewheel.spark_planner.history.mapping import ColumnMapping
+from timewheel.spark_planner.history.read import read_history
 from timewheel.spark_planner.job import History, survey
-from timewheel.spark_planner.mapping import ColumnMapping
+from timewheel.spark_planner.pricing.course import course_of
+from timewheel.spark_planner.pricing.evaluate import redelivered_at_moments
 from timewheel.spark_planner.progress import Tell, told, untold
-from timewheel.spark_planner.read import read_history
-from timewheel.spark_planner.spread import over_spark
 
 __all__ = ["COLUMNS", "foresee"]
 

@@ -14,7 +14,7 @@ from timewheel.ops.sample_figures import SampleFigures
 __all__ = ["COLUMNS", "NOTE", "ParquetMissing", "parquet", "write_sample"]
 
 COLUMNS = ("publish_ms", "due_ms", "size_bytes", "key", "topic")
-"""The planner's names (`timewheel.spark_planner.columns`, which cannot be imported without Spark)."""
+"""The planner's names (`timewheel.spark_planner.history.columns`, which cannot be imported without Spark)."""
 NOTE = b"timewheel.sample"
 """Key of the file's metadata under which the sample says what it is, as JSON."""
 FORMAT = 1
@@ -47,7 +47,7 @@ def write_sample(sample: Sample, figures: SampleFigures, path: Path) -> None:
     Args:
         sample: What to write.
         figures: Of the sample; stands in the metadata whole, with topic, seed and time. The planner takes its scale as
-            the growth by which the file is planned for (`timewheel.spark_planner.sampled`).
+            the growth by which the file is planned for (`timewheel.spark_planner.history.sampled`).
         path: Of the file; replaced if there is one.
 
     Raises:

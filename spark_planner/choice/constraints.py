@@ -1,0 +1,155 @@
+"""Constraints: what a user asks of a plan, which of it an evaluation breaks, and at what prices plans are compared."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from timewheel.core.plan import MAX_PARTITIONS
+from timewheel.core.profile import BrokerProfile
+from timewheel.spark_planner.pricing.course import Course
+from timewheel.spark_planner.pricing.evaluation import Evaluation
+
+__all__ = ["Constraints", "Cost", "Room"]
+
+SECONDS_PER_DAY = 86_400
+BITS_PER_BYTE = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """How far one limit is from being reached by the recommended plan.
+
+    Args:
+        limit: Which, in words with its unit.
+        times: As many times the volume may come until it is reached; below 1 it is broken now.
+        timers_per_day: That volume.
+    """
+
+    limit: str
+    times: float
+    timers_per_day: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What a plan costs to run, in entries written a second: one number by which all candidates can be compared.
+
+    Args:
+        written: Sends and hops, the mean of the history.
+        topics: Its partition topics, at their price.
+        relay: The price of a relay; 0 where none has to run.
+    """
+
+    written: float
+    topics: float
+    relay: float
+
+    @property
+    def writes_per_second(self) -> float:
+        """All of it."""
+        return self.written + self.topics + self.relay
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Constraints:
+    """Limits on a plan (None: not limited), and the prices by which plans that keep them are compared.
+
+    Args:
+        gap_fraction: Greatest part of the broker's gap limit that a partition may use.
+        silence_seconds: After an unload, of any due partition.
+        hops_mean: Per timer.
+        hops_max: Of any timer.
+        partition_topics: To run at one time.
+        lateness_seconds: Added by a relay that cannot keep up.
+        storage_bytes: On disk, all copies.
+        topic_writes_per_second: What one partition topic is taken to cost (memory, connections, metadata, attention),
+            in entries written a second.
+        relay_writes_per_second: And that a plan needs a relay at all: a service to roll out and to watch. At the
+            default a few more native partitions are cheaper than tiers up to some hundred thousand timers a day.
+    """
+
+    gap_fraction: float = 0.8
+    silence_seconds: float | None = 10.0
+    hops_mean: float | None = None
+    hops_max: int | None = None
+    partition_topics: int | None = None
+    lateness_seconds: float | None = 1.0
+    storage_bytes: float | None = None
+    topic_writes_per_second: float = 0.5
+    relay_writes_per_second: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.gap_fraction <= 1:
+            raise ValueError(f"gap_fraction = {self.gap_fraction}: more than 0, at most 1")
+        for name in ("silence_seconds", "partition_topics", "storage_bytes"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} = {value}: more than 0, or None for no limit")
+        for name in ("hops_mean", "hops_max", "lateness_seconds"):
+            value = getattr(self, name)
+            if value is not None and not value >= 0:
+                raise ValueError(f"{name} = {value}: 0 or more, or None for no limit")
+        for name in ("topic_writes_per_second", "relay_writes_per_second"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} = {getattr(self, name)}: 0 or more")
+
+    def cost_of(self, evaluation: Evaluation) -> Cost:
+        """What a plan costs to run."""
+        return Cost(
+            written=evaluation.timers_per_day * evaluation.writes_per_timer / SECONDS_PER_DAY,
+            topics=self.topic_writes_per_second * evaluation.partition_topics,
+            relay=self.relay_writes_per_second if evaluation.needs_relay else 0.0,
+        )
+
+    def least_partitions(self, course: Course, profile: BrokerProfile) -> int:
+        """The fewest partitions with which gaps and silence keep their limits, at most what a plan may have."""
+        gaps = course.gaps.peak_topic_gaps / (self.gap_fraction * max(profile.gap_limit_ranges, 1))
+        pending = 0.0
+        if self.silence_seconds is not None:
+            pending = course.peak_topic_pending * profile.silence_us_per_pending / 1e6 / self.silence_seconds
+        return min(max(math.ceil(gaps), math.ceil(pending), 1), MAX_PARTITIONS)
+
+    def broken_by(self, evaluation: Evaluation) -> tuple[str, ...]:
+        """The names of those that an evaluation breaks."""
+        limits: tuple[tuple[str, float, float | None], ...] = (
+            ("gap_fraction", evaluation.gap_fraction, self.gap_fraction),
+            ("silence_seconds", evaluation.silence_seconds, self.silence_seconds),
+            ("hops_mean", evaluation.hops_mean, self.hops_mean),
+            ("hops_max", evaluation.hops_max, self.hops_max),
+            ("partition_topics", evaluation.partition_topics, self.partition_topics),
+            ("lateness_seconds", evaluation.lateness_seconds, self.lateness_seconds),
+            ("storage_bytes", evaluation.storage_bytes, self.storage_bytes),
+        )
+        broken = [name for name, value, limit in limits if limit is not None and value > limit * (1 + 1e-9)]
+        if not evaluation.cursor_fits_frame:
+            broken.append("cursor_frame")
+        return tuple(broken)
+
+    def rooms(self, evaluation: Evaluation, profile: BrokerProfile) -> tuple[Room, ...]:
+        """The volume at which each limit is reached that grows with it, the nearest first; partitions stay."""
+        gaps, hops = evaluation.gap_fraction, evaluation.relay_hops_per_second
+        capable = float(profile.relay_hops_per_second)
+        shares: list[tuple[str, float, float]] = [
+            (f"{self.gap_fraction:.0%} of the broker's gap limit in a partition", gaps, self.gap_fraction),
+            (f"the {capable:,.0f} hops/s that one relay process is taken to manage", hops, capable),
+        ]
+        if self.gap_fraction < 1:
+            shares.append(("the whole of the broker's gap limit in a partition", gaps, 1.0))
+        if self.silence_seconds is not None:
+            limit = f"{self.silence_seconds:g} s of silence after an unload"
+            shares.append((limit, evaluation.silence_seconds, self.silence_seconds))
+        if self.storage_bytes is not None:
+            shares.append((f"{self.storage_bytes / 1e9:,.1f} GB on disk", evaluation.storage_bytes, self.storage_bytes))
+        frame = float(profile.frame_limit_bytes)
+        limit = f"a persisted cursor of {frame / 1e6:.1f} MB"
+        if profile.ack_format == "bitmap":
+            shares.append((limit, evaluation.span_entries / BITS_PER_BYTE, frame))
+        elif (profile.gap_limit_ranges + 1) * profile.bytes_per_range > frame:  # else the gap limit keeps it small
+            shares.append((limit, evaluation.peak_gaps_per_partition * profile.bytes_per_range, frame))
+        rooms = [
+            Room(limit=name, times=most / value, timers_per_day=evaluation.timers_per_day * most / value)
+            for name, value, most in shares
+            if value > 0
+        ]
+        return tuple(sorted(rooms, key=lambda room: room.times))

@@ -1,0 +1,235 @@
+"""Reasons: why a plan is recommended, in sentences with the numbers that decide."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from timewheel.core.durations import DAY_MS, MINUTE_MS, format_duration
+from timewheel.core.plan import Calendar, Native, Plan, Tiered, Wheel
+from timewheel.spark_planner.choice.constraints import Constraints, Room
+from timewheel.spark_planner.pricing.evaluation import Evaluation
+
+__all__ = ["describe", "reasons_for"]
+
+
+def describe(plan: Plan) -> str:
+    """A plan's scheme in a few words."""
+    match plan.scheme:
+        case Native():
+            return "native delays"
+        case Calendar(interval_ms=interval_ms):
+            return f"a topic per {format_duration(interval_ms)}"
+        case Tiered(window_ms=window_ms, tiers_ms=tiers_ms):
+            tiers = ", ".join(format_duration(tier_ms) for tier_ms in tiers_ms)
+            return f"a {format_duration(window_ms)} window over tiers of {tiers}"
+        case Wheel(rings=rings):
+            return "rings of " + ", ".join(f"{ring.slots} x {format_duration(ring.slot_ms)}" for ring in rings)
+
+
+def reasons_for(
+    chosen: Evaluation,
+    broken: Sequence[str],
+    native: Evaluation,
+    candidates: Sequence[Evaluation],
+    fitting: int,
+    article: Mapping[str, Evaluation],
+    rooms: Sequence[Room],
+    constraints: Constraints,
+) -> tuple[str, ...]:
+    """Sentences, the most important first.
+
+    Args:
+        chosen: The recommended plan.
+        broken: The constraints that it breaks, if no candidate keeps them all.
+        native: One partition of native delays.
+        candidates: All, each with the partitions that it needs, the best first.
+        fitting: How many of them keep all limits: the first ones.
+        article: What the article's rules give.
+        rooms: The nearest limit first.
+        constraints: What was asked, and the prices.
+    """
+    found = [_summary(chosen, len(candidates), broken)]
+    if not _stays(chosen):
+        found.append(_against_native(chosen, native))
+    found += [*_windows(chosen, candidates), _one_partition(chosen, candidates[:fitting])]
+    found += [_price(chosen), _cost(chosen, candidates[:fitting], constraints), _binds(chosen)]
+    found += [_rule(name, evaluation, constraints) for name, evaluation in article.items()]
+    if rooms:
+        room = rooms[0]
+        # A campaign of a minute is no day's volume by far.
+        volume = f"{room.timers_per_day:,.0f} timers a day"
+        if chosen.history_ms < DAY_MS:
+            volume = f"{chosen.timers * room.times:,.0f} timers within {format_duration(_whole_minutes_ms(chosen))}"
+        found.append(
+            f"As the volume grows, the first limit to be reached is {room.limit}: at {room.times:,.2f} times what is "
+            f"planned for, {volume}."
+        )
+    return tuple(sentence for sentence in found if sentence)
+
+
+def _summary(chosen: Evaluation, priced: int, broken: Sequence[str]) -> str:
+    gaps = (
+        f"about {chosen.peak_gaps_per_partition:,.0f} gaps in a partition at the peak, {chosen.gap_fraction:.0%} of "
+        f"the broker's limit of {chosen.gap_limit_ranges:,}"
+    )
+    what = f"{describe(chosen.plan)} on {_partitions(chosen)}"
+    if broken:
+        limits = ", ".join(broken)
+        return f"No candidate keeps every limit. Of {priced}, {what} breaks fewest ({limits}): {gaps}."
+    if _stays(chosen):
+        return f"Stay with {what}: {gaps}. None of the other {priced - 1} candidates is cheaper."
+    return f"Of {priced} candidates, {what} is the cheapest that fits: {gaps}."
+
+
+def _against_native(chosen: Evaluation, native: Evaluation) -> str:
+    again = native.redelivered.worst_entries
+    said = f"Native delays on one partition peak at {native.peak_gaps:,.0f} gaps, "
+    said += f"{_times(native.gap_fraction)} the limit"
+    if again >= 1:
+        said += f"; an unload at the worst moment delivers {again:,.0f} messages again"
+        said += f", with this plan {chosen.redelivered.worst_entries:,.0f}"
+    return said + "."
+
+
+def _windows(chosen: Evaluation, candidates: Sequence[Evaluation]) -> list[str]:
+    """What a longer and a shorter step of the same scheme would need."""
+    size_ms = _size_ms(chosen.plan)
+    if not size_ms:
+        return []
+    others: dict[int, Evaluation] = {}
+    for one in candidates:  # of each size the best
+        if type(one.plan.scheme) is type(chosen.plan.scheme):
+            others.setdefault(_size_ms(one.plan), one)
+    word = _size_word(chosen.plan)
+    said: list[str] = []
+    needs_more = [size for size in sorted(others) if size > size_ms and _needs(others[size]) > _needs(chosen)]
+    if needs_more:
+        fewest, most = others[needs_more[0]], others[needs_more[-1]]
+        sentence = (
+            f"A {format_duration(size_ms)} {word} fits {_partitions(chosen)}; "
+            f"{format_duration(needs_more[0])} would need {_needs(fewest)}"
+        )
+        if most is not fewest:
+            sentence += f", {format_duration(needs_more[-1])} {_needs(most)}"
+        said.append(sentence + ".")
+    # One that is only a little shorter says nothing.
+    shorter = [size for size in sorted(others) if size < size_ms and 2 * others[size].peak_gaps <= chosen.peak_gaps]
+    if shorter and chosen.hops_mean > 0:
+        other = others[shorter[-1]]
+        said.append(
+            f"A {format_duration(shorter[-1])} {word} would bring {other.peak_gaps:,.0f} gaps instead of "
+            f"{chosen.peak_gaps:,.0f}, for {other.hops_mean:.2f} hops a timer instead of {chosen.hops_mean:.2f}."
+        )
+    return said
+
+
+def _one_partition(chosen: Evaluation, fitting: Sequence[Evaluation]) -> str:
+    """Which plan would need no partitions, where the chosen one does."""
+    if _needs(chosen) == 1:
+        return ""
+    other = next((one for one in fitting if _needs(one) == 1), None)
+    if other is None:
+        return ""
+    return (
+        f"One partition is enough for {describe(other.plan)}, at {_hops(other)}, with {_topics(other)}{_relay(other)}."
+    )
+
+
+def _price(chosen: Evaluation) -> str:
+    topics = _topics(chosen)
+    if not chosen.hops_mean:
+        return f"It re-publishes nothing, and runs {topics}{_relay(chosen)}."
+    return (
+        f"The price is {chosen.hops_mean:.2f} hops a timer (99 % at most {chosen.hops_p99}), so "
+        f"{chosen.hops_mean:.0%} more writes, and {topics}{_relay(chosen)}."
+    )
+
+
+def _cost(chosen: Evaluation, fitting: Sequence[Evaluation], constraints: Constraints) -> str:
+    """What it was chosen by, and by how much."""
+    cost = constraints.cost_of(chosen)
+    parts = [f"{cost.written:,.1f} are written", f"{cost.topics:,.1f} stand for its topics"]
+    if cost.relay:
+        parts.append(f"{cost.relay:,.1f} for the relay")
+    said = f"It costs as much as {cost.writes_per_second:,.1f} entries a second: {_listed(parts)}."
+    kind = type(chosen.plan.scheme)
+    other = next((one for one in fitting if type(one.plan.scheme) is not kind), None)
+    if other is not None:
+        dearer = constraints.cost_of(other).writes_per_second
+        said += f" The cheapest of another kind, {describe(other.plan)} on {_partitions(other)}, costs {dearer:,.1f}."
+    return said
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return ", ".join(parts[:-1]) + " and " + parts[-1]
+
+
+def _whole_minutes_ms(evaluation: Evaluation) -> int:
+    return max(math.ceil(evaluation.history_ms / MINUTE_MS), 1) * MINUTE_MS
+
+
+def _hops(evaluation: Evaluation) -> str:
+    return f"{evaluation.hops_mean:.2f} hops a timer" if evaluation.hops_mean else "no hops"
+
+
+def _topics(evaluation: Evaluation) -> str:
+    return f"{evaluation.partition_topics} partition topic{'s' * (evaluation.partition_topics != 1)}"
+
+
+def _relay(evaluation: Evaluation) -> str:
+    return " and a relay to run" if evaluation.needs_relay else ""
+
+
+def _stays(chosen: Evaluation) -> bool:
+    return isinstance(chosen.plan.scheme, Native) and _needs(chosen) == 1
+
+
+def _binds(chosen: Evaluation) -> str:
+    return (
+        f"After an unload a partition is silent for about {chosen.silence_seconds:.1f} s, since up to "
+        f"{chosen.peak_pending_per_partition:,.0f} entries wait in it."
+    )
+
+
+def _rule(name: str, evaluation: Evaluation, constraints: Constraints) -> str:
+    total = evaluation.peak_gaps_per_topic
+    where = "in the fullest topic" if isinstance(evaluation.plan.scheme, Calendar) else "in all partitions together"
+    limit = max(evaluation.gap_limit_ranges, 1)
+    by_gaps = max(math.ceil(total / (constraints.gap_fraction * limit)), 1)
+    why = " for the silence after an unload" if _needs(evaluation) > by_gaps else ""
+    cost = constraints.cost_of(evaluation).writes_per_second
+    return (
+        f'The rule "{name}" peaks at {total:,.0f} gaps {where}, {_times(total / limit)} the limit: it needs '
+        f"{_partitions(evaluation)}{why}, with {_hops(evaluation)} and {_topics(evaluation)}, and costs {cost:,.1f} "
+        "entries a second."
+    )
+
+
+def _times(times: float) -> str:
+    return f"{times:,.1f} times" if times >= 2 else f"{times:.0%} of"
+
+
+def _size_ms(plan: Plan) -> int:
+    match plan.scheme:
+        case Tiered(window_ms=window_ms):
+            return window_ms
+        case Calendar(interval_ms=interval_ms):
+            return interval_ms
+        case Wheel(rings=rings):
+            return rings[0].slot_ms
+        case Native():
+            return 0
+
+
+def _size_word(plan: Plan) -> str:
+    return {Tiered: "window", Calendar: "interval", Wheel: "slot"}.get(type(plan.scheme), "")
+
+
+def _needs(evaluation: Evaluation) -> int:
+    return evaluation.plan.partitions
+
+
+def _partitions(evaluation: Evaluation) -> str:
+    number = _needs(evaluation)
+    return "one partition" if number == 1 else f"{number} partitions"

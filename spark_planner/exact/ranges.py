@@ -1,0 +1,382 @@
+"""Counting ranges of acknowledged entries: the kernel that sees each entry once, in numpy.
+
+For entries in position order with acknowledgement times ``a_i``, a range begins at entry i from ``a_i`` until
+``a_(i-1)``, if that is later: it is what `timewheel.core.gaps` says, and only descents matter. A range never spans
+ledgers, so the first entry of a ledger begins one from ``a_i`` until the latest acknowledgement of *all* entries
+before it: until then the mark-delete position is behind it.
+
+Entries come in chunks of position order, each counted by itself (`RangeCounter`) and reduced to a `Part` for each
+partition: its ends, the changes that its pairs of neighbours make on the grid, and the first entries of ledgers, whose
+ranges depend on chunks before. `stitched` puts parts together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timewheel.spark_planner.exact.distinct import counted, distinct
+from timewheel.spark_planner.exact.grid import NEVER_MS, Grid
+
+__all__ = ["Changes", "Part", "Place", "RangeCounter", "stitched"]
+
+Integers = NDArray[np.int64]
+Place = tuple[int, int]
+"""A position: (number of the ledger, entry in it)."""
+
+_NONE = np.zeros(0, np.int64)
+_COMPACT_FROM = 1 << 20
+"""So many changes are summed up before more are gathered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Changes:
+    """How the number of ranges changes along a grid: each moment of the grid at most once, ascending.
+
+    Args:
+        index: Moments, as numbers of the grid's points: for what happens after the moment before, up to and with it.
+        begun: Ranges that began.
+        ended: Ranges that ended, those that began in the same span included.
+    """
+
+    index: Integers
+    begun: Integers
+    ended: Integers
+
+    @classmethod
+    def none(cls) -> Changes:
+        """No change at all."""
+        return cls(index=_NONE, begun=_NONE, ended=_NONE)
+
+    @classmethod
+    def summed(cls, several: Iterable[Changes]) -> Changes:
+        """All of these together."""
+        found = list(several)
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            return cls.none()
+        index, where = distinct(np.concatenate([changes.index for changes in found]))
+        return cls(
+            index=index,
+            begun=_sums(where, np.concatenate([changes.begun for changes in found]), len(index)),
+            ended=_sums(where, np.concatenate([changes.ended for changes in found]), len(index)),
+        )
+
+    @classmethod
+    def of_ranges(cls, grid: Grid, from_ms: Integers, until_ms: Integers) -> Changes:
+        """Ranges that exist from one time until another; those that do not end after they begin count as none."""
+        real = from_ms < until_ms
+        gathered = _Gathered()
+        gathered.add(grid.index_of(from_ms[real]), grid.index_of(until_ms[real]))
+        return gathered.between(0, len(grid))
+
+    def counts(self, points: int) -> Integers:
+        """How many ranges there are at each of the grid's moments, exactly."""
+        changes = np.zeros(points, np.int64)
+        changes[self.index] = self.begun - self.ended
+        return np.cumsum(changes, out=changes)
+
+    def bounds(self, points: int) -> Integers:
+        """For each moment, how many ranges there are at most in the time since the moment before."""
+        counts = self.counts(points)
+        bounds = np.zeros(points, np.int64)
+        bounds[1:] = counts[:-1]
+        bounds[self.index] += self.begun
+        return bounds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Part:
+    """What one chunk of position order says about one partition.
+
+    Args:
+        entries: Entries in it, at least 1.
+        first_ms: When its first entry is acknowledged; `NEVER_MS`: not at all.
+        last_ms: The same of its last entry.
+        greatest_ms: The latest of all; `NEVER_MS` also if an entry between them is missing.
+        first_place: Where its first entry is; None: in one ledger, directly behind the part before.
+        last_place: Where its last entry is.
+        border_ms: When the first entries of ledgers are acknowledged, those behind its own first entry.
+        border_until_ms: For each of them the latest acknowledgement before it within the chunk.
+        changes: By pairs of neighbours within it.
+    """
+
+    entries: int
+    first_ms: int
+    last_ms: int
+    greatest_ms: int
+    first_place: Place | None
+    last_place: Place | None
+    border_ms: Integers
+    border_until_ms: Integers
+    changes: Changes
+
+
+class RangeCounter:
+    """Counts the ranges of one chunk, fed piece by piece in position order.
+
+    Partitions are numbered from 0 by the caller, each number when it is first met. State is bounded by the partitions
+    times the grid, and by the ledgers.
+
+    Args:
+        grid: Where to count.
+        ledger_entries: Entries after which a ledger is closed; 0: positions are given, or there is one ledger.
+    """
+
+    def __init__(self, grid: Grid, *, ledger_entries: int = 0) -> None:
+        self._grid = grid
+        self._width = len(grid) + 1
+        self._ledger_entries = ledger_entries
+        self._has_places = bool(ledger_entries)
+        self._entries = _NONE
+        self._starts = _NONE
+        self._first_ms, self._last_ms, self._greatest_ms = _NONE, _NONE, _NONE
+        self._first, self._last = np.zeros((2, 0), np.int64), np.zeros((2, 0), np.int64)
+        self._gathered = _Gathered()
+        self._borders: list[Integers] = []
+
+    def open(self, partition: int, entries_before: int = 0) -> None:
+        """The next partition's number, and how many entries it has before this chunk (for ledgers)."""
+        if partition != len(self._entries):
+            raise ValueError(f"partition {partition} is opened out of turn, after {len(self._entries)}")
+        self._entries = np.append(self._entries, 0)
+        self._starts = np.append(self._starts, entries_before)
+        self._first_ms, self._last_ms = np.append(self._first_ms, 0), np.append(self._last_ms, -NEVER_MS)
+        self._greatest_ms = np.append(self._greatest_ms, -NEVER_MS)
+        self._first = np.append(self._first, [[0], [0]], axis=1)
+        self._last = np.append(self._last, [[0], [0]], axis=1)
+
+    def feed(
+        self,
+        partition: Integers | int,
+        acknowledged_ms: Integers,
+        ledger: Integers | None = None,
+        entry: Integers | None = None,
+    ) -> None:
+        """The next entries.
+
+        Args:
+            partition: Number of each one's partition, open; one number: all are of that, which is the quicker way.
+            acknowledged_ms: When each is acknowledged; `NEVER_MS`: not at all.
+            ledger: Number of each one's ledger, ascending within a partition; given with ``entry`` or not at all.
+            entry: Number of each in its ledger, ascending; what is missing between two counts as not acknowledged.
+        """
+        if not len(acknowledged_ms):
+            return
+        places = None if ledger is None or entry is None else np.stack([ledger, entry])
+        if isinstance(partition, int):
+            heads, met = np.zeros(1, np.int64), np.array([partition])
+        else:
+            # Small numbers are sorted by radix, in linear time.
+            order = np.argsort(
+                partition.astype(np.uint16) if len(self._entries) <= 1 << 16 else partition, kind="stable"
+            )
+            partition, acknowledged_ms = partition[order], acknowledged_ms[order]
+            places = None if places is None else places[:, order]
+            heads = np.flatnonzero(np.diff(partition, prepend=-1))
+            met = partition[heads]
+        if self._ledger_entries:
+            places = self._places(heads, met, len(acknowledged_ms))
+
+        before_ms = _shifted(acknowledged_ms, heads, self._last_ms[met])
+        latest_ms = acknowledged_ms
+        if places is not None:
+            self._has_places = True
+            is_border, is_hole = self._breaks(places, heads, met)
+            before_ms[is_border] = -NEVER_MS
+            before_ms[is_hole] = NEVER_MS
+            latest_ms = np.where(is_hole, NEVER_MS, acknowledged_ms)
+            self._note_borders(heads, met, acknowledged_ms, latest_ms, is_border)
+        descents = np.flatnonzero(acknowledged_ms < before_ms)
+        base = (partition if isinstance(partition, int) else partition[descents]) * self._width
+        self._gathered.add(
+            base + self._grid.index_of(acknowledged_ms[descents]), base + self._grid.index_of(before_ms[descents])
+        )
+        self._remember(met, heads, acknowledged_ms, latest_ms, places)
+
+    def parts(self) -> list[Part]:
+        """One for each partition, by its number; those without an entry are no part of any chunk."""
+        borders = np.concatenate(self._borders, axis=1) if self._borders else np.zeros((3, 0), np.int64)
+        found = []
+        for number, entries in enumerate(self._entries.tolist()):
+            own = borders[:, borders[0] == number]
+            found.append(
+                Part(
+                    entries=entries,
+                    first_ms=int(self._first_ms[number]),
+                    last_ms=int(self._last_ms[number]),
+                    greatest_ms=int(self._greatest_ms[number]),
+                    first_place=_place(self._first[:, number]) if self._has_places else None,
+                    last_place=_place(self._last[:, number]) if self._has_places else None,
+                    border_ms=own[1],
+                    border_until_ms=own[2],
+                    changes=self._gathered.between(number * self._width, len(self._grid)),
+                )
+            )
+        return found
+
+    def _places(self, heads: Integers, met: Integers, rows: int) -> Integers:
+        """Positions by counting: so many entries to a ledger."""
+        sizes = np.diff(heads, append=rows)
+        position = np.arange(rows) + np.repeat(self._starts[met] + self._entries[met] - heads, sizes)
+        return np.stack(np.divmod(position, self._ledger_entries))
+
+    def _breaks(self, places: Integers, heads: Integers, met: Integers) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Which entries are the first of their ledger, and before which one is missing."""
+        ledger, entry = places
+        previous_ledger = _shifted(ledger, heads, self._last[0][met])
+        previous_entry = _shifted(entry, heads, self._last[1][met])
+        is_new = ledger != previous_ledger
+        is_hole = np.where(is_new, entry != 0, entry != previous_entry + 1)
+        starting = heads[self._entries[met] == 0]
+        is_hole[starting] = False
+        is_border = is_new & ~is_hole
+        is_border[starting] = False
+        return is_border, is_hole
+
+    def _note_borders(
+        self,
+        heads: Integers,
+        met: Integers,
+        acknowledged_ms: Integers,
+        latest_ms: Integers,
+        is_border: NDArray[np.bool_],
+    ) -> None:
+        if not is_border.any():
+            return
+        is_cut = is_border.copy()
+        is_cut[heads] = True
+        cuts = np.flatnonzero(is_cut)
+        stretch = np.searchsorted(heads, cuts, side="right") - 1
+        # The latest of each stretch between two cuts, and before a partition's first stretch what was carried here.
+        until_ms = np.concatenate([_NONE, [-NEVER_MS], np.maximum.reduceat(latest_ms, cuts)[:-1]])
+        until_ms[heads[stretch] == cuts] = self._greatest_ms[met]
+        until_ms = _running_max(until_ms, stretch)
+        own = is_border[cuts]
+        self._borders.append(np.stack([met[stretch[own]], acknowledged_ms[cuts[own]], until_ms[own]]))
+
+    def _remember(
+        self,
+        met: Integers,
+        heads: Integers,
+        acknowledged_ms: Integers,
+        latest_ms: Integers,
+        places: Integers | None,
+    ) -> None:
+        starting = self._entries[met] == 0
+        tails = np.append(heads[1:], len(acknowledged_ms)) - 1
+        self._first_ms[met[starting]] = acknowledged_ms[heads[starting]]
+        self._last_ms[met] = acknowledged_ms[tails]
+        self._greatest_ms[met] = np.maximum(self._greatest_ms[met], np.maximum.reduceat(latest_ms, heads))
+        self._entries[met] += np.diff(heads, append=len(acknowledged_ms))
+        if places is not None:
+            self._first[:, met[starting]] = places[:, heads[starting]]
+            self._last[:, met] = places[:, tails]
+
+
+def stitched(grid: Grid, parts: Iterable[Part]) -> Changes:
+    """The changes of one partition.
+
+    Args:
+        grid: The grid that the parts were counted on.
+        parts: All of them, in position order.
+    """
+    from_ms: list[Integers] = []
+    until_ms: list[Integers] = []
+    within: list[Changes] = []
+    previous: Part | None = None
+    greatest_ms = -NEVER_MS
+    for part in parts:
+        if previous is not None:
+            if _is_hole(previous, part):
+                greatest_ms = NEVER_MS  # what is missing is not acknowledged
+            from_ms.append(np.array([part.first_ms], np.int64))
+            until_ms.append(np.array([_until_ms(previous, part, greatest_ms)], np.int64))
+        from_ms.append(part.border_ms)
+        until_ms.append(np.maximum(part.border_until_ms, greatest_ms))
+        within.append(part.changes)
+        greatest_ms = max(greatest_ms, part.greatest_ms)
+        previous = part
+    if not from_ms:
+        return Changes.none()
+    return Changes.summed([*within, Changes.of_ranges(grid, np.concatenate(from_ms), np.concatenate(until_ms))])
+
+
+def _until_ms(previous: Part, part: Part, greatest_ms: int) -> int:
+    """Until when the first entry of ``part`` begins a range of its own."""
+    if _is_hole(previous, part):
+        return NEVER_MS
+    if previous.last_place is None or part.first_place is None or previous.last_place[0] == part.first_place[0]:
+        return previous.last_ms
+    return greatest_ms
+
+
+def _is_hole(previous: Part, part: Part) -> bool:
+    if previous.last_place is None or part.first_place is None:
+        return False
+    (ledger, entry), (next_ledger, next_entry) = previous.last_place, part.first_place
+    return next_entry != (entry + 1 if next_ledger == ledger else 0)
+
+
+class _Gathered:
+    """Beginnings and ends of ranges, summed up now and then so that they stay bounded by their different keys."""
+
+    def __init__(self) -> None:
+        self._kept: list[Changes] = []
+        self._size = 0
+
+    def add(self, begun: Integers, ended: Integers) -> None:
+        begun_at, begun_count = counted(begun)
+        ended_at, ended_count = counted(ended)
+        self._kept += [
+            Changes(index=begun_at, begun=begun_count, ended=np.zeros_like(begun_count)),
+            Changes(index=ended_at, begun=np.zeros_like(ended_count), ended=ended_count),
+        ]
+        self._size += len(begun_at) + len(ended_at)
+        if self._size > _COMPACT_FROM:
+            self._compact()
+
+    def between(self, first_key: int, width: int) -> Changes:
+        """The changes from one key on, renumbered from 0; keys from ``width`` on are after the grid's end."""
+        if len(self._kept) > 1:
+            self._compact()
+        changes = self._kept[0] if self._kept else Changes.none()
+        low, high = np.searchsorted(changes.index, [first_key, first_key + width])
+        return Changes(
+            index=changes.index[low:high] - first_key, begun=changes.begun[low:high], ended=changes.ended[low:high]
+        )
+
+    def _compact(self) -> None:
+        self._kept = [Changes.summed(self._kept)]
+        # What could not be summed up is not tried again before as much has come again.
+        self._size = 0
+
+
+def _shifted(values: Integers, heads: Integers, carried: Integers) -> Integers:
+    """Each entry's predecessor; at heads what was carried from the piece before."""
+    before = np.empty_like(values)
+    before[1:] = values[:-1]
+    before[heads] = carried
+    return before
+
+
+def _running_max(values: Integers, segment: Integers) -> Integers:
+    """The running maximum, begun anew with each segment (ascending numbers)."""
+    # Ranks instead of times: segment * count + rank stays small, and a later segment is above all earlier ones.
+    distinct, ranks = np.unique(values, return_inverse=True)
+    running = np.maximum.accumulate(segment * len(distinct) + ranks)
+    found: Integers = distinct[running % len(distinct)]
+    return found
+
+
+def _sums(where: NDArray[np.intp], values: Integers, size: int) -> Integers:
+    # Through float64, which holds counts of entries exactly.
+    return np.bincount(where, weights=values, minlength=size).astype(np.int64)
+
+
+def _place(pair: Integers) -> Place:
+    return int(pair[0]), int(pair[1])

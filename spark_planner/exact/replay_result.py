@@ -1,0 +1,140 @@
+"""What an exact replay found: gap ranges over time, for each partition of each due topic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timewheel.spark_planner.exact.grid import Grid
+from timewheel.spark_planner.exact.ranges import Changes
+
+__all__ = ["DuePartition", "GapCounts", "PartitionGaps", "Peak"]
+
+Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class DuePartition:
+    """One partition of one due topic.
+
+    Args:
+        topic: The history's topic; empty: it has none.
+        interval: Number of the calendar interval, counted from 1970; 0 where there is one due topic.
+        partition: From 0 on.
+    """
+
+    topic: str
+    interval: int
+    partition: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peak:
+    """The most gap ranges.
+
+    Args:
+        gap_count: The most that was seen, at a moment of the grid.
+        gap_count_limit: The most that there can have been between two moments; equal: the peak is exact.
+        at_ms: The first moment with ``gap_count``, UTC milliseconds.
+    """
+
+    gap_count: int
+    gap_count_limit: int
+    at_ms: int
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether no more can have been between two moments of the grid."""
+        return self.gap_count == self.gap_count_limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PartitionGaps:
+    """One partition's entries and gaps.
+
+    Args:
+        due: Which partition.
+        entries: Entries that arrived in it.
+        changes: Along the grid of the counts that this belongs to.
+    """
+
+    due: DuePartition
+    entries: int
+    changes: Changes
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GapCounts:
+    """Exact gap counts at each moment of a grid.
+
+    Args:
+        grid: The moments.
+        partitions: Every partition that an entry arrived in, ordered.
+    """
+
+    grid: Grid
+    partitions: tuple[PartitionGaps, ...]
+
+    @property
+    def entries(self) -> int:
+        """Entries of all partitions."""
+        return sum(found.entries for found in self.partitions)
+
+    def of(self, due: DuePartition) -> Integers:
+        """One partition's gap ranges at each moment of the grid; none where nothing arrived."""
+        own = next((found.changes for found in self.partitions if found.due == due), Changes.none())
+        return own.counts(len(self.grid))
+
+    @cached_property
+    def total(self) -> Integers:
+        """Gap ranges of all partitions together at each moment of the grid: what the demo draws."""
+        return self._all.counts(len(self.grid))
+
+    @cached_property
+    def peak_of_total(self) -> Peak:
+        """The most of all partitions together at one moment."""
+        return _peak(self.grid, [self._all])
+
+    @cached_property
+    def peak_per_partition(self) -> Peak:
+        """The most of any one partition: what the broker's limit is about."""
+        return _peak(self.grid, [found.changes for found in self.partitions])
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether both peaks are exact."""
+        return self.peak_of_total.is_exact and self.peak_per_partition.is_exact
+
+    def open_spans(self, *, least_total: int = 0, least_partition: int = 0) -> NDArray[np.bool_]:
+        """For each moment whether a peak may be in the time since the moment before.
+
+        Args:
+            least_total: A count of all partitions together that is known to have been reached elsewhere.
+            least_partition: The same of one partition.
+        """
+        points = len(self.grid)
+        found = self._all.bounds(points) > max(least_total, self.peak_of_total.gap_count)
+        least = max(least_partition, self.peak_per_partition.gap_count)
+        for partition in self.partitions:
+            found |= partition.changes.bounds(points) > least
+        return found & self.grid.spans
+
+    @cached_property
+    def _all(self) -> Changes:
+        return Changes.summed(found.changes for found in self.partitions)
+
+
+def _peak(grid: Grid, several: Sequence[Changes]) -> Peak:
+    """The greatest count, and the greatest bound of a span of the grid, of any of these."""
+    peak, limit, at = 0, 0, 0
+    for changes in several:
+        counts = changes.counts(len(grid))
+        highest = int(np.argmax(counts))
+        if counts[highest] > peak:
+            peak, at = int(counts[highest]), highest
+        limit = max(limit, int(changes.bounds(len(grid))[grid.spans].max(initial=0)))
+    return Peak(gap_count=peak, gap_count_limit=max(peak, limit), at_ms=int(grid.points_ms[at]))

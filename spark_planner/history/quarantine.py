@@ -1,0 +1,279 @@
+"""Which rows of a history can be used, and the reason against each of the others.
+
+Nothing is dropped here: a bad row stays in the frame with its reason, so that the one pass of `histogram` counts it.
+All is column expressions; no row passes through Python.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world calls it
+from pyspark.sql.types import (
+    DataType,
+    DayTimeIntervalType,
+    NumericType,
+    StringType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from timewheel.core.durations import MAX_DURATION_MS
+from timewheel.spark_planner.errors import BadColumnMapping, WrongTimeUnit
+from timewheel.spark_planner.history import columns
+from timewheel.spark_planner.history.mapping import UNITS_PER_MS, ColumnMapping
+
+__all__ = [
+    "EARLIEST_MS",
+    "LATEST_MS",
+    "MAX_SIZE_BYTES",
+    "MAX_TOPIC_BYTES",
+    "REASONS",
+    "assessed",
+    "refuse_wrong_unit",
+    "sound_rows",
+]
+
+EARLIEST_MS = int(datetime(2000, 1, 1, tzinfo=UTC).timestamp() * 1_000)
+LATEST_MS = int(datetime(2100, 1, 1, tzinfo=UTC).timestamp() * 1_000)
+"""A timer of a history was sent between these; a time in another unit never falls there."""
+MAX_SIZE_BYTES = 1 << 30
+"""Far above what a broker takes, chunked or not."""
+MAX_TOPIC_BYTES = 1_024
+"""More is no name but a column that was taken for one; and rows that go to Python keep a size."""
+
+REASONS: dict[str, str] = {
+    "publish_missing": "no publish time",
+    "publish_not_a_time": "a publish time that is no time",
+    "publish_absurd": "a publish time before 2000 or after 2099",
+    "due_missing": "no due time",
+    "due_not_a_time": "a due time that is no time",
+    "due_before_publish": "due before it was sent",
+    "delay_missing": "no delay",
+    "delay_not_a_number": "a delay that is no number",
+    "delay_negative": "a negative delay",
+    "delay_absurd": "a delay of more than ten years",
+    "size_not_a_number": "a size that is no number",
+    "size_negative": "a negative size",
+    "size_absurd": "a size of more than 1 GiB",
+    "topic_missing": "no topic, in a history that names topics",
+    "topic_absurd": "a topic of more than 1,024 bytes",
+}
+"""Reasons against a row, in the order in which they are looked for; the first that fits is the row's."""
+
+_SPAN_MS = "span_ms"
+"""The due time, or the delay: whichever the history has."""
+_RAW_CHARS = 64
+"""Of each value of a bad row that is shown."""
+_NEARLY_ALL = 0.9
+"""Share of absurd times from which on the unit is at fault and not the rows."""
+
+
+def assessed(mapping: ColumnMapping) -> Callable[[DataFrame], DataFrame]:
+    """Look at every row of a history: ``history.transform(assessed(mapping))`` is of `columns.ASSESSED_SCHEMA`.
+
+    Raises (when applied):
+        MissingColumn, BadColumnMapping: The history has no such columns, or of types that cannot be meant.
+    """
+
+    def transform(history: DataFrame) -> DataFrame:
+        return _assessed(history, mapping.resolved(history.columns))
+
+    return transform
+
+
+def sound_rows(frame: DataFrame) -> DataFrame:
+    """The rows of an assessed frame without a reason, as `columns.HISTORY_SCHEMA`; count the others first."""
+    zero, empty = F.lit(0).cast("bigint"), F.lit("")
+    return frame.where(F.col(columns.REASON).isNull()).select(
+        # A sound row has no null here; coalesce tells Spark so, and the schema keeps its promise.
+        F.coalesce(columns.PUBLISH_MS, zero).alias(columns.PUBLISH_MS),
+        F.coalesce(columns.DUE_MS, zero).alias(columns.DUE_MS),
+        F.coalesce(columns.SIZE_BYTES, zero).alias(columns.SIZE_BYTES),
+        F.col(columns.KEY),
+        F.coalesce(columns.TOPIC, empty).alias(columns.TOPIC),
+    )
+
+
+def refuse_wrong_unit(rows: int, quarantined: Mapping[str, int], samples: Mapping[str, Sequence[str]]) -> None:
+    """Raise `WrongTimeUnit` if nearly all rows are absurd, and the samples would be sound in another unit.
+
+    Args:
+        rows: Of the whole history.
+        quarantined: Rows by reason.
+        samples: Some raw rows by reason, as the assessed frame has them.
+    """
+    for reason, column, option, units, least, most in (
+        ("publish_absurd", "publish", "time-unit", ("s", "ms", "us", "ns"), EARLIEST_MS, LATEST_MS),
+        ("delay_absurd", "delay", "delay-unit", ("ms", "us", "ns"), 0, MAX_DURATION_MS),
+    ):
+        absurd = quarantined.get(reason, 0)
+        values = [_number(text, column) for text in samples.get(reason, ())]
+        if not values or absurd < _NEARLY_ALL * rows:
+            continue
+        for unit in units:
+            if all(value is not None and least <= value / UNITS_PER_MS[unit] < most for value in values):
+                raise WrongTimeUnit(option, unit, rows, absurd, samples[reason][0])
+
+
+def _number(raw: str, column: str) -> float | None:
+    try:
+        return float(json.loads(raw)[column])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _assessed(history: DataFrame, mapping: ColumnMapping) -> DataFrame:
+    types = {field.name: field.dataType for field in history.schema.fields}
+    options: dict[str, str | None] = {
+        "publish": mapping.publish,
+        "due": mapping.due,
+        "delay": mapping.delay,
+        "size": mapping.size,
+        "key": mapping.key,
+        "topic": mapping.topic,
+    }
+    named = {option: column for option, column in options.items() if column is not None}
+    kinds = {option: types[column] for option, column in named.items()}
+
+    # Three steps, so that each number and each reason is computed once; names of our own, since a history may have
+    # columns called like ours. What is typed as null is not computed at all.
+    raw = history.select(*(_column(column).alias(_raw(option)) for option, column in named.items()))
+    publish_ms = _time_ms(F.col(_raw("publish")), kinds["publish"], mapping, "publish")
+    span_ms = (
+        _time_ms(F.col(_raw("due")), kinds["due"], mapping, "due")
+        if "due" in named
+        else _delay_ms(F.col(_raw("delay")), kinds["delay"], mapping)
+    )
+    # No size in a row is a size that is not known, which is allowed; a text that is no number is not.
+    size = F.col(_raw("size"))
+    size_bytes = (
+        F.when(size.isNull(), F.lit(0.0)).otherwise(_number_of(size, kinds["size"], "size"))
+        if "size" in named
+        else F.lit(0.0)
+    )
+    numbers = raw.select(
+        "*",
+        publish_ms.alias(columns.PUBLISH_MS),
+        span_ms.alias(_SPAN_MS),
+        size_bytes.alias(columns.SIZE_BYTES),
+    )
+    reasons = F.coalesce(*(F.when(holds, F.lit(name)) for name, holds in _objections(set(named))))
+    judged = numbers.select("*", reasons.alias(columns.REASON))
+
+    publish_ms, span_ms = F.col(columns.PUBLISH_MS), F.col(_SPAN_MS)
+    due_ms = _whole(span_ms) if "due" in named else F.try_add(_whole(publish_ms), _whole(span_ms))
+    texts = (
+        F.substring(F.col(_raw(option)).cast("string"), 1, _RAW_CHARS).alias(option)
+        for option in named
+        if option != "key"
+    )
+    # Only bad rows pay for their text.
+    text = F.when(F.col(columns.REASON).isNotNull(), F.to_json(F.struct(*texts), {"ignoreNullFields": "false"}))
+    return judged.select(
+        _whole(publish_ms).alias(columns.PUBLISH_MS),
+        due_ms.alias(columns.DUE_MS),
+        _whole(F.col(columns.SIZE_BYTES)).alias(columns.SIZE_BYTES),
+        (F.col(_raw("key")) if "key" in named else F.lit(None)).cast("string").alias(columns.KEY),
+        (F.col(_raw("topic")) if "topic" in named else F.lit("")).cast("string").alias(columns.TOPIC),
+        F.col(columns.REASON),
+        text.alias(columns.RAW),
+    )
+
+
+def _objections(options: set[str]) -> list[tuple[str, Column]]:
+    """Each reason that the mapped columns can have, in order, with the condition under which it holds."""
+    publish_ms, span_ms, size_bytes = F.col(columns.PUBLISH_MS), F.col(_SPAN_MS), F.col(columns.SIZE_BYTES)
+    found = [
+        ("publish_missing", F.col(_raw("publish")).isNull()),
+        ("publish_not_a_time", _no_number(publish_ms)),
+        ("publish_absurd", (publish_ms < EARLIEST_MS) | (publish_ms >= LATEST_MS)),
+    ]
+    if "due" in options:
+        found += [
+            ("due_missing", F.col(_raw("due")).isNull()),
+            ("due_not_a_time", _no_number(span_ms)),
+            ("due_before_publish", span_ms < publish_ms),
+            ("delay_absurd", span_ms - publish_ms > MAX_DURATION_MS),
+        ]
+    else:
+        found += [
+            ("delay_missing", F.col(_raw("delay")).isNull()),
+            ("delay_not_a_number", _no_number(span_ms)),
+            ("delay_negative", span_ms < 0),
+            ("delay_absurd", span_ms > MAX_DURATION_MS),
+        ]
+    if "size" in options:
+        found += [
+            ("size_not_a_number", _no_number(size_bytes)),
+            ("size_negative", size_bytes < 0),
+            ("size_absurd", size_bytes > MAX_SIZE_BYTES),
+        ]
+    if "topic" in options:
+        topic = F.col(_raw("topic")).cast("string")
+        found += [("topic_missing", topic.isNull()), ("topic_absurd", F.octet_length(topic) > MAX_TOPIC_BYTES)]
+    return found
+
+
+def _column(name: str) -> Column:
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def _raw(option: str) -> str:
+    return f"raw_{option}"
+
+
+def _whole(value: Column) -> Column:
+    # Doubles hold any sound time exactly. try_cast, since an absurd one may pass 64 bits, where floor would raise.
+    return (value + 0.5).try_cast("bigint")
+
+
+def _no_number(value: Column) -> Column:
+    return value.isNull() | F.isnan(value)
+
+
+def _number_of(column: Column, kind: DataType, option: str) -> Column:
+    if isinstance(kind, NumericType):
+        return column.cast("double")
+    if isinstance(kind, StringType):
+        # By way of a decimal: Java's own parser of doubles would read "12d", twelve days, as twelve.
+        return column.try_cast("decimal(38,9)").cast("double")
+    raise BadColumnMapping(option, f"a column of type {kind.simpleString()} holds no numbers")
+
+
+def _time_ms(column: Column, kind: DataType, mapping: ColumnMapping, option: str) -> Column:
+    """UTC milliseconds as a double; null or NaN: no time."""
+    unit = mapping.time_unit
+    if isinstance(kind, TimestampType | TimestampNTZType):
+        if unit not in {"auto", "timestamp"}:
+            raise BadColumnMapping("time-unit", f"{option} is a timestamp, which counts in no unit: leave it out")
+        if isinstance(kind, TimestampNTZType):  # without a zone: UTC, whatever the session's zone
+            epoch = F.lit(datetime(1970, 1, 1)).cast("timestamp_ntz")  # noqa: DTZ001 - it has no zone either
+            return F.timestamp_diff("MILLISECOND", epoch, column).cast("double")
+        return F.unix_millis(column).cast("double")
+    if isinstance(kind, StringType):
+        text_ms = F.unix_millis(F.try_to_timestamp(column)).cast("double")
+        if unit == "timestamp":
+            return text_ms
+        number_ms = _number_of(column, kind, option) / F.lit(UNITS_PER_MS["ms" if unit == "auto" else unit])
+        return F.coalesce(number_ms, text_ms) if unit == "auto" else number_ms
+    if not isinstance(kind, NumericType):
+        raise BadColumnMapping(option, f"a column of type {kind.simpleString()} holds no times")
+    if unit == "timestamp":
+        raise BadColumnMapping(
+            "time-unit", f"{option} is of type {kind.simpleString()}, not a timestamp: name its unit"
+        )
+    return _number_of(column, kind, option) / F.lit(UNITS_PER_MS["ms" if unit == "auto" else unit])
+
+
+def _delay_ms(column: Column, kind: DataType, mapping: ColumnMapping) -> Column:
+    """Milliseconds as a double; null or NaN: no number."""
+    if isinstance(kind, DayTimeIntervalType):
+        if mapping.delay_unit != "auto":
+            raise BadColumnMapping("delay-unit", "delay is an interval, which counts in no unit: leave it out")
+        return F.unix_millis(F.timestamp_seconds(F.lit(0)) + column).cast("double")
+    unit = "ms" if mapping.delay_unit == "auto" else mapping.delay_unit
+    return _number_of(column, kind, "delay") / F.lit(UNITS_PER_MS[unit])

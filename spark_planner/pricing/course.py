@@ -1,0 +1,327 @@
+"""Course: what happens under a plan over time, whatever the broker and however many partitions share it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timewheel.core.plan import Plan
+from timewheel.core.steps import Step, longest_due_stay_ms, steps
+from timewheel.spark_planner.pricing.bursts import with_bursts_apart
+from timewheel.spark_planner.pricing.flow import DIRECT, Flow, Stays, flow_of
+from timewheel.spark_planner.pricing.forget import Cursor
+from timewheel.spark_planner.pricing.law import GapCurve, Rows, gap_curve, rows_of
+from timewheel.spark_planner.pricing.ramps import risen, risen_evenly
+from timewheel.spark_planner.summary.cells import LEVELS, Cells
+
+__all__ = ["Course", "Moment", "Relay", "at_resolution", "course_of", "due_line"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+SLOTS_PER_STAY = 64
+"""Publish slots within the longest stay in a due topic: finer cells tell nothing more."""
+SLOTS_PER_INTERVAL = 16
+MOMENTS = 32
+"""Moments at which an unload is tried, evenly over the history; the moments of most gaps are added."""
+PEAK_MOMENTS = 4
+CURVE_POINTS = 1_024
+LEAST_ENTRIES = 0.01
+"""Expected entries below which a topic counts as untouched, or as done."""
+RELAY_BIN_MS = 15_000.0
+RELAY_PEAK_MS = 60_000.0
+"""The busiest minute is what counts: a relay that is behind for less holds within every guard in use. Wherever it
+begins, it is found to a quarter of it."""
+MAX_RELAY_BINS = 65_536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Moment:
+    """The cursors of the due topics that have any acknowledged entry behind an open one, at one moment.
+
+    Args:
+        at_ms: UTC milliseconds.
+        even: Whether it is one of the evenly chosen, which make the mean.
+        lines: For each such topic its line in `Course.due_lines`.
+        cursors: Its cursor.
+    """
+
+    at_ms: float
+    even: bool
+    lines: tuple[int, ...]
+    cursors: tuple[Cursor, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Relay:
+    """What holding topics ask of a relay.
+
+    Args:
+        held_peak_entries: Waiting at the peak, all steps together.
+        peak_hops_per_second: Out of tiers, in the busiest minute.
+        slot_hops_per_second: Out of one slot, to be done within its head start.
+        slot_entries: The fullest slot of each step; 0 for tiers.
+        at_ms: Moments `RELAY_BIN_MS` apart (more in a long history), from the first entry to the last release.
+        hops: Tier hops up to each, cumulated.
+        entered: For each step, timers that had entered by then.
+        left: And left.
+        longest_ms: The longest stay of each step.
+    """
+
+    held_peak_entries: float
+    peak_hops_per_second: float
+    slot_hops_per_second: float
+    slot_entries: tuple[float, ...]
+    at_ms: Floats
+    hops: Floats
+    entered: tuple[Floats, ...]
+    left: tuple[Floats, ...]
+    longest_ms: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Course:
+    """One plan on one history.
+
+    Args:
+        plan: Its partitions do not matter here.
+        timers: Sent.
+        entry_bytes: Mean payload.
+        first_ms: First send.
+        last_ms: Last send.
+        gaps: Over time.
+        peak_pending: Entries in all due topics together, at the peak.
+        peak_topic_pending: Of one due topic.
+        moments: Cursors at some moments.
+        due_lines: For each due topic the entries of its runs and when each run had arrived, in position order.
+        hops: (number of hops, timers), ascending.
+        step_entries: Entries received by each step.
+        relay: What it has to do.
+    """
+
+    plan: Plan
+    timers: float
+    entry_bytes: float
+    first_ms: float
+    last_ms: float
+    gaps: GapCurve
+    peak_pending: float
+    peak_topic_pending: float
+    moments: tuple[Moment, ...]
+    due_lines: tuple[tuple[Floats, Floats], ...]
+    hops: tuple[Integers, Floats]
+    step_entries: Floats
+    relay: Relay
+
+
+def at_resolution(plan: Plan, *cells: Cells) -> tuple[Cells, ...]:
+    """The cells as coarse as this plan allows: finer ones cost time, and cells of one timer hide a fixed delay.
+
+    Returns:
+        The coarse cells first, and those of bursts, which are kept finer.
+    """
+    table = steps(plan)
+    slots_ms = [step.slot_ms for step in table if step.kind == "slot"]
+    interval_ms = min(slots_ms, default=table[-1].interval_ms)
+    longest_ms = max(int(part.delay_max_ms.max(initial=0)) for part in cells)
+    stay_ms = min(longest_due_stay_ms(plan), longest_ms)
+    finest_ms = interval_ms / SLOTS_PER_INTERVAL if interval_ms else stay_ms / SLOTS_PER_STAY
+    bits = LEVELS[0].bits
+    fitting = [index for index, level in enumerate(LEVELS) if level.slot_ms <= finest_ms and level.bits == bits]
+    found = (with_bursts_apart(part, max(part.level, *fitting, 0)) for part in cells)
+    return tuple(part for parts in found for part in parts)
+
+
+def course_of(
+    plan: Plan, cells: Cells | tuple[Cells, ...], growth: float = 1.0, moments_ms: Sequence[float] = ()
+) -> Course:
+    """Send the cells through a plan and look at what happens.
+
+    Args:
+        plan: Any.
+        cells: Of one topic, also in parts: the coarsest first.
+        growth: As many times the history's volume.
+        moments_ms: At which to look as well, UTC milliseconds; they come last in `Course.moments`, in this order.
+    """
+    given = (cells,) if isinstance(cells, Cells) else cells
+    parts = at_resolution(plan, *given)
+    flow = flow_of(plan, *parts)
+    rows = rows_of(flow, *(part.slot_ms for part in parts))
+    flow = _grown(flow, growth)
+    rows = replace(rows, count=rows.count * growth)
+    curve = gap_curve(rows)
+    pending, topic_pending = _pending_peaks(flow)
+    order = _position_order(rows)
+    timers = float(flow.pieces.count.sum())
+    numbers, index = np.unique(flow.hops, return_inverse=True)
+    return Course(
+        plan=plan,
+        timers=timers,
+        entry_bytes=sum(float(part.size_bytes.sum()) for part in given) / max(sum(part.timers for part in given), 1),
+        first_ms=min((float(part.publish_min_ms.min()) for part in given if len(part)), default=0.0),
+        last_ms=max((float(part.publish_max_ms.max()) for part in given if len(part)), default=0.0),
+        gaps=curve,
+        peak_pending=pending,
+        peak_topic_pending=topic_pending,
+        moments=(
+            *_moments(rows, curve, order),
+            *(_moment(rows, order, float(at_ms), even=False) for at_ms in moments_ms),
+        ),
+        due_lines=tuple(due_line(rows, order, line) for line in range(len(rows.topics))),
+        hops=(numbers, np.bincount(index, flow.pieces.count, len(numbers)).astype(np.float64)),
+        step_entries=flow.step_entries,
+        relay=_relay(plan, steps(plan), flow.stays),
+    )
+
+
+def due_line(rows: Rows, order: Integers, line: int) -> tuple[Floats, Floats]:
+    """The runs of one due topic in position order: (entries, when each had arrived)."""
+    mine = order[rows.topic[order] == line]
+    return rows.count[mine], np.maximum.accumulate(rows.arrived_ms[mine])
+
+
+def _grown(flow: Flow, growth: float) -> Flow:
+    if growth == 1.0:
+        return flow
+    return replace(
+        flow,
+        pieces=replace(flow.pieces, count=flow.pieces.count * growth),
+        step_entries=flow.step_entries * growth,
+        stays=tuple(replace(stays, count=stays.count * growth) for stays in flow.stays),
+    )
+
+
+def _position_order(rows: Rows) -> Integers:
+    return np.lexsort((rows.first_ms, rows.arrives_ms, rows.topic))
+
+
+def _pending_peaks(flow: Flow) -> tuple[float, float]:
+    pieces = flow.pieces
+    if not len(pieces):
+        return 0.0, 0.0
+    released = flow.group != DIRECT
+    arrives_ms = np.where(released, flow.arrival_ms, pieces.first_ms + flow.stay_ms)
+    arrived_ms = np.where(released, flow.arrival_ms, pieces.last_ms + flow.stay_ms)
+    offset_first = np.where(pieces.fixed, pieces.first_ms, 0.0)
+    offset_last = np.where(pieces.fixed, pieces.last_ms, 0.0)
+    due_low_ms, due_high_ms = pieces.low_ms + offset_first, pieces.high_ms + offset_last
+    even_ms = np.linspace(float(arrives_ms.min()), float(due_high_ms.max()), CURVE_POINTS)
+    # A burst is fullest when its last has arrived.
+    order = np.argsort(arrived_ms)
+    mass = np.cumsum(pieces.count[order])
+    marks = np.searchsorted(mass, np.linspace(0, mass[-1], CURVE_POINTS // 4 + 1)[:-1], "left")
+    at_ms = np.unique(np.concatenate([even_ms, arrived_ms[order][marks], arrived_ms[order][marks] + 1.0]))
+    topics, line = np.unique(flow.topic, return_inverse=True)
+    waiting = risen(at_ms, arrives_ms, arrived_ms, pieces.count, line, len(topics))
+    waiting -= risen(at_ms, due_low_ms, np.maximum(due_high_ms, due_low_ms), pieces.count, line, len(topics))
+    return float(waiting.sum(axis=0).max()), float(waiting.max())
+
+
+def _moments(rows: Rows, curve: GapCurve, order: Integers) -> list[Moment]:
+    if not len(rows):
+        return []
+    even_ms = np.linspace(float(rows.arrives_ms.min()), float(rows.acks_until_ms.max()), MOMENTS + 2)[1:-1]
+    highest = curve.at_ms[np.argsort(curve.gaps)[::-1]]
+    apart_ms = float(even_ms[1] - even_ms[0]) / 4 if len(even_ms) > 1 else 1.0
+    chosen: list[float] = []
+    for at_ms in highest[: 64 * PEAK_MOMENTS]:
+        if len(chosen) < PEAK_MOMENTS and all(abs(at_ms - other) > apart_ms for other in chosen):
+            chosen.append(float(at_ms))
+    found = [_moment(rows, order, float(at_ms), even=True) for at_ms in even_ms]
+    return found + [_moment(rows, order, at_ms, even=False) for at_ms in chosen]
+
+
+def _moment(rows: Rows, order: Integers, at_ms: float, *, even: bool) -> Moment:
+    here = order[rows.arrives_ms[order] <= at_ms]
+    length_ms = np.maximum(rows.arrived_ms[here] - rows.arrives_ms[here], 1.0)
+    arrived = np.clip((at_ms - rows.arrives_ms[here]) / length_ms, 0.0, 1.0)
+    arrived[rows.arrived_ms[here] <= at_ms] = 1.0
+    entries = rows.count[here] * arrived
+    acknowledged, gaps = np.where(rows.acks_until_ms[here] <= at_ms, entries, 0.0), np.zeros(len(here))
+    mixed = np.flatnonzero((rows.acks_from_ms[here] < at_ms) & (rows.acks_until_ms[here] > at_ms))
+    some_done, gaps[mixed] = rows.acknowledged(here[mixed], np.full(len(mixed), at_ms))
+    acknowledged[mixed] = np.minimum(some_done, entries[mixed])
+    line = rows.topic[here]
+    some = np.bincount(line, acknowledged, len(rows.topics)) > LEAST_ENTRIES
+    opened = np.bincount(line, entries - acknowledged, len(rows.topics)) > LEAST_ENTRIES
+    lines = np.flatnonzero(some & opened)
+    cursors: list[Cursor] = []
+    for number in lines:
+        mine = line == number
+        cursors.append(_cursor(entries[mine], acknowledged[mine], gaps[mine]))
+    return Moment(at_ms=at_ms, even=even, lines=tuple(int(number) for number in lines), cursors=tuple(cursors))
+
+
+def _cursor(entries: Floats, acknowledged: Floats, gaps: Floats) -> Cursor:
+    """A cursor with all that is certainly before the mark-delete position as one run."""
+    open_ = np.flatnonzero(acknowledged < entries)
+    first = int(open_[0]) if len(open_) else 0
+    done = float(entries[:first].sum())
+    return Cursor(
+        entries=np.r_[done, entries[first:]],
+        acknowledged=np.r_[done, acknowledged[first:]],
+        gaps=np.r_[0.0, gaps[first:]],
+    )
+
+
+def _relay(plan: Plan, table: tuple[Step, ...], all_stays: tuple[Stays, ...]) -> Relay:
+    slot_rate = 0.0
+    slot_entries: list[float] = []
+    for step, stays in zip(table, all_stays, strict=True):
+        fullest = 0.0
+        if step.kind == "slot" and len(stays.count):
+            _, release = np.unique(stays.released_ms, return_inverse=True)
+            fullest = float(np.bincount(release, stays.count).max())
+            slot_rate = max(slot_rate, fullest * 1_000 / max(step.headstart_ms, plan.tick_ms))
+        slot_entries.append(fullest)
+    at_ms = _relay_moments([stays for stays in all_stays if len(stays.count)])
+    entered = tuple(_passed(stays, stays.entered_ms, at_ms) for stays in all_stays)
+    left = tuple(_passed(stays, stays.released_ms, at_ms) for stays in all_stays)
+    hops = sum((out for step, out in zip(table, left, strict=True) if step.kind == "tier"), np.zeros(len(at_ms)))
+    rate = _busiest_per_second(at_ms, hops)
+    return Relay(
+        held_peak_entries=float((np.sum(entered, axis=0) - np.sum(left, axis=0)).max(initial=0.0)),
+        peak_hops_per_second=rate,
+        slot_hops_per_second=slot_rate,
+        slot_entries=tuple(slot_entries),
+        at_ms=at_ms,
+        hops=hops,
+        entered=entered,
+        left=left,
+        longest_ms=tuple(float((stays.released_ms - stays.entered_ms).max(initial=0.0)) for stays in all_stays),
+    )
+
+
+def _relay_moments(all_stays: list[Stays]) -> Floats:
+    """Evenly apart, a bin around all that enters or leaves."""
+    if not all_stays:
+        return np.zeros(0)
+    first_ms = min(float((stays.entered_ms - stays.half_ms).min()) for stays in all_stays)
+    last_ms = max(float((stays.released_ms + stays.half_ms).max()) for stays in all_stays)
+    bin_ms = max(RELAY_BIN_MS, (last_ms - first_ms) / MAX_RELAY_BINS)
+    return np.arange(first_ms - bin_ms, last_ms + 2 * bin_ms, bin_ms)
+
+
+def _busiest_per_second(at_ms: Floats, hops: Floats) -> float:
+    if not len(at_ms):
+        return 0.0
+    bin_ms = float(at_ms[1] - at_ms[0])
+    bins = min(max(round(RELAY_PEAK_MS / bin_ms), 1), len(hops) - 1)
+    return float((hops[bins:] - hops[:-bins]).max() * 1_000 / (bins * bin_ms))
+
+
+def _passed(stays: Stays, middle_ms: Floats, at_ms: Floats) -> Floats:
+    """Timers that had come to the middle of their stay's beginning or end."""
+    if not len(stays.count):
+        return np.zeros(len(at_ms))
+    return risen_evenly(
+        float(at_ms[0]),
+        float(at_ms[1] - at_ms[0]),
+        len(at_ms),
+        middle_ms - stays.half_ms,
+        middle_ms + stays.half_ms,
+        stays.count,
+    )

@@ -1,0 +1,230 @@
+"""Evaluate: the numbers of one plan on one history, broker and number of partitions.
+
+A pure function of values that can be pickled: candidates may be spread over processes or over Spark.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timewheel.core.plan import Plan, Tiered, Wheel
+from timewheel.core.profile import AckFormat, BrokerProfile
+from timewheel.core.steps import Step, steps
+from timewheel.core.topology import Topology, topology
+from timewheel.spark_planner.pricing.course import Course, course_of
+from timewheel.spark_planner.pricing.evaluation import Evaluation, Redelivered
+from timewheel.spark_planner.pricing.forget import ledger_ends, redelivered_entries
+from timewheel.spark_planner.summary.cells import Cells
+
+__all__ = ["evaluate", "price", "redelivered_at_moments"]
+
+Floats = NDArray[np.float64]
+
+BITS_PER_BYTE = 8
+LEDGER_BITMAP_BYTES = 16
+"""Of a persisted bitmap, for each ledger besides its bits: the id and two lengths; an estimate."""
+
+
+def evaluate(
+    plan: Plan, cells: Cells, profile: BrokerProfile, partitions: int | None = None, growth: float = 1.0
+) -> Evaluation:
+    """Predict what a plan does on a history.
+
+    Args:
+        plan: Any valid plan.
+        cells: Of one topic's history.
+        profile: The broker.
+        partitions: Instead of the plan's.
+        growth: As many times the history's volume.
+
+    Returns:
+        See `Evaluation`.
+    """
+    return price(course_of(plan, cells, growth), profile, plan.partitions if partitions is None else partitions)
+
+
+def price(course: Course, profile: BrokerProfile, partitions: int) -> Evaluation:
+    """The numbers of a course on one broker with so many partitions; cheap against the course itself.
+
+    Args:
+        course: Of any number of partitions.
+        profile: The broker.
+        partitions: Of the due topic and of every holding topic; timers spread over them evenly.
+    """
+    plan = replace(course.plan, partitions=partitions)
+    entry_bytes = course.entry_bytes + profile.entry_overhead_bytes
+    ends = _ledger_ends(course, profile, partitions)
+    spans, due_entries, due_ledgers = _positions(course, ends, partitions)
+    as_ranges = _redelivered(course, profile, ends, partitions, "ranges")
+    as_bitmap = _redelivered(course, profile, ends, partitions, "bitmap")
+    held_entries, held_ledgers = _held_storage(course, profile, partitions, entry_bytes)
+    hop_counts, timers_of = course.hops
+    republished = float((hop_counts * timers_of).sum())
+    copies = profile.write_quorum
+    gaps_per_partition = course.gaps.peak_topic_gaps / partitions
+    pending_per_partition = course.peak_topic_pending / partitions
+    cursor_bytes = _cursor_bytes(profile, gaps_per_partition, spans, due_ledgers / partitions)
+    indexed = course.peak_pending + (course.relay.held_peak_entries if _broker_holds(plan) else 0.0)
+    shape = topology(plan, int(course.last_ms))
+    return Evaluation(
+        plan=plan,
+        profile_name=profile.name,
+        timers=course.timers,
+        history_ms=max(course.last_ms - course.first_ms, 0.0),
+        gaps_at_ms=course.gaps.at_ms,
+        gaps=course.gaps.gaps,
+        peak_gaps=course.gaps.peak_gaps,
+        peak_gaps_at_ms=course.gaps.peak_at_ms,
+        peak_gaps_per_topic=course.gaps.peak_topic_gaps,
+        peak_gaps_per_partition=gaps_per_partition,
+        gap_limit_ranges=profile.gap_limit_ranges,
+        peak_pending=course.peak_pending,
+        peak_pending_per_partition=pending_per_partition,
+        silence_seconds=pending_per_partition * profile.silence_us_per_pending / 1e6,
+        span_entries=spans,
+        cursor_bytes=cursor_bytes,
+        cursor_fits_frame=cursor_bytes <= profile.frame_limit_bytes,
+        redelivered=as_bitmap if profile.ack_format == "bitmap" else as_ranges,
+        redelivered_as_ranges=as_ranges,
+        redelivered_as_bitmap=as_bitmap,
+        delayed_index_bytes=indexed * profile.index_bytes_per_pending,
+        hops_mean=republished / course.timers if course.timers else 0.0,
+        hops_p99=_quantile(hop_counts, timers_of, 0.99),
+        hops_max=int(hop_counts.max(initial=0)),
+        step_entries=tuple(float(entries) for entries in course.step_entries[:-1]),
+        republished_entries=republished,
+        republished_bytes=republished * entry_bytes * copies,
+        written_bytes=(course.timers + republished) * entry_bytes * copies,
+        held_peak_entries=course.relay.held_peak_entries,
+        storage_bytes=(due_entries + held_entries) * entry_bytes * copies,
+        ledgers=due_ledgers + held_ledgers,
+        relay_hops_per_second=max(course.relay.peak_hops_per_second, course.relay.slot_hops_per_second),
+        lateness_seconds=_lateness_seconds(course, profile, steps(plan)),
+        topics=len(shape.topics),
+        partition_topics=sum(topic.partitions for topic in shape.topics),
+        consumers=_consumers(plan, shape),
+    )
+
+
+def redelivered_at_moments(course: Course, profile: BrokerProfile, partitions: int, ack_format: AckFormat) -> Floats:
+    """Entries delivered again to one subscription when all due topics are unloaded, at each of the course's moments.
+
+    Args:
+        course: Of any number of partitions.
+        profile: The broker.
+        partitions: Of the due topic.
+        ack_format: Instead of the profile's own.
+    """
+    return _redelivered_at_moments(course, profile, _ledger_ends(course, profile, partitions), partitions, ack_format)
+
+
+def _redelivered_at_moments(
+    course: Course, profile: BrokerProfile, ends: list[Floats], partitions: int, ack_format: AckFormat
+) -> Floats:
+    return np.array(
+        [
+            sum(
+                redelivered_entries(cursor, profile, ends[line], partitions, ack_format)
+                for line, cursor in zip(moment.lines, moment.cursors, strict=True)
+            )
+            for moment in course.moments
+        ],
+        np.float64,
+    )
+
+
+def _ledger_ends(course: Course, profile: BrokerProfile, partitions: int) -> list[Floats]:
+    # Most lines of a fine calendar are at no moment looked at: their ledgers matter to nobody.
+    seen = {line for moment in course.moments for line in moment.lines}
+    entry_bytes = course.entry_bytes + profile.entry_overhead_bytes
+    return [
+        ledger_ends(*facts, profile, partitions, entry_bytes) if line in seen else np.zeros(0)
+        for line, facts in enumerate(course.due_lines)
+    ]
+
+
+def _redelivered(
+    course: Course, profile: BrokerProfile, ends: list[Floats], partitions: int, ack_format: AckFormat
+) -> Redelivered:
+    entries = _redelivered_at_moments(course, profile, ends, partitions, ack_format)
+    even = entries[np.array([moment.even for moment in course.moments], np.bool_)]
+    worst = int(entries.argmax()) if entries.any() else None
+    return Redelivered(
+        worst_entries=0.0 if worst is None else float(entries[worst]),
+        worst_at_ms=0.0 if worst is None else course.moments[worst].at_ms,
+        mean_entries=float(even.mean()) if len(even) else 0.0,
+    )
+
+
+def _positions(course: Course, ends: list[Floats], partitions: int) -> tuple[float, float, float]:
+    """(widest span of a partition, most entries from a mark-delete's ledger on, most ledgers) over the moments."""
+    spans, stored, ledgers = 0.0, 0.0, 0.0
+    for moment in course.moments:
+        stored_now, ledgers_now = 0.0, 0.0
+        for line, cursor in zip(moment.lines, moment.cursors, strict=True):
+            spans = max(spans, cursor.span_entries(partitions) / partitions)
+            head, marked = float(cursor.entries.sum()), cursor.mark_delete_entries(partitions)
+            first = int(np.searchsorted(ends[line], marked, "right"))
+            begin = float(ends[line][first - 1]) if first else 0.0
+            stored_now += head - begin
+            ledgers_now += (int(np.searchsorted(ends[line], head, "left")) - first + 1) * partitions
+        stored, ledgers = max(stored, stored_now), max(ledgers, ledgers_now)
+    # Between the moments at least what waits is stored.
+    return spans, max(stored, course.peak_pending), max(ledgers, float(partitions))
+
+
+def _held_storage(course: Course, profile: BrokerProfile, partitions: int, entry_bytes: float) -> tuple[float, float]:
+    """(entries, ledgers) pinned in holding topics at the peak: an entry stays on disk as long as its ledger's last."""
+    relay = course.relay
+    full = min(profile.ledger_max_entries, profile.ledger_max_bytes / max(entry_bytes, 1.0))
+    entries, ledgers = np.zeros(len(relay.at_ms)), 0.0
+    for entered, left, longest_ms in zip(relay.entered, relay.left, relay.longest_ms, strict=True):
+        if not longest_ms:
+            continue
+        moving_ms = relay.at_ms[(entered > 0) & (entered < entered[-1])]
+        per_ms = float(entered[-1]) / max(float(np.ptp(moving_ms)) if len(moving_ms) else 0.0, 1.0) / partitions
+        age_ms = min(max(full / per_ms, profile.ledger_min_age_ms), profile.ledger_max_age_ms)
+        entries += entered - np.interp(relay.at_ms - age_ms, relay.at_ms, left)
+        ledgers += (longest_ms / age_ms + 1.0) * partitions
+    return float(entries.max(initial=0.0)), ledgers
+
+
+def _cursor_bytes(profile: BrokerProfile, gaps: float, span_entries: float, ledgers: float) -> float:
+    """Of one partition's persisted cursor; few ranges are written as ranges in either format."""
+    if profile.ack_format == "ranges" or gaps <= profile.metadata_store_limit_ranges:
+        return min(gaps, profile.gap_limit_ranges + 1.0) * profile.bytes_per_range
+    return span_entries / BITS_PER_BYTE + ledgers * LEDGER_BITMAP_BYTES
+
+
+def _lateness_seconds(course: Course, profile: BrokerProfile, table: tuple[Step, ...]) -> float:
+    """A relay that cannot keep up makes a queue; what it takes longer than guard or head start is lateness."""
+    relay, rate = course.relay, float(profile.relay_hops_per_second)
+    late = 0.0
+    if len(relay.hops):
+        ahead = relay.hops - rate * (relay.at_ms - relay.at_ms[0]) / 1_000
+        queue = float((ahead - np.minimum.accumulate(ahead)).max())
+        late = queue / rate - course.plan.guard_ms / 1_000
+    for step, entries in zip(table, relay.slot_entries, strict=True):
+        if entries:
+            late = max(late, entries / rate - step.headstart_ms / 1_000)
+    return max(late, 0.0)
+
+
+def _broker_holds(plan: Plan) -> bool:
+    return isinstance(plan.scheme, Tiered) and plan.scheme.hold == "broker"
+
+
+def _consumers(plan: Plan, shape: Topology) -> int:
+    due = sum(topic.partitions for topic in shape.topics if topic.role == "due") * len(plan.subscriptions)
+    held = sum(topic.partitions for topic in shape.topics if topic.role in ("tier", "slot"))
+    return due + (held if isinstance(plan.scheme, Tiered | Wheel) else 0)
+
+
+def _quantile(values: NDArray[np.int64], weights: Floats, share: float) -> int:
+    if not len(values):
+        return 0
+    reached = np.cumsum(weights)
+    return int(values[min(int(np.searchsorted(reached, share * reached[-1])), len(values) - 1)])

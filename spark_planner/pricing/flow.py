@@ -1,0 +1,218 @@
+"""Flow: where and when the timers of the cells arrive in due topics, under one plan.
+
+Cells are cut where the plan's routing changes (`cuts`), so that within one piece every timer makes the same hops; then
+one timer in the middle of each piece is sent through the step table. The table of `timewheel.core.steps` is the only
+source of routing: the cuts are found by running it as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timewheel.core.plan import Plan
+from timewheel.core.steps import Step, steps
+from timewheel.spark_planner.pricing.cuts import (
+    Pieces,
+    concatenated,
+    cut_at_delays,
+    cut_at_releases,
+    cut_at_slots,
+    pieces_of,
+    repeated,
+)
+from timewheel.spark_planner.summary.cells import Cells
+
+__all__ = ["DIRECT", "Flow", "Stays", "delay_edges", "flow_of", "held"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+DIRECT = -1
+"""Group of what did not come out of a slot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Stays:
+    """Timers that waited in the holding topics of one step, in arrays of one length.
+
+    Args:
+        count: Timers.
+        entered_ms: When they entered, in the middle.
+        released_ms: When they left, in the middle.
+        half_ms: Half of the time over which they entered; over as much they leave a tier, but a slot all at once.
+    """
+
+    count: Floats
+    entered_ms: Floats
+    released_ms: Floats
+    half_ms: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Flow:
+    """Pieces on their way through a plan.
+
+    Args:
+        pieces: What flows; see `Pieces`.
+        stay_ms: From publish to arrival in the due topic. Slots release all at once: there it is that of the middle.
+        arrival_ms: The one arrival time of pieces that a slot releases, else NaN (they arrive a stay after publish).
+        group: Pieces of one group are in one run of positions: the release of a ring's slot, or `DIRECT`.
+        topic: The due topic: 0, or the number of the calendar interval since 1970.
+        hops: Per piece.
+        step_entries: Entries that each step of the table (the due step included) receives in all.
+        stays: For each step, the timers that waited in it.
+    """
+
+    pieces: Pieces
+    stay_ms: Floats
+    arrival_ms: Floats
+    group: Integers
+    topic: Integers
+    hops: Integers
+    step_entries: Floats
+    stays: tuple[Stays, ...]
+
+
+def flow_of(plan: Plan, *cells: Cells) -> Flow:
+    """Send the cells through a plan.
+
+    Args:
+        plan: Of any scheme.
+        cells: Of one topic, each at any level; finer cells cost time, coarser ones precision.
+
+    Returns:
+        The pieces with where and when they arrive. Delays beyond the plan's ``max_delay`` are routed all the same.
+    """
+    table = steps(plan)
+    pieces = concatenated(*(pieces_of(part) for part in cells))
+    slot_ms = min((step.slot_ms for step in table if step.kind == "slot"), default=table[-1].interval_ms)
+    if slot_ms:
+        pieces = cut_at_releases(cut_at_slots(pieces, slot_ms), table)
+    delay_high_ms = pieces.high_ms - np.where(pieces.fixed, 0.0, pieces.first_ms)
+    edges_ms = delay_edges(table, int(delay_high_ms.max(initial=0.0)) + 1)
+    if len(edges_ms):
+        pieces = cut_at_delays(pieces, edges_ms)
+    return _followed(table, pieces)
+
+
+def held(table: tuple[Step, ...], at_ms: Floats, due_ms: Floats) -> tuple[Integers, Floats]:
+    """One routing decision for each timer.
+
+    Args:
+        table: Of `timewheel.core.steps.steps`.
+        at_ms: The send time, or the nominal release time.
+        due_ms: When each is due.
+
+    Returns:
+        The index of the first step that matches, and the nominal time at which it releases (for the due step:
+        ``at_ms``).
+    """
+    index = np.full(len(at_ms), len(table) - 1, np.int64)
+    release_ms = at_ms.copy()
+    is_open = np.ones(len(at_ms), np.bool_)
+    for number, step in enumerate(table[:-1]):
+        if step.kind == "tier":
+            takes = is_open & (due_ms - at_ms >= step.min_remaining_ms)
+            leaves_ms = at_ms + step.stay_ms
+        else:
+            leaves_ms = np.floor(due_ms / step.slot_ms) * step.slot_ms - step.headstart_ms
+            takes = is_open & (leaves_ms > at_ms)
+        index[takes] = number
+        release_ms[takes] = leaves_ms[takes]
+        is_open &= ~takes
+    return index, release_ms
+
+
+def delay_edges(table: tuple[Step, ...], longest_ms: int) -> Floats:
+    """The delays at which the way through the tiers of a table changes, ascending, without 0.
+
+    Spans of remaining time are run through the table: where a threshold lies within a span it is cut there; what a
+    tier takes comes back shorter by its stay.
+    """
+    tiers = [step for step in table if step.kind == "tier"]
+    if not tiers:
+        return np.zeros(0)
+    thresholds_ms = np.array(sorted({step.min_remaining_ms for step in tiers}), np.float64)
+    low_ms, end_ms, gone_ms = np.zeros(1), np.array([longest_ms + 1.0]), np.zeros(1)
+    found: list[Floats] = []
+    while len(low_ms):
+        before = np.searchsorted(thresholds_ms, low_ms, "right")
+        cuts = np.searchsorted(thresholds_ms, end_ms, "left") - before
+        owner, turn = repeated(np.maximum(cuts, 0) + 1)
+        threshold = np.minimum(before[owner] + turn, len(thresholds_ms)) - 1
+        cut_low = np.where(turn == 0, low_ms[owner], thresholds_ms[np.maximum(threshold, 0)])
+        is_last = turn == cuts[owner]
+        following = np.minimum(threshold + 1, len(thresholds_ms) - 1)
+        cut_end = np.where(is_last, end_ms[owner], thresholds_ms[following])
+        gone = gone_ms[owner]
+        found.append(cut_low + gone)
+        step, release_ms = held(table, np.zeros(len(cut_low)), cut_low)
+        is_held = step != len(table) - 1
+        stay_ms = release_ms[is_held]
+        low_ms, end_ms, gone_ms = cut_low[is_held] - stay_ms, cut_end[is_held] - stay_ms, gone[is_held] + stay_ms
+    edges_ms = np.unique(np.concatenate(found))
+    return edges_ms[edges_ms > 0]
+
+
+def _followed(table: tuple[Step, ...], pieces: Pieces) -> Flow:
+    publish_ms = np.floor(pieces.publish_ms)
+    due_ms = np.maximum(np.floor(pieces.due_ms), publish_ms)
+    at_ms = publish_ms.copy()
+    half_ms = (pieces.last_ms - pieces.first_ms) / 2
+    hops = np.zeros(len(pieces), np.int64)
+    group = np.full(len(pieces), DIRECT, np.int64)
+    arrival_ms = np.full(len(pieces), np.nan)
+    step_entries = np.zeros(len(table))
+    stays: list[list[Stays]] = [[] for _ in table]
+    moving = np.arange(len(pieces))
+    while len(moving):
+        index, release_ms = held(table, at_ms[moving], due_ms[moving])
+        step_entries += np.bincount(index, pieces.count[moving], len(table))
+        is_held = index != len(table) - 1
+        moving, index, release_ms = moving[is_held], index[is_held], release_ms[is_held]
+        entered_ms = at_ms[moving]
+        at_ms[moving] = release_ms
+        hops[moving] += 1
+        for number, step in enumerate(table[:-1]):
+            here = index == number
+            mine = moving[here]
+            if not len(mine):
+                continue
+            # What a slot released all at once enters the next topic at once.
+            half = np.where(group[mine] == DIRECT, half_ms[mine], 0.0)
+            stays[number].append(
+                Stays(
+                    count=pieces.count[mine],
+                    entered_ms=entered_ms[here],
+                    released_ms=release_ms[here],
+                    half_ms=half,
+                )
+            )
+            if step.kind == "slot":
+                arrival_ms[mine] = at_ms[mine]
+                group[mine] = at_ms[mine].astype(np.int64)
+    interval_ms = table[-1].interval_ms
+    topic = (due_ms // interval_ms).astype(np.int64) if interval_ms else np.zeros(len(pieces), np.int64)
+    return Flow(
+        pieces=pieces,
+        stay_ms=at_ms - publish_ms,
+        arrival_ms=arrival_ms,
+        group=group,
+        topic=topic,
+        hops=hops,
+        step_entries=step_entries,
+        stays=tuple(_joined(found) for found in stays),
+    )
+
+
+def _joined(found: list[Stays]) -> Stays:
+    none = [np.zeros(0)]
+    return Stays(
+        count=np.concatenate([stays.count for stays in found] or none),
+        entered_ms=np.concatenate([stays.entered_ms for stays in found] or none),
+        released_ms=np.concatenate([stays.released_ms for stays in found] or none),
+        half_ms=np.concatenate([stays.half_ms for stays in found] or none),
+    )

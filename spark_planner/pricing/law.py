@@ -1,0 +1,368 @@
+"""Law: the mean number of gaps over time, from the flow of a plan.
+
+Entries of one row (a short run of positions) are taken as being in random order. With ``F`` the acknowledged share of
+those at position u, each has a range behind it with probability ``F (1 - F)``. Within a row the fixed delays make a
+share ``A(t - u)`` of the age alone and the due times on the clock a share ``c(t)`` of the moment alone, so the mean
+over the row's positions is closed, however long the row is against the delays:
+``N / d * integral over u of (A + c)(1 - A - c)``, with the integrals of ``A`` and ``A ** 2`` from `ramps`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timewheel.spark_planner.pricing.cuts import repeated
+from timewheel.spark_planner.pricing.flow import DIRECT, Flow
+from timewheel.spark_planner.pricing.ramps import Ramps, risen
+
+__all__ = ["GapCurve", "Rows", "gap_curve", "rows_of"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+LEAST_ROWS_PER_STAY = 4
+ROWS_PER_STAY = 256
+"""Rows of positions within the longest stay in a due topic."""
+MAX_ROWS = 8_192
+MASS_ROWS = 256
+"""Outside of bursts no row of positions holds more than this part of all timers. These rows begin where some cell does,
+so that they also part what the clock does: timers for 09:00 today from those for 09:00 tomorrow."""
+BURST_BINS = 262_144
+"""So finely it is looked where positions are closer together than in the row around them."""
+BURST_DENSITY = 4.0
+"""So many times as close as around it is a burst, which has rows of its own."""
+LEAST_BURST_SHARE = 1 / 16_384
+"""Of all timers; with fewer no row can decide a peak."""
+LEAST_IN_ROW = 64
+"""Shorter rows of one group are joined: pairs are counted within rows only."""
+ROWS_PER_RELEASE = 24
+"""What a slot releases is due within one slot: a burst, of which so many rows of positions say all."""
+POINTS_PER_STAY = 32
+MAX_POINTS = 4_096
+MASS_POINTS = 256
+"""Moments are also set where this part of all timers has come due, so that no short burst lies between two."""
+BUSY_BINS = 65_536
+PEAKS = 6
+"""As many of the highest moments have their neighbourhood looked at more closely."""
+PEAK_POINTS = 17
+PEAK_ROUNDS = 2
+LARGEST_CORRECTION = 2.0
+CHUNK = 2_000_000
+"""Pairs of a row and a moment that are evaluated at once: some 200 MB."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Rows:
+    """Runs of positions in due topics, in position order within a topic.
+
+    Args:
+        count: Entries of each.
+        topic: Index into ``topics``.
+        topics: Numbers of the due topics (0, or calendar intervals).
+        first_ms: First position of each (arrival time; publish time where a slot released them).
+        last_ms: Last position.
+        arrives_ms: When its first entry arrives.
+        arrived_ms: When its last has arrived.
+        acks_from_ms: Its first acknowledgement at the earliest.
+        acks_until_ms: Its last at the latest.
+        by_delay: Acknowledged share by age, of the timers with a fixed delay.
+        by_clock: Acknowledged share by time since the first position, of the others.
+        busy_ms: Moments at which every 1/256 of all timers has come due, ascending.
+        correction: What pairs of few timers miss: n / (n - 1).
+        longest_stay_ms: From the first arrival of any row to its last acknowledgement at most.
+    """
+
+    count: Floats
+    topic: Integers
+    topics: Integers
+    first_ms: Floats
+    last_ms: Floats
+    arrives_ms: Floats
+    arrived_ms: Floats
+    acks_from_ms: Floats
+    acks_until_ms: Floats
+    by_delay: Ramps
+    by_clock: Ramps
+    correction: Floats
+    busy_ms: Floats
+    longest_stay_ms: float
+
+    def __len__(self) -> int:
+        return len(self.count)
+
+    def acknowledged(self, row: Integers, at_ms: Floats) -> tuple[Floats, Floats]:
+        """(entries acknowledged, mean number of gaps) of each row at its moment."""
+        length_ms = np.maximum(self.last_ms[row] - self.first_ms[row], 1.0)
+        _, young, young_square = self.by_delay.at(row, at_ms - self.first_ms[row] - length_ms)
+        _, old, old_square = self.by_delay.at(row, at_ms - self.first_ms[row])
+        aged, aged_square = (old - young) / length_ms, (old_square - young_square) / length_ms
+        clock = self.by_clock.values(row, at_ms - self.first_ms[row])
+        share = aged + clock
+        open_pairs = share - aged_square - 2 * clock * aged - clock * clock
+        count = self.count[row]
+        return count * np.clip(share, 0.0, 1.0), count * self.correction[row] * np.maximum(open_pairs, 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GapCurve:
+    """Mean number of gaps at moments, all partitions together.
+
+    Args:
+        at_ms: Moments, ascending, closer around the peak; UTC milliseconds.
+        gaps: Of all due topics together.
+        peak_gaps: The greatest of them.
+        peak_at_ms: When.
+        peak_topic_gaps: The greatest of any one due topic.
+        topic_peaks: The greatest of each due topic, in the order of the rows' topics.
+    """
+
+    at_ms: Floats
+    gaps: Floats
+    peak_gaps: float
+    peak_at_ms: float
+    peak_topic_gaps: float
+    topic_peaks: Floats
+
+
+def rows_of(flow: Flow, *slots_ms: float) -> Rows:
+    """Cut a flow into rows of positions.
+
+    Args:
+        flow: Of one plan.
+        slots_ms: Publish slots of the cells: the longest is how far apart rows may be, the shortest how close.
+    """
+    pieces = flow.pieces
+    released = flow.group != DIRECT
+    # Slots are swept in the order of publishing and release at once: there the position is the publish time.
+    shift_ms = np.where(released, 0.0, flow.stay_ms)
+    first_ms, last_ms = pieces.first_ms + shift_ms, pieces.last_ms + shift_ms
+    low_ms, high_ms = pieces.low_ms - np.where(pieces.fixed, shift_ms, 0.0), pieces.high_ms.copy()
+    high_ms -= np.where(pieces.fixed, shift_ms, 0.0)
+    arrives_ms = np.where(released, flow.arrival_ms, first_ms)
+    arrived_ms = np.where(released, flow.arrival_ms, last_ms)
+    acks_until_ms = np.where(pieces.fixed, last_ms + high_ms, high_ms)
+    stay_ms = float((acks_until_ms - arrives_ms).max(initial=1.0))
+    topics, topic = np.unique(flow.topic, return_inverse=True)
+    # A run of positions: one due topic, and in it one release (or all that arrives by itself).
+    groups, group = np.unique(flow.group, return_inverse=True)
+    run = topic * len(groups) + group
+    scale_ms = stay_ms if not released.any() and len(topics) == 1 else min(stay_ms, _topic_span_ms(flow))
+    edges_ms = _position_edges(
+        first_ms, last_ms, pieces.count, scale_ms, (min(slots_ms, default=0.0), max(slots_ms, default=0.0))
+    )
+    begin = np.searchsorted(edges_ms, first_ms, "right") - 1
+    parts = np.maximum(np.searchsorted(edges_ms, last_ms, "left") - begin, 1)
+    owner = np.repeat(np.arange(len(parts)), parts)
+    bin_of = begin[owner] + np.arange(len(owner)) - (np.cumsum(parts) - parts)[owner]
+    part_first_ms = np.maximum(first_ms[owner], edges_ms[bin_of])
+    part_last_ms = np.minimum(last_ms[owner], edges_ms[bin_of + 1])
+    whole_ms = (last_ms - first_ms)[owner]
+    share = np.where(parts[owner] > 1, (part_last_ms - part_first_ms) / np.where(whole_ms > 0, whole_ms, 1.0), 1.0)
+    count = pieces.count[owner] * share
+    row, rows = rows_of_bins(run[owner], bin_of, count, np.tile(groups != DIRECT, len(topics)))
+    total = np.bincount(row, count, rows).astype(np.float64)
+    fixed = pieces.fixed[owner]
+    weight = count / np.where(total > 0, total, 1.0)[row]
+    lone = np.bincount(row, np.minimum(count * count, 1.0), rows) / np.maximum(total * total, 1e-12)
+    row_first_ms = _least(row, part_first_ms, rows)
+    bursts = bool(released.any())  # where slots release, also what goes straight to the due topic stays but a slot
+    order_topic = np.zeros(rows, np.int64)
+    order_topic[row] = topic[owner]
+    part_from_ms = np.where(fixed, part_first_ms + low_ms[owner], low_ms[owner])
+    part_until_ms = np.where(fixed, part_last_ms + high_ms[owner], high_ms[owner])
+    part_arrives_ms = np.where(released[owner], arrives_ms[owner], part_first_ms)
+    part_arrived_ms = np.where(released[owner], arrived_ms[owner], part_last_ms)
+    return Rows(
+        count=total,
+        topic=order_topic,
+        topics=topics,
+        first_ms=row_first_ms,
+        last_ms=-_least(row, -part_last_ms, rows),
+        arrives_ms=_least(row, part_arrives_ms, rows),
+        arrived_ms=-_least(row, -part_arrived_ms, rows),
+        acks_from_ms=_least(row, part_from_ms, rows),
+        acks_until_ms=-_least(row, -part_until_ms, rows),
+        by_delay=Ramps.of(row[fixed], low_ms[owner][fixed], high_ms[owner][fixed], weight[fixed], rows, bursts=bursts),
+        by_clock=Ramps.of(
+            row[~fixed],
+            (low_ms[owner] - row_first_ms[row])[~fixed],
+            (high_ms[owner] - row_first_ms[row])[~fixed],
+            weight[~fixed],
+            rows,
+            bursts=bursts,
+        ),
+        correction=np.minimum(1.0 / np.maximum(1.0 - lone, 1e-3), LARGEST_CORRECTION),
+        busy_ms=_busy(pieces.due_ms, pieces.count),
+        longest_stay_ms=stay_ms,
+    )
+
+
+def gap_curve(rows: Rows) -> GapCurve:
+    """Gaps over time, with the moments set closer where they are most."""
+    if not len(rows):
+        none = np.zeros(0)
+        return GapCurve(at_ms=none, gaps=none, peak_gaps=0.0, peak_at_ms=0.0, peak_topic_gaps=0.0, topic_peaks=none)
+    at_ms = _moments(rows)
+    gaps, topic_peaks = _gaps_at(rows, at_ms)
+    step_ms = float(np.diff(at_ms).max(initial=1.0))
+    all_ms, all_gaps = at_ms, gaps
+    for _ in range(PEAK_ROUNDS):
+        highest_ms = _highest(all_ms, all_gaps)
+        near_ms = (highest_ms[:, None] + np.linspace(-step_ms, step_ms, PEAK_POINTS)[None, :]).ravel()
+        near_ms = np.setdiff1d(np.round(near_ms), all_ms)
+        if not len(near_ms):
+            break
+        found, peaks = _gaps_at(rows, near_ms)
+        topic_peaks = np.maximum(topic_peaks, peaks)
+        all_ms, all_gaps = np.concatenate([all_ms, near_ms]), np.concatenate([all_gaps, found])
+        order = np.argsort(all_ms)
+        all_ms, all_gaps = all_ms[order], all_gaps[order]
+        step_ms /= (PEAK_POINTS - 1) / 2
+    best = int(all_gaps.argmax())
+    return GapCurve(
+        at_ms=all_ms,
+        gaps=all_gaps,
+        peak_gaps=float(all_gaps[best]),
+        peak_at_ms=float(all_ms[best]),
+        peak_topic_gaps=float(topic_peaks.max(initial=0.0)),
+        topic_peaks=topic_peaks,
+    )
+
+
+def _gaps_at(rows: Rows, at_ms: Floats) -> tuple[Floats, Floats]:
+    begin = np.searchsorted(at_ms, rows.acks_from_ms, "left")
+    lengths = np.maximum(np.searchsorted(at_ms, rows.acks_until_ms, "left") - begin, 0)
+    ends = np.cumsum(lengths)
+    total = np.zeros(len(at_ms))
+    topic_peaks = np.zeros(len(rows.topics))
+    per_topic = len(rows.topics) > 1
+    lines = np.zeros(len(rows.topics) * len(at_ms)) if per_topic else total
+    start = 0
+    while start < len(rows):
+        base = int(ends[start] - lengths[start])
+        stop = max(int(np.searchsorted(ends, base + CHUNK, "right")), start + 1)
+        row = np.repeat(np.arange(start, stop), lengths[start:stop])
+        moment = np.arange(len(row)) - (ends - lengths - base)[row] + begin[row]
+        _, gaps = rows.acknowledged(row, at_ms[moment])
+        total += np.bincount(moment, gaps, len(at_ms))
+        if per_topic:
+            lines += np.bincount(rows.topic[row] * len(at_ms) + moment, gaps, len(lines))
+        start = stop
+    if per_topic:
+        topic_peaks = lines.reshape(len(rows.topics), len(at_ms)).max(axis=1)
+    else:
+        topic_peaks[:] = total.max(initial=0.0)
+    return total, topic_peaks
+
+
+def _moments(rows: Rows) -> Floats:
+    first_ms, last_ms = float(rows.arrives_ms.min()), float(rows.acks_until_ms.max())
+    stay_ms = float(np.quantile(rows.acks_until_ms - rows.acks_from_ms, 0.99)) + 1.0
+    step_ms = max(min(stay_ms, rows.longest_stay_ms) / POINTS_PER_STAY, (last_ms - first_ms) / MAX_POINTS, 1.0)
+    even_ms = np.arange(first_ms, last_ms + step_ms, step_ms)
+    return np.unique(np.concatenate([even_ms, rows.busy_ms]))
+
+
+def _busy(due_ms: Floats, count: Floats) -> Floats:
+    if not len(due_ms):
+        return due_ms
+    first_ms = float(due_ms.min())
+    bin_ms = (float(due_ms.max()) - first_ms) / BUSY_BINS + 1.0
+    mass = np.cumsum(np.bincount(((due_ms - first_ms) / bin_ms).astype(np.int64), count))
+    marks = np.searchsorted(mass, np.linspace(0, mass[-1], MASS_POINTS + 1)[1:], "left")
+    found: Floats = (first_ms + bin_ms * (np.unique(marks) + 0.5)).astype(np.float64)
+    return found
+
+
+def _highest(at_ms: Floats, gaps: Floats) -> Floats:
+    """The highest local maxima."""
+    padded = np.r_[-1.0, gaps, -1.0]
+    is_top = (padded[1:-1] >= padded[:-2]) & (padded[1:-1] >= padded[2:])
+    tops = np.flatnonzero(is_top)
+    found: Floats = at_ms[tops[np.argsort(gaps[tops])[-PEAKS:]]]
+    return found
+
+
+def _topic_span_ms(flow: Flow) -> float:
+    """How long one release or one interval spans at most: the resolution that its positions need."""
+    due_ms = flow.pieces.due_ms
+    runs, run = np.unique(np.where(flow.group == DIRECT, flow.topic, flow.group), return_inverse=True)
+    return float((-_least(run, -due_ms, len(runs)) - _least(run, due_ms, len(runs))).max(initial=0.0)) + 1.0
+
+
+def _position_edges(
+    first_ms: Floats, last_ms: Floats, count: Floats, scale_ms: float, slots_ms: tuple[float, float]
+) -> Floats:
+    """Where positions are cut into rows: evenly, and around bursts.
+
+    Not finer than the cells' publish slots, where each delay has its place by chance: in a sliver of a slot some of its
+    delays would be missing, and so would the gaps between them and the others.
+    """
+    if not len(first_ms):
+        return np.array([0.0, 1.0])
+    finest_ms, coarsest_ms = slots_ms
+    begin_ms, end_ms = float(first_ms.min()), float(last_ms.max())
+    least_ms = max(scale_ms / ROWS_PER_STAY, (end_ms - begin_ms) / MAX_ROWS, 1.0)
+    step_ms = max(least_ms, min(coarsest_ms, scale_ms / LEAST_ROWS_PER_STAY))
+    even_ms = np.arange(begin_ms, end_ms + step_ms, step_ms)
+    fine_ms = max(finest_ms, (end_ms - begin_ms) / BURST_BINS, 1.0)
+    begins_ms, ends_ms = _bursts(first_ms, last_ms, count, step_ms, fine_ms)
+    inner_ms = max(fine_ms, scale_ms / ROWS_PER_STAY)
+    owner, turn = repeated(np.ceil((ends_ms - begins_ms) / inner_ms).astype(np.int64))
+    order = np.argsort((first_ms + last_ms) / 2)
+    mass = np.cumsum(count[order])
+    marks_ms = first_ms[order][np.searchsorted(mass, np.linspace(0, mass[-1], MASS_ROWS + 1)[:-1], "left")]
+    is_calm = np.searchsorted(begins_ms, marks_ms, "right") == np.searchsorted(ends_ms, marks_ms, "right")
+    edges_ms = np.unique(np.concatenate([even_ms, marks_ms[is_calm], begins_ms[owner] + turn * inner_ms, ends_ms]))
+    found: Floats = np.r_[edges_ms, edges_ms[-1] + step_ms]
+    return found
+
+
+def _bursts(first_ms: Floats, last_ms: Floats, count: Floats, step_ms: float, fine_ms: float) -> tuple[Floats, Floats]:
+    """(begins, ends) of stretches of positions that are much fuller than those around them, to ``fine_ms``."""
+    around = round(step_ms / fine_ms)
+    if around < 2:
+        return np.zeros(0), np.zeros(0)
+    at_ms = np.arange(float(first_ms.min()) - fine_ms, float(last_ms.max()) + 2 * fine_ms, fine_ms)
+    mass = risen(at_ms, first_ms, last_ms, count)[0]
+    padded = np.r_[np.zeros(around), mass, np.full(around, mass[-1])]
+    mean = (padded[2 * around + 1 :] - padded[: -2 * around - 1]) / (2 * around + 1)
+    least = max(LEAST_BURST_SHARE * float(mass[-1]), float(LEAST_IN_ROW))
+    is_full = np.diff(mass) > np.maximum(BURST_DENSITY * mean, least)
+    # With the bins on both sides, which have what begins before a full one and ends after it.
+    is_burst = is_full.copy()
+    is_burst[1:] |= is_full[:-1]
+    is_burst[:-1] |= is_full[1:]
+    changes = np.diff(np.r_[False, is_burst, False].astype(np.int8))
+    return at_ms[np.flatnonzero(changes > 0)], at_ms[np.flatnonzero(changes < 0)]
+
+
+def rows_of_bins(run: Integers, bin_of: Integers, count: Floats, is_release: Flags) -> tuple[Integers, int]:
+    """Rows: bins of one run, neighbours joined while they hold few; numbered by run and position."""
+    bins = int(bin_of.max(initial=0)) + 1
+    cells, cell = np.unique(run * bins + bin_of, return_inverse=True)
+    in_cell = np.bincount(cell, count, len(cells))
+    cell_run = cells // bins
+    before = np.cumsum(in_cell) - in_cell
+    opens = np.r_[True, cell_run[1:] != cell_run[:-1]] if len(cells) else np.zeros(0, np.bool_)
+    within = before - np.repeat(before[opens], np.diff(np.r_[np.flatnonzero(opens), len(cells)]))
+    in_run = np.bincount(cell_run, in_cell, len(is_release))
+    least = np.maximum(LEAST_IN_ROW, np.where(is_release, in_run / ROWS_PER_RELEASE, 0.0))
+    batch = np.floor(within / least[cell_run])
+    is_new = opens.copy()
+    is_new[1:] |= batch[1:] != batch[:-1]
+    # A bin that is enough by itself is not joined with the few before it: they may be of an hour earlier, and would
+    # spread it over all of that.
+    is_new |= in_cell >= least[cell_run]
+    number = np.cumsum(is_new) - 1
+    return number[cell], int(is_new.sum())
+
+
+def _least(row: Integers, values: Floats, rows: int) -> Floats:
+    found = np.full(rows, np.inf)
+    np.minimum.at(found, row, values)
+    return found

@@ -1,0 +1,118 @@
+"""What was found, as JSON: every number under a name with its unit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import Any
+
+from timewheel.core.planfile import dump_plan
+from timewheel.spark_planner.choice.choose import Assessed
+from timewheel.spark_planner.choice.constraints import Cost
+from timewheel.spark_planner.choice.reasons import describe
+from timewheel.spark_planner.exact.replay_result import Peak
+from timewheel.spark_planner.job import History, Planned, Prediction
+from timewheel.spark_planner.pricing.evaluation import Evaluation
+
+__all__ = ["evaluation_facts", "history_facts", "planned_facts", "prediction_facts"]
+
+_CURVES = ("gaps_at_ms", "gaps")
+"""Thousands of numbers each, for charts."""
+
+
+def planned_facts(planned: Planned) -> dict[str, Any]:
+    """All of `timewheel plan`'s answer but the curves."""
+    choice = planned.choice
+    return {
+        "history": history_facts(planned.history),
+        "topic": planned.topic,
+        "profile": asdict(planned.profile),
+        "constraints": asdict(planned.constraints),
+        "growth": planned.growth,
+        "keeps_limits": planned.keeps_limits,
+        "plan": dump_plan(planned.plan),
+        "reasons": list(choice.reasons),
+        "recommended": {**_assessed(choice.recommended), "on_this_history": prediction_facts(planned.recommended)},
+        "native": {
+            **evaluation_facts(choice.native),
+            **_cost(planned.constraints.cost_of(choice.native)),
+            "on_this_history": prediction_facts(planned.native),
+        },
+        "candidate_count": len(choice.candidates),
+        "front": [_assessed(one) for one in choice.front],
+        "article_rules": {name: _assessed(one) for name, one in choice.article},
+        "rooms": [asdict(room) for room in choice.rooms],
+    }
+
+
+def history_facts(history: History) -> dict[str, Any]:
+    """What was read, the quarantine included."""
+    statistic = history.statistic
+    return {
+        "source": history.source,
+        "rows": statistic.rows,
+        "timers": statistic.timers,
+        "timers_by_topic": {topic: cells.timers for topic, cells in statistic.cells.items()},
+        "quarantined_by_reason": dict(statistic.quarantined),
+        "quarantine_samples": {reason: list(texts) for reason, texts in statistic.samples.items()},
+        "first_publish_ms": statistic.first_publish_ms,
+        "last_publish_ms": statistic.last_publish_ms,
+        "cell_count": len(statistic),
+        "cell_slot_ms": statistic.slot_ms,
+    }
+
+
+def prediction_facts(prediction: Prediction) -> dict[str, Any]:
+    """Predicted and counted."""
+    replay = prediction.replay
+    return {
+        "predicted": evaluation_facts(prediction.evaluation),
+        "counted": {
+            "entries": replay.entries,
+            "hop_count": replay.hop_count,
+            "hop_count_max": replay.hop_count_max,
+            "peak_gaps": _peak(replay.peak_of_total),
+            "peak_gaps_per_partition": _peak(replay.peak_per_partition),
+        },
+        "peak_gaps_error": prediction.peak_gaps_error,
+    }
+
+
+def _assessed(one: Assessed) -> dict[str, Any]:
+    return {
+        **evaluation_facts(one.evaluation),
+        **_cost(one.cost),
+        "broken_constraints": list(one.broken),
+    }
+
+
+def _cost(cost: Cost) -> dict[str, float]:
+    return {
+        "cost_writes_per_second": cost.writes_per_second,
+        "entries_written_per_second": cost.written,
+        "cost_of_topics_writes_per_second": cost.topics,
+        "cost_of_relay_writes_per_second": cost.relay,
+    }
+
+
+def evaluation_facts(evaluation: Evaluation) -> dict[str, Any]:
+    """All of one evaluation but the curves."""
+    numbers = {
+        field.name: getattr(evaluation, field.name)
+        for field in fields(evaluation)
+        if field.name not in ("plan", *_CURVES)
+    }
+    redelivered = {
+        name: asdict(numbers[name]) for name in ("redelivered", "redelivered_as_ranges", "redelivered_as_bitmap")
+    }
+    derived: Mapping[str, Any] = {
+        "gap_fraction": evaluation.gap_fraction,
+        "timers_per_day": evaluation.timers_per_day,
+        "writes_per_timer": evaluation.writes_per_timer,
+    }
+    shape = {"scheme": describe(evaluation.plan), "partitions": evaluation.plan.partitions}
+    return {**shape, **numbers, **redelivered, **derived, "step_entries": list(evaluation.step_entries)}
+
+
+def _peak(peak: Peak) -> dict[str, Any]:
+    return {"gap_count": peak.gap_count, "gap_count_limit": peak.gap_count_limit, "at_ms": peak.at_ms}

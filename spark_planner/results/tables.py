@@ -1,0 +1,273 @@
+"""What was found, as tables of texts: the terminal and the report show the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from timewheel.core.durations import format_duration
+from timewheel.core.plan import Plan
+from timewheel.core.steps import Step, steps
+from timewheel.report import Table
+from timewheel.spark_planner.choice.choose import Assessed
+from timewheel.spark_planner.choice.constraints import Constraints, Room
+from timewheel.spark_planner.choice.reasons import describe
+from timewheel.spark_planner.history.quarantine import REASONS
+from timewheel.spark_planner.job import Planned, Prediction
+from timewheel.spark_planner.pricing.evaluation import Evaluation
+from timewheel.spark_planner.summary.statistic import Statistic
+
+__all__ = [
+    "both",
+    "cost_table",
+    "evaluations_table",
+    "front_table",
+    "hop_table",
+    "plan_label",
+    "plans_table",
+    "prediction_table",
+    "prices",
+    "quarantine_table",
+    "room_table",
+]
+
+MOST_FRONT_ROWS = 12
+"""More alternatives than that are no help; they are thinned evenly, the cheapest and the one of fewest gaps stay."""
+MOST_STEP_ROWS = 12
+MIB_BYTES = 1 << 20
+
+T = TypeVar("T")
+
+_CONSTRAINTS = {
+    "gap_fraction": "gaps",
+    "silence_seconds": "silence",
+    "hops_mean": "hops",
+    "hops_max": "hops",
+    "partition_topics": "topics",
+    "lateness_seconds": "lateness",
+    "storage_bytes": "storage",
+    "cursor_frame": "cursor too large",
+}
+
+
+def plan_label(plan: Plan) -> str:
+    """A plan in a few words, its partitions included."""
+    return f"{describe(plan)}, {plan.partitions} partition{'s' if plan.partitions > 1 else ''}"
+
+
+def prices(constraints: Constraints) -> str:
+    """How a plan's cost is made up, in words."""
+    return (
+        f"entries written a second, {constraints.topic_writes_per_second:g} more for each partition topic to run and "
+        f"{constraints.relay_writes_per_second:g} for a relay (--topic-cost, --relay-cost)."
+    )
+
+
+def plans_table(planned: Planned) -> Table:
+    """Native, the recommended plan and what the article's rules give, side by side."""
+    native = planned.choice.native
+    rows = [
+        _plan_row("today: native", native, planned.constraints.broken_by(native)),
+        _plan_row("recommended", planned.choice.recommended.evaluation, planned.choice.recommended.broken),
+        *(_plan_row(f'rule "{name}"', one.evaluation, one.broken) for name, one in planned.choice.article),
+    ]
+    return Table(caption="Predicted" + _at(planned.growth), header=_PLAN_HEADER, rows=rows)
+
+
+def evaluations_table(evaluations: Mapping[str, Evaluation], growth: float = 1.0) -> Table:
+    """Plans side by side by name, all evaluated at so many times the history's volume."""
+    rows = [
+        _plan_row(name, one, ("gap_fraction",) if one.gap_fraction > 1 else ()) for name, one in evaluations.items()
+    ]
+    return Table(caption="Predicted" + _at(growth), header=_PLAN_HEADER, rows=rows)
+
+
+def front_table(planned: Planned) -> Table:
+    """The candidates that no other beats in both gaps and cost."""
+    front = planned.choice.front
+    rows = [
+        (plan_label(one.evaluation.plan), *_cost_and_gaps(one), f"{one.evaluation.hops_mean:.2f}")
+        for one in _thinned(front, MOST_FRONT_ROWS)
+    ]
+    shown = f" ({len(rows)} shown)" if len(rows) < len(front) else ""
+    return Table(
+        caption=f"Alternatives: of {len(planned.choice.candidates)} candidates, the {len(front)}{shown} that no other "
+        f"beats in both cost and gaps. Cost: {prices(planned.constraints)}",
+        header=("plan", "cost, writes/s", "peak gaps", "fullest partition", "hops mean"),
+        rows=rows,
+    )
+
+
+def room_table(rooms: Sequence[Room]) -> Table:
+    """At which volume each limit is reached."""
+    return Table(
+        caption="Growth: when the recommended plan reaches each limit",
+        header=("limit", "times the volume planned for", "timers a day"),
+        rows=[(room.limit, f"{room.times:,.2f}", f"{room.timers_per_day:,.0f}") for room in rooms],
+    )
+
+
+def quarantine_table(statistic: Statistic) -> Table | None:
+    """Rows that could not be used, by reason; None: there are none."""
+    if not statistic.quarantined:
+        return None
+    rows = [
+        (reason, REASONS.get(reason, ""), f"{count:,}", next(iter(statistic.samples.get(reason, ())), ""))
+        for reason, count in statistic.quarantined.items()
+    ]
+    left_out = sum(statistic.quarantined.values())
+    return Table(
+        caption=f"Quarantine: {left_out:,} of {statistic.rows:,} rows could not be used",
+        header=("reason", "meaning", "rows", "such as"),
+        rows=rows,
+    )
+
+
+def prediction_table(predictions: Mapping[str, Prediction]) -> Table:
+    """Predicted from the statistic against counted by the exact replay, by name."""
+    rows = []
+    for name, one in predictions.items():
+        evaluation, replay = one.evaluation, one.replay
+        fullest = replay.peak_per_partition.gap_count
+        rows.append(
+            (
+                name,
+                str(evaluation.plan.partitions),
+                f"{evaluation.peak_gaps:,.0f}",
+                f"{replay.peak_of_total.gap_count:,}" + ("" if replay.peak_of_total.is_exact else " or more"),
+                f"{one.peak_gaps_error:+.1%}",
+                f"{fullest:,}",
+                f"{fullest / max(evaluation.gap_limit_ranges, 1):.0%}",
+                f"{evaluation.hops_mean:.2f}",
+                f"{replay.hop_count / max(replay.entries, 1):.2f}",
+            )
+        )
+    return Table(
+        caption="This history: peak gaps and hops, predicted from the statistic and counted by replaying every timer",
+        header=(
+            "plan",
+            "partitions",
+            "gaps predicted",
+            "gaps counted",
+            "error",
+            "fullest partition",
+            "of its limit",
+            "hops predicted",
+            "hops counted",
+        ),
+        rows=rows,
+    )
+
+
+def both(planned: Planned) -> dict[str, Prediction]:
+    """Today's plan and the recommended one, by what to write before their names; one, if they are the same."""
+    if planned.recommended is planned.native:
+        return {"today and recommended": planned.native}
+    return {"today": planned.native, "recommended": planned.recommended}
+
+
+def cost_table(planned: Planned) -> Table:
+    """What native delays and the recommended plan cost, in the broker's terms."""
+    pairs = [("today", planned.choice.native), ("recommended", planned.choice.recommended.evaluation)]
+    facts: list[tuple[str, list[str]]] = [
+        ("entries written for each timer", [f"{one.writes_per_timer:.2f}" for _, one in pairs]),
+        ("written, all copies, MiB", [f"{one.written_bytes / MIB_BYTES:,.1f}" for _, one in pairs]),
+        ("of that by hops, MiB", [f"{one.republished_bytes / MIB_BYTES:,.1f}" for _, one in pairs]),
+        ("on disk at the peak, all copies, MiB", [f"{one.storage_bytes / MIB_BYTES:,.1f}" for _, one in pairs]),
+        ("ledgers at the peak", [f"{one.ledgers:,.0f}" for _, one in pairs]),
+        ("persisted cursor of a partition, kB", [f"{one.cursor_bytes / 1_000:,.1f}" for _, one in pairs]),
+        (
+            "delayed index in broker memory, at least, kB",
+            [f"{one.delayed_index_bytes / 1_000:,.1f}" for _, one in pairs],
+        ),
+        (
+            "waiting in the due topic's fullest partition",
+            [f"{one.peak_pending_per_partition:,.0f}" for _, one in pairs],
+        ),
+        ("silence of it after an unload, s", [f"{one.silence_seconds:.1f}" for _, one in pairs]),
+        ("again after the worst unload, messages", [f"{one.redelivered.worst_entries:,.0f}" for _, one in pairs]),
+        ("relay at the peak, hops/s", [f"{one.relay_hops_per_second:,.1f}" for _, one in pairs]),
+        ("topics (partitions in all)", [f"{one.topics} ({one.partition_topics})" for _, one in pairs]),
+        ("consumers to run", [f"{one.consumers}" for _, one in pairs]),
+    ]
+    return Table(
+        caption="Predicted costs" + _at(planned.growth),
+        header=("", *(name for name, _ in pairs)),
+        rows=[(name, *values) for name, values in facts],
+    )
+
+
+def hop_table(evaluation: Evaluation) -> Table | None:
+    """What passes through each holding step of a plan; None: it has none, or so many that a table says nothing."""
+    holding = steps(evaluation.plan)[:-1]
+    if not 0 < len(holding) <= MOST_STEP_ROWS:
+        return None
+    rows = [
+        (_step_name(step), f"{entries:,.0f}", f"{entries / max(evaluation.timers, 1):.2f}")
+        for step, entries in zip(holding, evaluation.step_entries, strict=True)
+    ]
+    rows.append(
+        (
+            "all hops",
+            f"{evaluation.republished_entries:,.0f}",
+            f"mean {evaluation.hops_mean:.2f}, 99 % at most {evaluation.hops_p99}, most {evaluation.hops_max}",
+        )
+    )
+    return Table(caption="Hops on this history", header=("step", "entries", "for each timer"), rows=rows)
+
+
+_PLAN_HEADER = (
+    "plan",
+    "partitions",
+    "peak gaps",
+    "fullest partition",
+    "of its limit",
+    "again after unload",
+    "silence",
+    "hops mean",
+    "hops 99 %",
+    "topics",
+    "breaks",
+)
+
+
+def _plan_row(name: str, one: Evaluation, broken: Sequence[str]) -> tuple[str, ...]:
+    return (
+        name,
+        str(one.plan.partitions),
+        f"{one.peak_gaps:,.0f}",
+        f"{one.peak_gaps_per_partition:,.0f}",
+        f"{one.gap_fraction:.0%}",
+        f"{one.redelivered.worst_entries:,.0f}",
+        f"{one.silence_seconds:.1f} s",
+        f"{one.hops_mean:.2f}",
+        str(one.hops_p99),
+        str(one.partition_topics),
+        ", ".join(dict.fromkeys(_CONSTRAINTS[name] for name in broken)) or "-",
+    )
+
+
+def _cost_and_gaps(one: Assessed) -> tuple[str, str, str]:
+    evaluation = one.evaluation
+    return (
+        f"{one.cost_writes_per_second:,.1f}",
+        f"{evaluation.peak_gaps:,.0f}",
+        f"{evaluation.peak_gaps_per_partition:,.0f}",
+    )
+
+
+def _at(growth: float) -> str:
+    return " for this history" if growth == 1 else f" for {growth:g} times this history's volume"
+
+
+def _step_name(step: Step) -> str:
+    if step.kind == "tier":
+        return f"tier of {format_duration(step.stay_ms)}"
+    return f"ring of {step.slots} x {format_duration(step.slot_ms)}"
+
+
+def _thinned(values: Sequence[T], number: int) -> list[T]:
+    if len(values) <= number:
+        return list(values)
+    last = len(values) - 1
+    return [values[round(last * index / (number - 1))] for index in range(number)]

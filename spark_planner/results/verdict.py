@@ -1,0 +1,47 @@
+"""The one sentence that a reader takes away."""
+
+from __future__ import annotations
+
+from timewheel.core.plan import Native
+from timewheel.spark_planner.choice.reasons import describe
+from timewheel.spark_planner.job import Planned
+
+__all__ = ["verdict"]
+
+
+def verdict(planned: Planned) -> str:
+    """What to do, and the gaps that decide it: counted by the exact replay, or predicted for a volume not seen yet.
+
+    A second sentence where the count does not bear out what the plan was chosen by.
+    """
+    return _recommendation(planned) + _objection(planned)
+
+
+def _objection(planned: Planned) -> str:
+    if planned.is_borne_out or "gap_fraction" in planned.choice.recommended.broken:
+        return ""
+    counted = planned.recommended.replay.peak_per_partition.gap_count
+    return (
+        f" The replay counted {counted:,} in the fullest partition of this history, where at most "
+        f"{planned.most_countable_gaps:,} go with what was asked: plan with a smaller --gap-fraction."
+    )
+
+
+def _recommendation(planned: Planned) -> str:
+    plan, limit = planned.plan, planned.profile.gap_limit_ranges
+    if planned.growth == 1:
+        fullest: float = planned.recommended.replay.peak_per_partition.gap_count
+        today: float = planned.native.replay.peak_of_total.gap_count
+        when, leaves = "", "this history leaves"
+    else:
+        fullest, today = planned.choice.recommended.evaluation.peak_gaps_per_partition, planned.choice.native.peak_gaps
+        when, leaves = f" for {planned.growth:g} times this volume", "it would leave"
+    broken = "" if planned.keeps_limits else " (NOT within every limit)"
+    if isinstance(plan.scheme, Native) and plan.partitions == 1:
+        said = f"Stay with native delays on one partition{when}{broken}"
+        return f"{said}: {leaves} at most {today:,.0f} gaps, of {limit:,} that the broker keeps."
+    where = "one partition" if plan.partitions == 1 else f"{plan.partitions} partitions"
+    return (
+        f"Use {describe(plan)} on {where}{when}{broken}: {leaves} at most {fullest:,.0f} gaps in a partition, of "
+        f"{limit:,} that the broker keeps; native delays on one partition leave {today:,.0f}."
+    )

@@ -1,0 +1,179 @@
+"""The kernels of the one pass: rows into cells, and cells into fewer cells, in memory that does not grow with them.
+
+Spark hands them Arrow batches; they hand on rows of `columns.PARTS_SCHEMA`. Both kernels are one fold: whatever comes
+is merged into what is there, and coarsened as soon as it is more than the limit. Since bounding does not depend on the
+order (`cells.bounded_together`), neither does the result on how Spark cut and mixed the rows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from timewheel.spark_planner.history import columns
+from timewheel.spark_planner.summary.cells import Cells, bounded_together
+from timewheel.spark_planner.summary.statistic import CELLS_ARROW, cells_by_topic, cells_table
+
+__all__ = ["SAMPLES_PER_REASON", "TOO_MANY_TOPICS", "Gathered", "gather_parts", "gather_rows"]
+
+Integers = NDArray[np.int64]
+
+SAMPLES_PER_REASON = 5
+TOO_MANY_TOPICS = "too_many_topics"
+"""Stands as a reason in the parts, with the topics as samples: a task that finds too many stops there."""
+BUFFER_ROWS = 262_144
+"""Rows that are made into cells at once: few enough for 40 MB with all that numpy makes of them, and enough that
+merging them into the cells so far is not most of the work."""
+BATCH_ROWS = 65_536
+"""Rows of a batch that a kernel hands to Spark: 5 MB."""
+
+PARTS_ARROW = pa.schema(
+    [
+        pa.field(columns.TASK, pa.int32(), nullable=False),
+        pa.field(columns.REASON, pa.string()),
+        pa.field(columns.SAMPLES, pa.string()),
+        *CELLS_ARROW,
+    ]
+)
+"""`columns.PARTS_SCHEMA`, as Arrow has it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Gathered:
+    """What one task knows so far.
+
+    Args:
+        cell_limit: The most cells, of all topics together.
+        topic_limit: The most topics.
+    """
+
+    cell_limit: int
+    topic_limit: int
+    cells: dict[str, Cells] = field(default_factory=dict)
+    quarantined: dict[str, int] = field(default_factory=dict)
+    samples: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def add_cells(self, more: dict[str, Cells]) -> None:
+        """Merge cells in, within the limit."""
+        for topic, cells in more.items():
+            self.cells[topic] = Cells.merged([self.cells[topic], cells]) if topic in self.cells else cells
+        if len(self.cells) > self.topic_limit:
+            self.refuse_topics(self.cells)
+        self.cells = bounded_together(self.cells, self.cell_limit)
+
+    def add_quarantined(self, reason: str, count: int, samples: Iterable[str]) -> None:
+        """Count rows in quarantine; of the samples the first few in the order of their text are kept."""
+        self.quarantined[reason] = self.quarantined.get(reason, 0) + count
+        some = {*self.samples.get(reason, ()), *samples}
+        self.samples[reason] = tuple(sorted(some)[:SAMPLES_PER_REASON])
+
+    def refuse_topics(self, some: Iterable[str]) -> None:
+        """Note that there are too many topics, and drop the cells: no plan will be made from them."""
+        self.add_quarantined(TOO_MANY_TOPICS, 0, some)
+        self.cells.clear()
+
+    @property
+    def hopeless(self) -> bool:
+        """No further row can help: there are too many topics."""
+        return TOO_MANY_TOPICS in self.quarantined
+
+    def parts(self, task: int) -> Iterator[Any]:
+        """Record batches of `PARTS_ARROW`."""
+        if self.quarantined:
+            zeros = [0] * len(self.quarantined)
+            rows: dict[str, list[Any]] = {field.name: zeros for field in PARTS_ARROW}
+            rows[columns.TASK] = [task] * len(zeros)
+            rows[columns.REASON] = list(self.quarantined)
+            rows[columns.SAMPLES] = [json.dumps(self.samples[reason]) for reason in self.quarantined]
+            rows[columns.TOPIC] = [""] * len(zeros)
+            rows[columns.COUNT] = list(self.quarantined.values())
+            yield pa.RecordBatch.from_pydict(rows, schema=PARTS_ARROW)
+        for batch in cells_table(self.cells).to_batches(max_chunksize=BATCH_ROWS):
+            # A task's number for each, and nulls: a cell has no reason.
+            named = [
+                pa.repeat(pa.scalar(task, pa.int32()), len(batch)),
+                pa.nulls(len(batch), PARTS_ARROW.field(columns.REASON).type),
+                pa.nulls(len(batch), PARTS_ARROW.field(columns.SAMPLES).type),
+            ]
+            yield pa.RecordBatch.from_arrays([*named, *batch.columns], schema=PARTS_ARROW)
+
+
+def gather_rows(batches: Iterable[Any], gathered: Gathered) -> Gathered:
+    """Fold rows of an assessed history (`columns.ASSESSED_SCHEMA`, the key not needed) into what is gathered."""
+    waiting: list[Any] = []
+    waiting_rows = 0
+    for batch in batches:
+        sound = _without_quarantined(batch, gathered)
+        waiting.append(sound)
+        waiting_rows += len(sound)
+        if waiting_rows >= BUFFER_ROWS:
+            gathered.add_cells(_cells_of_rows(waiting, gathered))
+            waiting, waiting_rows = [], 0
+        if gathered.hopeless:
+            return gathered
+    if waiting_rows:
+        gathered.add_cells(_cells_of_rows(waiting, gathered))
+    return gathered
+
+
+def gather_parts(batches: Iterable[Any], gathered: Gathered) -> Gathered:
+    """Fold what other tasks have gathered (`columns.PARTS_SCHEMA`) into this."""
+    waiting: list[Any] = []
+    waiting_rows = 0
+    for batch in batches:
+        is_cell = batch[columns.REASON].is_null()
+        for row in batch.filter(is_cell.cast(pa.int8()).to_numpy() == 0).to_pylist():
+            gathered.add_quarantined(row[columns.REASON], row[columns.COUNT], json.loads(row[columns.SAMPLES]))
+        waiting.append(batch.filter(is_cell))
+        waiting_rows += len(waiting[-1])
+        if waiting_rows >= BUFFER_ROWS:
+            gathered.add_cells(cells_by_topic(pa.Table.from_batches(waiting)))
+            waiting, waiting_rows = [], 0
+    if waiting_rows:
+        gathered.add_cells(cells_by_topic(pa.Table.from_batches(waiting)))
+    return gathered
+
+
+def _without_quarantined(batch: Any, gathered: Gathered) -> Any:
+    """The sound rows of a batch; the others are counted."""
+    reasons = batch[columns.REASON]
+    if reasons.null_count == len(batch):
+        return batch
+    bad = batch.filter(reasons.is_valid())
+    encoded = bad[columns.REASON].dictionary_encode()
+    codes = encoded.indices.to_numpy()
+    raw = bad[columns.RAW]
+    for code, reason in enumerate(encoded.dictionary.to_pylist()):
+        rows = np.flatnonzero(codes == code)
+        # All of them, since the kept ones must not depend on the order of rows.
+        gathered.add_quarantined(reason, len(rows), raw.take(pa.array(rows)).unique().to_pylist())
+    return batch.filter(reasons.is_null())
+
+
+def _cells_of_rows(batches: list[Any], gathered: Gathered) -> dict[str, Cells]:
+    table = pa.Table.from_batches(batches)
+    publish_ms, due_ms, size_bytes = (
+        table[name].to_numpy() for name in (columns.PUBLISH_MS, columns.DUE_MS, columns.SIZE_BYTES)
+    )
+    encoded = table[columns.TOPIC].combine_chunks().dictionary_encode()
+    names = encoded.dictionary.to_pylist()
+    if len(names) > gathered.topic_limit:  # before cells are made for each: a column of ids has a name per row
+        gathered.refuse_topics(names)
+        return {}
+    # At once at the level that is reached already: finer ones would be merged to it in the next moment.
+    level = max((cells.level for cells in gathered.cells.values()), default=0)
+    if len(names) == 1:
+        return {names[0]: Cells.of_timers(publish_ms, due_ms, size_bytes, level=level)}
+    codes = encoded.indices.to_numpy()
+    order = np.argsort(codes.astype(np.uint16) if len(names) < 1 << 16 else codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes, minlength=len(names)))
+    return {
+        name: Cells.of_timers(publish_ms[rows], due_ms[rows], size_bytes[rows], level=level)
+        for name, rows in zip(names, np.split(order, ends[:-1]), strict=True)
+    }

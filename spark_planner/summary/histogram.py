@@ -1,0 +1,136 @@
+"""One pass of Spark over a history: every row is read once, and at most the limit of cells reaches the driver.
+
+Each task makes cells of its rows; tasks' cells are gathered by a few tasks, and theirs by one, each within the same
+limit. So neither a task nor the driver holds more for a longer history, and the driver never holds one limit per task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world calls it
+
+from timewheel.spark_planner.errors import EmptyHistory, NoSoundRow, TooManyTopics
+from timewheel.spark_planner.history import columns
+from timewheel.spark_planner.history.quarantine import refuse_wrong_unit
+from timewheel.spark_planner.history.read import SPARK_ERRORS, unreadable
+from timewheel.spark_planner.summary.gather import TOO_MANY_TOPICS, Gathered, gather_parts, gather_rows
+from timewheel.spark_planner.summary.statistic import Statistic
+
+__all__ = ["CELL_LIMIT", "TOPIC_LIMIT", "statistic_of"]
+
+CELL_LIMIT = 400_000
+"""Of all topics together: 32 MB on the driver, and evaluated for one plan within a second."""
+TOPIC_LIMIT = 64
+"""Of one history. A plan is for one due topic; a report on more of them than this is for nobody."""
+LEAST_CELL_LIMIT = 300 * TOPIC_LIMIT
+"""What the coarsest cells of so many topics may need."""
+GATHERING_TASKS = 32
+"""Between the first tasks and the last one: the last merges at most so many limits of cells, one after the other."""
+_DAMAGED = "[FAILED_READ_FILE"
+"""What Spark says of a file that it cannot read in the middle of a job."""
+
+
+def statistic_of(
+    history: DataFrame, *, cell_limit: int = CELL_LIMIT, topic_limit: int = TOPIC_LIMIT, source: str = "given"
+) -> Statistic:
+    """Run the pass.
+
+    Args:
+        history: Of `columns.ASSESSED_SCHEMA`: ``raw.transform(assessed(mapping))``.
+        cell_limit: The most cells of all topics together, at least `LEAST_CELL_LIMIT`.
+        topic_limit: The most topics, at most `TOPIC_LIMIT`.
+        source: The history's name for errors.
+
+    Returns:
+        The statistic, the same for the same rows however they are stored and cut.
+
+    Raises:
+        EmptyHistory: No row at all.
+        NoSoundRow: All rows are in quarantine.
+        WrongTimeUnit: Nearly all are there because of the unit of their times.
+        TooManyTopics: More than the limit.
+        HistoryUnreadable: A file turned out to be damaged or gone.
+    """
+    if cell_limit < LEAST_CELL_LIMIT:
+        raise ValueError(f"cell_limit = {cell_limit}: {topic_limit} topics may need {LEAST_CELL_LIMIT}")
+    if not 1 <= topic_limit <= TOPIC_LIMIT:
+        raise ValueError(f"topic_limit = {topic_limit}: from 1 to {TOPIC_LIMIT}")
+    parts = (
+        history.transform(_handed_over)
+        .transform(_made_of_rows(cell_limit, topic_limit))
+        .transform(_gathered_in(GATHERING_TASKS, cell_limit, topic_limit))
+        .transform(_gathered_in(1, cell_limit, topic_limit))
+    )
+    try:
+        table = parts.toArrow()
+    except SPARK_ERRORS as error:
+        if _DAMAGED in str(error):
+            raise unreadable(source, error) from None
+        raise
+    # The last task's rows, read by the same fold.
+    found = gather_parts(table.to_batches(), Gathered(cell_limit=cell_limit, topic_limit=topic_limit))
+    return _checked(found, topic_limit)
+
+
+def _checked(found: Gathered, topic_limit: int) -> Statistic:
+    if TOO_MANY_TOPICS in found.quarantined:
+        raise TooManyTopics(topic_limit, found.samples[TOO_MANY_TOPICS])
+    by_count = sorted(found.quarantined.items(), key=lambda item: (-item[1], item[0]))
+    statistic = Statistic(
+        cells=dict(sorted(found.cells.items())),
+        quarantined=dict(by_count),
+        samples={reason: found.samples[reason] for reason, _ in by_count},
+    )
+    if statistic.rows == 0:
+        raise EmptyHistory
+    refuse_wrong_unit(statistic.rows, statistic.quarantined, statistic.samples)
+    if statistic.timers == 0:
+        raise NoSoundRow(statistic.rows, statistic.quarantined, statistic.samples)
+    return statistic
+
+
+def _handed_over(history: DataFrame) -> DataFrame:
+    """What the kernel needs; not the key, which no cell knows: so a columnar file's column of keys is not even read."""
+    return history.select(
+        columns.PUBLISH_MS,
+        columns.DUE_MS,
+        columns.SIZE_BYTES,
+        # Of a row in quarantine only the reason and the text are looked at, and its topic may be of any length.
+        F.when(F.col(columns.REASON).isNull(), F.col(columns.TOPIC)).alias(columns.TOPIC),
+        columns.REASON,
+        columns.RAW,
+    )
+
+
+def _made_of_rows(cell_limit: int, topic_limit: int) -> Any:
+    def kernel(batches: Iterator[Any]) -> Iterator[Any]:
+        gathered = gather_rows(batches, Gathered(cell_limit=cell_limit, topic_limit=topic_limit))
+        yield from gathered.parts(_this_task())
+
+    return lambda frame: frame.mapInArrow(kernel, columns.PARTS_SCHEMA)
+
+
+def _gathered_in(tasks: int, cell_limit: int, topic_limit: int) -> Any:
+    def kernel(batches: Iterator[Any]) -> Iterator[Any]:
+        gathered = gather_parts(batches, Gathered(cell_limit=cell_limit, topic_limit=topic_limit))
+        yield from gathered.parts(_this_task())
+
+    # By number and not by hash: with few parts each task gets its share. More tasks than the session shuffles into
+    # would only be started and found empty.
+    def transform(frame: DataFrame) -> DataFrame:
+        shuffles = int(frame.sparkSession.conf.get("spark.sql.shuffle.partitions") or 200)
+        number = min(tasks, shuffles)
+        to = F.pmod(F.col(columns.TASK), F.lit(number))
+        return frame.repartitionById(number, to).mapInArrow(kernel, columns.PARTS_SCHEMA)
+
+    return transform
+
+
+def _this_task() -> int:
+    context = TaskContext.get()
+    assert context is not None  # kernels run in tasks only
+    return context.partitionId()
