@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -57,9 +58,11 @@ def test_a_wrong_type_is_found_in_every_package(tree: Path, checker: str) -> Non
     assert {name for name in _linked_names() if re.search(rf"{name}:\d", out)} == _linked_names()
 
 
-@pytest.mark.parametrize(
-    "contract", project()["tool"]["importlinter"]["contracts"], ids=lambda contract: str(contract["id"])
-)
+def _contracts(kind: str) -> list[dict[str, list[str]]]:
+    return [one for one in project()["tool"]["importlinter"]["contracts"] if one["type"] == kind]
+
+
+@pytest.mark.parametrize("contract", _contracts("forbidden"), ids=lambda contract: str(contract["id"]))
 def test_each_import_rule_finds_each_forbidden_import(tree: Path, contract: dict[str, list[str]]) -> None:
     (source,) = contract["source_modules"]
     forbidden = contract["forbidden_modules"]
@@ -68,3 +71,28 @@ def test_each_import_rule_finds_each_forbidden_import(tree: Path, contract: dict
     out = _run(tree, "lint-imports", "--contract", str(contract["id"]), "--no-cache")
 
     assert {name for name in forbidden if f"{source}.seeded -> {name} " in out} == set(forbidden)
+
+
+@pytest.mark.parametrize("contract", _contracts("layers"), ids=lambda contract: str(contract["id"]))
+def test_each_layer_that_knows_the_one_above_is_found(tree: Path, contract: dict[str, list[str]]) -> None:
+    (container,) = contract["containers"]
+    folder = tree / package_folders()[container]
+    layers = [layer.split(" | ") for layer in contract["layers"]]
+    for name in (name for layer in layers for name in layer if not (folder / name).is_dir()):
+        (folder / f"{name}.py").touch()
+    upward: set[str] = set()
+    for above, below in pairwise(layers):
+        for name in below:
+            is_package = (folder / name).is_dir()
+            seeded = folder / name / "seeded.py" if is_package else folder / f"{name}.py"
+            seeded.write_text(f"import {container}.{above[0]}\n")
+            importer = f"{container}.{name}" + ".seeded" * is_package
+            upward.add(f"{importer} -> {container}.{above[0]} ")
+    out = _run(tree, "lint-imports", "--contract", str(contract["id"]), "--no-cache")
+
+    assert {line for line in upward if line in out} == upward
+
+
+def test_every_contract_is_of_a_kind_that_is_seeded_here() -> None:
+    contracts = project()["tool"]["importlinter"]["contracts"]
+    assert len(contracts) == len(_contracts("forbidden")) + len(_contracts("layers"))
