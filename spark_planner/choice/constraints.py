@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from timewheel.core.plan import MAX_PARTITIONS
 from timewheel.core.profile import BrokerProfile
 from timewheel.spark_planner.pricing.course import Course
+from timewheel.spark_planner.pricing.evaluate import BITS_PER_BYTE
 from timewheel.spark_planner.pricing.evaluation import Evaluation
 
 __all__ = ["Constraints", "Cost", "Room"]
 
 SECONDS_PER_DAY = 86_400
-BITS_PER_BYTE = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from timewheel.spark_planner.exact.distinct import distinct
 from timewheel.spark_planner.exact.replay_result import DuePartition
 from timewheel.spark_planner.history.columns import TOPIC
 
@@ -44,9 +45,6 @@ PARTITION = "partition"
 
 MAX_RUNS = 64
 """Of one task; beyond it the rows are not in order, and sorting is cheaper than stitching."""
-
-_MAX_TABLE = 1 << 22
-"""Entries of a table that is looked up instead of searched."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -157,30 +155,18 @@ class DueNumbers:
         if len(topics.names) * intervals * partitions > np.iinfo(np.int64).max:
             raise OverflowError(f"{intervals} calendar intervals between the due times of one batch of rows")
         code = (topic * intervals + (interval - least)) * partitions + partition
-        size = len(topics.names) * intervals * partitions
-        if size <= _MAX_TABLE:
-            present = np.flatnonzero(np.bincount(code, minlength=size))
-            where = code
-            table = np.zeros(size, np.int64)
-            at: Integers = present
-        else:
-            present, where = np.unique(code, return_inverse=True)
-            table = np.zeros(len(present), np.int64)
-            at = np.arange(len(present))
+        present, where = distinct(code)
         rest, own_partition = np.divmod(present, partitions)
         own_topic, own_interval = np.divmod(rest, intervals)
-        table[at] = [
-            self._number(DuePartition(topic=topics.names[name], interval=least + number, partition=own))
+        numbers = [
+            self.one(DuePartition(topic=topics.names[name], interval=least + number, partition=own))
             for name, number, own in zip(own_topic.tolist(), own_interval.tolist(), own_partition.tolist(), strict=True)
         ]
-        found: Integers = table[where]
+        found: Integers = np.array(numbers, np.int64)[where]
         return found
 
     def one(self, due: DuePartition) -> int:
         """The number of one due partition."""
-        return self._number(due)
-
-    def _number(self, due: DuePartition) -> int:
         if due not in self._numbers:
             self._numbers[due] = len(self.met)
             self.met.append(due)
