@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -25,6 +25,7 @@ from timewheel.consumers.subscribing import Subscribing
 from timewheel.consumers.workers import Workers
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse, UnsupportedAcknowledgement
+from timewheel.core.former import FormerTopic
 from timewheel.core.limits import hold_bound_ms
 from timewheel.core.plan import Calendar, Plan
 from timewheel.wire.hooks import Hook, Hooks
@@ -59,6 +60,7 @@ class DelayedConsumer:
             ``maxUnackedMessagesPerConsumer`` (rules.md 11).
         handled_window: How many handled timers are remembered, to drop them when a reload delivers them again.
         relay: Whether this process runs the plan's relay; None: as the plan says.
+        former_topics: As for `Relay`, for the one that runs here.
         consumer_options: pulsar-client's own keyword arguments of ``subscribe``, such as ``receiver_queue_size``,
             ``unacked_messages_timeout_ms``, ``negative_ack_redelivery_delay_ms``, ``batch_index_ack_enabled``.
 
@@ -79,6 +81,7 @@ class DelayedConsumer:
         max_held: int = DEFAULT_MAX_HELD,
         handled_window: int = DEFAULT_HANDLED,
         relay: bool | None = None,
+        former_topics: Callable[[], Sequence[FormerTopic]] | None = None,
         **consumer_options: Any,
     ) -> None:
         _check_count("max_held", max_held, DEFAULT_MAX_HELD * 10)
@@ -115,7 +118,7 @@ class DelayedConsumer:
             hooks=self._hooks,
         )
         embedded = plan.needs_relay and (plan.relay == "embedded" if relay is None else relay)
-        self._relay = _relay(client, plan, self._clock, hooks) if embedded else None
+        self._relay = _relay(client, plan, self._clock, hooks, former_topics) if embedded else None
         self._pid = os.getpid()
         self._fatal: BaseException | None = None
         self._starting = threading.Lock()
@@ -341,11 +344,17 @@ class DelayedConsumer:
             raise ClientMisuse("the consumer was closed")
 
 
-def _relay(client: ClientLike, plan: Plan, clock: Clock, hooks: tuple[Hook, ...] | None) -> Relay:
+def _relay(
+    client: ClientLike,
+    plan: Plan,
+    clock: Clock,
+    hooks: tuple[Hook, ...] | None,
+    former_topics: Callable[[], Sequence[FormerTopic]] | None,
+) -> Relay:
     # Imported here: a consumer that embeds no relay does not pay for one.
     from timewheel.consumers.relay import Relay  # noqa: PLC0415
 
-    return Relay(client, plan, clock=clock, hooks=hooks)
+    return Relay(client, plan, clock=clock, hooks=hooks, former_topics=former_topics)
 
 
 def _timeout_ms(timeout: dt.timedelta | None, timeout_millis: int | None) -> int | None:

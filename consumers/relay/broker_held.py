@@ -57,6 +57,7 @@ class BrokerHeldSession:
             tools.client,
             source.name,
             source.partition,
+            fingerprint=tools.router.fingerprint,
             conduct=tools.conduct,
             max_pending=tools.max_in_flight,
             send_timeout_ms=tools.send_timeout_ms,
@@ -76,7 +77,7 @@ class BrokerHeldSession:
         """
         control = self._control
         try:
-            self._consumer = self._tools.client.subscribe(
+            self._consumer = control.consumer = self._tools.client.subscribe(
                 self._source.name,
                 RELAY_SUBSCRIPTION,
                 consumer_type=pulsar.ConsumerType.Shared,
@@ -99,6 +100,7 @@ class BrokerHeldSession:
             raise SessionFailed(str(error)) from error
         finally:
             control.in_flight = 0
+            control.consumer = None
             self._hops.give_back()
             if self._consumer is not None:
                 with suppress(pulsar.PulsarException, ValueError):

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from timewheel.consumers.relay.contiguity import Spot
-from timewheel.core.envelope import Envelope
+from timewheel.core.envelope import PREFIX, Envelope
 from timewheel.core.errors import EnvelopeError
 from timewheel.wire.positions import Position
 
 __all__ = [
+    "PROBE",
+    "PROBE_PROPERTY",
     "RECEIVE",
     "AskAgain",
     "AwaitAll",
@@ -19,6 +21,7 @@ __all__ = [
     "Forward",
     "HoldUntil",
     "Look",
+    "Probe",
     "Reading",
     "Receive",
     "Refile",
@@ -34,7 +37,15 @@ class Unreadable(NamedTuple):
     reason: str
 
 
-Reading = Envelope | EnvelopeError | Unreadable | None
+class Probe(NamedTuple):
+    """A message by which a relay learns that it was given all that waits: it put it at the end itself (rules.md 26)."""
+
+
+PROBE = Probe()
+PROBE_PROPERTY = f"{PREFIX}probe"
+"""Marks a probe; its value names the relay."""
+
+Reading = Envelope | EnvelopeError | Unreadable | Probe | None
 """What a message's properties say; None: nothing of ours."""
 
 
@@ -113,9 +124,10 @@ class Stop(NamedTuple):
 Command = Receive | AskAgain | HoldUntil | AwaitAll | AwaitRoom | Forward | DeadLetter | Refile | Look | Stop
 
 
-def judged(properties: dict[str, str]) -> Envelope | EnvelopeError | None:
+def judged(properties: dict[str, str]) -> Envelope | EnvelopeError | Probe | None:
     """A message's envelope, or what is wrong with it, as a value."""
     try:
-        return Envelope.read(properties)
+        envelope = Envelope.read(properties)
     except EnvelopeError as error:
         return error
+    return PROBE if envelope is None and PROBE_PROPERTY in properties else envelope

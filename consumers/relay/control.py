@@ -7,6 +7,7 @@ from enum import Enum, unique
 
 from timewheel.consumers.relay.counts import Counts
 from timewheel.core.clock import Clock
+from timewheel.wire.surface import ConsumerLike
 
 __all__ = ["AT_REST", "WORKING", "Control", "PartitionState"]
 
@@ -52,6 +53,7 @@ class Control:
         "_clock",
         "_deadline_ms",
         "changed",
+        "consumer",
         "counts",
         "head_release_ms",
         "heartbeat_ms",
@@ -72,7 +74,15 @@ class Control:
         self.counts = Counts()
         self.in_flight = 0
         self.head_release_ms: int | None = None
+        self.consumer: ConsumerLike | None = None
+        """The client's, while there is one."""
         self.heartbeat_ms = clock.monotonic_ms()
+
+    @property
+    def connected(self) -> bool:
+        """Whether what is subscribed has a connection, as far as the client knows now (rules.md 27)."""
+        consumer = self.consumer  # its thread may set it to None meanwhile
+        return consumer is None or bool(consumer.is_connected())
 
     def beat(self) -> None:
         """The thread is alive; called at least every few seconds."""

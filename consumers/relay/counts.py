@@ -36,12 +36,12 @@ class Counts:
     failures: int = 0
 
     def add(self, fate: Fate) -> None:
-        """Count one confirmed message."""
+        """Count one confirmed message; a probe is none of anybody's."""
         if fate == "forwarded":
             self.forwarded += 1
         elif fate == "late":
             self.late += 1
         elif fate == "dead":
             self.dead += 1
-        else:
+        elif fate == "refiled":
             self.refiled += 1

@@ -32,7 +32,7 @@ _Key = tuple[str, int, bool]
 """Topic, schema version, whether it is named. A plain tuple: one is made per hop."""
 
 
-def producer_name(source: str, destination: str, version: int) -> str:
+def producer_name(source: str, destination: str, version: int, fingerprint: str) -> str:
     """The name of the producer of one kind of hop.
 
     Args:
@@ -40,8 +40,10 @@ def producer_name(source: str, destination: str, version: int) -> str:
         destination: Full name of the destination's partition.
         version: The schema version in the source; -1: none. Definitions are announced per producer, so each version
             has a number line of its own (rules.md 1b).
+        fingerprint: Of the routing. Under the name of another routing's producer the broker would take a position that
+            it never saw for one of the past (rules.md 24).
     """
-    return f"tw|{_short(source)}|{_short(destination)}|{version}"
+    return f"tw|{_short(source)}|{_short(destination)}|{version}|{fingerprint}"
 
 
 class Hops:
@@ -51,19 +53,29 @@ class Hops:
         client: The user's `pulsar.Client`.
         source: Full name of the source partition.
         partition: Its index; destinations get the same one, so that a key stays on its partition (rules.md 20).
+        fingerprint: Of the plan's routing, for the names.
         conduct: How named producers are opened.
         max_pending: Sends under way at most, over all producers.
         send_timeout_ms: After this time without an answer a send has failed.
     """
 
-    __slots__ = ("_client", "_conduct", "_options", "_partition", "_producers", "_schemas", "_source")
+    __slots__ = ("_client", "_conduct", "_fingerprint", "_options", "_partition", "_producers", "_schemas", "_source")
 
     def __init__(
-        self, client: Any, source: str, partition: int, *, conduct: Conduct, max_pending: int, send_timeout_ms: int
+        self,
+        client: Any,
+        source: str,
+        partition: int,
+        *,
+        fingerprint: str,
+        conduct: Conduct,
+        max_pending: int,
+        send_timeout_ms: int,
     ) -> None:
         self._client = client
         self._source = source
         self._partition = partition
+        self._fingerprint = fingerprint
         self._conduct = conduct
         self._schemas = Schemas(client, source)
         self._producers: dict[_Key, Any] = {}
@@ -117,7 +129,7 @@ class Hops:
         options = {**self._options, **self._schemas.producer_options(version)}
         if is_named:
             options |= self._conduct.named_producer_options()
-            options["producer_name"] = producer_name(self._source, destination, version)
+            options["producer_name"] = producer_name(self._source, destination, version, self._fingerprint)
         try:
             producer = self._producers[key] = self._client.create_producer(destination, **options)
         except pulsar.PulsarException as error:

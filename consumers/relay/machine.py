@@ -21,6 +21,7 @@ from timewheel.consumers.relay.commands import (
     Forward,
     HoldUntil,
     Look,
+    Probe,
     Reading,
     Refile,
     Stop,
@@ -191,7 +192,7 @@ class Machine:
             return self._look or _AWAIT_ROOM
         reading = head.reading
         if not isinstance(reading, Envelope):
-            return self._dead_letter(head, _FOREIGN if reading is None else str(reading))
+            return self._without_envelope(head)
         if reading.hops >= (self._hop_bound if reading.revision == self._revision else MAX_HOPS):
             return self._dead_letter(head, f"{reading.hops} hops, above the plan's bound of {self._hop_bound}")
         nominal_ms = release_at(self._step, reading.due_ms, reading.entered_ms)
@@ -294,6 +295,12 @@ class Machine:
         )
         fate: Fate = "late" if by_late_lane else "forwarded"
         return Forward(self._push(head, fate), route.topic, deliver_at_ms, sequence, next_envelope)
+
+    def _without_envelope(self, head: Item) -> Command:
+        if isinstance(head.reading, Probe):
+            self.confirmed(self._push(head, "probe"))
+            return RECEIVE
+        return self._dead_letter(head, _FOREIGN if head.reading is None else str(head.reading))
 
     def _dead_letter(self, head: Item, reason: str) -> Command:
         if self._must_drain(unnamed=True):

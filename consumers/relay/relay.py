@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -15,7 +16,8 @@ from timewheel.consumers.relay.ring_keeper import RingKeeper
 from timewheel.consumers.relay.source import Source, Tools
 from timewheel.consumers.relay.status import PartitionStatus, RelayStatus
 from timewheel.core.clock import Clock, SystemClock
-from timewheel.core.errors import ClientMisuse, TopologyError
+from timewheel.core.errors import AdminError, ClientMisuse, TopologyError
+from timewheel.core.former import FormerTopic, TimersLeftBehind
 from timewheel.core.names import Names, partition_of
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
@@ -50,6 +52,8 @@ class Relay:
         lease_idle_ms: A pause longer than this lets another relay have the names of the producers.
         stuck_ms: A thread without a sign of life for this long makes the relay not ready; more than any one call of
             the client takes.
+        former_topics: Tells what waits in topics of an earlier plan, such as `timewheel.ops.FormerTopics`: asked once,
+            at the start. The client alone cannot list topics; None: rely on ``timewheel topics ensure``, which looks.
         conduct: For chaos tests only: how hops are done.
     """
 
@@ -65,6 +69,7 @@ class Relay:
         send_timeout_ms: int = SEND_TIMEOUT_MS,
         lease_idle_ms: int = LEASE_IDLE_MS,
         stuck_ms: int = STUCK_MS,
+        former_topics: Callable[[], Sequence[FormerTopic]] | None = None,
         conduct: Conduct | None = None,
     ) -> None:
         self.plan = plan
@@ -87,6 +92,7 @@ class Relay:
         self._threads: list[threading.Thread] = []
         self._keeper: RingKeeper | None = None
         self._stuck_ms = stuck_ms
+        self._former_topics = former_topics
         self._started = self._stopped = False
 
     def start(self) -> Self:
@@ -94,12 +100,14 @@ class Relay:
 
         Raises:
             TopologyError: A topic is missing or has too few partitions.
+            TimersLeftBehind: Timers wait in topics that the plan does not name (rules.md 25).
             ClientMisuse: It was started before.
             PulsarException: The broker cannot be reached.
         """
         if self._started:
             raise ClientMisuse("a relay is started once; make a new one")
         self._started = True
+        self._refuse_to_leave_timers_behind()
         wanted = topology(self.plan, self._clock.now_ms())
         if not wanted.holding:
             return self
@@ -147,7 +155,7 @@ class Relay:
 
     @property
     def ready(self) -> bool:
-        """Whether every partition is looked after: subscribed, not stuck, not stopped."""
+        """Whether every partition is looked after: subscribed, connected, not stuck, not stopped."""
         return self._started and not self._stopped and self.status().ready
 
     def status(self) -> RelayStatus:
@@ -159,7 +167,7 @@ class Relay:
             relay_id=self.relay_id,
             ready=self._started
             and not self._stopped
-            and all(status.alive and status.state in WORKING for status in partitions)
+            and all(status.alive and status.connected and status.state in WORKING for status in partitions)
             and (keeper is None or (keeper.caught_up.is_set() and keeper.heartbeat_ms > now_ms - self._stuck_ms)),
             partitions=partitions,
         )
@@ -171,6 +179,20 @@ class Relay:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    def _refuse_to_leave_timers_behind(self) -> None:
+        if self._former_topics is None:
+            return
+        try:
+            left_behind = self._former_topics()
+        except AdminError as error:
+            # To hold up every timer because one question has no answer would be the greater harm.
+            self._tools.hooks.emit(
+                "relay_former_topics_unknown", "warning", due_topic=self.plan.due_topic, reason=str(error)
+            )
+            return
+        if left_behind:
+            raise TimersLeftBehind(left_behind)
 
     def _partition_count(self, topic: str, wanted: int) -> int:
         names = self._client.get_topic_partitions(topic)
@@ -194,6 +216,7 @@ def _status_of(partition: Partition, alive_since_ms: int) -> PartitionStatus:
     return PartitionStatus(
         topic=partition.source.name,
         state=control.state,
+        connected=control.connected,
         alive=alive,
         head_release_ms=control.head_release_ms,
         in_flight=control.in_flight,

@@ -38,6 +38,7 @@ from timewheel.consumers.relay.hops import Hops, LeaseHeld, carry
 from timewheel.consumers.relay.internals import BatchSizes, decryption_failed, schema_version_of
 from timewheel.consumers.relay.machine import Machine
 from timewheel.consumers.relay.outcome import HoleFound, SessionFailed, dead_letter_properties
+from timewheel.consumers.relay.probing import Probing
 from timewheel.consumers.relay.source import Source, Tools, consumer_name
 from timewheel.consumers.relay.visits import Visit
 from timewheel.core.names import RELAY_SUBSCRIPTION
@@ -93,6 +94,7 @@ class Session:
             tools.client,
             source.name,
             source.partition,
+            fingerprint=tools.router.fingerprint,
             conduct=tools.conduct,
             max_pending=tools.max_in_flight,
             send_timeout_ms=tools.send_timeout_ms,
@@ -112,6 +114,7 @@ class Session:
         self._is_idle = False
         self._asked_for_end = False
         self._confirmations = Confirmations(control, tools.clock)
+        self._probing = Probing(self._hops, self._confirmations, source.topic, tools.relay_id)
 
     @property
     def confirmed_to(self) -> Spot | None:
@@ -126,7 +129,7 @@ class Session:
             HoleFound: Look at the topic, and do not go on past it.
         """
         try:
-            self._consumer = self._tools.client.subscribe(
+            self._consumer = self._control.consumer = self._tools.client.subscribe(
                 self._source.name,
                 RELAY_SUBSCRIPTION,
                 consumer_type=pulsar.ConsumerType.Failover,
@@ -141,6 +144,7 @@ class Session:
             raise SessionFailed(str(error)) from error
         finally:
             self._control.in_flight = 0
+            self._control.consumer = None
             self._control.head_release_ms = None
             self._hops.give_back()
             if self._consumer is not None:
@@ -245,7 +249,9 @@ class Session:
                 self._hops.give_back()
             if self._visit is not None:
                 self._sweep_if_due(self._visit, now_ms)
-                if self._visit.is_over(now_ms) and self._is_empty(now_ms):
+                if self._visit.is_over(now_ms) and self._probing.is_empty(
+                    self._last_position(), machine.confirmed_to, now_ms
+                ):
                     return None
             self._wait_ms = IDLE_MS
             if self._is_silent(now_ms):
@@ -370,13 +376,6 @@ class Session:
 
     def _last_position(self) -> Position:
         return Position.of(self._consumer.get_last_message_id())
-
-    def _is_empty(self, now_ms: int) -> bool:
-        """Whether a slot that gave nothing has nothing: a cold topic's first message may take a while."""
-        if now_ms - self._idle_since_ms >= IDLE_MS:
-            return True
-        last, confirmed = self._last_position(), self._machine.confirmed_to
-        return last.entry < 0 or (confirmed is not None and last <= confirmed.position)
 
     def _sweep_if_due(self, visit: Visit, now_ms: int) -> bool:
         if not visit.take_sweep(now_ms):

@@ -16,6 +16,7 @@ class PartitionStatus:
     Args:
         topic: Full name of the partition.
         state: What its thread is doing.
+        connected: Whether its consumer has a connection to the broker; a slot at rest has no consumer and needs none.
         alive: Whether the thread gave a sign of life lately; a stuck one cannot say so itself (rules.md 6).
         head_release_ms: When the held head may leave, UTC milliseconds; None: no head is held.
         in_flight: Hops under way.
@@ -32,6 +33,7 @@ class PartitionStatus:
 
     topic: str
     state: PartitionState
+    connected: bool
     alive: bool
     head_release_ms: int | None
     in_flight: int
@@ -52,7 +54,7 @@ class RelayStatus:
 
     Args:
         relay_id: Which one.
-        ready: Every partition is subscribed (a ring's slots: looked after), none is stuck or stopped.
+        ready: Every partition is subscribed and connected (a ring's slots: looked after), none is stuck or stopped.
         partitions: One each.
     """
 

@@ -13,7 +13,7 @@ from timewheel.consumers.relay.contiguity import Spot
 
 __all__ = ["Fate", "Item", "Window"]
 
-Fate = Literal["forwarded", "late", "dead", "refiled"]
+Fate = Literal["forwarded", "late", "dead", "refiled", "probe"]
 
 
 class Item:

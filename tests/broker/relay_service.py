@@ -48,7 +48,7 @@ class RelayProcess:
         save_plan(plan, folder / "plan.toml")
         (self.port,) = free_ports(1)
         command = [sys.executable, "-m", "timewheel", "relay", "run", str(folder / "plan.toml"), *more]
-        command += ["--service-url", broker.service_url, "--drain", drain]
+        command += ["--service-url", broker.service_url, "--admin-url", broker.admin_url, "--drain", drain]
         command += ["--ready-port", str(self.port), "--ready-file", str(self.ready_file)]
         if relay_id is not None:
             command += ["--relay-id", relay_id]

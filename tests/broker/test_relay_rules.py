@@ -85,7 +85,7 @@ def test_rule_01_late_timers_leave_by_the_late_lane_and_none_is_lost(stage: Stag
 def test_rule_01_the_producers_name_is_the_lease_and_is_given_back(stage: Stage) -> None:
     """Whoever finds it taken waits, holding everything; a pause gives it back."""
     source, destination = f"{stage.tiers[-1]}-partition-0", f"{stage.plan.due_topic}-partition-0"
-    name = producer_name(source, destination, -1)
+    name = producer_name(source, destination, -1, stage.router.fingerprint)
     squatter = stage.client.create_producer(destination, producer_name=name)
     stage.hold([2_100])
     relay = stage.relay()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from tests.core.plan_space import DUE_TOPIC, NOW_MS, journey, moments_ms, plans,
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.names import Names
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Tiered, Wheel
-from timewheel.core.routing import Due, Hold, Router, calendar_topic_of
+from timewheel.core.routing import ROUTING_CODE, Due, Hold, Router, calendar_topic_of
 from timewheel.core.steps import hop_bound, longest_due_stay_ms, steps
 from timewheel.core.topology import topology
 
@@ -279,3 +280,43 @@ def test_a_topology_made_a_moment_ago_still_holds_a_new_timer(plan: Plan, now_ms
     assert isinstance(plan.scheme, Calendar)
     later_ms = now_ms + min(skew_ms, plan.scheme.interval_ms)
     assert Router(plan).route(later_ms + plan.max_delay_ms, later_ms).topic in topology(plan, now_ms)
+
+
+# --------------------------------------------------------------------------------------------------------- fingerprint
+
+
+def test_rule_24_the_fingerprint_changes_with_all_that_decides_where_a_timer_goes_and_with_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    base = plan(TIERED)
+    fingerprint = Router(base).fingerprint
+    other_way = {
+        "window": plan(Tiered(window_ms=13 * HOUR_MS, tiers_ms=TIERED.tiers_ms)),
+        "tiers": plan(Tiered(window_ms=TIERED.window_ms, tiers_ms=TIERED.tiers_ms[:2])),
+        "guard": plan(TIERED, guard_ms=GUARD_MS + 1),
+        "due topic": plan(TIERED, due_topic=f"{DUE_TOPIC}2"),
+        "holding namespace": plan(TIERED, holding_namespace="acme/held"),
+        "hold": plan(Tiered(window_ms=TIERED.window_ms, tiers_ms=TIERED.tiers_ms, hold="broker")),
+    }
+    found = {name: Router(changed).fingerprint for name, changed in other_way.items()}
+    assert len({fingerprint, *found.values()}) == 1 + len(other_way)
+    same_way = plan(TIERED, revision=9, subscriptions=("billing", "audit"), partitions=8, max_delay_ms=DAY_MS)
+    assert Router(same_way).fingerprint == fingerprint, "only the way counts: a name that changes costs copies"
+    monkeypatch.setattr("timewheel.core.routing.ROUTING_CODE", ROUTING_CODE + 1)
+    assert Router(base).fingerprint != fingerprint
+
+
+@given(plans("tiered"), st.integers(0, 3_600_000), st.integers(0, 2_000), st.data())
+def test_rule_24_plans_of_one_fingerprint_route_alike(
+    value: Plan, more_window_ms: int, more_guard_ms: int, data: st.DataObject
+) -> None:
+    assert isinstance(value.scheme, Tiered)
+    wider = replace(value.scheme, window_ms=value.scheme.window_ms + more_window_ms)
+    guard_ms = min(value.guard_ms + more_guard_ms, DAY_MS)
+    changed = replace(value, scheme=wider, guard_ms=guard_ms, revision=value.revision // 2 + 1)
+    due_ms, at_ms = data.draw(sends(value))
+    one, other = Router(value), Router(changed)
+    if one.route(due_ms, at_ms).topic != other.route(due_ms, at_ms).topic:
+        assert one.fingerprint != other.fingerprint
+    if not more_window_ms and not more_guard_ms:
+        assert one.fingerprint == other.fingerprint

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from timewheel.cli.connecting import DEFAULT_ADMIN_URL, AdminUrl, admin_client
+
 if TYPE_CHECKING:
     from types import FrameType
 
@@ -27,6 +29,7 @@ def run(
     service_url: Annotated[
         str, typer.Option("--service-url", envvar="PULSAR_SERVICE_URL", help="Where the brokers are.")
     ] = "pulsar://localhost:6650",
+    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
     relay_id: Annotated[
         str | None,
         typer.Option("--relay-id", help="Unique among relays that run at once, the same after a restart."),
@@ -49,7 +52,8 @@ def run(
     """Hold and forward the timers of all these plans until SIGTERM or Ctrl-C.
 
     Several such processes share the partitions and take over from each other. A process that is stuck ends itself:
-    let something start it again.
+    let something start it again. It refuses to start where timers wait in topics of an earlier plan, unless that plan
+    is among these; a broker that does not tell (--admin-url) is warned of.
     """
     import signal
     import sys
@@ -60,6 +64,7 @@ def run(
     from timewheel.consumers.relay.service import Service
     from timewheel.core.durations import parse_duration
     from timewheel.core.plan import Plan
+    from timewheel.ops.former import FormerTopics
 
     drain_ms = parse_duration(drain)
     plans = [Plan.load(path) for path in plan_files]
@@ -68,21 +73,25 @@ def run(
         logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
         **_security(token, token_file, tls_ca),
     )
-    service = Service(
-        [Relay(client, plan, relay_id=relay_id) for plan in plans],
-        drain_ms=drain_ms,
-        ready_port=ready_port,
-        ready_file=ready_file,
-    )
-
-    def end(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        service.end_from_signal()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, end)
     try:
-        service.run()
+        with admin_client(admin_url, token, token_file, tls_ca) as admin:
+            service = Service(
+                [
+                    Relay(client, plan, relay_id=relay_id, former_topics=FormerTopics(admin, plan, beside=plans))
+                    for plan in plans
+                ],
+                drain_ms=drain_ms,
+                ready_port=ready_port,
+                ready_file=ready_file,
+            )
+
+            def end(number: int, frame: FrameType | None) -> None:
+                del number, frame
+                service.end_from_signal()
+
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, end)
+            service.run()
     except pulsar.PulsarException as error:
         print(f"timewheel: {service_url}: {error}", file=sys.stderr)
         raise typer.Exit(1) from error

@@ -46,6 +46,13 @@ def ensure(
     grow: Annotated[
         bool, typer.Option("--grow", help="Raise the partitions of topics that have fewer than the plan.")
     ] = False,
+    despite_former_topics: Annotated[
+        bool,
+        typer.Option(
+            "--despite-former-topics",
+            help="Only warn of timers that wait in topics of an earlier plan: its relay and consumers still run.",
+        ),
+    ] = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
@@ -68,6 +75,7 @@ def ensure(
             dry_run=dry_run,
             create_namespaces=create_namespaces,
             grow=grow,
+            despite_former_topics=despite_former_topics,
         )
     if as_json:
         print(json.dumps(_report_json(report)))

@@ -22,6 +22,7 @@ __all__ = [
     "RELAY_SUBSCRIPTION",
     "CalendarTopic",
     "Names",
+    "dead_letter_topic",
     "namespace_of",
     "partition_of",
     "partition_topic",
@@ -54,10 +55,15 @@ def partition_of(partition_topic_name: str) -> tuple[str, int]:
     return (match[1], int(match[2])) if match else (partition_topic_name, -1)
 
 
+def dead_letter_topic(prefix: str) -> str:
+    """The dead-letter topic beside holding topics whose names begin so (`Names.own_prefixes`)."""
+    return f"{prefix}.dead-letter"
+
+
 class Names:
     """The names of one plan's topics."""
 
-    __slots__ = ("_calendar", "_held", "_plan", "dead_letter")
+    __slots__ = ("_calendar", "_held", "_plan", "dead_letter", "own_prefixes")
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -67,7 +73,10 @@ class Names:
         # No tenant or namespace has a "~", so the parts cannot run into each other.
         prefix = "" if holding == namespace else namespace.replace("/", "~") + "~"
         self._held = f"{domain}://{holding}/{prefix}{local}.tw"
-        self.dead_letter = f"{self._held}.dead-letter"
+        self.dead_letter = dead_letter_topic(self._held)
+        self.own_prefixes = tuple(sorted({self._held, f"{plan.due_topic}.tw"}))
+        """How all names begin that timewheel makes up for this due topic, in its own namespace and in the holding one;
+        a full stop follows."""
         self._calendar: dict[int, str] = {}
 
     def of_step(self, step: Step) -> tuple[str, ...]:

@@ -6,13 +6,21 @@ time, never at the wall clock, so that a replay after a crash meets the same des
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import astuple
 from typing import NamedTuple
 
 from timewheel.core.names import Names
 from timewheel.core.plan import Calendar, Plan, Tiered
 from timewheel.core.steps import Step, steps
 
-__all__ = ["Due", "Hold", "Route", "Router", "calendar_topic_of", "release_at"]
+__all__ = ["ROUTING_CODE", "Due", "Hold", "Route", "Router", "calendar_topic_of", "release_at"]
+
+ROUTING_CODE = 1
+"""Raise it with every change of this module, of `steps` or of `names` by which some timer takes another way.
+
+It is part of the names of the relays' producers, see `Router.fingerprint`.
+"""
 
 
 class Due(NamedTuple):
@@ -53,7 +61,7 @@ class Router:
         plan: A valid plan.
     """
 
-    __slots__ = ("_broker_holds", "_due_topic", "_lead_ms", "_names", "_rows", "interval_ms", "plan")
+    __slots__ = ("_broker_holds", "_due_topic", "_lead_ms", "_names", "_rows", "fingerprint", "interval_ms", "plan")
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -67,6 +75,14 @@ class Router:
             (step, names.of_step(step)) for step in table if step.kind != "due"
         )
         self.interval_ms = table[-1].interval_ms
+        self.fingerprint = _fingerprint(table, names, plan.due_topic)
+        """Names this way of routing: the same as long as every timer would go where it went before.
+
+        A relay's hop is replayed safely only while a position leads to the same destination. After another window,
+        another guard or another version of this code it may lead to one whose mark stands above it, and the broker
+        would drop the timer as seen before. So it is part of the producers' names: a change costs copies, never a
+        timer.
+        """
 
     def route(self, due_ms: int, at_ms: int) -> Route:
         """Decide where a timer goes.
@@ -107,6 +123,11 @@ class Router:
         if hold.stay_ms:
             return now_ms + hold.stay_ms > due_ms
         return hold.release_at_ms <= now_ms
+
+
+def _fingerprint(table: tuple[Step, ...], names: Names, due_topic: str) -> str:
+    rows = [(astuple(step), names.of_step(step)) for step in table]
+    return hashlib.sha256(repr((ROUTING_CODE, due_topic, rows)).encode()).hexdigest()[:10]
 
 
 def release_at(step: Step, due_ms: int, entered_ms: int) -> int:

@@ -2,6 +2,7 @@
 
 from timewheel.ops.admin import AdminClient
 from timewheel.ops.calendar_life import CalendarKeeper, roll
+from timewheel.ops.former import FormerTopics
 from timewheel.ops.provision import ensure
 
-__all__ = ["AdminClient", "CalendarKeeper", "ensure", "roll"]
+__all__ = ["AdminClient", "CalendarKeeper", "FormerTopics", "ensure", "roll"]

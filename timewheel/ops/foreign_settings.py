@@ -7,11 +7,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 from timewheel.core.durations import SECOND_MS, format_duration
+from timewheel.core.former import FormerTopic
 from timewheel.core.topology import TopicSpec
 from timewheel.ops.namespaces import NamespacePolicies
 from timewheel.ops.policies import SUBSCRIPTION_EXPIRY_MIN, DelayedDelivery
 
-__all__ = ["Finding", "delayed_delivery_findings", "foreign_subscriptions", "namespace_findings"]
+__all__ = [
+    "Finding",
+    "delayed_delivery_findings",
+    "foreign_subscriptions",
+    "former_topic_finding",
+    "namespace_findings",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,3 +128,13 @@ def foreign_subscriptions(spec: TopicSpec, subscriptions: Mapping[int, frozenset
 
 def _set_delayed(spec: TopicSpec, options: str) -> str:
     return f"pulsar-admin topicPolicies set-delayed-delivery {spec.name} {options}"
+
+
+def former_topic_finding(topic: FormerTopic) -> Finding:
+    """Timers wait in a topic of an earlier plan, and the caller says that somebody sees to them."""
+    return Finding(
+        level="warning",
+        where=topic.name,
+        problem=f"{topic.backlog} entries wait here, and the plan does not name this topic",
+        remedy="keep relay and consumers of the former plan running until it is empty: timewheel relay run FORMER_PLAN",
+    )

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
 
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, TopologyError
+from timewheel.core.former import TimersLeftBehind
 from timewheel.core.names import namespace_of, partition_of, partition_topic
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.topology import TopicSpec, topology
@@ -21,8 +22,10 @@ from timewheel.ops.foreign_settings import (
     Finding,
     delayed_delivery_findings,
     foreign_subscriptions,
+    former_topic_finding,
     namespace_findings,
 )
+from timewheel.ops.former import waiting
 from timewheel.ops.policies import DELAYED_DELIVERY
 from timewheel.ops.provision_steps import (
     CreateMissedPartitions,
@@ -83,6 +86,7 @@ def ensure(
     dry_run: bool = False,
     create_namespaces: bool = False,
     grow: bool = False,
+    despite_former_topics: bool = False,
 ) -> Report:
     """Make the plan's topics, subscriptions and topic policies; what is there already is left as it is.
 
@@ -97,19 +101,25 @@ def ensure(
         dry_run: Change nothing, only say what would be done.
         create_namespaces: Make namespaces that are missing (never tenants).
         grow: Raise the number of partitions of topics that have fewer than the plan says.
+        despite_former_topics: Only warn of timers that wait in topics of an earlier plan: somebody who works by that
+            plan moves them on.
 
     Returns:
         What was done and found. Findings do not stop it.
 
     Raises:
         TopologyError: A tenant or namespace is missing, or a topic is there in a form that cannot be mended.
+        TimersLeftBehind: Timers wait in topics that the plan does not name (rules.md 25).
         AdminDenied: The role may not do it; says which right is missing.
         AdminError: A call failed for another reason; running again goes on from there.
     """
     waves = _waves(topology(plan, now_ms).topics)
     specs = [spec for wave in waves for spec in wave]
-    namespaces = sorted({namespace_of(spec.name) for spec in specs})
+    namespaces = sorted({namespace_of(spec.name) for spec in specs} | {namespace_of(plan.due_topic)})
     stored = {namespace: _names_in(admin, namespace, create=create_namespaces) for namespace in namespaces}
+    left_behind = waiting(admin, plan, [name for names in stored.values() for name in names or ()])
+    if left_behind and not despite_former_topics:
+        raise TimersLeftBehind(left_behind)
     with ThreadPoolExecutor(CALLS_AT_ONCE, "timewheel-provision") as pool:
         states = dict(zip(specs, pool.map(lambda spec: _state(admin, spec, stored), specs), strict=True))
         needed = {spec: steps_for(spec, states[spec], grow=grow) for spec in specs}
@@ -119,7 +129,7 @@ def ensure(
                 _apply(admin, step)
             for wave in waves:
                 _each(pool, lambda spec: _bring_up(admin, spec, needed[spec]), wave)
-        findings = _findings(admin, plan, states, dry_run=dry_run)
+        findings = (*_findings(admin, plan, states, dry_run=dry_run), *map(former_topic_finding, left_behind))
     return Report(
         dry_run=dry_run,
         topics=tuple(spec.name for spec in specs),

@@ -1,0 +1,90 @@
+"""A relay is ready when it has looked, and while its broker is there: neither is believed for want of news."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.broker.relay_stage import WHEEL, Stage, now_ms, plan_of
+from tests.support.own_broker import own_broker
+from timewheel.consumers import DelayedConsumer
+from timewheel.consumers.relay import PartitionState
+from timewheel.core.envelope import Envelope
+from timewheel.core.steps import steps
+from timewheel.testing import LocalPulsar, eventually
+
+SLOT_MS, SLOTS, TURN_MS = 2_000, 6, 12_000
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[LocalPulsar]:
+    """One to be frozen and killed."""
+    with own_broker({}) as started:
+        yield started
+
+
+def fill_last_turn(stage: Stage) -> int:
+    """One timer into every slot, as if no relay had been there for the last turn but one."""
+    topics = stage.names.of_step(steps(stage.plan)[0])
+    last_turn_ms = (now_ms() // TURN_MS - 1) * TURN_MS
+    for slot, topic in enumerate(topics):
+        due_ms = last_turn_ms + slot * SLOT_MS
+        stage.put(topic, Envelope(f"{last_turn_ms}-{slot}", due_ms, due_ms - 4_000))
+    stage.flush()
+    return len(topics)
+
+
+def test_rule_26_a_broker_that_pauses_leaves_no_full_slot_behind(broker: LocalPulsar) -> None:
+    """An empty receive of a second was taken for an empty slot, whose timers then waited for a whole turn."""
+    with Stage(broker, plan_of(WHEEL)) as stage:
+        filled = fill_last_turn(stage)
+        relay = stage.relay(start=False)
+        relay.start()
+        # Subscribed, and nothing delivered yet: a broker begins to read a second later.
+        eventually(lambda: sum(part.state is PartitionState.RUNNING for part in relay.status().partitions) >= 4, 20)
+        broker.pause()
+        try:
+            assert not relay.ready
+            frozen_ms = now_ms()
+            eventually(lambda: now_ms() - frozen_ms > 2_500)  # two empty receives of every slot that is looked into
+            assert not relay.ready, "what it could not look into it does not call empty"
+        finally:
+            broker.resume()
+        eventually(lambda: relay.ready, 60, message=str(relay.status()))
+        assert len(stage.copies()) == filled, "all that was there when it said ready"
+
+
+def test_rule_26_slots_that_were_emptied_by_others_are_proven_empty_and_left(broker: LocalPulsar) -> None:
+    with Stage(broker, plan_of(WHEEL)) as stage:
+        first = stage.relay(relay_id="first")
+        filled = fill_last_turn(stage)
+        first.stop()
+        relays = [stage.relay(client=stage.open_client(), relay_id=name, start=False) for name in ("a", "b", "c")]
+        for relay in relays:
+            relay.start()
+        eventually(lambda: all(relay.ready for relay in relays), 60)
+        assert len(stage.copies()) == filled
+        assert set(stage.copies().values()) == {1}
+        again = stage.relay(relay_id="again")  # everything is acknowledged: only a probe can tell
+        assert again.status().total("dead") == again.status().total("forwarded") == 0
+        again.stop()
+        for relay in relays:
+            relay.stop()
+        stage.await_all_acknowledged()
+
+
+def test_rule_27_neither_relay_nor_consumer_is_ready_without_a_connection(broker: LocalPulsar) -> None:
+    plan = plan_of()
+    with (
+        Stage(broker, plan) as stage,
+        DelayedConsumer(stage.client, plan, plan.subscriptions[0], relay=False, hooks=(stage.events,)) as consumer,
+    ):
+        relay = stage.relay()
+        assert consumer.ready
+        broker.kill()
+        eventually(lambda: not relay.ready, 5)
+        eventually(lambda: not consumer.ready, 5)
+        assert not any(partition.connected for partition in relay.status().partitions)
+        broker.start()
+        eventually(lambda: relay.ready and consumer.ready, 60, message=str(relay.status()))

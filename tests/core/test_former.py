@@ -1,0 +1,83 @@
+"""Which topics belong to an earlier plan of the same due topic."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+
+from tests.core.plan_space import DUE_TOPIC, NOW_MS, moments_ms, plans
+from timewheel.core.durations import DAY_MS, HOUR_MS
+from timewheel.core.errors import TopologyError
+from timewheel.core.former import FormerTopic, TimersLeftBehind, former_topics
+from timewheel.core.names import partition_topic
+from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
+from timewheel.core.topology import topology
+
+TIERED = Tiered(window_ms=12 * HOUR_MS, tiers_ms=(12 * HOUR_MS, DAY_MS))
+WHEEL = Wheel(rings=(Ring(slot_ms=DAY_MS, slots=4),))
+
+
+def plan(scheme: Scheme = TIERED, **changed: object) -> Plan:
+    return replace(
+        Plan(due_topic=DUE_TOPIC, subscriptions=("billing",), scheme=scheme, max_delay_ms=2 * DAY_MS), **changed
+    )
+
+
+def listed(plan: Plan, now_ms: int = NOW_MS) -> list[str]:
+    """What a broker lists once the plan is provisioned: every partition by its own name."""
+    return [partition_topic(spec.name, number) for spec in topology(plan, now_ms).topics for number in range(2)]
+
+
+def ends(names: tuple[str, ...]) -> list[str]:
+    return [name.removeprefix(f"{DUE_TOPIC}.tw.") for name in names]
+
+
+@given(plans(), moments_ms)
+def test_no_topic_of_a_plan_is_a_former_one_of_it(plan: Plan, now_ms: int) -> None:
+    assert former_topics(plan, listed(plan, now_ms)) == ()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "former"),
+    [
+        (plan(), plan(replace(TIERED, tiers_ms=(12 * HOUR_MS, 2 * DAY_MS))), ["tier-1d"]),
+        (plan(), plan(replace(TIERED, hold="broker")), ["tier-12h", "tier-1d"]),
+        (plan(), plan(Native()), ["tier-12h", "tier-1d"]),
+        (plan(), plan(guard_ms=HOUR_MS), []),
+        (plan(WHEEL), plan(WHEEL, revision=2), [f"r1.ring-1d.{slot:03d}" for slot in range(4)]),
+        (plan(Calendar()), plan(Calendar()), []),
+        (plan(Calendar()), plan(Native()), ["1d-20260101", "1d-20260102", "1d-20260103", "1d-20260104"]),
+        (
+            plan(Calendar()),
+            plan(Calendar(interval_ms=12 * HOUR_MS)),
+            ["1d-20260101", "1d-20260102", "1d-20260103", "1d-20260104"],
+        ),
+    ],
+)
+def test_what_a_change_of_the_plan_leaves_behind(before: Plan, after: Plan, former: list[str]) -> None:
+    assert ends(former_topics(after, listed(before))) == former
+    assert former_topics(after, [*listed(before), *listed(after)], beside=[before]) == (), "its relay runs beside"
+
+
+def test_a_holding_namespace_that_came_or_went_hides_nothing() -> None:
+    before, after = plan(), plan(holding_namespace="acme/held")
+    assert ends(former_topics(after, listed(before))) == ["tier-12h", "tier-1d"]
+
+
+def test_passed_intervals_dead_letters_and_strangers_are_none() -> None:
+    passed = listed(plan(Calendar()), NOW_MS - 400 * DAY_MS)
+    assert former_topics(plan(Calendar()), passed) == (), "consumers visit them until they are drained"
+    names = [f"{DUE_TOPIC}.tw.dead-letter-partition-0", f"{DUE_TOPIC}.twice", f"{DUE_TOPIC}2.tw.tier-9d", DUE_TOPIC]
+    assert former_topics(plan(Native()), names) == ()
+
+
+def test_the_error_names_the_fullest_topics_and_keeps_them_all() -> None:
+    topics = [FormerTopic(name=f"persistent://a/b/t.tw.tier-{number}d", backlog=number) for number in range(1, 6)]
+    error = TimersLeftBehind(topics)
+    assert isinstance(error, TopologyError)
+    assert error.topic == "persistent://a/b/t.tw.tier-5d"
+    assert "tier-5d (5), " in str(error)
+    assert "and 2 more;" in str(error)
+    assert error.topics == tuple(topics)
