@@ -48,11 +48,6 @@ class Confirmations:
             with self._control.changed:
                 self._control.changed.notify_all()
 
-    def on_probed(self, result: Any, message_id: Any) -> None:
-        """The same for a probe, of which only a failure is of interest: it confirms nothing."""
-        if result.value:
-            self.on_sent(-1, result, message_id)
-
     def wait(self, timeout_ms: int, *, wake_at: int, also_while_stopping: bool = False) -> None:
         """Wait for so many outcomes, a stop, or the time; at most `HEARTBEAT_MS`."""
         control = self._control

@@ -8,6 +8,9 @@ has come, everything that waited before it has come.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from timewheel.consumers.relay.backoff import Backoff
 from timewheel.consumers.relay.commands import PROBE_PROPERTY
 from timewheel.consumers.relay.confirmations import Confirmations
@@ -34,7 +37,7 @@ class Probing:
         relay_id: Named in the probes.
     """
 
-    __slots__ = ("_backoff", "_confirmations", "_hops", "_next_ms", "_relay_id", "_topic")
+    __slots__ = ("_backoff", "_confirmations", "_hops", "_next_ms", "_relay_id", "_topic", "_under_way")
 
     def __init__(self, hops: Hops, confirmations: Confirmations, topic: str, relay_id: str) -> None:
         self._hops = hops
@@ -43,26 +46,37 @@ class Probing:
         self._relay_id = relay_id
         self._backoff = Backoff(PROBE_FIRST_MS, PROBE_LONGEST_MS)
         self._next_ms = 0
+        self._under_way = False
 
-    def is_empty(self, last: Position, confirmed: Spot | None, now_ms: int) -> bool:
+    def is_empty(self, ask_last: Callable[[], Position], confirmed: Spot | None, now_ms: int) -> bool:
         """Whether it is proven; if not, and it is time, one more probe is put.
 
         Args:
-            last: The topic's last position, asked for just now.
+            ask_last: Asks for the topic's last position.
             confirmed: Up to where this process has confirmed everything.
             now_ms: UTC milliseconds.
 
         Raises:
-            PulsarException: The producer of probes could not be opened.
+            PulsarException: The broker did not answer, or took no producer.
         """
+        if self._under_way:
+            return False
+        last = ask_last()  # only now, so that no probe of ours can stand behind it
         if last.entry < 0 or (confirmed is not None and last <= confirmed.position):
             return True
         if now_ms >= self._next_ms:
             self._next_ms = now_ms + self._backoff.next_ms()
+            self._under_way = True
             self._hops.to(self._topic, NO_SCHEMA, named=False).send_async(
                 b"",
-                self._confirmations.on_probed,
+                self._on_sent,
                 properties={PROBE_PROPERTY: self._relay_id},
                 disable_replication=True,
             )
         return False
+
+    def _on_sent(self, result: Any, message_id: Any) -> None:
+        """Runs on the client's thread: never raises, and does next to nothing."""
+        self._under_way = False
+        if result.value:
+            self._confirmations.on_sent(-1, result, message_id)

@@ -250,7 +250,7 @@ class Session:
             if self._visit is not None:
                 self._sweep_if_due(self._visit, now_ms)
                 if self._visit.is_over(now_ms) and self._probing.is_empty(
-                    self._last_position(), machine.confirmed_to, now_ms
+                    self._last_position, machine.confirmed_to, now_ms
                 ):
                     return None
             self._wait_ms = IDLE_MS

@@ -68,9 +68,6 @@ def test_rule_26_slots_that_were_emptied_by_others_are_proven_empty_and_left(bro
         assert set(stage.copies().values()) == {1}
         again = stage.relay(relay_id="again")  # everything is acknowledged: only a probe can tell
         assert again.status().total("dead") == again.status().total("forwarded") == 0
-        again.stop()
-        for relay in relays:
-            relay.stop()
         stage.await_all_acknowledged()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -19,10 +20,8 @@ TIERED = Tiered(window_ms=12 * HOUR_MS, tiers_ms=(12 * HOUR_MS, DAY_MS))
 WHEEL = Wheel(rings=(Ring(slot_ms=DAY_MS, slots=4),))
 
 
-def plan(scheme: Scheme = TIERED, **changed: object) -> Plan:
-    return replace(
-        Plan(due_topic=DUE_TOPIC, subscriptions=("billing",), scheme=scheme, max_delay_ms=2 * DAY_MS), **changed
-    )
+def plan(scheme: Scheme = TIERED, **changed: Any) -> Plan:
+    return Plan(due_topic=DUE_TOPIC, subscriptions=("billing",), scheme=scheme, max_delay_ms=2 * DAY_MS, **changed)
 
 
 def listed(plan: Plan, now_ms: int = NOW_MS) -> list[str]:
