@@ -1,0 +1,169 @@
+"""What a text cites: entries of docs/broker-facts.md, tests, modules, pages; each is told as it stands, found or not.
+
+Strings in, strings out, so that a fault can be seeded without a file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+PARTS = ("Seen on", "What we do", "Shown by")
+"""What every entry has behind its own words, in this order."""
+
+_NAME = "broker" + "-facts"  # in pieces: this is no citation
+_SLUG = r"[a-z0-9]+(?:-[a-z0-9]+)+"
+_GAP = r"[\s#]*"  # a citation may go on in the next line of a comment
+_CITATION = re.compile(rf"{_NAME}:{_GAP}({_SLUG}(?:,{_GAP}{_SLUG}(?=[,)]))*)")
+_MENTION = re.compile(rf"{_NAME}(?!\.md\b)")
+_HEADING = re.compile(r"^(#+) +(.+?) *$", re.MULTILINE)
+_FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_TESTS_IN_FILE = re.compile(r"((?:`test_\w+`(?:,?\s+(?:and\s+)?)?)+)in\s+`(tests/[\w/]+\.py)`")
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_PAGE = re.compile(r"(?<![\w*}/.-])[\w.][\w./-]*\.md\b")
+_NUMBER = re.compile(
+    r"\brules? \d|(?:rule|fault)_\d|\btest_f\d|\b[Pp]romise \d|\binvariant I\d|\b[IF]\d{1,2}\b(?=[):,])"
+)
+
+
+class Entry(NamedTuple):
+    """One entry of the page.
+
+    Args:
+        slug: Its anchor.
+        text: What stands below its heading.
+    """
+
+    slug: str
+    text: str
+
+
+class NamedTest(NamedTuple):
+    """A test that a text names.
+
+    Args:
+        name: Of the function.
+        file: From the root.
+    """
+
+    name: str
+    file: str
+
+
+def slug_of(heading: str) -> str:
+    """The anchor that GitHub gives a heading."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def anchors(page: str) -> set[str]:
+    """Of all headings of a Markdown text."""
+    return {slug_of(heading) for _, heading in _HEADING.findall(_FENCE.sub("", page))}
+
+
+def entries(page: str) -> list[Entry]:
+    """The headings of the third level, in order, each with its text up to the next heading."""
+    found = []
+    headings = list(_HEADING.finditer(page))
+    for number, heading in enumerate(headings):
+        end = headings[number + 1].start() if number + 1 < len(headings) else len(page)
+        if heading[1] == "###":
+            found.append(Entry(slug_of(heading[2]), page[heading.end() : end]))
+    return found
+
+
+def citations(text: str) -> list[str]:
+    """Slugs of all citations in a text: the page's name, a colon, one slug or several with commas between."""
+    return [slug for match in _CITATION.finditer(text) for slug in re.findall(_SLUG, match[1])]
+
+
+def unreadable_citations(text: str) -> list[str]:
+    """Mentions of the page that are neither its file's name nor a citation: nobody would check them."""
+    told = {match.start() for match in _CITATION.finditer(text)}
+    return [text[match.start() :][:40] for match in _MENTION.finditer(text) if match.start() not in told]
+
+
+def lacking(entry: Entry) -> list[str]:
+    """Which parts an entry lacks, in words."""
+    labels = [f"- **{part}**:" for part in PARTS]
+    places = [entry.text.find(label) for label in labels]
+    if -1 in places or places != sorted(places):
+        return [f"{entry.slug}: the parts {', '.join(PARTS)}, in this order"]
+    bounds = [*places, len(entry.text)]
+    happens = entry.text[: places[0]].strip()
+    seen, done, shown = (
+        entry.text[bounds[number] + len(label) : bounds[number + 1]].strip() for number, label in enumerate(labels)
+    )
+    found = []
+    if not happens:
+        found.append(f"{entry.slug}: what happens")
+    if not re.search(r"\d\.\d+\.\d+|\b[Rr]easoned\b|\b[Nn]o broker\b", seen):
+        found.append(f"{entry.slug}: a version under Seen on")
+    if not modules(done):
+        found.append(f"{entry.slug}: a module under What we do")
+    if not named_tests(shown) and not re.search(r"no\s+test\s+of\s+(?:its|their)\s+own[^.]*\bbecause\b", shown):
+        found.append(f"{entry.slug}: a test under Shown by, or why there is none")
+    return found
+
+
+def named_tests(text: str) -> list[NamedTest]:
+    """Tests in the form "`test_one` and `test_two` in `tests/...py`"."""
+    return [
+        NamedTest(name, match[2])
+        for match in _TESTS_IN_FILE.finditer(text)
+        for name in re.findall(r"test_\w+", match[1])
+    ]
+
+
+def loose_tests(text: str) -> list[str]:
+    """Names of tests without a file."""
+    return re.findall(r"`(test_\w+)`", _TESTS_IN_FILE.sub("", text))
+
+
+def modules(text: str) -> list[str]:
+    """Modules of timewheel, in backticks."""
+    return re.findall(r"`(timewheel(?:\.\w+)+)`", text)
+
+
+def missing_pages(text: str, tracked: Collection[str]) -> list[str]:
+    """Words that name a Markdown page, in any folder, where no tracked path ends with them."""
+    named = (re.sub(r"^(?:\.\.?/)+", "", word) for word in _PAGE.findall(text))
+    return [word for word in named if not any(path == word or path.endswith(f"/{word}") for path in tracked)]
+
+
+def dangling_links(page: str, pages: Mapping[str, str]) -> list[str]:
+    """Links of a Markdown page to anchors that are not there.
+
+    Args:
+        page: Path of the page, from the root.
+        pages: All pages by path.
+    """
+    found = []
+    for link in _LINK.findall(_FENCE.sub("", pages[page])):
+        file, has_anchor, anchor = link.partition("#")
+        if not has_anchor or "://" in file:
+            continue
+        folder = page.rpartition("/")[0]
+        target = _resolved(folder, file) if file else page
+        if target not in pages or anchor not in anchors(pages[target]):
+            found.append(f"{page}: {link}")
+    return found
+
+
+def insiders_numbers(text: str) -> list[str]:
+    """Lines that name a rule, a fault or a promise by a number, which only its author can look up."""
+    return [line.strip() for line in text.splitlines() if _NUMBER.search(line)]
+
+
+def _resolved(folder: str, link: str) -> str:
+    parts: list[str] = folder.split("/") if folder else []
+    for part in _named(link.split("/")):
+        if part == "..":
+            parts = parts[:-1]
+        else:
+            parts.append(part)
+    return "/".join(parts)
+
+
+def _named(parts: Iterable[str]) -> list[str]:
+    return [part for part in parts if part not in {"", "."}]
