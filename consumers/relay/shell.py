@@ -97,8 +97,8 @@ class Session:
             max_pending=tools.max_in_flight,
             send_timeout_ms=tools.send_timeout_ms,
         )
-        self._backoff = Backoff(LEASE_FIRST_MS, LEASE_LONGEST_MS)
-        self._silence = Backoff(ASK_FIRST_MS, ASK_LONGEST_MS)
+        self._backoff = Backoff(LEASE_FIRST_MS, LEASE_LONGEST_MS, tools.chance)
+        self._silence = Backoff(ASK_FIRST_MS, ASK_LONGEST_MS, tools.chance)
         self._ask_at_ms: int | None = None
         self._consumer: Any = None
         # What was received last, and is decided on.
