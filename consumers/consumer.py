@@ -276,8 +276,8 @@ class DelayedConsumer:
         """
         _check_count("workers", workers, MAX_WORKERS)
         self.start()
-        with HandlerCalls(handler) as call:
-            pool: Workers[Timer] = Workers(workers, lambda timer: self._handle(call, timer))
+        with HandlerCalls(handler, self._clock) as call:
+            pool: Workers[Timer] = Workers(workers, lambda timer: self._handle(call, timer), self._clock)
             try:
                 self._feed(pool)
             finally:
@@ -294,12 +294,12 @@ class DelayedConsumer:
     def _put(self, pool: Workers[Timer], timer: Timer) -> bool:
         key = key_of(timer.arrival.message)
         while not self._stopping:
-            if pool.put(timer, key, SLICE_MS / 1000):
+            if pool.put(timer, key, SLICE_MS):
                 return True
         return False
 
     def _drain(self, pool: Workers[Timer], drain_timeout: dt.timedelta) -> None:
-        self._return(pool.drain(drain_timeout.total_seconds()))
+        self._return(pool.drain(drain_timeout // dt.timedelta(milliseconds=1)))
         if pool.running:
             self._hooks.emit("handlers_left_behind", "warning", handlers=pool.running)
 

@@ -10,25 +10,29 @@ from types import TracebackType
 from typing import Any, Self
 
 from timewheel.consumers.message import DelayedMessage
+from timewheel.core.clock import Clock
 
 __all__ = ["Handler", "HandlerCalls"]
 
 Handler = Callable[[DelayedMessage], Any] | Callable[[DelayedMessage], Awaitable[Any]]
 """Handles one timer: to return is to acknowledge, to raise is to have it delivered again."""
 
-JOIN_TIMEOUT_S = 5.0
+JOIN_TIMEOUT_MS = 5_000
 
 
 class HandlerCalls:
     """Calls a handler and waits for it. All ``async def`` handlers run on one event loop, in a thread of its own."""
 
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler: Handler, clock: Clock) -> None:
         self._handler = handler
+        self._clock = clock
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         if _is_async(handler):
             self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=self._loop.run_forever, name="timewheel-handlers", daemon=True)
+            self._thread = threading.Thread(
+                target=_run_to_its_end, args=(self._loop,), name="timewheel-handlers", daemon=True
+            )
 
     def __enter__(self) -> Self:
         if self._thread is not None:
@@ -41,15 +45,10 @@ class HandlerCalls:
         loop, thread = self._loop, self._thread
         if loop is None or thread is None:
             return
-        try:
-            # Only what missed the drain's deadline is still there.
-            asyncio.run_coroutine_threadsafe(_cancel_others(), loop).result(JOIN_TIMEOUT_S)
-        except TimeoutError:
-            return  # a handler swallows its cancellation: its daemon thread is left behind
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(JOIN_TIMEOUT_S)
-        if not thread.is_alive():
-            loop.close()
+        # Only what missed the drain's deadline is still there.
+        asyncio.run_coroutine_threadsafe(_cancel_others_and_stop(), loop)
+        # A handler that swallows its cancellation is left behind, with the thread, which is a daemon.
+        self._clock.join(thread, JOIN_TIMEOUT_MS)
 
     def __call__(self, message: DelayedMessage) -> None:
         """Run the handler to its end; what it raises is raised here."""
@@ -59,15 +58,21 @@ class HandlerCalls:
             asyncio.run_coroutine_threadsafe(_awaited(self._handler, message), self._loop).result()
 
 
+def _run_to_its_end(loop: asyncio.AbstractEventLoop) -> None:
+    loop.run_forever()
+    loop.close()
+
+
 async def _awaited(handler: Callable[[DelayedMessage], Any], message: DelayedMessage) -> None:
     await handler(message)
 
 
-async def _cancel_others() -> None:
+async def _cancel_others_and_stop() -> None:
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
     await asyncio.gather(*others, return_exceptions=True)
+    asyncio.get_running_loop().stop()
 
 
 def _is_async(handler: Handler) -> bool:

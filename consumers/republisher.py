@@ -32,7 +32,7 @@ MAX_PRODUCERS = 64
 """Open producers: one per partition topic and schema version; at this all are closed and opened again as needed."""
 SEND_TIMEOUT_MS = 10_000
 """After that the outcome is unknown and the timer is published once more, which its key makes harmless."""
-JOIN_TIMEOUT_S = 5.0
+JOIN_TIMEOUT_MS = 5_000
 
 
 class Republisher:
@@ -75,7 +75,7 @@ class Republisher:
         """Stop; what was not confirmed stays unacknowledged."""
         if self._thread is not None:
             self._waiting.put(None)
-            self._thread.join(JOIN_TIMEOUT_S)
+            self._clock.join(self._thread, JOIN_TIMEOUT_MS)
             self._thread = None
 
     def _run(self) -> None:

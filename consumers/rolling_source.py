@@ -31,7 +31,7 @@ MAX_QUEUED = 256
 READ_SLICE_MS = 250
 """How long one read waits in the client, and so how long closing may take."""
 NOT_OPENED_RETRY_MS = 1_000
-JOIN_TIMEOUT_S = 5.0
+JOIN_TIMEOUT_MS = 5_000
 
 
 class RollingSource:
@@ -101,7 +101,7 @@ class RollingSource:
             for condition in (self._arrived, self._room, self._follow_again):
                 condition.notify_all()
         if self._follower is not None:
-            self._follower.join(JOIN_TIMEOUT_S)
+            self._clock.join(self._follower, JOIN_TIMEOUT_MS)
         for interval in tuple(self._open):
             self._close_one(interval)
 
@@ -192,7 +192,7 @@ class _Reader(threading.Thread):
         self._closing = True
         _close_quietly(self.subscribed.consumer)
         if self.is_alive():
-            self.join(JOIN_TIMEOUT_S)
+            self._clock.join(self, JOIN_TIMEOUT_MS)
 
     def run(self) -> None:
         consumer = self.subscribed.consumer

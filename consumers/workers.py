@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from timewheel.core.clock import Clock, wait_until
 from timewheel.core.keys import partition_for_key
 
 __all__ = ["Workers"]
@@ -27,11 +28,13 @@ class Workers(Generic[T]):
     Args:
         count: Threads.
         work: Must not raise.
+        clock: Waits.
         name: Of the threads.
     """
 
-    def __init__(self, count: int, work: Callable[[T], None], name: str = "timewheel-worker") -> None:
+    def __init__(self, count: int, work: Callable[[T], None], clock: Clock, name: str = "timewheel-worker") -> None:
         self._work = work
+        self._clock = clock
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
         self._wake = [threading.Condition(self._lock) for _ in range(count)]
@@ -51,19 +54,19 @@ class Workers(Generic[T]):
         for thread in self._threads:
             thread.start()
 
-    def put(self, item: T, key: str, timeout_s: float) -> bool:
+    def put(self, item: T, key: str, timeout_ms: int) -> bool:
         """Queue an item.
 
         Args:
             item: For `work`.
             key: Items of one key go to one worker, in order; empty: to any.
-            timeout_s: How long to wait for room.
+            timeout_ms: How long to wait for room.
 
         Returns:
             False if there was no room in time; the item was not taken.
         """
         with self._lock:
-            if not self._room.wait_for(lambda: self._queued < self._capacity, timeout_s):
+            if not wait_until(self._clock, self._room, lambda: self._queued < self._capacity, timeout_ms):
                 return False
             self._sequence += 1
             self._queued += 1
@@ -77,17 +80,17 @@ class Workers(Generic[T]):
                     self._wake[self._idle.pop()].notify()
             return True
 
-    def drain(self, timeout_s: float) -> list[T]:
+    def drain(self, timeout_ms: int) -> list[T]:
         """Take nothing new, wait for what is queued and running, end the threads.
 
         Returns:
-            The items that nobody began within ``timeout_s``; threads that are still running then are left behind.
+            The items that nobody began within ``timeout_ms``; threads that are still running then are left behind.
         """
         with self._lock:
             self._closing = True
             for wake in self._wake:
                 wake.notify()
-            self._room.wait_for(lambda: self._alive == 0, timeout_s)
+            wait_until(self._clock, self._room, lambda: self._alive == 0, timeout_ms)
             left = [*self._keyless, *(entry for queue in self._keyed for entry in queue)]
             self._keyless.clear()
             for queue in self._keyed:

@@ -15,9 +15,9 @@ from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse, TimewheelError
 from timewheel.core.plan import Plan
 from timewheel.producers.prepare import DEFAULT_MAX_MESSAGE_BYTES
-from timewheel.producers.producer import CLOSE_GRACE_S, CLOSE_TIMEOUT_S
+from timewheel.producers.producer import CLOSE_GRACE_MS, CLOSE_TIMEOUT_S
 from timewheel.producers.timer import Timer
-from timewheel.producers.writer import DEFAULT_MAX_PENDING, IDLE_S, Send, TimerWriter
+from timewheel.producers.writer import DEFAULT_MAX_PENDING, IDLE_MS, Send, TimerWriter
 from timewheel.wire.hooks import Hook, Hooks
 from timewheel.wire.outgoing import Outgoing
 from timewheel.wire.pool import DEFAULT_MAX_PRODUCERS, PooledProducer
@@ -42,7 +42,7 @@ class AsyncDelayedProducer:
         client: Your ``pulsar.Client`` (not ``pulsar.asyncio.Client``); it stays yours to close, after the producer.
         plan: The plan.
         schema: A schema of pulsar-client; None: bytes.
-        clock: Where the send time comes from.
+        clock: Where the send time comes from; None: the machine's. Time-outs are the event loop's, by its own clock.
         hooks: Told of what an operator should know; None: they are logged.
         max_pending: Sends under way at once, over all topics; whoever comes then waits.
         max_producers: The client's producers that are open at once; one serves one partition of one topic.
@@ -176,9 +176,9 @@ class AsyncDelayedProducer:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._drain(set(self._pending)), timeout_s)
         unknown_count = len(self._pending)
-        await loop.run_in_executor(self._threads, self._writer.pool.close_all, CLOSE_GRACE_S)
+        await loop.run_in_executor(self._threads, self._writer.pool.close_all, CLOSE_GRACE_MS)
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._drain(set(self._pending)), CLOSE_GRACE_S)
+            await asyncio.wait_for(self._drain(set(self._pending)), CLOSE_GRACE_MS / 1000)
         self._threads.shutdown(wait=False)
         if self._housekeeping is not None:
             self._housekeeping.cancel()
@@ -213,7 +213,7 @@ class AsyncDelayedProducer:
     def _keep_house(self) -> None:
         assert self._loop is not None, "called once a loop is known"
         self._threads.submit(self._writer.pool.close_idle)
-        self._housekeeping = self._loop.call_later(IDLE_S, self._keep_house)
+        self._housekeeping = self._loop.call_later(IDLE_MS / 1000, self._keep_house)
 
     async def _start(self, send: Send) -> None:
         """Hand what is sent next to the client."""

@@ -13,7 +13,7 @@ from timewheel.core.errors import ClientMisuse, TimewheelError
 from timewheel.core.plan import Plan
 from timewheel.producers.prepare import DEFAULT_MAX_MESSAGE_BYTES
 from timewheel.producers.timer import Timer
-from timewheel.producers.writer import DEFAULT_MAX_PENDING, IDLE_S, Send, TimerWriter
+from timewheel.producers.writer import DEFAULT_MAX_PENDING, IDLE_MS, Send, TimerWriter
 from timewheel.wire.dispatcher import Dispatcher
 from timewheel.wire.gate import Gate
 from timewheel.wire.hooks import Hook, Hooks
@@ -29,7 +29,7 @@ TimerCallback = Callable[[TimewheelError | None, Timer], None]
 
 CLOSE_TIMEOUT_S = 30.0
 """How long `DelayedProducer.close` waits for outcomes: the client's own send time-out."""
-CLOSE_GRACE_S = 1.0
+CLOSE_GRACE_MS = 1_000
 """Beyond that: for producers to close and the last callbacks to run."""
 
 
@@ -43,7 +43,7 @@ class DelayedProducer:
         client: Your ``pulsar.Client``; it stays yours to close, after the producer.
         plan: The plan.
         schema: A schema of pulsar-client; None: bytes.
-        clock: Where the send time comes from.
+        clock: Where the send time comes from, and how to wait; None: the machine's.
         hooks: Told of what an operator should know; None: they are logged.
         max_pending: Sends under way at once, over all topics; whoever comes then waits.
         max_producers: The client's producers that are open at once; one serves one partition of one topic.
@@ -84,10 +84,10 @@ class DelayedProducer:
             options=producer_options,
         )
         self._dispatcher: Dispatcher[Send] = Dispatcher(
-            self._conclude, self._writer.pool.close_idle, IDLE_S, self._hooks
+            self._conclude, self._writer.pool.close_idle, IDLE_MS, self._clock, self._hooks
         )
         self._gate = Gate(max_pending, self._may_wait)
-        self._outbox: Outbox[Send] = Outbox(lambda: self._gate.inside, self._refused)
+        self._outbox: Outbox[Send] = Outbox(lambda: self._gate.inside, self._refused, self._clock)
         self._closed = False
         self._dispatcher.start()
 
@@ -223,9 +223,9 @@ class DelayedProducer:
         self._outbox.hand_over()
         self._gate.drain(self._clock, int(timeout_s * 1000))
         unknown_count = self._gate.inside
-        self._writer.pool.close_all(CLOSE_GRACE_S)
-        self._gate.drain(self._clock, int(CLOSE_GRACE_S * 1000))
-        self._dispatcher.stop(CLOSE_GRACE_S)
+        self._writer.pool.close_all(CLOSE_GRACE_MS)
+        self._gate.drain(self._clock, CLOSE_GRACE_MS)
+        self._dispatcher.stop(CLOSE_GRACE_MS)
         if unknown_count:
             self._hooks.emit("producer_closed_with_unknown_outcomes", level="error", unknown_count=unknown_count)
         return unknown_count

@@ -33,11 +33,11 @@ from timewheel.wire.results import Outcome, cause_of, is_ok, is_producer_closed,
 from timewheel.wire.stir import Stir
 from timewheel.wire.surface import ClientLike
 
-__all__ = ["DEFAULT_MAX_PENDING", "IDLE_S", "Send", "TimerWriter"]
+__all__ = ["DEFAULT_MAX_PENDING", "IDLE_MS", "Send", "TimerWriter"]
 
 DEFAULT_MAX_PENDING = 1_000
 """Sends under way, over all topics; pulsar-client's own default for one producer."""
-IDLE_S = 30.0
+IDLE_MS = 30_000
 """A producer that was not used for one to two of these is closed: a passed calendar topic cannot be removed while a
 producer is connected to it (rules.md 15)."""
 
@@ -80,7 +80,7 @@ class TimerWriter:
         client: The user's client.
         plan: The plan.
         schema: The user's schema; None: bytes.
-        clock: Where the send time comes from.
+        clock: Where the send time comes from; waits at the end.
         hooks: Told of what an operator should know.
         max_producers: As for `ProducerPool`.
         max_message_bytes: The broker's ``maxMessageSize``.
@@ -128,6 +128,7 @@ class TimerWriter:
             partitions=plan.partitions,
             max_producers=max_producers,
             may_wait=may_wait,
+            clock=clock,
             hooks=hooks,
         )
 

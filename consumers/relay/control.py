@@ -6,7 +6,7 @@ import threading
 from enum import Enum, unique
 
 from timewheel.consumers.relay.counts import Counts
-from timewheel.core.clock import Clock
+from timewheel.core.clock import Clock, wait_until
 from timewheel.wire.surface import ConsumerLike
 
 __all__ = ["AT_REST", "WORKING", "Control", "PartitionState"]
@@ -101,8 +101,6 @@ class Control:
 
     def pause(self, timeout_ms: int) -> None:
         """Wait, unless the thread is to stop."""
-        deadline_ms = self._clock.monotonic_ms() + timeout_ms
         with self.changed:
-            while not self.stopping and (left_ms := deadline_ms - self._clock.monotonic_ms()) > 0:
-                self._clock.wait(self.changed, left_ms)
+            wait_until(self._clock, self.changed, lambda: self.stopping, timeout_ms)
         self.beat()

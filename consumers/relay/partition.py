@@ -50,7 +50,7 @@ class Partition:
     def run(self) -> None:
         """Work until told to stop, or until a hole."""
         control = self.control
-        backoff = Backoff(RETRY_FIRST_MS, RETRY_LONGEST_MS)
+        backoff = Backoff(RETRY_FIRST_MS, RETRY_LONGEST_MS, self._tools.chance)
         while not control.stopping:
             known = self._known
             session = self._session()

@@ -17,6 +17,7 @@ from timewheel.consumers.relay.confirmations import Confirmations
 from timewheel.consumers.relay.contiguity import Spot
 from timewheel.consumers.relay.hops import Hops
 from timewheel.consumers.relay.internals import NO_SCHEMA
+from timewheel.core.chance import Chance
 from timewheel.wire.positions import Position
 
 __all__ = ["Probing"]
@@ -35,16 +36,17 @@ class Probing:
         confirmations: Told of probes that could not be stored.
         topic: Full name of the slot's topic, without a partition suffix.
         relay_id: Named in the probes.
+        chance: For `Backoff`.
     """
 
     __slots__ = ("_backoff", "_confirmations", "_hops", "_next_ms", "_relay_id", "_topic", "_under_way")
 
-    def __init__(self, hops: Hops, confirmations: Confirmations, topic: str, relay_id: str) -> None:
+    def __init__(self, hops: Hops, confirmations: Confirmations, topic: str, relay_id: str, chance: Chance) -> None:
         self._hops = hops
         self._confirmations = confirmations
         self._topic = topic
         self._relay_id = relay_id
-        self._backoff = Backoff(PROBE_FIRST_MS, PROBE_LONGEST_MS)
+        self._backoff = Backoff(PROBE_FIRST_MS, PROBE_LONGEST_MS, chance)
         self._next_ms = 0
         self._under_way = False
 

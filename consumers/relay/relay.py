@@ -15,6 +15,7 @@ from timewheel.consumers.relay.partition import Partition
 from timewheel.consumers.relay.ring_keeper import RingKeeper
 from timewheel.consumers.relay.source import Source, Tools
 from timewheel.consumers.relay.status import PartitionStatus, RelayStatus
+from timewheel.core.chance import Chance, system_chance
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import AdminError, ClientMisuse, TopologyError
 from timewheel.core.former import FormerTopic, TimersLeftBehind
@@ -46,6 +47,7 @@ class Relay:
         plan: Which topics, and how long.
         relay_id: Unique among the relays that run at once; None: made of host and process.
         clock: Time.
+        chance: Spreads attempts over time, so that relays do not fall into step; None: the machine's.
         hooks: Whom to tell what happens; None: structlog.
         max_in_flight: Hops under way at most, per partition.
         send_timeout_ms: After this time without an answer a send has failed, and its partition begins anew.
@@ -64,6 +66,7 @@ class Relay:
         *,
         relay_id: str | None = None,
         clock: Clock | None = None,
+        chance: Chance | None = None,
         hooks: tuple[Hook, ...] | None = None,
         max_in_flight: int = MAX_IN_FLIGHT,
         send_timeout_ms: int = SEND_TIMEOUT_MS,
@@ -82,6 +85,7 @@ class Relay:
             names=Names(plan),
             relay_id=self.relay_id,
             clock=self._clock,
+            chance=chance or system_chance(),
             hooks=Hooks(hooks),
             conduct=conduct or Conduct(),
             max_in_flight=max_in_flight,
@@ -147,11 +151,11 @@ class Relay:
         for partition in self._partitions:
             partition.control.stop(drain_ms)
         # Beyond the drain a thread may be in one call of the client, which has a bound of its own.
-        timeout_s = (drain_ms + self._stuck_ms) / 1000
+        timeout_ms = drain_ms + self._stuck_ms
         for thread in self._threads:
-            thread.join(timeout_s)
+            self._clock.join(thread, timeout_ms)
         if self._keeper is not None:
-            self._keeper.join(timeout_s)
+            self._keeper.join(timeout_ms)
 
     @property
     def ready(self) -> bool:

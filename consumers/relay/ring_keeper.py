@@ -48,11 +48,11 @@ class RingKeeper:
             self._stopping = True
             self._changed.notify_all()
 
-    def join(self, timeout_s: float) -> None:
+    def join(self, timeout_ms: int) -> None:
         """Wait for all threads."""
-        self._thread.join(timeout_s)
+        self._clock.join(self._thread, timeout_ms)
         for thread in tuple(self._threads):
-            thread.join(timeout_s)
+            self._clock.join(thread, timeout_ms)
 
     def _run(self) -> None:
         now_ms = self._clock.now_ms()

@@ -99,8 +99,8 @@ class Session:
             max_pending=tools.max_in_flight,
             send_timeout_ms=tools.send_timeout_ms,
         )
-        self._backoff = Backoff(LEASE_FIRST_MS, LEASE_LONGEST_MS)
-        self._silence = Backoff(ASK_FIRST_MS, ASK_LONGEST_MS)
+        self._backoff = Backoff(LEASE_FIRST_MS, LEASE_LONGEST_MS, tools.chance)
+        self._silence = Backoff(ASK_FIRST_MS, ASK_LONGEST_MS, tools.chance)
         self._ask_at_ms: int | None = None
         self._consumer: Any = None
         # What was received last, and is decided on.
@@ -114,7 +114,7 @@ class Session:
         self._is_idle = False
         self._asked_for_end = False
         self._confirmations = Confirmations(control, tools.clock)
-        self._probing = Probing(self._hops, self._confirmations, source.topic, tools.relay_id)
+        self._probing = Probing(self._hops, self._confirmations, source.topic, tools.relay_id, tools.chance)
 
     @property
     def confirmed_to(self) -> Spot | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from timewheel.consumers.relay.conduct import Conduct
+from timewheel.core.chance import Chance
 from timewheel.core.clock import Clock
 from timewheel.core.names import Names, partition_topic
 from timewheel.core.routing import Router
@@ -48,6 +49,7 @@ class Tools:
         names: The plan's.
         relay_id: Of this relay, unique among those that run at once.
         clock: Time.
+        chance: For `Backoff`.
         hooks: Whom to tell.
         conduct: How hops are done.
         max_in_flight: Hops under way at most, per partition.
@@ -60,6 +62,7 @@ class Tools:
     names: Names
     relay_id: str
     clock: Clock
+    chance: Chance
     hooks: Hooks
     conduct: Conduct
     max_in_flight: int

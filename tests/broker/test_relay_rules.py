@@ -16,6 +16,7 @@ from timewheel.consumers.relay.contiguity import Spot
 from timewheel.consumers.relay.examine import can_be_read
 from timewheel.consumers.relay.hops import producer_name
 from timewheel.consumers.relay.source import consumer_name
+from timewheel.core.clock import SystemClock
 from timewheel.core.envelope import Envelope
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
@@ -201,7 +202,7 @@ def test_rule_03_a_held_head_takes_a_few_entries_into_memory_not_the_backlog(sta
         assert 100 <= stats <= 2 * 16 * 100, "entries of 100 messages; 16 in the queue, refilled at half"
 
 
-class _Frozen:
+class _Frozen(SystemClock):
     """A clock that stands still for the date and runs for durations."""
 
     def __init__(self, at_ms: int) -> None:
@@ -209,12 +210,6 @@ class _Frozen:
 
     def now_ms(self) -> int:
         return self._at_ms
-
-    def monotonic_ms(self) -> int:
-        return now_ms()
-
-    def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
-        return condition.wait(max(timeout_ms, 0) / 1000)
 
 
 def _held(stage: Stage, at_ms: int) -> Relay:

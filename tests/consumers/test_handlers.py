@@ -6,14 +6,20 @@ import asyncio
 import concurrent.futures
 import functools
 import threading
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from tests.consumers.support import NOW_MS, arrival
+from tests.support.manual_clock import ManualClock
 from timewheel.consumers.engine import Timer
 from timewheel.consumers.handlers import Handler, HandlerCalls
 from timewheel.consumers.message import DelayedMessage
+from timewheel.core import SystemClock
+from timewheel.testing import eventually
+
+CLOCK = SystemClock()
 
 MESSAGE = DelayedMessage(Timer("0:a", arrival(1, "a", NOW_MS), 0), NOW_MS + 7)
 
@@ -42,7 +48,7 @@ def plain(message: DelayedMessage) -> None:
     ids=["plain", "coroutine", "object", "partial"],
 )
 def test_what_a_handler_raises_is_raised_to_the_worker(handler: Any) -> None:
-    with HandlerCalls(handler) as call, pytest.raises(KeyError, match="a"):
+    with HandlerCalls(handler, CLOCK) as call, pytest.raises(KeyError, match="a"):
         call(MESSAGE)
 
 
@@ -54,7 +60,7 @@ def test_coroutines_share_one_loop_and_run_at_the_same_time() -> None:
         loops.add(asyncio.get_running_loop())
         await asyncio.wait_for(together.wait(), 5)
 
-    with HandlerCalls(handler) as call:
+    with HandlerCalls(handler, CLOCK) as call:
         threads = [threading.Thread(target=call, args=(MESSAGE,)) for _ in range(3)]
         for thread in threads:
             thread.start()
@@ -79,13 +85,38 @@ def test_a_coroutine_that_missed_the_deadline_is_cancelled() -> None:
             call(MESSAGE)
 
     handlers: Handler = handler
-    with HandlerCalls(handlers) as call:
+    with HandlerCalls(handlers, CLOCK) as call:
         thread = threading.Thread(target=quietly, args=(call,))
         thread.start()
         assert begun.wait(5)
     assert cancelled.wait(5)
     thread.join(5)
     assert not thread.is_alive()
+
+
+def test_a_coroutine_that_will_not_be_cancelled_is_left_behind_after_a_while() -> None:
+    clock = ManualClock()
+    begun, may_end = threading.Event(), threading.Event()
+
+    async def handler(_: DelayedMessage) -> None:
+        begun.set()
+        while not may_end.is_set():
+            with suppress(asyncio.CancelledError):
+                await asyncio.sleep(0.001)
+
+    def leave() -> None:
+        with HandlerCalls(handler, clock) as call:
+            threading.Thread(target=call, args=(MESSAGE,)).start()
+            assert begun.wait(10)
+
+    leaving = threading.Thread(target=leave)
+    leaving.start()
+    clock.await_wait(5_000)
+    clock.advance(5_000)
+    leaving.join(10)
+    assert not leaving.is_alive()
+    may_end.set()
+    assert eventually(lambda: not any(thread.name == "timewheel-handlers" for thread in threading.enumerate()))
 
 
 def test_a_message_tells_when_it_was_due_and_how_late_it_is() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.manual_clock import LeapingClock
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
 from timewheel.ops.http import MAX_REDIRECTS, AdminHttp
 from timewheel.ops.retrying import Repeat, may_repeat
@@ -25,7 +26,7 @@ class Brokers:
         self._answers: Iterator[Answer] = iter(answers)
         self._last: Answer = answers[-1]
         self.requests: list[httpx.Request] = []
-        self.pauses_s: list[float] = []
+        self.clock = LeapingClock()
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
         self.requests.append(request)
@@ -36,7 +37,7 @@ class Brokers:
         return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content)
 
     def http(self, url: str = ASKED, **options: Any) -> AdminHttp:
-        return AdminHttp(url, transport=httpx.MockTransport(self), sleep=self.pauses_s.append, **options)
+        return AdminHttp(url, transport=httpx.MockTransport(self), clock=self.clock, **options)
 
     @property
     def urls(self) -> list[str]:
@@ -271,7 +272,7 @@ def test_repeating_ends_after_the_time_given_and_the_last_error_stands() -> None
 
     assert failed.value.status == 503
     assert len(brokers.requests) == 1
-    assert brokers.pauses_s == []
+    assert brokers.clock.waits_ms == []
 
 
 def test_pauses_between_attempts_are_bounded() -> None:
@@ -279,8 +280,20 @@ def test_pauses_between_attempts_are_bounded() -> None:
 
     brokers.http(retry_for_s=60).get("/x")
 
-    assert len(brokers.pauses_s) == 20
-    assert all(0 <= pause_s <= 2.0 for pause_s in brokers.pauses_s)
+    assert len(brokers.requests) == 21
+    assert all(0 < pause_ms <= 2_000 for pause_ms in brokers.clock.waits_ms)
+
+
+def test_repeating_goes_on_for_the_clocks_time_and_no_attempt_begins_after_it() -> None:
+    brokers = Brokers(refusal(503))
+    began_ms = brokers.clock.monotonic_ms()
+
+    with pytest.raises(AdminError):
+        brokers.http(retry_for_s=20).get("/x")
+
+    # The longest pause is 2 s, so that the last attempt begins within the last 2 of 20 s.
+    assert 18_000 <= brokers.clock.monotonic_ms() - began_ms < 20_000
+    assert len(brokers.requests) >= 20 / 2
 
 
 def test_nobody_listens_and_no_answer_are_told_apart() -> None:

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from tests.support.manual_clock import LeapingClock
 from timewheel.core import SystemClock
 from timewheel.core.errors import ClientMisuse
 from timewheel.testing import eventually
@@ -131,9 +132,12 @@ def _newcomer_in_another_group(gate: Gate, other: Sent) -> Sent | None:
 
 
 def test_drain_gives_up_at_its_deadline() -> None:
+    clock = LeapingClock()
     gate = Gate(2, lambda: True)
-    assert gate.drain(CLOCK, 0)
+    assert gate.drain(clock, 0)
     sent = entered(gate)
-    assert not gate.drain(CLOCK, 20)
+    assert not gate.drain(clock, 20_000)
+    assert clock.waits_ms == [20_000]
     gate.leave(sent)
-    assert gate.drain(CLOCK, 20)
+    assert gate.drain(clock, 20_000)
+    assert clock.waits_ms == [20_000], "nobody is inside: nothing is waited for"

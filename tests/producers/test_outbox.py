@@ -4,7 +4,11 @@ import threading
 
 import pytest
 
-from timewheel.wire.outbox import BUSY_FROM, TOGETHER, Outbox
+from tests.support.manual_clock import ManualClock
+from timewheel.core import SystemClock
+from timewheel.wire.outbox import BUSY_FROM, MAX_WAIT_MS, TOGETHER, Outbox
+
+CLOCK = SystemClock()
 
 
 class Sent:
@@ -27,7 +31,7 @@ def unexpected(send: Sent, error: Exception) -> None:
 
 def test_while_the_client_is_not_busy_each_is_handed_over_at_once() -> None:
     started: list[int] = []
-    outbox: Outbox[Sent] = Outbox(lambda: BUSY_FROM - 1, unexpected)
+    outbox: Outbox[Sent] = Outbox(lambda: BUSY_FROM - 1, unexpected, CLOCK)
     for name in range(3):
         outbox.put(Sent(name, started))
         assert started[-1] == name
@@ -35,7 +39,7 @@ def test_while_the_client_is_not_busy_each_is_handed_over_at_once() -> None:
 
 def test_while_it_is_busy_they_are_handed_over_together_in_order() -> None:
     started: list[int] = []
-    outbox: Outbox[Sent] = Outbox(lambda: BUSY_FROM, unexpected)
+    outbox: Outbox[Sent] = Outbox(lambda: BUSY_FROM, unexpected, CLOCK)
     for name in range(TOGETHER - 1):
         outbox.put(Sent(name, started))
     assert started == []
@@ -46,7 +50,7 @@ def test_while_it_is_busy_they_are_handed_over_together_in_order() -> None:
 def test_when_the_client_has_less_to_do_what_waits_is_handed_over() -> None:
     started: list[int] = []
     under_way = BUSY_FROM
-    outbox: Outbox[Sent] = Outbox(lambda: under_way, unexpected)
+    outbox: Outbox[Sent] = Outbox(lambda: under_way, unexpected, CLOCK)
     outbox.put(Sent(0, started))
     assert started == []
     under_way -= 1
@@ -64,7 +68,7 @@ def test_two_threads_do_not_overtake_each_other() -> None:
             assert may_go_on.wait(10)
             super().start()
 
-    outbox: Outbox[Sent] = Outbox(lambda: 0, unexpected)
+    outbox: Outbox[Sent] = Outbox(lambda: 0, unexpected, CLOCK)
     slow = threading.Thread(target=outbox.put, args=(Slow(0, started),))
     slow.start()
     assert is_starting.wait(10)
@@ -78,17 +82,23 @@ def test_two_threads_do_not_overtake_each_other() -> None:
 
 def test_nothing_waits_long_while_the_broker_answers() -> None:
     started: list[int] = []
-    outbox: Outbox[Sent] = Outbox(lambda: BUSY_FROM, unexpected)
+    clock = ManualClock()
+    outbox: Outbox[Sent] = Outbox(lambda: BUSY_FROM, unexpected, clock)
     outbox.put(Sent(0, started))
-    outbox._since_ns -= 5_000_001
+    clock.advance(1)
+    outbox.put(Sent(1, started))  # the first of those that wait counts
+    clock.advance(MAX_WAIT_MS - 1)
     outbox.some_ended()
-    assert started == [0]
+    assert started == []
+    clock.advance(1)
+    outbox.some_ended()
+    assert started == [0, 1]
 
 
 def test_what_the_client_refuses_is_told_and_the_others_go_on() -> None:
     started: list[int] = []
     refused: list[tuple[int, str]] = []
-    outbox: Outbox[Sent] = Outbox(lambda: BUSY_FROM, lambda send, error: refused.append((send.name, str(error))))
+    outbox: Outbox[Sent] = Outbox(lambda: BUSY_FROM, lambda send, error: refused.append((send.name, str(error))), CLOCK)
     outbox.put(Sent(0, started, ValueError("no")))
     outbox.put(Sent(1, started))
     outbox.hand_over()
@@ -97,7 +107,7 @@ def test_what_the_client_refuses_is_told_and_the_others_go_on() -> None:
 
 def test_an_interrupt_loses_none() -> None:
     started: list[int] = []
-    outbox: Outbox[Sent] = Outbox(lambda: BUSY_FROM, unexpected)
+    outbox: Outbox[Sent] = Outbox(lambda: BUSY_FROM, unexpected, CLOCK)
     interrupted = Sent(0, started, KeyboardInterrupt())
     outbox.put(interrupted)
     outbox.put(Sent(1, started))
@@ -110,7 +120,7 @@ def test_an_interrupt_loses_none() -> None:
 
 def test_many_threads_hand_over_every_message_once() -> None:
     started: list[int] = []
-    outbox: Outbox[Sent] = Outbox(lambda: BUSY_FROM, unexpected)
+    outbox: Outbox[Sent] = Outbox(lambda: BUSY_FROM, unexpected, CLOCK)
 
     def work(first: int) -> None:
         for name in range(first, first + 5_000):

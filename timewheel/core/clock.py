@@ -1,17 +1,22 @@
 """Time as a parameter.
 
-Nothing in timewheel reads the system's clock but through a `Clock` that was handed in: tests and simulations hand
-in one that moves only when told to. Two readings, because they fail differently: ``now_ms`` may jump (an operator
-sets the clock), ``monotonic_ms`` never goes back and means nothing by itself.
+Nothing in timewheel reads the system's clock, or waits for time to pass, but through a `Clock` that was handed in:
+tests and simulations hand in one that moves only when told to. Two readings, because they fail differently:
+``now_ms`` may jump (an operator sets the clock), ``monotonic_ms`` never goes back and means nothing by itself. Three
+waits, because three things end them: a notice, an item on a queue, the end of a thread. All else is made of these.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Protocol, TypeVar, runtime_checkable
 
-__all__ = ["Clock", "SystemClock"]
+__all__ = ["Clock", "SystemClock", "pause", "wait_until"]
+
+T = TypeVar("T")
 
 
 @runtime_checkable
@@ -34,6 +39,24 @@ class Clock(Protocol):
         """
         ...
 
+    def get(self, queue: SimpleQueue[T], timeout_ms: int) -> T:
+        """Take the first item of a queue, waiting for one for at most ``timeout_ms`` of this clock's time.
+
+        A queue and not a condition where every message passes: `SimpleQueue` takes and gives without running Python.
+
+        Raises:
+            queue.Empty: The time passed first.
+        """
+        ...
+
+    def join(self, thread: threading.Thread, timeout_ms: int) -> bool:
+        """Wait for the end of a thread that was started, for at most ``timeout_ms`` of this clock's time.
+
+        Returns:
+            False if it still runs.
+        """
+        ...
+
 
 class SystemClock:
     """The machine's own clocks."""
@@ -48,3 +71,33 @@ class SystemClock:
 
     def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
         return condition.wait(max(timeout_ms, 0) / 1000)
+
+    def get(self, queue: SimpleQueue[T], timeout_ms: int) -> T:
+        return queue.get(timeout=max(timeout_ms, 0) / 1000)
+
+    def join(self, thread: threading.Thread, timeout_ms: int) -> bool:
+        thread.join(max(timeout_ms, 0) / 1000)
+        return not thread.is_alive()
+
+
+def wait_until(clock: Clock, condition: threading.Condition, reached: Callable[[], bool], timeout_ms: int) -> bool:
+    """Wait on a condition that the caller holds until ``reached()``, for at most ``timeout_ms`` of the clock's time.
+
+    Returns:
+        False if the time passed first.
+    """
+    if reached():
+        return True
+    deadline_ms = clock.monotonic_ms() + timeout_ms
+    while (left_ms := deadline_ms - clock.monotonic_ms()) > 0:
+        clock.wait(condition, left_ms)
+        if reached():
+            return True
+    return False
+
+
+def pause(clock: Clock, duration_ms: int) -> None:
+    """Let so much of the clock's time pass, whatever happens."""
+    nothing = threading.Condition()
+    with nothing:
+        wait_until(clock, nothing, lambda: False, duration_ms)

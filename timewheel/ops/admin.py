@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ssl
-import time
-from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
 import httpx
 
+from timewheel.core.clock import Clock, SystemClock
 from timewheel.ops.brokers import Brokers
 from timewheel.ops.http import DEFAULT_RETRY_FOR_S, DEFAULT_TIMEOUT_S, AdminHttp, Token
 from timewheel.ops.namespaces import Namespaces, Tenants
@@ -41,7 +40,7 @@ class AdminClient:
         retry_for_s: Seconds since a call's begin within which it may be repeated (only where that is safe); 0: never.
         hooks: Called with warnings; None: they are logged.
         transport: Of httpx, for tests.
-        sleep: How to pause between two attempts, for tests.
+        clock: How to wait: between two attempts, and for what the broker does a moment later; None: the machine's.
     """
 
     def __init__(
@@ -54,8 +53,10 @@ class AdminClient:
         retry_for_s: float = DEFAULT_RETRY_FOR_S,
         hooks: tuple[Hook, ...] | None = None,
         transport: httpx.BaseTransport | None = None,
-        sleep: Callable[[float], None] = time.sleep,
+        clock: Clock | None = None,
     ) -> None:
+        self.clock: Clock = clock or SystemClock()
+        """By which whoever works with this client waits."""
         self._http = AdminHttp(
             admin_url,
             token=token,
@@ -63,13 +64,13 @@ class AdminClient:
             timeout_s=timeout_s,
             retry_for_s=retry_for_s,
             transport=transport,
-            sleep=sleep,
+            clock=self.clock,
         )
         self.brokers = Brokers(self._http, Hooks(hooks))
         self.tenants = Tenants(self._http)
         self.namespaces = Namespaces(self._http)
         self.topics = Topics(self._http)
-        self.topic_policies = TopicPolicies(self._http)
+        self.topic_policies = TopicPolicies(self._http, self.clock)
         self.subscriptions = Subscriptions(self._http)
 
     def clusters(self) -> tuple[str, ...]:

@@ -18,12 +18,11 @@ drained            none of these                               delete
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from timewheel.core.clock import Clock
+from timewheel.core.clock import Clock, pause
 from timewheel.core.durations import MINUTE_MS, SECOND_MS
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable, TimewheelError
 from timewheel.core.names import CalendarTopic, namespace_of, partition_of
@@ -38,7 +37,7 @@ TERMINATED = "Terminated"
 MAX_TRANSITIONS = 4
 """A topic passes at most two stages in one roll; a broker that says otherwise is asked again at the next."""
 
-LOOK_AGAIN_S = 1.0
+LOOK_AGAIN_MS = SECOND_MS
 """Before a partition without its topic is called an orphan."""
 
 LONGEST_PAUSE_MS = MINUTE_MS
@@ -243,7 +242,7 @@ def _orphans(admin: AdminClient, plan: Plan) -> tuple[RetiredTopic, ...]:
     """Partitions without their topic, as 4.0 makes them for whoever sends to or reads a topic that is not there."""
     found = _orphan_entries(admin, plan)
     if found:
-        time.sleep(LOOK_AGAIN_S)  # a topic that somebody else deletes right now looks like that for a moment
+        pause(admin.clock, LOOK_AGAIN_MS)  # a topic that somebody else deletes right now looks like that for a moment
         again = _orphan_entries(admin, plan)
         found = {name: entries for name, entries in again.items() if name in found}
     return tuple(

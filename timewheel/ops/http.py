@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import json
 import ssl
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import httpx
-from tenacity import Retrying, retry_if_exception, stop_before_delay, wait_random_exponential
+from tenacity import wait_random_exponential
 
+from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
 from timewheel.ops.answers import error_of
 from timewheel.ops.redirects import REDIRECTS, origin_of, owner_url
-from timewheel.ops.retrying import Repeat, may_repeat
+from timewheel.ops.retrying import Repeat, attempts, may_repeat
 
 __all__ = ["DEFAULT_RETRY_FOR_S", "DEFAULT_TIMEOUT_S", "AdminHttp", "Token", "tls_context"]
 
@@ -70,7 +70,7 @@ class AdminHttp:
         timeout_s: Seconds for each step of one request.
         retry_for_s: Seconds since a call's begin within which it may be repeated; 0: never.
         transport: Of httpx, for tests.
-        sleep: How to pause between two attempts, for tests.
+        clock: How to wait between two attempts; None: the machine's.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class AdminHttp:
         timeout_s: float = DEFAULT_TIMEOUT_S,
         retry_for_s: float = DEFAULT_RETRY_FOR_S,
         transport: httpx.BaseTransport | None = None,
-        sleep: Callable[[float], None] = time.sleep,
+        clock: Clock | None = None,
     ) -> None:
         base = httpx.URL(admin_url)
         if base.scheme not in {"http", "https"} or not base.host:
@@ -91,8 +91,8 @@ class AdminHttp:
             raise ValueError("an admin URL has no user, query or fragment; hand credentials in as token=")
         self._base = str(base).rstrip("/")
         self._token = token
-        self._retry_for_s = retry_for_s
-        self._sleep = sleep
+        self._retry_for_ms = int(retry_for_s * 1000)
+        self._clock: Clock = clock or SystemClock()
         # Not trust_env: the token goes to the brokers and nowhere else, whatever HTTP_PROXY or .netrc say.
         self._client = httpx.Client(
             verify=True if tls is None else tls,
@@ -135,14 +135,13 @@ class AdminHttp:
         """
         kind = repeat or (Repeat.READ if method == "GET" else Repeat.WRITE)
         content = None if body is None else json.dumps(body).encode()
-        attempts = Retrying(
-            retry=retry_if_exception(lambda error: may_repeat(kind, error)),
-            stop=stop_before_delay(self._retry_for_s),
-            wait=wait_random_exponential(multiplier=FIRST_PAUSE_S, max=LONGEST_PAUSE_S),
-            sleep=self._sleep,
-            reraise=True,
+        repeated = attempts(
+            self._clock,
+            again=lambda error: may_repeat(kind, error),
+            within_ms=self._retry_for_ms,
+            pauses=wait_random_exponential(multiplier=FIRST_PAUSE_S, max=LONGEST_PAUSE_S),
         )
-        return attempts(self._attempt, method, API + path, dict(query or {}), content)
+        return repeated(self._attempt, method, API + path, dict(query or {}), content)
 
     def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
         """The JSON that a GET returns; None for an empty answer (a policy that is not set).

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -10,8 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random
+from tenacity import wait_random
 
+from timewheel.core.clock import pause
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, TopologyError
 from timewheel.core.former import TimersLeftBehind
 from timewheel.core.names import namespace_of, partition_of, partition_topic
@@ -40,6 +40,7 @@ from timewheel.ops.provision_steps import (
     steps_for,
     wanted_policies,
 )
+from timewheel.ops.retrying import attempts
 
 __all__ = ["Report", "ensure"]
 
@@ -48,10 +49,10 @@ R = TypeVar("R")
 
 CALLS_AT_ONCE = 8
 """Admin calls in flight: a wheel has dozens of topics, and a broker answers each call in some 20 ms."""
-DEDUPLICATION_WAIT_S = 30.0
+DEDUPLICATION_WAIT_MS = 30_000
 """A loaded topic switches deduplication on a moment after its policy was set."""
-POLL_S = 0.05
-MEETING_WAIT_S = 10.0
+POLL_MS = 50
+MEETING_WAIT_MS = 10_000
 """Two that provision at once meet at a topic or a subscription for milliseconds."""
 MEETING_PAUSE_S = 0.2
 
@@ -236,42 +237,42 @@ def _create_topic(admin: AdminClient, topic: str, partitions: int) -> None:
     """Create it, also while somebody else does: the broker then says that it is there before it is."""
     if admin.topics.create(topic, partitions):
         return
-    deadline = time.monotonic() + MEETING_WAIT_S
+    deadline_ms = admin.clock.monotonic_ms() + MEETING_WAIT_MS
     while (found := admin.topics.partitions(topic)) != partitions:
-        if found is not None or time.monotonic() >= deadline:
+        if found is not None or admin.clock.monotonic_ms() >= deadline_ms:
             raise TopologyError(topic, "somebody else is creating it, in another form", "run this again")
-        time.sleep(POLL_S)
+        pause(admin.clock, POLL_MS)
     # Its partitions may still be on their way, and calls about a topic that lacks one hang.
     admin.topics.create_missed_partitions(topic)
 
 
 def _create_subscription(admin: AdminClient, topic: str, subscription: str) -> None:
     """Create it, also while somebody else does: the broker then refuses (412, "failed to fence") until it is there."""
-    attempts = Retrying(
-        retry=retry_if_exception(lambda error: isinstance(error, AdminError) and error.status == 412),
-        wait=wait_random(max=MEETING_PAUSE_S),
-        stop=stop_after_delay(MEETING_WAIT_S),
-        reraise=True,
+    repeated = attempts(
+        admin.clock,
+        again=lambda error: isinstance(error, AdminError) and error.status == 412,
+        within_ms=MEETING_WAIT_MS,
+        pauses=wait_random(max=MEETING_PAUSE_S),
     )
-    attempts(admin.subscriptions.create, topic, subscription, start="earliest")
+    repeated(admin.subscriptions.create, topic, subscription, start="earliest")
 
 
 def _await_deduplication(admin: AdminClient, spec: TopicSpec) -> None:
-    deadline = time.monotonic() + DEDUPLICATION_WAIT_S
+    deadline_ms = admin.clock.monotonic_ms() + DEDUPLICATION_WAIT_MS
     while True:
         # A partition that is not loaded reads its policies when it is.
         loaded = admin.topics.partitioned_stats(spec.name).partitions
         waiting = [name for name, stats in loaded.items() if stats.deduplication != "Enabled"]
         if not waiting:
             return
-        if time.monotonic() >= deadline:
+        if admin.clock.monotonic_ms() >= deadline_ms:
             raise TopologyError(
                 waiting[0],
                 f"deduplication is set, and {loaded[waiting[0]].deduplication or 'not in force'} "
-                f"{DEDUPLICATION_WAIT_S:g} s later",
+                f"{DEDUPLICATION_WAIT_MS // 1000} s later",
                 "unload the topic, or see the broker's log",
             )
-        time.sleep(POLL_S)
+        pause(admin.clock, POLL_MS)
 
 
 def _findings(

@@ -1,13 +1,17 @@
-"""What may be asked again, as a table; what is not in the table is not asked again."""
+"""What may be asked again, as a table; what is not in the table is not asked again. And for how long."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 
+from tenacity import RetryCallState, Retrying, retry_if_exception
+from tenacity.wait import WaitBaseT
+
+from timewheel.core.clock import Clock, pause
 from timewheel.core.errors import AdminError, AdminUnreachable
 
-__all__ = ["Repeat", "may_repeat"]
+__all__ = ["Repeat", "attempts", "may_repeat"]
 
 
 class Repeat(Enum):
@@ -42,3 +46,26 @@ def may_repeat(repeat: Repeat, error: BaseException) -> bool:
     else:
         outcome = None
     return outcome in _REPEATED[repeat]
+
+
+def attempts(clock: Clock, *, again: Callable[[BaseException], bool], within_ms: int, pauses: WaitBaseT) -> Retrying:
+    """Attempts at one call, by this clock.
+
+    Args:
+        clock: Waits between two attempts, and tells when there is no more time for one.
+        again: Whether a call that ended with this error may be made again.
+        within_ms: No attempt begins later than this, counted from now; 0: there is one attempt.
+        pauses: How long to wait between two attempts; tenacity's.
+    """
+    last_begin_ms = clock.monotonic_ms() + within_ms
+
+    def too_late(state: RetryCallState) -> bool:
+        return clock.monotonic_ms() + state.upcoming_sleep * 1000 >= last_begin_ms
+
+    return Retrying(
+        retry=retry_if_exception(again),
+        stop=too_late,
+        wait=pauses,
+        sleep=lambda pause_s: pause(clock, round(pause_s * 1000)),
+        reraise=True,
+    )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, TypeVar
 
+from timewheel.core.clock import Clock, pause
 from timewheel.core.errors import TopologyError
 from timewheel.ops.http import AdminHttp
 from timewheel.ops.names import topic_path
@@ -15,7 +15,7 @@ __all__ = ["TopicPolicies"]
 T = TypeVar("T")
 
 DEFAULT_WAIT_S = 10.0
-POLL_S = 0.05
+POLL_MS = 50
 
 
 class TopicPolicies:
@@ -25,8 +25,9 @@ class TopicPolicies:
     loaded topic itself, follow a moment after `set` returned: `await_value` reads it back.
     """
 
-    def __init__(self, http: AdminHttp) -> None:
+    def __init__(self, http: AdminHttp, clock: Clock) -> None:
         self._http = http
+        self._clock = clock
 
     def get(self, topic: str, policy: Policy[T], *, applied: bool = False) -> T | None:
         """The policy's value.
@@ -68,15 +69,15 @@ class TopicPolicies:
         Raises:
             TopologyError: It has not after ``timeout_s`` seconds.
         """
-        deadline = time.monotonic() + timeout_s
+        deadline_ms = self._clock.monotonic_ms() + int(timeout_s * 1000)
         while (found := self.get(topic, policy, applied=applied)) != value:
-            if time.monotonic() >= deadline:
+            if self._clock.monotonic_ms() >= deadline_ms:
                 raise TopologyError(
                     topic,
                     f"its policy {policy} is {found!r}, not {value!r}, {timeout_s:g} s after it was set",
                     "see whether somebody else sets it, and whether topicLevelPoliciesEnabled is on",
                 )
-            time.sleep(POLL_S)
+            pause(self._clock, POLL_MS)
 
 
 def _path(topic: str, policy: Policy[Any]) -> str:

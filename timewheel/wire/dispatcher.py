@@ -7,23 +7,23 @@ send of the client. So the client's thread only puts what is finished on a queue
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
+from timewheel.core.clock import Clock
 from timewheel.wire.hooks import Hooks
 
 __all__ = ["Dispatcher"]
 
 T = TypeVar("T")
 
-LINGER_S = 0.003
+LINGER_MS = 3
 """Pause between two looks at a busy queue: it fills meanwhile, instead of waking this thread for each item."""
 MAX_AT_ONCE = 256
 """Items handled in one go: what is done once for all of them waits for the slowest."""
-BUSY_S = 0.006
+BUSY_MS = 6
 """A queue is busy if something was on it twice within this time."""
 
 
@@ -32,16 +32,18 @@ class Dispatcher(Generic[T]):
 
     Args:
         handle: Takes what is on the queue, at most `MAX_AT_ONCE`; an exception of it is reported and stops nothing.
-        housekeeping: Called about every ``housekeeping_s`` seconds on the same thread.
-        housekeeping_s: Seconds.
+        housekeeping: Called about every ``housekeeping_ms`` on the same thread.
+        housekeeping_ms: Milliseconds.
+        clock: Waits.
         hooks: Told of exceptions.
     """
 
     __slots__ = (
+        "_clock",
         "_handle",
         "_hooks",
         "_housekeeping",
-        "_housekeeping_s",
+        "_housekeeping_ms",
         "_hurry",
         "_queue",
         "_stopping",
@@ -50,11 +52,17 @@ class Dispatcher(Generic[T]):
     )
 
     def __init__(
-        self, handle: Callable[[list[T]], None], housekeeping: Callable[[], None], housekeeping_s: float, hooks: Hooks
+        self,
+        handle: Callable[[list[T]], None],
+        housekeeping: Callable[[], None],
+        housekeeping_ms: int,
+        clock: Clock,
+        hooks: Hooks,
     ) -> None:
         self._handle = handle
         self._housekeeping = housekeeping
-        self._housekeeping_s = housekeeping_s
+        self._housekeeping_ms = housekeeping_ms
+        self._clock = clock
         self._hooks = hooks
         self._queue: SimpleQueue[T | None] = SimpleQueue()
         self._hurry: SimpleQueue[None] = SimpleQueue()
@@ -76,40 +84,40 @@ class Dispatcher(Generic[T]):
         """Whether the caller runs on this dispatcher's thread, inside a user's callback for instance."""
         return threading.current_thread() is self._thread
 
-    def stop(self, timeout_s: float) -> bool:
+    def stop(self, timeout_ms: int) -> bool:
         """Handle what is on the queue, then end the thread.
 
         Returns:
-            False if it still runs after ``timeout_s`` seconds; it ends by itself when it is through.
+            False if it still runs after ``timeout_ms``; it ends by itself when it is through.
         """
         self._stopping = True
         self._queue.put(None)
         self._hurry.put(None)
-        self._thread.join(max(timeout_s, 0))
-        return not self._thread.is_alive()
+        return self._clock.join(self._thread, timeout_ms)
 
     def _run(self) -> None:
-        before_s = time.monotonic()
-        next_round_s = before_s + self._housekeeping_s
+        clock = self._clock
+        before_ms = clock.monotonic_ms()
+        next_round_ms = before_ms + self._housekeeping_ms
         while True:
             self._forget_hurry()
-            self._handle_all(max(next_round_s - before_s, 0))
+            self._handle_all(next_round_ms - before_ms)
             if self._stopping and self._queue.empty():
                 return
-            now_s = time.monotonic()
-            if now_s >= next_round_s:
+            now_ms = clock.monotonic_ms()
+            if now_ms >= next_round_ms:
                 self._guarded(self._housekeeping)
-                next_round_s = now_s + self._housekeeping_s
-            if now_s - before_s < BUSY_S:
+                next_round_ms = now_ms + self._housekeeping_ms
+            if now_ms - before_ms < BUSY_MS:
                 with suppress(Empty):
-                    self._hurry.get(timeout=LINGER_S)
-            before_s = now_s
+                    clock.get(self._hurry, LINGER_MS)
+            before_ms = now_ms
 
-    def _handle_all(self, timeout_s: float) -> None:
+    def _handle_all(self, timeout_ms: int) -> None:
         """Wait for the first, then take what is there."""
         items: list[T] = []
         with suppress(Empty):
-            item = self._queue.get(timeout=timeout_s)
+            item = self._clock.get(self._queue, timeout_ms)
             while True:
                 if item is not None:
                     items.append(item)

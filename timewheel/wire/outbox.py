@@ -9,10 +9,11 @@ over together, it changes hands a few times for many.
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
+
+from timewheel.core.clock import Clock
 
 __all__ = ["BUSY_FROM", "TOGETHER", "Outbox"]
 
@@ -20,7 +21,7 @@ TOGETHER = 128
 """Messages handed over together; prepared one after another that is about a millisecond."""
 BUSY_FROM = 2 * TOGETHER
 """Sends under way from which on messages wait for each other. Fewer, and each is handed over at once."""
-MAX_WAIT_NS = 5_000_000
+MAX_WAIT_MS = 5
 """Longer than this no message waits for others while the broker answers: a slow stream of sends over a slow broker."""
 
 
@@ -44,21 +45,23 @@ class Outbox(Generic[S]):
     Args:
         under_way: How many sends have begun and not ended, those in here included.
         refused: Told of a send that the client's own code would not take, with what it raised.
+        clock: Tells how long messages have waited.
     """
 
-    __slots__ = ("_handing_over", "_ready", "_refused", "_since_ns", "_under_way")
+    __slots__ = ("_handing_over", "_monotonic_ms", "_ready", "_refused", "_since_ms", "_under_way")
 
-    def __init__(self, under_way: Callable[[], int], refused: Callable[[S, Exception], None]) -> None:
+    def __init__(self, under_way: Callable[[], int], refused: Callable[[S, Exception], None], clock: Clock) -> None:
         self._under_way = under_way
         self._refused = refused
+        self._monotonic_ms = clock.monotonic_ms  # bound once: asked for on the way of every few messages
         self._ready: deque[S] = deque()
         self._handing_over = threading.Lock()
-        self._since_ns = 0
+        self._since_ms = 0
 
     def put(self, send: S) -> None:
         """Hand it over soon: with others if the client is busy, else now."""
         if not self._ready:
-            self._since_ns = time.monotonic_ns()
+            self._since_ms = self._monotonic_ms()
         self._ready.append(send)
         # In this order: what ends after this look finds what was put before it.
         if len(self._ready) >= TOGETHER or self._under_way() < BUSY_FROM:
@@ -66,7 +69,7 @@ class Outbox(Generic[S]):
 
     def some_ended(self) -> None:
         """Call after sends have ended: what is ready is handed over, unless more will end, and soon."""
-        if self._ready and (self._under_way() < BUSY_FROM or time.monotonic_ns() - self._since_ns > MAX_WAIT_NS):
+        if self._ready and (self._under_way() < BUSY_FROM or self._monotonic_ms() - self._since_ms > MAX_WAIT_MS):
             self.hand_over()
 
     def hand_over(self) -> None:

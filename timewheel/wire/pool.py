@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from timewheel.core.clock import Clock
 from timewheel.core.errors import ClientMisuse, TopologyError
 from timewheel.core.names import partition_topic
 from timewheel.wire.hooks import Hooks
@@ -70,12 +70,14 @@ class ProducerPool:
         max_producers: The most that are open. Full: the least recently used one without sends in flight is closed;
             while all have sends in flight, a borrower waits.
         may_wait: Says whether the calling thread may wait; the thread that finishes sends may not, and opens one more.
+        clock: Waits at the end.
         hooks: Told of producers that could not be closed in order.
     """
 
     __slots__ = (
         "_changed",
         "_client",
+        "_clock",
         "_closed",
         "_discarded",
         "_hooks",
@@ -99,9 +101,11 @@ class ProducerPool:
         partitions: int,
         max_producers: int,
         may_wait: Callable[[], bool],
+        clock: Clock,
         hooks: Hooks,
     ) -> None:
         self._client = client
+        self._clock = clock
         self._options = options
         self._partitions = partitions
         self._max_producers = max_producers
@@ -201,11 +205,11 @@ class ProducerPool:
         for pooled in (*idle, *discarded):
             self._close(pooled)
 
-    def close_all(self, timeout_s: float) -> None:
+    def close_all(self, timeout_ms: int) -> None:
         """Close every producer; sends in flight end with an unknown outcome at once.
 
         A broker that does not answer would keep each close waiting for the client's operation time-out (30 s by
-        default), so they run beside each other, and after ``timeout_s`` seconds nobody waits for them any more.
+        default), so they run beside each other, and after ``timeout_ms`` nobody waits for them any more.
         """
         with self._lock:
             every = [*self._open.values(), *self._discarded]
@@ -214,11 +218,11 @@ class ProducerPool:
             self._closed = True
             self._changed.notify_all()
         closing = [threading.Thread(target=self._close, args=(pooled,), daemon=True) for pooled in every]
-        deadline_s = time.monotonic() + timeout_s
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
         for thread in closing:
             thread.start()
         for thread in closing:
-            thread.join(max(deadline_s - time.monotonic(), 0))
+            self._clock.join(thread, deadline_ms - self._clock.monotonic_ms())
 
     def _reserve(self, key: Key) -> tuple[PooledProducer | Opening, PooledProducer | None]:
         """Either the open producer, borrowed, or the right to open it, with an idle one to close first."""

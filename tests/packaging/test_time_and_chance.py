@@ -1,0 +1,126 @@
+"""Time and chance are handed in: a `Clock` owns every timed wait, a `Chance` every draw, with few exceptions."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from tests.support.checkout import ROOT, package_modules
+from tests.support.time_and_chance import breaches
+
+EVERYTHING = "everything"
+
+EXCEPTIONS: dict[tuple[str, str], str] = {
+    ("timewheel/core/clock.py", EVERYTHING): "the clock itself",
+    ("timewheel/core/chance.py", EVERYTHING): "the chance itself",
+    ("timewheel/cli/", EVERYTHING): "a command is run by a human or a supervisor, who wait in real time",
+    ("timewheel/demo/", EVERYTHING): "the demo plays a trace against a real broker, in real time",
+    ("timewheel/testing/", EVERYTHING): "starts real processes and looks after them; their time is the machine's",
+    ("spark_planner/progress.py", EVERYTHING): "looks now and then at what Spark does, in Spark's time; names the job",
+    ("producers/aio.py", "asyncio.wait_for"): "waits on an event loop are the loop's, by its own clock",
+    ("producers/aio.py", "call_later()"): "waits on an event loop are the loop's, by its own clock",
+    ("producers/writer.py", "os.urandom"): "timer ids must differ between processes, whatever their seeds are",
+    ("consumers/relay/relay.py", "os.urandom"): "relay ids must differ between processes, whatever their seeds are",
+    ("consumers/relay/relay.py", "join()"): "the ring keeper's own join, which is by the clock",
+    ("consumers/relay/shell.py", "wait()"): "the confirmations' own wait, which is by the clock",
+    ("consumers/relay/service.py", "faulthandler.dump_traceback_later"): "a watchdog trusts nothing of Python's",
+    ("timewheel/ops/http.py", "tenacity.wait_random_exponential"): "tenacity draws how long; the clock waits",
+    ("timewheel/ops/provision.py", "tenacity.wait_random"): "tenacity draws how long; the clock waits",
+    ("timewheel/ops/sample.py", "random.Random"): "the seed is handed in",
+    ("timewheel/ops/redirects.py", "join()"): "of a URL",
+}
+"""What is used where all the same, by folder or file, and why."""
+
+
+def test_nothing_in_the_package_reads_or_waits_past_the_clock_or_draws_past_the_chance() -> None:
+    found = _found()
+
+    assert sorted(found - _excepted(found)) == [], "take a Clock (timewheel.core.clock) or a Chance (core.chance)"
+
+
+def test_every_exception_is_needed() -> None:
+    found = _found()
+    unused = [exception for exception in EXCEPTIONS if not any(_covers(exception, *breach) for breach in found)]
+
+    assert unused == []
+
+
+@pytest.mark.parametrize(
+    ("source", "what"),
+    [
+        ("import time\ntime.sleep(1)", "time.sleep"),
+        ("import time\ndef f(pause=time.sleep): ...", "time.sleep"),
+        ("import time as clock\nclock.monotonic()", "time.monotonic"),
+        ("from time import time_ns as now\nnow()", "time.time_ns"),
+        ("def f():\n    from time import sleep\n    sleep(1)", "time.sleep"),
+        ("import datetime as dt\ndt.datetime.now(dt.UTC)", "datetime.datetime.now"),
+        ("from datetime import datetime\ndatetime.utcnow()", "datetime.datetime.utcnow"),
+        ("import datetime\ndatetime.date.today()", "datetime.date.today"),
+        ("import random\nrandom.random()", "random.random"),
+        ("from random import Random\nRandom()", "random.Random"),
+        ("import numpy as np\nnp.random.default_rng()", "numpy.random.default_rng"),
+        ("import os\nos.urandom(8)", "os.urandom"),
+        ("from secrets import token_hex\ntoken_hex()", "secrets.token_hex"),
+        ("import uuid\nuuid.uuid4()", "uuid.uuid4"),
+        ("import threading\nthreading.Timer(1, print)", "threading.Timer"),
+        ("import asyncio\nasync def f(): await asyncio.sleep(1)", "asyncio.sleep"),
+        ("import asyncio\nasync def f(x): await asyncio.wait_for(x, 1)", "asyncio.wait_for"),
+        ("import asyncio\nasync def f(x): await asyncio.wait([x], timeout=1)", "wait()"),
+        ("from concurrent.futures import wait\nwait([], 1)", "wait()"),
+        ("def f(loop): loop.call_later(1, print)", "call_later()"),
+        ("def f(self): self._changed.wait(1)", "wait()"),
+        ("def f(self): self._changed.wait(timeout=self.left_s)", "wait()"),
+        ("def f(ended): ended.wait(1)", "wait()"),
+        ("def f(self): self._room.wait_for(lambda: True, 1)", "wait_for()"),
+        ("def f(self): self._room.wait_for(lambda: True, timeout=1)", "wait_for()"),
+        ("def f(queue): queue.get(timeout=1)", "get()"),
+        ("def f(queue): queue.get(True, 1)", "get()"),
+        ("def f(queue): queue.put(0, timeout=1)", "put()"),
+        ("def f(queue): queue.put(0, True, 1)", "put()"),
+        ("def f(thread): thread.join(1)", "join()"),
+        ("def f(thread): thread.join(timeout=1)", "join()"),
+        ("def f(lock): lock.acquire(timeout=1)", "acquire()"),
+        ("def f(lock): lock.acquire(True, 1)", "acquire()"),
+        ("def f(future): future.result(1)", "result()"),
+    ],
+)
+def test_every_way_past_them_is_found(source: str, what: str) -> None:
+    assert [breach.what for breach in breaches(source)] == [what]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def f(self): self._clock.wait(self._changed, 5)",
+        "def f(clock, queue): clock.get(queue, 5)",
+        "def f(self, thread): self._clock.join(thread, 5)",
+        "def f(self): self._changed.wait()",
+        "def f(self): self._room.wait_for(lambda: True)",
+        "def f(thread, queue, future): thread.join(), queue.get(), future.result()",
+        "def f(lock): lock.acquire(blocking=False)",
+        "import asyncio\nasync def f(x): await asyncio.wait([x])",
+        "def f(names): ', '.join(names)",
+        "def f(table, key): table.get(key, True)",
+        "def f(table, other, key): table.join(other, on=key, how='left')",
+        "import datetime as dt\ndef f(at: dt.datetime): at - dt.timedelta(days=1)",
+        "def f(chart):\n    for time, random in chart: print(time.x, random.y)",
+    ],
+)
+def test_what_only_looks_alike_is_not(source: str) -> None:
+    assert breaches(source) == []
+
+
+@cache
+def _found() -> frozenset[tuple[str, str]]:
+    modules = ((str(path), (ROOT / path).read_text(encoding="utf-8")) for path in package_modules())
+    return frozenset((path, breach.what) for path, source in modules for breach in breaches(source))
+
+
+def _excepted(found: frozenset[tuple[str, str]]) -> set[tuple[str, str]]:
+    return {breach for breach in found if any(_covers(exception, *breach) for exception in EXCEPTIONS)}
+
+
+def _covers(exception: tuple[str, str], path: str, what: str) -> bool:
+    where, excepted = exception
+    return (path.startswith(where) if where.endswith("/") else path == where) and excepted in {EVERYTHING, what}

@@ -1,0 +1,102 @@
+"""Clocks that tests move: nothing waits for real time to pass."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from queue import Empty, SimpleQueue
+from typing import TypeVar
+
+from timewheel.testing import eventually
+
+__all__ = ["LeapingClock", "ManualClock"]
+
+T = TypeVar("T")
+
+LOOK_S = 0.001
+"""How often a waiter on a queue or a thread looks whether the clock was moved: neither can be told."""
+
+
+class ManualClock:
+    """Stands still until `advance`; for code that waits on threads of its own.
+
+    Attributes:
+        waits_ms: How long each wait was to last at most, in the order in which they began.
+    """
+
+    def __init__(self, now_ms: int = 1_000_000) -> None:
+        self._now_ms = now_ms
+        self._lock = threading.Lock()
+        self._waiting: list[tuple[int, threading.Condition | None]] = []
+        self.waits_ms: list[int] = []
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def monotonic_ms(self) -> int:
+        return self._now_ms
+
+    def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:
+        with self._registered(timeout_ms, condition) as deadline_ms:
+            # `advance` notifies under the condition's lock, which is held here until the wait gives it up.
+            if self._now_ms < deadline_ms:
+                condition.wait()
+            return self._now_ms < deadline_ms
+
+    def get(self, queue: SimpleQueue[T], timeout_ms: int) -> T:
+        with self._registered(timeout_ms) as deadline_ms:
+            while self._now_ms < deadline_ms:
+                try:
+                    return queue.get(timeout=LOOK_S)
+                except Empty:
+                    continue
+        return queue.get_nowait()
+
+    def join(self, thread: threading.Thread, timeout_ms: int) -> bool:
+        with self._registered(timeout_ms) as deadline_ms:
+            while thread.is_alive() and self._now_ms < deadline_ms:
+                thread.join(LOOK_S)
+        return not thread.is_alive()
+
+    def advance(self, duration_ms: int) -> None:
+        """Let so much time pass, and end the waits that end by then. Call it while holding no condition."""
+        with self._lock:
+            self._now_ms += duration_ms
+            over = [condition for deadline_ms, condition in self._waiting if deadline_ms <= self._now_ms]
+        for condition in over:
+            if condition is not None:
+                with condition:
+                    condition.notify_all()
+
+    def await_wait(self, left_ms: int) -> None:
+        """Return once somebody waits for exactly so long from now: an `advance` before that would be missed."""
+        eventually(lambda: left_ms in self.left_ms, poll=LOOK_S, message=f"a wait of {left_ms} ms in {self.left_ms}")
+
+    @property
+    def left_ms(self) -> list[int]:
+        """How long each of the waits that are going on still lasts."""
+        with self._lock:
+            return [deadline_ms - self._now_ms for deadline_ms, _ in self._waiting]
+
+    @contextmanager
+    def _registered(self, timeout_ms: int, condition: threading.Condition | None = None) -> Iterator[int]:
+        with self._lock:
+            deadline_ms = self._now_ms + timeout_ms
+            entry = (deadline_ms, condition)
+            self._waiting.append(entry)
+            self.waits_ms.append(timeout_ms)
+        try:
+            yield deadline_ms
+        finally:
+            with self._lock:
+                self._waiting.remove(entry)
+
+
+class LeapingClock(ManualClock):
+    """Leaps to the end of every wait at once, as if nothing ever happened in between; for code on one thread."""
+
+    def wait(self, condition: threading.Condition, timeout_ms: int) -> bool:  # noqa: ARG002 - nobody notifies
+        self.waits_ms.append(timeout_ms)
+        self.advance(timeout_ms)
+        return False
