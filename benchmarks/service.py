@@ -10,9 +10,9 @@ from typing import Any
 
 import pulsar
 
+from timewheel.admin.client import AdminClient
 from timewheel.core import Native, Plan
 from timewheel.core.plan import Scheme
-from timewheel.ops.admin import AdminClient
 from timewheel.ops.provision import ensure
 from timewheel.testing import Broker
 from timewheel.testing.service import pulsar_service

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import pulsar
 import pulsar.schema
 
+from timewheel.consumers.calendar.rolling_source import RollingSource
 from timewheel.consumers.engine import DEFAULT_MAX_HELD, ConsumerCounts, Engine, Timer
 from timewheel.consumers.errors import ReceiveTimeout, SubscribeRefused
 from timewheel.consumers.handled import DEFAULT_HANDLED, HandledWindow
 from timewheel.consumers.handlers import Handler, HandlerCalls
 from timewheel.consumers.message import DelayedMessage, key_of
-from timewheel.consumers.receiver import SLICE_MS, Receiver
-from timewheel.consumers.republisher import Republisher
-from timewheel.consumers.rolling_source import RollingSource
-from timewheel.consumers.source import SingleSource, Source
-from timewheel.consumers.subscribing import Subscribing
+from timewheel.consumers.receiving.receiver import SLICE_MS, Receiver
+from timewheel.consumers.receiving.republisher import Republisher
+from timewheel.consumers.receiving.source import SingleSource, Source
+from timewheel.consumers.receiving.subscribing import Subscribing
 from timewheel.consumers.workers import Workers
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse, UnsupportedAcknowledgement

@@ -23,10 +23,11 @@ import uvicorn
 from fastapi import FastAPI, HTTPException, Request
 from pydantic import BaseModel, Field
 
+from timewheel.admin import AdminClient
 from timewheel.consumers import DelayedConsumer, DelayedMessage
 from timewheel.core.errors import SendFailed, SendOutcomeUnknown, SendRefused
 from timewheel.core.planfile import parse_plan
-from timewheel.ops import AdminClient, ensure
+from timewheel.ops import ensure
 from timewheel.producers import AsyncDelayedProducer
 
 PLAN = parse_plan("""

@@ -11,9 +11,10 @@ from datetime import timedelta
 
 import pulsar
 
+from timewheel.admin import AdminClient
 from timewheel.consumers import DelayedConsumer, DelayedMessage
 from timewheel.core.planfile import parse_plan
-from timewheel.ops import AdminClient, ensure
+from timewheel.ops import ensure
 from timewheel.producers import DelayedProducer
 
 PLAN = """

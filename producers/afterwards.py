@@ -5,7 +5,7 @@ from __future__ import annotations
 from timewheel.core.errors import PayloadTooLarge, SendFailed, SendOutcomeUnknown, TimewheelError
 from timewheel.core.names import partition_topic
 from timewheel.core.routing import Router
-from timewheel.wire.outgoing import Outgoing
+from timewheel.producers.sending.outgoing import Outgoing
 from timewheel.wire.results import Outcome
 
 __all__ = ["MAX_ATTEMPTS", "afterwards"]

@@ -16,11 +16,11 @@ from timewheel.core.errors import ClientMisuse, TimewheelError
 from timewheel.core.plan import Plan
 from timewheel.producers.prepare import DEFAULT_MAX_MESSAGE_BYTES
 from timewheel.producers.producer import CLOSE_GRACE_MS, CLOSE_TIMEOUT_S
+from timewheel.producers.sending.outgoing import Outgoing
+from timewheel.producers.sending.pool import DEFAULT_MAX_PRODUCERS, PooledProducer
+from timewheel.producers.sending.writer import DEFAULT_MAX_PENDING, IDLE_MS, Send, TimerWriter
 from timewheel.producers.timer import Timer
-from timewheel.producers.writer import DEFAULT_MAX_PENDING, IDLE_MS, Send, TimerWriter
 from timewheel.wire.hooks import Hook, Hooks
-from timewheel.wire.outgoing import Outgoing
-from timewheel.wire.pool import DEFAULT_MAX_PRODUCERS, PooledProducer
 from timewheel.wire.surface import ClientLike
 
 __all__ = ["AsyncDelayedProducer"]

@@ -17,7 +17,7 @@ from timewheel.core.errors import (
 )
 from timewheel.core.keys import partition_for_key
 from timewheel.core.routing import Router
-from timewheel.wire.outgoing import Outgoing, place_of
+from timewheel.producers.sending.outgoing import Outgoing, place_of
 
 __all__ = ["DEFAULT_MAX_MESSAGE_BYTES", "METADATA_ROOM_BYTES", "prepare"]
 

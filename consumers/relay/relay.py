@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from timewheel.consumers.relay.conduct import Conduct
-from timewheel.consumers.relay.control import AT_REST, WORKING
-from timewheel.consumers.relay.partition import Partition
-from timewheel.consumers.relay.ring_keeper import RingKeeper
-from timewheel.consumers.relay.source import Source, Tools
+from timewheel.consumers.relay.driver.conduct import Conduct
+from timewheel.consumers.relay.driver.handle import AT_REST, WORKING
+from timewheel.consumers.relay.driver.partition import Partition
+from timewheel.consumers.relay.driver.ring_keeper import RingKeeper
+from timewheel.consumers.relay.driver.source import Source, Tools
 from timewheel.consumers.relay.status import PartitionStatus, RelayStatus
 from timewheel.core.chance import Chance, system_chance
 from timewheel.core.clock import Clock, SystemClock

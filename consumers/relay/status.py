@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from timewheel.consumers.relay.control import PartitionState
+from timewheel.consumers.relay.driver.handle import PartitionState
 
 __all__ = ["PartitionStatus", "RelayStatus"]
 

@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from timewheel.admin.client import AdminClient
 from timewheel.consumers import DelayedConsumer, DelayedMessage
 from timewheel.core.envelope import Envelope
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
-from timewheel.ops.admin import AdminClient
 from timewheel.testing import Broker, eventually
 from timewheel.wire.hooks import Event
 

@@ -16,18 +16,18 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from timewheel.admin.client import AdminClient
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Plan
 from timewheel.demo.connecting import connect
-from timewheel.demo.journal import Journal, now_ms
-from timewheel.demo.law import arrivals_by_topic
-from timewheel.demo.messages import Told
-from timewheel.demo.recorder import Deliveries, RecordingClient
 from timewheel.demo.settings import SUBSCRIPTION
 from timewheel.demo.ways import way_of
-from timewheel.ops.admin import AdminClient
 from timewheel.ops.provision import ensure
 from timewheel.testing import LocalPulsar, eventually
+from timewheel.testing.evidence.journal import Journal, now_ms
+from timewheel.testing.evidence.law import arrivals_by_topic
+from timewheel.testing.evidence.messages import Told
+from timewheel.testing.evidence.recorder import Deliveries, RecordingClient
 from timewheel.wire.positions import Position
 
 __all__ = ["Played", "Sampled", "Trace", "play"]

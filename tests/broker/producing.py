@@ -7,11 +7,11 @@ from typing import Any
 
 import pulsar
 
+from timewheel.admin.client import AdminClient
+from timewheel.admin.entries import StoredEntry
+from timewheel.admin.internals import EntryPosition
 from timewheel.core import Calendar, Native, Plan, Tiered, Wheel
 from timewheel.core.names import partition_topic
-from timewheel.ops.admin import AdminClient
-from timewheel.ops.entries import StoredEntry
-from timewheel.ops.internals import EntryPosition
 from timewheel.ops.provision import ensure
 from timewheel.testing import Broker
 

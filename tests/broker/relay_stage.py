@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import pulsar
 
+from timewheel.admin.client import AdminClient
 from timewheel.consumers.relay import Relay
 from timewheel.core.envelope import Envelope
 from timewheel.core.names import RELAY_SUBSCRIPTION, Names, partition_topic
@@ -20,7 +21,6 @@ from timewheel.core.plan import Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.routing import Hold, Router
 from timewheel.core.steps import steps
 from timewheel.core.topology import topology
-from timewheel.ops.admin import AdminClient
 from timewheel.ops.provision import ensure
 from timewheel.testing import Broker, eventually
 from timewheel.wire.hooks import Event

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 import pytest
 
-from timewheel.core.errors import AdminError, AdminMissing, TopologyError
-from timewheel.ops.admin import AdminClient
-from timewheel.ops.internals import EntryPosition
-from timewheel.ops.policies import (
+from timewheel.admin.client import AdminClient
+from timewheel.admin.internals import EntryPosition
+from timewheel.admin.policies import (
     AGE_QUOTA,
     DEDUPLICATION,
     DELAYED_DELIVERY,
@@ -31,6 +30,7 @@ from timewheel.ops.policies import (
     Policy,
     Retention,
 )
+from timewheel.core.errors import AdminError, AdminMissing, TopologyError
 from timewheel.testing import eventually
 from timewheel.testing.ports import free_ports
 

@@ -9,9 +9,9 @@ import pytest
 from tests.support.certificates import make_authority, make_identity
 from tests.support.own_broker import own_broker
 from tests.support.tokens import SECURED_SETTINGS, token_for
+from timewheel.admin.client import AdminClient
+from timewheel.admin.http import tls_context
 from timewheel.core.errors import AdminDenied, AdminUnreachable
-from timewheel.ops.admin import AdminClient
-from timewheel.ops.http import tls_context
 from timewheel.testing.ports import free_ports
 
 if TYPE_CHECKING:

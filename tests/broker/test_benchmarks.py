@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import producer, unload
 from benchmarks.result import table
-from timewheel.ops.admin import AdminClient
+from timewheel.admin.client import AdminClient
 
 if TYPE_CHECKING:
     from timewheel.testing import Broker

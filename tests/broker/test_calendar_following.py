@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, Sender, backlog, make_topic, now_ms, running
+from timewheel.admin.client import AdminClient
 from timewheel.consumers import DelayedConsumer
-from timewheel.consumers.rolling_source import RollingSource
-from timewheel.consumers.rolling_topics import MAX_VISITS, open_ahead_ms, rest_ms
+from timewheel.consumers.calendar.rolling_source import RollingSource
+from timewheel.consumers.calendar.rolling_topics import MAX_VISITS, open_ahead_ms, rest_ms
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import TopologyError
 from timewheel.core.names import Names, partition_topic
 from timewheel.core.plan import Calendar, Plan
-from timewheel.ops.admin import AdminClient
 from timewheel.testing import Broker, eventually
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ import httpx
 import pulsar
 import pytest
 
+from timewheel.admin.client import AdminClient
 from timewheel.core.clock import SystemClock
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.names import CalendarTopic, partition_topic
 from timewheel.core.plan import Calendar, Plan
-from timewheel.ops.admin import AdminClient
 from timewheel.ops.calendar_life import CalendarKeeper, RetiredTopic, Rolled, Stage, roll
 from timewheel.testing import eventually
 

@@ -13,6 +13,7 @@ import pulsar
 import pytest
 
 from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, Sender, backlog, make_topic, now_ms, running
+from timewheel.admin.client import AdminClient
 from timewheel.consumers import DelayedConsumer, DelayedMessage, ReceiveTimeout, SubscribeRefused
 from timewheel.core.envelope import ID_PROPERTY, TIMER_PROPERTY, Envelope
 from timewheel.core.errors import ClientMisuse, TopologyError, UnsupportedAcknowledgement
@@ -20,7 +21,6 @@ from timewheel.core.keys import partition_for_key
 from timewheel.core.limits import hold_bound_ms, stir_ms
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Plan
-from timewheel.ops.admin import AdminClient
 from timewheel.testing import Broker, eventually
 
 if TYPE_CHECKING:

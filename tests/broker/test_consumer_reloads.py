@@ -9,12 +9,12 @@ import pulsar
 import pytest
 
 from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, Sender, backlog, make_topic, now_ms, running
+from timewheel.admin.client import AdminClient
 from timewheel.consumers import DelayedConsumer
 from timewheel.core.envelope import Envelope
 from timewheel.core.limits import hold_bound_ms
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Plan
-from timewheel.ops.admin import AdminClient
 from timewheel.testing import eventually
 
 if TYPE_CHECKING:

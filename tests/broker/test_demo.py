@@ -15,9 +15,9 @@ import psutil
 import pytest
 
 from timewheel.core.planfile import parse_plan
-from timewheel.demo.ledger import read_ledger, recount_command, totals
 from timewheel.demo.settings import ALL_SCHEMES
 from timewheel.testing import eventually
+from timewheel.testing.evidence.ledger import read_ledger, recount_command, totals
 
 DAY_MS = 2_000
 MESSAGES = 2_000

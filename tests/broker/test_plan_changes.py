@@ -13,13 +13,15 @@ import pytest
 
 from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import TIERED, WHEEL, Stage, now_ms, plan_of
+from timewheel.admin import AdminClient
 from timewheel.consumers import DelayedConsumer
-from timewheel.consumers.relay import Relay, hops
+from timewheel.consumers.relay import Relay
+from timewheel.consumers.relay.driver import hops
 from timewheel.core.envelope import Envelope
 from timewheel.core.former import TimersLeftBehind
 from timewheel.core.plan import Calendar, Native, Plan, Scheme, Tiered
 from timewheel.core.planfile import save_plan
-from timewheel.ops import AdminClient, FormerTopics, ensure, roll
+from timewheel.ops import FormerTopics, ensure, roll
 from timewheel.testing import Broker, eventually
 
 NARROW = Tiered(window_ms=1_500, tiers_ms=(1_500, 3_000))

@@ -14,6 +14,7 @@ import pulsar
 import pytest
 
 from tests.support.checkout import ROOT
+from timewheel.admin.client import AdminClient
 from timewheel.consumers import DelayedConsumer
 from timewheel.consumers.relay import Relay
 from timewheel.core.clock import SystemClock
@@ -24,7 +25,6 @@ from timewheel.core.profile import BrokerProfile
 from timewheel.core.routing import Hold, Router
 from timewheel.core.steps import steps
 from timewheel.core.topology import topology
-from timewheel.ops.admin import AdminClient
 from timewheel.ops.profile import profile_of
 from timewheel.producers import DelayedProducer, Timer
 from timewheel.testing import eventually

@@ -19,12 +19,12 @@ from tests.broker.producing import (
     stored_entry,
     stored_messages,
 )
+from timewheel.admin.client import AdminClient
 from timewheel.core import Calendar, Envelope, Native, Plan, Ring, Tiered, Wheel
 from timewheel.core.errors import ClientMisuse, PayloadTooLarge, SendFailed, TimewheelError, TopologyError
 from timewheel.core.limits import STIR_EVERY
 from timewheel.core.names import partition_topic
 from timewheel.core.topology import topology
-from timewheel.ops.admin import AdminClient
 from timewheel.producers import DelayedProducer, Timer
 from timewheel.producers.prepare import METADATA_ROOM_BYTES
 from timewheel.testing import eventually

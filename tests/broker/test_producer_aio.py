@@ -20,10 +20,10 @@ from tests.broker.producing import (
     stored_messages,
 )
 from tests.broker.test_producer_failures import SetClock
+from timewheel.admin.client import AdminClient
 from timewheel.core import Calendar, Envelope, Plan, Ring, SystemClock, Wheel
 from timewheel.core.errors import BadDueTime, ClientMisuse, SendFailed, SendOutcomeUnknown, TopologyError
 from timewheel.core.routing import calendar_topic_of
-from timewheel.ops.admin import AdminClient
 from timewheel.producers import AsyncDelayedProducer
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ import pytest
 
 from tests.broker.producing import DAY_MS, HOUR_MS, make_plan, now_ms, stored_entries, stored_messages
 from tests.support.checkout import ROOT
+from timewheel.admin.client import AdminClient
 from timewheel.core import Calendar, Plan, Ring, SystemClock, Wheel
 from timewheel.core.errors import ClientMisuse, SendFailed, SendOutcomeUnknown, TimewheelError
 from timewheel.core.names import partition_topic
 from timewheel.core.routing import calendar_topic_of
-from timewheel.ops.admin import AdminClient
 from timewheel.producers import DelayedProducer, Timer
 from timewheel.testing import eventually
 

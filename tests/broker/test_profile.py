@@ -8,8 +8,8 @@ import sys
 import tomllib
 from typing import TYPE_CHECKING
 
+from timewheel.admin.client import AdminClient
 from timewheel.core.profile import BrokerProfile
-from timewheel.ops.admin import AdminClient
 from timewheel.ops.profile import profile_of
 
 if TYPE_CHECKING:

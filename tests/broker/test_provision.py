@@ -12,13 +12,8 @@ import httpx
 import pulsar
 import pytest
 
-from timewheel.core.durations import DAY_MS, HOUR_MS
-from timewheel.core.errors import AdminUnreachable, TopologyError
-from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic
-from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
-from timewheel.core.topology import TopicSpec, topology
-from timewheel.ops.admin import AdminClient
-from timewheel.ops.policies import (
+from timewheel.admin.client import AdminClient
+from timewheel.admin.policies import (
     AGE_QUOTA,
     DEDUPLICATION,
     INACTIVE_TOPIC,
@@ -29,6 +24,11 @@ from timewheel.ops.policies import (
     InactiveTopic,
     Policy,
 )
+from timewheel.core.durations import DAY_MS, HOUR_MS
+from timewheel.core.errors import AdminUnreachable, TopologyError
+from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic
+from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
+from timewheel.core.topology import TopicSpec, topology
 from timewheel.ops.provision import Report, ensure
 from timewheel.testing import eventually
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from timewheel.admin.client import AdminClient
+from timewheel.admin.policies import SUBSCRIPTION_EXPIRY_MIN
 from timewheel.core.durations import SECOND_MS
 from timewheel.core.plan import Calendar, Plan
 from timewheel.core.planfile import save_plan
-from timewheel.ops.admin import AdminClient
-from timewheel.ops.policies import SUBSCRIPTION_EXPIRY_MIN
 from timewheel.testing import eventually
 
 if TYPE_CHECKING:

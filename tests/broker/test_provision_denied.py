@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.tokens import SECURED_SETTINGS, token_for
+from timewheel.admin.client import AdminClient
 from timewheel.core.errors import AdminDenied
 from timewheel.core.plan import Plan, Tiered
-from timewheel.ops.admin import AdminClient
 from timewheel.ops.provision import ensure
 
 if TYPE_CHECKING:

@@ -11,18 +11,18 @@ import pytest
 
 from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import BUSINESS, WHEEL, Stage, now_ms, plan_of
+from timewheel.admin.internals import EntryPosition
 from timewheel.consumers.relay import PartitionState, Relay
-from timewheel.consumers.relay.contiguity import Spot
-from timewheel.consumers.relay.examine import can_be_read
-from timewheel.consumers.relay.hops import producer_name
-from timewheel.consumers.relay.source import consumer_name
+from timewheel.consumers.relay.driver.holes import can_be_read
+from timewheel.consumers.relay.driver.hops import producer_name
+from timewheel.consumers.relay.driver.source import consumer_name
+from timewheel.consumers.relay.machine.order import Spot
 from timewheel.core.clock import SystemClock
 from timewheel.core.envelope import Envelope
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Due
 from timewheel.core.steps import steps
-from timewheel.ops.internals import EntryPosition
 from timewheel.testing import Broker, eventually
 from timewheel.testing.plugin import MakeLocalPulsar
 from timewheel.wire.positions import Position

@@ -71,7 +71,7 @@ STUCK = """
     import sys, threading
     import pulsar
     from timewheel.consumers.relay import Relay
-    from timewheel.consumers.relay.conduct import Conduct
+    from timewheel.consumers.relay.driver.conduct import Conduct
     from timewheel.consumers.relay.service import Service
     from timewheel.core.plan import Plan
 
@@ -107,7 +107,7 @@ def test_rule_06_a_stuck_service_ends_itself_so_that_another_can_take_over(stage
 def test_rule_06_an_embedded_relay_that_is_stuck_says_that_it_is_not_ready(stage: Stage) -> None:
     import threading
 
-    from timewheel.consumers.relay.conduct import Conduct, CrashPoint
+    from timewheel.consumers.relay.driver.conduct import Conduct, CrashPoint
 
     go_on = threading.Event()
 

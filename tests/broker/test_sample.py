@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 import pytest
 
-from timewheel.ops.admin import AdminClient
+from timewheel.admin.client import AdminClient
 from timewheel.ops.sample import NothingToSample, Sample, sample
 from timewheel.ops.sample_file import NOTE
 from timewheel.testing import eventually

@@ -17,9 +17,9 @@ from tests.support.chaos_ledger import now_ms
 from tests.support.chaos_load import Traffic
 from tests.support.chaos_verdict import Verdict, keeps_every_promise
 from tests.support.chaos_worker import ConductName, Fuse
+from timewheel.admin.policies import DEDUPLICATION
 from timewheel.core.plan import Tiered
 from timewheel.core.topology import topology
-from timewheel.ops.policies import DEDUPLICATION
 from timewheel.testing import eventually
 
 if TYPE_CHECKING:

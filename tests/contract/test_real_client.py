@@ -10,8 +10,8 @@ import pulsar
 import pytest
 
 from tests.contract.client_contract import ClientContract
-from timewheel.ops.admin import AdminClient
-from timewheel.ops.policies import DEDUPLICATION
+from timewheel.admin.client import AdminClient
+from timewheel.admin.policies import DEDUPLICATION
 from timewheel.testing import eventually
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from timewheel.demo.ledger import Entry, read_ledger, recount_command, write_ledger
+from timewheel.testing.evidence.ledger import Entry, read_ledger, recount_command, write_ledger
 
 GOOD = Entry(
     timer="good", due_ms=9, attempted_ms=1, confirmed_ms=2, delivered_ms=8, delivered=1, handled_ms=9, handled=1

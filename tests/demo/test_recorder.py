@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from timewheel.core.envelope import ID_PROPERTY
-from timewheel.demo.recorder import Deliveries
+from timewheel.testing.evidence.recorder import Deliveries
 
 TOPIC = "persistent://public/default/due-partition-0"
 

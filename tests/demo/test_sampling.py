@@ -8,9 +8,9 @@ from urllib.parse import unquote
 import httpx
 import pytest
 
+from timewheel.admin.client import AdminClient
 from timewheel.demo.sampling import Gauge
 from timewheel.demo.settings import DAYS, SUBSCRIPTION, SchemeName, Settings
-from timewheel.ops.admin import AdminClient
 
 SETTINGS = Settings(day_ms=6_000)
 NOW_MS = 1_800_000_000_000

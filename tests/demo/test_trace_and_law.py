@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from timewheel.core.gaps import exact_gaps, peak
-from timewheel.demo.law import arrivals_by_topic, predicted_gaps
 from timewheel.demo.settings import ALL_SCHEMES, DAYS, BadSettings, SchemeName, Settings, parse_schemes
-from timewheel.demo.trace import delays_ms, timer_id, timer_index
+from timewheel.testing.evidence.law import arrivals_by_topic, predicted_gaps
+from timewheel.testing.evidence.trace import delays_ms, timer_id, timer_index
 
 SETTINGS = Settings()
 START_MS = 1_800_000_000_000

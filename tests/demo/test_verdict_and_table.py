@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from timewheel.demo.checker import Totals
 from timewheel.demo.table import HEADER, plain_lines, row_texts, where_we_lose
 from timewheel.demo.verdict import Lateness, Measured, judge, lateness
+from timewheel.testing.evidence.checker import Totals
 
 CLEAN = Totals(attempted=1_000, acknowledged=1_000, handled=1_000, lost=0, unexpected=0, duplicated=0, recovered=0)
 LOSSY = replace(CLEAN, handled=788, lost=212)

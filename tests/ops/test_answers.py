@@ -6,8 +6,8 @@ import json
 import httpx
 import pytest
 
+from timewheel.admin.answers import MAX_REASON_CHARACTERS, error_of, role_of
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing
-from timewheel.ops.answers import MAX_REASON_CHARACTERS, error_of, role_of
 
 TOPIC_CALL = "POST /admin/v2/persistent/acme/crm/reminders/messageTTL"
 

@@ -9,9 +9,9 @@ import httpx
 import pytest
 
 from tests.support.manual_clock import LeapingClock
+from timewheel.admin.http import MAX_REDIRECTS, AdminHttp
+from timewheel.admin.retrying import Repeat, may_repeat
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
-from timewheel.ops.http import MAX_REDIRECTS, AdminHttp
-from timewheel.ops.retrying import Repeat, may_repeat
 
 ASKED = "http://asked:8080"
 OWNER = "http://owner:8080"

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from timewheel.admin.names import namespace_path, subscription_path, tenant_path, topic_path
 from timewheel.core.errors import BadName
-from timewheel.ops.names import namespace_path, subscription_path, tenant_path, topic_path
 
 parts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/"), min_size=1).filter(
     lambda part: part not in {".", ".."}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import httpx
 import pytest
 
+from timewheel.admin.client import AdminClient
 from timewheel.core.profile import BrokerProfile
-from timewheel.ops.admin import AdminClient
 from timewheel.ops.profile import profile_of
 from timewheel.wire.hooks import Event
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from timewheel.admin.client import AdminClient
 from timewheel.core.clock import SystemClock
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.names import CalendarTopic
 from timewheel.core.plan import Calendar, Native, Plan
-from timewheel.ops.admin import AdminClient
 from timewheel.ops.calendar_life import CalendarKeeper, LifeState, Stage, grace_ms, roll, stage_of
 
 START_MS = 1_767_225_600_000  # 2026-01-01

@@ -7,11 +7,8 @@ from typing import Any
 
 import pytest
 
-from timewheel.core.errors import TopologyError
-from timewheel.core.topology import TopicSpec
-from timewheel.ops.foreign_settings import delayed_delivery_findings, foreign_subscriptions, namespace_findings
-from timewheel.ops.namespaces import NamespacePolicies
-from timewheel.ops.policies import (
+from timewheel.admin.namespaces import NamespacePolicies
+from timewheel.admin.policies import (
     AGE_QUOTA,
     DEDUPLICATION,
     INACTIVE_TOPIC,
@@ -24,6 +21,9 @@ from timewheel.ops.policies import (
     InactiveTopic,
     Policy,
 )
+from timewheel.core.errors import TopologyError
+from timewheel.core.topology import TopicSpec
+from timewheel.ops.foreign_settings import delayed_delivery_findings, foreign_subscriptions, namespace_findings
 from timewheel.ops.provision_steps import (
     CreateMissedPartitions,
     CreateSubscription,

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from timewheel.admin.client import AdminClient
+from timewheel.admin.internals import EntryPosition
 from timewheel.core.errors import AdminDenied
-from timewheel.ops.admin import AdminClient
-from timewheel.ops.internals import EntryPosition
 from timewheel.ops.sample import (
     IN_FLIGHT,
     MAX_SAMPLES,

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timewheel.ops.entries import read_entry
-from timewheel.ops.internals import AckedRange, CursorStats, EntryPosition, read_internal_stats
-from timewheel.ops.stats import read_partitioned_stats, read_topic_stats, stats_query
+from timewheel.admin.entries import read_entry
+from timewheel.admin.internals import AckedRange, CursorStats, EntryPosition, read_internal_stats
+from timewheel.admin.stats import read_partitioned_stats, read_topic_stats, stats_query
 
 
 def cursor(acked_text: str) -> CursorStats:

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.support.certificates import Identity, make_authority, make_identity
+from timewheel.admin.http import AdminHttp, tls_context
 from timewheel.core.errors import AdminUnreachable
-from timewheel.ops.http import AdminHttp, tls_context
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -8,12 +8,12 @@ import httpx
 import pytest
 
 from tests.support.manual_clock import LeapingClock
+from timewheel.admin.client import AdminClient
+from timewheel.admin.policies import MESSAGE_TTL_S
 from timewheel.core import Calendar, Plan, Tiered
 from timewheel.core.errors import AdminError, TopologyError
 from timewheel.core.topology import topology
 from timewheel.ops import calendar_life, provision
-from timewheel.ops.admin import AdminClient
-from timewheel.ops.policies import MESSAGE_TTL_S
 
 TOPIC = "persistent://acme/crm/reminders"
 DAY_MS = 86_400_000

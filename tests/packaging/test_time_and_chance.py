@@ -20,15 +20,15 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("spark_planner/progress.py", EVERYTHING): "looks now and then at what Spark does, in Spark's time; names the job",
     ("producers/aio.py", "asyncio.wait_for"): "waits on an event loop are the loop's, by its own clock",
     ("producers/aio.py", "call_later()"): "waits on an event loop are the loop's, by its own clock",
-    ("producers/writer.py", "os.urandom"): "timer ids must differ between processes, whatever their seeds are",
+    ("producers/sending/writer.py", "os.urandom"): "timer ids must differ between processes, whatever their seeds are",
     ("consumers/relay/relay.py", "os.urandom"): "relay ids must differ between processes, whatever their seeds are",
     ("consumers/relay/relay.py", "join()"): "the ring keeper's own join, which is by the clock",
-    ("consumers/relay/shell.py", "wait()"): "the confirmations' own wait, which is by the clock",
+    ("consumers/relay/driver/session.py", "wait()"): "the confirmations' own wait, which is by the clock",
     ("consumers/relay/service.py", "faulthandler.dump_traceback_later"): "a watchdog trusts nothing of Python's",
-    ("timewheel/ops/http.py", "tenacity.wait_random_exponential"): "tenacity draws how long; the clock waits",
+    ("timewheel/admin/http.py", "tenacity.wait_random_exponential"): "tenacity draws how long; the clock waits",
     ("timewheel/ops/provision.py", "tenacity.wait_random"): "tenacity draws how long; the clock waits",
     ("timewheel/ops/sample.py", "random.Random"): "the seed is handed in",
-    ("timewheel/ops/redirects.py", "join()"): "of a URL",
+    ("timewheel/admin/redirects.py", "join()"): "of a URL",
 }
 """What is used where all the same, by folder or file, and why."""
 

@@ -18,12 +18,12 @@ from tests.support.forgetting import redelivered_exactly
 from timewheel.cli.demo import _with_foresight  # pyright: ignore[reportPrivateUsage]
 from timewheel.core.planfile import parse_plan
 from timewheel.core.profile import BrokerProfile
-from timewheel.demo.checker import Totals
-from timewheel.demo.ledger import Entry
 from timewheel.demo.results import BrokerFacts, Files, Result, save
 from timewheel.demo.settings import SchemeName, Settings
-from timewheel.demo.trace import delays_ms, timer_id
 from timewheel.demo.verdict import Lateness, Measured, Verdict
+from timewheel.testing.evidence.checker import Totals
+from timewheel.testing.evidence.ledger import Entry
+from timewheel.testing.evidence.trace import delays_ms, timer_id
 
 START_MS = 1_800_000_000_000
 SCHEMES: tuple[SchemeName, ...] = ("native", "tiered-relay", "calendar")

@@ -6,7 +6,7 @@ from timewheel.core import Calendar, Envelope, Plan, Ring, Router, Tiered, Wheel
 from timewheel.core.errors import PayloadTooLarge, SendFailed, SendOutcomeUnknown, TimewheelError
 from timewheel.producers.afterwards import MAX_ATTEMPTS, afterwards
 from timewheel.producers.prepare import prepare
-from timewheel.wire.outgoing import Outgoing
+from timewheel.producers.sending.outgoing import Outgoing
 from timewheel.wire.results import Outcome
 
 HOUR_MS = 3_600_000

@@ -14,10 +14,10 @@ from tests.support.manual_clock import ManualClock
 from tests.support.silent_broker import SilentClient
 from timewheel.core import Plan, Tiered
 from timewheel.producers import AsyncDelayedProducer, DelayedProducer
+from timewheel.producers.sending.options import ProducerOptions
+from timewheel.producers.sending.pool import ProducerPool
 from timewheel.testing import eventually
 from timewheel.wire.hooks import Event, Hooks
-from timewheel.wire.options import ProducerOptions
-from timewheel.wire.pool import ProducerPool
 
 PLAN = Plan(
     due_topic="persistent://acme/crm/reminders",

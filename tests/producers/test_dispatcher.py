@@ -5,8 +5,8 @@ from queue import SimpleQueue
 
 from tests.support.manual_clock import ManualClock
 from timewheel.core import SystemClock
+from timewheel.producers.sending.dispatcher import BUSY_MS, LINGER_MS, Dispatcher
 from timewheel.testing import eventually
-from timewheel.wire.dispatcher import BUSY_MS, LINGER_MS, Dispatcher
 from timewheel.wire.hooks import Event, Hooks
 
 CLOCK = SystemClock()

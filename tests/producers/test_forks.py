@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 
-from timewheel.wire.forks import ForkGuard
+from timewheel.producers.sending.forks import ForkGuard
 
 
 def test_a_guard_knows_whether_it_is_in_a_child() -> None:

@@ -7,8 +7,8 @@ import pytest
 from tests.support.manual_clock import LeapingClock
 from timewheel.core import SystemClock
 from timewheel.core.errors import ClientMisuse
+from timewheel.producers.sending.gate import Gate, Group
 from timewheel.testing import eventually
-from timewheel.wire.gate import Gate, Group
 
 CLOCK = SystemClock()
 

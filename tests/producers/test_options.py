@@ -5,7 +5,7 @@ import pulsar.schema
 import pytest
 
 from timewheel.core.errors import ClientMisuse
-from timewheel.wire.options import OWNED, ProducerOptions
+from timewheel.producers.sending.options import OWNED, ProducerOptions
 
 BYTES = pulsar.schema.BytesSchema()
 

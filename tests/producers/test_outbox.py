@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.manual_clock import ManualClock
 from timewheel.core import SystemClock
-from timewheel.wire.outbox import BUSY_FROM, MAX_WAIT_MS, TOGETHER, Outbox
+from timewheel.producers.sending.outbox import BUSY_FROM, MAX_WAIT_MS, TOGETHER, Outbox
 
 CLOCK = SystemClock()
 

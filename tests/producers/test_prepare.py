@@ -21,7 +21,7 @@ from timewheel.core.errors import (
 from timewheel.core.keys import partition_for_key
 from timewheel.core.topology import topology
 from timewheel.producers.prepare import METADATA_ROOM_BYTES, prepare
-from timewheel.wire.outgoing import Outgoing
+from timewheel.producers.sending.outgoing import Outgoing
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -6,7 +6,7 @@ from timewheel.core import Native, Plan, Router, Tiered
 from timewheel.core.limits import STIR_EVERY, hold_bound_ms
 from timewheel.core.plan import Readers
 from timewheel.producers.prepare import prepare
-from timewheel.wire.stir import Stir
+from timewheel.producers.sending.stir import Stir
 
 HOUR_MS = 3_600_000
 NOW_MS = 1_763_700_000_000

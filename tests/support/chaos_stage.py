@@ -16,10 +16,10 @@ from tests.support.chaos_ledger import Hop, now_ms
 from tests.support.chaos_load import Load, Traffic
 from tests.support.chaos_verdict import Verdict, judge
 from tests.support.chaos_worker import ConductName, Job
+from timewheel.admin.client import AdminClient
 from timewheel.core.plan import Plan
 from timewheel.core.planfile import save_plan
 from timewheel.core.topology import topology
-from timewheel.ops.admin import AdminClient
 from timewheel.ops.provision import ensure
 
 __all__ = ["BUSINESS", "QUICK_TAKEOVER", "Stage"]

@@ -24,7 +24,7 @@ import pulsar
 from tests.support.chaos_ledger import Ledger, now_ms
 from timewheel.consumers import DelayedConsumer, DelayedMessage
 from timewheel.consumers.relay import Relay
-from timewheel.consumers.relay.conduct import Conduct, CrashPoint
+from timewheel.consumers.relay.driver.conduct import Conduct, CrashPoint
 from timewheel.core.envelope import ID_PROPERTY, Envelope
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.plan import Plan

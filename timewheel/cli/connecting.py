@@ -10,7 +10,7 @@ import typer
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from timewheel.ops.admin import AdminClient
+    from timewheel.admin.client import AdminClient
     from timewheel.wire.hooks import Event
 
 __all__ = ["DEFAULT_ADMIN_URL", "AdminUrl", "Token", "TokenFile", "TrustFile", "admin_client", "warn"]
@@ -40,8 +40,8 @@ def admin_client(
     option: str = "--admin-url",
 ) -> AbstractContextManager[AdminClient]:
     """An admin client from these options; what cannot be one is a usage error. ``option`` gave the URL."""
-    from timewheel.ops.admin import AdminClient
-    from timewheel.ops.http import tls_context
+    from timewheel.admin.client import AdminClient
+    from timewheel.admin.http import tls_context
 
     if token is not None and token_file is not None:
         raise typer.BadParameter("give the token itself or its file, not both", param_hint="--token")

@@ -105,9 +105,9 @@ def _announce(console: Console, settings: Settings) -> None:
 
 
 def _print_verdict(console: Console, result: Result) -> None:
-    from timewheel.demo.ledger import recount_command
     from timewheel.demo.results import Files
     from timewheel.demo.table import HEADER, plain_lines, row_texts, where_we_lose
+    from timewheel.testing.evidence.ledger import recount_command
 
     def say(line: str, style: str | None = None) -> None:
         _say(console, line, style)

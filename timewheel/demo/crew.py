@@ -8,9 +8,9 @@ from multiprocessing.connection import Connection, wait
 from typing import Self
 
 from timewheel.core.errors import TimewheelError
-from timewheel.demo.messages import Done, Failed, Finish, Go, Progress
 from timewheel.demo.player import play
 from timewheel.demo.settings import SchemeName, Settings
+from timewheel.testing.evidence.messages import Done, Failed, Finish, Go, Progress
 
 __all__ = ["Crew", "PlayerFailed"]
 

@@ -14,13 +14,13 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 
 from timewheel.demo.connecting import connect
-from timewheel.demo.journal import Journal, now_ms
-from timewheel.demo.ledger import Entry
-from timewheel.demo.messages import Done, Failed, Go
-from timewheel.demo.recorder import Deliveries, RecordingClient
 from timewheel.demo.settings import SUBSCRIPTION, SchemeName, Settings
-from timewheel.demo.trace import delays_ms, timer_id, timer_index
 from timewheel.demo.ways import Way, way_of
+from timewheel.testing.evidence.journal import Journal, now_ms
+from timewheel.testing.evidence.ledger import Entry
+from timewheel.testing.evidence.messages import Done, Failed, Go
+from timewheel.testing.evidence.recorder import Deliveries, RecordingClient
+from timewheel.testing.evidence.trace import delays_ms, timer_id, timer_index
 
 __all__ = ["play"]
 

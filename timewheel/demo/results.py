@@ -12,16 +12,16 @@ from timewheel.core.gaps import peak
 from timewheel.core.plan import Plan
 from timewheel.core.profile import BrokerProfile
 from timewheel.demo import foresight
-from timewheel.demo.checker import Totals
 from timewheel.demo.foresight import Foresight
-from timewheel.demo.law import predicted_gaps
-from timewheel.demo.ledger import Entry, recount_command, totals, write_ledger
-from timewheel.demo.messages import Done
 from timewheel.demo.sampling import Sample
 from timewheel.demo.settings import DAYS, SchemeName, Settings
 from timewheel.demo.table import HEADER, LABELS, row_texts, where_we_lose
 from timewheel.demo.verdict import Measured, Verdict, lateness
 from timewheel.report import GapChart, Mark, Page, Series, Table, gap_chart, render_page
+from timewheel.testing.evidence.checker import Totals
+from timewheel.testing.evidence.law import predicted_gaps
+from timewheel.testing.evidence.ledger import Entry, recount_command, totals, write_ledger
+from timewheel.testing.evidence.messages import Done
 
 __all__ = ["BrokerFacts", "Files", "Result", "Seen", "measure", "save"]
 

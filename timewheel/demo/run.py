@@ -5,18 +5,18 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
 
+from timewheel.admin.client import AdminClient
 from timewheel.core.names import partition_topic
 from timewheel.core.profile import BrokerProfile
 from timewheel.core.topology import topology
 from timewheel.demo.crew import Crew
-from timewheel.demo.journal import now_ms
 from timewheel.demo.live import Screen, State
 from timewheel.demo.results import BrokerFacts, Files, Result, save
 from timewheel.demo.settings import DEFAULT_LIMIT, Settings
 from timewheel.demo.stage import AFTER_LAST_DUE_MS, TURN_S, VERDICT_S, Stage
-from timewheel.ops.admin import AdminClient
 from timewheel.ops.profile import profile_of
 from timewheel.testing import LocalPulsar
+from timewheel.testing.evidence.journal import now_ms
 
 __all__ = ["expected_s", "run_demo"]
 

@@ -17,10 +17,10 @@ from typing import Any, Self
 import pulsar
 
 from timewheel.core.envelope import ID_PROPERTY
-from timewheel.demo.checker import Totals, check
 from timewheel.demo.connecting import connect
 from timewheel.demo.settings import NAMESPACE
-from timewheel.demo.trace import payload, timer_id
+from timewheel.testing.evidence.checker import Totals, check
+from timewheel.testing.evidence.trace import payload, timer_id
 
 __all__ = ["Control", "run_control"]
 

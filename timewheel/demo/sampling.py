@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
+from timewheel.admin.client import AdminClient
 from timewheel.core.errors import AdminError
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Calendar, Plan, Wheel
 from timewheel.core.topology import topology
 from timewheel.demo.settings import SUBSCRIPTION
-from timewheel.ops.admin import AdminClient
 
 __all__ = ["Gauge", "Sample", "Sampler"]
 

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self, TypeVar
 
-from timewheel.consumers.relay.broker_held import RECEIVER_QUEUE_MESSAGES
+from timewheel.admin.client import AdminClient
+from timewheel.consumers.relay.driver.broker_held import RECEIVER_QUEUE_MESSAGES
 from timewheel.consumers.relay.relay import MAX_IN_FLIGHT
 from timewheel.core.errors import TimewheelError
 from timewheel.core.plan import Calendar, Plan, Tiered
 from timewheel.demo.crew import Crew
-from timewheel.demo.journal import now_ms
 from timewheel.demo.live import Row, Screen, State
 from timewheel.demo.results import BrokerFacts, Result, Seen, measure
 from timewheel.demo.sabotage import Control, run_control
@@ -20,8 +20,8 @@ from timewheel.demo.sampling import Gauge, Sampler
 from timewheel.demo.settings import SchemeName, Settings
 from timewheel.demo.table import LABELS
 from timewheel.demo.verdict import judge
-from timewheel.ops.admin import AdminClient
 from timewheel.ops.provision import ensure
+from timewheel.testing.evidence.journal import now_ms
 
 __all__ = ["AFTER_LAST_DUE_MS", "TURN_S", "VERDICT_S", "DemoFailed", "Stage"]
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from math import sqrt
 from typing import Literal
 
-from timewheel.demo.checker import Totals
-from timewheel.demo.messages import Told
 from timewheel.demo.settings import SchemeName
+from timewheel.testing.evidence.checker import Totals
+from timewheel.testing.evidence.messages import Told
 
 __all__ = ["Lateness", "Measured", "Verdict", "judge", "lateness"]
 

@@ -12,11 +12,11 @@ from timewheel.core.envelope import ID_PROPERTY
 from timewheel.core.errors import TimewheelError
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Native, Plan
-from timewheel.demo.journal import Journal
-from timewheel.demo.recorder import RecordingClient
 from timewheel.demo.settings import SUBSCRIPTION
-from timewheel.demo.trace import payload, timer_id
 from timewheel.producers import DelayedProducer, Timer
+from timewheel.testing.evidence.journal import Journal
+from timewheel.testing.evidence.recorder import RecordingClient
+from timewheel.testing.evidence.trace import payload, timer_id
 
 __all__ = ["Way", "way_of"]
 

@@ -1,8 +1,7 @@
-"""Operations: the admin client, provisioning, and the life of calendar topics."""
+"""Operations: provisioning, what waits in topics of earlier plans, the life of calendar topics."""
 
-from timewheel.ops.admin import AdminClient
 from timewheel.ops.calendar_life import CalendarKeeper, roll
 from timewheel.ops.former import FormerTopics
 from timewheel.ops.provision import ensure
 
-__all__ = ["AdminClient", "CalendarKeeper", "FormerTopics", "ensure", "roll"]
+__all__ = ["CalendarKeeper", "FormerTopics", "ensure", "roll"]

@@ -22,12 +22,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from timewheel.admin.client import AdminClient
 from timewheel.core.clock import Clock, pause
 from timewheel.core.durations import MINUTE_MS, SECOND_MS
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable, TimewheelError
 from timewheel.core.names import CalendarTopic, namespace_of, partition_of
 from timewheel.core.plan import Calendar, Plan
-from timewheel.ops.admin import AdminClient
 from timewheel.ops.provision import Report, ensure
 from timewheel.wire.hooks import Hook, Hooks
 

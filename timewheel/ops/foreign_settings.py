@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from timewheel.admin.namespaces import NamespacePolicies
+from timewheel.admin.policies import SUBSCRIPTION_EXPIRY_MIN, DelayedDelivery
 from timewheel.core.durations import SECOND_MS, format_duration
 from timewheel.core.former import FormerTopic
 from timewheel.core.topology import TopicSpec
-from timewheel.ops.namespaces import NamespacePolicies
-from timewheel.ops.policies import SUBSCRIPTION_EXPIRY_MIN, DelayedDelivery
 
 __all__ = [
     "Finding",

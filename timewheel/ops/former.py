@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
+from timewheel.admin.client import AdminClient
 from timewheel.core.errors import AdminMissing
 from timewheel.core.former import FormerTopic, former_topics
 from timewheel.core.names import namespace_of, partition_of
 from timewheel.core.plan import Plan
-from timewheel.ops.admin import AdminClient
 
 __all__ = ["FormerTopics", "waiting"]
 

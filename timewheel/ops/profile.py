@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from timewheel.admin.client import AdminClient
 from timewheel.core.profile import BrokerProfile
-from timewheel.ops.admin import AdminClient
 
 __all__ = ["profile_of"]
 

@@ -11,13 +11,15 @@ from typing import Any, TypeVar
 
 from tenacity import wait_random
 
+from timewheel.admin.client import AdminClient
+from timewheel.admin.policies import DELAYED_DELIVERY
+from timewheel.admin.retrying import attempts
 from timewheel.core.clock import pause
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, TopologyError
 from timewheel.core.former import TimersLeftBehind
 from timewheel.core.names import namespace_of, partition_of, partition_topic
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.topology import TopicSpec, topology
-from timewheel.ops.admin import AdminClient
 from timewheel.ops.foreign_settings import (
     Finding,
     delayed_delivery_findings,
@@ -26,7 +28,6 @@ from timewheel.ops.foreign_settings import (
     namespace_findings,
 )
 from timewheel.ops.former import waiting
-from timewheel.ops.policies import DELAYED_DELIVERY
 from timewheel.ops.provision_steps import (
     CreateMissedPartitions,
     CreateNamespace,
@@ -40,7 +41,6 @@ from timewheel.ops.provision_steps import (
     steps_for,
     wanted_policies,
 )
-from timewheel.ops.retrying import attempts
 
 __all__ = ["Report", "ensure"]
 

@@ -6,10 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from timewheel.core.errors import TopologyError
-from timewheel.core.names import partition_topic
-from timewheel.core.topology import TopicSpec
-from timewheel.ops.policies import (
+from timewheel.admin.policies import (
     AGE_QUOTA,
     DEDUPLICATION,
     INACTIVE_TOPIC,
@@ -20,6 +17,9 @@ from timewheel.ops.policies import (
     UNLIMITED,
     Policy,
 )
+from timewheel.core.errors import TopologyError
+from timewheel.core.names import partition_topic
+from timewheel.core.topology import TopicSpec
 
 __all__ = [
     "CreateMissedPartitions",

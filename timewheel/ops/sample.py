@@ -17,12 +17,12 @@ from functools import partial
 from itertools import accumulate
 from typing import NamedTuple
 
+from timewheel.admin.client import AdminClient
+from timewheel.admin.entries import StoredEntry
+from timewheel.admin.internals import EntryPosition
 from timewheel.core.envelope import TIMER_PROPERTY
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable, TimewheelError
 from timewheel.core.names import partition_topic
-from timewheel.ops.admin import AdminClient
-from timewheel.ops.entries import StoredEntry
-from timewheel.ops.internals import EntryPosition
 
 __all__ = [
     "DEFAULT_SAMPLES",

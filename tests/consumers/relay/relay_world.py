@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from timewheel.consumers.relay.commands import (
+from timewheel.consumers.relay.machine.commands import (
     AskAgain,
     AwaitAll,
     AwaitRoom,
@@ -23,8 +23,8 @@ from timewheel.consumers.relay.commands import (
     Receive,
     Stop,
 )
-from timewheel.consumers.relay.contiguity import NO_SEQUENCE_ID, Spot
-from timewheel.consumers.relay.machine import Machine
+from timewheel.consumers.relay.machine.machine import Machine
+from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Spot
 from timewheel.core.envelope import Envelope
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.routing import Router

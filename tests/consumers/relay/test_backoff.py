@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.manual_clock import LeapingClock, ManualClock
 from timewheel.consumers.relay.backoff import Backoff
-from timewheel.consumers.relay.control import Control
+from timewheel.consumers.relay.driver.handle import Control
 
 
 class Always:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timewheel.consumers.relay.contiguity import NO_SEQUENCE_ID, Contiguity, Sight, Spot, sequence_id
-from timewheel.consumers.relay.internals import batch_size_of
+from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Contiguity, Sight, Spot, sequence_id
+from timewheel.wire.native import batch_size_of
 from timewheel.wire.positions import Position
 
 _batches = st.lists(st.integers(0, 5), min_size=1, max_size=30)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.consumers.relay.relay_world import PLAN, SOURCE, START_MS, STAY_MS
-from timewheel.consumers.relay.commands import (
+from timewheel.consumers.relay.machine.commands import (
     AskAgain,
     AwaitAll,
     AwaitRoom,
@@ -20,8 +20,8 @@ from timewheel.consumers.relay.commands import (
     Unreadable,
     judged,
 )
-from timewheel.consumers.relay.contiguity import NO_SEQUENCE_ID, Spot
-from timewheel.consumers.relay.machine import LATE_RUN, Machine
+from timewheel.consumers.relay.machine.machine import LATE_RUN, Machine
+from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Spot
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import EnvelopeError
 from timewheel.core.names import Names

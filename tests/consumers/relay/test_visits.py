@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.plan_space import moments_ms, plans
-from timewheel.consumers.relay.visits import OPEN_AHEAD_MS, Visit, last_times, next_times
+from timewheel.consumers.relay.machine.visits import OPEN_AHEAD_MS, Visit, last_times, next_times
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Hold, Router, release_at
 from timewheel.core.steps import steps

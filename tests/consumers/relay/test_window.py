@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timewheel.consumers.relay.contiguity import Spot
-from timewheel.consumers.relay.window import Item, Window
+from timewheel.consumers.relay.machine.order import Spot
+from timewheel.consumers.relay.machine.window import Item, Window
 from timewheel.wire.positions import Position
 
 

@@ -1,0 +1,216 @@
+"""Reads the rolling set of a calendar's topics: one consumer of the client and one thread for each that is open.
+
+The client cannot wait for several consumers at once, and one consumer over a list of topics cannot be extended; regex
+discovery takes 60 s (rules.md 16). So a thread per open topic (the running one, the next, a few that rest) moves
+messages into one bounded queue, and one more thread opens and closes.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from contextlib import suppress
+from typing import Any
+
+import pulsar
+
+from timewheel.consumers.calendar.rolling_topics import RollingTopics
+from timewheel.consumers.engine import Arrival
+from timewheel.consumers.message import arrival_of
+from timewheel.consumers.receiving.subscribing import Subscribed, Subscribing, missing_topic
+from timewheel.core.clock import Clock
+from timewheel.core.errors import TopologyError
+from timewheel.core.names import Names
+from timewheel.core.plan import Plan
+from timewheel.wire.hooks import Hooks
+
+__all__ = ["RollingSource"]
+
+MAX_QUEUED = 256
+"""Messages between the reading threads and the receiving one; the client's own queues hold the rest."""
+READ_SLICE_MS = 250
+"""How long one read waits in the client, and so how long closing may take."""
+NOT_OPENED_RETRY_MS = 1_000
+JOIN_TIMEOUT_MS = 5_000
+
+
+class RollingSource:
+    """The topics of a calendar plan.
+
+    Args:
+        subscribing: How to subscribe.
+        plan: A calendar plan.
+        clock: Of the consumer.
+        hooks: Told of every topic that is opened, closed or missing.
+    """
+
+    def __init__(self, subscribing: Subscribing, plan: Plan, clock: Clock, hooks: Hooks) -> None:
+        self._subscribing = subscribing
+        self._names = Names(plan)
+        self._rolling = RollingTopics(plan)
+        self._clock = clock
+        self._hooks = hooks
+        # One lock, three things to wait for: a message, room for one, time to open or close.
+        self._lock = threading.Lock()
+        self._arrived = threading.Condition(self._lock)
+        self._room = threading.Condition(self._lock)
+        self._follow_again = threading.Condition(self._lock)
+        # All below is guarded by the lock.
+        self._queue: deque[Arrival] = deque()
+        self._open: dict[int, _Reader] = {}
+        self._failure: Exception | None = None
+        self._closed = False
+        self._follower: threading.Thread | None = None
+
+    @property
+    def open_topics(self) -> tuple[str, ...]:
+        """The topics that are subscribed to, by interval."""
+        with self._lock:
+            return tuple(self._open[interval].subscribed.topic for interval in sorted(self._open))
+
+    @property
+    def ready(self) -> bool:
+        with self._lock:
+            reader = self._open.get(self._rolling.current(self._clock.now_ms()))
+            return not self._closed and reader is not None and bool(reader.subscribed.consumer.is_connected())
+
+    def start(self) -> None:
+        now_ms = self._clock.now_ms()
+        current = self._rolling.current(now_ms)
+        topic = self._names.calendar_topic(current)
+        if not self._subscribing.exists(topic):
+            raise missing_topic(topic)
+        self._open_one(current)
+        self._follower = threading.Thread(target=self._follow, name="timewheel-calendar", daemon=True)
+        self._follower.start()
+
+    def receive(self, timeout_ms: int) -> Arrival | None:
+        with self._lock:
+            if not self._queue and not self._closed and self._failure is None:
+                self._clock.wait(self._arrived, timeout_ms)
+            if self._queue:
+                self._room.notify()
+                return self._queue.popleft()
+            if self._failure is not None:
+                raise self._failure
+            return None
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            for condition in (self._arrived, self._room, self._follow_again):
+                condition.notify_all()
+        if self._follower is not None:
+            self._clock.join(self._follower, JOIN_TIMEOUT_MS)
+        for interval in tuple(self._open):
+            self._close_one(interval)
+
+    def put(self, arrival: Arrival) -> None:
+        """Queue a message; waits while the queue is full. For the reading threads."""
+        with self._lock:
+            while len(self._queue) >= MAX_QUEUED and not self._closed:
+                self._room.wait()
+            self._queue.append(arrival)
+            self._arrived.notify()
+
+    def fail(self, error: Exception) -> None:
+        """Have `receive` raise; for the reading threads."""
+        with self._lock:
+            if not self._closed:
+                self._failure = self._failure or error
+                self._arrived.notify_all()
+
+    def _follow(self) -> None:
+        try:
+            while not self._closed:
+                wake_ms = self._step()
+                with self._lock:
+                    if wake_ms and not self._closed:
+                        self._clock.wait(self._follow_again, wake_ms - self._clock.now_ms())
+        except Exception as error:  # noqa: BLE001 - a follower that died in silence would stop the calendar
+            self.fail(error)
+
+    def _step(self) -> int:
+        """Open and close what is due; returns when to do so again, 0: at once."""
+        now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
+        with self._lock:
+            quiet_for_ms = {interval: reader.quiet_for_ms(monotonic_ms) for interval, reader in self._open.items()}
+        changes = self._rolling.step(now_ms, quiet_for_ms)
+        for interval in changes.close:
+            self._close_one(interval)
+        wake_ms = changes.wake_ms
+        for interval in changes.open:
+            try:
+                self._open_one(interval)
+            except TopologyError as error:
+                if self._rolling.missing(interval, self._clock.now_ms()):
+                    wake_ms = 0  # that made room for the next visit
+                else:
+                    # It does not end the consumer, which still has other topics to drain: its readiness says so.
+                    self._hooks.emit("calendar_topic_missing", "error", topic=error.topic, remedy=error.remedy)
+            except pulsar.PulsarException as error:
+                # The broker is away; nothing was learnt about the topic. The next step asks again.
+                self._hooks.emit("calendar_topic_not_opened", "warning", interval=interval, error=str(error))
+                return self._clock.now_ms() + NOT_OPENED_RETRY_MS
+        return wake_ms
+
+    def _open_one(self, interval: int) -> None:
+        subscribed = self._subscribing.open(self._names.calendar_topic(interval), interval)
+        reader = _Reader(self, subscribed, self._clock)
+        with self._lock:
+            closed = self._closed
+            if not closed:
+                self._open[interval] = reader
+        if closed:
+            reader.close()
+            return
+        reader.start()
+        self._hooks.emit("calendar_topic_opened", topic=subscribed.topic)
+
+    def _close_one(self, interval: int) -> None:
+        with self._lock:
+            reader = self._open.pop(interval)
+        reader.close()
+        self._hooks.emit("calendar_topic_closed", topic=reader.subscribed.topic)
+
+
+class _Reader(threading.Thread):
+    """Moves messages from one consumer of the client into the source's queue."""
+
+    def __init__(self, source: RollingSource, subscribed: Subscribed, clock: Clock) -> None:
+        super().__init__(name=f"timewheel-{subscribed.topic.rsplit('.', 1)[-1]}", daemon=True)
+        self.subscribed = subscribed
+        self._source = source
+        self._clock = clock
+        self._closing = False
+
+    def quiet_for_ms(self, monotonic_ms: int) -> int | None:
+        since_ms = self.subscribed.quiet_since_ms()
+        return None if since_ms is None else monotonic_ms - since_ms
+
+    def close(self) -> None:
+        self._closing = True
+        _close_quietly(self.subscribed.consumer)
+        if self.is_alive():
+            self._clock.join(self, JOIN_TIMEOUT_MS)
+
+    def run(self) -> None:
+        consumer = self.subscribed.consumer
+        while not self._closing:
+            try:
+                message = consumer.receive(timeout_millis=READ_SLICE_MS)
+            except pulsar.Timeout:
+                continue
+            except pulsar.PulsarException as error:
+                if not self._closing:
+                    self._source.fail(error)
+                return
+            arrival = arrival_of(message, self.subscribed)
+            # Before it is queued: a topic whose message waits in the queue is not quiet.
+            self.subscribed.took(arrival.position, self._clock.monotonic_ms())
+            self._source.put(arrival)
+
+
+def _close_quietly(consumer: Any) -> None:
+    with suppress(pulsar.PulsarException):  # closed already, with the client perhaps; nothing is lost by it
+        consumer.close()

@@ -1,0 +1,205 @@
+"""Executes the engine's decisions: waits for messages and for time, hands out what is due, acknowledges."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterable
+
+import pulsar
+
+from timewheel.consumers.engine import (
+    Acknowledge,
+    Arrival,
+    Command,
+    ConsumerCounts,
+    Engine,
+    Hand,
+    NegativeAcknowledge,
+    Republish,
+    Timer,
+)
+from timewheel.consumers.receiving.alarms import Alarms
+from timewheel.consumers.receiving.republisher import Republisher
+from timewheel.consumers.receiving.source import Source
+from timewheel.core.clock import Clock
+from timewheel.wire.hooks import Hooks
+from timewheel.wire.positions import Position
+
+__all__ = ["SLICE_MS", "Receiver"]
+
+SLICE_MS = 200
+"""The longest single wait: what a stop from a signal, or a jump of the clock, may have to wait for."""
+
+
+class Receiver:
+    """One thread at a time waits in `next`; any may say that a timer is done or failed.
+
+    Args:
+        source: Where messages come from; started by the caller, closed by `close`.
+        engine: Decides; nobody else may touch it.
+        republisher: For what came far too early; closed by `close`.
+        redelivery_delay_ms: After which the client has a negatively acknowledged message delivered again.
+        clock: Time.
+        hooks: Told of alarms.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        engine: Engine,
+        republisher: Republisher,
+        *,
+        redelivery_delay_ms: int,
+        clock: Clock,
+        hooks: Hooks,
+    ) -> None:
+        self._source = source
+        self._republisher = republisher
+        self._redelivery_delay_ms = redelivery_delay_ms
+        self._clock = clock
+        self._hooks = hooks
+        self._alarms = Alarms(hooks, clock)
+        self._state = threading.Lock()  # guards the engine
+        self._engine = engine
+        self._never = threading.Condition(self._state)  # to let time pass while nothing may be received
+        self._receiving = threading.Lock()  # one thread waits in the client at a time; guards what is due
+        self._due: deque[Timer] = deque()
+        self._closed = False
+
+    @property
+    def counts(self) -> ConsumerCounts:
+        """What was seen and done so far."""
+        with self._state:
+            return self._engine.counts
+
+    def next(self, timeout_ms: int) -> Timer | None:
+        """The next timer that is due; None if there was none in time, or after `close`.
+
+        Args:
+            timeout_ms: At most `SLICE_MS`, so that the caller can look whether it should stop.
+        """
+        with self._receiving:
+            if self._closed:
+                return None
+            deadline_ms = self._clock.monotonic_ms() + timeout_ms
+            while True:
+                wait_ms = self._wake(deadline_ms)
+                if self._due:
+                    return self._due.popleft()
+                if wait_ms is None:
+                    return None
+                self._receive_one(wait_ms)
+
+    def done(self, timer: Timer, *, quietly: bool = False) -> None:
+        """A timer is handled.
+
+        Args:
+            timer: As it was handed out.
+            quietly: Tell a failing acknowledgement to the hooks, not to the caller.
+
+        Raises:
+            pulsar.PulsarException: The client could not take the acknowledgement. The timer is remembered all the same.
+        """
+        with self._state:
+            commands = self._engine.done(timer)
+        (self._execute_quietly if quietly else self._execute)(commands)
+
+    def failed(self, timer: Timer, *, quietly: bool = False) -> None:
+        """A timer is to be delivered again; as `done`."""
+        with self._state:
+            commands = self._engine.failed(timer)
+        (self._execute_quietly if quietly else self._execute)(commands)
+
+    def at_position(self, position: Position) -> Timer | None:
+        """The timer in hand whose message is stored there."""
+        with self._state:
+            return self._engine.at_position(position)
+
+    def close(self) -> None:
+        """Close source and republisher; waits a slice for a thread that is in the client."""
+        self._closed = True
+        self._republisher.close()
+        with self._receiving:
+            self._execute_quietly(self._settled())
+            self._source.close()
+
+    def _wake(self, deadline_ms: int) -> int | None:
+        """Let the engine act on the time; returns how long it may wait now, None if the deadline has passed."""
+        # What is waited for is told by the wall clock, how long is measured by the monotonic one: a jump of the wall
+        # clock is noticed after a slice.
+        commands = self._settled()
+        now_ms = self._clock.now_ms()
+        with self._state:
+            commands += self._engine.tick(now_ms)
+            wake_ms = self._engine.next_wake_ms()
+        self._execute_quietly(commands)
+        left_ms = deadline_ms - self._clock.monotonic_ms()
+        if left_ms < 0:
+            return None
+        return left_ms if wake_ms is None else min(left_ms, max(wake_ms - now_ms, 1))
+
+    def _receive_one(self, wait_ms: int) -> None:
+        with self._state:
+            if self._engine.full:
+                # Nothing more may be taken (rules.md 11): what is held is due soon, or is being published again.
+                self._clock.wait(self._never, wait_ms)
+                return
+        arrival = self._source.receive(wait_ms)
+        if arrival is None:
+            return
+        now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
+        with self._state:
+            commands = self._engine.received(arrival, now_ms, monotonic_ms)
+            far = self._engine.far_too_early(arrival, now_ms)
+        if far or arrival.envelope_error is not None:
+            self._raise_alarm(arrival, now_ms)
+        self._execute_quietly(commands)
+
+    def _settled(self) -> list[Command]:
+        """What follows from re-publications that were answered."""
+        commands: list[Command] = []
+        for timer, published in self._republisher.outcomes():
+            now_ms = self._clock.now_ms()
+            with self._state:
+                commands += (
+                    self._engine.published(timer, now_ms) if published else self._engine.not_published(timer, now_ms)
+                )
+        return commands
+
+    def _raise_alarm(self, arrival: Arrival, now_ms: int) -> None:
+        topic = str(arrival.message.topic_name())
+        if arrival.envelope is None:
+            self._alarms.raised("envelope_error", "error", topic=topic, error=arrival.envelope_error)
+        else:
+            self._alarms.raised(
+                "timer_far_too_early",
+                "error",
+                topic=topic,
+                early_ms=arrival.envelope.due_ms - now_ms,
+                remedy="is delayed delivery enabled on the topic, and is this machine's clock right?",
+            )
+
+    def _execute(self, commands: Iterable[Command]) -> None:
+        for command in commands:
+            match command:
+                case Hand(timer):
+                    self._due.append(timer)  # only the receiving thread's commands hand out
+                case Acknowledge(arrival):
+                    origin = arrival.origin
+                    origin.answered(arrival.position, self._clock.monotonic_ms())
+                    origin.consumer.acknowledge(arrival.message)
+                case NegativeAcknowledge(arrival):
+                    origin = arrival.origin
+                    origin.answered(arrival.position, self._clock.monotonic_ms() + self._redelivery_delay_ms)
+                    origin.consumer.negative_acknowledge(arrival.message)
+                case Republish(timer):
+                    self._republisher.submit(timer)
+
+    def _execute_quietly(self, commands: Iterable[Command]) -> None:
+        """Where no caller asked for it: an acknowledgement that fails only means that the message comes again."""
+        for command in commands:
+            try:
+                self._execute((command,))
+            except pulsar.PulsarException as error:
+                self._hooks.emit("acknowledge_failed", "warning", error=str(error))

@@ -1,0 +1,153 @@
+"""Publishes again what came far too early (rules.md 11): into the due topic, under its real due time.
+
+In a thread of its own, since opening a producer can take as long as a broker is away, and meanwhile other timers become
+due. Outcomes are collected for the receiving thread, which alone acknowledges, after the publish is confirmed.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import pulsar
+
+from timewheel.consumers.engine import Timer
+from timewheel.core.clock import Clock
+from timewheel.core.envelope import Envelope
+from timewheel.core.keys import partition_for_key
+from timewheel.core.names import partition_of, partition_topic
+from timewheel.core.plan import Plan
+from timewheel.core.routing import Router
+from timewheel.wire.hooks import Hooks
+from timewheel.wire.native import schema_version_of
+from timewheel.wire.schema_versions import Schemas
+from timewheel.wire.surface import ClientLike, ProducerLike
+
+__all__ = ["Republisher"]
+
+MAX_PRODUCERS = 64
+"""Open producers: one per partition topic and schema version; at this all are closed and opened again as needed."""
+SEND_TIMEOUT_MS = 10_000
+"""After that the outcome is unknown and the timer is published once more, which its key makes harmless."""
+JOIN_TIMEOUT_MS = 5_000
+
+
+class Republisher:
+    """Publishes timers again; starts nothing until there is one.
+
+    Args:
+        client: The user's.
+        plan: Names the due topics.
+        clock: Of the consumer.
+        hooks: Told of what could not be published.
+    """
+
+    def __init__(self, client: ClientLike, plan: Plan, clock: Clock, hooks: Hooks) -> None:
+        self._client = client
+        self._plan = plan
+        self._router = Router(plan)
+        self._clock = clock
+        self._hooks = hooks
+        self._waiting: queue.SimpleQueue[Timer | None] = queue.SimpleQueue()  # bounded by the engine's MAX_REPUBLISHING
+        self._outcomes: deque[tuple[Timer, bool]] = deque()
+        self._schemas: dict[str, Schemas] = {}
+        self._producers: dict[tuple[str, str, int], ProducerLike] = {}
+        self._thread: threading.Thread | None = None
+
+    def submit(self, timer: Timer) -> None:
+        """Take a timer over until `outcomes` gives it back."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="timewheel-republisher", daemon=True)
+            self._thread.start()
+        self._waiting.put(timer)
+
+    def outcomes(self) -> list[tuple[Timer, bool]]:
+        """Every timer that has been answered since the last call, and whether it is stored for certain."""
+        found = []
+        while self._outcomes:
+            found.append(self._outcomes.popleft())
+        return found
+
+    def close(self) -> None:
+        """Stop; what was not confirmed stays unacknowledged."""
+        if self._thread is not None:
+            self._waiting.put(None)
+            self._clock.join(self._thread, JOIN_TIMEOUT_MS)
+            self._thread = None
+
+    def _run(self) -> None:
+        while (timer := self._waiting.get()) is not None:
+            try:
+                self._publish(timer)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the timer is still stored and is tried again
+                self._hooks.emit("republish_failed", "error", timer=timer.key, error=str(error))
+                self._outcomes.append((timer, False))
+        self._close_producers()
+
+    def _publish(self, timer: Timer) -> None:
+        message, envelope = timer.arrival.message, timer.arrival.envelope
+        assert envelope is not None, "only what has a due time can be early"
+        due = self._router.to_due(envelope.due_ms, self._clock.now_ms())
+        key = message.partition_key()
+        # The partition stays (rules.md 20); a foreign producer's unpartitioned name has none.
+        partition = partition_of(message.topic_name())[1]
+        if partition < 0:
+            partition = partition_for_key(key, self._plan.partitions)
+        producer = self._producer(partition_topic(due.topic, partition), message)
+        producer.send_async(
+            None if message.has_null_value() else message.data(),
+            self._answer(timer),
+            properties={**message.properties(), **_hopped(envelope).properties()},
+            partition_key=key or None,
+            ordering_key=message.ordering_key() or None,
+            disable_replication=True,
+            event_timestamp=message.event_timestamp() or None,
+            deliver_at=due.deliver_at_ms or None,
+        )
+
+    def _answer(self, timer: Timer) -> Callable[[Any, Any], None]:
+        append = self._outcomes.append
+
+        def answered(result: Any, _: Any) -> None:
+            append((timer, result == pulsar.Result.Ok))  # on the client's thread: nothing here can raise
+
+        return answered
+
+    def _producer(self, topic: str, message: Any) -> ProducerLike:
+        # Under the version that it was written with, whatever this consumer's own schema is (rules.md 19).
+        source, version = message.topic_name(), schema_version_of(message)
+        where = (topic, source, version)
+        producer = self._producers.get(where)
+        if producer is None:
+            if len(self._producers) >= MAX_PRODUCERS:
+                self._close_producers()
+            schemas = self._schemas.setdefault(source, Schemas(self._client, source))
+            producer = self._producers[where] = self._client.create_producer(
+                topic,
+                **schemas.producer_options(version),
+                batching_enabled=False,
+                block_if_queue_full=True,
+                send_timeout_millis=SEND_TIMEOUT_MS,
+            )
+        return producer
+
+    def _close_producers(self) -> None:
+        for producer in self._producers.values():
+            try:
+                producer.flush()
+                producer.close()
+            except pulsar.PulsarException as error:
+                self._hooks.emit("republish_failed", "warning", error=str(error))
+        self._producers.clear()
+        self._schemas.clear()
+
+
+def _hopped(envelope: Envelope) -> Envelope:
+    return envelope._replace(hops=min(envelope.hops + 1, MAX_HOPS))
+
+
+MAX_HOPS = 999_999
+"""What the envelope's field can carry."""

@@ -1,0 +1,79 @@
+"""Where a consumer's messages come from: one due topic, read in the caller's own thread."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import pulsar
+
+from timewheel.consumers.engine import Arrival
+from timewheel.consumers.message import arrival_of
+from timewheel.consumers.receiving.subscribing import Subscribed, Subscribing
+from timewheel.core.clock import Clock
+
+__all__ = ["SingleSource", "Source"]
+
+
+class Source(Protocol):
+    """Gives messages to one receiving thread."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether everything that should be read now is subscribed to and connected."""
+        ...
+
+    def start(self) -> None:
+        """Subscribe.
+
+        Raises:
+            TopologyError: A topic that must exist now does not.
+        """
+        ...
+
+    def receive(self, timeout_ms: int) -> Arrival | None:
+        """The next message; None if none came in time."""
+        ...
+
+    def close(self) -> None:
+        """Close all consumers; what is unacknowledged is delivered again to whoever is left."""
+        ...
+
+
+class SingleSource:
+    """One due topic.
+
+    The client's own queue is the only one, and its wait is exact to the millisecond: no thread stands between.
+
+    Args:
+        subscribing: How to subscribe.
+        topic: The due topic.
+        clock: Of the consumer.
+    """
+
+    __slots__ = ("_clock", "_subscribed", "_subscribing", "_topic")
+
+    def __init__(self, subscribing: Subscribing, topic: str, clock: Clock) -> None:
+        self._subscribing = subscribing
+        self._topic = topic
+        self._clock = clock
+        self._subscribed: Subscribed | None = None
+
+    @property
+    def ready(self) -> bool:
+        return self._subscribed is not None and bool(self._subscribed.consumer.is_connected())
+
+    def start(self) -> None:
+        self._subscribed = self._subscribing.open(self._topic)
+
+    def receive(self, timeout_ms: int) -> Arrival | None:
+        subscribed = self._subscribed
+        assert subscribed is not None, "start comes first"
+        try:
+            message = subscribed.consumer.receive(timeout_millis=timeout_ms)
+        except pulsar.Timeout:
+            return None
+        return arrival_of(message, subscribed)
+
+    def close(self) -> None:
+        if self._subscribed is not None:
+            self._subscribed.consumer.close()

@@ -1,0 +1,186 @@
+"""One subscription of one partition of a broker-held tier: the source article's way, one message at a time.
+
+Each message stays under the broker's delay and comes when it may leave, or a tick earlier. It is published on its way
+and acknowledged by itself once that is confirmed. At least once: consumers drop the copies that a crash makes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import pulsar
+
+from timewheel.consumers.relay.driver.endings import HoleFound, SessionFailed, dead_letter_properties
+from timewheel.consumers.relay.driver.handle import Control, PartitionState
+from timewheel.consumers.relay.driver.hops import Hops, carry
+from timewheel.consumers.relay.driver.source import Source, Tools, consumer_name
+from timewheel.consumers.relay.machine.commands import judged
+from timewheel.consumers.relay.machine.order import Spot
+from timewheel.core.envelope import Envelope
+from timewheel.core.limits import STIR_EVERY, stir_ms
+from timewheel.core.names import RELAY_SUBSCRIPTION
+from timewheel.core.plan import MAX_HOPS
+from timewheel.core.routing import Hold, release_at
+from timewheel.core.steps import hop_bound
+from timewheel.wire.native import decryption_failed, schema_version_of
+from timewheel.wire.positions import Position
+
+__all__ = ["BrokerHeldSession"]
+
+RECEIVER_QUEUE_MESSAGES = 200
+"""Delayed messages are never batched: an entry is a message. What waits here unacknowledged is a gap at most."""
+LINGER_MS = 20
+IDLE_MS = 1_000
+ROOM_TIMEOUT_MS = 2_000
+
+
+class BrokerHeldSession:
+    """One subscription; parameters as `Session`'s."""
+
+    def __init__(self, source: Source, tools: Tools, control: Control) -> None:
+        plan = tools.router.plan
+        self._source = source
+        self._tools = tools
+        self._control = control
+        self._hop_bound = hop_bound(plan)
+        self._revision = plan.revision
+        self._stir_ms = stir_ms(plan)
+        self._stirred = 0
+        self._in_flight = 0
+        self._confirmations: deque[tuple[Any, str | None, bool]] = deque()
+        self._waits = False
+        self._consumer: Any = None
+        self._hops = Hops(
+            tools.client,
+            source.name,
+            source.partition,
+            fingerprint=tools.router.fingerprint,
+            conduct=tools.conduct,
+            max_pending=tools.max_in_flight,
+            send_timeout_ms=tools.send_timeout_ms,
+        )
+
+    @property
+    def confirmed_to(self) -> Spot | None:
+        """None: there is no order in which positions are done."""
+        return None
+
+    def run(self) -> None:
+        """Work until told to stop.
+
+        Raises:
+            SessionFailed: Begin anew.
+            HoleFound: A message cannot be read; it and all behind it stay unacknowledged.
+        """
+        control = self._control
+        try:
+            self._consumer = control.consumer = self._tools.client.subscribe(
+                self._source.name,
+                RELAY_SUBSCRIPTION,
+                consumer_type=pulsar.ConsumerType.Shared,
+                initial_position=pulsar.InitialPosition.Earliest,  # rules.md 14
+                receiver_queue_size=RECEIVER_QUEUE_MESSAGES,
+                crypto_failure_action=pulsar.ConsumerCryptoFailureAction.CONSUME,  # rules.md 2
+                consumer_name=consumer_name(self._tools.relay_id, self._source.topic),
+            )
+            control.state = PartitionState.RUNNING
+            while not control.stopping:
+                if self._in_flight >= self._tools.max_in_flight:
+                    self._await_confirmation(ROOM_TIMEOUT_MS)
+                else:
+                    self._receive()
+                self._settle()
+            while self._in_flight and (left_ms := control.drain_left_ms()):
+                self._await_confirmation(min(left_ms, ROOM_TIMEOUT_MS))
+                self._settle()
+        except pulsar.PulsarException as error:
+            raise SessionFailed(str(error)) from error
+        finally:
+            control.in_flight = 0
+            control.consumer = None
+            self._hops.give_back()
+            if self._consumer is not None:
+                with suppress(pulsar.PulsarException, ValueError):
+                    self._consumer.close()
+
+    def _receive(self) -> None:
+        self._control.beat()
+        self._control.in_flight = self._in_flight
+        try:
+            message = self._consumer.receive(LINGER_MS if self._in_flight else IDLE_MS)
+        except pulsar.Timeout:
+            return
+        if decryption_failed(message):
+            position = Position.of(message.message_id())
+            raise HoleFound(f"{tuple(position)} is encrypted, and a relay has no key", None, position)
+        properties = message.properties()
+        envelope = judged(properties)
+        if not isinstance(envelope, Envelope):
+            reason = "no envelope: a foreign producer's message" if envelope is None else str(envelope)
+            self._bury(message, properties, reason)
+        elif envelope.hops >= (self._hop_bound if envelope.revision == self._revision else MAX_HOPS):
+            self._bury(message, properties, f"{envelope.hops} hops, above the plan's bound of {self._hop_bound}")
+        else:
+            self._forward(message, properties, envelope)
+
+    def _forward(self, message: Any, properties: dict[str, str], envelope: Envelope) -> None:
+        # The same nominal time as on a relay-held tier: coming a tick early or an outage late changes nothing.
+        nominal_ms = release_at(self._source.step, envelope.due_ms, envelope.entered_ms)
+        route = self._tools.router.route(envelope.due_ms, nominal_ms)
+        deliver_at_ms = route.deliver_at_ms
+        if deliver_at_ms and self._stir_ms and not isinstance(route, Hold):
+            if self._stirred % STIR_EVERY == 0:
+                deliver_at_ms = max(deliver_at_ms - self._stir_ms, 1)  # rules.md 9
+            self._stirred += 1
+        producer = self._hops.to(route.topic, schema_version_of(message), named=False)
+        properties.update(envelope._replace(entered_ms=nominal_ms, hops=envelope.hops + 1).properties())
+        if self._tools.conduct.acknowledges_first:
+            self._consumer.acknowledge(message)
+        self._tools.conduct.crash_point("before_forward")
+        self._send(producer, message, properties, deliver_at_ms, dead=False)
+
+    def _bury(self, message: Any, properties: dict[str, str], reason: str) -> None:
+        producer = self._hops.to_dead_letters(self._tools.names.dead_letter)
+        dead = dead_letter_properties(message, properties, reason, self._source.name)
+        self._send(producer, message, dead, 0, dead=True)
+        self._tools.hooks.emit("relay_dead_letter", "warning", topic=self._source.name, reason=reason)
+
+    def _send(self, producer: Any, message: Any, properties: dict[str, str], deliver_at_ms: int, *, dead: bool) -> None:
+        self._in_flight += 1
+        callback = partial(self._on_sent, message.message_id(), dead)
+        carry(producer, message, callback, properties, deliver_at_ms=deliver_at_ms)
+
+    def _on_sent(self, receipt: Any, dead: bool, result: Any, _message_id: Any) -> None:
+        """Runs on the client's thread: never raises, and does next to nothing."""
+        self._confirmations.append((receipt, result.name if result.value else None, dead))
+        if self._waits:
+            with self._control.changed:
+                self._control.changed.notify_all()
+
+    def _await_confirmation(self, timeout_ms: int) -> None:
+        changed = self._control.changed
+        with changed:
+            self._waits = True
+            if not self._confirmations:
+                self._tools.clock.wait(changed, timeout_ms)
+            self._waits = False
+        self._control.beat()
+
+    def _settle(self) -> None:
+        """Acknowledge what is confirmed."""
+        counts, conduct = self._control.counts, self._tools.conduct
+        while self._confirmations:
+            receipt, failure, dead = self._confirmations.popleft()
+            if failure is not None:
+                raise SessionFailed(f"a send failed: {failure}")
+            self._in_flight -= 1
+            if dead:
+                counts.dead += 1
+            else:
+                counts.forwarded += 1
+            conduct.crash_point("between_publish_confirmed_and_ack")
+            self._consumer.acknowledge(receipt)
+            conduct.crash_point("after_ack")

@@ -1,0 +1,72 @@
+"""Outcomes of sends on their way from the client's thread to the partition's."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from timewheel.consumers.relay.driver.endings import SessionFailed
+from timewheel.consumers.relay.driver.handle import Control
+from timewheel.core.clock import Clock
+
+__all__ = ["HEARTBEAT_MS", "NEVER", "Confirmations"]
+
+HEARTBEAT_MS = 2_000
+"""No wait is longer, so that a jump of the clock is noticed and the thread is known to live."""
+NEVER = 1 << 60
+
+
+class Confirmations:
+    """A queue with one writer, the client's thread, and one reader.
+
+    Its length is bounded by the sends under way.
+
+    Args:
+        control: Counts what the broker dropped as seen before; its condition wakes the reader.
+        clock: Waits.
+    """
+
+    __slots__ = ("_clock", "_control", "_wake_at", "outcomes")
+
+    def __init__(self, control: Control, clock: Clock) -> None:
+        self._control = control
+        self._clock = clock
+        self.outcomes: deque[tuple[int, str | None]] = deque()
+        """(ordinal, what went wrong). To look whether there are any costs a call less than asking this object."""
+        self._wake_at = NEVER
+
+    def on_sent(self, ordinal: int, result: Any, message_id: Any) -> None:
+        """Runs on the client's thread: never raises, and does next to nothing."""
+        failure = None
+        if result.value:
+            failure = result.name
+        elif message_id.ledger_id() < 0:
+            self._control.counts.deduplicated += 1
+        self.outcomes.append((ordinal, failure))
+        if failure is not None or len(self.outcomes) >= self._wake_at:
+            with self._control.changed:
+                self._control.changed.notify_all()
+
+    def wait(self, timeout_ms: int, *, wake_at: int, also_while_stopping: bool = False) -> None:
+        """Wait for so many outcomes, a stop, or the time; at most `HEARTBEAT_MS`."""
+        control = self._control
+        with control.changed:
+            # The client's thread appends first and looks at _wake_at then: either it sees this, or we see that.
+            self._wake_at = wake_at
+            if len(self.outcomes) < wake_at and (also_while_stopping or not control.stopping):
+                self._clock.wait(control.changed, min(max(timeout_ms, 0), HEARTBEAT_MS))
+            self._wake_at = NEVER
+        control.beat()
+
+    def take(self) -> Iterator[int]:
+        """The ordinals of all that is confirmed by now.
+
+        Raises:
+            SessionFailed: A send failed.
+        """
+        for _ in range(len(self.outcomes)):
+            ordinal, failure = self.outcomes.popleft()
+            if failure is not None:
+                raise SessionFailed(f"a send failed: {failure}")
+            yield ordinal

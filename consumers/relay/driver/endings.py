@@ -1,0 +1,50 @@
+"""How a subscription ends before it was told to, and what a dead letter says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from timewheel.consumers.relay.machine.order import Spot
+from timewheel.wire.native import NO_SCHEMA, schema_version_of
+from timewheel.wire.positions import Position
+
+__all__ = ["DEAD_FROM", "DEAD_REASON", "DEAD_SCHEMA", "HoleFound", "SessionFailed", "dead_letter_properties"]
+
+DEAD_REASON = "tw-dead-reason"
+"""Why, as a sentence."""
+DEAD_FROM = "tw-dead-from"
+"""The partition topic that it was taken from."""
+DEAD_SCHEMA = "tw-dead-schema"
+"""The schema version there; absent if it had none."""
+
+MAX_REASON_CHARS = 500
+
+
+class SessionFailed(Exception):
+    """A send, a receive or the connection failed: drop consumer and producers, begin anew (rules.md 1g)."""
+
+
+class HoleFound(Exception):
+    """Between two positions something was not handed out, or a message cannot be read (rules.md 2).
+
+    Attributes:
+        after: The last message that is in order; None: the very first one cannot be read.
+        before: The message behind the hole, or the unreadable one.
+    """
+
+    def __init__(self, reason: str, after: Spot | None, before: Position) -> None:
+        self.reason = reason
+        self.after = after
+        self.before = before
+        super().__init__(reason)
+
+
+def dead_letter_properties(message: Any, properties: dict[str, str], reason: str, source: str) -> dict[str, str]:
+    """The properties of a dead letter: all that it had, why it is one, and where it comes from."""
+    version = schema_version_of(message)
+    return {
+        **properties,
+        DEAD_REASON: reason[:MAX_REASON_CHARS],
+        DEAD_FROM: source,
+        **({} if version == NO_SCHEMA else {DEAD_SCHEMA: str(version)}),
+    }

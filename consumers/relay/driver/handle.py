@@ -1,0 +1,106 @@
+"""What a partition's thread and its onlookers share: the wish to stop, the pulse, the state."""
+
+from __future__ import annotations
+
+import threading
+from enum import Enum, unique
+
+from timewheel.consumers.relay.machine.counts import Counts
+from timewheel.core.clock import Clock, wait_until
+from timewheel.wire.surface import ConsumerLike
+
+__all__ = ["AT_REST", "WORKING", "Control", "PartitionState"]
+
+
+@unique
+class PartitionState(Enum):
+    """What a partition's relay is doing."""
+
+    STARTING = "starting"
+    """Not subscribed yet."""
+    RUNNING = "running"
+    """Subscribed; forwards, or waits for messages."""
+    HOLDING = "holding"
+    """The head waits for its release."""
+    WAITING_FOR_LEASE = "waiting_for_lease"
+    """Another relay has the name of the producer that the head needs."""
+    BACKING_OFF = "backing_off"
+    """Something failed; it begins anew shortly."""
+    RESTING = "resting"
+    """A slot of a ring between its sweeps: no consumer is needed."""
+    STOPPED = "stopped"
+    """It will not go on by itself: see the reason."""
+    CLOSED = "closed"
+    """The relay was stopped."""
+
+
+WORKING = frozenset(
+    {PartitionState.RUNNING, PartitionState.HOLDING, PartitionState.WAITING_FOR_LEASE, PartitionState.RESTING}
+)
+"""States of a partition that is looked after."""
+AT_REST = frozenset({PartitionState.RESTING, PartitionState.STOPPED, PartitionState.CLOSED})
+"""States without a thread that could give a sign of life."""
+
+
+class Control:
+    """One partition's shared state; the attributes are written by its thread only.
+
+    Args:
+        clock: Of the relay.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_deadline_ms",
+        "changed",
+        "consumer",
+        "counts",
+        "head_release_ms",
+        "heartbeat_ms",
+        "in_flight",
+        "reason",
+        "state",
+        "stopping",
+    )
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._deadline_ms = 0
+        self.changed = threading.Condition()
+        """Notified when the thread should look up from a wait."""
+        self.stopping = False
+        self.state = PartitionState.STARTING
+        self.reason: str | None = None
+        self.counts = Counts()
+        self.in_flight = 0
+        self.head_release_ms: int | None = None
+        self.consumer: ConsumerLike | None = None
+        """The client's, while there is one."""
+        self.heartbeat_ms = clock.monotonic_ms()
+
+    @property
+    def connected(self) -> bool:
+        """Whether what is subscribed has a connection, as far as the client knows now (rules.md 27)."""
+        consumer = self.consumer  # its thread may set it to None meanwhile
+        return consumer is None or bool(consumer.is_connected())
+
+    def beat(self) -> None:
+        """The thread is alive; called at least every few seconds."""
+        self.heartbeat_ms = self._clock.monotonic_ms()
+
+    def stop(self, drain_ms: int) -> None:
+        """Ask the thread to take nothing new, and to leave what is not confirmed after ``drain_ms``."""
+        with self.changed:
+            self._deadline_ms = self._clock.monotonic_ms() + drain_ms
+            self.stopping = True
+            self.changed.notify_all()
+
+    def drain_left_ms(self) -> int:
+        """How long the thread may still wait for confirmations, once it is to stop."""
+        return max(self._deadline_ms - self._clock.monotonic_ms(), 0)
+
+    def pause(self, timeout_ms: int) -> None:
+        """Wait, unless the thread is to stop."""
+        with self.changed:
+            wait_until(self._clock, self.changed, lambda: self.stopping, timeout_ms)
+        self.beat()

@@ -1,0 +1,181 @@
+"""The producers of one source partition: named ones for hops, unnamed ones for all else.
+
+A named producer is the lease of its hops (rules.md 1): its name is made of source and destination, so of all relays
+only one at a time can have it, and the broker drops what it has seen from it before.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+import pulsar
+
+from timewheel.consumers.relay.driver.conduct import Conduct
+from timewheel.core.names import partition_topic
+from timewheel.wire.native import NO_SCHEMA
+from timewheel.wire.results import Outcome, outcome_of_error
+from timewheel.wire.schema_versions import Schemas
+from timewheel.wire.surface import SendCallback
+
+__all__ = ["Hops", "LeaseHeld", "carry", "producer_name"]
+
+MAX_PRODUCERS = 64
+"""Open producers of one source partition: destinations times schema versions; beyond, the oldest is closed."""
+
+
+class LeaseHeld(Exception):
+    """Somebody else has the producer of this name: another relay that still forwards, or one that just died."""
+
+
+_Key = tuple[str, int, bool]
+"""Topic, schema version, whether it is named. A plain tuple: one is made per hop."""
+
+
+def producer_name(source: str, destination: str, version: int, fingerprint: str) -> str:
+    """The name of the producer of one kind of hop.
+
+    Args:
+        source: Full name of the holding topic's partition.
+        destination: Full name of the destination's partition.
+        version: The schema version in the source; -1: none. Definitions are announced per producer, so each version
+            has a number line of its own (rules.md 1b).
+        fingerprint: Of the routing. Under the name of another routing's producer the broker would take a position that
+            it never saw for one of the past (rules.md 24).
+    """
+    return f"tw|{_short(source)}|{_short(destination)}|{version}|{fingerprint}"
+
+
+class Hops:
+    """Opens, keeps and closes the producers of one source partition; for one thread.
+
+    Args:
+        client: The user's `pulsar.Client`.
+        source: Full name of the source partition.
+        partition: Its index; destinations get the same one, so that a key stays on its partition (rules.md 20).
+        fingerprint: Of the plan's routing, for the names.
+        conduct: How named producers are opened.
+        max_pending: Sends under way at most, over all producers.
+        send_timeout_ms: After this time without an answer a send has failed.
+    """
+
+    __slots__ = ("_client", "_conduct", "_fingerprint", "_options", "_partition", "_producers", "_schemas", "_source")
+
+    def __init__(
+        self,
+        client: Any,
+        source: str,
+        partition: int,
+        *,
+        fingerprint: str,
+        conduct: Conduct,
+        max_pending: int,
+        send_timeout_ms: int,
+    ) -> None:
+        self._client = client
+        self._source = source
+        self._partition = partition
+        self._fingerprint = fingerprint
+        self._conduct = conduct
+        self._schemas = Schemas(client, source)
+        self._producers: dict[_Key, Any] = {}
+        self._options = {
+            "send_timeout_millis": send_timeout_ms,
+            # More than can be under way: the client drops what is over its bound into the callback (rules.md 22).
+            "max_pending_messages": max_pending + 1,
+        }
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def to(self, topic: str, version: int, *, named: bool) -> Any:
+        """The producer for this source's messages of one schema version to a destination.
+
+        Args:
+            topic: Destination, without a partition suffix.
+            version: The schema version in the source; -1: none.
+            named: Whether its sends carry sequence ids.
+
+        Raises:
+            LeaseHeld: Somebody else has that name.
+            PulsarException: It could not be opened.
+        """
+        key = (topic, version, named)
+        producer = self._producers.get(key)
+        return self._open(key, partition_topic(topic, self._partition)) if producer is None else producer
+
+    def to_dead_letters(self, topic: str) -> Any:
+        """The unnamed producer of plain bytes to the one partition of a dead-letter topic.
+
+        Without a schema: what is garbled may claim any, and a registry's refusal must not block the head.
+        """
+        destination = partition_topic(topic, 0)
+        key = (destination, NO_SCHEMA, False)
+        producer = self._producers.get(key)
+        return self._open(key, destination) if producer is None else producer
+
+    def give_back(self) -> None:
+        """Close all producers, so that another relay can have their names; what is under way has been confirmed."""
+        producers, self._producers = self._producers, {}
+        for producer in producers.values():
+            _close(producer)
+
+    def _open(self, key: _Key, destination: str) -> Any:
+        if len(self._producers) >= MAX_PRODUCERS:
+            oldest = self._producers.pop(next(iter(self._producers)))
+            oldest.flush()
+            _close(oldest)
+        _, version, is_named = key
+        options = {**self._options, **self._schemas.producer_options(version)}
+        if is_named:
+            options |= self._conduct.named_producer_options()
+            options["producer_name"] = producer_name(self._source, destination, version, self._fingerprint)
+        try:
+            producer = self._producers[key] = self._client.create_producer(destination, **options)
+        except pulsar.PulsarException as error:
+            if is_named and outcome_of_error(error) is Outcome.BUSY:
+                raise LeaseHeld(options["producer_name"]) from error
+            raise
+        return producer
+
+
+def carry(
+    producer: Any,
+    message: Any,
+    callback: SendCallback,
+    properties: dict[str, str],
+    *,
+    deliver_at_ms: int = 0,
+    sequence_id: int = 0,
+) -> None:
+    """Send a received message on, untouched but for its properties (rules.md 19).
+
+    Args:
+        producer: Where to.
+        message: As it was received.
+        callback: Is told the result, on the client's thread.
+        properties: In place of its own.
+        deliver_at_ms: What to ask the broker for, UTC milliseconds; 0: at once.
+        sequence_id: 0: none of ours.
+    """
+    producer.send_async(
+        None if message.has_null_value() else message.data(),
+        callback,
+        properties=properties,
+        partition_key=message.partition_key() or None,
+        ordering_key=message.ordering_key() or None,
+        sequence_id=sequence_id or None,
+        disable_replication=True,  # a replicated hop would be made once per cluster (rules.md 21)
+        event_timestamp=message.event_timestamp() or None,
+        deliver_at=deliver_at_ms or None,
+    )
+
+
+def _short(topic: str) -> str:
+    return topic.removeprefix("persistent://")
+
+
+def _close(producer: Any) -> None:
+    # Already closed by a broken connection or with the client: its name is free either way.
+    with suppress(pulsar.PulsarException):
+        producer.close()

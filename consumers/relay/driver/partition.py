@@ -1,0 +1,129 @@
+"""One partition of a holding topic, through all its subscriptions: begins anew after failures, stops at holes."""
+
+from __future__ import annotations
+
+import threading
+from typing import Protocol
+
+import pulsar
+
+from timewheel.consumers.relay.backoff import Backoff
+from timewheel.consumers.relay.driver.broker_held import BrokerHeldSession
+from timewheel.consumers.relay.driver.endings import HoleFound, SessionFailed
+from timewheel.consumers.relay.driver.handle import Control, PartitionState
+from timewheel.consumers.relay.driver.holes import can_be_read
+from timewheel.consumers.relay.driver.session import Session
+from timewheel.consumers.relay.driver.source import Source, Tools
+from timewheel.consumers.relay.machine.order import Spot
+from timewheel.consumers.relay.machine.visits import Visit
+
+__all__ = ["Partition"]
+
+RETRY_FIRST_MS = 100
+RETRY_LONGEST_MS = 10_000
+"""A destination that refuses is asked this often at the least; a relay's window for it is its tiers' guard."""
+
+
+class _Session(Protocol):
+    @property
+    def confirmed_to(self) -> Spot | None: ...
+
+    def run(self) -> None: ...
+
+
+class Partition:
+    """Runs sessions, one at a time, each in the thread of whoever calls `run`, or of `visit`.
+
+    Args:
+        source: What to read.
+        tools: What to work with.
+    """
+
+    def __init__(self, source: Source, tools: Tools) -> None:
+        self.source = source
+        self.control = Control(tools.clock)
+        self._tools = tools
+        self._known: Spot | None = None
+        self._visit: Visit | None = None
+        self._lock = threading.Lock()
+
+    def run(self) -> None:
+        """Work until told to stop, or until a hole."""
+        control = self.control
+        backoff = Backoff(RETRY_FIRST_MS, RETRY_LONGEST_MS, self._tools.chance)
+        while not control.stopping:
+            known = self._known
+            session = self._session()
+            try:
+                session.run()
+                self._known = session.confirmed_to
+                break
+            except HoleFound as hole:
+                self._known = session.confirmed_to  # a next session skips it (rules.md 5)
+                if not self._goes_on_after(hole):
+                    return
+            except SessionFailed as failed:
+                self._known = session.confirmed_to
+                self._failed(str(failed), "warning")
+            except Exception as error:  # noqa: BLE001 - a bug must not end a partition's relay in silence
+                self._known = session.confirmed_to
+                self._failed(repr(error), "error")
+            if self._known != known:
+                backoff.reset()
+            control.state = PartitionState.BACKING_OFF
+            control.pause(backoff.next_ms())
+        control.state = PartitionState.CLOSED if control.stopping else PartitionState.RESTING
+
+    def visit(self, visit: Visit) -> bool:
+        """Be there for a visit: a running one is prolonged.
+
+        Returns:
+            Whether the caller has to `run` it, since none is running.
+        """
+        with self._lock:
+            if self._visit is not None:
+                self._visit.prolong(visit)
+                return False
+            self._visit = visit
+            return True
+
+    def run_visit(self) -> None:
+        """Work until the visit, with all its prolongations, is over."""
+        while True:
+            self.run()
+            with self._lock:
+                visit = self._visit
+                ended = self.control.stopping or self.control.state is PartitionState.STOPPED
+                if ended or visit is None or visit.is_over(self._tools.clock.now_ms()):
+                    self._visit = None
+                    return
+
+    def _session(self) -> _Session:
+        if self._tools.router.plan.holds_in_relay:
+            return Session(self.source, self._tools, self.control, known=self._known, visit=self._visit)
+        return BrokerHeldSession(self.source, self._tools, self.control)
+
+    def _goes_on_after(self, hole: HoleFound) -> bool:
+        if hole.after is not None:
+            try:
+                jumped = can_be_read(self._tools.client, self.source.name, hole.after, hole.before)
+            except pulsar.PulsarException as error:
+                self._failed(f"{hole.reason}; looking at it failed: {error}", "warning")
+                return True
+            if jumped:
+                self.control.counts.jumps += 1
+                self._tools.hooks.emit("relay_position_jumped", "warning", topic=self.source.name, reason=hole.reason)
+                self._known = None
+                return True
+        self.control.reason = (
+            f"{hole.reason}; nothing is acknowledged past it: look at the topic there, "
+            "skip it by the admin API if it is lost, and start the relay again"
+        )
+        self.control.state = PartitionState.STOPPED
+        self._tools.hooks.emit("relay_partition_stopped", "error", topic=self.source.name, reason=hole.reason)
+        return False
+
+    def _failed(self, reason: str, level: str) -> None:
+        self.control.counts.failures += 1
+        self.control.reason = reason
+        self._tools.hooks.emit("relay_session_failed", level, topic=self.source.name, reason=reason)

@@ -1,0 +1,113 @@
+"""Opens the slots of rings when they need it, so that a wheel of many slots runs on few threads."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from timewheel.consumers.relay.driver.partition import Partition
+from timewheel.consumers.relay.driver.source import Tools
+from timewheel.consumers.relay.machine.visits import Times, Visit, last_times, next_times
+
+__all__ = ["RingKeeper"]
+
+MAX_CATCH_UPS = 16
+"""Slots looked into at once after a start: what became due while no relay ran must not wait for a whole turn."""
+WAKE_MS = 2_000
+"""No wait is longer, so that a jump of the clock is noticed."""
+
+
+class RingKeeper:
+    """One thread that starts visits, each in a thread of its own.
+
+    Args:
+        partitions: All partitions of all slots.
+        tools: Of the relay.
+    """
+
+    def __init__(self, partitions: Iterable[Partition], tools: Tools) -> None:
+        self._partitions = tuple(partitions)
+        self._clock = tools.clock
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._threads: set[threading.Thread] = set()
+        self._thread = threading.Thread(target=self._run, name="timewheel-relay-rings", daemon=True)
+        self.caught_up = threading.Event()
+        """Set once every slot has been looked into after the start."""
+        self.heartbeat_ms = self._clock.monotonic_ms()
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Begin no further visit; those under way end by their partitions' controls."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+
+    def join(self, timeout_ms: int) -> None:
+        """Wait for all threads."""
+        self._clock.join(self._thread, timeout_ms)
+        for thread in tuple(self._threads):
+            self._clock.join(thread, timeout_ms)
+
+    def _run(self) -> None:
+        now_ms = self._clock.now_ms()
+        waiting = [(self._next(partition, now_ms), order) for order, partition in enumerate(self._partitions)]
+        heapq.heapify(waiting)
+        catching_up = threading.Thread(
+            target=self._catch_up, args=(now_ms,), name="timewheel-relay-catch-up", daemon=True
+        )
+        catching_up.start()
+        while True:
+            with self._changed:
+                if self._stopping:
+                    break
+                wait_ms = min(waiting[0][0].open_ms - self._clock.now_ms(), WAKE_MS)
+                if wait_ms > 0:
+                    self._clock.wait(self._changed, wait_ms)
+            self.heartbeat_ms = self._clock.monotonic_ms()
+            while waiting[0][0].open_ms <= self._clock.now_ms():
+                times, order = waiting[0]
+                partition = self._partitions[order]
+                heapq.heapreplace(waiting, (self._next(partition, times.release_ms), order))
+                self._begin(partition, Visit.at(times))
+        catching_up.join()
+
+    def _catch_up(self, now_ms: int) -> None:
+        """Look into every slot once, those first whose release was last."""
+
+        def look(partition: Partition) -> None:
+            if self._stopping:
+                return
+            times = self._last(partition, now_ms)
+            if times.leave_ms > now_ms:
+                self._begin(partition, Visit.at(times))
+            elif partition.visit(Visit(now_ms)):
+                partition.run_visit()
+
+        by_release = sorted(self._partitions, key=lambda partition: -self._last(partition, now_ms).release_ms)
+        with ThreadPoolExecutor(MAX_CATCH_UPS, thread_name_prefix="timewheel-relay-catch-up") as pool:
+            for _ in pool.map(look, by_release):
+                pass
+        self.caught_up.set()
+
+    def _begin(self, partition: Partition, visit: Visit) -> None:
+        if not partition.visit(visit):
+            return
+        name = f"timewheel-relay {partition.source.name}"
+        thread = threading.Thread(target=partition.run_visit, name=name, daemon=True)
+        with self._changed:
+            self._threads = {known for known in self._threads if known.is_alive()} | {thread}
+            thread.start()
+
+    @staticmethod
+    def _next(partition: Partition, after_ms: int) -> Times:
+        return next_times(partition.source.step, partition.source.slot, after_ms)
+
+    @staticmethod
+    def _last(partition: Partition, at_ms: int) -> Times:
+        return last_times(partition.source.step, partition.source.slot, at_ms)

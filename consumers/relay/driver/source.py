@@ -1,0 +1,81 @@
+"""Which partition a relay reads, and what it works with."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from timewheel.consumers.relay.driver.conduct import Conduct
+from timewheel.core.chance import Chance
+from timewheel.core.clock import Clock
+from timewheel.core.names import Names, partition_topic
+from timewheel.core.routing import Router
+from timewheel.core.steps import Step
+from timewheel.wire.hooks import Hooks
+
+__all__ = ["Source", "Tools", "consumer_name"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One partition of one holding topic.
+
+    Args:
+        topic: Full name of the holding topic, without a partition suffix.
+        partition: Which of its partitions.
+        step: The topic's tier or ring.
+        slot: The slot's number in its ring; 0 for a tier.
+    """
+
+    topic: str
+    partition: int
+    step: Step
+    slot: int = 0
+
+    @property
+    def name(self) -> str:
+        """Full name of the partition."""
+        return partition_topic(self.topic, self.partition)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """What all partitions of a relay share.
+
+    Args:
+        client: The user's `pulsar.Client`.
+        router: The plan's.
+        names: The plan's.
+        relay_id: Of this relay, unique among those that run at once.
+        clock: Time.
+        chance: For `Backoff`.
+        hooks: Whom to tell.
+        conduct: How hops are done.
+        max_in_flight: Hops under way at most, per partition.
+        send_timeout_ms: After this time without an answer a send has failed.
+        lease_idle_ms: A pause longer than this gives the names of producers back (rules.md 1h).
+    """
+
+    client: Any
+    router: Router
+    names: Names
+    relay_id: str
+    clock: Clock
+    chance: Chance
+    hooks: Hooks
+    conduct: Conduct
+    max_in_flight: int
+    send_timeout_ms: int
+    lease_idle_ms: int
+
+
+def consumer_name(relay_id: str, topic: str) -> str:
+    """A consumer's name on a Failover subscription.
+
+    Of several relays the broker gives partition ``p`` to the one at ``p modulo n`` in the order of their names
+    (rules.md 4). So a relay's name is the same on all partitions of a topic, which spreads them, and sorts differently
+    from topic to topic, which spreads topics of one partition too.
+    """
+    order = hashlib.sha256(f"{relay_id}|{topic}".encode()).hexdigest()[:8]
+    return f"{order}-{relay_id}"

@@ -1,0 +1,90 @@
+"""What is under way, in the order of its positions: confirmations come in any order, acknowledgements must not.
+
+A cumulative acknowledgement covers everything before it, so it may only name the end of the contiguous confirmed
+prefix (invariant I6).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Literal
+
+from timewheel.consumers.relay.machine.order import Spot
+
+__all__ = ["Fate", "Item", "Window"]
+
+Fate = Literal["forwarded", "late", "dead", "refiled", "probe"]
+
+
+class Item:
+    """One message from its arrival to its confirmation; one object for both, since one is made per message.
+
+    Args:
+        spot: Where it stands in the holding topic.
+        reading: Its envelope, or what is wrong with it; opaque here.
+        receipt: What it is acknowledged with; opaque here.
+        seen_ms: When it was received, UTC milliseconds.
+
+    Attributes:
+        fate: What is being done with it, once that is decided.
+    """
+
+    __slots__ = ("fate", "reading", "receipt", "seen_ms", "spot")
+
+    def __init__(self, spot: Spot, reading: Any, receipt: Any, seen_ms: int) -> None:
+        self.spot = spot
+        self.reading = reading
+        self.receipt = receipt
+        self.seen_ms = seen_ms
+        self.fate: Fate = "forwarded"
+
+
+class Window:
+    """The messages between the acknowledged and the newest, numbered in order by ordinals that count from 0."""
+
+    __slots__ = ("_base", "_confirmed", "_items")
+
+    def __init__(self) -> None:
+        self._items: deque[Item] = deque()
+        self._base = 0
+        self._confirmed: set[int] = set()
+
+    def __len__(self) -> int:
+        """Messages not in the confirmed prefix."""
+        return len(self._items)
+
+    @property
+    def unanswered(self) -> int:
+        """Messages whose confirmation is not in."""
+        return len(self._items) - len(self._confirmed)
+
+    def push(self, item: Item) -> int:
+        """Add the newest message.
+
+        Returns:
+            Its ordinal.
+        """
+        self._items.append(item)
+        return self._base + len(self._items) - 1
+
+    def withdraw(self) -> None:
+        """Take the newest message out again; its ordinal is given to the next."""
+        self._items.pop()
+
+    def confirm(self, ordinal: int) -> list[Item]:
+        """Note a confirmation.
+
+        Returns:
+            The messages by which the confirmed prefix grew, in order; each message is returned once.
+        """
+        if ordinal != self._base:
+            if ordinal > self._base:
+                self._confirmed.add(ordinal)
+            return []
+        grown = [self._items.popleft()]
+        self._base += 1
+        while self._base in self._confirmed:
+            self._confirmed.remove(self._base)
+            grown.append(self._items.popleft())
+            self._base += 1
+        return grown

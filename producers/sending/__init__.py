@@ -1,0 +1,1 @@
+"""How sends get from a producer to the client: the producers, the bound on sends under way, what an outcome means."""

@@ -1,0 +1,64 @@
+"""One message handed to the client, and what came back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any
+
+from timewheel.producers.sending.outgoing import Outgoing
+from timewheel.producers.sending.pool import PooledProducer
+from timewheel.wire.results import Outcome, outcome_of_result
+
+__all__ = ["Attempt"]
+
+
+class Attempt:
+    """One send of one message; it is itself the client's callback. It can be started again when it has finished.
+
+    Args:
+        outgoing: What is sent.
+        finished: Called with this attempt when the client knows the result, on the client's own thread: it must never
+            raise and never wait.
+
+    Attributes:
+        pooled: The producer that sends it; borrowed by whoever starts the attempt, who also gives it back.
+        handed_over: False if the client refused the message before it could have written any of it.
+        result: The client's; None until it is known.
+        message_id: The client's; meaningful if the result is Ok.
+    """
+
+    __slots__ = ("_finished", "_sending_thread", "handed_over", "message_id", "outgoing", "pooled", "result")
+
+    def __init__(self, outgoing: Outgoing, finished: Callable[[Any], None]) -> None:
+        self.outgoing = outgoing
+        self._finished = finished
+        self.pooled: PooledProducer
+        self.result: Any = None
+        self.message_id: Any = None
+        self.handed_over = True
+        self._sending_thread = 0
+
+    def start(self) -> None:
+        """Hand the message to the client, by the producer in ``pooled``.
+
+        Raises:
+            Exception: The client could not take it; nothing was sent and ``finished`` is not called.
+        """
+        self.handed_over = True
+        self._sending_thread = get_ident()
+        self.pooled.send(self.outgoing, self)
+        self._sending_thread = 0
+
+    def __call__(self, result: Any, message_id: Any) -> None:
+        """The client's callback."""
+        if self._sending_thread and self._sending_thread == get_ident():
+            # Called back from inside our own call: the client refused on the spot, so nothing was written.
+            self.handed_over = False
+        self.message_id = message_id
+        self.result = result
+        self._finished(self)
+
+    def outcome(self) -> Outcome:
+        """Classify the result; call it once it is there."""
+        return outcome_of_result(self.result, handed_over=self.handed_over)

@@ -1,0 +1,86 @@
+"""The client's producer options: which pass through, and which are ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pulsar
+
+from timewheel.core.errors import ClientMisuse
+from timewheel.producers.sending.outgoing import Place
+from timewheel.wire.schemas import PassThroughSchema
+
+__all__ = ["ProducerOptions"]
+
+PASSED_THROUGH = frozenset(
+    {
+        "batching_max_allowed_size_in_bytes",
+        "batching_max_messages",
+        "batching_max_publish_delay_ms",
+        "batching_type",
+        "compression_type",
+        "properties",
+        "send_timeout_millis",
+    }
+)
+
+OWNED: Mapping[str, str] = {
+    "access_mode": "several producers write to every topic of a plan",
+    "batching_enabled": "it is on where a relay holds and off where the broker delays",
+    "block_if_queue_full": "sends are bounded by max_pending, over all topics",
+    "chunking_enabled": "a relay forwards whole messages only; store large payloads elsewhere and send a reference",
+    "crypto_key_reader": "a relay must be able to read what it forwards; encrypt the payload yourself",
+    "encryption_key": "a relay must be able to read what it forwards; encrypt the payload yourself",
+    "initial_sequence_id": "sequence ids belong to relays",
+    "lazy_start_partitioned_producers": "every producer writes to one partition topic",
+    "max_pending_messages": "use max_pending, which bounds all topics together",
+    "max_pending_messages_across_partitions": "use max_pending, which bounds all topics together",
+    "message_router": "the partition is computed from the key as the Java client does",
+    "message_routing_mode": "the partition is computed from the key as the Java client does",
+    "producer_name": "a fixed name would let one producer of many live",
+    "topic": "the plan names the topics",
+}
+"""Options that timewheel sets itself, each with the reason that its refusal gives."""
+
+
+class ProducerOptions:
+    """How a plan's producers are opened.
+
+    Args:
+        schema: The user's schema, registered with every topic, holding topics too (rules.md 19).
+        options: pulsar-client's own keyword arguments of ``create_producer``.
+
+    Raises:
+        ClientMisuse: An option is ours to set.
+        TypeError: pulsar-client has no such option.
+    """
+
+    __slots__ = ("_common", "_held")
+
+    def __init__(self, schema: Any, options: Mapping[str, Any]) -> None:
+        for name in options:
+            if name in OWNED:
+                raise ClientMisuse(f"producer option {name!r} is set by timewheel: {OWNED[name]}")
+            if name not in PASSED_THROUGH:
+                raise TypeError(f"no producer option {name!r}; these pass through: {', '.join(sorted(PASSED_THROUGH))}")
+        self._common: dict[str, Any] = {
+            # The bound is ours, over all topics; a second one here would drop sends into callbacks (rules.md 22).
+            "max_pending_messages": 0,
+            "schema": PassThroughSchema.like(schema),
+            **{name: value for name, value in options.items() if not name.startswith("batching_")},
+        }
+        self._held: dict[str, Any] = {
+            "batching_enabled": True,
+            # Cheap to make, and a batch of timers repeats itself.
+            "compression_type": pulsar.CompressionType.LZ4,
+            **options,
+        }
+
+    def of(self, place: Place) -> dict[str, Any]:
+        """Keyword arguments of ``create_producer`` for a topic where messages wait at this place.
+
+        Batched and compressed where a relay holds. Where the broker delays the client batches nothing anyway, and
+        compressing one small message at a time makes none of them smaller.
+        """
+        return {**self._common, **self._held} if place == "relay" else self._common

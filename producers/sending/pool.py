@@ -1,0 +1,297 @@
+"""The client's producers that are open: one per partition topic, a bounded number, closed when idle."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from timewheel.core.clock import Clock
+from timewheel.core.errors import ClientMisuse, TopologyError
+from timewheel.core.names import partition_topic
+from timewheel.producers.sending.handing_over import sender_of
+from timewheel.producers.sending.options import ProducerOptions
+from timewheel.producers.sending.outgoing import Place
+from timewheel.wire.hooks import Hooks
+from timewheel.wire.results import Outcome, outcome_of_error
+from timewheel.wire.surface import ClientLike
+
+__all__ = ["DEFAULT_MAX_PRODUCERS", "PooledProducer", "ProducerPool"]
+
+DEFAULT_MAX_PRODUCERS = 256
+"""Open producers: each costs the client and the broker some kilobytes, and opening one some milliseconds. Enough for
+a ring of 32 day slots over 30 hour slots with 4 partitions."""
+
+Key = tuple[str, int]
+"""Partitioned topic and partition."""
+
+
+class PooledProducer:
+    """One open producer.
+
+    Attributes:
+        key: Topic and partition.
+        producer: The client's.
+        send: How to send through it.
+        in_flight: Sends that were not given back; above 0 it is not closed for being idle.
+        last_turn: The pool's count of borrowings at its last use; orders producers by use without reading a clock.
+    """
+
+    __slots__ = ("in_flight", "key", "last_turn", "producer", "send")
+
+    def __init__(self, key: Key, producer: Any) -> None:
+        self.key = key
+        self.producer = producer
+        self.send = sender_of(producer)
+        self.in_flight = 0
+        self.last_turn = 0
+
+
+class Opening:
+    """A producer that some thread is opening; those who wait for it share its failure.
+
+    Each of them trying again by itself would take the client's operation time-out (30 s by default) once per waiter.
+    """
+
+    __slots__ = ("error",)
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+
+
+class ProducerPool:
+    """Opens producers on demand and keeps them; safe to use from several threads.
+
+    Args:
+        client: The user's client; it stays theirs to close.
+        options: How to open.
+        partitions: The plan's; a topic with fewer is refused.
+        max_producers: The most that are open. Full: the least recently used one without sends in flight is closed;
+            while all have sends in flight, a borrower waits.
+        may_wait: Says whether the calling thread may wait; the thread that finishes sends may not, and opens one more.
+        clock: Waits at the end.
+        hooks: Told of producers that could not be closed in order.
+    """
+
+    __slots__ = (
+        "_changed",
+        "_client",
+        "_clock",
+        "_closed",
+        "_discarded",
+        "_hooks",
+        "_idle_turn",
+        "_lock",
+        "_max_producers",
+        "_may_wait",
+        "_open",
+        "_opening",
+        "_options",
+        "_partitions",
+        "_turn",
+        "_waiters",
+    )
+
+    def __init__(
+        self,
+        client: ClientLike,
+        options: ProducerOptions,
+        *,
+        partitions: int,
+        max_producers: int,
+        may_wait: Callable[[], bool],
+        clock: Clock,
+        hooks: Hooks,
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._options = options
+        self._partitions = partitions
+        self._max_producers = max_producers
+        self._may_wait = may_wait
+        self._hooks = hooks
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._open: dict[Key, PooledProducer] = {}
+        self._opening: dict[Key, Opening] = {}
+        self._discarded: list[PooledProducer] = []
+        self._closed = False
+        self._waiters = 0
+        self._turn = 0
+        self._idle_turn = 0
+
+    def __len__(self) -> int:
+        """Producers that are open now."""
+        return len(self._open)
+
+    def borrow(self, topic: str, partition: int) -> PooledProducer | None:
+        """Take the open producer of a partition for one send; None if there is none: `open` it."""
+        with self._lock:
+            pooled = self._open.get((topic, partition))
+            if pooled is not None:
+                pooled.in_flight += 1
+                self._turn += 1
+                pooled.last_turn = self._turn
+            return pooled
+
+    def give_back(self, *borrowed: PooledProducer) -> None:
+        """The outcomes of borrowed sends are known; one producer for each send."""
+        with self._lock:
+            for pooled in borrowed:
+                pooled.in_flight -= 1
+            if self._waiters:
+                self._changed.notify_all()
+
+    def open(self, topic: str, partition: int, place: Place) -> PooledProducer:
+        """Open the producer of a partition, or wait for the one that another thread is opening, and borrow it.
+
+        Raises:
+            ClientMisuse: The pool is closed.
+            TopologyError: The topic does not exist with the plan's partitions.
+            Exception: The client's own, when the broker refuses.
+        """
+        key = (topic, partition)
+        ready, victim = self._reserve(key)
+        if isinstance(ready, PooledProducer):
+            return ready
+        try:
+            if victim is not None:
+                self._close(victim)
+            self._check_partitions(topic)
+            pooled = PooledProducer(
+                key, self._client.create_producer(partition_topic(topic, partition), **self._options.of(place))
+            )
+        except BaseException as error:
+            with self._lock:
+                ready.error = error
+                del self._opening[key]
+                self._changed.notify_all()
+            raise
+        with self._lock:
+            del self._opening[key]
+            self._take(pooled)
+            self._open[key] = pooled
+            self._changed.notify_all()
+        return pooled
+
+    def discard(self, pooled: PooledProducer) -> None:
+        """Forget a producer that can send no more; the next send opens another. It is closed with the idle ones."""
+        with self._lock:
+            if self._open.get(pooled.key) is pooled:
+                del self._open[pooled.key]
+                self._discarded.append(pooled)
+                self._changed.notify_all()
+
+    def flush(self) -> None:
+        """Send what waits for its batch to fill, and wait for the outcomes; the send's own callbacks report them."""
+        with self._lock:
+            busy = [pooled for pooled in self._open.values() if pooled.in_flight]
+        for pooled in busy:
+            with suppress(Exception):  # a failed send fails this too, and has its own callback
+                pooled.producer.flush()
+
+    def close_idle(self) -> None:
+        """Close what was not used since the last call but one, and has nothing in flight."""
+        with self._lock:
+            idle = [
+                pooled for pooled in self._open.values() if not pooled.in_flight and pooled.last_turn <= self._idle_turn
+            ]
+            for pooled in idle:
+                del self._open[pooled.key]
+            self._idle_turn = self._turn
+            discarded, self._discarded = self._discarded, []
+            self._changed.notify_all()
+        for pooled in (*idle, *discarded):
+            self._close(pooled)
+
+    def close_all(self, timeout_ms: int) -> None:
+        """Close every producer; sends in flight end with an unknown outcome at once.
+
+        A broker that does not answer would keep each close waiting for the client's operation time-out (30 s by
+        default), so they run beside each other, and after ``timeout_ms`` nobody waits for them any more.
+        """
+        with self._lock:
+            every = [*self._open.values(), *self._discarded]
+            self._open.clear()
+            self._discarded.clear()
+            self._closed = True
+            self._changed.notify_all()
+        closing = [threading.Thread(target=self._close, args=(pooled,), daemon=True) for pooled in every]
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        for thread in closing:
+            thread.start()
+        for thread in closing:
+            self._clock.join(thread, deadline_ms - self._clock.monotonic_ms())
+
+    def _reserve(self, key: Key) -> tuple[PooledProducer | Opening, PooledProducer | None]:
+        """Either the open producer, borrowed, or the right to open it, with an idle one to close first."""
+        with self._lock:
+            while True:
+                if self._closed:
+                    raise ClientMisuse("this producer is closed: nothing can be sent any more; make a new one")
+                pooled = self._open.get(key)
+                if pooled is not None:
+                    self._take(pooled)
+                    return pooled, None
+                others = self._opening.get(key)
+                if others is None and self._has_place():
+                    victim = self._evicted()
+                    opening = self._opening[key] = Opening()
+                    return opening, victim
+                self._wait()
+                if others is not None and others.error is not None:
+                    raise others.error
+
+    def _is_full(self) -> bool:
+        return len(self._open) + len(self._opening) >= self._max_producers
+
+    def _has_place(self) -> bool:
+        if not self._is_full() or any(not pooled.in_flight for pooled in self._open.values()):
+            return True
+        return not self._may_wait()
+
+    def _evicted(self) -> PooledProducer | None:
+        """The least recently used idle producer, taken out to be closed, if the pool is full."""
+        idle = [pooled for pooled in self._open.values() if not pooled.in_flight] if self._is_full() else []
+        if not idle:
+            return None
+        victim = min(idle, key=lambda pooled: pooled.last_turn)
+        del self._open[victim.key]
+        return victim
+
+    def _wait(self) -> None:
+        self._waiters += 1
+        try:
+            self._changed.wait()
+        finally:
+            self._waiters -= 1
+
+    def _take(self, pooled: PooledProducer) -> None:
+        pooled.in_flight += 1
+        self._turn += 1
+        pooled.last_turn = self._turn
+
+    def _check_partitions(self, topic: str) -> None:
+        # Asked before every opening: a producer on a partition of a topic that does not exist would create it bare,
+        # without subscriptions, and what it takes is lost to every reader.
+        try:
+            found = self._client.get_topic_partitions(topic)
+        except Exception as error:
+            if outcome_of_error(error) is not Outcome.ROUTE_AGAIN:
+                raise
+            found = []
+        missing = topic in found or not found
+        if missing or len(found) < self._partitions:
+            has = "does not exist as a partitioned topic" if missing else f"has {len(found)} partitions"
+            raise TopologyError(
+                topic, f"{has}, the plan has {self._partitions}", "run: timewheel topics ensure PLAN, then send again"
+            )
+
+    def _close(self, pooled: PooledProducer) -> None:
+        try:
+            pooled.producer.close()
+        except Exception as error:  # noqa: BLE001 - the client raises its own kinds; nothing depends on this close
+            self._hooks.emit(
+                "producer_close_failed", level="warning", topic=partition_topic(*pooled.key), error=repr(error)
+            )

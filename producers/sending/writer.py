@@ -1,0 +1,251 @@
+"""What both producers do alike: prepare a message, choose its producer, judge what came back.
+
+Nothing here waits for an outcome; how to wait is where the two differ.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Mapping
+from itertools import count
+from os import urandom
+from typing import Any
+
+import pulsar.schema
+
+from timewheel.core.clock import Clock
+from timewheel.core.errors import ClientMisuse, SendFailed, SendOutcomeUnknown, TimewheelError
+from timewheel.core.ids import TimerIds
+from timewheel.core.names import partition_topic
+from timewheel.core.plan import Plan
+from timewheel.core.routing import Router
+from timewheel.producers.afterwards import afterwards
+from timewheel.producers.prepare import prepare
+from timewheel.producers.sending.attempt import Attempt
+from timewheel.producers.sending.forks import ForkGuard
+from timewheel.producers.sending.gate import Group
+from timewheel.producers.sending.options import ProducerOptions
+from timewheel.producers.sending.outgoing import Outgoing
+from timewheel.producers.sending.pool import ProducerPool
+from timewheel.producers.sending.stir import Stir
+from timewheel.producers.timer import Timer
+from timewheel.wire.hooks import Hooks
+from timewheel.wire.results import Outcome, cause_of, is_ok, is_producer_closed, outcome_of_error
+from timewheel.wire.surface import ClientLike
+
+__all__ = ["DEFAULT_MAX_PENDING", "IDLE_MS", "Send", "TimerWriter"]
+
+DEFAULT_MAX_PENDING = 1_000
+"""Sends under way, over all topics; pulsar-client's own default for one producer."""
+IDLE_MS = 30_000
+"""A producer that was not used for one to two of these is closed: a passed calendar topic cannot be removed while a
+producer is connected to it (rules.md 15)."""
+
+
+class Send(Attempt):
+    """One timer that is being sent, through one or more attempts.
+
+    Args:
+        outgoing: What is sent.
+        finished: As for `Attempt`.
+        notify: What the shell does with the outcome.
+
+    Attributes:
+        group: The gate's; None once the send has ended.
+        raised: What the client's own code raised instead of taking it.
+        attempts: How many have come to an end.
+        stored: Whether one of them was confirmed, in a slot that had been swept.
+    """
+
+    __slots__ = ("attempts", "group", "notify", "raised", "stored")
+
+    def __init__(self, outgoing: Outgoing, finished: Callable[[Any], None], notify: Any) -> None:
+        super().__init__(outgoing, finished)
+        self.notify = notify
+        self.group: Group | None = None
+        self.raised: Exception | None = None
+        self.attempts = 0
+        self.stored = False
+
+    def timer(self, error: TimewheelError | None) -> Timer:
+        """The timer as its sender sees it; without a position if there was an error."""
+        outgoing = self.outgoing
+        return Timer(outgoing.timer_id, outgoing.due_ms, None if error is not None else self.message_id)
+
+
+class TimerWriter:
+    """Prepares timers of one plan and judges their sends.
+
+    Args:
+        client: The user's client.
+        plan: The plan.
+        schema: The user's schema; None: bytes.
+        clock: Where the send time comes from; waits at the end.
+        hooks: Told of what an operator should know.
+        max_producers: As for `ProducerPool`.
+        max_message_bytes: The broker's ``maxMessageSize``.
+        may_wait: As for `ProducerPool`.
+        options: pulsar-client's producer options.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_encode",
+        "_ids",
+        "_max_message_bytes",
+        "_router",
+        "_stir",
+        "_turns",
+        "fork_guard",
+        "pool",
+    )
+
+    def __init__(
+        self,
+        client: ClientLike,
+        plan: Plan,
+        *,
+        schema: Any,
+        clock: Clock,
+        hooks: Hooks,
+        max_producers: int,
+        max_message_bytes: int,
+        may_wait: Callable[[], bool],
+        options: Mapping[str, Any],
+    ) -> None:
+        schema = pulsar.schema.BytesSchema() if schema is None else schema
+        self._router = Router(plan)
+        self._clock = clock
+        self._encode: Callable[[Any], bytes] = schema.encode
+        self._max_message_bytes = max_message_bytes
+        self._ids = TimerIds(urandom)
+        self._turns = count()
+        self._stir = Stir(plan)
+        self.fork_guard = ForkGuard()
+        self.pool = ProducerPool(
+            client,
+            ProducerOptions(schema, options),
+            partitions=plan.partitions,
+            max_producers=max_producers,
+            may_wait=may_wait,
+            clock=clock,
+            hooks=hooks,
+        )
+
+    def check_process(self) -> None:
+        """Refuse to go on in a forked child: the client's threads and connections stayed in the parent.
+
+        Raises:
+            ClientMisuse: This is a child.
+        """
+        if self.fork_guard.is_child:
+            raise ClientMisuse(
+                "this producer was made before a fork: its client's threads stayed in the parent process, and a send "
+                "would hang; make client and producer in the child"
+            )
+
+    def prepare(
+        self,
+        content: Any,
+        deliver_at: int | dt.datetime | None,
+        deliver_after: dt.timedelta | None,
+        timer_id: str | None,
+        properties: Mapping[str, str] | None,
+        partition_key: str | None,
+        ordering_key: str | None,
+        event_timestamp: int | None,
+    ) -> Outgoing:
+        """A message from a send's arguments, at this clock's time; arguments and errors as `prepare.prepare`."""
+        now_ms = self._clock.now_ms()
+        outgoing = prepare(
+            self._router,
+            now_ms,
+            next(self._turns),
+            self._ids.new,
+            content,
+            self._encode,
+            self._max_message_bytes,
+            deliver_at=deliver_at,
+            deliver_after=deliver_after,
+            timer_id=timer_id,
+            properties=properties,
+            partition_key=partition_key,
+            ordering_key=ordering_key,
+            event_timestamp=event_timestamp,
+        )
+        return self._stir.applied(outgoing) if outgoing.deliver_at_ms else outgoing
+
+    def routed_now(self, send: Send) -> Outgoing:
+        """What is sent next, on the route of this moment: ask before opening a producer.
+
+        Never is one opened for a passed interval, which would come too late, or create the topic again and bare
+        (rules.md 15); and the interval may have passed while the send waited for room.
+        """
+        outgoing = send.outgoing
+        if self._router.interval_ms:
+            now_ms = self._clock.now_ms()
+            route = self._router.route(outgoing.due_ms, now_ms)
+            if route.topic != outgoing.topic:
+                outgoing = send.outgoing = outgoing.sent_to(route, now_ms, self._router.plan.revision)
+        return outgoing
+
+    def opening_failed(self, send: Send, error: Exception) -> None:
+        """Take the failure to open a producer: put another route into the send, or say that there is none.
+
+        Raises:
+            TimewheelError: The send ends here; nothing was sent, or nothing more.
+        """
+        if isinstance(error, TimewheelError):
+            if not send.stored:
+                raise error
+            raise self._as_unknown(send, error) from error
+        send.attempts += 1
+        step = self._next_step(send, outcome_of_error(error), cause_of(error))
+        if not isinstance(step, Outgoing):
+            assert step is not None, "an opening that failed is not a stored message"
+            raise step from error
+        send.outgoing = step
+
+    def judge(self, send: Send) -> TimewheelError | Outgoing | None:
+        """Take a finished attempt, whose producer was given back, and say what follows.
+
+        Returns:
+            None: the timer is stored. An error: it is not, or nobody knows. An Outgoing, put into the send as well:
+            start it again.
+        """
+        if send.raised is not None:
+            return self.refused(send, send.raised)
+        if is_ok(send.result) and not send.outgoing.release_at_ms:
+            return None
+        outcome = send.outcome()
+        if outcome is not Outcome.OK and is_producer_closed(send.result):
+            self.pool.discard(send.pooled)
+        send.attempts += 1
+        step = self._next_step(send, outcome, cause_of(send.result))
+        if isinstance(step, Outgoing):
+            send.stored = send.stored or outcome is Outcome.OK
+            send.outgoing = step
+        return step
+
+    def refused(self, send: Send, error: Exception) -> TimewheelError:
+        """The error for a send that the client's own code would not take."""
+        topic = partition_topic(send.outgoing.topic, send.outgoing.partition)
+        return self._as_unknown(send, SendFailed(send.outgoing.timer_id, topic, cause_of(error)))
+
+    def _next_step(self, send: Send, outcome: Outcome, cause: str) -> TimewheelError | Outgoing | None:
+        return afterwards(
+            self._router,
+            send.outgoing,
+            outcome,
+            cause,
+            self._clock.now_ms(),
+            attempts=send.attempts,
+            stored=send.stored,
+        )
+
+    def _as_unknown(self, send: Send, error: TimewheelError) -> TimewheelError:
+        # A first copy is stored already: "not stored" would be wrong, and "again under the same id" is right.
+        if not send.stored:
+            return error
+        topic = partition_topic(send.outgoing.topic, send.outgoing.partition)
+        return SendOutcomeUnknown(send.outgoing.timer_id, topic, str(error))

@@ -1,0 +1,90 @@
+"""The admin client: one object that hands out the verbs, grouped by what they act on."""
+
+from __future__ import annotations
+
+import ssl
+from types import TracebackType
+from typing import Self
+
+import httpx
+
+from timewheel.admin.brokers import Brokers
+from timewheel.admin.http import DEFAULT_RETRY_FOR_S, DEFAULT_TIMEOUT_S, AdminHttp, Token
+from timewheel.admin.namespaces import Namespaces, Tenants
+from timewheel.admin.topic_policies import TopicPolicies
+from timewheel.admin.topics import Subscriptions, Topics
+from timewheel.core.clock import Clock, SystemClock
+from timewheel.wire.hooks import Hook, Hooks
+
+__all__ = ["AdminClient"]
+
+
+class AdminClient:
+    """A cluster's admin API, thin and typed.
+
+    For example::
+
+        with AdminClient("http://broker:8080", token=read_token) as admin:
+            admin.topics.create("persistent://acme/crm/reminders", 4)
+            admin.subscriptions.create("persistent://acme/crm/reminders", "billing")
+            admin.topic_policies.set("persistent://acme/crm/reminders", MESSAGE_TTL_S, 0)
+
+    Creating what exists and deleting what does not are no errors: the verb returns False. All verbs raise `AdminError`
+    or a kind of it. Safe to share between threads.
+
+    Args:
+        admin_url: Web service of any broker, or of a proxy: ``http://broker:8080``, ``https://broker:8443``.
+        token: Bearer token; or what returns the current one, asked before every request.
+        tls: From `timewheel.admin.http.tls_context` or of your own making; None: the system's authorities.
+        timeout_s: Seconds for each step of one request.
+        retry_for_s: Seconds since a call's begin within which it may be repeated (only where that is safe); 0: never.
+        hooks: Called with warnings; None: they are logged.
+        transport: Of httpx, for tests.
+        clock: How to wait: between two attempts, and for what the broker does a moment later; None: the machine's.
+    """
+
+    def __init__(
+        self,
+        admin_url: str,
+        *,
+        token: Token = None,
+        tls: ssl.SSLContext | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        retry_for_s: float = DEFAULT_RETRY_FOR_S,
+        hooks: tuple[Hook, ...] | None = None,
+        transport: httpx.BaseTransport | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.clock: Clock = clock or SystemClock()
+        """By which whoever works with this client waits."""
+        self._http = AdminHttp(
+            admin_url,
+            token=token,
+            tls=tls,
+            timeout_s=timeout_s,
+            retry_for_s=retry_for_s,
+            transport=transport,
+            clock=self.clock,
+        )
+        self.brokers = Brokers(self._http, Hooks(hooks))
+        self.tenants = Tenants(self._http)
+        self.namespaces = Namespaces(self._http)
+        self.topics = Topics(self._http)
+        self.topic_policies = TopicPolicies(self._http, self.clock)
+        self.subscriptions = Subscriptions(self._http)
+
+    def clusters(self) -> tuple[str, ...]:
+        """Names of the clusters that the asked one knows, itself included."""
+        return tuple(self._http.get("/clusters"))
+
+    def close(self) -> None:
+        """Close all connections; the client cannot be used after that."""
+        self._http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

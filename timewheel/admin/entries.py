@@ -1,0 +1,87 @@
+"""One stored entry, looked at without a consumer."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import httpx
+
+from timewheel.admin.internals import EntryPosition
+
+__all__ = ["StoredEntry"]
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_PROPERTIES = "X-Pulsar-PROPERTY"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredEntry:
+    """An entry as it lies in a ledger, from the admin API's headers.
+
+    Headers carry Latin-1 only: brokers replace other characters of keys and properties by spaces. The metadata of a
+    batch is that of the whole batch: messages in it have properties and keys of their own, inside ``payload``.
+
+    Args:
+        position: Where it lies.
+        payload: As stored, decompressed; for a batch, all messages with their metadata.
+        publish_at_ms: UTC milliseconds.
+        event_at_ms: UTC milliseconds; None if the producer set none.
+        deliver_at_ms: UTC milliseconds; None if it is not delayed.
+        properties: Of the message; empty for a batch.
+        producer: Name of the producer.
+        sequence_id: Of the message, or of the batch's first.
+        partition_key: None if it has none.
+        ordering_key: None if it has none.
+        batch_messages: Messages in the batch; None if it is no batch.
+        null_payload: It was sent without a payload, which is not an empty one.
+        encrypted: By its producer; the payload cannot be read here.
+    """
+
+    position: EntryPosition
+    payload: bytes
+    publish_at_ms: int
+    event_at_ms: int | None
+    deliver_at_ms: int | None
+    properties: Mapping[str, str]
+    producer: str
+    sequence_id: int
+    partition_key: str | None
+    ordering_key: bytes | None
+    batch_messages: int | None
+    null_payload: bool
+    encrypted: bool
+
+
+def read_entry(response: httpx.Response) -> StoredEntry:
+    """The entry from the broker's answer."""
+    headers = httpx.Headers(response.headers.raw, encoding="iso-8859-1")  # httpx would guess UTF-8 first
+    ordering_key = headers.get("X-Pulsar-Base64-ordering-key")
+    batch_messages = headers.get("X-Pulsar-num-batch-message")
+    return StoredEntry(
+        position=EntryPosition.parse(headers["X-Pulsar-Message-ID"]),
+        payload=response.content,
+        publish_at_ms=_read_ms(headers["X-Pulsar-publish-time"]),
+        event_at_ms=_read_optional_ms(headers.get("X-Pulsar-event-time")),
+        deliver_at_ms=_read_optional_ms(headers.get("X-Pulsar-deliver-at-time")),
+        properties=json.loads(headers.get(_PROPERTIES, "{}")),
+        producer=headers.get("X-Pulsar-producer-name", ""),
+        sequence_id=int(headers.get("X-Pulsar-sequence-id", "0")),
+        partition_key=headers.get("X-Pulsar-partition-key"),
+        ordering_key=None if ordering_key is None else base64.b64decode(ordering_key),
+        batch_messages=None if batch_messages is None else int(batch_messages),
+        null_payload=headers.get("X-Pulsar-null-value") == "true",
+        encrypted=headers.get("X-Pulsar-Is-Encrypted") == "true",
+    )
+
+
+def _read_ms(text: str) -> int:
+    """Brokers write ISO 8601 with an offset and as many digits as are not zero; exact, since no float is in between."""
+    return (dt.datetime.fromisoformat(text) - _EPOCH) // dt.timedelta(milliseconds=1)
+
+
+def _read_optional_ms(text: str | None) -> int | None:
+    return None if text is None else _read_ms(text)

@@ -1,0 +1,233 @@
+"""HTTP to the brokers' admin API: who is asked, with which credentials, and how often."""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import httpx
+from tenacity import wait_random_exponential
+
+from timewheel.admin.answers import error_of
+from timewheel.admin.redirects import REDIRECTS, origin_of, owner_url
+from timewheel.admin.retrying import Repeat, attempts, may_repeat
+from timewheel.core.clock import Clock, SystemClock
+from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
+
+__all__ = ["DEFAULT_RETRY_FOR_S", "DEFAULT_TIMEOUT_S", "AdminHttp", "Token", "tls_context"]
+
+Token = str | Callable[[], str] | None
+"""A bearer token; or what returns the current one, asked before every request, so that it may be renewed."""
+
+DEFAULT_TIMEOUT_S = 30.0
+"""Per step of a request (connect, send, wait for data); deleting a topic of many partitions takes seconds."""
+DEFAULT_RETRY_FOR_S = 20.0
+"""A topic moves to another broker within seconds; what lasts longer is for a human."""
+MAX_REDIRECTS = 5
+"""Asked broker -> owner broker is one; more happen only while the topic moves."""
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 2.0
+
+API: Final = "/admin/v2"
+
+
+def tls_context(
+    *,
+    ca_path: str | None = None,
+    certificate_path: str | None = None,
+    key_path: str | None = None,
+    key_password: str | None = None,
+) -> ssl.SSLContext:
+    """TLS settings from files: names are checked, and certificates against the system's authorities or these.
+
+    Args:
+        ca_path: PEM file with the authorities to trust instead of the system's.
+        certificate_path: PEM file with a client certificate, for brokers that ask for one.
+        key_path: PEM file with its key, unless the certificate's file holds it.
+        key_password: Of that key, if it has one.
+
+    Raises:
+        OSError: A file cannot be read (ssl.SSLError: it holds no certificate or key).
+    """
+    context = ssl.create_default_context(cafile=ca_path)
+    if certificate_path is not None:
+        context.load_cert_chain(certificate_path, key_path, key_password)
+    return context
+
+
+class AdminHttp:
+    """Calls to one cluster; safe to share between threads.
+
+    A broker answers a call about a topic of another broker with a redirect to the owner. It is followed here and not
+    by httpx, which rightly sends no authorization to another host by itself; the owner needs it.
+
+    Args:
+        admin_url: ``http://broker:8080`` or ``https://...``; a path before ``/admin/v2`` is kept (proxies).
+        token: Bearer token, or what returns the current one.
+        tls: See `tls_context`; None: the system's authorities.
+        timeout_s: Seconds for each step of one request.
+        retry_for_s: Seconds since a call's begin within which it may be repeated; 0: never.
+        transport: Of httpx, for tests.
+        clock: How to wait between two attempts; None: the machine's.
+    """
+
+    def __init__(
+        self,
+        admin_url: str,
+        *,
+        token: Token = None,
+        tls: ssl.SSLContext | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        retry_for_s: float = DEFAULT_RETRY_FOR_S,
+        transport: httpx.BaseTransport | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        base = httpx.URL(admin_url)
+        if base.scheme not in {"http", "https"} or not base.host:
+            raise ValueError(f"not an admin URL: {admin_url!r}; write it like http://broker:8080")
+        if base.userinfo or base.query or base.fragment:
+            raise ValueError("an admin URL has no user, query or fragment; hand credentials in as token=")
+        self._base = str(base).rstrip("/")
+        self._token = token
+        self._retry_for_ms = int(retry_for_s * 1000)
+        self._clock: Clock = clock or SystemClock()
+        # Not trust_env: the token goes to the brokers and nowhere else, whatever HTTP_PROXY or .netrc say.
+        self._client = httpx.Client(
+            verify=True if tls is None else tls,
+            timeout=timeout_s,
+            transport=transport,
+            trust_env=False,
+            follow_redirects=False,
+        )
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._client.close()
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        repeat: Repeat | None = None,
+    ) -> httpx.Response:
+        """Make one call, at the broker that owns what it is about, and repeat it where that is safe.
+
+        Args:
+            method: HTTP method.
+            path: After ``/admin/v2``, quoted.
+            query: Query parameters.
+            body: Sent as JSON; None: no body is sent.
+            repeat: What a second call does; None: READ for GET, WRITE for the others.
+
+        Returns:
+            A successful answer (status 2xx).
+
+        Raises:
+            AdminDenied: 401 or 403.
+            AdminMissing: 404.
+            AdminUnreachable: No broker answered.
+            AdminError: Any other refusal.
+        """
+        kind = repeat or (Repeat.READ if method == "GET" else Repeat.WRITE)
+        content = None if body is None else json.dumps(body).encode()
+        repeated = attempts(
+            self._clock,
+            again=lambda error: may_repeat(kind, error),
+            within_ms=self._retry_for_ms,
+            pauses=wait_random_exponential(multiplier=FIRST_PAUSE_S, max=LONGEST_PAUSE_S),
+        )
+        return repeated(self._attempt, method, API + path, dict(query or {}), content)
+
+    def get(self, path: str, query: Mapping[str, str] | None = None) -> Any:
+        """The JSON that a GET returns; None for an empty answer (a policy that is not set).
+
+        Raises:
+            AdminError: As `call`, and if the answer is no JSON, as from a proxy's login page.
+        """
+        return read_json(self.call("GET", path, query=query))
+
+    def make(self, path: str, *, body: Any = None) -> bool:
+        """PUT something new; False if it is there already, be it from an attempt of ours whose answer was lost."""
+        try:
+            self.call("PUT", path, body=body)
+        except AdminError as error:
+            if error.status == httpx.codes.CONFLICT:
+                return False
+            raise
+        return True
+
+    def remove(self, path: str, query: Mapping[str, str] | None = None) -> bool:
+        """DELETE something; False if it is not there, be it from an attempt of ours whose answer was lost."""
+        try:
+            self.call("DELETE", path, query=query)
+        except AdminMissing:
+            return False
+        return True
+
+    def _attempt(self, method: str, path: str, query: dict[str, str], content: bytes | None) -> httpx.Response:
+        token = self._current_token()
+        response = self._to_owner(method, path, query, content, token)
+        if response.status_code == httpx.codes.UNAUTHORIZED and callable(self._token):
+            # The token may have run out between its making and its use; the same one again would help nobody.
+            renewed = self._current_token()
+            if renewed != token:
+                token = renewed
+                response = self._to_owner(method, path, query, content, token)
+        if not response.is_success:
+            raise error_of(response, f"{method} {path}", token)
+        return response
+
+    def _current_token(self) -> str | None:
+        token = self._token() if callable(self._token) else self._token
+        return token.strip() if token is not None else None  # tokens are read from files that end with a newline
+
+    def _to_owner(
+        self, method: str, path: str, query: dict[str, str], content: bytes | None, token: str | None
+    ) -> httpx.Response:
+        endpoint = f"{method} {path}"
+        headers = {"Accept": "application/json, */*;q=0.5"}
+        if content is not None:
+            headers["Content-Type"] = "application/json"
+        if token is not None:
+            headers["Authorization"] = f"Bearer {token}"
+        url = httpx.URL(self._base + path, params=query) if query else httpx.URL(self._base + path)
+        redirects = 0
+        while True:
+            try:
+                response = self._client.request(method, url, headers=headers, content=content)
+            except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
+                raise AdminUnreachable(endpoint, f"no connection to {origin_of(url)}: {error}", sent=False) from error
+            except httpx.TransportError as error:
+                raise AdminUnreachable(
+                    endpoint, f"{origin_of(url)} gave no answer: {type(error).__name__} {error}", sent=True
+                ) from error
+            if response.status_code not in REDIRECTS:
+                return response
+            url = owner_url(response, url, method, endpoint)
+            redirects += 1
+            if redirects > MAX_REDIRECTS:
+                raise AdminError(
+                    response.status_code, endpoint, f"more than {MAX_REDIRECTS} redirects, the last to {origin_of(url)}"
+                )
+
+
+def read_json(response: httpx.Response) -> Any:
+    """The answer's JSON; None if it is empty.
+
+    Raises:
+        AdminError: It is something else.
+    """
+    if not response.content:
+        return None
+    try:
+        return response.json()
+    except ValueError as error:
+        endpoint = f"{response.request.method} {response.request.url.path}"
+        raise AdminError(
+            response.status_code, endpoint, "the answer is no JSON; is the admin URL that of a broker?"
+        ) from error

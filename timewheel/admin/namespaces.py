@@ -1,0 +1,121 @@
+"""Tenants, namespaces and their policies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from timewheel.admin.http import AdminHttp
+from timewheel.admin.names import namespace_path, tenant_path
+from timewheel.admin.policies import Policy
+
+__all__ = ["NamespacePolicies", "Namespaces", "Tenants"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamespacePolicies:
+    """All policies of one namespace, as they were at one moment.
+
+    Args:
+        namespace: ``tenant/namespace``.
+        replication_clusters: More than one: its topics are geo-replicated (rules.md 21).
+        schema_validation_enforced: Producers without a schema are refused where a topic has one.
+        document: All of it, as the broker gave it.
+    """
+
+    namespace: str
+    replication_clusters: tuple[str, ...]
+    schema_validation_enforced: bool
+    document: Mapping[str, Any]
+
+    def get(self, policy: Policy[T]) -> T | None:
+        """The value that is set on the namespace; None if the broker's setting counts."""
+        return policy.read(self.document.get(policy.document_key))
+
+
+class Tenants:
+    """Verbs on tenants; all need a superuser."""
+
+    def __init__(self, http: AdminHttp) -> None:
+        self._http = http
+
+    def list(self) -> tuple[str, ...]:
+        return tuple(self._http.get("/tenants"))
+
+    def create(self, tenant: str, *, admin_roles: Sequence[str] = (), clusters: Sequence[str] | None = None) -> bool:
+        """Create a tenant.
+
+        Args:
+            tenant: Its name.
+            admin_roles: Roles that may administer it.
+            clusters: Where it may have topics; None: in all clusters.
+
+        Returns:
+            False if it was there already; it is left as it is.
+        """
+        allowed = self._http.get("/clusters") if clusters is None else clusters
+        body = {"adminRoles": [*admin_roles], "allowedClusters": [*allowed]}
+        return self._http.make(f"/tenants/{tenant_path(tenant)}", body=body)
+
+    def delete(self, tenant: str) -> bool:
+        """Delete an empty tenant; False if there is none such."""
+        return self._http.remove(f"/tenants/{tenant_path(tenant)}")
+
+
+class Namespaces:
+    """Verbs on namespaces; names are ``tenant/namespace``."""
+
+    def __init__(self, http: AdminHttp) -> None:
+        self._http = http
+
+    def list(self, tenant: str) -> tuple[str, ...]:
+        return tuple(self._http.get(f"/namespaces/{tenant_path(tenant)}"))
+
+    def create(self, namespace: str, *, bundles: int | None = None) -> bool:
+        """Create a namespace.
+
+        Args:
+            namespace: ``tenant/namespace``.
+            bundles: Parts in which its topics are spread over brokers; None: the broker's default.
+
+        Returns:
+            False if it was there already; it is left as it is.
+        """
+        return self._http.make(_path(namespace), body=None if bundles is None else {"bundles": {"numBundles": bundles}})
+
+    def delete(self, namespace: str) -> bool:
+        """Delete an empty namespace; False if there is none such."""
+        return self._http.remove(_path(namespace))
+
+    def policies(self, namespace: str) -> NamespacePolicies:
+        """Read all policies of a namespace at once."""
+        document = self._http.get(_path(namespace))
+        return NamespacePolicies(
+            namespace=namespace,
+            replication_clusters=tuple(document.get("replication_clusters", ())),
+            schema_validation_enforced=document.get("schema_validation_enforced", False),
+            document=document,
+        )
+
+    def set_policy(self, namespace: str, policy: Policy[T], value: T) -> None:
+        """Set a policy for all topics of the namespace that have none of their own."""
+        self._http.call("POST", _policy_path(namespace, policy), query=_query(policy), body=policy.encode(value))
+
+    def remove_policy(self, namespace: str, policy: Policy[Any]) -> None:
+        """Let the broker's setting count again."""
+        self._http.call("DELETE", _policy_path(namespace, policy), query=_query(policy))
+
+
+def _path(namespace: str) -> str:
+    return f"/namespaces/{namespace_path(namespace)}"
+
+
+def _policy_path(namespace: str, policy: Policy[Any]) -> str:
+    return f"{_path(namespace)}/{policy.namespace_name}"
+
+
+def _query(policy: Policy[Any]) -> dict[str, str] | None:
+    return None if policy.quota is None else {"backlogQuotaType": policy.quota}

@@ -1,0 +1,97 @@
+"""The ledger: one line per timer and scheme, so that every loss can be recounted without any code of ours."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from timewheel.testing.evidence.checker import Totals, check
+
+__all__ = ["COLUMNS", "Entry", "read_ledger", "recount_command", "totals", "write_ledger"]
+
+
+@dataclass(slots=True, kw_only=True)
+class Entry:
+    """One timer's way; times are UTC milliseconds, 0 for "never".
+
+    Args:
+        timer: Its id.
+        due_ms: When it was to be handled.
+        attempted_ms: When its send began.
+        confirmed_ms: When the broker's confirmation arrived.
+        delivered_ms: When the raw client first received it on the business subscription.
+        delivered: How often the raw client received it there.
+        redelivered: How often that was after its acknowledgement had returned.
+        handled_ms: When it first reached the handler.
+        handled: How often it reached the handler.
+    """
+
+    timer: str
+    due_ms: int = 0
+    attempted_ms: int = 0
+    confirmed_ms: int = 0
+    delivered_ms: int = 0
+    delivered: int = 0
+    redelivered: int = 0
+    handled_ms: int = 0
+    handled: int = 0
+
+    @property
+    def early(self) -> bool:
+        """Whether it was handled before its due time."""
+        return 0 < self.handled_ms < self.due_ms
+
+
+COLUMNS = (
+    "scheme",
+    "timer",
+    "due_ms",
+    "attempted_ms",
+    "confirmed_ms",
+    "delivered_ms",
+    "delivered",
+    "redelivered",
+    "handled_ms",
+    "handled",
+)
+
+
+def totals(entries: Iterable[Entry]) -> Totals:
+    """The checker's count over one scheme's entries."""
+    entries = list(entries)
+    return check(
+        attempted=[entry.timer for entry in entries if entry.attempted_ms],
+        acknowledged=[entry.timer for entry in entries if entry.confirmed_ms],
+        handled={entry.timer: entry.handled for entry in entries},
+    )
+
+
+def write_ledger(path: Path, rows: Iterable[tuple[str, Iterable[Entry]]]) -> None:
+    """Write all schemes' entries as CSV with a header; 0 stands for "never"."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for scheme, entries in rows:
+            writer.writerows((scheme, *(getattr(entry, name) for name in COLUMNS[1:])) for entry in entries)
+
+
+def read_ledger(path: Path) -> Iterator[tuple[str, Entry]]:
+    """Read a ledger back, as (scheme, entry)."""
+    with path.open(newline="", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            scheme, timer = row.pop("scheme"), row.pop("timer")
+            yield scheme, Entry(timer=timer, **{name: int(value) for name, value in row.items()})
+
+
+def recount_command(path: Path) -> str:
+    """A shell line that recounts lost, twice, early and redelivered per scheme from the file alone."""
+    number = {name: f"${index}" for index, name in enumerate(COLUMNS, start=1)}
+    handled, confirmed = number["handled"], number["confirmed_ms"]
+    return (
+        f"awk -F, 'NR>1 {{n[$1]++; l[$1]+=({confirmed}>0 && {handled}==0); t[$1]+=({handled}>1); "
+        f"e[$1]+=({handled}>0 && {number['handled_ms']}<{number['due_ms']}); r[$1]+={number['redelivered']}}} "
+        'END {for (s in n) print s": "n[s]" timers, lost "l[s]", twice "t[s]", early "e[s]", redelivered "r[s]}\' '
+        f"{path}"
+    )

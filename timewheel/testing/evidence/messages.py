@@ -1,0 +1,71 @@
+"""What parent and player tell each other over their pipe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from timewheel.testing.evidence.ledger import Entry
+
+__all__ = ["Done", "Failed", "Finish", "Go", "Progress", "Told"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Go:
+    """To the player: the topics are there, publish from ``start_ms`` on."""
+
+    service_url: str
+    start_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finish:
+    """To the player: close and hand over the results."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """From the player: different timers attempted, confirmed, handled so far."""
+
+    attempted: int
+    confirmed: int
+    handled: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """From the player: it cannot go on; its traceback."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """An event of the SDK: how often, and the fields of the last one."""
+
+    times: int
+    last: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """From the player: its results.
+
+    Args:
+        entries: The ledger's rows.
+        lateness_ms: Of every handling, repeated ones too, ascending.
+        hops: Re-publications of all handled timers together.
+        redelivered_due: Deliveries on the business subscription after their acknowledgement had returned.
+        redelivered_holding: The same on holding topics.
+        cpu_s: Processor time of this process.
+        errors: Sends that failed, and the last reason.
+        events: Warnings and errors that the SDK told its hooks, by name.
+    """
+
+    entries: list[Entry]
+    lateness_ms: list[int]
+    hops: int
+    redelivered_due: int
+    redelivered_holding: int
+    cpu_s: float
+    errors: tuple[int, str]
+    events: dict[str, Told]

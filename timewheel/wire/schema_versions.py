@@ -1,0 +1,49 @@
+"""Schema versions on their way through hops (rules.md 19).
+
+A raw-bytes hop would lose them, and a reader would take an old record for a new one. So every message goes on by a
+producer that announces the very definition the message was written with, and leaves its bytes alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from timewheel.wire.native import NO_SCHEMA, fetch_schema_info
+from timewheel.wire.schemas import PassThroughSchema
+
+__all__ = ["Schemas"]
+
+MAX_CACHED_DEFINITIONS = 1_000
+"""Versions of one topic partition; each is a few kB, and histories have a handful."""
+
+
+class Schemas:
+    """The definitions of one source topic's schema versions, fetched once each.
+
+    Args:
+        client: The user's `pulsar.Client`.
+        topic: The topic whose versions are meant.
+    """
+
+    __slots__ = ("_cached", "_client", "_topic")
+
+    def __init__(self, client: Any, topic: str) -> None:
+        self._client = client
+        self._topic = topic
+        self._cached: dict[int, PassThroughSchema] = {}
+
+    def producer_options(self, version: int) -> dict[str, Any]:
+        """Keyword arguments of ``create_producer`` for messages of one version.
+
+        Raises:
+            PulsarException: The definition could not be fetched.
+        """
+        if version == NO_SCHEMA:
+            return {}
+        schema = self._cached.get(version)
+        if schema is None:
+            if len(self._cached) >= MAX_CACHED_DEFINITIONS:
+                self._cached.clear()
+            info = fetch_schema_info(self._client, self._topic, version)
+            schema = self._cached[version] = PassThroughSchema(info)
+        return {"schema": schema}
