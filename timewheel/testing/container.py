@@ -3,6 +3,9 @@
 A broker tells clients its own address, and in a container it does not know it: which port is open for it outside is
 known only when the container runs. So the container waits for that address and starts its broker then. The broker
 itself goes on using an address of its own inside, because from there the outer one may lead nowhere.
+
+pulsar-client keeps the address that it came by if the broker is a standalone one, whatever a lookup says. What a lookup
+says is right nevertheless, for clients without that rule.
 """
 
 from __future__ import annotations
