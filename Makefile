@@ -81,7 +81,7 @@ need-python:
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
 	  || { echo "$(PYTHON) has no venv module (Debian: apt-get install python3-venv)" >&2; exit 1; }
 
-# A broker elsewhere (PULSAR_SERVICE_URL) does not spare these two: most broker tests restart and reconfigure their own.
+# A broker elsewhere (TIMEWHEEL_TEST_BROKER) does not spare these two: most broker tests restart and reconfigure their own.
 need-java:
 	@command -v java >/dev/null \
 	  || { echo "the local Pulsar needs Java 17 or newer (Debian: apt-get install openjdk-17-jre-headless)" >&2; exit 1; }

@@ -26,7 +26,7 @@ def now_ms() -> int:
 
 @contextmanager
 def service() -> Iterator[Broker]:
-    """``PULSAR_SERVICE_URL``'s broker if that is set, else one that is started and stopped."""
+    """The broker that ``TIMEWHEEL_TEST_BROKER`` chooses, else one that is started and stopped."""
     with pulsar_service(progress=print) as broker:
         yield broker
 

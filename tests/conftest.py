@@ -23,6 +23,7 @@ FOLDERS = (
     "producers",
     "consumers",
     "ops",
+    "testing_tools",
     "demo",
     "docs",
     "planner",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from timewheel.testing import BrokerUnavailable, pulsar_service
+from timewheel.testing import pulsar_service
 from timewheel.testing.settings import version_asked_for
 
 if TYPE_CHECKING:
@@ -25,14 +25,21 @@ def test_it(pulsar_client):
 
 
 def run_users_test(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a test as a user of the installed package would, on a machine without java and mvn."""
+    """Run a test as a user of the installed package would, on a machine without java, mvn and a Docker engine."""
     (folder / "test_mine.py").write_text(USERS_TEST)
-    kept = {name: os.environ[name] for name in ("HOME", "LANG") if name in os.environ}
+    # PYTHONPATH: a checkout beside the one that is installed is tested with its own code.
+    kept = {name: os.environ[name] for name in ("HOME", "LANG", "PYTHONPATH") if name in os.environ}
     (folder / "bin").mkdir()
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-rs", "-p", "no:cacheprovider", "test_mine.py"],
         cwd=folder,
-        env={**kept, "PATH": str(folder / "bin"), "XDG_CACHE_HOME": str(folder / "cache"), **environment},
+        env={
+            **kept,
+            "PATH": str(folder / "bin"),
+            "XDG_CACHE_HOME": str(folder / "cache"),
+            "DOCKER_HOST": f"unix://{folder / 'no-engine.sock'}",
+            **environment,
+        },
         capture_output=True,
         text=True,
         timeout=120,
@@ -63,20 +70,34 @@ def test_without_a_broker_a_run_in_ci_fails_with_the_reason(tmp_path: Path) -> N
     assert "apt install maven" in ran.stdout
 
 
+def test_without_the_broker_that_was_asked_for_a_run_by_hand_fails(tmp_path: Path) -> None:
+    ran = run_users_test(tmp_path, TIMEWHEEL_TEST_BROKER="container")
+    assert ran.returncode == 1
+    assert "1 error" in ran.stdout
+    assert "TIMEWHEEL_TEST_BROKER asks for one: no Docker engine answers at" in ran.stdout
+
+
 def test_a_given_broker_is_used_and_left_running(pulsar_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PULSAR_SERVICE_URL", pulsar_broker.service_url)
-    monkeypatch.setenv("PULSAR_ADMIN_URL", pulsar_broker.admin_url)
+    told: list[str] = []
+    monkeypatch.setenv("TIMEWHEEL_TEST_BROKER", pulsar_broker.service_url)
+    monkeypatch.setenv("TIMEWHEEL_TEST_BROKER_ADMIN", pulsar_broker.admin_url)
     for _ in range(2):  # a second time: the first did not stop it
-        with pulsar_service() as given:
+        with pulsar_service(progress=told.append) as given:
             assert given.service_url == pulsar_broker.service_url
             assert given.version == pulsar_broker.version
+    assert told == []
 
 
-def test_a_given_broker_needs_both_urls_and_takes_no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PULSAR_SERVICE_URL", "pulsar://example.invalid:6650")
-    monkeypatch.delenv("PULSAR_ADMIN_URL", raising=False)
-    with pytest.raises(BrokerUnavailable, match="PULSAR_ADMIN_URL"), pulsar_service():
-        pass
-    monkeypatch.setenv("PULSAR_ADMIN_URL", "http://example.invalid:8080")
-    with pytest.raises(BrokerUnavailable, match="maxMessageSize"), pulsar_service(config={"maxMessageSize": "1"}):
-        pass
+def test_the_broker_of_the_commands_is_used_if_none_is_chosen_and_that_is_told(
+    pulsar_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.delenv("TIMEWHEEL_TEST_BROKER", raising=False)
+    monkeypatch.setenv("PULSAR_SERVICE_URL", pulsar_broker.service_url)
+    monkeypatch.setenv("PULSAR_ADMIN_URL", pulsar_broker.admin_url)
+    with pulsar_service(progress=told.append) as given:
+        assert given.service_url == pulsar_broker.service_url
+    (line,) = told
+    assert line == (
+        f"testing on {pulsar_broker.service_url}, because PULSAR_SERVICE_URL is set; TIMEWHEEL_TEST_BROKER would choose"
+    )

@@ -1,116 +1,277 @@
-"""A Pulsar in a container, where a Docker engine answers.
+"""A Pulsar in a container, where a Docker engine answers, be it on this machine or on another.
 
-Not tried by this project's own runs: the machines that it was written and is tested on have no Docker engine.
+A broker tells clients its own address, and in a container it does not know it: which port is open for it outside is
+known only when the container runs. So the container waits for that address and starts its broker then. The broker
+itself goes on using an address of its own inside, because from there the outer one may lead nowhere.
+
+pulsar-client keeps the address that it came by if the broker is a standalone one, whatever a lookup says. What a lookup
+says is right nevertheless, for clients without that rule.
 """
 
 from __future__ import annotations
 
-import os
-import socket
-from importlib.util import find_spec
+import uuid
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
-import httpx
-
 from timewheel.testing.admin_calls import await_ready, unload_topic
-from timewheel.testing.ports import LOOPBACK, free_ports
-from timewheel.testing.settings import COMMON_SETTINGS, version_asked_for
+from timewheel.testing.choice import ELSEWHERE
+from timewheel.testing.docker_engine import engine_address, engine_trouble, words_of
+from timewheel.testing.errors import BrokerUnavailable
+from timewheel.testing.ports import LOOPBACK
+from timewheel.testing.settings import COMMON_SETTINGS, VERSION_VARIABLE, version_asked_for
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from types import TracebackType
 
-__all__ = ["PulsarContainer", "docker_answers"]
+    from testcontainers.core.container import DockerContainer
+
+    from timewheel.testing.maven import Progress
+
+__all__ = ["PulsarContainer"]
 
 IMAGE = "apachepulsar/pulsar"
-USUAL_ENGINE = "unix:///var/run/docker.sock"
-ENGINE_TIMEOUT_S = 5.0
 START_TIMEOUT_S = 180.0
-"""Pulling the image comes before this."""
+"""Until the broker is healthy; the image is there by then."""
+LOG_LINES = 30
 
+INNER_PORT = 6650
+"""Where the broker talks to itself; not open outside."""
+CLIENT_PORT = 16650
+"""Whoever comes by this one is told the outer address."""
+WEB_PORT = 8080
+MEMORY = "-Xmx1024m -XX:MaxDirectMemorySize=1024m"
+"""As a `LocalPulsar` has; the image's own is 2 GB and 4 GB, more than the machine of a desktop's engine may have."""
 
-def docker_answers() -> bool:
-    """Say whether testcontainers is installed and a Docker engine answers at `$DOCKER_HOST` or the usual socket."""
-    if find_spec("testcontainers") is None:
-        return False
-    scheme, _, address = os.environ.get("DOCKER_HOST", USUAL_ENGINE).partition("://")
-    if scheme == "unix":
-        # Tried first: both docker and httpx leak a socket where nobody listens.
-        return _listens(address) and _ping(httpx.HTTPTransport(uds=address), "docker")
-    return _ping(httpx.HTTPTransport(), address)
+ADDRESS_FILE = "/tmp/timewheel-listeners"  # noqa: S108 - in the container, which is ours alone
+ADDRESS_TIMEOUT_S = 60
+"""A container whose maker is gone does not wait longer for its address."""
+COMMAND = (
+    f"until [ -s {ADDRESS_FILE} ]; do [ $SECONDS -lt {ADDRESS_TIMEOUT_S} ] || exit 1; sleep 0.1; done; "
+    f"PULSAR_PREFIX_advertisedListeners=$(cat {ADDRESS_FILE}) bin/apply-config-from-env.py conf/standalone.conf "
+    "&& exec bin/pulsar standalone -nfw -nss"
+)
 
+_SETTINGS: Mapping[str, str] = {
+    **COMMON_SETTINGS,
+    "brokerServicePort": str(INNER_PORT),
+    "webServicePort": str(WEB_PORT),
+    "bindAddresses": f"external:pulsar://0.0.0.0:{CLIENT_PORT}",
+    "internalListenerName": "internal",
+    # Without advertisedAddress, which may not stand beside listeners, the bookie takes what the host name means.
+    "allowLoopback": "true",
+}
+_ENDED = frozenset({"exited", "dead", "removing"})
 
-def _listens(path: str) -> bool:
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(path)
-        except OSError:
-            return False
-    return True
-
-
-def _ping(transport: httpx.HTTPTransport, host: str) -> bool:
-    with httpx.Client(transport=transport, timeout=ENGINE_TIMEOUT_S, trust_env=False) as engine:
-        try:
-            return engine.get(f"http://{host}/_ping").status_code == httpx.codes.OK
-        except httpx.TransportError:
-            return False
+MEND = "mend that"
+WITHOUT_REAPER = " (TESTCONTAINERS_RYUK_DISABLED=true does without testcontainers' reaper, which needs an image too)"
 
 
 class PulsarContainer:
-    """One standalone broker in a container; testcontainers removes it when its owner is gone.
+    """One standalone broker in a container: `with PulsarContainer() as pulsar: pulsar.Client(pulsar.service_url)`.
 
-    Not tried where this was written: there is no Docker engine (see the module).
+    The engine is the one that testcontainers finds: `$DOCKER_HOST`, also a remote one, else the current Docker context,
+    else the usual socket. The container is removed by `stop`, after a failed start, and by testcontainers' reaper when
+    the process that made it is gone.
     """
 
-    def __init__(self, version: str | None = None, *, config: Mapping[str, str] | None = None) -> None:
-        """Choose image and ports; `config` holds broker settings by the names of `broker.conf`."""
-        from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - an extra
+    def __init__(
+        self,
+        version: str | None = None,
+        *,
+        config: Mapping[str, str] | None = None,
+        progress: Progress | None = None,
+        start_timeout_s: float = START_TIMEOUT_S,
+    ) -> None:
+        """Choose the image; no engine is asked yet.
 
+        Args:
+            version: Of Pulsar; `$TIMEWHEEL_PULSAR_VERSION`, else 4.0.7, if not said.
+            config: Broker settings by the names of `broker.conf`.
+            progress: Told when an image is fetched.
+            start_timeout_s: Seconds until the broker must be healthy, once its container runs.
+        """
         self.version = version or version_asked_for()
-        # The broker tells clients its own address, so its ports must be the same inside and outside.
-        broker_port, web_port = free_ports(2)
-        self.service_url = f"pulsar://{LOOPBACK}:{broker_port}"
-        self.admin_url = f"http://{LOOPBACK}:{web_port}"
-        settings = {
-            **COMMON_SETTINGS,
-            "advertisedAddress": LOOPBACK,
-            "brokerServicePort": str(broker_port),
-            "webServicePort": str(web_port),
-            **(config or {}),
-        }
-        self._container = (
-            DockerContainer(f"{IMAGE}:{self.version}")
-            .with_bind_ports(broker_port, broker_port)
-            .with_bind_ports(web_port, web_port)
-            .with_envs(**{f"PULSAR_PREFIX_{name}": value for name, value in settings.items()})
-            .with_command(
-                "bash -c 'bin/apply-config-from-env.py conf/standalone.conf && exec bin/pulsar standalone -nfw -nss'"
-            )
-        )
+        self._config = dict(config or {})
+        self._progress = progress
+        self._start_timeout_s = start_timeout_s
+        self._container: DockerContainer | None = None
+        self._name = ""
+        self._urls: tuple[str, str] | None = None
+
+    @property
+    def service_url(self) -> str:
+        """Where clients connect; known when the broker runs."""
+        return self._known_urls()[0]
+
+    @property
+    def admin_url(self) -> str:
+        """Where the admin REST interface is; known when the broker runs."""
+        return self._known_urls()[1]
 
     def start(self) -> Self:
-        """Start the container and wait until the broker is healthy."""
-        self._container.start()
-        await_ready(self.admin_url, START_TIMEOUT_S, check=lambda: None)
+        """Fetch the image if it is not there, start the container and wait until the broker is healthy.
+
+        Raises `BrokerUnavailable`, saying what was tried, what the engine said and what to do; nothing is left then.
+        """
+        if self._container is not None:
+            raise RuntimeError(f"the container {self._name} is running already")
+        if trouble := engine_trouble():
+            raise BrokerUnavailable(f"{trouble}; {MEND}, {ELSEWHERE}")
+        try:
+            with self._trying("reach the engine", MEND):
+                container = self._container = self._prepared()
+            with self._trying(
+                f"fetch the image {container.image}",
+                f"fetch it by hand (docker pull {container.image}), ask for another version (${VERSION_VARIABLE})",
+            ):
+                self._fetch(container)
+            with self._trying(f"start a container of {container.image}", f"{MEND}{WITHOUT_REAPER}"):
+                container.start()
+            with self._trying("tell the broker its address", MEND):
+                self._check_running(container)
+                self._tell_address(container)
+            self._await_healthy(container)
+        except BaseException as error:
+            self._remove_after(error)
+            raise
         return self
 
     def stop(self) -> None:
-        """Remove the container."""
-        self._container.stop()
+        """Remove the container; nothing if it is gone already."""
+        from docker.errors import NotFound  # noqa: PLC0415 - an extra
+
+        container, self._container, self._urls = self._container, None, None
+        if container is None:
+            return
+        engine = container.get_docker_client().client
+        try:
+            # By name: a container whose making was cut short is known to the engine only.
+            engine.api.remove_container(self._name, force=True, v=True)
+        except NotFound:
+            pass
+        finally:
+            engine.close()
 
     def unload(self, topic: str) -> None:
         """Unload a topic, as `LocalPulsar.unload` does."""
         unload_topic(self.admin_url, topic)
 
     def __enter__(self) -> Self:
-        try:
-            return self.start()
-        except BaseException:
-            self.stop()
-            raise
+        return self.start()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    def _known_urls(self) -> tuple[str, str]:
+        if self._urls is None:
+            raise RuntimeError("the container is not running: the engine chooses its ports when it starts")
+        return self._urls
+
+    def _prepared(self) -> DockerContainer:
+        from testcontainers.core.container import DockerContainer  # noqa: PLC0415 - an extra
+
+        self._name = f"timewheel-pulsar-{uuid.uuid4().hex[:12]}"
+        settings = {**_SETTINGS, **self._config}
+        return (
+            DockerContainer(f"{IMAGE}:{self.version}")
+            .with_name(self._name)
+            .with_exposed_ports(CLIENT_PORT, WEB_PORT)
+            .with_envs(PULSAR_MEM=MEMORY, **{f"PULSAR_PREFIX_{name}": value for name, value in settings.items()})
+            .with_command(["bash", "-c", COMMAND])
+        )
+
+    def _fetch(self, container: DockerContainer) -> None:
+        """Fetch the image ourselves: testcontainers would not hear why the registry refused."""
+        from docker.errors import ImageNotFound  # noqa: PLC0415 - an extra
+
+        engine = container.get_docker_client().client
+        try:
+            engine.images.get(container.image)
+        except ImageNotFound:
+            if self._progress is not None:
+                self._progress(f"fetching the image {container.image} into the engine at {engine_address()}")
+        else:
+            return
+        # Refusals come as an answer of the engine or as a line of the stream. No limit: how long a fetch may take is
+        # the line's affair.
+        for line in engine.api.pull(container.image, stream=True, decode=True):
+            if "error" in line:
+                raise OSError(line["error"])
+
+    def _tell_address(self, container: DockerContainer) -> None:
+        host = container.get_container_host_ip()
+        # The name may mean ::1 first, where an engine need not have opened the port.
+        host = LOOPBACK if host == "localhost" else f"[{host}]" if ":" in host else host
+        service_url = f"pulsar://{host}:{container.get_exposed_port(CLIENT_PORT)}"
+        admin_url = f"http://{host}:{container.get_exposed_port(WEB_PORT)}"
+        listeners = f"internal:pulsar://{LOOPBACK}:{INNER_PORT},external:{service_url}"
+        container.copy_into_container(listeners.encode(), ADDRESS_FILE)
+        self._urls = service_url, admin_url
+
+    def _await_healthy(self, container: DockerContainer) -> None:
+        def check() -> None:
+            with self._trying("look at the container", MEND):
+                self._check_running(container)
+
+        try:
+            await_ready(self.admin_url, self._start_timeout_s, check=check)
+        except TimeoutError as error:
+            raise self._unavailable(
+                f"the broker of {container.image} did not become healthy: {error}",
+                "see that the ports which the engine opens can be reached from here (TESTCONTAINERS_HOST_OVERRIDE "
+                "names another host for them)",
+            ) from error
+
+    def _check_running(self, container: DockerContainer) -> None:
+        made = container.get_wrapped_container()
+        made.reload()
+        if made.status in _ENDED:
+            raise self._unavailable(
+                f"the container of {container.image} ended before its broker was healthy",
+                "mend what its log says (no word and exit code 137: too little memory)",
+            )
+
+    @contextmanager
+    def _trying(self, what: str, advice: str) -> Iterator[None]:
+        """Say in an error what was tried, what the engine said and what to do."""
+        from docker.errors import DockerException  # noqa: PLC0415 - an extra
+
+        try:
+            yield
+        except BrokerUnavailable:
+            raise
+        except (DockerException, OSError, RuntimeError) as error:  # the last two are testcontainers' own, and requests'
+            raise self._unavailable(f"could not {what}: {words_of(error)}", advice) from error
+
+    def _unavailable(self, problem: str, advice: str) -> BrokerUnavailable:
+        return BrokerUnavailable(
+            f"the Docker engine at {engine_address()} gave no Pulsar: {problem}; {advice}, {ELSEWHERE}"
+            f"{self._last_words()}"
+        )
+
+    def _last_words(self) -> str:
+        """How the container is and the end of its log; nothing if there is none, or if the engine cannot say."""
+        from docker.errors import DockerException  # noqa: PLC0415 - an extra
+
+        if self._container is None:
+            return ""
+        engine = self._container.get_docker_client().client
+        try:
+            state = engine.api.inspect_container(self._name)["State"]
+            log = engine.api.logs(self._name, tail=LOG_LINES).decode("utf-8", "replace").strip()
+        except (DockerException, OSError):
+            return ""
+        how = f"ended with exit code {state['ExitCode']}" if state["Status"] in _ENDED else f"is {state['Status']}"
+        return f". The container {how}; its log ends:\n{log or '(nothing)'}"
+
+    def _remove_after(self, error: BaseException) -> None:
+        """Remove what a failed start left; if that fails too, the first failure is the one to tell."""
+        name = self._name
+        try:
+            self.stop()
+        except Exception as remaining:  # noqa: BLE001 - see above
+            error.add_note(f"the container {name} may be left: docker rm -f {name} ({words_of(remaining)})")

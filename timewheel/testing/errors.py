@@ -8,8 +8,8 @@ __all__ = ["BrokerFailed", "BrokerUnavailable"]
 
 
 class BrokerUnavailable(TimewheelError, RuntimeError):
-    """No broker can be had here; the message says what is missing and how to get it."""
+    """No broker can be had here, or not by the way that was chosen; the message says what is missing and what to do."""
 
 
 class BrokerFailed(TimewheelError, RuntimeError):
-    """A broker was started and did not become healthy, or ended by itself; the message ends with its log."""
+    """A local broker was started and did not become healthy, or ended by itself; the message ends with its log."""

@@ -1,11 +1,13 @@
 """Fixtures for pytest, there as soon as timewheel is installed (entry point `pytest11`).
 
-- `pulsar_broker`: one broker for the whole run, see `timewheel.testing.pulsar_service`.
+- `pulsar_broker`: one broker for the whole run; `$TIMEWHEEL_TEST_BROKER` chooses it (`container`, `local`, or a service
+  URL), see `timewheel.testing.pulsar_service`.
 - `pulsar_client`: a `pulsar.Client` connected to it.
-- `make_local_pulsar`: a factory of brokers of one test's own, to configure, kill, freeze and restart.
+- `make_local_pulsar`: a factory of brokers of one test's own, to configure, kill, freeze and restart; always local.
 
-`--pulsar-version` chooses the version of them all. Where no broker can be had, tests are skipped with the reason, or
-fail if the environment says `CI=true`: a run in CI that tested nothing must not be green.
+`--pulsar-version` chooses the version of them all, but of a given broker. Where no broker can be had, tests are skipped
+with the reason. They fail if the environment says `CI=true`, because a run in CI that tested nothing must not be green,
+and those of `pulsar_broker` also where `$TIMEWHEEL_TEST_BROKER` asks for a broker.
 """
 
 # ruff: noqa: PLC0415 - pytest loads this module in every run where timewheel is installed: what costs comes inside
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
+from timewheel.testing.choice import BROKER_VARIABLE
 from timewheel.testing.settings import VERSION_VARIABLE
 
 if TYPE_CHECKING:
@@ -70,7 +73,7 @@ def pulsar_broker(request: pytest.FixtureRequest) -> Iterator[Broker]:
     from timewheel.testing.service import pulsar_service
 
     with ExitStack() as stack:
-        with _skipped_or_failed():
+        with skipped_or_failed(asked_for=bool(os.environ.get(BROKER_VARIABLE))):
             broker = stack.enter_context(pulsar_service(progress=_teller(request.config)))
         yield broker
 
@@ -93,14 +96,15 @@ def make_local_pulsar(request: pytest.FixtureRequest) -> Iterator[MakeLocalPulsa
     with ExitStack() as stack:
 
         def make(*, config: dict[str, str] | None = None) -> LocalPulsar:
-            with _skipped_or_failed():
+            with skipped_or_failed():
                 return stack.enter_context(LocalPulsar(config=config, progress=_teller(request.config)))
 
         yield make
 
 
 @contextmanager
-def _skipped_or_failed() -> Iterator[None]:
+def skipped_or_failed(*, asked_for: bool = False) -> Iterator[None]:
+    """Skip the test if no broker can be had; fail it in CI, and where the broker was asked for by name."""
     from timewheel.testing.errors import BrokerUnavailable
 
     try:
@@ -108,6 +112,8 @@ def _skipped_or_failed() -> Iterator[None]:
     except BrokerUnavailable as error:
         if os.environ.get("CI", "").lower() in {"1", "true"}:
             pytest.fail(f"no Pulsar, and this is CI: {error}", pytrace=False)
+        if asked_for:
+            pytest.fail(f"no Pulsar, and {BROKER_VARIABLE} asks for one: {error}", pytrace=False)
         pytest.skip(f"no Pulsar: {error}")
 
 

@@ -6,8 +6,12 @@ import os
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
 
+import httpx
+
 from timewheel.testing.admin_calls import broker_version, unload_topic
-from timewheel.testing.container import PulsarContainer, docker_answers
+from timewheel.testing.choice import BROKER_VARIABLE, ELSEWHERE, BrokerChoice, BrokerKind, broker_choice
+from timewheel.testing.container import PulsarContainer
+from timewheel.testing.docker_engine import engine_trouble
 from timewheel.testing.errors import BrokerUnavailable
 from timewheel.testing.local_pulsar import LocalPulsar
 
@@ -17,9 +21,6 @@ if TYPE_CHECKING:
     from timewheel.testing.maven import Progress
 
 __all__ = ["Broker", "GivenBroker", "pulsar_service"]
-
-SERVICE_VARIABLE = "PULSAR_SERVICE_URL"
-ADMIN_VARIABLE = "PULSAR_ADMIN_URL"
 
 
 class Broker(Protocol):
@@ -64,35 +65,49 @@ def pulsar_service(
 ) -> Iterator[Broker]:
     """Have a broker for the length of a `with` block: a given one, one in a container, or a local one.
 
-    `$PULSAR_SERVICE_URL` (with `$PULSAR_ADMIN_URL`) names a given one. Else a container is started if a Docker engine
-    answers, else a `LocalPulsar`.
+    `$TIMEWHEEL_TEST_BROKER` chooses: `container`, `local`, or the service URL of a given one, whose admin URL stands in
+    `$TIMEWHEEL_TEST_BROKER_ADMIN`. If it is not set, it is the broker of `$PULSAR_SERVICE_URL` and `$PULSAR_ADMIN_URL`,
+    which the commands use too; without them a container if a Docker engine answers, else a `LocalPulsar`.
 
     Args:
         version: Of Pulsar; `$TIMEWHEEL_PULSAR_VERSION`, else 4.0.7, if not said. A given broker is taken as it is.
         config: Broker settings; refused for a given broker, whose settings are not ours.
-        progress: Told about a download, one line at a time.
+        progress: Told about a download, and that the commands' broker is taken, one line at a time.
 
     Raises:
-        BrokerUnavailable: None can be had; the message says what is missing.
+        BrokerUnavailable: None can be had, or not the one that was chosen; the message says what is missing.
+        ValueError: `$TIMEWHEEL_TEST_BROKER` is none of the above.
     """
-    service_url = os.environ.get(SERVICE_VARIABLE)
-    if service_url:
-        yield _given(service_url, config)
-    elif docker_answers():
-        with PulsarContainer(version, config=config) as container:
+    choice = broker_choice(os.environ)
+    if choice.kind is BrokerKind.GIVEN:
+        yield _given(choice, config, progress)
+    elif _in_container(choice):
+        with PulsarContainer(version, config=config, progress=progress) as container:
             yield container
     else:
         with LocalPulsar(version, config=config, progress=progress) as local:
             yield local
 
 
-def _given(service_url: str, config: Mapping[str, str] | None) -> GivenBroker:
-    admin_url = os.environ.get(ADMIN_VARIABLE)
-    if not admin_url:
-        raise BrokerUnavailable(f"{SERVICE_VARIABLE} is set and {ADMIN_VARIABLE} is not; both are needed")
+def _in_container(choice: BrokerChoice) -> bool:
+    if choice.kind is BrokerKind.ANY:
+        return engine_trouble() is None
+    return choice.kind is BrokerKind.CONTAINER
+
+
+def _given(choice: BrokerChoice, config: Mapping[str, str] | None, progress: Progress | None) -> GivenBroker:
     if config:
         raise BrokerUnavailable(
-            f"the broker of {SERVICE_VARIABLE} is not ours to configure ({', '.join(config)}); unset it, "
-            "and a local one is started"
+            f"the broker of {choice.variable} is not ours to configure ({', '.join(config)}); "
+            f"{BROKER_VARIABLE}=local starts one that is"
         )
-    return GivenBroker(service_url=service_url, admin_url=admin_url)
+    if choice.variable != BROKER_VARIABLE and progress is not None:
+        # It may be set for the commands' sake only, and name a broker that nobody wants to test on.
+        progress(f"testing on {choice.service_url}, because {choice.variable} is set; {BROKER_VARIABLE} would choose")
+    try:
+        return GivenBroker(service_url=choice.service_url, admin_url=choice.admin_url)
+    except httpx.HTTPError as error:
+        raise BrokerUnavailable(
+            f"the broker of {choice.variable} does not answer at its admin URL {choice.admin_url} ({error}); start it, "
+            f"{ELSEWHERE}"
+        ) from error

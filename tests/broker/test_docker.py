@@ -1,0 +1,42 @@
+"""A broker in a container, really: needs a Docker engine (see conftest.py for runs that have none)."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from timewheel.testing import PulsarContainer
+from timewheel.testing.admin_calls import broker_version
+from timewheel.testing.choice import BROKER_VARIABLE, BrokerKind
+from timewheel.testing.plugin import skipped_or_failed
+
+if TYPE_CHECKING:
+    from tests.broker.conftest import Connect
+
+MAX_BYTES = 1_000_000
+
+
+@pytest.mark.timeout(900)  # the first one fetches an image
+def test_a_real_container_gives_a_configured_broker_and_is_gone_afterwards(connect: Connect, topic: str) -> None:
+    broker = PulsarContainer(config={"maxMessageSize": str(MAX_BYTES)})
+    with skipped_or_failed(asked_for=os.environ.get(BROKER_VARIABLE) == BrokerKind.CONTAINER.value):
+        broker.start()
+    try:
+        admin_url = broker.admin_url
+        assert broker_version(admin_url) == broker.version
+        client = connect(broker)
+        consumer = client.subscribe(topic, "s")
+        producer = client.create_producer(topic)
+        producer.send(b"before")
+        broker.unload(topic)  # looks the topic up again, and is told the outer address again
+        producer.send(b"after")
+        assert [consumer.receive(20_000).data() for _ in range(2)] == [b"before", b"after"]
+        settings = httpx.get(f"{admin_url}/admin/v2/brokers/configuration/runtime", trust_env=False).json()
+        assert settings["maxMessageSize"] == str(MAX_BYTES)
+    finally:
+        broker.stop()
+    with pytest.raises(httpx.TransportError):
+        broker_version(admin_url)
