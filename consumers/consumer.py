@@ -27,7 +27,8 @@ from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse, UnsupportedAcknowledgement
 from timewheel.core.limits import hold_bound_ms
 from timewheel.core.plan import Calendar, Plan
-from timewheel.wire.hooks import Hook, Hooks
+from timewheel.hooks import HandlerFailed, HandlersLeftBehind, Hook
+from timewheel.wire.hooks import Hooks
 from timewheel.wire.positions import Position
 from timewheel.wire.surface import ClientLike
 
@@ -298,7 +299,7 @@ class DelayedConsumer:
     def _drain(self, pool: Workers[Timer], drain_timeout: dt.timedelta) -> None:
         self._return(pool.drain(drain_timeout.total_seconds()))
         if pool.running:
-            self._hooks.emit("handlers_left_behind", "warning", handlers=pool.running)
+            self._hooks.emit(HandlersLeftBehind(handlers=pool.running))
 
     def _return(self, timers: Iterable[Timer]) -> None:
         """Timers that no handler began: others may have them."""
@@ -310,7 +311,7 @@ class DelayedConsumer:
         try:
             call(message)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises, its timer comes again
-            self._hooks.emit("handler_failed", "warning", timer_id=message.timer_id, error=repr(error))
+            self._hooks.emit(HandlerFailed(timer_id=message.timer_id, error=repr(error)))
             self._receiver.failed(timer, quietly=True)
         except BaseException as error:  # noqa: BLE001 - raised again by `run`
             # sys.exit() in a handler means the process: `run` ends with it, on the thread that called it.

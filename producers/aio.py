@@ -14,11 +14,12 @@ from typing import Any, Self
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse, TimewheelError
 from timewheel.core.plan import Plan
+from timewheel.hooks import Hook, ProducerClosedWithUnknownOutcomes
 from timewheel.producers.prepare import DEFAULT_MAX_MESSAGE_BYTES
 from timewheel.producers.producer import CLOSE_GRACE_S, CLOSE_TIMEOUT_S
 from timewheel.producers.timer import Timer
 from timewheel.producers.writer import DEFAULT_MAX_PENDING, IDLE_S, Send, TimerWriter
-from timewheel.wire.hooks import Hook, Hooks
+from timewheel.wire.hooks import Hooks
 from timewheel.wire.outgoing import Outgoing
 from timewheel.wire.pool import DEFAULT_MAX_PRODUCERS, PooledProducer
 from timewheel.wire.surface import ClientLike
@@ -183,7 +184,7 @@ class AsyncDelayedProducer:
         if self._housekeeping is not None:
             self._housekeeping.cancel()
         if unknown_count:
-            self._hooks.emit("producer_closed_with_unknown_outcomes", level="error", unknown_count=unknown_count)
+            self._hooks.emit(ProducerClosedWithUnknownOutcomes(unknown_count=unknown_count))
         return unknown_count
 
     async def __aenter__(self) -> Self:

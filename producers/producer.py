@@ -11,12 +11,13 @@ from typing import Any, Self
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse, TimewheelError
 from timewheel.core.plan import Plan
+from timewheel.hooks import Hook, ProducerClosedWithUnknownOutcomes, SendCallbackFailed
 from timewheel.producers.prepare import DEFAULT_MAX_MESSAGE_BYTES
 from timewheel.producers.timer import Timer
 from timewheel.producers.writer import DEFAULT_MAX_PENDING, IDLE_S, Send, TimerWriter
 from timewheel.wire.dispatcher import Dispatcher
 from timewheel.wire.gate import Gate
-from timewheel.wire.hooks import Hook, Hooks
+from timewheel.wire.hooks import Hooks
 from timewheel.wire.outbox import Outbox
 from timewheel.wire.outgoing import Outgoing
 from timewheel.wire.pool import DEFAULT_MAX_PRODUCERS, PooledProducer
@@ -227,7 +228,7 @@ class DelayedProducer:
         self._gate.drain(self._clock, int(CLOSE_GRACE_S * 1000))
         self._dispatcher.stop(CLOSE_GRACE_S)
         if unknown_count:
-            self._hooks.emit("producer_closed_with_unknown_outcomes", level="error", unknown_count=unknown_count)
+            self._hooks.emit(ProducerClosedWithUnknownOutcomes(unknown_count=unknown_count))
         return unknown_count
 
     def __enter__(self) -> Self:
@@ -300,7 +301,7 @@ class DelayedProducer:
             try:
                 send.notify(step, timer)
             except Exception as error:  # noqa: BLE001 - a user's callback must not end the thread that reports to all
-                self._hooks.emit("send_callback_failed", level="error", timer_id=timer.id, error=repr(error))
+                self._hooks.emit(SendCallbackFailed(timer_id=timer.id, error=repr(error)))
         # Their room only now: what waits for a slow callback is bounded as well, and a flush waits for callbacks.
         self._gate.leave(*ended)
         self._outbox.some_ended()

@@ -20,7 +20,8 @@ from timewheel.core.names import Names, partition_of
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
 from timewheel.core.topology import topology
-from timewheel.wire.hooks import Hook, Hooks
+from timewheel.hooks import Hook
+from timewheel.wire.hooks import Hooks
 from timewheel.wire.surface import ClientLike
 
 __all__ = ["Relay"]
@@ -44,7 +45,7 @@ class Relay:
         plan: Which topics, and how long.
         relay_id: Unique among the relays that run at once; None: made of host and process.
         clock: Time.
-        hooks: Whom to tell what happens; None: structlog.
+        hooks: Whom to tell what happens; None: it is logged.
         max_in_flight: Hops under way at most, per partition.
         send_timeout_ms: After this time without an answer a send has failed, and its partition begins anew.
         lease_idle_ms: A pause longer than this lets another relay have the names of the producers.

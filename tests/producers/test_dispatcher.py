@@ -2,9 +2,10 @@ from __future__ import annotations
 
 import threading
 
+from timewheel.hooks import Event
 from timewheel.testing import eventually
 from timewheel.wire.dispatcher import Dispatcher
-from timewheel.wire.hooks import Event, Hooks
+from timewheel.wire.hooks import Hooks
 
 
 def test_items_are_handled_in_order_on_one_other_thread() -> None:

@@ -10,8 +10,8 @@ import typer
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from timewheel.hooks import Event
     from timewheel.ops.admin import AdminClient
-    from timewheel.wire.hooks import Event
 
 __all__ = ["DEFAULT_ADMIN_URL", "AdminUrl", "Token", "TokenFile", "TrustFile", "admin_client", "warn"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from timewheel.demo.messages import Progress, Told
-from timewheel.wire.hooks import Event
+from timewheel.hooks import Event
 
 __all__ = ["Journal", "now_ms"]
 

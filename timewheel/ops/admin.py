@@ -10,12 +10,13 @@ from typing import Self
 
 import httpx
 
+from timewheel.hooks import Hook
 from timewheel.ops.brokers import Brokers
 from timewheel.ops.http import DEFAULT_RETRY_FOR_S, DEFAULT_TIMEOUT_S, AdminHttp, Token
 from timewheel.ops.namespaces import Namespaces, Tenants
 from timewheel.ops.topic_policies import TopicPolicies
 from timewheel.ops.topics import Subscriptions, Topics
-from timewheel.wire.hooks import Hook, Hooks
+from timewheel.wire.hooks import Hooks
 
 __all__ = ["AdminClient"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from timewheel.core.errors import AdminDenied, AdminError
+from timewheel.hooks import BrokerConfigurationDenied
 from timewheel.ops.http import AdminHttp
 from timewheel.wire.hooks import Hooks
 
@@ -46,10 +47,10 @@ class Brokers:
             return dict(self._http.get("/brokers/configuration/runtime"))
         except AdminDenied as error:
             self._hooks.emit(
-                "broker_configuration_denied",
-                "warning",
-                endpoint=error.endpoint,
-                reason=error.reason,
-                consequence="limits are taken from the broker's version, not from its settings",
+                BrokerConfigurationDenied(
+                    endpoint=error.endpoint,
+                    reason=error.reason,
+                    consequence="limits are taken from the broker's version, not from its settings",
+                )
             )
             return None

@@ -10,6 +10,7 @@ from typing import Any
 
 from timewheel.core.errors import ClientMisuse, TopologyError
 from timewheel.core.names import partition_topic
+from timewheel.hooks import ProducerCloseFailed
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.messages import sender_of
 from timewheel.wire.options import ProducerOptions
@@ -288,6 +289,4 @@ class ProducerPool:
         try:
             pooled.producer.close()
         except Exception as error:  # noqa: BLE001 - the client raises its own kinds; nothing depends on this close
-            self._hooks.emit(
-                "producer_close_failed", level="warning", topic=partition_topic(*pooled.key), error=repr(error)
-            )
+            self._hooks.emit(ProducerCloseFailed(topic=partition_topic(*pooled.key), error=repr(error)))
