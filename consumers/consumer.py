@@ -27,7 +27,8 @@ from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse, UnsupportedAcknowledgement
 from timewheel.core.limits import hold_bound_ms
 from timewheel.core.plan import Calendar, Plan
-from timewheel.hooks import HandlerFailed, HandlersLeftBehind, Hook
+from timewheel.events import HandlerFailed, HandlersLeftBehind
+from timewheel.hooks import Hook
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.positions import Position
 from timewheel.wire.surface import ClientLike

@@ -23,7 +23,7 @@ from timewheel.consumers.engine import (
 from timewheel.consumers.republisher import Republisher
 from timewheel.consumers.source import Source
 from timewheel.core.clock import Clock
-from timewheel.hooks import AcknowledgeFailed, EnvelopeUnreadable, TimerFarTooEarly
+from timewheel.events import AcknowledgeFailed, EnvelopeUnreadable, TimerFarTooEarly
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.positions import Position
 

@@ -23,7 +23,7 @@ from timewheel.core.keys import partition_for_key
 from timewheel.core.names import partition_of, partition_topic
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
-from timewheel.hooks import ProducerCloseFailed, RepublishFailed
+from timewheel.events import ProducerCloseFailed, RepublishFailed
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.surface import ClientLike, ProducerLike
 

@@ -22,7 +22,7 @@ from timewheel.core.clock import Clock
 from timewheel.core.errors import TopologyError
 from timewheel.core.names import Names
 from timewheel.core.plan import Plan
-from timewheel.hooks import CalendarTopicClosed, CalendarTopicMissing, CalendarTopicNotOpened, CalendarTopicOpened
+from timewheel.events import CalendarTopicClosed, CalendarTopicMissing, CalendarTopicNotOpened, CalendarTopicOpened
 from timewheel.wire.hooks import Hooks
 
 __all__ = ["RollingSource"]

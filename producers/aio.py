@@ -14,7 +14,8 @@ from typing import Any, Self
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse, TimewheelError
 from timewheel.core.plan import Plan
-from timewheel.hooks import Hook, ProducerClosedWithUnknownOutcomes
+from timewheel.events import ProducerClosedWithUnknownOutcomes
+from timewheel.hooks import Hook
 from timewheel.producers.prepare import DEFAULT_MAX_MESSAGE_BYTES
 from timewheel.producers.producer import CLOSE_GRACE_S, CLOSE_TIMEOUT_S
 from timewheel.producers.timer import Timer

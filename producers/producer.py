@@ -11,7 +11,8 @@ from typing import Any, Self
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse, TimewheelError
 from timewheel.core.plan import Plan
-from timewheel.hooks import Hook, ProducerClosedWithUnknownOutcomes, SendCallbackFailed
+from timewheel.events import ProducerClosedWithUnknownOutcomes, SendCallbackFailed
+from timewheel.hooks import Hook
 from timewheel.producers.prepare import DEFAULT_MAX_MESSAGE_BYTES
 from timewheel.producers.timer import Timer
 from timewheel.producers.writer import DEFAULT_MAX_PENDING, IDLE_S, Send, TimerWriter

@@ -26,7 +26,7 @@ from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.plan import MAX_HOPS
 from timewheel.core.routing import Hold, release_at
 from timewheel.core.steps import hop_bound
-from timewheel.hooks import RelayDeadLetter
+from timewheel.events import RelayDeadLetter
 from timewheel.wire.positions import Position
 
 __all__ = ["BrokerHeldSession"]

@@ -16,7 +16,7 @@ from timewheel.consumers.relay.outcome import HoleFound, SessionFailed
 from timewheel.consumers.relay.shell import Session
 from timewheel.consumers.relay.source import Source, Tools
 from timewheel.consumers.relay.visits import Visit
-from timewheel.hooks import RelayPartitionStopped, RelayPositionJumped, RelaySessionCrashed, RelaySessionFailed
+from timewheel.events import RelayPartitionStopped, RelayPositionJumped, RelaySessionCrashed, RelaySessionFailed
 
 __all__ = ["Partition"]
 

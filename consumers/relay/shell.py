@@ -41,7 +41,7 @@ from timewheel.consumers.relay.outcome import HoleFound, SessionFailed, dead_let
 from timewheel.consumers.relay.source import Source, Tools, consumer_name
 from timewheel.consumers.relay.visits import Visit
 from timewheel.core.names import RELAY_SUBSCRIPTION
-from timewheel.hooks import RelayDeadLetter, RelayWaitsForLease
+from timewheel.events import RelayDeadLetter, RelayWaitsForLease
 from timewheel.wire.positions import Position
 
 __all__ = ["Session"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from timewheel.core.errors import AdminDenied, AdminError
-from timewheel.hooks import BrokerConfigurationDenied
+from timewheel.events import BrokerConfigurationDenied
 from timewheel.ops.http import AdminHttp
 from timewheel.wire.hooks import Hooks
 

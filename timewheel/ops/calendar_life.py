@@ -28,7 +28,8 @@ from timewheel.core.durations import MINUTE_MS, SECOND_MS
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable, TimewheelError
 from timewheel.core.names import CalendarTopic, namespace_of, partition_of
 from timewheel.core.plan import Calendar, Plan
-from timewheel.hooks import CalendarRollFailed, CalendarTopicDeleted, CalendarTopicStuck, Hook
+from timewheel.events import CalendarRollFailed, CalendarTopicDeleted, CalendarTopicStuck
+from timewheel.hooks import Hook
 from timewheel.ops.admin import AdminClient
 from timewheel.ops.provision import Report, ensure
 from timewheel.wire.hooks import Hooks

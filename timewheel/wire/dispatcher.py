@@ -13,7 +13,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
-from timewheel.hooks import ProducerDispatcherFailed
+from timewheel.events import ProducerDispatcherFailed
 from timewheel.wire.hooks import Hooks
 
 __all__ = ["Dispatcher"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from timewheel.hooks import Event, Hook, HookFailed, log_event
+from timewheel.events import HookFailed
+from timewheel.hooks import Event, Hook, log_event
 
 __all__ = ["Hooks"]
 

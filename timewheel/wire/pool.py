@@ -10,7 +10,7 @@ from typing import Any
 
 from timewheel.core.errors import ClientMisuse, TopologyError
 from timewheel.core.names import partition_topic
-from timewheel.hooks import ProducerCloseFailed
+from timewheel.events import ProducerCloseFailed
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.messages import sender_of
 from timewheel.wire.options import ProducerOptions
