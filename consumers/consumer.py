@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import pulsar
 import pulsar.schema
 
-from timewheel.consumers.engine import DEFAULT_MAX_HELD, ConsumerCounts, Engine, Timer
+from timewheel.consumers.engine import ConsumerCounts, Engine, Timer
 from timewheel.consumers.errors import ReceiveTimeout, SubscribeRefused
 from timewheel.consumers.handled import DEFAULT_HANDLED, HandledWindow
 from timewheel.consumers.handlers import Handler, HandlerCalls
@@ -25,7 +25,7 @@ from timewheel.consumers.subscribing import Subscribing
 from timewheel.consumers.workers import Workers
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse, UnsupportedAcknowledgement
-from timewheel.core.limits import hold_bound_ms
+from timewheel.core.limits import DEFAULT_MAX_HELD, hold_bound_ms
 from timewheel.core.plan import Calendar, Plan
 from timewheel.events import HandlerFailed, HandlersLeftBehind
 from timewheel.hooks import Hook
