@@ -15,7 +15,7 @@ TESTS ?= tests
 DEMO_READY := $(VENV)/.demo-installed
 DEV_READY := $(VENV)/.dev-installed
 
-.PHONY: help venv demo test check format bench api constraints clean need-python need-java
+.PHONY: help venv demo test check format bench api docs-tables constraints clean need-python need-java
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -47,6 +47,10 @@ api: $(DEV_READY) ## write the public names to tests/packaging/public_api.txt
 	@$(PY) -m tests.support.public_api > tests/packaging/public_api.txt.new
 	@mv tests/packaging/public_api.txt.new tests/packaging/public_api.txt
 	@git --no-pager diff --stat -- tests/packaging/public_api.txt
+
+docs-tables: $(DEV_READY) ## write the table of events into docs/events.md
+	@$(PY) -m tests.support.events_table
+	@git --no-pager diff --stat -- docs/events.md
 
 constraints: need-python ## pin all dependencies afresh, from a clean environment (Spark included: 400 MB)
 	@work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; \

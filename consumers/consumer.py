@@ -13,7 +13,7 @@ import pulsar
 import pulsar.schema
 
 from timewheel.consumers.calendar.rolling_source import RollingSource
-from timewheel.consumers.engine import DEFAULT_MAX_HELD, ConsumerCounts, Engine, Timer
+from timewheel.consumers.engine import ConsumerCounts, Engine, Timer
 from timewheel.consumers.errors import ReceiveTimeout, SubscribeRefused
 from timewheel.consumers.handled import DEFAULT_HANDLED, HandledWindow
 from timewheel.consumers.handlers import Handler, HandlerCalls
@@ -26,9 +26,11 @@ from timewheel.consumers.workers import Workers
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse, UnsupportedAcknowledgement
 from timewheel.core.former import FormerTopic
-from timewheel.core.limits import hold_bound_ms
+from timewheel.core.limits import DEFAULT_MAX_HELD, hold_bound_ms
 from timewheel.core.plan import Calendar, Plan
-from timewheel.wire.hooks import Hook, Hooks
+from timewheel.events import HandlerFailed, HandlersLeftBehind
+from timewheel.hooks import Hook
+from timewheel.wire.hooks import Hooks
 from timewheel.wire.positions import Position
 from timewheel.wire.surface import ClientLike
 
@@ -301,7 +303,7 @@ class DelayedConsumer:
     def _drain(self, pool: Workers[Timer], drain_timeout: dt.timedelta) -> None:
         self._return(pool.drain(drain_timeout // dt.timedelta(milliseconds=1)))
         if pool.running:
-            self._hooks.emit("handlers_left_behind", "warning", handlers=pool.running)
+            self._hooks.emit(HandlersLeftBehind(handlers=pool.running))
 
     def _return(self, timers: Iterable[Timer]) -> None:
         """Timers that no handler began: others may have them."""
@@ -313,7 +315,7 @@ class DelayedConsumer:
         try:
             call(message)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises, its timer comes again
-            self._hooks.emit("handler_failed", "warning", timer_id=message.timer_id, error=repr(error))
+            self._hooks.emit(HandlerFailed(timer_id=message.timer_id, error=repr(error)))
             self._receiver.failed(timer, quietly=True)
         except BaseException as error:  # noqa: BLE001 - raised again by `run`
             # sys.exit() in a handler means the process: `run` ends with it, on the thread that called it.

@@ -37,7 +37,6 @@ from timewheel.core.envelope import Envelope
 from timewheel.wire.positions import Position
 
 __all__ = [
-    "DEFAULT_MAX_HELD",
     "Acknowledge",
     "Arrival",
     "Command",
@@ -51,8 +50,6 @@ __all__ = [
     "Timer",
 ]
 
-DEFAULT_MAX_HELD = 25_000
-"""Half of the broker's default ``maxUnackedMessagesPerConsumer``: the other half is for what handlers have in hand."""
 
 MAX_REPUBLISHING = 1_000
 """Re-publications without an answer; more would only queue in the client."""

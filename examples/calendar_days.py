@@ -15,7 +15,7 @@ import pulsar
 from timewheel.admin import AdminClient
 from timewheel.consumers import DelayedConsumer, DelayedMessage
 from timewheel.core.planfile import parse_plan
-from timewheel.ops import ensure
+from timewheel.ops import roll
 from timewheel.producers import DelayedProducer
 
 PLAN = """
@@ -31,11 +31,13 @@ DELAYS_S = (1, 3, 5, 8, 11)
 
 def main() -> None:
     plan = parse_plan(PLAN)
-    # In a deployment: `timewheel topics ensure PLAN`, more than once in every interval, ahead of time.
+    # In a deployment `timewheel topics roll PLAN --watch` does it, ahead of time; it removes the passed days too.
     with AdminClient(os.environ.get("PULSAR_ADMIN_URL", "http://localhost:8080")) as admin:
-        ensure(admin, plan, now_ms=int(time.time() * 1000))
+        roll(admin, plan, int(time.time() * 1000))
 
-    client = pulsar.Client(os.environ.get("PULSAR_SERVICE_URL", "pulsar://localhost:6650"))
+    # Without a logger the client writes its own log, every connection of it, to standard output.
+    quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    client = pulsar.Client(os.environ.get("PULSAR_SERVICE_URL", "pulsar://localhost:6650"), logger=quiet)
     handled = []
 
     def handle(message: DelayedMessage) -> None:

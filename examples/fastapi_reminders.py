@@ -25,8 +25,8 @@ from pydantic import BaseModel, Field
 
 from timewheel.admin import AdminClient
 from timewheel.consumers import DelayedConsumer, DelayedMessage
-from timewheel.core.errors import SendFailed, SendOutcomeUnknown, SendRefused
 from timewheel.core.planfile import parse_plan
+from timewheel.errors import SendFailed, SendOutcomeUnknown, SendRefused
 from timewheel.ops import ensure
 from timewheel.producers import AsyncDelayedProducer
 
@@ -68,7 +68,9 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     with AdminClient(os.environ.get("PULSAR_ADMIN_URL", "http://localhost:8080")) as admin:
         await asyncio.to_thread(ensure, admin, PLAN, now_ms=int(time.time() * 1000))
 
-    client = pulsar.Client(os.environ.get("PULSAR_SERVICE_URL", "pulsar://localhost:6650"))
+    # Without a logger the client writes its own log, every connection of it, to standard output.
+    quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    client = pulsar.Client(os.environ.get("PULSAR_SERVICE_URL", "pulsar://localhost:6650"), logger=quiet)
     app.state.reminded = []
 
     def handle(message: DelayedMessage) -> None:  # returns: acknowledged

@@ -35,7 +35,9 @@ def main() -> None:
     with AdminClient(os.environ.get("PULSAR_ADMIN_URL", "http://localhost:8080")) as admin:
         ensure(admin, plan, now_ms=int(time.time() * 1000))
 
-    client = pulsar.Client(os.environ.get("PULSAR_SERVICE_URL", "pulsar://localhost:6650"))
+    # Without a logger the client writes its own log, every connection of it, to standard output.
+    quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    client = pulsar.Client(os.environ.get("PULSAR_SERVICE_URL", "pulsar://localhost:6650"), logger=quiet)
     handled = []
 
     def handle(message: DelayedMessage) -> None:

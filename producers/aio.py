@@ -14,13 +14,15 @@ from typing import Any, Self
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse, TimewheelError
 from timewheel.core.plan import Plan
+from timewheel.events import ProducerClosedWithUnknownOutcomes
+from timewheel.hooks import Hook
 from timewheel.producers.prepare import DEFAULT_MAX_MESSAGE_BYTES
 from timewheel.producers.producer import CLOSE_GRACE_MS, CLOSE_TIMEOUT_S
 from timewheel.producers.sending.outgoing import Outgoing
 from timewheel.producers.sending.pool import DEFAULT_MAX_PRODUCERS, PooledProducer
 from timewheel.producers.sending.writer import DEFAULT_MAX_PENDING, IDLE_MS, Send, TimerWriter
 from timewheel.producers.timer import Timer
-from timewheel.wire.hooks import Hook, Hooks
+from timewheel.wire.hooks import Hooks
 from timewheel.wire.surface import ClientLike
 
 __all__ = ["AsyncDelayedProducer"]
@@ -183,7 +185,7 @@ class AsyncDelayedProducer:
         if self._housekeeping is not None:
             self._housekeeping.cancel()
         if unknown_count:
-            self._hooks.emit("producer_closed_with_unknown_outcomes", level="error", unknown_count=unknown_count)
+            self._hooks.emit(ProducerClosedWithUnknownOutcomes(unknown_count=unknown_count))
         return unknown_count
 
     async def __aenter__(self) -> Self:

@@ -11,6 +11,8 @@ from typing import Any, Self
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse, TimewheelError
 from timewheel.core.plan import Plan
+from timewheel.events import ProducerClosedWithUnknownOutcomes, SendCallbackFailed
+from timewheel.hooks import Hook
 from timewheel.producers.prepare import DEFAULT_MAX_MESSAGE_BYTES
 from timewheel.producers.sending.dispatcher import Dispatcher
 from timewheel.producers.sending.gate import Gate
@@ -19,7 +21,7 @@ from timewheel.producers.sending.outgoing import Outgoing
 from timewheel.producers.sending.pool import DEFAULT_MAX_PRODUCERS, PooledProducer
 from timewheel.producers.sending.writer import DEFAULT_MAX_PENDING, IDLE_MS, Send, TimerWriter
 from timewheel.producers.timer import Timer
-from timewheel.wire.hooks import Hook, Hooks
+from timewheel.wire.hooks import Hooks
 from timewheel.wire.surface import ClientLike
 
 __all__ = ["DelayedProducer", "TimerCallback"]
@@ -227,7 +229,7 @@ class DelayedProducer:
         self._gate.drain(self._clock, CLOSE_GRACE_MS)
         self._dispatcher.stop(CLOSE_GRACE_MS)
         if unknown_count:
-            self._hooks.emit("producer_closed_with_unknown_outcomes", level="error", unknown_count=unknown_count)
+            self._hooks.emit(ProducerClosedWithUnknownOutcomes(unknown_count=unknown_count))
         return unknown_count
 
     def __enter__(self) -> Self:
@@ -300,7 +302,7 @@ class DelayedProducer:
             try:
                 send.notify(step, timer)
             except Exception as error:  # noqa: BLE001 - a user's callback must not end the thread that reports to all
-                self._hooks.emit("send_callback_failed", level="error", timer_id=timer.id, error=repr(error))
+                self._hooks.emit(SendCallbackFailed(timer_id=timer.id, error=repr(error)))
         # Their room only now: what waits for a slow callback is bounded as well, and a flush waits for callbacks.
         self._gate.leave(*ended)
         self._outbox.some_ended()

@@ -22,6 +22,7 @@ from timewheel.core.clock import Clock
 from timewheel.core.errors import TopologyError
 from timewheel.core.names import Names
 from timewheel.core.plan import Plan
+from timewheel.events import CalendarTopicClosed, CalendarTopicMissing, CalendarTopicNotOpened, CalendarTopicOpened
 from timewheel.wire.hooks import Hooks
 
 __all__ = ["RollingSource"]
@@ -147,10 +148,10 @@ class RollingSource:
                     wake_ms = 0  # that made room for the next visit
                 else:
                     # It does not end the consumer, which still has other topics to drain: its readiness says so.
-                    self._hooks.emit("calendar_topic_missing", "error", topic=error.topic, remedy=error.remedy)
+                    self._hooks.emit(CalendarTopicMissing(topic=error.topic, remedy=error.remedy))
             except pulsar.PulsarException as error:
                 # The broker is away; nothing was learnt about the topic. The next step asks again.
-                self._hooks.emit("calendar_topic_not_opened", "warning", interval=interval, error=str(error))
+                self._hooks.emit(CalendarTopicNotOpened(interval=interval, error=str(error)))
                 return self._clock.now_ms() + NOT_OPENED_RETRY_MS
         return wake_ms
 
@@ -165,13 +166,13 @@ class RollingSource:
             reader.close()
             return
         reader.start()
-        self._hooks.emit("calendar_topic_opened", topic=subscribed.topic)
+        self._hooks.emit(CalendarTopicOpened(topic=subscribed.topic))
 
     def _close_one(self, interval: int) -> None:
         with self._lock:
             reader = self._open.pop(interval)
         reader.close()
-        self._hooks.emit("calendar_topic_closed", topic=reader.subscribed.topic)
+        self._hooks.emit(CalendarTopicClosed(topic=reader.subscribed.topic))
 
 
 class _Reader(threading.Thread):

@@ -23,6 +23,7 @@ from timewheel.consumers.receiving.alarms import Alarms
 from timewheel.consumers.receiving.republisher import Republisher
 from timewheel.consumers.receiving.source import Source
 from timewheel.core.clock import Clock
+from timewheel.events import AcknowledgeFailed, EnvelopeUnreadable, TimerFarTooEarly
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.positions import Position
 
@@ -170,14 +171,14 @@ class Receiver:
     def _raise_alarm(self, arrival: Arrival, now_ms: int) -> None:
         topic = str(arrival.message.topic_name())
         if arrival.envelope is None:
-            self._alarms.raised("envelope_error", "error", topic=topic, error=arrival.envelope_error)
+            self._alarms.raised(EnvelopeUnreadable(topic=topic, error=arrival.envelope_error))
         else:
             self._alarms.raised(
-                "timer_far_too_early",
-                "error",
-                topic=topic,
-                early_ms=arrival.envelope.due_ms - now_ms,
-                remedy="is delayed delivery enabled on the topic, and is this machine's clock right?",
+                TimerFarTooEarly(
+                    topic=topic,
+                    early_ms=arrival.envelope.due_ms - now_ms,
+                    remedy="is delayed delivery enabled on the topic, and is this machine's clock right?",
+                )
             )
 
     def _execute(self, commands: Iterable[Command]) -> None:
@@ -202,4 +203,4 @@ class Receiver:
             try:
                 self._execute((command,))
             except pulsar.PulsarException as error:
-                self._hooks.emit("acknowledge_failed", "warning", error=str(error))
+                self._hooks.emit(AcknowledgeFailed(error=str(error)))

@@ -21,6 +21,7 @@ from timewheel.core.keys import partition_for_key
 from timewheel.core.names import partition_of, partition_topic
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
+from timewheel.events import ProducerCloseFailed, RepublishFailed
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.native import schema_version_of
 from timewheel.wire.schema_versions import Schemas
@@ -83,7 +84,7 @@ class Republisher:
             try:
                 self._publish(timer)
             except Exception as error:  # noqa: BLE001 - whatever it is, the timer is still stored and is tried again
-                self._hooks.emit("republish_failed", "error", timer=timer.key, error=str(error))
+                self._hooks.emit(RepublishFailed(timer=timer.key, error=str(error)))
                 self._outcomes.append((timer, False))
         self._close_producers()
 
@@ -135,12 +136,12 @@ class Republisher:
         return producer
 
     def _close_producers(self) -> None:
-        for producer in self._producers.values():
+        for (topic, _, _), producer in self._producers.items():
             try:
                 producer.flush()
                 producer.close()
             except pulsar.PulsarException as error:
-                self._hooks.emit("republish_failed", "warning", error=str(error))
+                self._hooks.emit(ProducerCloseFailed(topic=topic, error=str(error)))
         self._producers.clear()
         self._schemas.clear()
 

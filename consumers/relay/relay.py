@@ -23,7 +23,9 @@ from timewheel.core.names import Names, partition_of
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
 from timewheel.core.topology import topology
-from timewheel.wire.hooks import Hook, Hooks
+from timewheel.events import RelayFormerTopicsUnknown
+from timewheel.hooks import Hook
+from timewheel.wire.hooks import Hooks
 from timewheel.wire.surface import ClientLike
 
 __all__ = ["Relay"]
@@ -48,7 +50,7 @@ class Relay:
         relay_id: Unique among the relays that run at once; None: made of host and process.
         clock: Time.
         chance: Spreads attempts over time, so that relays do not fall into step; None: the machine's.
-        hooks: Whom to tell what happens; None: structlog.
+        hooks: Whom to tell what happens; None: it is logged.
         max_in_flight: Hops under way at most, per partition.
         send_timeout_ms: After this time without an answer a send has failed, and its partition begins anew.
         lease_idle_ms: A pause longer than this lets another relay have the names of the producers.
@@ -191,9 +193,7 @@ class Relay:
             left_behind = self._former_topics()
         except AdminError as error:
             # To hold up every timer because one question has no answer would be the greater harm.
-            self._tools.hooks.emit(
-                "relay_former_topics_unknown", "warning", due_topic=self.plan.due_topic, reason=str(error)
-            )
+            self._tools.hooks.emit(RelayFormerTopicsUnknown(due_topic=self.plan.due_topic, reason=str(error)))
             return
         if left_behind:
             raise TimersLeftBehind(left_behind)

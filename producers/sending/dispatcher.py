@@ -13,6 +13,7 @@ from queue import Empty, SimpleQueue
 from typing import Generic, TypeVar
 
 from timewheel.core.clock import Clock
+from timewheel.events import ProducerDispatcherFailed
 from timewheel.wire.hooks import Hooks
 
 __all__ = ["Dispatcher"]
@@ -137,4 +138,4 @@ class Dispatcher(Generic[T]):
         try:
             function(*arguments)
         except Exception as error:  # noqa: BLE001 - one failure must not end the thread that finishes all sends
-            self._hooks.emit("producer_dispatcher_failed", level="error", error=repr(error))
+            self._hooks.emit(ProducerDispatcherFailed(error=repr(error)))

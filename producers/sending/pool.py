@@ -10,6 +10,7 @@ from typing import Any
 from timewheel.core.clock import Clock
 from timewheel.core.errors import ClientMisuse, TopologyError
 from timewheel.core.names import partition_topic
+from timewheel.events import ProducerCloseFailed
 from timewheel.producers.sending.handing_over import sender_of
 from timewheel.producers.sending.options import ProducerOptions
 from timewheel.producers.sending.outgoing import Place
@@ -292,6 +293,4 @@ class ProducerPool:
         try:
             pooled.producer.close()
         except Exception as error:  # noqa: BLE001 - the client raises its own kinds; nothing depends on this close
-            self._hooks.emit(
-                "producer_close_failed", level="warning", topic=partition_topic(*pooled.key), error=repr(error)
-            )
+            self._hooks.emit(ProducerCloseFailed(topic=partition_topic(*pooled.key), error=repr(error)))

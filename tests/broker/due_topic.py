@@ -15,8 +15,8 @@ from timewheel.core.envelope import Envelope
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
+from timewheel.hooks import Event
 from timewheel.testing import Broker, eventually
-from timewheel.wire.hooks import Event
 
 SUBSCRIPTION = "billing"
 

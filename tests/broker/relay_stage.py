@@ -21,9 +21,9 @@ from timewheel.core.plan import Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.routing import Hold, Router
 from timewheel.core.steps import steps
 from timewheel.core.topology import topology
+from timewheel.hooks import Event
 from timewheel.ops.provision import ensure
 from timewheel.testing import Broker, eventually
-from timewheel.wire.hooks import Event
 
 BUSINESS = "billing"
 

@@ -17,8 +17,8 @@ from timewheel.testing.ports import free_ports
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from timewheel.hooks import Event
     from timewheel.testing import LocalPulsar
-    from timewheel.wire.hooks import Event
 
 
 class Secured:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.broker.conftest import Connect
+    from timewheel.hooks import Event
     from timewheel.testing import Broker
-    from timewheel.wire.hooks import Event
 
 START_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
 GRACE_MS = 5 * MINUTE_MS

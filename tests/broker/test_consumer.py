@@ -417,7 +417,7 @@ def test_messages_without_a_readable_envelope_are_handed_out_as_pulsar_delivers_
         consumer.acknowledge(foreign)
         consumer.acknowledge(garbled)
         assert (consumer.counts.foreign, consumer.counts.envelope_errors) == (1, 1)
-    assert len(events.named("envelope_error")) == 1
+    assert len(events.named("envelope_unreadable")) == 1
 
 
 def test_a_timer_that_is_stored_twice_is_handled_once_and_both_are_acknowledged(

@@ -33,8 +33,10 @@ def test_the_example_handles_every_timer_once_and_on_time(pulsar_broker: Broker,
         check=False,
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stderr == ""
     sent = re.findall(r"^sent (\S+),", ran.stdout, re.MULTILINE)
     handled = re.findall(r"^([0-9a-f-]{20,}).* late by 0:00:0(\S+)$", ran.stdout, re.MULTILINE)
     assert sorted(timer_id for timer_id, _ in handled) == sorted(sent), ran.stdout
     assert len(sent) == TIMERS[name]
+    assert len(ran.stdout.splitlines()) == 2 * len(sent), "its own lines, and nothing of the SDK's or the client's"
     assert all(float(late_s) * 1000 <= LATE_MS for _, late_s in handled), ran.stdout

@@ -30,8 +30,8 @@ from timewheel.producers.prepare import METADATA_ROOM_BYTES
 from timewheel.testing import eventually
 
 if TYPE_CHECKING:
+    from timewheel.hooks import Event
     from timewheel.testing import Broker
-    from timewheel.wire.hooks import Event
 
 EVERY_BYTE = bytes(range(256))
 DELAYS = {"due": dt.timedelta(minutes=30), "tier": dt.timedelta(days=17)}

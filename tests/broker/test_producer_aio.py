@@ -29,9 +29,9 @@ from timewheel.producers import AsyncDelayedProducer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from timewheel.hooks import Event
     from timewheel.testing import Broker, LocalPulsar
     from timewheel.testing.plugin import MakeLocalPulsar
-    from timewheel.wire.hooks import Event
 
 DELAYS = {"due": dt.timedelta(minutes=30), "tier": dt.timedelta(days=17)}
 

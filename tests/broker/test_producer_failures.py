@@ -27,9 +27,9 @@ from timewheel.testing import eventually
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from timewheel.hooks import Event
     from timewheel.testing import Broker, LocalPulsar
     from timewheel.testing.plugin import MakeLocalPulsar
-    from timewheel.wire.hooks import Event
 
 SEND_TIMEOUT_MS = 1_500
 

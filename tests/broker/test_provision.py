@@ -17,6 +17,7 @@ from timewheel.admin.policies import (
     AGE_QUOTA,
     DEDUPLICATION,
     INACTIVE_TOPIC,
+    MAX_UNACKED_PER_CONSUMER,
     MESSAGE_TTL_S,
     SIZE_QUOTA,
     SUBSCRIPTION_EXPIRY_MIN,
@@ -377,6 +378,19 @@ def test_rule_21_subscription_expiry_is_reported_since_it_cannot_be_mended(admin
         assert "30 min" in finding.problem
     admin.namespaces.set_policy(namespace, SUBSCRIPTION_EXPIRY_MIN, 0)
     assert go(admin, plan).errors == ()
+
+
+def test_rule_11_a_bound_on_consumers_that_is_too_low_is_reported_from_wherever_it_comes(
+    admin: AdminClient, namespace: str
+) -> None:
+    plan = plan_in(namespace)
+    assert go(admin, plan).findings == (), "the broker's own 50,000 suffice"
+    admin.namespaces.set_policy(namespace, MAX_UNACKED_PER_CONSUMER, 1_000)
+    (finding,) = eventually(lambda: go(admin, plan).findings)
+    assert (finding.level, finding.where) == ("warning", plan.due_topic)
+    assert "1,000 messages" in finding.problem
+    admin.topic_policies.set(plan.due_topic, MAX_UNACKED_PER_CONSUMER, 50_000)
+    eventually(lambda: not go(admin, plan).findings)
 
 
 def test_a_strangers_subscription_on_a_holding_topic_is_reported(admin: AdminClient, namespace: str) -> None:

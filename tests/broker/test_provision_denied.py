@@ -13,8 +13,8 @@ from timewheel.core.plan import Plan, Tiered
 from timewheel.ops.provision import ensure
 
 if TYPE_CHECKING:
+    from timewheel.hooks import Event
     from timewheel.testing.plugin import MakeLocalPulsar
-    from timewheel.wire.hooks import Event
 
 NOW_MS = 1_767_225_600_000
 PLAN = Plan(

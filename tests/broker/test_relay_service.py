@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import textwrap
@@ -56,6 +57,17 @@ def test_one_process_runs_many_plans(pulsar_broker: Broker, stage: Stage, tmp_pa
                 each.hold([2_100])
             for each in (stage, other):
                 each.await_due(1)
+
+
+def test_what_happens_is_told_in_lines_of_json(stage: Stage, tmp_path: Path) -> None:
+    with RelayProcess(stage.broker, stage.plan, tmp_path) as relay:
+        relay.await_ready()
+        stage.producer(stage.tiers[0]).send(b"garbled", properties={"tw-id": "x", "tw-timer": "1 soon"})
+        eventually(relay.log.read_text, 20)
+        assert relay.terminate() == 0, relay.log.read_text()
+    (told,) = map(json.loads, relay.log.read_text().splitlines())
+    assert (told["logger"], told["event"], told["level"]) == ("timewheel", "relay_dead_letter", "warning")
+    assert told["topic"] == f"{stage.tiers[0]}-partition-0"
 
 
 def test_topics_that_are_missing_end_it_with_one_line(pulsar_broker: Broker, tmp_path: Path) -> None:

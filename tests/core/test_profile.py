@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from timewheel.core.errors import ProfileError
-from timewheel.core.profile import PROFILE_NAMES, BrokerProfile
+from timewheel.core.profile import DEFAULT_PROFILE, PROFILE_NAMES, BrokerProfile
 
 
 def test_names_give_the_defaults_of_their_versions() -> None:
@@ -27,6 +27,15 @@ def test_an_unknown_name_is_refused_with_those_that_there_are() -> None:
 def test_a_mapping_changes_some_fields_of_a_version() -> None:
     profile = BrokerProfile.from_mapping({"base": "4.0", "name": "ours", "gap_limit_ranges": 500})
     assert (profile.name, profile.gap_limit_ranges, profile.ack_format) == ("ours", 500, "ranges")
+
+
+def test_a_mapping_without_a_version_is_the_default_one_of_the_commands() -> None:
+    assert BrokerProfile.from_mapping({"name": DEFAULT_PROFILE}) == BrokerProfile.named(DEFAULT_PROFILE)
+
+
+def test_as_many_ranges_as_the_newest_default_keeps_fill_an_entry_of_the_default_size() -> None:
+    newest = BrokerProfile.named("5.0")
+    assert newest.bytes_per_range == newest.frame_limit_bytes // newest.gap_limit_ranges  # 5,242,880 / 200,000 = 26.2
 
 
 @pytest.mark.parametrize(

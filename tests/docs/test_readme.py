@@ -65,7 +65,8 @@ def test_the_first_screen_works_unchanged(clean_python: Path, tmp_path: Path) ->
         [str(clean_python), "send.py"], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
     )
     assert sent.returncode == 0, sent.stderr
-    assert re.search(r"^due 20\d\d-", sent.stdout, re.MULTILINE)  # among the client's own log lines
+    assert re.fullmatch(r"due 20\d\d-\S+ \S+\n", sent.stdout), "its own line, and nothing of the SDK's or the client's"
+    assert sent.stderr == ""
 
     output = tmp_path / "handled.txt"
     with output.open("wb") as file:

@@ -7,8 +7,8 @@ import pytest
 
 from timewheel.admin.client import AdminClient
 from timewheel.core.profile import BrokerProfile
+from timewheel.hooks import Event
 from timewheel.ops.profile import profile_of
-from timewheel.wire.hooks import Event
 
 
 @pytest.mark.parametrize(("version", "line"), [("4.0.7", "4.0"), ("4.2.4", "4.2"), ("5.0.0", "5.0")])

@@ -23,7 +23,12 @@ from timewheel.admin.policies import (
 )
 from timewheel.core.errors import TopologyError
 from timewheel.core.topology import TopicSpec
-from timewheel.ops.foreign_settings import delayed_delivery_findings, foreign_subscriptions, namespace_findings
+from timewheel.ops.foreign_settings import (
+    delayed_delivery_findings,
+    foreign_subscriptions,
+    namespace_findings,
+    unacknowledged_findings,
+)
 from timewheel.ops.provision_steps import (
     CreateMissedPartitions,
     CreateSubscription,
@@ -249,3 +254,21 @@ def test_a_strangers_subscription_matters_on_our_own_topics_only() -> None:
     (finding,) = foreign_subscriptions(held, there)
     assert finding.level == "warning"
     assert "'debug'" in finding.problem
+
+
+@pytest.mark.parametrize(
+    ("max_unacked", "remedy"),
+    [
+        (0, None),  # no bound at all
+        (50_000, None),  # the broker's default: twice the 25,000 that a consumer holds
+        (49_999, "max_held=24999, or pulsar-admin"),
+        (400, "max_held=200, or pulsar-admin"),
+        (1, "pulsar-admin"),
+    ],
+)
+def test_rule_11_a_bound_below_what_consumers_hold_is_found(max_unacked: int, remedy: str | None) -> None:
+    findings = unacknowledged_findings(SPEC, max_unacked)
+    assert [finding.level for finding in findings] == ([] if remedy is None else ["warning"])
+    assert all(f"{max_unacked:,} messages" in finding.problem for finding in findings)
+    assert all(str(remedy) in finding.remedy for finding in findings)
+    assert all(finding.remedy.endswith(f"{TOPIC} -m 50000") for finding in findings)

@@ -11,7 +11,16 @@ import pytest
 
 from tests.support.checkout import package_folders, project
 
-SDK = ("timewheel", "timewheel.core", "timewheel.wire", "timewheel.producers", "timewheel.consumers")
+SDK = (
+    "timewheel",
+    "timewheel.core",
+    "timewheel.wire",
+    "timewheel.producers",
+    "timewheel.consumers",
+    "timewheel.errors",
+    "timewheel.events",
+    "timewheel.hooks",
+)
 
 PROBE = """
 import json, os, sys, threading
@@ -86,6 +95,12 @@ def test_importing_the_command_line_loads_neither_the_client_nor_httpx(clean_pyt
     loaded = set(_import(clean_python, tmp_path, "timewheel.cli.app")["loaded"])
 
     assert loaded & {"httpx", "pulsar", "pydantic", "pyspark"} == set()
+
+
+def test_whoever_catches_an_error_loads_neither_the_client_nor_the_planner(clean_python: Path, tmp_path: Path) -> None:
+    loaded = set(_import(clean_python, tmp_path, "timewheel.errors")["loaded"])
+
+    assert loaded & {"pulsar", "pydantic", "httpx", "pyspark", "structlog"} == set()
 
 
 def test_nothing_happens_at_import(clean_python: Path, tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_the_delayed_index_counts_broker_held_tiers_too() -> None:
 
 def test_a_cursor_is_priced_by_its_format() -> None:
     as_ranges = evaluate(NATIVE, CELLS, replace(PROFILE, gap_limit_ranges=5_000))
-    assert as_ranges.cursor_bytes == pytest.approx(5_001 * 20)
+    assert as_ranges.cursor_bytes == pytest.approx(5_001 * 26)
     bitmap = evaluate(NATIVE, CELLS, BrokerProfile.named("4.2"))
     assert bitmap.cursor_bytes == pytest.approx(bitmap.span_entries / 8, rel=0.2)
     assert not evaluate(NATIVE, CELLS, replace(PROFILE, frame_limit_bytes=50_000)).cursor_fits_frame

@@ -40,6 +40,34 @@ def test_a_wrong_use_of_an_installed_type_is_found(clean_python: Path, tmp_path:
     assert 'expression has type "str", variable has type "int"' in done.stdout
 
 
+# The first is right; each of the others has a fault that no test of its own would run into before an operator needs it.
+EMITTED = """
+from timewheel import events
+
+events.RelayDeadLetter(topic="t", reason="r")
+events.RelayDeadLeter(topic="t", reason="r")
+events.RelayDeadLetter(topic="t", why="r")
+events.RelayDeadLetter(topic=1, reason="r")
+events.RelayDeadLetter("t", "r")
+events.RelayDeadLetter(topic="t", reason="r").topic = "u"
+events.TimerFarTooEarly(topic="t", early_ms=1, remedy="r", count=2)
+"""
+
+
+def test_a_misspelt_event_or_fact_is_found(clean_python: Path, tmp_path: Path) -> None:
+    (tmp_path / "user.py").write_text(EMITTED)
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(clean_python), "user.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert {int(line.split(":")[1]) for line in done.stdout.splitlines()[:-1]} == {5, 6, 7, 8, 9}, done.stdout
+
+
 # What a user writes first: their own pulsar.Client handed to something of ours. The second client must be refused, or
 # the check would pass on a Protocol that takes anything.
 HANDED_IN = """

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from timewheel.admin.http import AdminHttp
 from timewheel.core.errors import AdminDenied, AdminError
+from timewheel.events import BrokerConfigurationDenied
 from timewheel.wire.hooks import Hooks
 
 __all__ = ["Brokers"]
@@ -46,10 +47,10 @@ class Brokers:
             return dict(self._http.get("/brokers/configuration/runtime"))
         except AdminDenied as error:
             self._hooks.emit(
-                "broker_configuration_denied",
-                "warning",
-                endpoint=error.endpoint,
-                reason=error.reason,
-                consequence="limits are taken from the broker's version, not from its settings",
+                BrokerConfigurationDenied(
+                    endpoint=error.endpoint,
+                    reason=error.reason,
+                    consequence="limits are taken from the broker's version, not from its settings",
+                )
             )
             return None

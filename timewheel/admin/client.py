@@ -14,7 +14,8 @@ from timewheel.admin.namespaces import Namespaces, Tenants
 from timewheel.admin.topic_policies import TopicPolicies
 from timewheel.admin.topics import Subscriptions, Topics
 from timewheel.core.clock import Clock, SystemClock
-from timewheel.wire.hooks import Hook, Hooks
+from timewheel.hooks import Hook
+from timewheel.wire.hooks import Hooks
 
 __all__ = ["AdminClient"]
 

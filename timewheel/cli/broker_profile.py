@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from timewheel.cli.connecting import admin_client
+from timewheel.core.profile import DEFAULT_PROFILE
 
 if TYPE_CHECKING:
     from timewheel.core.profile import BrokerProfile
 
-__all__ = ["DEFAULT_PROFILE", "BrokerUrl", "ProfileName", "profile_of"]
-
-DEFAULT_PROFILE = "4.0"
+__all__ = ["BrokerUrl", "ProfileName", "profile_of"]
 
 ProfileName = Annotated[
     str | None,

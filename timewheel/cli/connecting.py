@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from timewheel.admin.client import AdminClient
-    from timewheel.wire.hooks import Event
+    from timewheel.hooks import Event, Hook
 
 __all__ = ["DEFAULT_ADMIN_URL", "AdminUrl", "Token", "TokenFile", "TrustFile", "admin_client", "warn"]
 
@@ -38,8 +38,18 @@ def admin_client(
     tls_ca: Path | None,
     *,
     option: str = "--admin-url",
+    hooks: tuple[Hook, ...] | None = None,
 ) -> AbstractContextManager[AdminClient]:
-    """An admin client from these options; what cannot be one is a usage error. ``option`` gave the URL."""
+    """An admin client from these options; what cannot be one is a usage error.
+
+    Args:
+        admin_url: Of any broker's web service.
+        token: Or `token_file`.
+        token_file: Read before every call.
+        tls_ca: Whom to trust.
+        option: That gave the URL.
+        hooks: None: `warn`.
+    """
     from timewheel.admin.client import AdminClient
     from timewheel.admin.http import tls_context
 
@@ -51,7 +61,7 @@ def admin_client(
             token=token if token_file is None else token_file.read_text,
             tls=None if tls_ca is None else tls_context(ca_path=str(tls_ca)),
             retry_for_s=RETRY_FOR_S,
-            hooks=(warn,),
+            hooks=(warn,) if hooks is None else hooks,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from error

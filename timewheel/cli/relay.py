@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from timewheel.cli.connecting import DEFAULT_ADMIN_URL, AdminUrl, admin_client
+from timewheel.cli.logs import Format, Level, LogFormat, LogLevel, log_to_stderr
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -48,55 +49,58 @@ def run(
         Path | None, typer.Option("--token-file", help="A file with it, read at every connect.")
     ] = None,
     tls_ca: Annotated[Path | None, typer.Option("--tls-ca", help="PEM file with the authorities to trust.")] = None,
+    log_format: LogFormat = Format.AUTO,
+    log_level: LogLevel = Level.INFO,
 ) -> None:
     """Hold and forward the timers of all these plans until SIGTERM or Ctrl-C.
 
     Several such processes share the partitions and take over from each other. A process that is stuck ends itself:
     let something start it again. It refuses to start where timers wait in topics of an earlier plan, unless that plan
     is among these; a broker that does not tell (--admin-url) is warned of.
+    Its log goes to standard error.
     """
     import signal
     import sys
 
     import pulsar
 
+    from timewheel.cli.client_log import client_log
     from timewheel.consumers.relay import Relay
     from timewheel.consumers.relay.service import Service
     from timewheel.core.durations import parse_duration
     from timewheel.core.plan import Plan
+    from timewheel.hooks import log_event
     from timewheel.ops.former import FormerTopics
 
+    log_to_stderr(log_format, log_level)
     drain_ms = parse_duration(drain)
     plans = [Plan.load(path) for path in plan_files]
-    client = pulsar.Client(
-        service_url,
-        logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
-        **_security(token, token_file, tls_ca),
-    )
-    try:
-        with admin_client(admin_url, token, token_file, tls_ca) as admin:
-            service = Service(
-                [
-                    Relay(client, plan, relay_id=relay_id, former_topics=FormerTopics(admin, plan, beside=plans))
-                    for plan in plans
-                ],
-                drain_ms=drain_ms,
-                ready_port=ready_port,
-                ready_file=ready_file,
-            )
+    with client_log() as log:
+        client = pulsar.Client(service_url, logger=log, **_security(token, token_file, tls_ca))
+        try:
+            with admin_client(admin_url, token, token_file, tls_ca, hooks=(log_event,)) as admin:
+                service = Service(
+                    [
+                        Relay(client, plan, relay_id=relay_id, former_topics=FormerTopics(admin, plan, beside=plans))
+                        for plan in plans
+                    ],
+                    drain_ms=drain_ms,
+                    ready_port=ready_port,
+                    ready_file=ready_file,
+                )
 
-            def end(number: int, frame: FrameType | None) -> None:
-                del number, frame
-                service.end_from_signal()
+                def end(number: int, frame: FrameType | None) -> None:
+                    del number, frame
+                    service.end_from_signal()
 
-            for number in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, end)
-            service.run()
-    except pulsar.PulsarException as error:
-        print(f"timewheel: {service_url}: {error}", file=sys.stderr)
-        raise typer.Exit(1) from error
-    finally:
-        client.close()
+                for number in (signal.SIGINT, signal.SIGTERM):
+                    signal.signal(number, end)
+                service.run()
+        except pulsar.PulsarException as error:
+            print(f"timewheel: {service_url}: {error}", file=sys.stderr)
+            raise typer.Exit(1) from error
+        finally:
+            client.close()
 
 
 def _security(token: str | None, token_file: Path | None, tls_ca: Path | None) -> dict[str, Any]:

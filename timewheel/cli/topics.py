@@ -14,8 +14,8 @@ from timewheel.cli.connecting import (
     TokenFile,
     TrustFile,
     admin_client,
-    warn,
 )
+from timewheel.cli.logs import Format, Level, LogFormat, LogLevel, log_to_stderr
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -96,13 +96,16 @@ def roll(
     watch: Annotated[bool, typer.Option("--watch", help="Go on until Ctrl-C.")] = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
+    log_format: LogFormat = Format.AUTO,
+    log_level: LogLevel = Level.WARNING,
 ) -> None:
     """Make a calendar's topics ahead; terminate passed ones, and delete them once they are drained.
 
-    Run it more often than once an interval, from cron or with --watch.
+    Run it more often than once an interval, from cron or with --watch, whose log goes to standard error.
     """
     from timewheel.core.clock import SystemClock
     from timewheel.core.plan import Calendar, Plan
+    from timewheel.hooks import log_event
     from timewheel.ops.calendar_life import CalendarKeeper
     from timewheel.ops.calendar_life import roll as roll_topics
 
@@ -112,11 +115,13 @@ def roll(
     if watch and dry_run:
         raise typer.BadParameter("--watch and --dry-run exclude each other", param_hint="--watch")
     clock = SystemClock()
-    with admin_client(admin_url, token, token_file, tls_ca) as admin:
+    if watch:
+        log_to_stderr(log_format, log_level)
+    with admin_client(admin_url, token, token_file, tls_ca, hooks=(log_event,) if watch else None) as admin:
         if not watch:
             _print_rolled(roll_topics(admin, plan, clock.now_ms(), dry_run=dry_run), as_json=as_json)
             return
-        keeper = CalendarKeeper(admin, plan, clock, hooks=(warn,))
+        keeper = CalendarKeeper(admin, plan, clock)
         for _ in _until_interrupted(keeper.pause_ms / 1000):
             rolled = keeper.tick()
             if rolled is not None:

@@ -8,10 +8,18 @@ from __future__ import annotations
 
 from timewheel.core.plan import Plan
 
-__all__ = ["STIR_EVERY", "hold_bound_ms", "stir_ms"]
+__all__ = ["DEFAULT_MAX_HELD", "HELD_SHARE", "STIR_EVERY", "hold_bound_ms", "stir_ms"]
 
 STIR_EVERY = 1_000
 """One delayed message in this many, per producer, asks for an earlier delivery than its neighbours (rules.md 9)."""
+
+DEFAULT_MAX_HELD = 25_000
+"""Messages that a consumer holds before they are due: half of the broker's default of 50,000 for
+``maxUnackedMessagesPerConsumer``."""
+
+HELD_SHARE = 2
+"""A consumer may hold one in this many of what the broker lets it have unacknowledged; the rest is for what handlers
+have in hand. At the broker's bound nothing more is delivered, not even what is due (rules.md 11)."""
 
 EARLY_TICKS = 2
 """How many ticks before the asked time a broker may deliver: one by its tick, and newer ones trim up to 511 ms."""

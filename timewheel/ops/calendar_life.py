@@ -28,8 +28,10 @@ from timewheel.core.durations import MINUTE_MS, SECOND_MS
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable, TimewheelError
 from timewheel.core.names import CalendarTopic, namespace_of, partition_of
 from timewheel.core.plan import Calendar, Plan
+from timewheel.events import CalendarRollFailed, CalendarTopicDeleted, CalendarTopicStuck
+from timewheel.hooks import Hook
 from timewheel.ops.provision import Report, ensure
-from timewheel.wire.hooks import Hook, Hooks
+from timewheel.wire.hooks import Hooks
 
 __all__ = ["CalendarKeeper", "LifeState", "RetiredTopic", "Rolled", "Stage", "grace_ms", "roll", "stage_of"]
 
@@ -283,7 +285,7 @@ class CalendarKeeper:
         admin: Client of the cluster; the caller closes it.
         plan: A calendar plan.
         clock: Time.
-        hooks: Called with ``calendar_topic_deleted``, ``calendar_topic_stuck`` and ``calendar_roll_failed``.
+        hooks: Told of `CalendarTopicDeleted`, `CalendarTopicStuck` and `CalendarRollFailed`; None: they are logged.
     """
 
     __slots__ = ("_admin", "_clock", "_hooks", "_next_ms", "_plan", "_told")
@@ -312,7 +314,7 @@ class CalendarKeeper:
         try:
             rolled = roll(self._admin, self._plan, self._clock.now_ms())
         except TimewheelError as error:
-            self._hooks.emit("calendar_roll_failed", "error", due_topic=self._plan.due_topic, error=str(error))
+            self._hooks.emit(CalendarRollFailed(due_topic=self._plan.due_topic, error=str(error)))
             return None
         self._tell(rolled)
         return rolled
@@ -321,7 +323,7 @@ class CalendarKeeper:
         stuck = {topic.topic for topic in rolled.retired if topic.stage is not Stage.DELETED and topic.note}
         for topic in rolled.retired:
             if topic.stage is Stage.DELETED:
-                self._hooks.emit("calendar_topic_deleted", topic=topic.topic)
+                self._hooks.emit(CalendarTopicDeleted(topic=topic.topic))
             elif topic.topic in stuck - self._told:  # once, not at every roll
-                self._hooks.emit("calendar_topic_stuck", "warning", topic=topic.topic, note=topic.note)
+                self._hooks.emit(CalendarTopicStuck(topic=topic.topic, note=topic.note))
         self._told = frozenset(stuck)

@@ -10,6 +10,7 @@ from timewheel.admin.namespaces import NamespacePolicies
 from timewheel.admin.policies import SUBSCRIPTION_EXPIRY_MIN, DelayedDelivery
 from timewheel.core.durations import SECOND_MS, format_duration
 from timewheel.core.former import FormerTopic
+from timewheel.core.limits import DEFAULT_MAX_HELD, HELD_SHARE
 from timewheel.core.topology import TopicSpec
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "foreign_subscriptions",
     "former_topic_finding",
     "namespace_findings",
+    "unacknowledged_findings",
 ]
 
 
@@ -107,6 +109,27 @@ def delayed_delivery_findings(spec: TopicSpec, found: DelayedDelivery, tick_ms: 
             )
         )
     return tuple(findings)
+
+
+def unacknowledged_findings(spec: TopicSpec, max_unacked: int) -> tuple[Finding, ...]:
+    """What the bound on a consumer's unacknowledged messages does to timers that it holds until they are due.
+
+    Args:
+        spec: A due topic.
+        max_unacked: ``maxUnackedMessagesPerConsumer`` in force there: from the topic, its namespace or the broker; 0:
+            no bound.
+    """
+    if max_unacked == 0 or max_unacked >= DEFAULT_MAX_HELD * HELD_SHARE:
+        return ()
+    problem = (
+        f"the broker lets a consumer have {max_unacked:,} messages unacknowledged, and a DelayedConsumer holds up to "
+        f"{DEFAULT_MAX_HELD:,} until they are due: at the bound it gets nothing more, not even what is due now"
+    )
+    enough = DEFAULT_MAX_HELD * HELD_SHARE
+    raised = f"pulsar-admin topicPolicies set-max-unacked-messages-per-consumer {spec.name} -m {enough}"
+    held = max_unacked // HELD_SHARE
+    remedy = f"give each DelayedConsumer max_held={held}, or {raised}" if held else raised
+    return (Finding(level="warning", where=spec.name, problem=problem, remedy=remedy),)
 
 
 def foreign_subscriptions(spec: TopicSpec, subscriptions: Mapping[int, frozenset[str]]) -> tuple[Finding, ...]:

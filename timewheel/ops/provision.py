@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from tenacity import wait_random
 
 from timewheel.admin.client import AdminClient
-from timewheel.admin.policies import DELAYED_DELIVERY
+from timewheel.admin.policies import DELAYED_DELIVERY, MAX_UNACKED_PER_CONSUMER
 from timewheel.admin.retrying import attempts
 from timewheel.core.clock import pause
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, TopologyError
@@ -26,6 +26,7 @@ from timewheel.ops.foreign_settings import (
     foreign_subscriptions,
     former_topic_finding,
     namespace_findings,
+    unacknowledged_findings,
 )
 from timewheel.ops.former import waiting
 from timewheel.ops.provision_steps import (
@@ -290,10 +291,14 @@ def _findings(
     for spec, state in states.items():
         findings += foreign_subscriptions(spec, state.subscriptions)
         delays = (spec.role == "due" and not due_seen) or (spec.role == "tier" and by_broker)
-        if delays and not (dry_run and state.partitions is None):
-            due_seen = due_seen or spec.role == "due"  # a calendar's topics are all alike
-            found = admin.topic_policies.get(spec.name, DELAYED_DELIVERY, applied=True)
-            findings += delayed_delivery_findings(spec, found, plan.tick_ms) if found is not None else ()
+        if not delays or (dry_run and state.partitions is None):
+            continue
+        if spec.role == "due":
+            due_seen = True  # a calendar's topics are all alike
+            bound = admin.topic_policies.get(spec.name, MAX_UNACKED_PER_CONSUMER, applied=True)
+            findings += unacknowledged_findings(spec, bound) if bound is not None else ()
+        found = admin.topic_policies.get(spec.name, DELAYED_DELIVERY, applied=True)
+        findings += delayed_delivery_findings(spec, found, plan.tick_ms) if found is not None else ()
     return tuple(findings)
 
 

@@ -25,6 +25,7 @@ from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.plan import MAX_HOPS
 from timewheel.core.routing import Hold, release_at
 from timewheel.core.steps import hop_bound
+from timewheel.events import RelayDeadLetter
 from timewheel.wire.native import decryption_failed, schema_version_of
 from timewheel.wire.positions import Position
 
@@ -146,7 +147,7 @@ class BrokerHeldSession:
         producer = self._hops.to_dead_letters(self._tools.names.dead_letter)
         dead = dead_letter_properties(message, properties, reason, self._source.name)
         self._send(producer, message, dead, 0, dead=True)
-        self._tools.hooks.emit("relay_dead_letter", "warning", topic=self._source.name, reason=reason)
+        self._tools.hooks.emit(RelayDeadLetter(topic=self._source.name, reason=reason))
 
     def _send(self, producer: Any, message: Any, properties: dict[str, str], deliver_at_ms: int, *, dead: bool) -> None:
         self._in_flight += 1

@@ -16,6 +16,7 @@ from timewheel.consumers.relay.driver.session import Session
 from timewheel.consumers.relay.driver.source import Source, Tools
 from timewheel.consumers.relay.machine.order import Spot
 from timewheel.consumers.relay.machine.visits import Visit
+from timewheel.events import RelayPartitionStopped, RelayPositionJumped, RelaySessionCrashed, RelaySessionFailed
 
 __all__ = ["Partition"]
 
@@ -64,10 +65,10 @@ class Partition:
                     return
             except SessionFailed as failed:
                 self._known = session.confirmed_to
-                self._failed(str(failed), "warning")
+                self._failed(str(failed))
             except Exception as error:  # noqa: BLE001 - a bug must not end a partition's relay in silence
                 self._known = session.confirmed_to
-                self._failed(repr(error), "error")
+                self._failed(repr(error), RelaySessionCrashed)
             if self._known != known:
                 backoff.reset()
             control.state = PartitionState.BACKING_OFF
@@ -108,11 +109,11 @@ class Partition:
             try:
                 jumped = can_be_read(self._tools.client, self.source.name, hole.after, hole.before)
             except pulsar.PulsarException as error:
-                self._failed(f"{hole.reason}; looking at it failed: {error}", "warning")
+                self._failed(f"{hole.reason}; looking at it failed: {error}")
                 return True
             if jumped:
                 self.control.counts.jumps += 1
-                self._tools.hooks.emit("relay_position_jumped", "warning", topic=self.source.name, reason=hole.reason)
+                self._tools.hooks.emit(RelayPositionJumped(topic=self.source.name, reason=hole.reason))
                 self._known = None
                 return True
         self.control.reason = (
@@ -120,10 +121,10 @@ class Partition:
             "skip it by the admin API if it is lost, and start the relay again"
         )
         self.control.state = PartitionState.STOPPED
-        self._tools.hooks.emit("relay_partition_stopped", "error", topic=self.source.name, reason=hole.reason)
+        self._tools.hooks.emit(RelayPartitionStopped(topic=self.source.name, reason=hole.reason))
         return False
 
-    def _failed(self, reason: str, level: str) -> None:
+    def _failed(self, reason: str, kind: type[RelaySessionFailed | RelaySessionCrashed] = RelaySessionFailed) -> None:
         self.control.counts.failures += 1
         self.control.reason = reason
-        self._tools.hooks.emit("relay_session_failed", level, topic=self.source.name, reason=reason)
+        self._tools.hooks.emit(kind(topic=self.source.name, reason=reason))

@@ -41,6 +41,7 @@ from timewheel.consumers.relay.machine.machine import Machine
 from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Spot
 from timewheel.consumers.relay.machine.visits import Visit
 from timewheel.core.names import RELAY_SUBSCRIPTION
+from timewheel.events import RelayDeadLetter, RelayWaitsForLease
 from timewheel.wire.native import BatchSizes, decryption_failed, schema_version_of
 from timewheel.wire.positions import Position
 
@@ -307,7 +308,7 @@ class Session:
         control = self._control
         if control.state is not PartitionState.WAITING_FOR_LEASE:
             control.state = PartitionState.WAITING_FOR_LEASE
-            self._tools.hooks.emit("relay_waits_for_lease", topic=self._source.name, producer_name=name)
+            self._tools.hooks.emit(RelayWaitsForLease(topic=self._source.name, producer_name=name))
         self._acknowledge()
         if not self._machine.in_flight:
             # Whoever waits holds nothing: two relays could wait for each other.
@@ -347,7 +348,7 @@ class Session:
         properties = dead_letter_properties(message, self._properties, command.reason, self._source.name)
         producer = self._hops.to_dead_letters(self._tools.names.dead_letter)
         carry(producer, message, partial(self._confirmations.on_sent, command.ordinal), properties)
-        self._tools.hooks.emit("relay_dead_letter", "warning", topic=self._source.name, reason=command.reason)
+        self._tools.hooks.emit(RelayDeadLetter(topic=self._source.name, reason=command.reason))
         return self._machine.tick(self._clock.now_ms())
 
     def _refile(self, command: Refile) -> Command:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
+from timewheel.hooks import Event
 from timewheel.testing.evidence.messages import Progress, Told
-from timewheel.wire.hooks import Event
 
 __all__ = ["Journal", "now_ms"]
 

@@ -1,0 +1,138 @@
+"""The catalogue of events, and where they go: silent until a service configures logging."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import get_type_hints
+
+import pytest
+import structlog
+
+from timewheel.events import CATALOGUE, CalendarTopicDeleted, HandlerFailed, RelayPartitionStopped, TimerFarTooEarly
+from timewheel.hooks import Alarm, Event, log_event
+from timewheel.wire.hooks import Hooks
+
+STOPPED = RelayPartitionStopped(topic="persistent://a/b/c-partition-0", reason='a hole at "3:7"')
+
+
+@pytest.fixture
+def service_log() -> Iterator[logging.StreamHandler[io.StringIO]]:
+    """A handler of the service's own, and what it wrote."""
+    handler = logging.StreamHandler(io.StringIO())
+    logging.getLogger("timewheel").addHandler(handler)
+    yield handler
+    logging.getLogger("timewheel").removeHandler(handler)
+
+
+@pytest.mark.parametrize("kind", CATALOGUE, ids=lambda kind: str(kind.name))
+def test_every_event_says_what_it_means_and_what_to_do(kind: type[Event]) -> None:
+    assert kind.name == re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
+    assert kind.level in ("info", "warning", "error")
+    assert all(text[0].isupper() or text[0] == "`" for text in (kind.means, kind.do))
+    assert all(text.endswith(".") for text in (kind.means, kind.do))
+    # A record of the standard library would refuse a fact under a name of its own.
+    taken = {*logging.makeLogRecord({}).__dict__, "message", "asctime", "event", "level", "logger", "timestamp"}
+    assert not taken & {field.name for field in fields(kind)}
+    assert {*get_type_hints(kind).values()} - {str, int, str | None} <= {*get_type_hints(Event).values()}
+
+
+def test_no_two_events_share_a_name() -> None:
+    assert len({kind.name for kind in CATALOGUE}) == len(CATALOGUE)
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    assert HandlerFailed(timer_id=None, error="ValueError()").fields == {"error": "ValueError()"}
+
+
+def test_the_alarms_alone_carry_a_count() -> None:
+    counted = {kind.name for kind in CATALOGUE if "count" in {field.name for field in fields(kind)}}
+    assert counted == {kind.name for kind in CATALOGUE if issubclass(kind, Alarm)}
+    assert TimerFarTooEarly(topic="t", early_ms=5, remedy="r").fields["count"] == 1
+
+
+def test_a_hook_that_raises_is_logged_and_the_others_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    def broken(_: Event) -> None:
+        raise ValueError("boom")
+
+    told: list[Event] = []
+    Hooks((broken, told.append)).emit(STOPPED)
+
+    assert told == [STOPPED]
+    (record,) = caplog.records
+    assert (record.name, record.levelname, vars(record)["event"]) == ("timewheel", "ERROR", "hook_failed")
+    assert vars(record)["error"] == "ValueError('boom')"
+
+
+def test_a_record_is_text_for_readers_and_facts_for_formatters(caplog: pytest.LogCaptureFixture) -> None:
+    Hooks().emit(STOPPED)
+
+    (record,) = caplog.records
+    assert record.getMessage() == (
+        'relay_partition_stopped topic=persistent://a/b/c-partition-0 reason="a hole at \\"3:7\\""'
+    )
+    assert (record.name, record.levelname, record.module) == ("timewheel", "ERROR", "test_hooks")
+    facts = {name: vars(record)[name] for name in ("event", "topic", "reason")}
+    assert facts == {"event": "relay_partition_stopped", **STOPPED.fields}
+
+
+def test_a_service_with_structlog_gets_the_name_and_the_facts(service_log: logging.StreamHandler[io.StringIO]) -> None:
+    service_log.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[structlog.stdlib.ExtraAdder(), structlog.stdlib.add_logger_name],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.JSONRenderer(),
+            ],
+        )
+    )
+    log_event(STOPPED)
+
+    assert json.loads(service_log.stream.getvalue()) == {
+        "event": "relay_partition_stopped",
+        "logger": "timewheel",
+        **STOPPED.fields,
+    }
+
+
+def test_a_level_that_the_service_does_not_want_costs_no_record(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "timewheel"):
+        log_event(CalendarTopicDeleted(topic="t"))
+
+    assert caplog.records == []
+
+
+# A calendar that cannot be rolled, since nobody listens there: an error, told without hooks.
+SERVICE = """
+{configured}
+from timewheel.core import Calendar, Plan, SystemClock
+from timewheel.ops import AdminClient, CalendarKeeper
+
+plan = Plan(due_topic="persistent://a/b/c", subscriptions=("s",), scheme=Calendar(interval_ms=86_400_000))
+with AdminClient("http://127.0.0.1:9", retry_for_s=0) as admin:
+    assert CalendarKeeper(admin, plan, SystemClock()).tick() is None
+print("done")
+"""
+
+
+def _run(configured: str) -> tuple[str, str]:
+    program = SERVICE.format(configured=configured)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout, done.stderr
+
+
+def test_a_service_that_configures_nothing_sees_nothing() -> None:
+    assert _run("") == ("done\n", "")
+
+
+def test_a_service_that_configures_logging_sees_events_in_its_own_log() -> None:
+    out, err = _run("import logging; logging.basicConfig(format='%(levelname)s %(name)s %(message)s')")
+
+    assert out == "done\n"
+    assert err.startswith("ERROR timewheel calendar_roll_failed due_topic=persistent://a/b/c error=")

@@ -1,0 +1,118 @@
+"""What commands that run for long write: their log to standard error, results alone to standard output."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from timewheel.testing.ports import free_ports
+
+LOGGING = """
+import logging, sys
+from timewheel.cli.logs import Format, Level, log_to_stderr
+from timewheel.events import CalendarTopicClosed, CalendarTopicStuck
+from timewheel.hooks import log_event
+
+log_to_stderr(Format(sys.argv[1]), Level(sys.argv[2]))
+log_event(CalendarTopicClosed(topic="t-1"))
+log_event(CalendarTopicStuck(topic="t-2", note="2 wait"))
+logging.getLogger("httpx").info("GET /")
+logging.getLogger("httpx").warning("slow")
+"""
+
+
+def _logged(*options: str) -> str:
+    command = [sys.executable, "-c", LOGGING, *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == ""
+    return done.stderr
+
+
+def test_away_from_a_terminal_each_event_is_a_line_of_json() -> None:
+    closed, stuck, slow = (json.loads(line) for line in _logged("auto", "info").splitlines())
+
+    assert closed.pop("timestamp").endswith("Z")
+    assert closed == {"logger": "timewheel", "level": "info", "event": "calendar_topic_closed", "topic": "t-1"}
+    assert (stuck["event"], stuck["level"], stuck["note"]) == ("calendar_topic_stuck", "warning", "2 wait")
+    assert (slow["logger"], slow["event"]) == ("httpx", "slow")
+
+
+def test_the_level_is_that_of_events_and_libraries_tell_warnings_only() -> None:
+    assert [json.loads(line)["event"] for line in _logged("json", "warning").splitlines()] == [
+        "calendar_topic_stuck",
+        "slow",
+    ]
+
+
+def test_a_reader_gets_text() -> None:
+    closed, stuck, _ = _logged("console", "info").splitlines()
+
+    assert "calendar_topic_closed" in closed
+    assert "topic=t-1" in closed
+    assert "warning" in stuck
+    assert "note='2 wait'" in stuck
+    assert "\x1b" not in stuck, "colours are for terminals"
+
+
+def test_a_terminal_gets_text_by_itself() -> None:
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([sys.executable, "-c", LOGGING, "auto", "warning"], stdout=subprocess.PIPE, stderr=theirs):
+        os.close(theirs)
+        shown = os.read(ours, 4096).decode()
+    os.close(ours)
+
+    assert "calendar_topic_stuck" in shown
+    assert not shown.startswith("{")
+
+
+def test_a_calendar_that_cannot_be_rolled_is_told_in_the_log(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    plan = tmp_path / "plan.toml"
+    plan.write_text('format = 1\ndue_topic = "persistent://a/b/c"\nsubscriptions = ["s"]\n[calendar]\n')
+    command = [sys.executable, "-m", "timewheel", "topics", "roll", str(plan), "--watch"]
+    command += ["--admin-url", f"http://127.0.0.1:{port}"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as rolling:
+        assert rolling.stderr is not None
+        told = json.loads(rolling.stderr.readline())
+        rolling.send_signal(signal.SIGINT)
+        out, err = rolling.communicate(timeout=60)
+
+    assert (told["logger"], told["event"], told["due_topic"]) == (
+        "timewheel",
+        "calendar_roll_failed",
+        "persistent://a/b/c",
+    )
+    assert (rolling.returncode, out, err) == (0, "", "")
+
+
+CLIENT = """
+import logging, sys
+logging.basicConfig(format="%(name)s %(levelname)s %(place)s")
+import pulsar
+from timewheel.cli.client_log import client_log
+
+with client_log() as log:
+    client = pulsar.Client(sys.argv[1], operation_timeout_seconds=1, logger=log)
+    try:
+        client.create_producer("t")
+    except pulsar.PulsarException:
+        pass
+    client.close()
+"""
+
+
+def test_the_clients_own_errors_are_records_of_the_logger_pulsar() -> None:
+    (port,) = free_ports(1)
+    command = [sys.executable, "-c", CLIENT, f"pulsar://127.0.0.1:{port}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+
+    assert done.stdout == ""
+    assert {line.partition(":")[0] for line in done.stderr.splitlines()} == {
+        "pulsar ERROR ClientConnection",
+        "pulsar ERROR ClientImpl",
+    }

@@ -1,0 +1,128 @@
+"""Every error that timewheel raises on purpose, to be caught by name or by family.
+
+`TimewheelError` is the root. The type says whose fault it is, attributes carry the facts, the message says what to do.
+Most also inherit the fitting builtin: ``except ValueError`` and ``except TimeoutError`` do what a reader expects.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from timewheel.core.errors import (
+    AdminDenied,
+    AdminError,
+    AdminMissing,
+    AdminUnreachable,
+    BadArgument,
+    BadDueTime,
+    BadName,
+    BadTimerId,
+    ClientMisuse,
+    DelayTooLong,
+    DurationError,
+    EnvelopeError,
+    PayloadTooLarge,
+    PlanError,
+    ProfileError,
+    ReservedProperty,
+    SendFailed,
+    SendOutcomeUnknown,
+    SendRefused,
+    TimewheelError,
+    TopologyError,
+    UnsupportedAcknowledgement,
+)
+
+if TYPE_CHECKING:
+    from timewheel.consumers.errors import (
+        ReceiveTimeout,
+        SubscribeRefused,
+    )
+    from timewheel.spark_planner.errors import (
+        BadColumnMapping,
+        EmptyHistory,
+        HistoryUnreadable,
+        MaxDelayTooShort,
+        MissingColumn,
+        NoSoundRow,
+        NoSuchTopic,
+        PlannerError,
+        SeveralTopics,
+        StatisticUnreadable,
+        TooManyTopics,
+        WrongTimeUnit,
+    )
+    from timewheel.testing.errors import (
+        BrokerFailed,
+        BrokerUnavailable,
+    )
+
+__all__ = [
+    "AdminDenied",
+    "AdminError",
+    "AdminMissing",
+    "AdminUnreachable",
+    "BadArgument",
+    "BadColumnMapping",
+    "BadDueTime",
+    "BadName",
+    "BadTimerId",
+    "BrokerFailed",
+    "BrokerUnavailable",
+    "ClientMisuse",
+    "DelayTooLong",
+    "DurationError",
+    "EmptyHistory",
+    "EnvelopeError",
+    "HistoryUnreadable",
+    "MaxDelayTooShort",
+    "MissingColumn",
+    "NoSoundRow",
+    "NoSuchTopic",
+    "PayloadTooLarge",
+    "PlanError",
+    "PlannerError",
+    "ProfileError",
+    "ReceiveTimeout",
+    "ReservedProperty",
+    "SendFailed",
+    "SendOutcomeUnknown",
+    "SendRefused",
+    "SeveralTopics",
+    "StatisticUnreadable",
+    "SubscribeRefused",
+    "TimewheelError",
+    "TooManyTopics",
+    "TopologyError",
+    "UnsupportedAcknowledgement",
+    "WrongTimeUnit",
+]
+
+# Loaded on first use: whoever catches a refused send should not load the planner, nor the planner the Pulsar client.
+_MODULE_OF = {
+    "ReceiveTimeout": "timewheel.consumers.errors",
+    "SubscribeRefused": "timewheel.consumers.errors",
+    "BadColumnMapping": "timewheel.spark_planner.errors",
+    "EmptyHistory": "timewheel.spark_planner.errors",
+    "HistoryUnreadable": "timewheel.spark_planner.errors",
+    "MaxDelayTooShort": "timewheel.spark_planner.errors",
+    "MissingColumn": "timewheel.spark_planner.errors",
+    "NoSoundRow": "timewheel.spark_planner.errors",
+    "NoSuchTopic": "timewheel.spark_planner.errors",
+    "PlannerError": "timewheel.spark_planner.errors",
+    "SeveralTopics": "timewheel.spark_planner.errors",
+    "StatisticUnreadable": "timewheel.spark_planner.errors",
+    "TooManyTopics": "timewheel.spark_planner.errors",
+    "WrongTimeUnit": "timewheel.spark_planner.errors",
+    "BrokerFailed": "timewheel.testing.errors",
+    "BrokerUnavailable": "timewheel.testing.errors",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(_MODULE_OF[name]), name)
+    globals()[name] = value
+    return value
