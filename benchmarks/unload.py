@@ -1,10 +1,10 @@
 """How long is a due topic silent after an unload, with 300,000 timers pending in all?
 
 After a reload a Shared subscription's broker reads its whole backlog again, to know which message is due when, before
-it delivers anything: rules.md 12, about 80 to 100 us for each pending message. So what counts is how many timers stand
-in the due topic itself. Every scheme gets the same 300,000 timers, due evenly over 30 days, and holds its natural share
-of them there: plain pulsar-client all, the others what a day holds. A calendar's and a wheel's share goes up and down
-with the hour, so theirs is measured at its highest: their day has just begun.
+it delivers anything, about 80 to 100 us for each pending message (broker-facts: silence-after-unload). So what counts
+is how many timers stand in the due topic itself. Every scheme gets the same 300,000 timers, due evenly over 30 days,
+and holds its natural share of them there: plain pulsar-client all, the others what a day holds. A calendar's and a
+wheel's share goes up and down with the hour, so theirs is measured at its highest: their day has just begun.
 
 Then, some times over: unload every topic of the scheme, send a probe that is due now, and take the time from the end of
 the unload to the probe's arrival. Nothing else comes due meanwhile, and a consumer and (where there is one) its relay

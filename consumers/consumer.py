@@ -59,7 +59,7 @@ class DelayedConsumer:
         clock: Where time comes from; None: the system's.
         hooks: Told of alarms and changes, never of single messages in calm; None: they are logged.
         max_held: The most timers that wait here until they are due; at most half of the broker's
-            ``maxUnackedMessagesPerConsumer`` (rules.md 11).
+            ``maxUnackedMessagesPerConsumer`` (broker-facts: bounded-local-hold).
         handled_window: How many handled timers are remembered, to drop them when a reload delivers them again.
         relay: Whether this process runs the plan's relay; None: as the plan says.
         former_topics: As for `Relay`, for the one that runs here.

@@ -148,7 +148,8 @@ class ConsumerCounts:
         received: Messages taken from the client.
         handed: Given out; a timer that was given out twice counts twice.
         early: Received before their due time.
-        far_too_early: Received earlier than anything we asked for (rules.md 11); somebody should look.
+        far_too_early: Received earlier than anything we asked for (broker-facts: bounded-local-hold); somebody should
+            look.
         republished: Of those, published again under their due time.
         already_handled: Delivered again after they were handled; dropped.
         redelivered: Delivered again from the same position while in hand; dropped.
@@ -227,7 +228,7 @@ class Engine:
         return next((timer for timer in self._in_hand.values() if timer.arrival.position == position), None)
 
     def far_too_early(self, arrival: Arrival, now_ms: int) -> bool:
-        """Whether it came earlier than anything that was asked for (rules.md 11)."""
+        """Whether it came earlier than anything that was asked for (broker-facts: bounded-local-hold)."""
         return arrival.envelope is not None and arrival.envelope.due_ms - now_ms > self._hold_bound_ms
 
     def received(self, arrival: Arrival, now_ms: int, monotonic_ms: int) -> list[Command]:
@@ -352,9 +353,9 @@ class Engine:
             timer.stage = Stage.HELD
             self._wheel.push(timer.key, timer.due_ms)
             return []
-        # rules.md 11: published again. If the broker delays nothing at all it comes straight back, so that doing it at
-        # once would write as fast as the disk takes it: it is parked first, for no longer than anything is held, as
-        # long as that leaves half of the room to what is nearly due.
+        # Published again (broker-facts: bounded-local-hold). If the broker delays nothing at all it comes straight
+        # back, so that doing it at once would write as fast as the disk takes it: it is parked first, for no longer
+        # than anything is held, as long as that leaves half of the room to what is nearly due.
         crowded = 2 * self.held_count >= self._max_held
         if (timer.stage is Stage.PARKED or crowded) and self._republishing < MAX_REPUBLISHING:
             timer.stage = Stage.REPUBLISHING

@@ -16,7 +16,7 @@ class LocalWheel:
 
     Args:
         capacity: The most keys it holds; more is the caller's fault, since nobody may hold without a bound
-            (rules.md 11).
+            (broker-facts: bounded-local-hold).
     """
 
     __slots__ = ("_heap", "_live", "_sequence", "capacity")

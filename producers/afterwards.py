@@ -38,14 +38,14 @@ def afterwards(
         if not outgoing.release_at_ms or now_ms < outgoing.release_at_ms - plan.skew_ms:
             return None
         # Its slot may have been swept before the message was in it, and is swept again a slot later only: a second
-        # copy goes to the due topic, and consumers drop whichever comes second (rules.md 18). The relay sweeps by its
-        # own clock, which may be ahead of ours.
+        # copy goes to the due topic, and consumers drop whichever comes second (broker-facts: slot-sweep). The relay
+        # sweeps by its own clock, which may be ahead of ours.
         return outgoing.sent_to(router.to_due(outgoing.due_ms, now_ms), now_ms, plan.revision)
     if attempts < MAX_ATTEMPTS:
         if outcome is Outcome.REOPEN:
             return outgoing
         if outcome is Outcome.ROUTE_AGAIN:
-            # Never the same topic again: it is terminated, or would be created bare (rules.md 15).
+            # Never the same topic again: it is terminated, or would be created bare (broker-facts: removing-a-topic).
             route = router.route(outgoing.due_ms, now_ms)
             if route.topic != outgoing.topic:
                 return outgoing.sent_to(route, now_ms, plan.revision)

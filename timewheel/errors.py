@@ -33,6 +33,7 @@ from timewheel.core.errors import (
     TopologyError,
     UnsupportedAcknowledgement,
 )
+from timewheel.core.former import TimersLeftBehind
 
 if TYPE_CHECKING:
     from timewheel.consumers.errors import (
@@ -92,6 +93,7 @@ __all__ = [
     "SeveralTopics",
     "StatisticUnreadable",
     "SubscribeRefused",
+    "TimersLeftBehind",
     "TimewheelError",
     "TooManyTopics",
     "TopologyError",

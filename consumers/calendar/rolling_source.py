@@ -1,8 +1,8 @@
 """Reads the rolling set of a calendar's topics: one consumer of the client and one thread for each that is open.
 
 The client cannot wait for several consumers at once, and one consumer over a list of topics cannot be extended; regex
-discovery takes 60 s (rules.md 16). So a thread per open topic (the running one, the next, a few that rest) moves
-messages into one bounded queue, and one more thread opens and closes.
+discovery takes 60 s (broker-facts: following-topics). So a thread per open topic (the running one, the next, a few that
+rest) moves messages into one bounded queue, and one more thread opens and closes.
 """
 
 from __future__ import annotations

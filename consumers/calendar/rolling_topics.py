@@ -2,8 +2,8 @@
 
 An interval is **live** from a stated lead before it begins until a rest after it ends: its topic is open all that time.
 After that a topic is closed once it has been quiet for the rest, since the life-cycle can remove it only while nobody
-reads it (rules.md 15). Quiet is not proof: a timer may be in the hands of another replica that dies. So every passed
-topic that still exists is **visited** again, at growing pauses, until it is gone.
+reads it (broker-facts: removing-a-topic). Quiet is not proof: a timer may be in the hands of another replica that dies.
+So every passed topic that still exists is **visited** again, at growing pauses, until it is gone.
 """
 
 from __future__ import annotations

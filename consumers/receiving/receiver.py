@@ -143,7 +143,8 @@ class Receiver:
     def _receive_one(self, wait_ms: int) -> None:
         with self._state:
             if self._engine.full:
-                # Nothing more may be taken (rules.md 11): what is held is due soon, or is being published again.
+                # Nothing more may be taken (broker-facts: bounded-local-hold): what is held is due soon, or is being
+                # published again.
                 self._clock.wait(self._never, wait_ms)
                 return
         arrival = self._source.receive(wait_ms)

@@ -1,4 +1,5 @@
-"""Publishes again what came far too early (rules.md 11): into the due topic, under its real due time.
+"""Publishes again what came far too early (broker-facts: bounded-local-hold): into the due topic, under its real due
+time.
 
 In a thread of its own, since opening a producer can take as long as a broker is away, and meanwhile other timers become
 due. Outcomes are collected for the receiving thread, which alone acknowledges, after the publish is confirmed.
@@ -93,7 +94,7 @@ class Republisher:
         assert envelope is not None, "only what has a due time can be early"
         due = self._router.to_due(envelope.due_ms, self._clock.now_ms())
         key = message.partition_key()
-        # The partition stays (rules.md 20); a foreign producer's unpartitioned name has none.
+        # The partition stays (broker-facts: keys-and-partitions); a foreign producer's unpartitioned name has none.
         partition = partition_of(message.topic_name())[1]
         if partition < 0:
             partition = partition_for_key(key, self._plan.partitions)
@@ -118,7 +119,8 @@ class Republisher:
         return answered
 
     def _producer(self, topic: str, message: Any) -> ProducerLike:
-        # Under the version that it was written with, whatever this consumer's own schema is (rules.md 19).
+        # Under the version that it was written with, whatever this consumer's own schema is
+        # (broker-facts: byte-for-byte).
         source, version = message.topic_name(), schema_version_of(message)
         where = (topic, source, version)
         producer = self._producers.get(where)

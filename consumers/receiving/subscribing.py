@@ -108,7 +108,7 @@ class Subscribing:
             **options,
             "consumer_type": consumer_type,
             "schema": schema,
-            # rules.md 14: on every subscribe, also where the subscription should exist already.
+            # On every subscribe, also where the subscription should exist already (broker-facts: earliest-always).
             "initial_position": pulsar.InitialPosition.Earliest,
         }
 

@@ -106,7 +106,7 @@ class Relay:
 
         Raises:
             TopologyError: A topic is missing or has too few partitions.
-            TimersLeftBehind: Timers wait in topics that the plan does not name (rules.md 25).
+            TimersLeftBehind: Timers wait in topics that the plan does not name (broker-facts: topics-outside-the-plan).
             ClientMisuse: It was started before.
             PulsarException: The broker cannot be reached.
         """

@@ -24,7 +24,7 @@ WATCHDOG_MS = 30_000
 
 
 class Watchdog:
-    """Ends the process, from C, unless it is held off again and again (rules.md 6).
+    """Ends the process, from C, unless it is held off again and again (broker-facts: lost-hosts-stuck-threads).
 
     A Python thread stuck under a live client is noticed by nobody: the broker sees a healthy connection, and no other
     relay takes over. So whoever is stuck must go. Only for a process that is a relay and nothing else.

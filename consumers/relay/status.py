@@ -17,7 +17,8 @@ class PartitionStatus:
         topic: Full name of the partition.
         state: What its thread is doing.
         connected: Whether its consumer has a connection to the broker; a slot at rest has no consumer and needs none.
-        alive: Whether the thread gave a sign of life lately; a stuck one cannot say so itself (rules.md 6).
+        alive: Whether the thread gave a sign of life lately; a stuck one cannot say so itself
+            (broker-facts: lost-hosts-stuck-threads).
         head_release_ms: When the held head may leave, UTC milliseconds; None: no head is held.
         in_flight: Hops under way.
         forwarded: Hops on time.

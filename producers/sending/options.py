@@ -48,7 +48,7 @@ class ProducerOptions:
     """How a plan's producers are opened.
 
     Args:
-        schema: The user's schema, registered with every topic, holding topics too (rules.md 19).
+        schema: The user's schema, registered with every topic, holding topics too (broker-facts: byte-for-byte).
         options: pulsar-client's own keyword arguments of ``create_producer``.
 
     Raises:
@@ -65,7 +65,8 @@ class ProducerOptions:
             if name not in PASSED_THROUGH:
                 raise TypeError(f"no producer option {name!r}; these pass through: {', '.join(sorted(PASSED_THROUGH))}")
         self._common: dict[str, Any] = {
-            # The bound is ours, over all topics; a second one here would drop sends into callbacks (rules.md 22).
+            # The bound is ours, over all topics; a second one here would drop sends into callbacks
+            # (broker-facts: full-send-queue).
             "max_pending_messages": 0,
             "schema": PassThroughSchema.like(schema),
             **{name: value for name, value in options.items() if not name.startswith("batching_")},

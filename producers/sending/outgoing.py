@@ -18,7 +18,7 @@ class Outgoing(NamedTuple):
 
     Args:
         topic: The partitioned topic, without a partition suffix.
-        partition: The partition to write to; chosen by us, never by the client (rules.md 20).
+        partition: The partition to write to; chosen by us, never by the client (broker-facts: keys-and-partitions).
         place: Where it waits; decides batching and compression.
         payload: Encoded content; None: a null value.
         properties: The user's, with the envelope's two.

@@ -1,4 +1,4 @@
-"""Keeping the broker reading a due topic (rules.md 9)."""
+"""Keeping the broker reading a due topic (broker-facts: starved-due-topic)."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ DEFAULT_MAX_PENDING = 1_000
 """Sends under way, over all topics; pulsar-client's own default for one producer."""
 IDLE_MS = 30_000
 """A producer that was not used for one to two of these is closed: a passed calendar topic cannot be removed while a
-producer is connected to it (rules.md 15)."""
+producer is connected to it (broker-facts: removing-a-topic)."""
 
 
 class Send(Attempt):
@@ -179,7 +179,7 @@ class TimerWriter:
         """What is sent next, on the route of this moment: ask before opening a producer.
 
         Never is one opened for a passed interval, which would come too late, or create the topic again and bare
-        (rules.md 15); and the interval may have passed while the send waited for room.
+        (broker-facts: removing-a-topic); and the interval may have passed while the send waited for room.
         """
         outgoing = send.outgoing
         if self._router.interval_ms:

@@ -116,7 +116,7 @@ def _slot_release(step: Step) -> Column:
 def _interval(due: Step) -> Column:
     if not due.interval_ms:
         return F.lit(0).cast("bigint")
-    # As Router.to_due: a timer that is past due goes to the interval of its send (rules.md 15).
+    # As Router.to_due: a timer that is past due goes to the interval of its send (broker-facts: removing-a-topic).
     return _floor_divided(F.greatest(F.col(DUE_MS), F.col(ARRIVAL_MS)), due.interval_ms)
 
 

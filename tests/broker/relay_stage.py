@@ -182,7 +182,7 @@ class Stage:
         return self.due()
 
     def await_all_acknowledged(self, timeout: float = 20.0) -> None:
-        """Wait until no holding topic has a backlog; there are no gaps in it either (I7, I11)."""
+        """Wait until no holding topic has a backlog; there are no gaps in it either."""
 
         def check() -> bool:
             for topic in topology(self.plan, 0).holding:

@@ -328,7 +328,7 @@ def test_a_policy_of_a_namespace_is_set_read_and_removed(admin: AdminClient, pol
     eventually(lambda: admin.namespaces.policies(namespace).get(policy) is None)
 
 
-def test_rule_21_a_topics_policies_beat_those_of_its_namespace(admin: AdminClient) -> None:
+def test_a_topics_policies_beat_those_of_its_namespace(admin: AdminClient) -> None:
     tenant = f"beats-{uuid.uuid4().hex[:8]}"
     namespace = f"{tenant}/n"
     admin.tenants.create(tenant)
@@ -354,16 +354,14 @@ def test_rule_21_a_topics_policies_beat_those_of_its_namespace(admin: AdminClien
         assert admin.namespaces.policies(namespace).get(policy) == dangerous
 
 
-def test_rule_21_subscription_expiry_has_no_topic_level(admin: AdminClient, topic: str) -> None:
+def test_subscription_expiry_has_no_topic_level(admin: AdminClient, topic: str) -> None:
     admin.topics.create(topic, 1)
 
     with pytest.raises(ValueError, match="no topic level: set it on the namespace"):
         admin.topic_policies.set(topic, SUBSCRIPTION_EXPIRY_MIN, 0)
 
 
-def test_rule_01_deduplication_is_in_force_on_every_partition_a_moment_after_it_is_set(
-    admin: AdminClient, topic: str
-) -> None:
+def test_deduplication_is_in_force_on_every_partition_a_moment_after_it_is_set(admin: AdminClient, topic: str) -> None:
     admin.topics.create(topic, 2)
     admin.subscriptions.create(topic, "s")  # loads the partitions
     before = admin.topics.partitioned_stats(topic).partitions

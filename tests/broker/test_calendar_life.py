@@ -154,7 +154,7 @@ def test_topics_are_made_an_interval_ahead(admin: AdminClient, plan: Plan) -> No
     assert names(admin, plan) == [*hours, "1h-20260101T0400Z"]
 
 
-def test_rule_15_a_passed_topic_is_terminated_drained_by_all_and_only_then_deleted(
+def test_a_passed_topic_is_terminated_drained_by_all_and_only_then_deleted(
     admin: AdminClient, plan: Plan, first: str, pulsar_client: Any, reader: Reader
 ) -> None:
     publish(pulsar_client, first, 0, b"at once")
@@ -195,14 +195,12 @@ def namespace_of(plan: Plan) -> str:
     return plan.due_topic.partition("://")[2].rpartition("/")[0]
 
 
-def test_rule_15_control_an_unforced_delete_takes_a_backlog_with_it(
-    admin: AdminClient, first: str, pulsar_client: Any
-) -> None:
+def test_control_an_unforced_delete_takes_a_backlog_with_it(admin: AdminClient, first: str, pulsar_client: Any) -> None:
     publish(pulsar_client, first, 0, b"pending", deliver_after=timedelta(hours=1))
     assert admin.topics.delete(first) is True, "if brokers refused this, calendar_life could be simpler"
 
 
-def test_rule_15_control_a_forced_delete_under_a_producer_makes_its_next_send_vanish(
+def test_control_a_forced_delete_under_a_producer_makes_its_next_send_vanish(
     admin: AdminClient, plan: Plan, first: str, pulsar_broker: Broker, connect: Connect
 ) -> None:
     producer = connect(pulsar_broker).create_producer(partition_topic(first, 0), send_timeout_millis=3_000)
@@ -303,7 +301,7 @@ def test_an_unloaded_topic_is_judged_by_all_its_partitions(
     assert (passed.stage, passed.backlog) == (Stage.DRAINING, {"billing": 1, "audit": 1})
 
 
-def test_rule_15_a_client_that_revives_a_deleted_topic_is_seen(
+def test_a_client_that_revives_a_deleted_topic_is_seen(
     admin: AdminClient, plan: Plan, first: str, pulsar_client: Any, pulsar_broker: Broker
 ) -> None:
     assert only(roll(admin, plan, END_MS)).stage is Stage.DELETED

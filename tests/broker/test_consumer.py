@@ -51,11 +51,12 @@ def plan(pulsar_broker: Broker, topic: str) -> Plan:
 # ------------------------------------------------------------ due times
 
 
-def test_rule_10_the_lead_and_an_exact_hold_make_milliseconds_and_nothing_is_early(client: Any, plan: Plan) -> None:
+def test_the_lead_and_an_exact_hold_make_milliseconds_and_nothing_is_early(client: Any, plan: Plan) -> None:
     sender, handled = Sender(client, plan), Handled()
     start_ms = now_ms() + 3_000
     for number in range(600):
-        # Every tenth stirred (rules.md 9), as a producer does one in 1,000: it comes 2.5 ticks before the others.
+        # Every tenth stirred (broker-facts: starved-due-topic), as a producer does one in 1,000: it comes 2.5 ticks
+        # before the others.
         sender.send(f"t{number}", start_ms + 7 * number, early_ms=0 if number % 10 else stir_ms(plan))
     consumer = DelayedConsumer(client, plan, SUBSCRIPTION)
     with running(consumer, handled):
@@ -67,9 +68,7 @@ def test_rule_10_the_lead_and_an_exact_hold_make_milliseconds_and_nothing_is_ear
     assert consumer.counts.early > 550  # the broker did deliver before the due time: it was held
 
 
-def test_rule_10_without_a_lead_the_broker_is_late_by_up_to_a_tick_and_still_nothing_is_early(
-    client: Any, plan: Plan
-) -> None:
+def test_without_a_lead_the_broker_is_late_by_up_to_a_tick_and_still_nothing_is_early(client: Any, plan: Plan) -> None:
     foreign = native(plan.due_topic, readers="any")
     sender, handled = Sender(client, foreign), Handled()
     start_ms = now_ms() + 2_000
@@ -93,7 +92,7 @@ def test_past_due_timers_are_handed_out_at_once_and_their_lateness_is_told(clien
         consumer.acknowledge(message)
 
 
-def test_rule_11_what_is_far_too_early_is_published_again_under_its_due_time_byte_for_byte(
+def test_what_is_far_too_early_is_published_again_under_its_due_time_byte_for_byte(
     client: Any, pulsar_broker: Broker, topic: str
 ) -> None:
     make_topic(pulsar_broker, topic, partitions=3, subscriptions=(SUBSCRIPTION,))
@@ -131,7 +130,7 @@ def test_rule_11_what_is_far_too_early_is_published_again_under_its_due_time_byt
     eventually(lambda: backlog(pulsar_broker, topic) == 0)
 
 
-def test_rule_19_a_republication_keeps_the_schema_version(client: Any, plan: Plan) -> None:
+def test_a_republication_keeps_the_schema_version(client: Any, plan: Plan) -> None:
     class One(pulsar.schema.Record):  # type: ignore[misc]
         name = pulsar.schema.String()
 
@@ -160,7 +159,7 @@ def test_rule_19_a_republication_keeps_the_schema_version(client: Any, plan: Pla
 # ------------------------------------------------------------ subscriptions
 
 
-def test_rule_13_every_subscription_has_each_timer_and_a_failure_in_one_is_not_seen_by_the_other(
+def test_every_subscription_has_each_timer_and_a_failure_in_one_is_not_seen_by_the_other(
     client: Any, pulsar_broker: Broker, topic: str
 ) -> None:
     make_topic(pulsar_broker, topic, subscriptions=("billing", "audit"))
@@ -182,7 +181,7 @@ def test_rule_13_every_subscription_has_each_timer_and_a_failure_in_one_is_not_s
     assert audit.times == {"a": 1}
 
 
-def test_rule_14_a_subscription_that_did_not_exist_begins_at_the_earliest(
+def test_a_subscription_that_did_not_exist_begins_at_the_earliest(
     client: Any, pulsar_broker: Broker, topic: str
 ) -> None:
     make_topic(pulsar_broker, topic, subscriptions=("audit",))  # keeps what nobody else has subscribed to yet
@@ -326,7 +325,7 @@ def test_a_handler_that_exits_ends_run(client: Any, plan: Plan) -> None:
 # ------------------------------------------------------------ run and order
 
 
-def test_rule_20_run_keeps_a_key_on_one_worker_and_in_order(client: Any, plan: Plan) -> None:
+def test_run_keeps_a_key_on_one_worker_and_in_order(client: Any, plan: Plan) -> None:
     sender = Sender(client, plan)
     start_ms = now_ms() - 1_000
     for number in range(300):

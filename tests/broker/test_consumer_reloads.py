@@ -91,7 +91,7 @@ def test_a_running_consumer_lives_through_a_broker_restart(
 MAX_UNACKED = 400
 
 
-def test_rule_11_when_the_broker_delays_nothing_a_due_timer_still_comes_through_far_ones(
+def test_when_the_broker_delays_nothing_a_due_timer_still_comes_through_far_ones(
     make_local_pulsar: MakeLocalPulsar, connect: Connect, topic: str
 ) -> None:
     broker = make_local_pulsar(

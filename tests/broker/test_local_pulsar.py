@@ -78,9 +78,7 @@ def test_any_setting_can_be_overridden_and_the_rest_is_ours(admin: httpx.Client)
     assert runtime["loadBalancerEnabled"] == "false"
 
 
-def test_rule_22_the_largest_entry_that_a_client_may_send_is_stored(
-    broker: LocalPulsar, connect: Connect, topic: str
-) -> None:
+def test_the_largest_entry_that_a_client_may_send_is_stored(broker: LocalPulsar, connect: Connect, topic: str) -> None:
     # A client sends up to 5 MiB, its own header included. Without nettyMaxFrameSizeBytes the bookie refuses a frame of
     # the last hundred bytes of that, and the broker answers with one new ledger after another (624 of them in 5 s) for
     # ever. The header's length depends on names, so step through those bytes until the client itself refuses.
@@ -124,9 +122,7 @@ def test_it_starts_from_the_archive_of_its_classes(broker: LocalPulsar) -> None:
     assert f"pulsar-{broker.version}/classes-java-" in mapped
 
 
-def test_rule_21_policies_of_a_topic_hold(
-    broker: LocalPulsar, admin: httpx.Client, connect: Connect, topic: str
-) -> None:
+def test_policies_of_a_topic_hold(broker: LocalPulsar, admin: httpx.Client, connect: Connect, topic: str) -> None:
     client = connect(broker)
     client.subscribe(topic, "s", initial_position=EARLIEST).close()
     path = f"/{path_of(topic)}"

@@ -79,12 +79,12 @@ def replay_after_a_change(broker: Broker) -> tuple[set[str], int]:
             return set(stage.copies()), second.status().total("deduplicated")
 
 
-def test_rule_24_a_replay_after_a_change_of_routing_is_stored(pulsar_broker: Broker) -> None:
+def test_a_replay_after_a_change_of_routing_is_stored(pulsar_broker: Broker) -> None:
     arrived, _ = replay_after_a_change(pulsar_broker)
     assert arrived == {"A", "B"}
 
 
-def test_rule_24_control_without_the_fingerprint_the_broker_drops_it(
+def test_control_without_the_fingerprint_the_broker_drops_it(
     pulsar_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hops, "producer_name", lambda source, destination, *_: f"tw|{source}|{destination}")
@@ -115,7 +115,7 @@ def changed(request: pytest.FixtureRequest, pulsar_broker: Broker) -> Iterator[t
         yield stage, replace(stage.plan, **change)
 
 
-def test_rule_25_nothing_is_provisioned_while_timers_wait_outside_the_plan(changed: tuple[Stage, Plan]) -> None:
+def test_nothing_is_provisioned_while_timers_wait_outside_the_plan(changed: tuple[Stage, Plan]) -> None:
     stage, plan = changed
     with pytest.raises(TimersLeftBehind):
         ensure(stage.admin, plan, now_ms=now_ms(), dry_run=True)
@@ -128,7 +128,7 @@ def test_rule_25_nothing_is_provisioned_while_timers_wait_outside_the_plan(chang
     assert [finding.where for finding in report.findings if finding.level == "warning"] == [left.name]
 
 
-def test_rule_25_a_partition_that_nobody_has_loaded_counts(pulsar_broker: Broker) -> None:
+def test_a_partition_that_nobody_has_loaded_counts(pulsar_broker: Broker) -> None:
     with Stage(pulsar_broker, plan_of(partitions=3)) as stage:
         stage.hold([5_000] * 3)
         stage.admin.topics.unload(stage.tiers[0])
@@ -137,7 +137,7 @@ def test_rule_25_a_partition_that_nobody_has_loaded_counts(pulsar_broker: Broker
         assert [(topic.name, topic.backlog) for topic in refused.value.topics] == [(stage.tiers[0], 3)]
 
 
-def test_rule_25_a_relay_does_not_start_beside_them_and_starts_once_they_are_gone(pulsar_broker: Broker) -> None:
+def test_a_relay_does_not_start_beside_them_and_starts_once_they_are_gone(pulsar_broker: Broker) -> None:
     with Stage(pulsar_broker, plan_of()) as stage:
         stage.hold([5_600] * 5)
         plan = replace(stage.plan, scheme=replace(TIERED, tiers_ms=(1_500,)))
@@ -155,14 +155,14 @@ def test_rule_25_a_relay_does_not_start_beside_them_and_starts_once_they_are_gon
             eventually(lambda: relay.ready, 20)
 
 
-def test_rule_25_a_relay_that_cannot_look_says_so_and_works(pulsar_broker: Broker) -> None:
+def test_a_relay_that_cannot_look_says_so_and_works(pulsar_broker: Broker) -> None:
     with Stage(pulsar_broker, plan_of()) as stage, AdminClient("http://127.0.0.1:9", retry_for_s=0) as nobody:
         stage.relay(former_topics=FormerTopics(nobody, stage.plan))
         (told,) = stage.events.named("relay_former_topics_unknown")
         assert told.fields["due_topic"] == stage.plan.due_topic
 
 
-def test_rule_25_the_service_refuses_the_new_plan_alone_and_runs_it_beside_the_former(
+def test_the_service_refuses_the_new_plan_alone_and_runs_it_beside_the_former(
     pulsar_broker: Broker, tmp_path: Path
 ) -> None:
     with Stage(pulsar_broker, plan_of()) as stage:
@@ -182,7 +182,7 @@ def test_rule_25_the_service_refuses_the_new_plan_alone_and_runs_it_beside_the_f
         assert done.returncode == 0, done.stderr
 
 
-def test_rule_25_a_calendar_does_not_roll_while_timers_wait_in_intervals_of_another_length(
+def test_a_calendar_does_not_roll_while_timers_wait_in_intervals_of_another_length(
     pulsar_broker: Broker,
 ) -> None:
     with Stage(pulsar_broker, plan_of(Calendar(interval_ms=60_000))) as stage:

@@ -63,7 +63,7 @@ class Outcomes:
 
 @pytest.mark.parametrize("where", ["due", "tier"])
 @pytest.mark.parametrize("payload", [EVERY_BYTE, b"", None], ids=["bytes", "empty", "null"])
-def test_rule_19_all_arrives_as_it_was_sent(
+def test_all_arrives_as_it_was_sent(
     pulsar_broker: Broker, pulsar_client: Any, topic: str, where: str, payload: bytes | None
 ) -> None:
     plan = make_plan(pulsar_broker, topic)
@@ -108,25 +108,25 @@ def test_a_send_without_keys_and_times_has_none(pulsar_broker: Broker, pulsar_cl
     assert timer.due_at == dt.datetime.fromtimestamp(timer.due_ms / 1000, dt.UTC)
 
 
-def test_rule_10_the_broker_is_asked_for_the_due_time_less_the_lead(
+def test_the_broker_is_asked_for_the_due_time_less_the_lead(
     pulsar_broker: Broker, pulsar_client: Any, topic: str
 ) -> None:
     plan = make_plan(pulsar_broker, topic, Native())
     with DelayedProducer(pulsar_client, plan) as producer:
         timers = [producer.send(b"x", deliver_after=dt.timedelta(hours=1)) for _ in range(2)]
-    # The first of a producer stirs (rules.md 9), 2.5 ticks of 1 s ahead of the lead of 1.5.
+    # The first of a producer stirs (broker-facts: starved-due-topic), 2.5 ticks of 1 s ahead of the lead of 1.5.
     asked = [stored_entry(pulsar_broker, topic, timer.message_id).deliver_at_ms for timer in timers]
     assert asked == [timers[0].due_ms - 4_000, timers[1].due_ms - 1_500]
 
 
-def test_rule_10_foreign_readers_get_the_due_time_itself(pulsar_broker: Broker, pulsar_client: Any, topic: str) -> None:
+def test_foreign_readers_get_the_due_time_itself(pulsar_broker: Broker, pulsar_client: Any, topic: str) -> None:
     plan = make_plan(pulsar_broker, topic, Native(), readers="any")
     with DelayedProducer(pulsar_client, plan) as producer:
         timer = producer.send(b"x", deliver_after=dt.timedelta(hours=1))
     assert stored_entry(pulsar_broker, topic, timer.message_id).deliver_at_ms == timer.due_ms
 
 
-def test_rule_09_every_thousandth_delayed_message_keeps_the_broker_reading(
+def test_every_thousandth_delayed_message_keeps_the_broker_reading(
     pulsar_broker: Broker, pulsar_client: Any, topic: str
 ) -> None:
     plan = make_plan(pulsar_broker, topic, Native())
@@ -199,7 +199,7 @@ class Order(pulsar.schema.Record):  # type: ignore[misc]  # pulsar ships no type
 
 @pytest.mark.parametrize("kind", ["AvroSchema", "JsonSchema"])
 @pytest.mark.parametrize("where", ["due", "tier"])
-def test_rule_19_the_users_schema_is_registered_where_a_timer_waits(
+def test_the_users_schema_is_registered_where_a_timer_waits(
     pulsar_broker: Broker, pulsar_client: Any, topic: str, where: str, kind: str
 ) -> None:
     plan = make_plan(pulsar_broker, topic)
@@ -233,7 +233,7 @@ def test_a_schema_that_the_topic_refuses_is_a_definite_failure(
 @pytest.mark.parametrize(
     ("key", "java_hash_code"), [("sub-42", -891_598_549), ("polygenelubricants", -2_147_483_648), ("a", 97)]
 )
-def test_rule_20_keys_go_where_java_sends_them_in_due_and_holding_topics_alike(
+def test_keys_go_where_java_sends_them_in_due_and_holding_topics_alike(
     pulsar_broker: Broker, pulsar_client: Any, topic: str, key: str, java_hash_code: int
 ) -> None:
     plan = make_plan(pulsar_broker, topic, partitions=3)

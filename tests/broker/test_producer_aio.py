@@ -46,7 +46,7 @@ def frozen(make_local_pulsar: MakeLocalPulsar) -> Iterator[LocalPulsar]:
 
 @pytest.mark.parametrize("where", ["due", "tier"])
 @pytest.mark.parametrize("payload", [bytes(range(256)), b"", None], ids=["bytes", "empty", "null"])
-def test_rule_19_all_arrives_as_it_was_sent(
+def test_all_arrives_as_it_was_sent(
     pulsar_broker: Broker, pulsar_client: Any, topic: str, where: str, payload: bytes | None
 ) -> None:
     plan = make_plan(pulsar_broker, topic)
@@ -104,7 +104,7 @@ def test_many_sends_at_once_are_batched_and_the_loop_is_woken_for_many(
     assert sum(stored_entries(pulsar_broker, topic + TIER_1D, partition=n) for n in range(2)) < 200
 
 
-def test_rule_22_never_more_pending_than_the_bound_while_the_loop_goes_on(
+def test_never_more_pending_than_the_bound_while_the_loop_goes_on(
     frozen: LocalPulsar, connect: Callable[..., Any], topic: str
 ) -> None:
     plan = make_plan(frozen, topic)
@@ -243,7 +243,7 @@ def test_refusals_and_missing_topics_are_told_to_the_caller(pulsar_client: Any, 
     asyncio.run(main())
 
 
-def test_rule_15_a_send_into_a_terminated_interval_goes_to_the_running_one(
+def test_a_send_into_a_terminated_interval_goes_to_the_running_one(
     pulsar_broker: Broker, pulsar_client: Any, topic: str
 ) -> None:
     noon_ms = now_ms() // DAY_MS * DAY_MS + DAY_MS // 2
@@ -266,7 +266,7 @@ def test_rule_15_a_send_into_a_terminated_interval_goes_to_the_running_one(
     assert (message.data(), message.properties()["tw-id"]) == (b"late", "sub-42")
 
 
-def test_rule_18_a_slot_that_was_swept_meanwhile_gets_a_second_copy_in_the_due_topic(
+def test_a_slot_that_was_swept_meanwhile_gets_a_second_copy_in_the_due_topic(
     pulsar_broker: Broker, pulsar_client: Any, topic: str
 ) -> None:
     noon_ms = now_ms() // DAY_MS * DAY_MS + DAY_MS // 2

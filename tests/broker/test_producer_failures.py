@@ -84,7 +84,7 @@ def test_without_an_answer_the_outcome_is_unknown_and_the_same_id_may_be_sent_ag
     assert ids[1:] == ["sub-42", "sub-43", "sub-42"]
 
 
-def test_rule_22_never_more_in_flight_than_the_bound_and_none_dropped(
+def test_never_more_in_flight_than_the_bound_and_none_dropped(
     frozen: LocalPulsar, connect: Callable[..., Any], topic: str
 ) -> None:
     plan = make_plan(frozen, topic)
@@ -135,7 +135,7 @@ def test_close_waits_until_its_deadline_and_says_how_many_are_unknown(frozen: Lo
         client.close()
 
 
-def test_rule_15_a_send_into_a_terminated_interval_goes_to_the_running_one(
+def test_a_send_into_a_terminated_interval_goes_to_the_running_one(
     pulsar_broker: Broker, pulsar_client: Any, topic: str
 ) -> None:
     noon_ms = now_ms() // DAY_MS * DAY_MS + DAY_MS // 2
@@ -155,7 +155,7 @@ def test_rule_15_a_send_into_a_terminated_interval_goes_to_the_running_one(
     assert (message.data(), message.properties()["tw-id"]) == (b"late", "sub-42")
 
 
-def test_rule_15_a_terminated_running_interval_is_a_failure_and_never_retried(
+def test_a_terminated_running_interval_is_a_failure_and_never_retried(
     pulsar_broker: Broker, pulsar_client: Any, topic: str
 ) -> None:
     noon_ms = now_ms() // DAY_MS * DAY_MS + DAY_MS // 2
@@ -169,9 +169,7 @@ def test_rule_15_a_terminated_running_interval_is_a_failure_and_never_retried(
                 producer.send(b"x", deliver_at=noon_ms + HOUR_MS)
 
 
-def test_rule_15_no_producer_is_opened_for_a_passed_interval(
-    pulsar_broker: Broker, pulsar_client: Any, topic: str
-) -> None:
+def test_no_producer_is_opened_for_a_passed_interval(pulsar_broker: Broker, pulsar_client: Any, topic: str) -> None:
     noon_ms = now_ms() // DAY_MS * DAY_MS + DAY_MS // 2
     plan = make_plan(pulsar_broker, topic, Calendar(), at_ms=noon_ms + DAY_MS, max_delay_ms=3 * DAY_MS)
     yesterday, today = (calendar_topic_of(plan, noon_ms + days * DAY_MS) for days in (0, 1))
@@ -184,7 +182,7 @@ def test_rule_15_no_producer_is_opened_for_a_passed_interval(
         assert not [name for name in admin.topics.list("public/default") if name.startswith(yesterday)]
 
 
-def test_rule_18_a_slot_that_was_swept_meanwhile_gets_a_second_copy_in_the_due_topic(
+def test_a_slot_that_was_swept_meanwhile_gets_a_second_copy_in_the_due_topic(
     pulsar_broker: Broker, pulsar_client: Any, topic: str
 ) -> None:
     noon_ms = now_ms() // DAY_MS * DAY_MS + DAY_MS // 2
@@ -201,7 +199,7 @@ def test_rule_18_a_slot_that_was_swept_meanwhile_gets_a_second_copy_in_the_due_t
     assert timer.due_ms == due_ms
 
 
-def test_rule_18_a_slot_confirmed_in_time_gets_one_copy(pulsar_broker: Broker, pulsar_client: Any, topic: str) -> None:
+def test_a_slot_confirmed_in_time_gets_one_copy(pulsar_broker: Broker, pulsar_client: Any, topic: str) -> None:
     noon_ms = now_ms() // DAY_MS * DAY_MS + DAY_MS // 2
     plan = make_plan(pulsar_broker, topic, Wheel(rings=(Ring(slot_ms=DAY_MS, slots=4),)), max_delay_ms=2 * DAY_MS)
     with DelayedProducer(pulsar_client, plan, clock=SetClock(noon_ms)) as producer:

@@ -123,7 +123,7 @@ def check_complete(admin: AdminClient, spec: TopicSpec) -> None:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: f"{type(scheme).__name__}-{getattr(scheme, 'hold', '')}")
-def test_rule_21_a_provisioned_plan_is_complete_and_a_second_run_changes_nothing(
+def test_a_provisioned_plan_is_complete_and_a_second_run_changes_nothing(
     admin: AdminClient, namespace: str, scheme: Scheme
 ) -> None:
     plan = plan_in(namespace, scheme)
@@ -141,7 +141,7 @@ def test_rule_21_a_provisioned_plan_is_complete_and_a_second_run_changes_nothing
     assert snapshot(admin, namespace) == before
 
 
-def test_rule_21_policies_of_the_topic_beat_those_of_its_namespace(admin: AdminClient, namespace: str) -> None:
+def test_policies_of_the_topic_beat_those_of_its_namespace(admin: AdminClient, namespace: str) -> None:
     admin.namespaces.set_policy(namespace, MESSAGE_TTL_S, 1)
     admin.namespaces.set_policy(namespace, SIZE_QUOTA, BacklogQuota(limit_bytes=10, action="consumer_backlog_eviction"))
     admin.namespaces.set_policy(namespace, AGE_QUOTA, BacklogQuota(limit_s=1, action="consumer_backlog_eviction"))
@@ -202,7 +202,7 @@ def read_all(client: Any, topic: str, subscription: str, count: int) -> list[byt
     return found
 
 
-def test_rule_14_what_is_published_before_any_consumer_reaches_every_subscription(
+def test_what_is_published_before_any_consumer_reaches_every_subscription(
     admin: AdminClient, namespace: str, pulsar_client: Any
 ) -> None:
     plan = plan_in(namespace)
@@ -322,7 +322,7 @@ def test_an_unpartitioned_topic_is_refused_before_anything_is_made(admin: AdminC
     assert admin.topics.list(namespace) == (plan.due_topic,)
 
 
-def test_fault_22_partitions_grow_on_purpose_only_and_are_never_taken_away(
+def test_partitions_grow_on_purpose_only_and_are_never_taken_away(
     admin: AdminClient, namespace: str, pulsar_client: Any
 ) -> None:
     plan = plan_in(namespace)
@@ -349,7 +349,7 @@ def test_fault_22_partitions_grow_on_purpose_only_and_are_never_taken_away(
         go(admin, plan, grow=True)
 
 
-def test_fault_14_a_publish_before_provisioning_is_found_and_not_papered_over(
+def test_a_publish_before_provisioning_is_found_and_not_papered_over(
     admin: AdminClient, namespace: str, pulsar_client: Any, pulsar_broker: Broker
 ) -> None:
     plan = plan_in(namespace, partitions=1)
@@ -369,7 +369,7 @@ def test_fault_14_a_publish_before_provisioning_is_found_and_not_papered_over(
     assert go(admin, plan).findings == ()
 
 
-def test_rule_21_subscription_expiry_is_reported_since_it_cannot_be_mended(admin: AdminClient, namespace: str) -> None:
+def test_subscription_expiry_is_reported_since_it_cannot_be_mended(admin: AdminClient, namespace: str) -> None:
     admin.namespaces.set_policy(namespace, SUBSCRIPTION_EXPIRY_MIN, 30)
     plan = plan_in(namespace)
     for report in (go(admin, plan, dry_run=True), go(admin, plan)):
@@ -380,7 +380,7 @@ def test_rule_21_subscription_expiry_is_reported_since_it_cannot_be_mended(admin
     assert go(admin, plan).errors == ()
 
 
-def test_rule_11_a_bound_on_consumers_that_is_too_low_is_reported_from_wherever_it_comes(
+def test_a_bound_on_consumers_that_is_too_low_is_reported_from_wherever_it_comes(
     admin: AdminClient, namespace: str
 ) -> None:
     plan = plan_in(namespace)
@@ -447,7 +447,7 @@ def unprotected(plan: Plan) -> str:
 
 
 @pytest.mark.timeout(420)
-def test_rule_21_delayed_messages_survive_a_namespace_that_drops_them_elsewhere(
+def test_delayed_messages_survive_a_namespace_that_drops_them_elsewhere(
     make_local_pulsar: MakeLocalPulsar, connect: Connect
 ) -> None:
     """TTL, quota and inactivity of the namespace, each with a topic beside it that shows them biting."""

@@ -41,7 +41,7 @@ def test_a_missing_right_is_named_with_the_step_that_needs_it(make_local_pulsar:
         assert "admin of tenant 'acme'" in str(denied.value)
         assert "while looking into namespace acme/crm" in str(denied.value)
 
-        # A tenant admin is enough (rules.md 21); what takes a superuser is guessed, and said.
+        # A tenant admin is enough (broker-facts: policies-of-topics); what takes a superuser is guessed, and said.
         report = ensure(ops, PLAN, now_ms=NOW_MS, create_namespaces=True)
         assert {str(step) for step in report.steps[:2]} == {"create namespace"}
         assert ensure(ops, PLAN, now_ms=NOW_MS).steps == ()

@@ -32,7 +32,7 @@ def stage(pulsar_broker: Broker) -> Iterator[Stage]:
 
 @pytest.mark.parametrize("scheme", [TIERED, BROKER_HELD, WHEEL], ids=["relay-held", "broker-held", "wheel"])
 def test_every_timer_comes_to_the_due_topic_in_time_and_once(pulsar_broker: Broker, scheme: Scheme) -> None:
-    # A broker releases up to a tick late (rules.md 10), which is more than this plan's guard.
+    # A broker releases up to a tick late (broker-facts: a-tick-early-or-late), which is more than this plan's guard.
     tick_ms = 1_000 if scheme is BROKER_HELD else 0
     with Stage(pulsar_broker, plan_of(scheme, partitions=2)) as stage:
         relay = stage.relay()
@@ -149,7 +149,7 @@ def test_a_plan_without_holding_topics_needs_no_relay(stage: Stage) -> None:
         relay.start()
 
 
-def test_f29_a_destination_that_refuses_pauses_its_partition_and_says_so(stage: Stage) -> None:
+def test_a_destination_that_refuses_pauses_its_partition_and_says_so(stage: Stage) -> None:
     """Here: the due topic is terminated. The relay goes on trying, the timer stays where it is, nothing is lost."""
     stage.admin.topics.terminate(stage.plan.due_topic)
     stage.hold([2_100])

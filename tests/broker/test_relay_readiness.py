@@ -35,7 +35,7 @@ def fill_last_turn(stage: Stage) -> int:
     return len(topics)
 
 
-def test_rule_26_a_broker_that_pauses_leaves_no_full_slot_behind(broker: LocalPulsar) -> None:
+def test_a_broker_that_pauses_leaves_no_full_slot_behind(broker: LocalPulsar) -> None:
     """An empty receive of a second was taken for an empty slot, whose timers then waited for a whole turn."""
     with Stage(broker, plan_of(WHEEL)) as stage:
         filled = fill_last_turn(stage)
@@ -55,7 +55,7 @@ def test_rule_26_a_broker_that_pauses_leaves_no_full_slot_behind(broker: LocalPu
         assert len(stage.copies()) == filled, "all that was there when it said ready"
 
 
-def test_rule_26_slots_that_were_emptied_by_others_are_proven_empty_and_left(broker: LocalPulsar) -> None:
+def test_slots_that_were_emptied_by_others_are_proven_empty_and_left(broker: LocalPulsar) -> None:
     with Stage(broker, plan_of(WHEEL)) as stage:
         first = stage.relay(relay_id="first")
         filled = fill_last_turn(stage)
@@ -71,7 +71,7 @@ def test_rule_26_slots_that_were_emptied_by_others_are_proven_empty_and_left(bro
         stage.await_all_acknowledged()
 
 
-def test_rule_27_neither_relay_nor_consumer_is_ready_without_a_connection(broker: LocalPulsar) -> None:
+def test_neither_relay_nor_consumer_is_ready_without_a_connection(broker: LocalPulsar) -> None:
     plan = plan_of()
     with (
         Stage(broker, plan) as stage,

@@ -1,4 +1,4 @@
-"""Rules of rules.md that the relay lives by, each on the real broker."""
+"""What the relay does about the broker's ways (docs/broker-facts.md), each on the real broker."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def stage(pulsar_broker: Broker) -> Iterator[Stage]:
         yield made
 
 
-def test_rule_01_kills_and_unloads_lose_nothing_and_leave_no_extra_copy(
+def test_kills_and_unloads_lose_nothing_and_leave_no_extra_copy(
     pulsar_broker: Broker, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     with Stage(pulsar_broker, patient()) as stage:
@@ -67,7 +67,7 @@ def test_rule_01_kills_and_unloads_lose_nothing_and_leave_no_extra_copy(
         )
 
 
-def test_rule_01_late_timers_leave_by_the_late_lane_and_none_is_lost(stage: Stage) -> None:
+def test_late_timers_leave_by_the_late_lane_and_none_is_lost(stage: Stage) -> None:
     """No relay for so long that the nominal way would end after the due time."""
     now = now_ms()
     tier = stage.tiers[0]  # 4 s
@@ -83,7 +83,7 @@ def test_rule_01_late_timers_leave_by_the_late_lane_and_none_is_lost(stage: Stag
     assert set(stage.copies().values()) == {1}
 
 
-def test_rule_01_the_producers_name_is_the_lease_and_is_given_back(stage: Stage) -> None:
+def test_the_producers_name_is_the_lease_and_is_given_back(stage: Stage) -> None:
     """Whoever finds it taken waits, holding everything; a pause gives it back."""
     source, destination = f"{stage.tiers[-1]}-partition-0", f"{stage.plan.due_topic}-partition-0"
     name = producer_name(source, destination, -1, stage.router.fingerprint)
@@ -107,7 +107,7 @@ def test_rule_01_the_producers_name_is_the_lease_and_is_given_back(stage: Stage)
     eventually(free, 20, poll=0.5)
 
 
-def test_rule_02_what_the_client_cannot_hand_out_stops_every_relay(stage: Stage) -> None:
+def test_what_the_client_cannot_hand_out_stops_every_relay(stage: Stage) -> None:
     """Here: a message in chunks. What stands before the hole is forwarded, nothing is acknowledged past it."""
     tier = stage.tiers[-1]
     now = now_ms()
@@ -127,7 +127,7 @@ def test_rule_02_what_the_client_cannot_hand_out_stops_every_relay(stage: Stage)
     assert backlog.subscriptions[RELAY_SUBSCRIPTION].backlog == 4, "the whole one, two chunks, and the one behind"
 
 
-def test_rule_02_ledgers_that_end_are_no_holes(make_local_pulsar: MakeLocalPulsar) -> None:
+def test_ledgers_that_end_are_no_holes(make_local_pulsar: MakeLocalPulsar) -> None:
     small = {"managedLedgerMaxEntriesPerLedger": "50", "managedLedgerMinLedgerRolloverTimeMinutes": "0"}
     with Stage(make_local_pulsar(config=small), patient()) as stage:
         producer = stage.producer(stage.tiers[0], batching_enabled=False)
@@ -143,7 +143,7 @@ def test_rule_02_ledgers_that_end_are_no_holes(make_local_pulsar: MakeLocalPulsa
         assert relay.status().total("jumps") == relay.status().total("failures") == 0
 
 
-def test_rule_02_a_jump_over_what_others_acknowledged_is_no_hole(stage: Stage) -> None:
+def test_a_jump_over_what_others_acknowledged_is_no_hole(stage: Stage) -> None:
     producer = stage.producer(stage.tiers[-1], batching_enabled=False)
     ids = [producer.send(b"%d" % number) for number in range(4)]
     positions = [Position(found.ledger_id(), found.entry_id(), -1) for found in ids]
@@ -155,7 +155,7 @@ def test_rule_02_a_jump_over_what_others_acknowledged_is_no_hole(stage: Stage) -
     assert not can_be_read(stage.client, topic, Spot(positions[3], 0), behind)
 
 
-def test_rule_02_silence_is_no_hole(stage: Stage) -> None:
+def test_silence_is_no_hole(stage: Stage) -> None:
     """A relay that took it for one stopped for good when the broker was killed while it looked."""
     topic = f"{stage.tiers[-1]}-partition-0"
     sent = stage.producer(stage.tiers[-1], batching_enabled=False).send(b"")
@@ -165,7 +165,7 @@ def test_rule_02_silence_is_no_hole(stage: Stage) -> None:
     assert can_be_read(stage.client, topic, Spot(only._replace(entry=only.entry - 1), 0), only), "what comes next"
 
 
-def test_rule_02_a_relay_that_comes_back_into_its_turn_goes_on_behind_the_others(stage: Stage) -> None:
+def test_a_relay_that_comes_back_into_its_turn_goes_on_behind_the_others(stage: Stage) -> None:
     tier = stage.tiers[-1]
     later, sooner = sorted(("x", "y"), key=lambda name: consumer_name(name, tier), reverse=True)
 
@@ -186,7 +186,7 @@ def test_rule_02_a_relay_that_comes_back_into_its_turn_goes_on_behind_the_others
     assert set(stage.copies().values()) == {1}
 
 
-def test_rule_03_a_held_head_takes_a_few_entries_into_memory_not_the_backlog(stage: Stage) -> None:
+def test_a_held_head_takes_a_few_entries_into_memory_not_the_backlog(stage: Stage) -> None:
     tier = stage.tiers[0]
     producer = stage.producer(
         tier, batching_enabled=True, batching_max_messages=100, batching_max_publish_delay_ms=60_000
@@ -220,7 +220,7 @@ def _delivered(stage: Stage, tier: str) -> int:
     return stage.admin.topics.stats(f"{tier}-partition-0").subscriptions[RELAY_SUBSCRIPTION].delivered
 
 
-def test_rule_04_relays_share_partitions_and_tiers_evenly_and_take_over(pulsar_broker: Broker) -> None:
+def test_relays_share_partitions_and_tiers_evenly_and_take_over(pulsar_broker: Broker) -> None:
     with Stage(pulsar_broker, plan_of(partitions=3)) as stage:
         relays = {name: stage.relay(client=stage.open_client(), relay_id=name) for name in ("a", "b", "c")}
 
@@ -243,7 +243,7 @@ def test_rule_04_relays_share_partitions_and_tiers_evenly_and_take_over(pulsar_b
         assert all(relay.status().total("forwarded") for relay in relays.values())
 
 
-def test_rule_04_relays_that_come_and_go_while_timers_arrive_take_none_with_them(pulsar_broker: Broker) -> None:
+def test_relays_that_come_and_go_while_timers_arrive_take_none_with_them(pulsar_broker: Broker) -> None:
     """On a change the broker may give the next consumer what stands behind the last one's (see `beginning`)."""
     with Stage(pulsar_broker, patient(partitions=3)) as stage:
         staying = [stage.relay(client=stage.open_client(), relay_id=name) for name in ("a", "c")]
@@ -259,10 +259,10 @@ def test_rule_04_relays_that_come_and_go_while_timers_arrive_take_none_with_them
         assert sum(relay.status().total("late") for relay in staying) == 0
 
 
-def test_rule_04_a_frozen_relay_that_comes_back_steps_into_line(
+def test_a_frozen_relay_that_comes_back_steps_into_line(
     make_local_pulsar: MakeLocalPulsar, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """F4: it was replaced meanwhile, and goes on behind what the other one has done."""
+    """It was replaced meanwhile, and goes on behind what the other one has done."""
     broker = make_local_pulsar(config={"keepAliveIntervalSeconds": "2"})
     folder = tmp_path_factory.mktemp("relay")
     with Stage(broker, patient()) as stage, RelayProcess(broker, stage.plan, folder, relay_id="frozen") as frozen:
@@ -281,8 +281,10 @@ def test_rule_04_a_frozen_relay_that_comes_back_steps_into_line(
         assert set(stage.copies().values()) == {1}
 
 
-def test_rule_05_after_reload_the_holder_skips_what_it_forwarded(stage: Stage) -> None:
-    """One batch whose messages leave over three seconds: half done, a reload delivers all of it again (rule 7)."""
+def test_after_reload_the_holder_skips_what_it_forwarded(stage: Stage) -> None:
+    """One batch whose messages leave over three seconds: half done, a reload delivers all of it again
+    (broker-facts: lost-acknowledgements).
+    """
     tier = stage.tiers[-1]
     now = now_ms()
     producer = stage.producer(tier, batching_enabled=True, batching_max_publish_delay_ms=60_000)
@@ -302,7 +304,7 @@ def test_rule_05_after_reload_the_holder_skips_what_it_forwarded(stage: Stage) -
     assert status.total("deduplicated") == 0, "skipped, not sent again"
 
 
-def test_rule_07_a_killed_broker_forgets_acknowledgements_and_nothing_is_doubled(
+def test_a_killed_broker_forgets_acknowledgements_and_nothing_is_doubled(
     make_local_pulsar: MakeLocalPulsar,
 ) -> None:
     broker = make_local_pulsar()
@@ -320,7 +322,7 @@ def test_rule_07_a_killed_broker_forgets_acknowledgements_and_nothing_is_doubled
         assert status.total("skipped") + status.total("deduplicated") > 0, "nothing came again: the kill proved nothing"
 
 
-def test_rule_08_a_fast_producers_clock_blocks_the_head_by_its_skew_only(stage: Stage) -> None:
+def test_a_fast_producers_clock_blocks_the_head_by_its_skew_only(stage: Stage) -> None:
     tier = stage.tiers[-1]  # 1.5 s
     relay = stage.relay()
     now = now_ms()
@@ -334,14 +336,14 @@ def test_rule_08_a_fast_producers_clock_blocks_the_head_by_its_skew_only(stage: 
     eventually(lambda: relay.status().total("forwarded") >= 1)
 
 
-def test_rule_08_without_a_tier_that_fits_with_the_guard_a_timer_goes_to_the_due_topic(stage: Stage) -> None:
+def test_without_a_tier_that_fits_with_the_guard_a_timer_goes_to_the_due_topic(stage: Stage) -> None:
     now = now_ms()
     assert isinstance(stage.router.route(now + 1_999, now), Due)
     with pytest.raises(AssertionError):
         stage.hold([1_900])  # tier 1.5 s + guard 0.5 s
 
 
-def test_rule_09_one_delayed_message_in_a_thousand_is_asked_for_earlier(pulsar_broker: Broker) -> None:
+def test_one_delayed_message_in_a_thousand_is_asked_for_earlier(pulsar_broker: Broker) -> None:
     with Stage(pulsar_broker, patient()) as stage:
         now = now_ms()
         due_ms = now + 2_000 + 21_000  # after the tier of 2 s too little is left for any other
@@ -362,7 +364,7 @@ def test_rule_09_one_delayed_message_in_a_thousand_is_asked_for_earlier(pulsar_b
         assert stirred[0] == lead_ms + 2_500
 
 
-def test_rule_17_a_slot_is_relayed_its_head_start_before_it_starts(pulsar_broker: Broker) -> None:
+def test_a_slot_is_relayed_its_head_start_before_it_starts(pulsar_broker: Broker) -> None:
     with Stage(pulsar_broker, plan_of(WHEEL)) as stage:
         stage.relay()
         sent = {envelope.timer_id: envelope for envelope in stage.hold([5_000, 5_500, 6_000])}
@@ -372,7 +374,7 @@ def test_rule_17_a_slot_is_relayed_its_head_start_before_it_starts(pulsar_broker
             assert release_ms <= message.publish_timestamp() <= release_ms + 1_500
 
 
-def test_rule_17_a_wheel_of_many_slots_needs_few_threads(pulsar_broker: Broker) -> None:
+def test_a_wheel_of_many_slots_needs_few_threads(pulsar_broker: Broker) -> None:
     rings = Wheel(rings=(Ring(slot_ms=3_600_000, slots=28), Ring(slot_ms=86_400_000, slots=32)))
     with Stage(pulsar_broker, plan_of(rings, guard_ms=300_000, max_delay_ms=30 * 86_400_000)) as stage:
         relay = stage.relay()
@@ -386,7 +388,7 @@ def test_rule_17_a_wheel_of_many_slots_needs_few_threads(pulsar_broker: Broker) 
         assert states.count(PartitionState.RESTING) >= 56
 
 
-def test_rule_18_a_straggler_behind_a_later_turn_is_not_stuck_for_a_turn(pulsar_broker: Broker) -> None:
+def test_a_straggler_behind_a_later_turn_is_not_stuck_for_a_turn(pulsar_broker: Broker) -> None:
     with Stage(pulsar_broker, plan_of(WHEEL)) as stage:
         relay = stage.relay()
         slot_ms, turn_ms = 2_000, 12_000
@@ -409,7 +411,7 @@ def test_rule_18_a_straggler_behind_a_later_turn_is_not_stuck_for_a_turn(pulsar_
         stage.await_all_acknowledged()
 
 
-def test_rule_18_what_became_due_while_no_relay_ran_is_found_at_the_start(pulsar_broker: Broker) -> None:
+def test_what_became_due_while_no_relay_ran_is_found_at_the_start(pulsar_broker: Broker) -> None:
     with Stage(pulsar_broker, plan_of(WHEEL)) as stage:
         now = now_ms()
         topics = stage.names.of_step(steps(stage.plan)[0])

@@ -98,7 +98,7 @@ STUCK = """
 """
 
 
-def test_rule_06_a_stuck_service_ends_itself_so_that_another_can_take_over(stage: Stage, tmp_path: Path) -> None:
+def test_a_stuck_service_ends_itself_so_that_another_can_take_over(stage: Stage, tmp_path: Path) -> None:
     """The client lives on and the broker sees nothing wrong: only the process itself can tell."""
     save_plan(stage.plan, tmp_path / "plan.toml")
     command = [sys.executable, "-c", textwrap.dedent(STUCK), stage.broker.service_url, str(tmp_path / "plan.toml")]
@@ -116,7 +116,7 @@ def test_rule_06_a_stuck_service_ends_itself_so_that_another_can_take_over(stage
     stage.await_due(1)
 
 
-def test_rule_06_an_embedded_relay_that_is_stuck_says_that_it_is_not_ready(stage: Stage) -> None:
+def test_an_embedded_relay_that_is_stuck_says_that_it_is_not_ready(stage: Stage) -> None:
     import threading
 
     from timewheel.consumers.relay.driver.conduct import Conduct, CrashPoint

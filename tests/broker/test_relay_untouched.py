@@ -1,4 +1,6 @@
-"""Byte for byte (rules.md 19): what a timer carries is the same behind its hops, schema version included."""
+"""Byte for byte (broker-facts: byte-for-byte): what a timer carries is the same behind its hops, schema version
+included.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ def properties(timer_id: str) -> tuple[dict[str, str], int]:
     return Envelope(timer_id, now + 2_500, now).properties(), now + 1_500
 
 
-def test_rule_19_payload_keys_event_time_and_properties_arrive_as_sent(stage: Stage) -> None:
+def test_payload_keys_event_time_and_properties_arrive_as_sent(stage: Stage) -> None:
     producer = stage.producer(stage.tiers[-1], batching_enabled=False)
     sent: dict[str, dict[str, Any]] = {
         "plain": {"content": b"\x00\xffbytes"},
@@ -105,7 +107,7 @@ def put_with_schema(stage: Stage, timer_id: str, schema: Any, content: bytes) ->
 
 
 @pytest.mark.parametrize("enforced", [False, True], ids=["free", "enforced"])
-def test_rule_19_avro_versions_are_kept_apart_for_the_reader(stage: Stage, enforced: bool) -> None:
+def test_avro_versions_are_kept_apart_for_the_reader(stage: Stage, enforced: bool) -> None:
     """Two versions of a record in one tier; a reader of the newer one reads both, and not one as the other."""
     import _pulsar
 
@@ -150,7 +152,7 @@ def _refuses_bytes(stage: Stage) -> bool:
     return False
 
 
-def test_rule_19_json_keeps_its_schema_and_bytes_stay_bytes(stage: Stage) -> None:
+def test_json_keeps_its_schema_and_bytes_stay_bytes(stage: Stage) -> None:
     import _pulsar
 
     put_with_schema(stage, "json", pass_through(_pulsar.SchemaType.JSON, V1), b'{"id": "a"}')

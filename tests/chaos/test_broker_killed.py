@@ -1,7 +1,7 @@
 """The broker killed with -9 under a living producer, relay and consumer.
 
-It loses acknowledgements by the thousand (rules.md 7) and delivers again what they were for; relay and consumer each
-remember what they are done with (rules.md 5, promise 4).
+It loses acknowledgements by the thousand (broker-facts: lost-acknowledgements) and delivers again what they were for;
+relay and consumer each remember what they are done with (broker-facts: received-again).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TRAFFIC = Traffic(burst=50, every_s=0.5, shortest_ms=26_000, longest_ms=36_000)
 
 
 @pytest.mark.timeout(900)
-def test_rule_07_broker_killed_under_living_relays_and_consumer_loses_nothing_and_leaves_no_extra_copy(
+def test_broker_killed_under_living_relays_and_consumer_loses_nothing_and_leaves_no_extra_copy(
     make_local_pulsar: MakeLocalPulsar, stage: MakeStage, seed: int, say: Callable[[object], None]
 ) -> None:
     broker = make_local_pulsar(config=QUICK_TAKEOVER)

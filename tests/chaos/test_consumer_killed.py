@@ -1,8 +1,8 @@
 """Consumers killed with -9, the embedded relays with them.
 
-Promise 4: redeliveries are dropped "within one process by a bounded window that is always on"; "an id that was handled
-and marked is not handled again; a crash between the two repeats it". Without a shared inbox the mark is the broker's:
-what counts as marked is a timer whose acknowledgement had reached it.
+Redeliveries are dropped within one process, by a bounded window. What was handled and acknowledged is not handled
+again; a crash between the two repeats it. Without a store that consumers share, the broker is what remembers: a
+timer counts as acknowledged when its acknowledgement had reached the broker.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def test_two_consumers_with_their_relays_killed_at_any_moment_lose_nothing_and_r
     assert verdict.copies.extra_on_time == 0, verdict
     assert repeats.settled == 0, repeats
     assert repeats.most_after_one_kill <= MOST_REPEATS_PER_KILL, repeats
-    # The repeats that promise 4 allows did happen, and were told apart: the judge can see one.
+    # The repeats that README's limits allow did happen, and were told apart: the judge can see one.
     assert repeats.in_hand > 0, repeats
     assert {kill.point for kill in conductor.kills} >= set(CONSUMER_POINTS)
     assert min(kill.in_flight for kill in conductor.kills) >= LEAST_IN_FLIGHT

@@ -1,4 +1,5 @@
-"""Controls: each conduct that rules.md 1 names as losing or repeating is caught by the checker that all tests here use.
+"""Controls: each conduct that loses or repeats is caught by the checker that all tests here use
+(broker-facts: exact-hops).
 
 Every control has a twin: the right conduct, with the same timers, killed at the same points, at the same time. What the
 checker finds in the control it must not find in the twin.
@@ -150,14 +151,15 @@ LOSING: dict[ConductName, Script] = {
     "acknowledge first": Script(
         lives=[Life(fuse=Fuse(point="before_forward", passes=50, linger_ms=LINGER_MS)) for _ in range(3)],
         delays_ms=(16_000, 20_000),
-        batched=False,  # an acknowledgement within a batch counts only up to the entry before it (rules.md 7)
+        # an acknowledgement within a batch counts only up to the entry before it (broker-facts: lost-acknowledgements)
+        batched=False,
     ),
 }
 
 
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("conduct", LOSING)
-def test_rule_01_control_loses_and_its_twin_does_not(
+def test_control_loses_and_its_twin_does_not(
     stages: tuple[Stage, Stage], conduct: ConductName, say: Callable[[object], None]
 ) -> None:
     control, twin = play_both(*stages, LOSING[conduct], conduct)
@@ -169,7 +171,7 @@ def test_rule_01_control_loses_and_its_twin_does_not(
 
 
 @pytest.mark.timeout(200)
-def test_rule_01_without_deduplication_nothing_is_lost_and_copies_pile_up(
+def test_without_deduplication_nothing_is_lost_and_copies_pile_up(
     stages: tuple[Stage, Stage], say: Callable[[object], None]
 ) -> None:
     without, with_it = stages

@@ -1,7 +1,8 @@
 """Relays of the other schemes killed with -9: tiers under the broker's delay, and slots of a ring.
 
 Both lose nothing. A broker-held hop has no sequence id, so there copies are allowed; handlers see none of them. The
-hops of a slot have one, but for what is filed again at its tail (rules.md 18), which counts as the late lane does.
+hops of a slot have one, but for what is filed again at its tail (broker-facts: slot-sweep), which counts as the late
+lane does.
 """
 
 from __future__ import annotations

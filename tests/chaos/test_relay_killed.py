@@ -41,7 +41,7 @@ RELAY_POINTS: Points = {
 
 
 @pytest.mark.timeout(300)
-def test_rule_01_one_relay_killed_at_any_moment_loses_nothing_and_leaves_no_extra_copy(
+def test_one_relay_killed_at_any_moment_loses_nothing_and_leaves_no_extra_copy(
     chaos_broker: LocalPulsar, stage: MakeStage, seed: int, say: Callable[[object], None]
 ) -> None:
     on = stage(chaos_broker, TIERS, guard_ms=GUARD_MS, partitions=2)
@@ -68,7 +68,7 @@ def test_rule_01_one_relay_killed_at_any_moment_loses_nothing_and_leaves_no_extr
 
 
 @pytest.mark.timeout(400)
-def test_rule_01_three_relays_killed_frozen_and_unloaded_lose_nothing_and_leave_no_extra_copy(
+def test_three_relays_killed_frozen_and_unloaded_lose_nothing_and_leave_no_extra_copy(
     chaos_broker: LocalPulsar, stage: MakeStage, seed: int, say: Callable[[object], None]
 ) -> None:
     on = stage(chaos_broker, TIERS, guard_ms=GUARD_MS, partitions=4)

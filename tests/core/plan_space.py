@@ -67,7 +67,7 @@ def plans(draw: st.DrawFn, *kinds: str) -> Plan:
 
 @st.composite
 def _rings(draw: st.DrawFn, guard_ms: int) -> tuple[Ring, ...]:
-    """One to three rings whose geometry keeps rules.md 17."""
+    """One to three rings whose geometry fits (broker-facts: slot-release-time)."""
     rings: list[Ring] = []
     slot_ms, least_ms = draw(st.integers(SECOND_MS, 2 * HOUR_MS)), 0
     for _ in range(draw(st.integers(1, 3))):

@@ -1,4 +1,4 @@
-"""Keys meet the partition that a Java client would choose (rules.md 20)."""
+"""Keys meet the partition that a Java client would choose (broker-facts: keys-and-partitions)."""
 
 import pytest
 from hypothesis import given
@@ -22,12 +22,12 @@ from timewheel.core.keys import java_string_hash, partition_for_key
         ("\ud83d", 0xD83D),  # half of a pair, which Java allows in a String
     ],
 )
-def test_rule_20_the_hash_is_that_of_java_with_the_sign_cleared(text: str, hash_code: int) -> None:
+def test_the_hash_is_that_of_java_with_the_sign_cleared(text: str, hash_code: int) -> None:
     assert java_string_hash(text) == hash_code & 0x7FFF_FFFF
 
 
 @given(st.text(st.characters()), st.integers(1, 1_024))
-def test_rule_20_every_key_has_one_partition(key: str, partitions: int) -> None:
+def test_every_key_has_one_partition(key: str, partitions: int) -> None:
     partition = partition_for_key(key, partitions)
     assert 0 <= partition < partitions
     assert partition == java_string_hash(key) % partitions == partition_for_key(key, partitions)

@@ -43,7 +43,7 @@ def test_a_relay_held_and_a_broker_held_tier_never_share_a_topic() -> None:
     assert held[1] == {f"{DUE_TOPIC}.tw.delay-1d", f"{DUE_TOPIC}.tw.delay-5d"}
 
 
-def test_rule_17_a_rings_topics_carry_ring_and_revision() -> None:
+def test_a_rings_topics_carry_ring_and_revision() -> None:
     plan = replace(TIERED, scheme=Wheel(rings=(Ring(slot_ms=DAY_MS, slots=32),)), revision=7)
     assert topology(plan, 0).holding[31].name == f"{DUE_TOPIC}.tw.r7.ring-1d.031"
     other = replace(plan, revision=8)

@@ -142,7 +142,7 @@ def test_a_scheme_is_as_frozen_as_its_plan() -> None:
         ARTICLE.window_ms = 1  # type: ignore[misc]
 
 
-def test_rule_10_the_lead_is_one_and_a_half_ticks_and_none_for_foreign_readers() -> None:
+def test_the_lead_is_one_and_a_half_ticks_and_none_for_foreign_readers() -> None:
     assert plan(tick_ms=1_000).lead_ms == 1_500
     assert plan(tick_ms=100).lead_ms == 150
     assert plan(readers="any").lead_ms == 0

@@ -32,7 +32,7 @@ def plan(scheme: Native | Tiered | Calendar | Wheel, **changed: Any) -> Plan:
     ("remaining_ms", "tier"),
     [
         (30 * DAY_MS, "5d"),
-        (5 * DAY_MS + GUARD_MS, "5d"),  # rules.md 8: remaining >= T + guard
+        (5 * DAY_MS + GUARD_MS, "5d"),  # remaining >= T + guard (broker-facts: guard-and-skew)
         (5 * DAY_MS + GUARD_MS - 1, "1d"),
         (5 * DAY_MS, "1d"),
         (DAY_MS + GUARD_MS, "1d"),
@@ -45,7 +45,7 @@ def plan(scheme: Native | Tiered | Calendar | Wheel, **changed: Any) -> Plan:
     ],
 )
 @pytest.mark.parametrize("hold", ["relay", "broker"])
-def test_rule_08_a_timer_waits_in_the_largest_tier_that_fits_with_the_guard(
+def test_a_timer_waits_in_the_largest_tier_that_fits_with_the_guard(
     remaining_ms: int, tier: str | None, hold: str
 ) -> None:
     route = Router(
@@ -65,7 +65,7 @@ def test_the_window_wins_over_a_tier_that_would_fit() -> None:
     assert isinstance(router.route(NOW_MS + 3 * DAY_MS + 1, NOW_MS), Hold)
 
 
-def test_rule_08_the_longest_stay_in_the_due_topic() -> None:
+def test_the_longest_stay_in_the_due_topic() -> None:
     assert longest_due_stay_ms(plan(Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,)))) == DAY_MS + GUARD_MS
     assert longest_due_stay_ms(plan(Tiered(window_ms=2 * DAY_MS, tiers_ms=(DAY_MS,)))) == 2 * DAY_MS
     assert longest_due_stay_ms(plan(Native())) == 30 * DAY_MS
@@ -112,7 +112,7 @@ def test_the_hop_bound(scheme: Native | Tiered | Calendar | Wheel, max_delay_ms:
         ("any", -DAY_MS, None),  # past due: delivered now
     ],
 )
-def test_rule_10_the_broker_is_asked_for_a_lead(readers: str, remaining_ms: int, asked_ms: int | None) -> None:
+def test_the_broker_is_asked_for_a_lead(readers: str, remaining_ms: int, asked_ms: int | None) -> None:
     route = Router(plan(Native(), readers=readers)).route(NOW_MS + remaining_ms, NOW_MS)
     assert route == Due(DUE_TOPIC, 0 if asked_ms is None else NOW_MS + asked_ms)
 
@@ -136,7 +136,7 @@ def test_a_calendar_has_a_topic_per_interval(interval_ms: int, due_ms: int, labe
     assert calendar_topic_of(value, due_ms) == f"{DUE_TOPIC}.tw.{label}"
 
 
-def test_rule_15_a_past_due_timer_never_goes_to_a_passed_interval() -> None:
+def test_a_past_due_timer_never_goes_to_a_passed_interval() -> None:
     router = Router(plan(Calendar()))
     assert router.route(NOW_MS - 40 * DAY_MS, NOW_MS + 1) == Due(f"{DUE_TOPIC}.tw.1d-20260101", 0)
 
@@ -162,7 +162,7 @@ RINGS = Wheel(rings=(Ring(slot_ms=HOUR_MS, slots=30), Ring(slot_ms=DAY_MS, slots
         (-1, None, None),
     ],
 )
-def test_rule_17_the_coarsest_ring_that_still_separates_now_from_the_due_time(
+def test_the_coarsest_ring_that_still_separates_now_from_the_due_time(
     due_in_ms: int, slot_topic: str | None, released_in_ms: int | None
 ) -> None:
     route = Router(plan(RINGS)).route(NOW_MS + due_in_ms, NOW_MS)
@@ -175,7 +175,7 @@ def test_rule_17_the_coarsest_ring_that_still_separates_now_from_the_due_time(
 @pytest.mark.parametrize(
     ("entered_late_ms", "overshoots"), [(0, False), (GUARD_MS, False), (GUARD_MS + 1, True), (DAY_MS, True)]
 )
-def test_rule_01_a_hop_that_would_end_behind_the_due_time_takes_the_late_lane(
+def test_a_hop_that_would_end_behind_the_due_time_takes_the_late_lane(
     *, entered_late_ms: int, overshoots: bool
 ) -> None:
     router, due_ms = Router(plan(TIERED)), NOW_MS + DAY_MS + GUARD_MS  # the tier of 1 d fits just with its guard
@@ -184,7 +184,7 @@ def test_rule_01_a_hop_that_would_end_behind_the_due_time_takes_the_late_lane(
     assert router.overshoots(hold, due_ms, NOW_MS + entered_late_ms) is overshoots
 
 
-def test_rule_01_a_slot_that_was_swept_already_is_overshot() -> None:
+def test_a_slot_that_was_swept_already_is_overshot() -> None:
     router, due_ms = Router(plan(RINGS)), NOW_MS + 3 * DAY_MS
     hold = router.route(due_ms, NOW_MS)
     assert isinstance(hold, Hold)
@@ -223,7 +223,7 @@ def test_every_hold_leaves_after_it_is_entered_and_before_the_due_time(data: st.
     for entered_ms, hold in journey(value, due_ms, sent_ms).holds:
         assert entered_ms < hold.release_at_ms <= due_ms
         if hold.stay_ms:
-            # rules.md 8: with the guard to spare
+            # with the guard to spare (broker-facts: guard-and-skew)
             assert hold.release_at_ms == entered_ms + hold.stay_ms
             assert due_ms - hold.release_at_ms >= value.guard_ms
         assert hold.deliver_at_ms in ((0,) if value.holds_in_relay else (hold.release_at_ms,))
@@ -253,7 +253,7 @@ def test_a_timer_of_any_clock_reaches_the_due_topic_within_the_hop_bound(data: s
 
 
 @given(st.data())
-def test_rule_17_rings_only_hop_inwards(data: st.DataObject) -> None:
+def test_rings_only_hop_inwards(data: st.DataObject) -> None:
     value = data.draw(plans("wheel"))
     due_ms, sent_ms = data.draw(sends(value))
     names = Names(value)
@@ -263,14 +263,14 @@ def test_rule_17_rings_only_hop_inwards(data: st.DataObject) -> None:
 
 
 @given(st.data())
-def test_rule_17_a_ring_never_wraps_into_a_slot_that_is_still_to_be_swept(data: st.DataObject) -> None:
+def test_a_ring_never_wraps_into_a_slot_that_is_still_to_be_swept(data: st.DataObject) -> None:
     value = data.draw(plans("wheel"))
     due_ms, sent_ms = data.draw(sends(value))
     rings = {name: step for step in steps(value) for name in Names(value).of_step(step)}
     for entered_ms, hold in journey(value, due_ms, sent_ms).holds:
         step = rings[hold.topic]
         # The previous turn of the same slot topic is swept at its release, and again a slot later for stragglers
-        # (rules.md 18): both lie behind us.
+        # (broker-facts: slot-sweep): both lie behind us.
         previous_release_ms = hold.release_at_ms - step.slots * step.slot_ms
         assert previous_release_ms + step.slot_ms <= entered_ms
 
@@ -285,7 +285,7 @@ def test_a_topology_made_a_moment_ago_still_holds_a_new_timer(plan: Plan, now_ms
 # --------------------------------------------------------------------------------------------------------- fingerprint
 
 
-def test_rule_24_the_fingerprint_changes_with_all_that_decides_where_a_timer_goes_and_with_nothing_else(
+def test_the_fingerprint_changes_with_all_that_decides_where_a_timer_goes_and_with_nothing_else(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     base = plan(TIERED)
@@ -307,7 +307,7 @@ def test_rule_24_the_fingerprint_changes_with_all_that_decides_where_a_timer_goe
 
 
 @given(plans("tiered"), st.integers(0, 3_600_000), st.integers(0, 2_000), st.data())
-def test_rule_24_plans_of_one_fingerprint_route_alike(
+def test_plans_of_one_fingerprint_route_alike(
     value: Plan, more_window_ms: int, more_guard_ms: int, data: st.DataObject
 ) -> None:
     assert isinstance(value.scheme, Tiered)

@@ -65,14 +65,16 @@ def test_what_every_topology_keeps(plan: Plan, now_ms: int) -> None:
     roles = {spec.name: spec for spec in made.topics}
     for spec in made.topics:
         assert spec.name in made
-        assert spec.partitions >= 1, "rules.md 4: always partitioned"
+        assert spec.partitions >= 1, "always partitioned (broker-facts: failover-and-takeover)"
         assert spec.subscriptions, "a publish without a subscription is lost to it"
         assert spec.longest_stay_ms > 0
-        # rules.md 1a: on wherever a relay hops to.
+        # On wherever a relay hops to (broker-facts: deduplicated-destinations).
         assert spec.deduplication is plan.needs_relay
     for topic in made.holding:
         assert roles[topic.name].subscriptions == (RELAY_SUBSCRIPTION,)
-        assert roles[topic.name].partitions == plan.partitions, "relays keep the partition index (rules.md 20)"
+        assert roles[topic.name].partitions == plan.partitions, (
+            "relays keep the index (broker-facts: keys-and-partitions)"
+        )
     due = [spec for spec in made.topics if spec.role == "due"]
     assert all(spec.subscriptions == plan.subscriptions for spec in due)
     assert all(spec.longest_stay_ms == longest_due_stay_ms(plan) for spec in due)

@@ -43,7 +43,7 @@ def state(*, terminated: bool = True, entries: int = 0, **backlog: int) -> LifeS
         (state(entries=9, foreign=0), Stage.STRANDED),
     ],
 )
-def test_rule_15_the_stage_of_a_passed_topic(found: LifeState, stage: Stage) -> None:
+def test_the_stage_of_a_passed_topic(found: LifeState, stage: Stage) -> None:
     assert stage_of(found, PLAN_SUBSCRIPTIONS, END_MS + GRACE_MS, GRACE_MS) is stage
 
 
@@ -53,7 +53,7 @@ def test_rule_15_the_stage_of_a_passed_topic(found: LifeState, stage: Stage) -> 
     backlog=st.dictionaries(st.sampled_from(["billing", "audit", "foreign"]), st.integers(0, 3)),
     now_ms=st.integers(START_MS - DAY_MS, END_MS + DAY_MS),
 )
-def test_rule_15_a_topic_is_removed_only_once_it_has_passed_refuses_sends_and_is_drained(
+def test_a_topic_is_removed_only_once_it_has_passed_refuses_sends_and_is_drained(
     *, terminated: bool, entries: int, backlog: dict[str, int], now_ms: int
 ) -> None:
     found = LifeState(

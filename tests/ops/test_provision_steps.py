@@ -58,7 +58,7 @@ def test_a_complete_topic_needs_nothing() -> None:
     assert steps_for(SPEC, COMPLETE) == ()
 
 
-def test_rule_21_a_new_topic_gets_its_subscriptions_first_and_then_its_policies() -> None:
+def test_a_new_topic_gets_its_subscriptions_first_and_then_its_policies() -> None:
     state = TopicState(partitions=None, subscriptions={}, policies={})
     assert [str(step) for step in steps_for(SPEC, state)] == [
         "create with 2 partitions",
@@ -72,7 +72,7 @@ def test_rule_21_a_new_topic_gets_its_subscriptions_first_and_then_its_policies(
     ]
 
 
-def test_rule_01_deduplication_is_set_only_where_hops_arrive() -> None:
+def test_deduplication_is_set_only_where_hops_arrive() -> None:
     spec = TopicSpec(
         name=TOPIC, role="due", partitions=1, subscriptions=("s",), deduplication=False, longest_stay_ms=1_000
     )
@@ -129,9 +129,7 @@ def test_a_policy_is_changed_only_if_what_is_set_does_harm(
         (1, "has 1 partitions, the plan says 2; growing moves keys", "--grow"),
     ],
 )
-def test_fault_22_another_number_of_partitions_is_refused_with_its_remedy(
-    partitions: int, problem: str, remedy: str
-) -> None:
+def test_another_number_of_partitions_is_refused_with_its_remedy(partitions: int, problem: str, remedy: str) -> None:
     state = TopicState(
         partitions=partitions,
         existing=frozenset(range(partitions)),
@@ -145,7 +143,7 @@ def test_fault_22_another_number_of_partitions_is_refused_with_its_remedy(
     assert remedy in caught.value.remedy
 
 
-def test_fault_22_growth_on_purpose_gives_the_new_partitions_their_subscriptions() -> None:
+def test_growth_on_purpose_gives_the_new_partitions_their_subscriptions() -> None:
     state = TopicState(partitions=1, existing=frozenset({0}), subscriptions={0: BOTH}, policies=POLICIES)
     assert steps_for(SPEC, state, grow=True) == (
         GrowTopic(topic=TOPIC, partitions=2, before=1),
@@ -154,7 +152,7 @@ def test_fault_22_growth_on_purpose_gives_the_new_partitions_their_subscriptions
     )
 
 
-def test_fault_14_a_stray_partition_is_in_the_way_and_may_hold_messages() -> None:
+def test_a_stray_partition_is_in_the_way_and_may_hold_messages() -> None:
     state = TopicState(partitions=None, subscriptions={}, policies={}, stray=(f"{TOPIC}-partition-0",))
     with pytest.raises(TopologyError, match="before it was provisioned") as caught:
         steps_for(SPEC, state)
@@ -211,7 +209,7 @@ def namespace(expiry_min: int | None = None, clusters: tuple[str, ...] = ("one",
         (30, {"subscriptionExpirationTimeMinutes": "0"}, "its subscription expiry"),
     ],
 )
-def test_rule_21_subscription_expiry_is_an_error_since_no_topic_policy_beats_it(
+def test_subscription_expiry_is_an_error_since_no_topic_policy_beats_it(
     expiry_min: int | None, broker: dict[str, str] | None, found: str
 ) -> None:
     findings = namespace_findings(namespace(expiry_min), broker)
@@ -221,7 +219,7 @@ def test_rule_21_subscription_expiry_is_an_error_since_no_topic_policy_beats_it(
         assert "set-subscription-expiration-time acme/crm -t 0" in findings[0].remedy
 
 
-def test_rule_21_a_replicated_namespace_is_warned_of() -> None:
+def test_a_replicated_namespace_is_warned_of() -> None:
     (finding,) = namespace_findings(namespace(clusters=("east", "west")), None)
     assert (finding.level, finding.where) == ("warning", "acme/crm")
     assert "east, west" in finding.problem
@@ -237,7 +235,7 @@ def test_rule_21_a_replicated_namespace_is_warned_of() -> None:
         (DelayedDelivery(active=True, tick_ms=100), "warning", "tick is 100 ms, the plan says 1000 ms"),
     ],
 )
-def test_fault_17_a_broker_that_does_not_delay_as_the_plan_needs(
+def test_a_broker_that_does_not_delay_as_the_plan_needs(
     found: DelayedDelivery, level: str | None, problem: str
 ) -> None:
     findings = delayed_delivery_findings(SPEC, found, 1_000)
@@ -266,7 +264,7 @@ def test_a_strangers_subscription_matters_on_our_own_topics_only() -> None:
         (1, "pulsar-admin"),
     ],
 )
-def test_rule_11_a_bound_below_what_consumers_hold_is_found(max_unacked: int, remedy: str | None) -> None:
+def test_a_bound_below_what_consumers_hold_is_found(max_unacked: int, remedy: str | None) -> None:
     findings = unacknowledged_findings(SPEC, max_unacked)
     assert [finding.level for finding in findings] == ([] if remedy is None else ["warning"])
     assert all(f"{max_unacked:,} messages" in finding.problem for finding in findings)

@@ -21,7 +21,7 @@ from timewheel.spark_planner.pricing.course import course_of
 from timewheel.spark_planner.summary.cells import Cells
 
 BASE = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",))
-# Less volume than in the example of shared/planner.md, and a lower limit of the broker to match.
+# Less volume than such a topic has in life, and a lower limit of the broker to match.
 PROFILE = BrokerProfile.from_mapping({"base": "4.0", "name": "4.0, a tenth", "gap_limit_ranges": 300})
 
 
@@ -71,8 +71,8 @@ def test_the_article_s_rules_are_priced_beside_it(choice: Choice) -> None:
     by_rule = dict(choice.article)
     assert set(by_rule) == {"1 day", "1 day and 5 days", "12 hours", "day topics"}
     one_day = by_rule["1 day"].evaluation
-    # Shared/planner.md: the tiers of a day and of five cut natively 477,689 gaps to 71,354, a factor of 6.7; half of a
-    # day's window halves that again.
+    # With 17 timers a second, tiers of a day and of five cut natively 477,689 gaps to 71,354, by a factor of 6.7; half
+    # of a day's window halves that again.
     assert by_rule["12 hours"].evaluation.peak_gaps < one_day.peak_gaps < choice.native.peak_gaps
     assert by_rule["1 day and 5 days"].evaluation.hops_mean < one_day.hops_mean
     assert isinstance(by_rule["day topics"].evaluation.plan.scheme, Calendar)
@@ -234,7 +234,7 @@ def test_the_next_partition_is_cheaper_than_the_first_relay() -> None:
 
 
 def test_sixty_partitions_are_dearer_than_a_relay() -> None:
-    # The 20 million timers in 14 days of shared/planner.md, by a tenth of them.
+    # 20 million timers in 14 days, by a tenth of them.
     sent_ms, due_ms = WORKLOADS["mixture"](np.random.default_rng(13), 2_000_000, 14)
     cells = Cells.of_timers(sent_ms, due_ms, level=9).bounded(30_000)
     windows = {1: (1, 6, 24), 3: (3, 12, 48), 12: (12, 48), 24: (24,)}

@@ -101,7 +101,7 @@ def test_routes_of_spark_are_the_routers(spark: SparkSession) -> None:
             ) == expected(plan, sent), (plan, sent)
 
 
-def test_rule_20_keys_have_javas_hash(spark: SparkSession) -> None:
+def test_keys_have_javas_hash(spark: SparkSession) -> None:
     texts = ["", "a", "ab", "polygenelubricants", "Grüße", "😀", "\U00010437", "x" * 500, "\x00", "\uffff", "日本語"]
     # "polygenelubricants".hashCode() is Integer.MIN_VALUE in Java: only the sign bit, which is cleared.
     assert java_string_hash("polygenelubricants") == 0

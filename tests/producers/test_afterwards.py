@@ -44,7 +44,7 @@ def test_a_confirmed_message_is_done(router: Router) -> None:
     assert after(router, sent(router, NOON_MS + 5 * DAY_MS), Outcome.OK) is None
 
 
-def test_rule_18_what_a_slot_may_confirm_after_its_release_is_sent_again_to_the_due_topic() -> None:
+def test_what_a_slot_may_confirm_after_its_release_is_sent_again_to_the_due_topic() -> None:
     due_ms = NOON_MS + 5 * DAY_MS
     outgoing = sent(WHEEL, due_ms)
     # The slot starts at midnight of its day and is swept the guard of 5 minutes before.
@@ -74,7 +74,7 @@ def test_once_a_copy_is_stored_nothing_says_that_it_is_not() -> None:
         assert isinstance(after(WHEEL, again, outcome, now_ms=due_ms, attempts=2, stored=True), SendOutcomeUnknown)
 
 
-def test_rule_15_a_terminated_interval_is_routed_again_never_retried() -> None:
+def test_a_terminated_interval_is_routed_again_never_retried() -> None:
     due_ms = NOON_MS + HOUR_MS
     outgoing = sent(CALENDAR, due_ms)
     next_day_ms = NOON_MS + 12 * HOUR_MS

@@ -202,7 +202,7 @@ def test_an_empty_key_is_no_key_as_in_pulsar_client() -> None:
         ("😀 smile", -1_559_691_765),
     ],
 )
-def test_rule_20_a_key_goes_to_the_partition_that_java_gives_it(key: str, java_hash_code: int) -> None:
+def test_a_key_goes_to_the_partition_that_java_gives_it(key: str, java_hash_code: int) -> None:
     expected = (java_hash_code & 0x7FFFFFFF) % 4
     assert [prepared(partition_key=key, turn=turn).partition for turn in range(4)] == [expected] * 4
 

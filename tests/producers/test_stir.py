@@ -24,23 +24,23 @@ def asked_for(plan: Plan, due_ms: list[int]) -> list[int]:
     ]
 
 
-def test_rule_09_one_in_a_thousand_is_asked_for_two_and_a_half_ticks_earlier() -> None:
+def test_one_in_a_thousand_is_asked_for_two_and_a_half_ticks_earlier() -> None:
     early_ms = asked_for(plan_of(Native()), [NOW_MS + HOUR_MS] * (2 * STIR_EVERY))
     # Lead 1.5 ticks of 1 s; the stirring ones 2.5 ticks more.
     assert early_ms == ([4_000] + [1_500] * (STIR_EVERY - 1)) * 2
 
 
-def test_rule_09_what_stirs_stays_within_the_consumers_hold() -> None:
+def test_what_stirs_stays_within_the_consumers_hold() -> None:
     plan = plan_of(Native())
     assert max(asked_for(plan, [NOW_MS + HOUR_MS])) + 2 * plan.tick_ms <= hold_bound_ms(plan)
 
 
-def test_rule_10_nothing_stirs_where_any_client_may_read() -> None:
+def test_nothing_stirs_where_any_client_may_read() -> None:
     assert set(asked_for(plan_of(Native(), "any"), [NOW_MS + HOUR_MS] * 10)) == {0}
 
 
 @pytest.mark.parametrize("hold", ["relay", "broker"])
-def test_rule_09_only_delayed_messages_of_due_topics_stir(hold: str) -> None:
+def test_only_delayed_messages_of_due_topics_stir(hold: str) -> None:
     plan = plan_of(Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS,), hold=hold))  # type: ignore[arg-type]
     router, stir = Router(plan), Stir(plan)
     held = prepare(router, NOW_MS, 0, str, b"", bytes, deliver_at=NOW_MS + 5 * HOUR_MS)

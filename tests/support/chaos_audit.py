@@ -42,12 +42,13 @@ class Copies:
         stored: Copies in all.
         on_time: Timers that came by on-time hops alone, whoever made them.
         late: Timers that some relay, dead ones included, sent by the late lane at least once.
-        extra_on_time: Copies beyond the first of timers that came by on-time hops alone (rules.md 1 promises 0).
+        extra_on_time: Copies beyond the first of timers that came by on-time hops alone (must be 0,
+            broker-facts: exact-hops).
         extra_by_relays: Those among them that relays made: one source position sent under two producer names. The
             others had one name and one sequence id, and the broker stored them twice nevertheless.
         extra_late: Copies beyond the first of the others.
-        resent: Copies that a sender made beside the one in a slot, which may have been swept before (rules.md 18); in
-            none of the other figures.
+        resent: Copies that a sender made beside the one in a slot, which may have been swept before
+            (broker-facts: slot-sweep); in none of the other figures.
         dead_letters: Messages in the dead-letter topic.
     """
 
@@ -73,7 +74,7 @@ def count_copies(client: Any, plan: Plan, hops: Iterable[Hop]) -> Copies:
     producers: defaultdict[tuple[str, int, int], set[str]] = defaultdict(set)
     for hop in hops:
         if hop.sequence_id:
-            # A sequence id is a source position, unique in the cluster (rules.md 1c).
+            # A sequence id is a source position, unique in the cluster (broker-facts: exact-hops).
             producers[hop.timer_id, hop.number, hop.sequence_id].add(hop.producer)
         else:
             unnamed.add(hop.timer_id)

@@ -42,7 +42,8 @@ class Hop(NamedTuple):
 
     Attributes:
         number: Which hop of the timer, from 1.
-        producer: The producer's name; empty for an unnamed one: the late lane, or a slot's tail (rules.md 1, 18).
+        producer: The producer's name; empty for an unnamed one: the late lane, or a slot's tail
+            (broker-facts: late-lane, slot-sweep).
         sequence_id: 0 by an unnamed one.
     """
 

@@ -28,7 +28,8 @@ BUSINESS = "billing"
 """The plan's other subscription, `chaos_audit.AUDIT`, is read by nobody."""
 QUICK_TAKEOVER = {"activeConsumerFailoverDelayTimeMillis": "100"}
 """A broker setting; instead of 1 s: a relay's short life is spent on forwarding, where a kill bites, not on waiting to
-be the active consumer, and a joining relay takes over in the middle of the other one's prefetch (rules.md 4)."""
+be the active consumer, and a joining relay takes over in the middle of the other one's prefetch
+(broker-facts: false-beginning)."""
 SHOWN = 20
 """Missing timers that a failed test names."""
 

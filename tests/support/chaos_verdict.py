@@ -95,7 +95,7 @@ def judge(sent: Mapping[str, Sent], events: Iterable[Event], copies: Copies) -> 
 
 
 def keeps_every_promise(verdict: Verdict, *, reloads: int = 0) -> None:
-    """Lost 0, handled twice 0, early 0, and no extra copy but those of the late lane (rules.md 1).
+    """Lost 0, handled twice 0, early 0, and no extra copy but those of the late lane (broker-facts: late-lane).
 
     Args:
         verdict: The test's.
@@ -122,7 +122,7 @@ class Repeats:
 
     Args:
         in_hand: First handled by a process that was killed before the acknowledgement can have reached the broker;
-            promise 4 allows these: "a crash between the two repeats it".
+            README's limits allow these: a crash between a handler's return and its acknowledgement.
         settled: First handled by a process whose acknowledgement had returned long enough before; must be 0.
         most_after_one_kill: The largest part of ``in_hand`` that one kill caused.
     """

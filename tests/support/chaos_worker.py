@@ -128,7 +128,7 @@ class _Burning:
 
 
 class _Conduct(Conduct):
-    """The right conduct with crash points, or one that rules.md 1 names as losing."""
+    """The right conduct with crash points, or one that loses (broker-facts: exact-hops)."""
 
     def __init__(self, job: Job, burning: _Burning) -> None:
         self._job = job

@@ -21,7 +21,7 @@ class NamespacePolicies:
 
     Args:
         namespace: ``tenant/namespace``.
-        replication_clusters: More than one: its topics are geo-replicated (rules.md 21).
+        replication_clusters: More than one: its topics are geo-replicated (broker-facts: policies-of-topics).
         schema_validation_enforced: Producers without a schema are refused where a topic has one.
         document: All of it, as the broker gave it.
     """

@@ -1,6 +1,6 @@
 """Policies of topics and namespaces as values, and how each is written on the wire.
 
-A policy on a topic beats its namespace's, which beats the broker's setting (rules.md 21).
+A policy on a topic beats its namespace's, which beats the broker's setting (broker-facts: policies-of-topics).
 """
 
 from __future__ import annotations
@@ -216,7 +216,8 @@ MAX_UNACKED_PER_CONSUMER: Final[Policy[int]] = Policy(
     encode=int,
     decode=int,
 )
-"""Messages that a consumer may hold unacknowledged; 0: no limit. Bounds the local hold (rules.md 11)."""
+"""Messages that a consumer may hold unacknowledged; 0: no limit. Bounds the local hold
+(broker-facts: bounded-local-hold)."""
 
 SUBSCRIPTION_EXPIRY_MIN: Final[Policy[int]] = Policy(
     name=None,

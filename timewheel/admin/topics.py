@@ -30,8 +30,8 @@ _NOT_WRITTEN_YET = "LastConfirmedEntry is"
 class Topics:
     """Verbs on topics. Names are full ones: ``persistent://tenant/namespace/topic``, or ``...-partition-N`` of it.
 
-    Timewheel makes partitioned topics only (rules.md 4); the verbs with ``unpartitioned`` in their names are for topics
-    that others made.
+    Timewheel makes partitioned topics only (broker-facts: failover-and-takeover); the verbs with ``unpartitioned`` in
+    their names are for topics that others made.
     """
 
     def __init__(self, http: AdminHttp) -> None:
@@ -78,7 +78,7 @@ class Topics:
         """Delete a partitioned topic with its subscriptions and whatever they have not consumed.
 
         Never force it under a living producer: its next send would succeed into a new topic without subscriptions
-        (rules.md 15).
+        (broker-facts: removing-a-topic).
 
         Args:
             topic: Full name.

@@ -1,7 +1,7 @@
 """Topics of an earlier plan: what stands beside a due topic under timewheel's names, and no longer belongs to its plan.
 
 A tier that was taken out, a ring of another revision, an interval of another length: timers may still wait there, and
-nobody who works by the present plan would ever read them (rules.md 25).
+nobody who works by the present plan would ever read them (broker-facts: topics-outside-the-plan).
 """
 
 from __future__ import annotations

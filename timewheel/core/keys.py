@@ -1,7 +1,8 @@
 """Which partition a key belongs to, as the Java client sees it.
 
-Python's and Java's clients agree on few keys (rules.md 20), so the SDK computes the partition itself, with Java's
-string hash by default, and writes to partition topics: the same key meets the same partition from either language.
+Python's and Java's clients agree on few keys (broker-facts: keys-and-partitions), so the SDK computes the partition
+itself, with Java's string hash by default, and writes to partition topics: the same key meets the same partition from
+either language.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ from timewheel.core.plan import Plan
 __all__ = ["DEFAULT_MAX_HELD", "HELD_SHARE", "STIR_EVERY", "hold_bound_ms", "stir_ms"]
 
 STIR_EVERY = 1_000
-"""One delayed message in this many, per producer, asks for an earlier delivery than its neighbours (rules.md 9)."""
+"""One delayed message in this many, per producer, asks for an earlier delivery than its neighbours
+(broker-facts: starved-due-topic)."""
 
 DEFAULT_MAX_HELD = 25_000
 """Messages that a consumer holds before they are due: half of the broker's default of 50,000 for
@@ -19,7 +20,8 @@ DEFAULT_MAX_HELD = 25_000
 
 HELD_SHARE = 2
 """A consumer may hold one in this many of what the broker lets it have unacknowledged; the rest is for what handlers
-have in hand. At the broker's bound nothing more is delivered, not even what is due (rules.md 11)."""
+have in hand. At the broker's bound nothing more is delivered, not even what is due
+(broker-facts: bounded-local-hold)."""
 
 EARLY_TICKS = 2
 """How many ticks before the asked time a broker may deliver: one by its tick, and newer ones trim up to 511 ms."""
@@ -29,10 +31,12 @@ def stir_ms(plan: Plan) -> int:
     """How much earlier than the others every `STIR_EVERY`-th delayed message is asked for: 2.5 ticks.
 
     Messages in non-decreasing order of delivery let the broker's fixed-delay detection stop reading a due topic, so
-    that a message due now waits behind the head (rules.md 9). One that is out of order by more than a tick ends that.
+    that a message due now waits behind the head (broker-facts: starved-due-topic). One that is out of order by more
+    than a tick ends that.
 
     Returns:
-        Milliseconds; 0 where any client may read, since only our consumers hold the early ones (rules.md 10).
+        Milliseconds; 0 where any client may read, since only our consumers hold the early ones
+        (broker-facts: a-tick-early-or-late).
     """
     return plan.tick_ms * 5 // 2 if plan.readers == "timewheel" else 0
 
@@ -40,6 +44,7 @@ def stir_ms(plan: Plan) -> int:
 def hold_bound_ms(plan: Plan) -> int:
     """The most that a consumer holds a message before its due time: lead, stir and the broker's own earliness.
 
-    What comes still earlier was not asked for by us: it is published again, not held (rules.md 11).
+    What comes still earlier was not asked for by us: it is published again, not held
+    (broker-facts: bounded-local-hold).
     """
     return plan.lead_ms + stir_ms(plan) + EARLY_TICKS * plan.tick_ms

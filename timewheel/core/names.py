@@ -1,9 +1,9 @@
 """Names of topics and subscriptions: every name that timewheel makes up is made up here.
 
 A plan's own topics are ``<due topic>.tw.<role>``; a ring's carry the plan's revision, since another ring geometry gives
-the same slot number another meaning (rules.md 17). In a holding namespace of its own the topic's tenant and namespace
-stand before it, ``acme~crm~reminders.tw.<role>``: two plans may share that namespace, and the last part of their due
-topics' names.
+the same slot number another meaning (broker-facts: slot-release-time). In a holding namespace of its own the topic's
+tenant and namespace stand before it, ``acme~crm~reminders.tw.<role>``: two plans may share that namespace, and the last
+part of their due topics' names.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ class Ring:
         slot_ms: Length of a slot; slots start at multiples of it since 1970.
         slots: Topics in the ring; it looks ``slots - 2`` slots ahead, so that a late sweep never meets the next turn.
         headstart_ms: A slot is swept this long before it starts: at least its volume / relay rate + guard, since it
-            drains in order of arrival (rules.md 17). None: the plan's guard.
+            drains in order of arrival (broker-facts: slot-release-time). None: the plan's guard.
     """
 
     slot_ms: int
@@ -129,14 +129,15 @@ class Plan:
         subscriptions: The business subscriptions that must exist before the first publish.
         scheme: How timers beyond the window are held.
         revision: Counts up whenever the file changes; travels in every envelope.
-        partitions: Of the due topic and of every holding topic alike; at least 1 (always partitioned, rules.md 4).
+        partitions: Of the due topic and of every holding topic alike; at least 1 (always partitioned,
+            broker-facts: failover-and-takeover).
         holding_namespace: ``tenant/namespace`` of holding topics; None: the due topic's.
         max_delay_ms: Longer delays are refused at send.
         relay: Where the relay runs: inside the consumer's process or as a service.
         readers: ``"timewheel"``: all readers of the due topic are our consumers, so the broker is asked for a lead
-            and the consumer holds to the millisecond; ``"any"``: no lead (rules.md 10).
+            and the consumer holds to the millisecond; ``"any"``: no lead (broker-facts: a-tick-early-or-late).
         guard_ms: Slack for clock skew, send time-out and takeover; a tier is used only if it fits with it
-            (rules.md 8).
+            (broker-facts: guard-and-skew).
         tick_ms: The broker's ``delayedDeliveryTickTimeMillis``.
 
     Raises:
@@ -188,7 +189,7 @@ class Plan:
     def lead_ms(self) -> int:
         """How much before the due time the broker is asked to deliver: 1.5 ticks, or 0 for foreign readers.
 
-        The broker is late by up to a tick as well as early (rules.md 10).
+        The broker is late by up to a tick as well as early (broker-facts: a-tick-early-or-late).
         """
         return self.tick_ms * 3 // 2 if self.readers == "timewheel" else 0
 
@@ -298,7 +299,8 @@ def _check_wheel(plan: Plan, scheme: Wheel) -> None:
                 format_duration(plan.headstart_ms(coarse)),
                 "at least the finer ring's, else a hop could go back to a coarser ring",
             )
-        # rules.md 17: the finer ring covers one slot of the coarser, its head start, and two slots of its own.
+        # The finer ring covers one slot of the coarser, its head start, and two of its own
+        # (broker-facts: slot-release-time).
         needed_ms = coarse.slot_ms + plan.headstart_ms(coarse) + 2 * fine.slot_ms
         if fine.slots * fine.slot_ms < needed_ms:
             raise PlanError(

@@ -60,7 +60,7 @@ class BrokerProfile:
         ledger_max_age_ms: Older ledgers are closed by the next entry.
         tick_ms: ``delayedDeliveryTickTimeMillis``.
         silence_us_per_pending: Microseconds of silence after an unload for each entry pending in a due partition
-            (79-97 measured on 4.0.7 and 4.2.4, rules.md 12).
+            (79-97 measured on 4.0.7 and 4.2.4, broker-facts: silence-after-unload).
         bytes_per_range: Of the persisted cursor in range format: 200,000 of them are taken to fill its 5 MB
             (apache/pulsar#25992). Encoded (``MLDataFormats.MessageRange``) one takes 10 bytes and twice the varints of
             ledger and entry: 26 where ledger ids are beyond 2^28 and entries beyond 2^14, 18 on a young broker.

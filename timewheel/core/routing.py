@@ -1,7 +1,8 @@
 """Where a timer goes next, and when a held one may leave: the two decisions that everything else is a shell around.
 
 Both are pure functions of stored data. A producer routes at its send time; a relay routes at the *nominal* release
-time, never at the wall clock, so that a replay after a crash meets the same destination (rules.md 1d).
+time, never at the wall clock, so that a replay after a crash meets the same destination
+(broker-facts: nominal-release-time).
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class Router:
         """Whether a timer that enters ``hold`` only now would leave it after its due time, or too late to be swept.
 
         It stands behind whatever entered before it: in a tier up to a whole stay from now, however early its nominal
-        release is. Such a timer takes the late lane (rules.md 1).
+        release is. Such a timer takes the late lane (broker-facts: late-lane).
         """
         if hold.deliver_at_ms:
             return False  # the broker releases each message by itself, nothing stands in its way

@@ -75,7 +75,8 @@ def hop_bound(plan: Plan) -> int:
 def longest_due_stay_ms(plan: Plan) -> int:
     """The longest time that a timer waits in a due topic under the broker's delay, in calm.
 
-    Policies (TTL, quotas) and checks go by it; tiered: max(window, smallest tier + guard), rules.md 8.
+    Policies (TTL, quotas) and checks go by it; tiered: max(window, smallest tier + guard)
+    (broker-facts: guard-and-skew).
     """
     match plan.scheme:
         case Tiered(window_ms=window_ms, tiers_ms=tiers_ms):
@@ -87,7 +88,7 @@ def longest_due_stay_ms(plan: Plan) -> int:
 
 
 def _tier_steps(plan: Plan, scheme: Tiered) -> tuple[Step, ...]:
-    # Largest first: the first match is the largest tier that still fits with the guard (rules.md 8).
+    # Largest first: the first match is the largest tier that still fits with the guard (broker-facts: guard-and-skew).
     return tuple(
         Step(kind="tier", stay_ms=tier_ms, min_remaining_ms=tier_entry_ms(scheme, plan.guard_ms, tier_ms))
         for tier_ms in reversed(scheme.tiers_ms)

@@ -21,12 +21,14 @@ class TopicSpec:
     Args:
         name: Full name, without a partition suffix.
         role: What it is for.
-        partitions: At least 1 (rules.md 4).
+        partitions: At least 1 (broker-facts: failover-and-takeover).
         subscriptions: Must exist, from the earliest position, before the first publish.
-        deduplication: On where relays hop to (rules.md 1a); it is a topic policy, which beats the namespace's.
+        deduplication: On where relays hop to (broker-facts: deduplicated-destinations); it is a topic policy, which
+            beats the namespace's.
         longest_stay_ms: How long a message may wait here unacknowledged in calm; TTL and quotas must not be shorter.
 
-    Further policies are the same for all: messageTTL 0, size and age quota -1, deleteWhileInactive false (rules.md 21).
+    Further policies are the same for all: messageTTL 0, size and age quota -1, deleteWhileInactive false
+    (broker-facts: policies-of-topics).
     """
 
     name: str

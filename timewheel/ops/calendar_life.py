@@ -1,9 +1,9 @@
 """The life of a calendar's topics: made ahead of their interval, removed once it has passed and they are drained.
 
-Removing is what can lose timers (rules.md 15): a forced delete makes a cached producer's next send succeed into a new
-topic without subscriptions, and an unforced one takes a backlog with it when nobody is connected. So a passed topic is
-**terminated** (late sends are refused, what waits is still delivered), left until **every** subscription has nothing
-left, and only then deleted, unforced.
+Removing is what can lose timers (broker-facts: removing-a-topic): a forced delete makes a cached producer's next send
+succeed into a new topic without subscriptions, and an unforced one takes a backlog with it when nobody is connected. So
+a passed topic is **terminated** (late sends are refused, what waits is still delivered), left until **every**
+subscription has nothing left, and only then deleted, unforced.
 
 =================  ==========================================  ============
 stage              when                                        next action
@@ -199,7 +199,7 @@ def _retire(admin: AdminClient, plan: Plan, interval: CalendarTopic, now_ms: int
 
 def _delete(admin: AdminClient, topic: str) -> RetiredTopic:
     try:
-        admin.topics.delete(topic)  # never forced: rules.md 15
+        admin.topics.delete(topic)  # never forced (broker-facts: removing-a-topic)
     except AdminError as error:
         if error.status != 412:  # Precondition Failed: producers or consumers are connected
             raise

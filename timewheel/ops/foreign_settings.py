@@ -41,7 +41,7 @@ class Finding:
 
 
 def namespace_findings(policies: NamespacePolicies, broker: Mapping[str, str] | None) -> tuple[Finding, ...]:
-    """What a namespace does to topics in it, whatever their own policies are (rules.md 21).
+    """What a namespace does to topics in it, whatever their own policies are (broker-facts: policies-of-topics).
 
     Args:
         policies: Of a namespace that holds topics of the plan.

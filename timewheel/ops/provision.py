@@ -111,7 +111,7 @@ def ensure(
 
     Raises:
         TopologyError: A tenant or namespace is missing, or a topic is there in a form that cannot be mended.
-        TimersLeftBehind: Timers wait in topics that the plan does not name (rules.md 25).
+        TimersLeftBehind: Timers wait in topics that the plan does not name (broker-facts: topics-outside-the-plan).
         AdminDenied: The role may not do it; says which right is missing.
         AdminError: A call failed for another reason; running again goes on from there.
     """
@@ -212,7 +212,8 @@ def _bring_up(admin: AdminClient, spec: TopicSpec, steps: Sequence[Step]) -> Non
         for step in policies:
             admin.topic_policies.await_value(spec.name, step.policy, step.value)
     if spec.deduplication and steps:
-        # A hop that arrives before it is in force could be stored twice after a crash (rules.md 1a).
+        # A hop that arrives before it is in force could be stored twice after a crash
+        # (broker-facts: deduplicated-destinations).
         _await_deduplication(admin, spec)
 
 

@@ -97,7 +97,7 @@ class CreateSubscription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetPolicy:
-    """Set a policy on the topic, where it beats the namespace's (rules.md 21)."""
+    """Set a policy on the topic, where it beats the namespace's (broker-facts: policies-of-topics)."""
 
     topic: str
     policy: Policy[Any]
@@ -145,7 +145,9 @@ _VALUE_TEXTS: Final[Mapping[Policy[Any], str]] = {
 
 
 def wanted_policies(spec: TopicSpec) -> tuple[tuple[Policy[Any], Any], ...]:
-    """The policies that a topic must have itself, with their values (rules.md 21; deduplication: rules.md 1a)."""
+    """The policies that a topic must have itself, with their values (broker-facts: policies-of-topics,
+    deduplicated-destinations).
+    """
     return (*_WANTED, (DEDUPLICATION, True)) if spec.deduplication else _WANTED
 
 
@@ -199,7 +201,7 @@ def _check_partitions(spec: TopicSpec, partitions: int, *, grow: bool) -> None:
     if partitions == 0:
         raise TopologyError(
             spec.name,
-            "exists without partitions, and the relay and its takeover need them, be it one (rules.md 4)",
+            "exists without partitions, and the relay and its takeover need them, be it one",
             "let its consumers drain it and delete it, or give the plan another due_topic",
         )
     if partitions > spec.partitions:

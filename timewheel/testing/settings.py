@@ -32,9 +32,9 @@ def version_asked_for() -> str:
 
 COMMON_SETTINGS: Mapping[str, str] = MappingProxyType(
     {
-        # rules.md 22: without it one entry of 5 MB makes the broker roll ledgers for ever.
+        # Without it one entry of 5 MB makes the broker roll ledgers for ever (broker-facts: largest-entry).
         "nettyMaxFrameSizeBytes": "5253120",
-        # rules.md 21 needs policies of single topics; they are kept in a system topic.
+        # Policies of single topics (broker-facts: policies-of-topics) are kept in a system topic.
         "systemTopicEnabled": "true",
         "topicLevelPoliciesEnabled": "true",
     }

@@ -26,11 +26,11 @@ class Outcome(Enum):
     TOO_LARGE = "too_large"
     """Not stored: over the broker's message size."""
     ROUTE_AGAIN = "route_again"
-    """The topic is terminated or gone: never retried, routed again (rules.md 15)."""
+    """The topic is terminated or gone: never retried, routed again (broker-facts: removing-a-topic)."""
     REOPEN = "reopen"
     """Not stored: this producer was closed before, by its broker or its client; another one may take it."""
     BUSY = "busy"
-    """Somebody else holds the producer's name: back off (rules.md 1h)."""
+    """Somebody else holds the producer's name: back off (broker-facts: named-producers)."""
 
 
 _OK = 0  # Result.Ok.value; comparing the enum itself costs four times as much per message

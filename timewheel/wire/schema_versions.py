@@ -1,4 +1,4 @@
-"""Schema versions on their way through hops (rules.md 19).
+"""Schema versions on their way through hops (broker-facts: byte-for-byte).
 
 A raw-bytes hop would lose them, and a reader would take an old record for a new one. So every message goes on by a
 producer that announces the very definition the message was written with, and leaves its bytes alone.

@@ -2,7 +2,7 @@
 
 Content is encoded once, before routing, so that its size is known; every producer then takes raw bytes and still
 registers the user's schema, holding topics' too: the schema version must exist there for a relay to carry it on
-(rules.md 19).
+(broker-facts: byte-for-byte).
 """
 
 from __future__ import annotations

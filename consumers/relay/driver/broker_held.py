@@ -82,9 +82,9 @@ class BrokerHeldSession:
                 self._source.name,
                 RELAY_SUBSCRIPTION,
                 consumer_type=pulsar.ConsumerType.Shared,
-                initial_position=pulsar.InitialPosition.Earliest,  # rules.md 14
+                initial_position=pulsar.InitialPosition.Earliest,  # broker-facts: earliest-always
                 receiver_queue_size=RECEIVER_QUEUE_MESSAGES,
-                crypto_failure_action=pulsar.ConsumerCryptoFailureAction.CONSUME,  # rules.md 2
+                crypto_failure_action=pulsar.ConsumerCryptoFailureAction.CONSUME,  # broker-facts: holes-in-positions
                 consumer_name=consumer_name(self._tools.relay_id, self._source.topic),
             )
             control.state = PartitionState.RUNNING
@@ -134,7 +134,7 @@ class BrokerHeldSession:
         deliver_at_ms = route.deliver_at_ms
         if deliver_at_ms and self._stir_ms and not isinstance(route, Hold):
             if self._stirred % STIR_EVERY == 0:
-                deliver_at_ms = max(deliver_at_ms - self._stir_ms, 1)  # rules.md 9
+                deliver_at_ms = max(deliver_at_ms - self._stir_ms, 1)  # broker-facts: starved-due-topic
             self._stirred += 1
         producer = self._hops.to(route.topic, schema_version_of(message), named=False)
         properties.update(envelope._replace(entered_ms=nominal_ms, hops=envelope.hops + 1).properties())

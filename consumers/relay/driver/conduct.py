@@ -1,4 +1,4 @@
-"""How a relay goes about its hops, where rules.md 1 shows that another way loses or repeats messages.
+"""How a relay goes about its hops, where another way loses or repeats messages (broker-facts: exact-hops).
 
 There is one right conduct and no setting for it. It is an object only so that chaos tests can hand in a wrong one and
 see their checker catch it, and can act at named moments.
@@ -18,7 +18,7 @@ returned."""
 
 
 class Conduct:
-    """The conduct of rules.md 1; subclasses are for tests."""
+    """The conduct that loses nothing (broker-facts: exact-hops); subclasses are for tests."""
 
     __slots__ = ()
 

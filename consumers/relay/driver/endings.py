@@ -21,11 +21,14 @@ MAX_REASON_CHARS = 500
 
 
 class SessionFailed(Exception):
-    """A send, a receive or the connection failed: drop consumer and producers, begin anew (rules.md 1g)."""
+    """A send, a receive or the connection failed: drop consumer and producers, begin anew
+    (broker-facts: exact-hops).
+    """
 
 
 class HoleFound(Exception):
-    """Between two positions something was not handed out, or a message cannot be read (rules.md 2).
+    """Between two positions something was not handed out, or a message cannot be read
+    (broker-facts: holes-in-positions).
 
     Attributes:
         after: The last message that is in order; None: the very first one cannot be read.

@@ -80,7 +80,9 @@ class Control:
 
     @property
     def connected(self) -> bool:
-        """Whether what is subscribed has a connection, as far as the client knows now (rules.md 27)."""
+        """Whether what is subscribed has a connection, as far as the client knows now
+        (broker-facts: readiness-asks-connections).
+        """
         consumer = self.consumer  # its thread may set it to None meanwhile
         return consumer is None or bool(consumer.is_connected())
 

@@ -1,4 +1,4 @@
-"""Looking at a hole: can what is missing be read (rules.md 2)?
+"""Looking at a hole: can what is missing be read (broker-facts: holes-in-positions)?
 
 A relay that was frozen and comes back meets a jump over what others have done, so does one whose topic an operator has
 skipped forward, and a broker may deliver out of order when consumers change (see `beginning`). All that can be read,

@@ -1,7 +1,7 @@
 """The producers of one source partition: named ones for hops, unnamed ones for all else.
 
-A named producer is the lease of its hops (rules.md 1): its name is made of source and destination, so of all relays
-only one at a time can have it, and the broker drops what it has seen from it before.
+A named producer is the lease of its hops (broker-facts: named-producers): its name is made of source and destination,
+so of all relays only one at a time can have it, and the broker drops what it has seen from it before.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def producer_name(source: str, destination: str, version: int, fingerprint: str)
         source: Full name of the holding topic's partition.
         destination: Full name of the destination's partition.
         version: The schema version in the source; -1: none. Definitions are announced per producer, so each version
-            has a number line of its own (rules.md 1b).
+            has a number line of its own (broker-facts: named-producers).
         fingerprint: Of the routing. Under the name of another routing's producer the broker would take a position that
-            it never saw for one of the past (rules.md 24).
+            it never saw for one of the past (broker-facts: names-follow-routing).
     """
     return f"tw|{_short(source)}|{_short(destination)}|{version}|{fingerprint}"
 
@@ -52,7 +52,8 @@ class Hops:
     Args:
         client: The user's `pulsar.Client`.
         source: Full name of the source partition.
-        partition: Its index; destinations get the same one, so that a key stays on its partition (rules.md 20).
+        partition: Its index; destinations get the same one, so that a key stays on its partition
+            (broker-facts: keys-and-partitions).
         fingerprint: Of the plan's routing, for the names.
         conduct: How named producers are opened.
         max_pending: Sends under way at most, over all producers.
@@ -81,7 +82,8 @@ class Hops:
         self._producers: dict[_Key, Any] = {}
         self._options = {
             "send_timeout_millis": send_timeout_ms,
-            # More than can be under way: the client drops what is over its bound into the callback (rules.md 22).
+            # More than can be under way: the client drops what is over its bound into the callback
+            # (broker-facts: full-send-queue).
             "max_pending_messages": max_pending + 1,
         }
 
@@ -148,7 +150,7 @@ def carry(
     deliver_at_ms: int = 0,
     sequence_id: int = 0,
 ) -> None:
-    """Send a received message on, untouched but for its properties (rules.md 19).
+    """Send a received message on, untouched but for its properties (broker-facts: byte-for-byte).
 
     Args:
         producer: Where to.
@@ -165,7 +167,7 @@ def carry(
         partition_key=message.partition_key() or None,
         ordering_key=message.ordering_key() or None,
         sequence_id=sequence_id or None,
-        disable_replication=True,  # a replicated hop would be made once per cluster (rules.md 21)
+        disable_replication=True,  # a replicated hop would be made once per cluster (broker-facts: policies-of-topics)
         event_timestamp=message.event_timestamp() or None,
         deliver_at=deliver_at_ms or None,
     )

@@ -60,7 +60,7 @@ class Partition:
                 self._known = session.confirmed_to
                 break
             except HoleFound as hole:
-                self._known = session.confirmed_to  # a next session skips it (rules.md 5)
+                self._known = session.confirmed_to  # a next session skips it (broker-facts: received-again)
                 if not self._goes_on_after(hole):
                     return
             except SessionFailed as failed:

@@ -1,4 +1,4 @@
-"""Whether a slot of a ring has nothing left (rules.md 26).
+"""Whether a slot of a ring has nothing left (broker-facts: empty-needs-proof).
 
 That nothing comes proves nothing: a broker begins to read for a new Failover consumer a second late, and pauses as it
 likes. Only the topic's last position does: an empty topic, or one that is confirmed up to its end. Where the end was

@@ -2,7 +2,7 @@
 
 It receives, waits and sends as the machine says, reports confirmations, and acknowledges. Whatever fails ends the
 subscription: consumer and producers are dropped, and `partition` begins a new one from the mark-delete position
-(rules.md 1f, 1g).
+(broker-facts: exact-hops).
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ from timewheel.wire.positions import Position
 __all__ = ["Session"]
 
 RECEIVER_QUEUE_ENTRIES = 16
-"""Entries, not messages: a thousand of them may be a million messages (rules.md 3). Where hops come from hops an entry
-is one message, and each refill of half the queue waits for the broker: 16 forward a third more than 8."""
+"""Entries, not messages: a thousand of them may be a million messages (broker-facts: queues-count-entries). Where hops
+come from hops an entry is one message, and each refill of half the queue waits for the broker: 16 forward a third more
+than 8."""
 ACK_EVERY = 100
 """Confirmed messages per cumulative acknowledgement while the pipeline runs; a pause acknowledges at once."""
 LINGER_MS = 20
@@ -134,9 +135,9 @@ class Session:
                 self._source.name,
                 RELAY_SUBSCRIPTION,
                 consumer_type=pulsar.ConsumerType.Failover,
-                initial_position=pulsar.InitialPosition.Earliest,  # rules.md 14
+                initial_position=pulsar.InitialPosition.Earliest,  # broker-facts: earliest-always
                 receiver_queue_size=RECEIVER_QUEUE_ENTRIES,
-                crypto_failure_action=pulsar.ConsumerCryptoFailureAction.CONSUME,  # rules.md 2
+                crypto_failure_action=pulsar.ConsumerCryptoFailureAction.CONSUME,  # broker-facts: holes-in-positions
                 consumer_name=consumer_name(self._tools.relay_id, self._source.topic),
             )
             self._control.state = PartitionState.RUNNING

@@ -54,7 +54,7 @@ class Tools:
         conduct: How hops are done.
         max_in_flight: Hops under way at most, per partition.
         send_timeout_ms: After this time without an answer a send has failed.
-        lease_idle_ms: A pause longer than this gives the names of producers back (rules.md 1h).
+        lease_idle_ms: A pause longer than this gives the names of producers back (broker-facts: named-producers).
     """
 
     client: Any
@@ -74,8 +74,8 @@ def consumer_name(relay_id: str, topic: str) -> str:
     """A consumer's name on a Failover subscription.
 
     Of several relays the broker gives partition ``p`` to the one at ``p modulo n`` in the order of their names
-    (rules.md 4). So a relay's name is the same on all partitions of a topic, which spreads them, and sorts differently
-    from topic to topic, which spreads topics of one partition too.
+    (broker-facts: failover-and-takeover). So a relay's name is the same on all partitions of a topic, which spreads
+    them, and sorts differently from topic to topic, which spreads topics of one partition too.
     """
     order = hashlib.sha256(f"{relay_id}|{topic}".encode()).hexdigest()[:8]
     return f"{order}-{relay_id}"

@@ -1,4 +1,5 @@
-"""Where a subscription begins: the first message that comes need not be the first that is unacknowledged (rules.md 4).
+"""Where a subscription begins: the first message that comes need not be the first that is unacknowledged
+(broker-facts: false-beginning).
 
 When the active consumer of a Failover subscription changes, the broker goes back to the mark-delete position only a
 second later (``activeConsumerFailoverDelayTimeMillis``), and until then may give the new one what stands behind the old

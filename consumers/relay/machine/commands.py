@@ -38,7 +38,9 @@ class Unreadable(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """A message by which a relay learns that it was given all that waits: it put it at the end itself (rules.md 26)."""
+    """A message by which a relay learns that it was given all that waits: it put it at the end itself
+    (broker-facts: empty-needs-proof).
+    """
 
 
 PROBE = Probe()
@@ -68,7 +70,7 @@ class HoldUntil(NamedTuple):
 
 
 class AwaitAll(NamedTuple):
-    """The head goes by another lane: ask again when all that is under way is confirmed (rules.md 1, late lane)."""
+    """The head goes by another lane: ask again when all that is under way is confirmed (broker-facts: late-lane)."""
 
 
 class AwaitRoom(NamedTuple):
@@ -101,7 +103,7 @@ class DeadLetter(NamedTuple):
 
 
 class Refile(NamedTuple):
-    """Publish the head again to the tail of its own topic partition, as it is (rules.md 18)."""
+    """Publish the head again to the tail of its own topic partition, as it is (broker-facts: slot-sweep)."""
 
     ordinal: int
 
@@ -114,7 +116,9 @@ class Look(NamedTuple):
 
 
 class Stop(NamedTuple):
-    """Never acknowledge past ``after``: what comes behind it was not handed out, or cannot be read (rules.md 2)."""
+    """Never acknowledge past ``after``: what comes behind it was not handed out, or cannot be read
+    (broker-facts: holes-in-positions).
+    """
 
     reason: str
     after: Spot | None

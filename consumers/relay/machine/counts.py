@@ -15,11 +15,11 @@ class Counts:
 
     Args:
         forwarded: Hops on time, each stored once.
-        late: Hops by the late lane, after an outage: at least once (rules.md 1). On-time ones that follow closely on a
-            late one are among them.
+        late: Hops by the late lane, after an outage: at least once (broker-facts: late-lane). On-time ones that follow
+            closely on a late one are among them.
         dead: Moved to the dead-letter topic.
-        refiled: Of a ring: moved to the tail of their slot, since they are due a turn later (rules.md 18).
-        skipped: Received again after a reload (rules.md 5).
+        refiled: Of a ring: moved to the tail of their slot, since they are due a turn later (broker-facts: slot-sweep).
+        skipped: Received again after a reload (broker-facts: received-again).
         deduplicated: Sends that the broker dropped, since an earlier one had been stored.
         jumps: Times that messages came after others were left out that can be read: another relay or an operator has
             acknowledged them, or the broker gave them to another consumer first.

@@ -1,8 +1,8 @@
 """The relay of one partition of one relay-held topic, as a pure step: a message or a moment in, one command out.
 
 No socket, thread or clock: the shell hands in what it received and when, does what it is told, and reports every
-confirmation. Rules of rules.md that live here: 1 (destination from stored data, late lane), 2 (contiguity), 5 (skip
-what was done), 8 (release), 17 and 18 (rings).
+confirmation. What it does about the broker's ways (broker-facts: exact-hops, nominal-release-time, late-lane,
+holes-in-positions, received-again, guard-and-skew, slot-sweep) is decided here.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ class Machine:
         step: The holding topic's step: its tier or its ring.
         known: Up to where this process has confirmed everything before (`confirmed`); None at first.
         window_limit: Messages under way at most.
-        routing_time: ``(nominal, now) -> at``; only controls replace the default, the nominal time (rules.md 1d).
+        routing_time: ``(nominal, now) -> at``; only controls replace the default, the nominal time
+            (broker-facts: nominal-release-time).
         counts: Goes on counting here; a new one if None.
     """
 
@@ -198,7 +199,7 @@ class Machine:
         nominal_ms = release_at(self._step, reading.due_ms, reading.entered_ms)
         release_ms = nominal_ms
         if self._step.stay_ms and head.seen_ms < reading.entered_ms:
-            # A producer's fast clock blocks the head by at most its skew (rules.md 8).
+            # A producer's fast clock blocks the head by at most its skew (broker-facts: guard-and-skew).
             release_ms = head.seen_ms + self._step.stay_ms
         if now_ms < release_ms:
             self.head_release_ms = release_ms
@@ -228,7 +229,8 @@ class Machine:
         """What may be acknowledged cumulatively now; None: nothing new.
 
         The newest message of all is kept back until the one behind it was seen, or until the topic is known to end
-        with it. So a hole behind it is met again by whoever takes over, who has no memory of ours (rules.md 2).
+        with it. So a hole behind it is met again by whoever takes over, who has no memory of ours
+        (broker-facts: holes-in-positions).
 
         Args:
             last: The topic's last position, if the shell has asked for it.
@@ -287,7 +289,7 @@ class Machine:
         deliver_at_ms = route.deliver_at_ms
         if deliver_at_ms and self._stir_ms and not isinstance(route, Hold):
             if self._stirred % STIR_EVERY == 0:
-                deliver_at_ms = max(deliver_at_ms - self._stir_ms, 1)  # rules.md 9
+                deliver_at_ms = max(deliver_at_ms - self._stir_ms, 1)  # broker-facts: starved-due-topic
             self._stirred += 1
         # Built anew: _replace would cost twice as much, once per message.
         next_envelope = Envelope(

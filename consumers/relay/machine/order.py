@@ -1,4 +1,5 @@
-"""Whether a message stands right behind the one before it (rules.md 2), and what number its position makes.
+"""Whether a message stands right behind the one before it (broker-facts: holes-in-positions), and what number its
+position makes.
 
 The client skips what it cannot read without a word, and a later cumulative acknowledgement then destroys it. So every
 position is compared with the one before it: within a batch the next index, behind a batch's last the next entry, behind

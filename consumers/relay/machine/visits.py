@@ -1,4 +1,5 @@
-"""When the slots of a ring need their relay: shortly before the release, until the second sweep (rules.md 17, 18).
+"""When the slots of a ring need their relay: shortly before the release, until the second sweep
+(broker-facts: slot-release-time, slot-sweep).
 
 Between two visits a slot only collects, so a wheel of many slots needs a thread for the few around now.
 """

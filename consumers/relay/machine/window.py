@@ -1,7 +1,7 @@
 """What is under way, in the order of its positions: confirmations come in any order, acknowledgements must not.
 
 A cumulative acknowledgement covers everything before it, so it may only name the end of the contiguous confirmed
-prefix (invariant I6).
+prefix (broker-facts: holes-in-positions).
 """
 
 from __future__ import annotations

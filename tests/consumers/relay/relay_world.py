@@ -87,7 +87,7 @@ class World:
             self.on_time[sent.position] += 1
 
     def forget_acknowledgements(self, rng: random.Random) -> None:
-        """What a reload leaves: whole entries, and the last ones may be lost (rules.md 7)."""
+        """What a reload leaves: whole entries, and the last ones may be lost (broker-facts: lost-acknowledgements)."""
         if self.acknowledged == len(self.source):
             return
         count = max(self.acknowledged - rng.choice([0, 0, 10, 50]), 0)

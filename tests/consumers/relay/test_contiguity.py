@@ -24,7 +24,7 @@ def topic(ledgers: list[list[int]]) -> list[Spot]:
 
 
 @given(st.lists(_batches, min_size=1, max_size=4))
-def test_rule_02_a_whole_topic_is_contiguous(ledgers: list[list[int]]) -> None:
+def test_a_whole_topic_is_contiguous(ledgers: list[list[int]]) -> None:
     seen = Contiguity()
     spots = topic(ledgers)
     sights = [seen.see(spot) for spot in spots]
@@ -33,9 +33,7 @@ def test_rule_02_a_whole_topic_is_contiguous(ledgers: list[list[int]]) -> None:
 
 
 @given(st.lists(_batches, min_size=1, max_size=4), st.data())
-def test_rule_02_a_missing_message_is_a_hole_unless_it_ends_a_ledger(
-    ledgers: list[list[int]], data: st.DataObject
-) -> None:
+def test_a_missing_message_is_a_hole_unless_it_ends_a_ledger(ledgers: list[list[int]], data: st.DataObject) -> None:
     spots = topic(ledgers)
     if len(spots) < 3:
         return
@@ -50,7 +48,7 @@ def test_rule_02_a_missing_message_is_a_hole_unless_it_ends_a_ledger(
 
 
 @given(st.lists(_batches, min_size=1, max_size=4), st.data())
-def test_rule_05_what_was_seen_is_seen_again(ledgers: list[list[int]], data: st.DataObject) -> None:
+def test_what_was_seen_is_seen_again(ledgers: list[list[int]], data: st.DataObject) -> None:
     spots = topic(ledgers)
     seen = Contiguity()
     for spot in spots:
@@ -60,12 +58,12 @@ def test_rule_05_what_was_seen_is_seen_again(ledgers: list[list[int]], data: st.
 
 
 @given(_positions, _positions)
-def test_rule_01_sequence_ids_ascend_with_positions_and_fit_the_broker(one: Position, other: Position) -> None:
+def test_sequence_ids_ascend_with_positions_and_fit_the_broker(one: Position, other: Position) -> None:
     assert (one < other) == (sequence_id(one) < sequence_id(other))
     assert 0 < sequence_id(one) < 2**63
 
 
-def test_rule_01_out_of_range_there_is_no_sequence_id() -> None:
+def test_out_of_range_there_is_no_sequence_id() -> None:
     for position in (Position(2**31, 0, 0), Position(1, 2**20, 0), Position(1, 0, 4_095)):
         assert sequence_id(position) == NO_SEQUENCE_ID
     assert sequence_id(Position(1, 0, 4_094)) == 1 << 32 | 4_095

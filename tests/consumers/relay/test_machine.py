@@ -73,7 +73,7 @@ def test_the_head_is_held_to_its_release_and_then_forwarded() -> None:
     assert it.tick(RELEASE_MS - 1) == HoldUntil(RELEASE_MS)
     command = forwarded(it.tick(RELEASE_MS))
     assert command.topic == DUE
-    # due - lead - stir: the first of a relay's is the one in a thousand (rules.md 9)
+    # due - lead - stir: the first of a relay's is the one in a thousand (broker-facts: starved-due-topic)
     assert command.deliver_at_ms == RELEASE_MS + 5_000 - PLAN.lead_ms - 2_500
     assert command.envelope == timer(5_000)._replace(entered_ms=RELEASE_MS, hops=1)
     assert it.tick(RELEASE_MS) == Receive()
@@ -89,9 +89,7 @@ def test_the_head_is_held_to_its_release_and_then_forwarded() -> None:
         (32_000, TIER_30S),
     ],
 )
-def test_rule_01_the_destination_comes_from_the_nominal_release_not_from_the_clock(
-    remaining_ms: int, topic: str
-) -> None:
+def test_the_destination_comes_from_the_nominal_release_not_from_the_clock(remaining_ms: int, topic: str) -> None:
     on_time = forwarded(receive(from_entry(3), 3, timer(remaining_ms), RELEASE_MS))
     a_bit_late = forwarded(receive(from_entry(3), 3, timer(remaining_ms), RELEASE_MS + 1_999))
     assert on_time == a_bit_late
@@ -99,7 +97,7 @@ def test_rule_01_the_destination_comes_from_the_nominal_release_not_from_the_clo
     assert on_time.sequence_id == 7 << 32 | 3 << 12 | 0
 
 
-def test_rule_01_what_would_overshoot_goes_by_the_late_lane_and_by_the_clock() -> None:
+def test_what_would_overshoot_goes_by_the_late_lane_and_by_the_clock() -> None:
     now_ms = RELEASE_MS + 2_001  # 10 s from now is 1 ms past the due time
     command = forwarded(receive(from_entry(3), 3, timer(12_000), now_ms))
     assert command.topic == DUE
@@ -107,7 +105,7 @@ def test_rule_01_what_would_overshoot_goes_by_the_late_lane_and_by_the_clock() -
     assert command.envelope.entered_ms == now_ms
 
 
-def test_rule_01_lanes_change_only_when_nothing_is_under_way() -> None:
+def test_lanes_change_only_when_nothing_is_under_way() -> None:
     it = machine()
     first = forwarded(receive(it, 0, timer(5_000), RELEASE_MS))
     assert receive(it, 1, timer(12_000), RELEASE_MS + 2_001) == AwaitAll()
@@ -125,7 +123,7 @@ def test_rule_01_lanes_change_only_when_nothing_is_under_way() -> None:
     assert forwarded(it.tick(RELEASE_MS + 2_001)).sequence_id != NO_SEQUENCE_ID
 
 
-def test_rule_01_on_time_hops_behind_a_late_one_share_its_lane_but_keep_their_route() -> None:
+def test_on_time_hops_behind_a_late_one_share_its_lane_but_keep_their_route() -> None:
     # Else a relay that lags changes lanes, and waits for a round trip, at every other timer.
     it = machine()
     late = forwarded(receive(it, 0, timer(12_000), RELEASE_MS + 2_001))
@@ -168,7 +166,7 @@ def test_timers_of_another_revision_of_the_plan_may_have_made_more_hops() -> Non
     assert isinstance(receive(machine(), 0, timer(5_000, hops=hop_bound(PLAN), revision=2), RELEASE_MS), Forward)
 
 
-def test_rule_08_a_producers_fast_clock_blocks_the_head_by_its_skew_only() -> None:
+def test_a_producers_fast_clock_blocks_the_head_by_its_skew_only() -> None:
     skewed = timer(5_000, entered_ms=START_MS + 4_000)
     it = machine()
     # Received at START: entered 4 s in the future, yet released one stay after it was seen.
@@ -188,7 +186,7 @@ def test_rule_08_a_producers_fast_clock_blocks_the_head_by_its_skew_only() -> No
         (at(4), 0, Position(9, 1, -1)),
     ],
 )
-def test_rule_02_a_hole_stops_the_partition(before: Position, size: int, after: Position) -> None:
+def test_a_hole_stops_the_partition(before: Position, size: int, after: Position) -> None:
     it = machine(known=Spot(before._replace(batch_index=before.batch_index), size))
     stop = it.received(after, 0, timer(5_000), "receipt", RELEASE_MS)
     assert isinstance(stop, Stop)
@@ -196,7 +194,7 @@ def test_rule_02_a_hole_stops_the_partition(before: Position, size: int, after: 
     assert it.tick(RELEASE_MS + 1_000_000) == stop, "for good"
 
 
-def test_rule_02_behind_a_ledgers_end_the_topic_is_looked_at() -> None:
+def test_behind_a_ledgers_end_the_topic_is_looked_at() -> None:
     it = from_entry(5)
     behind = Position(9, 0, -1)
     look = it.received(behind, 0, timer(5_000), "receipt", RELEASE_MS)
@@ -205,11 +203,11 @@ def test_rule_02_behind_a_ledgers_end_the_topic_is_looked_at() -> None:
     assert forwarded(it.tick(RELEASE_MS)).sequence_id == 9 << 32
 
 
-def test_rule_02_what_the_client_cannot_decrypt_stops_the_partition() -> None:
+def test_what_the_client_cannot_decrypt_stops_the_partition() -> None:
     assert isinstance(receive(machine(), 0, Unreadable("encrypted"), RELEASE_MS), Stop)
 
 
-def test_rule_02_the_last_message_before_a_hole_is_not_acknowledged() -> None:
+def test_the_last_message_before_a_hole_is_not_acknowledged() -> None:
     """So whoever takes over, without our memory, meets the hole again."""
     it = machine()
     ordinals = [forwarded(receive(it, entry, timer(5_000), RELEASE_MS)).ordinal for entry in (0, 1)]
@@ -237,7 +235,7 @@ def test_a_held_head_is_enough_to_acknowledge_what_stands_before_it() -> None:
     assert it.acknowledge() == "receipt 0"
 
 
-def test_rule_05_what_was_confirmed_before_a_reload_is_skipped_and_acknowledged_again() -> None:
+def test_what_was_confirmed_before_a_reload_is_skipped_and_acknowledged_again() -> None:
     it = machine(known=Spot(at(4), 0))
     assert [receive(it, entry, timer(5_000), RELEASE_MS) for entry in (2, 3, 4)] == [Receive()] * 3
     assert it.counts.skipped == 3
@@ -246,7 +244,7 @@ def test_rule_05_what_was_confirmed_before_a_reload_is_skipped_and_acknowledged_
     assert it.acknowledge() == "receipt 4"
 
 
-def test_rule_05_what_is_under_way_when_it_is_received_again_is_sent_once() -> None:
+def test_what_is_under_way_when_it_is_received_again_is_sent_once() -> None:
     it = machine()
     ordinal = forwarded(receive(it, 0, timer(5_000), RELEASE_MS)).ordinal
     assert receive(it, 0, timer(5_000), RELEASE_MS) == Receive()
@@ -255,7 +253,7 @@ def test_rule_05_what_is_under_way_when_it_is_received_again_is_sent_once() -> N
     assert it.acknowledge(at(0)) == "receipt 0"
 
 
-def test_rule_04_a_beginning_is_believed_when_it_is_met_twice() -> None:
+def test_a_beginning_is_believed_when_it_is_met_twice() -> None:
     it = machine(known=None)
     envelope = timer(5_000)
     # The broker gives 5 and 6 before it goes back to 3, where another consumer was.
@@ -268,7 +266,7 @@ def test_rule_04_a_beginning_is_believed_when_it_is_met_twice() -> None:
     assert forwarded(receive(it, 4, envelope, RELEASE_MS + 5)).sequence_id == 7 << 32 | 4 << 12
 
 
-def test_rule_04_a_request_that_goes_unheard_is_made_again() -> None:
+def test_a_request_that_goes_unheard_is_made_again() -> None:
     it = machine(known=None)
     assert receive(it, 5, timer(5_000), RELEASE_MS) == AskAgain()
     assert receive(it, 6, timer(5_000), RELEASE_MS + 1_499) == AskAgain(), "the first was made at once, unmarked"
@@ -276,7 +274,7 @@ def test_rule_04_a_request_that_goes_unheard_is_made_again() -> None:
     assert receive(it, 8, timer(5_000), RELEASE_MS + 3_000) == AskAgain()
 
 
-def test_rule_05_what_this_process_has_confirmed_makes_sure_of_the_beginning() -> None:
+def test_what_this_process_has_confirmed_makes_sure_of_the_beginning() -> None:
     assert machine(known=Spot(at(4), 0)).has_begun
 
 
@@ -319,7 +317,7 @@ def slot_timer(turns: int) -> Envelope:
     return Envelope("t", SLOT_START_MS + turns * TURN_MS + 3_000, START_MS)
 
 
-def test_rule_17_a_slot_is_released_its_head_start_before_it_starts() -> None:
+def test_a_slot_is_released_its_head_start_before_it_starts() -> None:
     it = Machine(Router(WHEEL), SLOT, known=BEFORE)
     assert receive(it, 0, slot_timer(0), START_MS) == HoldUntil(SLOT_START_MS - 2_000)
     command = forwarded(it.tick(SLOT_START_MS - 2_000))
@@ -327,7 +325,7 @@ def test_rule_17_a_slot_is_released_its_head_start_before_it_starts() -> None:
     assert command.envelope.entered_ms == SLOT_START_MS - 2_000
 
 
-def test_rule_18_a_sweep_refiles_a_later_turn_that_stands_before_a_straggler() -> None:
+def test_a_sweep_refiles_a_later_turn_that_stands_before_a_straggler() -> None:
     it = Machine(Router(WHEEL), SLOT, known=BEFORE)
     release_ms = SLOT_START_MS - 2_000
     assert receive(it, 0, slot_timer(1), release_ms) == HoldUntil(release_ms + TURN_MS)
@@ -339,7 +337,7 @@ def test_rule_18_a_sweep_refiles_a_later_turn_that_stands_before_a_straggler() -
     assert isinstance(it.tick(release_ms), Forward)
 
 
-def test_rule_18_a_sweep_ends_with_what_the_topic_held_when_it_began() -> None:
+def test_a_sweep_ends_with_what_the_topic_held_when_it_began() -> None:
     it = Machine(Router(WHEEL), SLOT, known=BEFORE)
     release_ms = SLOT_START_MS - 2_000
     it.sweep(at(0))

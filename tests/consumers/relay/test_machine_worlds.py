@@ -10,14 +10,14 @@ SEEDS = range(150)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_rule_01_nothing_is_lost_and_only_the_late_lane_repeats(seed: int) -> None:
+def test_nothing_is_lost_and_only_the_late_lane_repeats(seed: int) -> None:
     world = play(seed)
     assert world.lost() == 0
     assert world.extra_on_time() == 0
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_rule_01_a_replay_meets_the_same_destination_and_sequence_id(seed: int) -> None:
+def test_a_replay_meets_the_same_destination_and_sequence_id(seed: int) -> None:
     world = play(seed)
     assert all(len(routes) == 1 for routes in world.routed.values())
 

@@ -13,9 +13,7 @@ from timewheel.core.steps import steps
 
 
 @given(plans("wheel"), moments_ms, st.data())
-def test_rule_17_every_timer_of_a_slot_meets_a_visit_at_its_release(
-    plan: Plan, at_ms: int, data: st.DataObject
-) -> None:
+def test_every_timer_of_a_slot_meets_a_visit_at_its_release(plan: Plan, at_ms: int, data: st.DataObject) -> None:
     due_ms = at_ms + data.draw(st.integers(0, plan.max_delay_ms))
     route = Router(plan).route(due_ms, at_ms)
     if not isinstance(route, Hold):
@@ -39,7 +37,7 @@ def test_the_last_visit_and_the_next_are_one_turn_apart(plan: Plan, at_ms: int, 
     assert following.release_ms - last.release_ms == step.slots * step.slot_ms
 
 
-def test_rule_18_a_visit_sweeps_twice_and_is_over_after_the_second() -> None:
+def test_a_visit_sweeps_twice_and_is_over_after_the_second() -> None:
     visit = Visit(2_000, (1_000, 2_000))
     assert visit.next_moment_ms(9_000) == 1_000
     assert [visit.take_sweep(now_ms) for now_ms in (999, 1_000, 1_001, 1_999)] == [False, True, False, False]
