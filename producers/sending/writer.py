@@ -19,6 +19,7 @@ from timewheel.core.ids import TimerIds
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
+from timewheel.core.stir import Stir
 from timewheel.producers.afterwards import afterwards
 from timewheel.producers.prepare import prepare
 from timewheel.producers.sending.attempt import Attempt
@@ -27,7 +28,6 @@ from timewheel.producers.sending.gate import Group
 from timewheel.producers.sending.options import ProducerOptions
 from timewheel.producers.sending.outgoing import Outgoing
 from timewheel.producers.sending.pool import ProducerPool
-from timewheel.producers.sending.stir import Stir
 from timewheel.producers.timer import Timer
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.results import Outcome, cause_of, is_ok, is_producer_closed, outcome_of_error
@@ -173,7 +173,7 @@ class TimerWriter:
             ordering_key=ordering_key,
             event_timestamp=event_timestamp,
         )
-        return self._stir.applied(outgoing) if outgoing.deliver_at_ms else outgoing
+        return outgoing.stirred(self._stir) if outgoing.deliver_at_ms else outgoing
 
     def routed_now(self, send: Send) -> Outgoing:
         """What is sent next, on the route of this moment: ask before opening a producer.

@@ -5,8 +5,8 @@ import pytest
 from timewheel.core import Native, Plan, Router, Tiered
 from timewheel.core.limits import STIR_EVERY, hold_bound_ms
 from timewheel.core.plan import Readers
+from timewheel.core.stir import Stir
 from timewheel.producers.prepare import prepare
-from timewheel.producers.sending.stir import Stir
 
 HOUR_MS = 3_600_000
 NOW_MS = 1_763_700_000_000
@@ -20,7 +20,7 @@ def asked_for(plan: Plan, due_ms: list[int]) -> list[int]:
     """How much before the due time the broker is asked for each."""
     router, stir = Router(plan), Stir(plan)
     return [
-        due - stir.applied(prepare(router, NOW_MS, 0, str, b"", bytes, deliver_at=due)).deliver_at_ms for due in due_ms
+        due - prepare(router, NOW_MS, 0, str, b"", bytes, deliver_at=due).stirred(stir).deliver_at_ms for due in due_ms
     ]
 
 
@@ -46,8 +46,8 @@ def test_only_delayed_messages_of_due_topics_stir(hold: str) -> None:
     held = prepare(router, NOW_MS, 0, str, b"", bytes, deliver_at=NOW_MS + 5 * HOUR_MS)
     at_once = prepare(router, NOW_MS, 0, str, b"", bytes)
     delayed = prepare(router, NOW_MS, 0, str, b"", bytes, deliver_at=NOW_MS + HOUR_MS // 2)
-    assert stir.applied(held) is held
-    assert stir.applied(at_once) is at_once
+    assert held.stirred(stir) is held
+    assert at_once.stirred(stir) is at_once
     # Those two did not take the turn of the first that counts.
-    assert stir.applied(delayed).deliver_at_ms == delayed.deliver_at_ms - 2_500
-    assert stir.applied(delayed) is delayed
+    assert delayed.stirred(stir).deliver_at_ms == delayed.deliver_at_ms - 2_500
+    assert delayed.stirred(stir) is delayed

@@ -20,11 +20,9 @@ from timewheel.consumers.relay.driver.source import Source, Tools, consumer_name
 from timewheel.consumers.relay.machine.commands import judged
 from timewheel.consumers.relay.machine.order import Spot
 from timewheel.core.envelope import Envelope
-from timewheel.core.limits import STIR_EVERY, stir_ms
 from timewheel.core.names import RELAY_SUBSCRIPTION
-from timewheel.core.plan import MAX_HOPS
-from timewheel.core.routing import Hold, release_at
-from timewheel.core.steps import hop_bound
+from timewheel.core.onward import Bury, Onward, Onwards
+from timewheel.core.stir import Stir
 from timewheel.events import RelayDeadLetter
 from timewheel.wire.native import decryption_failed, schema_version_of
 from timewheel.wire.positions import Position
@@ -42,14 +40,11 @@ class BrokerHeldSession:
     """One subscription; parameters as `Session`'s."""
 
     def __init__(self, source: Source, tools: Tools, control: Control) -> None:
-        plan = tools.router.plan
         self._source = source
         self._tools = tools
         self._control = control
-        self._hop_bound = hop_bound(plan)
-        self._revision = plan.revision
-        self._stir_ms = stir_ms(plan)
-        self._stirred = 0
+        self._onwards = Onwards(tools.router, source.step)
+        self._stir = Stir(tools.router.plan)
         self._in_flight = 0
         self._confirmations: deque[tuple[Any, str | None, bool]] = deque()
         self._waits = False
@@ -122,22 +117,17 @@ class BrokerHeldSession:
         if not isinstance(envelope, Envelope):
             reason = "no envelope: a foreign producer's message" if envelope is None else str(envelope)
             self._bury(message, properties, reason)
-        elif envelope.hops >= (self._hop_bound if envelope.revision == self._revision else MAX_HOPS):
-            self._bury(message, properties, f"{envelope.hops} hops, above the plan's bound of {self._hop_bound}")
         else:
-            self._forward(message, properties, envelope)
+            decision = self._onwards.delivered(envelope)
+            if isinstance(decision, Bury):
+                self._bury(message, properties, decision.reason)
+            else:
+                self._forward(message, properties, decision)
 
-    def _forward(self, message: Any, properties: dict[str, str], envelope: Envelope) -> None:
-        # The same nominal time as on a relay-held tier: coming a tick early or an outage late changes nothing.
-        nominal_ms = release_at(self._source.step, envelope.due_ms, envelope.entered_ms)
-        route = self._tools.router.route(envelope.due_ms, nominal_ms)
-        deliver_at_ms = route.deliver_at_ms
-        if deliver_at_ms and self._stir_ms and not isinstance(route, Hold):
-            if self._stirred % STIR_EVERY == 0:
-                deliver_at_ms = max(deliver_at_ms - self._stir_ms, 1)  # broker-facts: starved-due-topic
-            self._stirred += 1
-        producer = self._hops.to(route.topic, schema_version_of(message), named=False)
-        properties.update(envelope._replace(entered_ms=nominal_ms, hops=envelope.hops + 1).properties())
+    def _forward(self, message: Any, properties: dict[str, str], onward: Onward) -> None:
+        deliver_at_ms = self._stir.asked(onward.deliver_at_ms) if onward.is_due else onward.deliver_at_ms
+        producer = self._hops.to(onward.topic, schema_version_of(message), named=False)
+        properties.update(onward.envelope.properties())
         if self._tools.conduct.acknowledges_first:
             self._consumer.acknowledge(message)
         self._tools.conduct.crash_point("before_forward")
