@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Protocol
 
 import pulsar
@@ -14,6 +13,7 @@ from timewheel.consumers.relay.driver.handle import Control, PartitionState
 from timewheel.consumers.relay.driver.holes import can_be_read
 from timewheel.consumers.relay.driver.session import Session
 from timewheel.consumers.relay.driver.source import Source, Tools
+from timewheel.consumers.relay.driver.visiting import Visiting
 from timewheel.consumers.relay.machine.order import Spot
 from timewheel.consumers.relay.machine.visits import Visit
 from timewheel.events import RelayPartitionStopped, RelayPositionJumped, RelaySessionCrashed, RelaySessionFailed
@@ -45,8 +45,7 @@ class Partition:
         self.control = Control(tools.clock)
         self._tools = tools
         self._known: Spot | None = None
-        self._visit: Visit | None = None
-        self._lock = threading.Lock()
+        self._visiting = Visiting()
 
     def run(self) -> None:
         """Work until told to stop, or until a hole."""
@@ -81,27 +80,20 @@ class Partition:
         Returns:
             Whether the caller has to `run` it, since none is running.
         """
-        with self._lock:
-            if self._visit is not None:
-                self._visit.prolong(visit)
-                return False
-            self._visit = visit
-            return True
+        return self._visiting.begin(visit)
 
     def run_visit(self) -> None:
         """Work until the visit, with all its prolongations, is over."""
         while True:
             self.run()
-            with self._lock:
-                visit = self._visit
-                ended = self.control.stopping or self.control.state is PartitionState.STOPPED
-                if ended or visit is None or visit.is_over(self._tools.clock.now_ms()):
-                    self._visit = None
-                    return
+            ended = self.control.stopping or self.control.state is PartitionState.STOPPED
+            if self._visiting.end(self._tools.clock.now_ms(), unfinished=ended):
+                return
 
     def _session(self) -> _Session:
         if self._tools.router.plan.holds_in_relay:
-            return Session(self.source, self._tools, self.control, known=self._known, visit=self._visit)
+            self._visiting.resume()
+            return Session(self.source, self._tools, self.control, known=self._known, visiting=self._visiting)
         return BrokerHeldSession(self.source, self._tools, self.control)
 
     def _goes_on_after(self, hole: HoleFound) -> bool:

@@ -21,6 +21,7 @@ from timewheel.consumers.relay.driver.holes import first_behind
 from timewheel.consumers.relay.driver.hops import Hops, LeaseHeld, carry
 from timewheel.consumers.relay.driver.probing import Probing
 from timewheel.consumers.relay.driver.source import Source, Tools, consumer_name
+from timewheel.consumers.relay.driver.visiting import Visiting
 from timewheel.consumers.relay.machine.commands import (
     RECEIVE,
     AskAgain,
@@ -39,7 +40,6 @@ from timewheel.consumers.relay.machine.commands import (
 )
 from timewheel.consumers.relay.machine.machine import Machine
 from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Spot
-from timewheel.consumers.relay.machine.visits import Visit
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.events import RelayDeadLetter, RelayWaitsForLease
 from timewheel.wire.native import BatchSizes, decryption_failed, schema_version_of
@@ -72,18 +72,18 @@ class Session:
         tools: What to work with.
         control: Shared with onlookers.
         known: Up to where this process has confirmed everything before; None at first.
-        visit: For a slot of a ring: when to sweep and to leave; None: stay.
+        visiting: For a slot of a ring: when to sweep and to leave; without a visit: stay.
     """
 
     def __init__(
-        self, source: Source, tools: Tools, control: Control, *, known: Spot | None, visit: Visit | None
+        self, source: Source, tools: Tools, control: Control, *, known: Spot | None, visiting: Visiting
     ) -> None:
         self._source = source
         self._tools = tools
         self._clock = tools.clock
         self._conduct = tools.conduct
         self._control = control
-        self._visit = visit
+        self._visiting = visiting
         self._machine = Machine(
             tools.router,
             source.step,
@@ -249,11 +249,10 @@ class Session:
                 self._idle_since_ms = now_ms
             if now_ms - self._idle_since_ms >= self._tools.lease_idle_ms:
                 self._hops.give_back()
-            if self._visit is not None:
-                self._sweep_if_due(self._visit, now_ms)
-                if self._visit.is_over(now_ms) and self._probing.is_empty(
-                    self._last_position, machine.confirmed_to, now_ms
-                ):
+            self._sweep_if_due(now_ms)
+            visit = self._visiting.now
+            if visit is not None:
+                if visit.is_over(now_ms) and self._probing.is_empty(self._last_position, machine.confirmed_to, now_ms):
                     return None
             self._wait_ms = IDLE_MS
             if self._is_silent(now_ms):
@@ -279,10 +278,10 @@ class Session:
         """The head waits for its release; None: longer than the visit lasts."""
         machine = self._machine
         now_ms = self._clock.now_ms()
-        visit = self._visit
+        if self._sweep_if_due(now_ms):
+            return machine.tick(now_ms)
+        visit = self._visiting.now
         if visit is not None:
-            if self._sweep_if_due(visit, now_ms):
-                return machine.tick(now_ms)
             if not visit.is_over(now_ms):
                 until_ms = visit.next_moment_ms(until_ms)
             elif not machine.in_flight:
@@ -379,8 +378,8 @@ class Session:
     def _last_position(self) -> Position:
         return Position.of(self._consumer.get_last_message_id())
 
-    def _sweep_if_due(self, visit: Visit, now_ms: int) -> bool:
-        if not visit.take_sweep(now_ms):
+    def _sweep_if_due(self, now_ms: int) -> bool:
+        if not self._visiting.take_sweep(now_ms):
             return False
         self._machine.sweep(self._last_position())
         return True
