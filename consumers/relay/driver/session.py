@@ -40,6 +40,7 @@ from timewheel.consumers.relay.machine.commands import (
 )
 from timewheel.consumers.relay.machine.machine import Machine
 from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Spot
+from timewheel.consumers.relay.machine.silence import Silence
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.events import RelayDeadLetter, RelayWaitsForLease
 from timewheel.wire.native import BatchSizes, decryption_failed, schema_version_of
@@ -57,9 +58,6 @@ LINGER_MS = 20
 """How long a receive waits while confirmations or an acknowledgement are outstanding."""
 IDLE_MS = 1_000
 """How long a receive waits when nothing else is to be done; also how soon a stop is noticed then."""
-ASK_FIRST_MS = 2_000
-ASK_LONGEST_MS = 60_000
-"""How long a subscription is idle before it asks whether there is really nothing (see `_is_silent`)."""
 LEASE_FIRST_MS = 50
 LEASE_LONGEST_MS = 2_000
 
@@ -102,8 +100,7 @@ class Session:
             send_timeout_ms=tools.send_timeout_ms,
         )
         self._backoff = Backoff(LEASE_FIRST_MS, LEASE_LONGEST_MS, tools.chance)
-        self._silence = Backoff(ASK_FIRST_MS, ASK_LONGEST_MS, tools.chance)
-        self._ask_at_ms: int | None = None
+        self._silence = Silence(tools.chance)
         self._consumer: Any = None
         # What was received last, and is decided on.
         self._message: Any = None
@@ -229,8 +226,7 @@ class Session:
         self._is_idle = self._asked_for_end = False
         self._idle_since_ms = NEVER
         self._wait_ms = LINGER_MS
-        self._ask_at_ms = None
-        self._silence.reset()
+        self._silence.broken()
 
     def _idle(self) -> Command | None:
         """Nothing came: acknowledge all, give names back, leave a slot."""
@@ -250,27 +246,18 @@ class Session:
             if now_ms - self._idle_since_ms >= self._tools.lease_idle_ms:
                 self._hops.give_back()
             self._sweep_if_due(now_ms)
-            visit = self._visiting.now
-            if visit is not None:
-                if visit.is_over(now_ms) and self._probing.is_empty(self._last_position, machine.confirmed_to, now_ms):
-                    return None
+            if self._may_leave(now_ms):
+                return None
             self._wait_ms = IDLE_MS
-            if self._is_silent(now_ms):
+            if self._silence.is_too_long(now_ms):
                 return machine.ask_again(now_ms)
         return machine.tick(now_ms)
 
-    def _is_silent(self, now_ms: int) -> bool:
-        """Whether to ask the broker for what is unacknowledged, since nothing has come for long.
-
-        After a change of the active consumer a broker may wait for the next publish with what the old one had in hand
-        (seen on 4.0.7). Rarer and rarer, since a relay that is not the active one asks in vain.
-        """
-        if self._ask_at_ms is None:
-            self._ask_at_ms = now_ms + self._silence.next_ms()
-        if now_ms < self._ask_at_ms:
+    def _may_leave(self, now_ms: int) -> bool:
+        visit = self._visiting.now
+        if visit is None or not visit.is_over(now_ms):
             return False
-        self._ask_at_ms = now_ms + self._silence.next_ms()
-        return True
+        return self._probing.is_empty(self._last_position, self._machine.confirmed_to, now_ms)
 
     # Waiting
 
