@@ -95,7 +95,7 @@ ORDERS = [
 def no_thread_left() -> Iterator[None]:
     before = ours()
     yield
-    eventually(lambda: ours() == before, 20, message=lambda: str(ours()))
+    eventually(lambda: ours() == before, 20)
 
 
 @pytest.mark.parametrize("order", ORDERS)
