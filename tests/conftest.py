@@ -1,29 +1,33 @@
-"""Order, markers and the rule about skips, for all folders."""
+"""Order, markers, proofs and the rule about skips, for all folders."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 from hypothesis import settings
 
+from benchmarks.machine import load, processor
 from tests.support import distribution
 from tests.support.checkout import ROOT
+from tests.support.evidence import Ledger, Row
+from timewheel.testing.settings import version_asked_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FOLDERS = (
-    "typing",
-    "packaging",
     "core",
     "producers",
     "consumers",
     "ops",
     "demo",
+    "packaging",
+    "typing",
     "docs",
     "planner",
     "contract",
@@ -32,7 +36,11 @@ FOLDERS = (
 )
 """Every folder of tests, cheap ones first: a run fails early where failing costs least."""
 
+SEED_VARIABLE = "TIMEWHEEL_SEED"
+"""Another seed than the test's own; or "random"."""
+
 _skips = pytest.StashKey[list[str]]()
+_ledger = pytest.StashKey[Ledger]()
 
 
 def _folder(item: pytest.Item) -> str:
@@ -43,7 +51,29 @@ def _folder(item: pytest.Item) -> str:
     return path.relative_to(ROOT / "tests").parts[0]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    group = parser.getgroup("timewheel")
+    group.addoption("--proofs", action="store_true", help="run the proofs, which are long, and nothing else")
+    group.addoption(
+        "--seeds", type=int, default=1, metavar="COUNT", help="how many seeds each seeded proof is played by"
+    )
+    group.addoption("--evidence", type=Path, metavar="FILE", help="write what the proofs find into this page")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if metafunc.config.getoption("proofs") and "seed_number" in metafunc.fixturenames:
+        numbers = range(1, metafunc.config.getoption("seeds") + 1)
+        metafunc.parametrize("seed_number", numbers, ids=[f"seed{number}" for number in numbers])
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    # Either the proofs or all others: what is named by its node id is no exception, so that nothing long runs unasked.
+    wanted = bool(config.getoption("proofs"))
+    by_kind: dict[bool, list[pytest.Item]] = {True: [], False: []}
+    for item in items:
+        by_kind[item.get_closest_marker("proof") is not None].append(item)
+    config.hook.pytest_deselected(items=by_kind[not wanted])
+    items[:] = by_kind[wanted]
     for item in items:
         folder = _folder(item)
         if folder not in FOLDERS:
@@ -68,6 +98,7 @@ def _in_ci() -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_skips] = []
+    config.stash[_ledger] = Ledger(config.getoption("evidence"))
     config.pluginmanager.register(_SkipWatch(config.stash[_skips]), "timewheel-skip-watch")
 
 
@@ -131,5 +162,61 @@ def say(capsys: pytest.CaptureFixture[str]) -> Callable[[object], None]:
     def tell(line: object) -> None:
         with capsys.disabled():
             print(f"  {line}", flush=True)  # noqa: T201
+
+    return tell
+
+
+@pytest.fixture
+def seed_number() -> int:
+    """Which of its seeds a test is played by; proofs can have more than one."""
+    return 1
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest, seed_number: int, say: Callable[[object], None]) -> int:
+    """The test's seed, said together with the command that replays it."""
+    given = os.environ.get(SEED_VARIABLE)
+    name = request.node.nodeid
+    if given == "random":
+        chosen = int.from_bytes(os.urandom(4), "big")
+    else:
+        chosen = int(given) if given else zlib.crc32(f"{seed_number} {name}".encode())
+    option = " --proofs" if request.config.getoption("proofs") else ""
+    say("")
+    say(
+        f"seed {chosen}; replay: {SEED_VARIABLE}={chosen} TIMEWHEEL_PULSAR_VERSION={version_asked_for()} "
+        f".venv/bin/python -m pytest{option} '{name}'"
+    )
+    return chosen
+
+
+class Evidence(Protocol):
+    """What the fixture `evidence` gives."""
+
+    def __call__(
+        self, proof: str, figures: Mapping[str, object], *, seed: int | None = None, on_broker: bool = True
+    ) -> None:
+        """Say what was found, and write it into the page if one was named: the last line of a test, all else held.
+
+        Args:
+            proof: The row's name.
+            figures: By name.
+            seed: What chose by chance; None: nothing did.
+            on_broker: False: the broker's version says nothing about it.
+        """
+        ...
+
+
+@pytest.fixture
+def evidence(request: pytest.FixtureRequest, say: Callable[[object], None]) -> Evidence:
+    """What a proof found, for docs/evidence.md; short plays say theirs too, and nobody writes it down."""
+
+    def tell(proof: str, figures: Mapping[str, object], *, seed: int | None = None, on_broker: bool = True) -> None:
+        pulsar = version_asked_for() if on_broker else ""
+        on = f"{processor()}, load {load()}"
+        row = Row.of(proof, seed=seed, pulsar=pulsar, figures=figures, machine=on)
+        say(f"{row.proof}: {row.figures}")
+        if request.node.get_closest_marker("proof") is not None:
+            request.config.stash[_ledger].add(row)
 
     return tell

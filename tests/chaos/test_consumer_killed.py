@@ -19,9 +19,10 @@ from timewheel.core.plan import Tiered
 
 if TYPE_CHECKING:
     from tests.chaos.conftest import MakeStage
+    from tests.conftest import Evidence
     from timewheel.testing import LocalPulsar
 
-KILLS = 22
+KILLS = [6, pytest.param(22, marks=pytest.mark.proof)]
 KILL_TIMEOUT_S = 150.0
 DRAIN_TIMEOUT_S = 60.0
 LEAST_IN_FLIGHT = 500
@@ -37,9 +38,15 @@ TRAFFIC = Traffic(burst=100, every_s=0.5, shortest_ms=8_000, longest_ms=18_000)
 CONSUMER_POINTS: Points = {"in_handler": 400, "between_handled_and_ack": 400, "after_ack": 400}
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("kills", KILLS)
 def test_two_consumers_with_their_relays_killed_at_any_moment_lose_nothing_and_repeat_only_what_was_in_hand(
-    chaos_broker: LocalPulsar, stage: MakeStage, seed: int, say: Callable[[object], None]
+    chaos_broker: LocalPulsar,
+    stage: MakeStage,
+    kills: int,
+    seed: int,
+    say: Callable[[object], None],
+    evidence: Evidence,
 ) -> None:
     on = stage(chaos_broker, TIERS, guard_ms=5_000, partitions=2)
     consumers = [on.consumer(f"consumer-{number}", embedded=True) for number in range(2)]
@@ -52,7 +59,7 @@ def test_two_consumers_with_their_relays_killed_at_any_moment_lose_nothing_and_r
     )
     conductor.calm(lambda: conductor.in_flight >= 2 * LEAST_IN_FLIGHT, 30.0, "timers in flight")
 
-    conductor.kill(KILLS, KILL_TIMEOUT_S)
+    conductor.kill(kills, KILL_TIMEOUT_S, points=CONSUMER_POINTS)
     on.drain(conductor, load, DRAIN_TIMEOUT_S)
 
     verdict = on.verdict(conductor, load)
@@ -74,3 +81,13 @@ def test_two_consumers_with_their_relays_killed_at_any_moment_lose_nothing_and_r
     assert repeats.in_hand > 0, repeats
     assert {kill.point for kill in conductor.kills} >= set(CONSUMER_POINTS)
     assert min(kill.in_flight for kill in conductor.kills) >= LEAST_IN_FLIGHT
+    evidence(
+        "two consumers killed, their relays with them",
+        {
+            "kills": len(conductor.kills),
+            "repeated in hand": repeats.in_hand,
+            "repeated though settled": repeats.settled,
+            **verdict.figures,
+        },
+        seed=seed,
+    )

@@ -24,6 +24,7 @@ from timewheel.testing import eventually
 
 if TYPE_CHECKING:
     from tests.chaos.conftest import MakeStage
+    from tests.conftest import Evidence
     from tests.support.chaos_stage import Stage
     from timewheel.testing import LocalPulsar
 
@@ -155,10 +156,13 @@ LOSING: dict[ConductName, Script] = {
 }
 
 
-@pytest.mark.timeout(200)
-@pytest.mark.parametrize("conduct", LOSING)
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "conduct",
+    [pytest.param(name, marks=() if name == "acknowledge first" else pytest.mark.proof) for name in LOSING],
+)
 def test_rule_01_control_loses_and_its_twin_does_not(
-    stages: tuple[Stage, Stage], conduct: ConductName, say: Callable[[object], None]
+    stages: tuple[Stage, Stage], conduct: ConductName, seed: int, say: Callable[[object], None], evidence: Evidence
 ) -> None:
     control, twin = play_both(*stages, LOSING[conduct], conduct)
 
@@ -166,11 +170,21 @@ def test_rule_01_control_loses_and_its_twin_does_not(
     say(f"its twin: {twin}")
     assert control.totals.lost > 0, control
     keeps_every_promise(twin)
+    evidence(
+        f"control: {conduct}",
+        {
+            "timers": control.totals.acknowledged,
+            "lost": control.totals.lost,
+            "its twin lost": twin.totals.lost,
+        },
+        seed=seed,
+    )
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.proof
+@pytest.mark.timeout(300)
 def test_rule_01_without_deduplication_nothing_is_lost_and_copies_pile_up(
-    stages: tuple[Stage, Stage], say: Callable[[object], None]
+    stages: tuple[Stage, Stage], seed: int, say: Callable[[object], None], evidence: Evidence
 ) -> None:
     without, with_it = stages
     topics = [spec.name for spec in topology(without.plan, 0).topics]
@@ -196,3 +210,13 @@ def test_rule_01_without_deduplication_nothing_is_lost_and_copies_pile_up(
     # The consumer's window drops them: only the stored copies tell.
     assert control.totals.duplicated == 0, control
     keeps_every_promise(twin)
+    evidence(
+        "control: without deduplication",
+        {
+            "timers": control.totals.acknowledged,
+            "lost": control.totals.lost,
+            "extra copies on time": control.copies.extra_on_time,
+            "its twin's extra copies": twin.copies.extra_on_time,
+        },
+        seed=seed,
+    )

@@ -1,4 +1,4 @@
-"""The rules of tests/conftest.py: skips fail in CI, folders run in order of their cost and give their marker."""
+"""The rules of tests/conftest.py: skips fail in CI, folders run by their cost and give their marker, proofs wait."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.checkout import ROOT
+from tests.support.evidence import rows
 
 SKIPS = {
     "in_the_test": "import pytest\ndef test_it():\n    pytest.skip('no broker')\n",
@@ -26,6 +27,7 @@ def project(tmp_path: Path) -> Path:
     """The project's pytest configuration with tests of our own."""
     shutil.copy2(ROOT / "pyproject.toml", tmp_path)
     shutil.copytree(ROOT / "tests/support", tmp_path / "tests/support")
+    shutil.copytree(ROOT / "benchmarks", tmp_path / "benchmarks")
     shutil.copy2(ROOT / "tests/conftest.py", tmp_path / "tests")
     return tmp_path
 
@@ -71,7 +73,7 @@ def test_cheap_folders_run_first(project: Path) -> None:
     done = _pytest(project, "-v")
     order = [line.split("/")[1] for line in done.stdout.splitlines() if "::test_it PASSED" in line]
 
-    assert order == ["typing", "core", "broker", "chaos"]
+    assert order == ["core", "typing", "broker", "chaos"]
 
 
 def test_each_test_carries_its_folder_as_a_marker(project: Path) -> None:
@@ -87,3 +89,40 @@ def test_a_folder_of_unknown_cost_is_refused(project: Path) -> None:
 
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert "put tests/misc in FOLDERS" in done.stderr
+
+
+PROOF = """
+import pytest
+
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.proof)])
+def test_killed(kills, seed, evidence):
+    evidence("relay killed", {"kills": kills}, seed=seed)
+
+def test_short():
+    pass
+"""
+
+
+def test_proofs_run_when_asked_for_and_alone(project: Path) -> None:
+    _add(project, "core", PROOF)
+    as_always, proofs = _pytest(project), _pytest(project, "--proofs", "--seeds", "2")
+    named = _pytest(project, "tests/core/test_core.py::test_killed[20]")
+
+    assert "2 passed, 1 deselected" in as_always.stdout
+    assert "relay killed: kills 2\n" in as_always.stdout
+    assert "2 passed, 3 deselected" in proofs.stdout
+    assert "relay killed: kills 20\n" in proofs.stdout
+    assert named.returncode == pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+def test_a_proof_writes_its_rows_into_the_page_that_is_named(project: Path) -> None:
+    _add(project, "core", PROOF)
+    page = project / "evidence.md"
+
+    assert _pytest(project, "--evidence", str(page)).returncode == 0
+    assert not page.exists(), "a short play is no proof"
+
+    assert _pytest(project, "--evidence", str(page), "--proofs", "--seeds", "2").returncode == 0
+    first, second = rows(page.read_text(encoding="utf-8"))
+    assert (first.proof, first.figures) == (second.proof, second.figures) == ("relay killed", "kills 20")
+    assert first.seed != second.seed

@@ -56,6 +56,19 @@ class Verdict:
     late_p50_ms: int
     late_max_ms: int
 
+    @property
+    def figures(self) -> dict[str, int]:
+        """What a row of evidence says of it."""
+        totals, copies = self.totals, self.copies
+        return {
+            "timers": totals.acknowledged,
+            "lost": totals.lost,
+            "handled twice": totals.duplicated,
+            "early": self.early,
+            "extra copies on time": copies.extra_on_time,
+            "extra copies late": copies.extra_late,
+        }
+
     def __str__(self) -> str:
         totals, copies = self.totals, self.copies
         return (
