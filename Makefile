@@ -10,6 +10,8 @@ PY := $(VENV)/bin/python
 ARGS ?=
 # All folders; some may be named. The order is by cost and stands in tests/conftest.py.
 TESTS ?= tests
+QUICK := tests/core tests/producers tests/consumers tests/ops tests/demo
+WORKERS ?= 3
 # For `make proof`: words of their names as pytest's -k takes them; on which brokers; by how many seeds.
 PROOFS ?=
 VERSIONS ?= 4.0.7 4.2.4
@@ -29,8 +31,15 @@ venv: $(DEV_READY) ## create .venv with the pinned tools (Spark included: 400 MB
 demo: need-java $(DEMO_READY) ## start a real Pulsar, play all schemes, print the verdict, then the planner's prediction (ARGS="--seed 7"; 4 min after the first download)
 	@$(VENV)/bin/timewheel demo $(ARGS)
 
+# First the pure folders, so that a slip in them is seen within seconds; then all others side by side, since the tests on a
+# broker mostly wait. Named folders run as they are. Code 5: ARGS chose no test there.
 test: need-java need-chromium $(DEV_READY) ## all tests but the proofs, cheap ones first (TESTS=tests/core ARGS="-k route"; TIMEWHEEL_PULSAR_VERSION=4.2.4)
+ifeq ($(TESTS),tests)
+	@code=0; $(PY) -m pytest $(QUICK) --exitfirst $(ARGS) || code=$$?; [ $$code -eq 0 ] || [ $$code -eq 5 ] || exit $$code
+	@$(PY) -m pytest tests $(QUICK:%=--ignore=%) -n $(WORKERS) --dist loadgroup --no-loadscope-reorder $(ARGS)
+else
 	@$(PY) -m pytest $(TESTS) $(ARGS)
+endif
 
 proof: need-java need-chromium $(DEV_READY) ## what is long, written into docs/evidence.md (PROOFS="relay and killed" VERSIONS=4.2.4 SEEDS=1; hours)
 	@for version in $(VERSIONS); do \

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -36,6 +37,17 @@ FOLDERS = (
 )
 """Every folder of tests, cheap ones first: a run fails early where failing costs least."""
 
+PLANNER = "planner"
+"""The folder, and the lane of all that needs Spark."""
+SHARED = {
+    "spark": PLANNER,
+    "built": "wheel",
+    "clean_python": "wheel",
+    "mortal": "mortal",
+    "undelaying": "undelaying",
+    "forgetful": "forgetful",
+}
+"""Lanes by the fixture that is too dear to be started in more than one process."""
 SEED_VARIABLE = "TIMEWHEEL_SEED"
 """Another seed than the test's own; or "random"."""
 
@@ -49,6 +61,15 @@ def _folder(item: pytest.Item) -> str:
     if not path.is_relative_to(ROOT / "tests"):
         return "docs"
     return path.relative_to(ROOT / "tests").parts[0]
+
+
+def _lane(item: pytest.Item) -> str:
+    """Tests of one lane run in one process, where several run side by side: they share what is dear to start."""
+    fixtures: Sequence[str] = getattr(item, "fixturenames", ())
+    shared = [lane for fixture, lane in SHARED.items() if fixture in fixtures]
+    if _folder(item) == PLANNER or PLANNER in shared:
+        return PLANNER
+    return shared[0] if shared else f"{_folder(item)}/{item.path.stem}"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -79,7 +100,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if folder not in FOLDERS:
             raise pytest.UsageError(f"{item.path}: put tests/{folder} in FOLDERS of tests/conftest.py, by its cost")
         item.add_marker(folder)
-    items.sort(key=lambda item: FOLDERS.index(_folder(item)))
+        item.add_marker(pytest.mark.xdist_group(_lane(item)))
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        # Side by side: what takes longest begins first, so that nobody waits for it at the end.
+        items.sort(key=lambda item: (_lane(item) != PLANNER, -FOLDERS.index(_folder(item))))
+    else:
+        items.sort(key=lambda item: FOLDERS.index(_folder(item)))
 
 
 # No deadline: a shared machine stalls for longer than any pure function takes. A failure prints how to replay it.
@@ -159,9 +185,13 @@ def spark() -> Iterator[SparkSession]:
 def say(capsys: pytest.CaptureFixture[str]) -> Callable[[object], None]:
     """Print past pytest's capturing: what was measured is worth reading when it is green, too."""
 
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+
     def tell(line: object) -> None:
         with capsys.disabled():
-            print(f"  {line}", flush=True)  # noqa: T201
+            # A worker's standard output goes nowhere, and lines of others stand between its own.
+            out = sys.stderr if worker else sys.stdout
+            print(f"[{worker}] {line}" if worker else f"  {line}", file=out, flush=True)
 
     return tell
 
@@ -176,7 +206,7 @@ def seed_number() -> int:
 def seed(request: pytest.FixtureRequest, seed_number: int, say: Callable[[object], None]) -> int:
     """The test's seed, said together with the command that replays it."""
     given = os.environ.get(SEED_VARIABLE)
-    name = request.node.nodeid
+    name = request.node.nodeid.removesuffix(f"@{_lane(request.node)}")  # xdist puts the lane behind it
     if given == "random":
         chosen = int.from_bytes(os.urandom(4), "big")
     else:

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 import pytest
 
-from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, Sender, backlog, make_topic, now_ms, running
+from tests.broker.due_topic import (
+    MAX_UNACKED,
+    SUBSCRIPTION,
+    Events,
+    Handled,
+    Sender,
+    backlog,
+    make_topic,
+    now_ms,
+    running,
+)
 from timewheel.consumers import DelayedConsumer
 from timewheel.core.envelope import Envelope
 from timewheel.core.limits import hold_bound_ms
@@ -19,7 +29,7 @@ from timewheel.testing import eventually
 
 if TYPE_CHECKING:
     from tests.broker.conftest import Connect
-    from timewheel.testing.plugin import MakeLocalPulsar
+    from timewheel.testing import LocalPulsar
 
 TIMERS = 500
 
@@ -29,14 +39,9 @@ def native(topic: str, **changes: Any) -> Plan:
 
 
 def test_what_a_reload_forgot_is_dropped_by_the_window_of_handled_timers(
-    make_local_pulsar: MakeLocalPulsar, connect: Connect, topic: str
+    forgetful: LocalPulsar, connect: Connect, topic: str
 ) -> None:
-    broker = make_local_pulsar(
-        config={
-            "managedLedgerMaxUnackedRangesToPersist": "10",
-            "managedLedgerPersistIndividualAckAsLongArray": "false",
-        }
-    )
+    broker = forgetful
     make_topic(broker, topic, subscriptions=(SUBSCRIPTION,))
     plan, client = native(topic), connect(broker)
     sender, handled = Sender(client, plan), Handled()
@@ -55,16 +60,16 @@ def test_what_a_reload_forgot_is_dropped_by_the_window_of_handled_timers(
     # The control: a consumer that remembers nothing hands them out again.
     with AdminClient(broker.admin_url) as admin:
         admin.topics.unload(topic)
-    forgetful = Handled()
-    with running(DelayedConsumer(client, plan, SUBSCRIPTION), forgetful):
-        eventually(lambda: len(forgetful.times) >= 250, 20)
+    again = Handled()
+    with running(DelayedConsumer(client, plan, SUBSCRIPTION), again):
+        eventually(lambda: len(again.times) >= 250, 20)
 
 
 @pytest.mark.parametrize("violent", [False, True], ids=["restart", "kill"])
 def test_a_running_consumer_lives_through_a_broker_restart(
-    make_local_pulsar: MakeLocalPulsar, connect: Connect, topic: str, violent: bool
+    mortal: LocalPulsar, connect: Connect, topic: str, violent: bool
 ) -> None:
-    broker = make_local_pulsar()
+    broker = mortal
     make_topic(broker, topic, partitions=2, subscriptions=(SUBSCRIPTION,))
     plan, client = native(topic, partitions=2), connect(broker)
     sender, handled = Sender(client, plan), Handled()
@@ -88,15 +93,10 @@ def test_a_running_consumer_lives_through_a_broker_restart(
     assert handled.early == 0
 
 
-MAX_UNACKED = 400
-
-
 def test_rule_11_when_the_broker_delays_nothing_a_due_timer_still_comes_through_far_ones(
-    make_local_pulsar: MakeLocalPulsar, connect: Connect, topic: str
+    undelaying: LocalPulsar, connect: Connect, topic: str
 ) -> None:
-    broker = make_local_pulsar(
-        config={"delayedDeliveryEnabled": "false", "maxUnackedMessagesPerConsumer": str(MAX_UNACKED)}
-    )
+    broker = undelaying
     make_topic(broker, topic, subscriptions=(SUBSCRIPTION, "control"))
     plan, client = native(topic, tick_ms=200, subscriptions=(SUBSCRIPTION, "control")), connect(broker)
     assert hold_bound_ms(plan) == 1_200
@@ -143,9 +143,9 @@ def test_rule_11_when_the_broker_delays_nothing_a_due_timer_still_comes_through_
 
 @pytest.mark.parametrize("passed_on", [True, False], ids=["passed on", "control"])
 def test_batch_index_acknowledgement_is_passed_on_to_a_broker_that_has_it(
-    make_local_pulsar: MakeLocalPulsar, connect: Connect, topic: str, passed_on: bool
+    forgetful: LocalPulsar, connect: Connect, topic: str, passed_on: bool
 ) -> None:
-    broker = make_local_pulsar(config={"acknowledgmentAtBatchIndexLevelEnabled": "true"})
+    broker = forgetful
     make_topic(broker, topic, subscriptions=(SUBSCRIPTION,))
     plan, client = native(topic), connect(broker)
     # Undelayed timers of a foreign producer that batches: ten in one entry.

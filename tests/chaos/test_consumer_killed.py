@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from timewheel.testing import LocalPulsar
 
 KILLS = [6, pytest.param(22, marks=pytest.mark.proof)]
-KILL_TIMEOUT_S = 150.0
-DRAIN_TIMEOUT_S = 60.0
+KILL_TIMEOUT_S = 400.0
+DRAIN_TIMEOUT_S = 180.0
 LEAST_IN_FLIGHT = 500
 
-SETTLE_MS = 1_000
-"""An acknowledgement that returned so long before a kill is with the broker: the client sends them in groups, after
-100 ms or 1,000 of them, and this machine may be busy with something else for a while."""
+SETTLE_BEATS = 9
+"""An acknowledgement that returned so many answers of the broker before a kill is with it: the client sends them in
+groups, after 100 ms or 1,000 of them, and each of these answers is 100 ms after the one before, or later on a machine
+that is busy with something else."""
 MOST_REPEATS_PER_KILL = 1_000 + 2
 """A full group that was not sent yet, and what two handlers had in hand."""
 
@@ -38,7 +39,7 @@ TRAFFIC = Traffic(burst=100, every_s=0.5, shortest_ms=8_000, longest_ms=18_000)
 CONSUMER_POINTS: Points = {"in_handler": 400, "between_handled_and_ack": 400, "after_ack": 400}
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("kills", KILLS)
 def test_two_consumers_with_their_relays_killed_at_any_moment_lose_nothing_and_repeat_only_what_was_in_hand(
     chaos_broker: LocalPulsar,
@@ -57,13 +58,13 @@ def test_two_consumers_with_their_relays_killed_at_any_moment_lose_nothing_and_r
         steady=[],
         confirmed=lambda: load.confirmed_count,
     )
-    conductor.calm(lambda: conductor.in_flight >= 2 * LEAST_IN_FLIGHT, 30.0, "timers in flight")
+    conductor.calm(lambda: conductor.in_flight >= 2 * LEAST_IN_FLIGHT, 120.0, "timers in flight")
 
     conductor.kill(kills, KILL_TIMEOUT_S, points=CONSUMER_POINTS)
     on.drain(conductor, load, DRAIN_TIMEOUT_S)
 
     verdict = on.verdict(conductor, load)
-    repeats = repeats_after_kills(conductor.events, conductor.kills, SETTLE_MS)
+    repeats = repeats_after_kills(conductor.events, conductor.kills, SETTLE_BEATS)
     say(conductor)
     say(verdict)
     say(repeats)

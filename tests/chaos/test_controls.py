@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from timewheel.testing import LocalPulsar
 
 TIMERS = 400
-SHOWN_IN_TIME_S = 40.0
-DRAIN_TIMEOUT_S = 60.0
+SHOWN_IN_TIME_S = 150.0
+DRAIN_TIMEOUT_S = 180.0
 TIERS = Tiered(window_ms=4_000, tiers_ms=(4_000,))
 GUARD_MS = 500
 LINGER_MS = 400
@@ -156,7 +156,7 @@ LOSING: dict[ConductName, Script] = {
 }
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "conduct",
     [pytest.param(name, marks=() if name == "acknowledge first" else pytest.mark.proof) for name in LOSING],
@@ -182,7 +182,7 @@ def test_rule_01_control_loses_and_its_twin_does_not(
 
 
 @pytest.mark.proof
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_rule_01_without_deduplication_nothing_is_lost_and_copies_pile_up(
     stages: tuple[Stage, Stage], seed: int, say: Callable[[object], None], evidence: Evidence
 ) -> None:

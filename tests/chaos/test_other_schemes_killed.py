@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from timewheel.testing import LocalPulsar
 
 KILLS = [3, pytest.param(10, marks=pytest.mark.proof)]
-KILL_TIMEOUT_S = 120.0
-DRAIN_TIMEOUT_S = 60.0
+KILL_TIMEOUT_S = 300.0
+DRAIN_TIMEOUT_S = 180.0
 LEAST_IN_FLIGHT = 500
 GUARD_MS = 1_000
 TRAFFIC = Traffic(burst=80, every_s=0.5, shortest_ms=6_000, longest_ms=16_000)
@@ -52,7 +52,7 @@ def loses_and_repeats_nothing(verdict: Verdict) -> None:
     assert verdict.copies.dead_letters == 0, verdict
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("kills", KILLS)
 @pytest.mark.parametrize("name", SCHEMES)
 def test_two_relays_killed_at_any_moment_lose_nothing(
@@ -74,7 +74,7 @@ def test_two_relays_killed_at_any_moment_lose_nothing(
         steady=[consumer],
         confirmed=lambda: load.confirmed_count,
     )
-    conductor.calm(lambda: conductor.in_flight >= 2 * LEAST_IN_FLIGHT, 30.0, "timers in flight")
+    conductor.calm(lambda: conductor.in_flight >= 2 * LEAST_IN_FLIGHT, 120.0, "timers in flight")
 
     conductor.kill(kills, KILL_TIMEOUT_S)
     on.drain(conductor, load, DRAIN_TIMEOUT_S)

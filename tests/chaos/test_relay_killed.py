@@ -23,8 +23,8 @@ KILLS = [6, pytest.param(22, marks=pytest.mark.proof)]
 """One relay dies at five points in turn. The proof's kills are four rounds of that."""
 DISTURBANCES = {6: 1, 22: 5}
 """Unloads, and freezes, that go with so many kills."""
-KILL_TIMEOUT_S = 150.0
-DRAIN_TIMEOUT_S = 60.0
+KILL_TIMEOUT_S = 400.0
+DRAIN_TIMEOUT_S = 180.0
 LEAST_IN_FLIGHT = 500
 LEAST_ON_TIME = 1_000
 """Not a claim about lanes: so many timers at least were looked at for extra copies."""
@@ -44,7 +44,7 @@ RELAY_POINTS: Points = {
 """Passes: a relay's life of some seconds sees about so many."""
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("kills", KILLS)
 def test_rule_01_one_relay_killed_at_any_moment_loses_nothing_and_leaves_no_extra_copy(
     chaos_broker: LocalPulsar,
@@ -61,7 +61,7 @@ def test_rule_01_one_relay_killed_at_any_moment_loses_nothing_and_leaves_no_extr
     conductor = Conductor(
         seed, victims={relay: RELAY_POINTS}, steady=[consumer], confirmed=lambda: load.confirmed_count
     )
-    conductor.calm(lambda: conductor.in_flight >= 4 * LEAST_IN_FLIGHT, 30.0, "timers in flight")
+    conductor.calm(lambda: conductor.in_flight >= 4 * LEAST_IN_FLIGHT, 120.0, "timers in flight")
 
     conductor.kill(kills, KILL_TIMEOUT_S, points=RELAY_POINTS)
     on.drain(conductor, load, DRAIN_TIMEOUT_S)
@@ -78,7 +78,7 @@ def test_rule_01_one_relay_killed_at_any_moment_loses_nothing_and_leaves_no_extr
     evidence("one relay killed", {"kills": len(conductor.kills), **verdict.figures}, seed=seed)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("kills", KILLS)
 def test_rule_01_three_relays_killed_frozen_and_unloaded_lose_nothing_and_leave_no_extra_copy(
     chaos_broker: LocalPulsar,
@@ -105,7 +105,7 @@ def test_rule_01_three_relays_killed_frozen_and_unloaded_lose_nothing_and_leave_
         disturbances={"unload": unload},
         stops_s=(1.0, 2.0, 8.0),
     )
-    conductor.calm(lambda: conductor.in_flight >= 4 * LEAST_IN_FLIGHT, 30.0, "timers in flight")
+    conductor.calm(lambda: conductor.in_flight >= 4 * LEAST_IN_FLIGHT, 120.0, "timers in flight")
 
     conductor.kill(kills, KILL_TIMEOUT_S, points=RELAY_POINTS)
     conductor.disturb("unload", DISTURBANCES[kills], KILL_TIMEOUT_S)

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 ENDS = [2, pytest.param(6, marks=pytest.mark.proof)]
 LONGEST_LIFE_S = 4.0
-READY_TIMEOUT_S = 30.0
-END_TIMEOUT_S = 15.0
+READY_TIMEOUT_S = 120.0
+END_TIMEOUT_S = 60.0
 """The drain has 10 s; in fact it takes as long as the hops under way."""
-DRAIN_TIMEOUT_S = 60.0
+DRAIN_TIMEOUT_S = 180.0
 LEAST_IN_FLIGHT = 500
 TRAFFIC = Traffic(burst=100, every_s=0.5, shortest_ms=8_000, longest_ms=16_000)
 
@@ -63,7 +63,7 @@ class Service:
         self._process.close()
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("ends", ENDS)
 def test_a_relay_service_that_is_told_to_end_drains_and_nothing_is_stored_twice(
     chaos_broker: LocalPulsar,
@@ -87,7 +87,7 @@ def test_a_relay_service_that_is_told_to_end_drains_and_nothing_is_stored_twice(
         for _ in range(ends):
             service.start()
             until_s = time.monotonic() + choices.uniform(1.0, LONGEST_LIFE_S)
-            conductor.calm(lambda until_s=until_s: time.monotonic() >= until_s, 10.0, "a while")  # type: ignore[misc]
+            conductor.calm(lambda until_s=until_s: time.monotonic() >= until_s, 60.0, "a while")  # type: ignore[misc]
             in_flight.append(conductor.in_flight)
             assert service.end(signal.SIGTERM) == 0
             assert not service.is_ready

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.support.chaos_audit import Copies
-from tests.support.chaos_ledger import Acknowledged, Event, Handled
+from tests.support.chaos_ledger import Acknowledged, Beat, Event, Handled
 from tests.support.chaos_load import Sent
 from timewheel.demo.checker import Totals, check
 
@@ -145,20 +145,24 @@ class Repeats:
     most_after_one_kill: int
 
 
-def repeats_after_kills(events: Iterable[Event], kills: Sequence[Kill], settle_ms: int) -> Repeats:
+def repeats_after_kills(events: Iterable[Event], kills: Sequence[Kill], settle_beats: int) -> Repeats:
     """Tell repeats that a crash explains from those that nothing explains.
 
     Args:
         events: Of all consumers.
         kills: Of consumers.
-        settle_ms: How long before a kill an acknowledgement must have returned to be with the broker for certain.
+        settle_beats: How many answers of the broker must have come between an acknowledgement and a kill for it to be
+            with the broker for certain.
     """
     died_ms = {kill.pid: kill.at_ms for kill in kills}
     acknowledged = dict[tuple[int, object], int]()
     handled: dict[str, list[Handled]] = {}
+    beats: dict[int, list[int]] = {}
     for event in events:
         if isinstance(event, Acknowledged):
             acknowledged[event.pid, event.position] = event.at_ms
+        elif isinstance(event, Beat):
+            beats.setdefault(event.pid, []).append(event.at_ms)
         elif isinstance(event, Handled):
             handled.setdefault(event.timer_id, []).append(event)
     settled = 0
@@ -167,8 +171,13 @@ def repeats_after_kills(events: Iterable[Event], kills: Sequence[Kill], settle_m
         for first in sorted(times, key=lambda event: event.at_ms)[:-1]:
             ack_ms = acknowledged.get((first.pid, first.position))
             death_ms = died_ms.get(first.pid)
-            if death_ms is None or (ack_ms is not None and ack_ms <= death_ms - settle_ms):
+            if death_ms is None or _answers(beats.get(first.pid, ()), ack_ms, death_ms) >= settle_beats:
                 settled += 1
             else:
                 after[first.pid] += 1
     return Repeats(in_hand=sum(after.values()), settled=settled, most_after_one_kill=max(after.values(), default=0))
+
+
+def _answers(beats_ms: Iterable[int], ack_ms: int | None, death_ms: int) -> int:
+    """Answers of the broker between an acknowledgement, if there was one, and the end."""
+    return 0 if ack_ms is None else sum(ack_ms < at_ms <= death_ms for at_ms in beats_ms)
