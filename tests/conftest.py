@@ -87,6 +87,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("seed_number", numbers, ids=[f"seed{number}" for number in numbers])
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the lanes
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     # Either the proofs or all others: what is named by its node id is no exception, so that nothing long runs unasked.
     wanted = bool(config.getoption("proofs"))

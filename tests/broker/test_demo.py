@@ -22,9 +22,10 @@ from timewheel.testing import eventually
 if TYPE_CHECKING:
     from tests.conftest import Evidence
 
-DAY_MS = 2_000
+DAY_MS = 3_000
 MESSAGES = 2_000
 """A limit of 50 ranges, and a native peak of 500."""
+ATTEMPTS = 2
 FIRST_LINE_CPU_S = 3.0
 """Of the processor: by the clock that is 1 s on an idle machine, and any time on one that is busy with other tests."""
 BROKER_LINE_S = 200.0
@@ -39,14 +40,26 @@ def command(out: Path, *options: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], str]:
-    """One small run of all schemes: its folder, its JSON, and what it said meanwhile."""
-    out = tmp_path_factory.mktemp("demo")
-    done = subprocess.run(command(out, "--json"), capture_output=True, text=True, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr
-    return out, json.loads(done.stdout), done.stderr
+    """One small run of all schemes: its folder, its JSON, and what it said meanwhile.
+
+    It plays in real time, and is played once more where the machine was too busy to keep up; but never is it early,
+    and nothing of ours is lost or handled twice.
+    """
+    said = []
+    for _ in range(ATTEMPTS):
+        out = tmp_path_factory.mktemp("demo")
+        done = subprocess.run(command(out, "--json"), capture_output=True, text=True, timeout=400, check=False)
+        said.append(done.stderr)
+        result = json.loads(done.stdout) if done.stdout else {"schemes": {}}
+        for scheme, row in result["schemes"].items():
+            kept = (row["totals"]["lost"], row["totals"]["duplicated"], row["early"])
+            assert scheme == "native" or kept == (0, 0, 0), (scheme, row, done.stderr)
+        if done.returncode == 0:
+            return out, result, done.stderr
+    pytest.fail("\n".join(said))
 
 
-@pytest.mark.timeout(700)
+@pytest.mark.timeout(900)
 def test_every_scheme_but_native_keeps_its_promises(played: tuple[Path, dict[str, Any], str]) -> None:
     _, result, _ = played
     assert result["broken"] == []
@@ -60,7 +73,7 @@ def test_every_scheme_but_native_keeps_its_promises(played: tuple[Path, dict[str
         assert max(sample["holding_gaps"] for sample in result["samples"][scheme]) == 0
 
 
-@pytest.mark.timeout(700)
+@pytest.mark.timeout(900)
 def test_the_disease_bites_the_raw_client(played: tuple[Path, dict[str, Any], str]) -> None:
     _, result, _ = played
     # Half way some 500 ranges are there and 50 are kept: most of the 1,000 acknowledged come again.
@@ -68,14 +81,14 @@ def test_the_disease_bites_the_raw_client(played: tuple[Path, dict[str, Any], st
     assert result["schemes"]["native"]["due_peak"] > 5 * result["settings"]["limit"]
 
 
-@pytest.mark.timeout(700)
+@pytest.mark.timeout(900)
 def test_the_saboteur_is_caught_and_its_twin_is_not(played: tuple[Path, dict[str, Any], str]) -> None:
     _, result, _ = played
     assert result["control"]["acknowledges before it publishes"]["lost"] > 0
     assert result["control"]["publishes before it acknowledges"]["lost"] == 0
 
 
-@pytest.mark.timeout(700)
+@pytest.mark.timeout(900)
 def test_the_ledger_tells_the_same_as_the_verdict(played: tuple[Path, dict[str, Any], str]) -> None:
     out, result, _ = played
     rows: dict[str, list[Any]] = {}
@@ -91,7 +104,7 @@ def test_the_ledger_tells_the_same_as_the_verdict(played: tuple[Path, dict[str, 
         assert f"{scheme}: {MESSAGES} timers, lost 0, twice 0, early 0," in counted
 
 
-@pytest.mark.timeout(700)
+@pytest.mark.timeout(900)
 def test_it_says_what_a_sceptic_wants_to_know(played: tuple[Path, dict[str, Any], str]) -> None:
     out, result, said = played
     assert said.splitlines()[0].startswith("timewheel demo  seed 11 · 2,000 timers")
@@ -105,7 +118,7 @@ def test_it_says_what_a_sceptic_wants_to_know(played: tuple[Path, dict[str, Any]
     assert "What is above the line is delivered twice." in page
 
 
-@pytest.mark.timeout(700)
+@pytest.mark.timeout(900)
 def test_it_ends_by_planning_from_its_own_ledger(played: tuple[Path, dict[str, Any], str]) -> None:
     out, result, said = played
     found = result["planner"]

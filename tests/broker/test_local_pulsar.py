@@ -275,7 +275,7 @@ def test_it_dies_with_its_owner_even_when_that_is_killed() -> None:
     def nothing_is_left() -> bool:
         return not psutil.pid_exists(said["pid"]) and not Path(said["folder"]).exists()
 
-    assert eventually(nothing_is_left, 10)
+    assert eventually(nothing_is_left, 60)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

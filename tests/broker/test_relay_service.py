@@ -118,7 +118,7 @@ def test_rule_06_an_embedded_relay_that_is_stuck_says_that_it_is_not_ready(stage
 
     relay = stage.relay(conduct=Stuck(), stuck_ms=5_000)
     stage.hold([2_100])
-    eventually(lambda: not relay.ready, 20, poll=0.2)
+    eventually(lambda: not relay.ready, 60, poll=0.2)
     go_on.set()
-    eventually(lambda: relay.ready, 20, poll=0.2)
+    eventually(lambda: relay.ready, 60, poll=0.2)
     stage.await_due(1)

@@ -195,7 +195,7 @@ def test_rule_01_without_deduplication_nothing_is_lost_and_copies_pile_up(
         stats = [without.admin.topics.partitioned_stats(topic) for topic in topics]
         return all(one.deduplication != "Enabled" for found in stats for one in found.partitions.values())
 
-    eventually(is_off, 30.0, message="deduplication off")
+    eventually(is_off, 60, message="deduplication off")
     script = Script(
         lives=[Life(fuse=Fuse(point="between_publish_confirmed_and_ack", passes=1)) for _ in range(2)],
         delays_ms=(16_000, 20_000),
