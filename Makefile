@@ -14,6 +14,8 @@ QUICK := tests/core tests/producers tests/consumers tests/ops tests/demo
 WORKERS ?= 3
 # For `make proof`: words of their names as pytest's -k takes them; on which brokers; by how many seeds.
 PROOFS ?=
+# As many as may run side by side; one alone is the least disturbed.
+PROOF_WORKERS ?= 1
 VERSIONS ?= 4.0.7 4.2.4
 SEEDS ?= 3
 
@@ -36,7 +38,7 @@ demo: need-java $(DEMO_READY) ## start a real Pulsar, play all schemes, print th
 test: need-java need-chromium $(DEV_READY) ## all tests but the proofs, cheap ones first (TESTS=tests/core ARGS="-k route"; TIMEWHEEL_PULSAR_VERSION=4.2.4)
 ifeq ($(TESTS),tests)
 	@code=0; $(PY) -m pytest $(QUICK) --exitfirst $(ARGS) || code=$$?; [ $$code -eq 0 ] || [ $$code -eq 5 ] || exit $$code
-	@$(PY) -m pytest tests $(QUICK:%=--ignore=%) -n $(WORKERS) --dist loadgroup --no-loadscope-reorder $(ARGS)
+	@$(PY) -m pytest tests $(QUICK:%=--ignore=%) -n $(WORKERS) --no-loadscope-reorder $(ARGS)
 else
 	@$(PY) -m pytest $(TESTS) $(ARGS)
 endif
@@ -44,7 +46,7 @@ endif
 proof: need-java need-chromium $(DEV_READY) ## what is long, written into docs/evidence.md (PROOFS="relay and killed" VERSIONS=4.2.4 SEEDS=1; hours)
 	@for version in $(VERSIONS); do \
 	  TIMEWHEEL_PULSAR_VERSION=$$version $(PY) -m pytest $(TESTS) --proofs --seeds $(SEEDS) --evidence docs/evidence.md \
-	    -k "$(PROOFS)" $(ARGS); \
+	    -n $(PROOF_WORKERS) --no-loadscope-reorder -k "$(PROOFS)" $(ARGS); \
 	done
 
 check: $(DEV_READY) ## lint, format, types, import rules, packaging guards; no Java needed

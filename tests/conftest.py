@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 from hypothesis import settings
+from xdist.scheduler.loadscope import LoadScopeScheduling
 
 from benchmarks.machine import load, processor
 from tests.support import distribution
@@ -39,20 +41,33 @@ FOLDERS = (
 
 PLANNER = "planner"
 """The folder, and the lane of all that needs Spark."""
-SHARED = {
-    "spark": PLANNER,
-    "built": "wheel",
-    "clean_python": "wheel",
-    "mortal": "mortal",
-    "undelaying": "undelaying",
-    "forgetful": "forgetful",
+LANES = {
+    "tests/broker/test_planner_gaps.py": PLANNER,
+    **dict.fromkeys(
+        (
+            "tests/docs/test_readme.py",
+            "tests/packaging/test_distribution.py",
+            "tests/packaging/test_installed.py",
+            "tests/typing/test_users_see_types.py",
+        ),
+        "wheel",
+    ),
+    **dict.fromkeys(
+        (
+            "tests/broker/test_consumer_reloads.py",
+            "tests/broker/test_producer_aio.py",
+            "tests/broker/test_producer_failures.py",
+        ),
+        "mortal",
+    ),
 }
-"""Lanes by the fixture that is too dear to be started in more than one process."""
+"""Files that share what is dear to start: Spark, the built wheel, a broker to be killed. Each other file is a lane."""
+EVIDENCE = "evidence"
+"""The property of a test's report that holds a row."""
 SEED_VARIABLE = "TIMEWHEEL_SEED"
 """Another seed than the test's own; or "random"."""
 
 _skips = pytest.StashKey[list[str]]()
-_ledger = pytest.StashKey[Ledger]()
 
 
 def _folder(item: pytest.Item) -> str:
@@ -63,13 +78,22 @@ def _folder(item: pytest.Item) -> str:
     return path.relative_to(ROOT / "tests").parts[0]
 
 
-def _lane(item: pytest.Item) -> str:
+def _lane(nodeid: str) -> str:
     """Tests of one lane run in one process, where several run side by side: they share what is dear to start."""
-    fixtures: Sequence[str] = getattr(item, "fixturenames", ())
-    shared = [lane for fixture, lane in SHARED.items() if fixture in fixtures]
-    if _folder(item) == PLANNER or PLANNER in shared:
-        return PLANNER
-    return shared[0] if shared else f"{_folder(item)}/{item.path.stem}"
+    path = nodeid.partition("::")[0]
+    return PLANNER if path.startswith(f"tests/{PLANNER}/") else LANES.get(path, path)
+
+
+class _Lanes(LoadScopeScheduling):  # type: ignore[misc]
+    """Hands lanes to whichever process is free; each runs in the order of collection."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return _lane(nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> _Lanes:
+    return _Lanes(config, log)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -87,7 +111,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("seed_number", numbers, ids=[f"seed{number}" for number in numbers])
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the lanes
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     # Either the proofs or all others: what is named by its node id is no exception, so that nothing long runs unasked.
     wanted = bool(config.getoption("proofs"))
@@ -101,10 +124,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if folder not in FOLDERS:
             raise pytest.UsageError(f"{item.path}: put tests/{folder} in FOLDERS of tests/conftest.py, by its cost")
         item.add_marker(folder)
-        item.add_marker(pytest.mark.xdist_group(_lane(item)))
     if "PYTEST_XDIST_WORKER" in os.environ:
         # Side by side: what takes longest begins first, so that nobody waits for it at the end.
-        items.sort(key=lambda item: (_lane(item) != PLANNER, -FOLDERS.index(_folder(item))))
+        items.sort(key=lambda item: (_lane(item.nodeid) != PLANNER, -FOLDERS.index(_folder(item))))
     else:
         items.sort(key=lambda item: FOLDERS.index(_folder(item)))
 
@@ -125,7 +147,8 @@ def _in_ci() -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_skips] = []
-    config.stash[_ledger] = Ledger(config.getoption("evidence"))
+    if "PYTEST_XDIST_WORKER" not in os.environ:  # workers report to the process that started them
+        config.pluginmanager.register(_EvidenceWatch(Ledger(config.getoption("evidence"))), "timewheel-evidence-watch")
     config.pluginmanager.register(_SkipWatch(config.stash[_skips]), "timewheel-skip-watch")
 
 
@@ -146,6 +169,19 @@ class _SkipWatch:
     def _note(self, nodeid: str, why: object) -> None:
         reason = why[2] if isinstance(why, tuple) else why  # (file, line, reason)
         self._skips.append(f"{nodeid}: {reason}")
+
+
+class _EvidenceWatch:
+    """Writes down what the proofs that held have found; from the reports, since they may come from other processes."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" and report.passed:
+            for name, value in report.user_properties:
+                if name == EVIDENCE and isinstance(value, dict):
+                    self._ledger.add(Row(**value))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -207,7 +243,7 @@ def seed_number() -> int:
 def seed(request: pytest.FixtureRequest, seed_number: int, say: Callable[[object], None]) -> int:
     """The test's seed, said together with the command that replays it."""
     given = os.environ.get(SEED_VARIABLE)
-    name = request.node.nodeid.removesuffix(f"@{_lane(request.node)}")  # xdist puts the lane behind it
+    name = request.node.nodeid
     if given == "random":
         chosen = int.from_bytes(os.urandom(4), "big")
     else:
@@ -227,7 +263,7 @@ class Evidence(Protocol):
     def __call__(
         self, proof: str, figures: Mapping[str, object], *, seed: int | None = None, on_broker: bool = True
     ) -> None:
-        """Say what was found, and write it into the page if one was named: the last line of a test, all else held.
+        """Say what was found; if the test holds, it stands in the page, if one was named.
 
         Args:
             proof: The row's name.
@@ -248,6 +284,6 @@ def evidence(request: pytest.FixtureRequest, say: Callable[[object], None]) -> E
         row = Row.of(proof, seed=seed, pulsar=pulsar, figures=figures, machine=on)
         say(f"{row.proof}: {row.figures}")
         if request.node.get_closest_marker("proof") is not None:
-            request.config.stash[_ledger].add(row)
+            request.node.user_properties.append((EVIDENCE, asdict(row)))
 
     return tell

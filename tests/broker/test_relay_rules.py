@@ -22,7 +22,7 @@ from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Due
 from timewheel.core.steps import steps
 from timewheel.ops.internals import EntryPosition
-from timewheel.testing import Broker, LocalPulsar, eventually
+from timewheel.testing import Broker, eventually
 from timewheel.testing.plugin import MakeLocalPulsar
 from timewheel.wire.positions import Position
 
@@ -308,14 +308,15 @@ def test_rule_05_after_reload_the_holder_skips_what_it_forwarded(stage: Stage) -
 
 
 def test_rule_07_a_killed_broker_forgets_acknowledgements_and_nothing_is_doubled(
-    mortal: LocalPulsar,
+    make_local_pulsar: MakeLocalPulsar,
 ) -> None:
-    with Stage(mortal, patient()) as stage:
+    broker = make_local_pulsar()
+    with Stage(broker, patient()) as stage:
         sent = stage.hold(30_000 for _ in range(3_000))
         relay = stage.relay()
         eventually(lambda: relay.status().total("forwarded") >= 4_000, 60, poll=0.05)
-        mortal.kill()
-        mortal.start()
+        broker.kill()
+        broker.start()
         stage.await_due(len(sent), 60)
         stage.await_all_acknowledged()
         assert set(stage.copies().values()) == {1}

@@ -126,3 +126,28 @@ def test_a_proof_writes_its_rows_into_the_page_that_is_named(project: Path) -> N
     first, second = rows(page.read_text(encoding="utf-8"))
     assert (first.proof, first.figures) == (second.proof, second.figures) == ("relay killed", "kills 20")
     assert first.seed != second.seed
+
+    assert _pytest(project, "--evidence", str(page), "--proofs", "--seeds", "3", "-n", "2", "tests").returncode == 0
+    assert len({row.seed for row in rows(page.read_text(encoding="utf-8"))}) == 3
+
+
+def test_a_proof_that_fails_writes_no_row(project: Path) -> None:
+    fails = "import pytest\n@pytest.mark.proof\ndef test_it(evidence):\n    evidence('x', {})\n    assert False\n"
+    _add(project, "core", fails)
+    page = project / "evidence.md"
+
+    assert _pytest(project, "--evidence", str(page), "--proofs").returncode == 1
+    assert not page.exists()
+
+
+def test_what_is_dear_to_start_is_started_in_one_process_only(project: Path) -> None:
+    test = "import os\ndef test_it(say):\n    say('ran in ' + os.environ['PYTEST_XDIST_WORKER'])\n"
+    for name in ("test_consumer_reloads.py", "test_producer_aio.py", "test_producer_failures.py"):
+        (project / "tests/broker").mkdir(exist_ok=True)
+        (project / "tests/broker" / name).write_text(test)
+    done = _pytest(project, "-n", "2")
+
+    assert done.returncode == 0, done.stdout
+    ran = [line for line in done.stderr.splitlines() if "ran in" in line]
+    assert len(ran) == 3
+    assert len(set(ran)) == 1
