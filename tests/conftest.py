@@ -107,7 +107,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.config.getoption("proofs") and "seed_number" in metafunc.fixturenames:
-        numbers = range(1, metafunc.config.getoption("seeds") + 1)
+        numbers = range(1, int(metafunc.config.getoption("seeds") or 1) + 1)
         metafunc.parametrize("seed_number", numbers, ids=[f"seed{number}" for number in numbers])
 
 
