@@ -61,6 +61,18 @@ def test_a_skip_is_green_by_hand_and_red_in_ci(project: Path, skip: str) -> None
     assert "Skipped: no broker" in in_ci.stdout.split("skipped in CI")[1]
 
 
+def test_skips_of_processes_side_by_side_are_red_in_ci_too(project: Path) -> None:
+    _add(project, "core", "def test_runs():\n    pass\n")
+    _add(project, "broker", SKIPS["in_a_fixture"])
+    _add(project, "chaos", SKIPS["of_a_module"])
+    done = _pytest(project, "-n", "2", ci=True)
+
+    assert done.returncode == 1
+    told = done.stdout.split("skipped in CI")[1]
+    assert "tests/broker/test_broker.py::test_it: Skipped: no broker" in told
+    assert "tests/chaos/test_chaos.py: Skipped: no broker" in told
+
+
 def test_an_expected_failure_is_no_skip(project: Path) -> None:
     _add(project, "core", "import pytest\n@pytest.mark.xfail(reason='known')\ndef test_it():\n    assert False\n")
 
