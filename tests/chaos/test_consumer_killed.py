@@ -77,6 +77,8 @@ def test_two_consumers_with_their_relays_killed_at_any_moment_lose_nothing_and_r
     assert verdict.copies.dead_letters == 0, verdict
     assert verdict.copies.extra_on_time == 0, verdict
     assert repeats.settled == 0, repeats
+    # On a busy machine hops come late, and then each process may meet a copy; of hops on time there is none, see above.
+    assert repeats.copied <= verdict.copies.extra_late, (repeats, verdict)
     assert repeats.most_after_one_kill <= MOST_REPEATS_PER_KILL, repeats
     # The repeats that promise 4 allows did happen, and were told apart: the judge can see one.
     assert repeats.in_hand > 0, repeats
@@ -88,6 +90,7 @@ def test_two_consumers_with_their_relays_killed_at_any_moment_lose_nothing_and_r
             "kills": len(conductor.kills),
             "repeated in hand": repeats.in_hand,
             "repeated though settled": repeats.settled,
+            "handled in copies": repeats.copied,
             **verdict.figures,
         },
         seed=seed,

@@ -55,6 +55,17 @@ def test_repeats_that_a_crash_explains_are_told_from_those_that_nothing_explains
     assert repeats.most_after_one_kill == in_hand
 
 
+def test_a_copy_at_another_position_is_no_repeat_of_the_first() -> None:
+    copy = handled(SECOND, 6_000)._replace(position=Position(1, 2, -1))
+    repeats = repeats_after_kills([handled(FIRST, 3_000), copy], [KILL], settle_beats=2)
+    assert (repeats.in_hand, repeats.settled, repeats.copied) == (0, 0, 1)
+
+    # And both again: the first was in hand at the kill, the copy with somebody whom nobody killed.
+    again = [handled(SECOND, 7_000), copy._replace(at_ms=8_000)]
+    repeats = repeats_after_kills([handled(FIRST, 3_000), copy, *again], [KILL], settle_beats=2)
+    assert (repeats.in_hand, repeats.settled, repeats.copied) == (1, 1, 1)
+
+
 def test_each_broken_promise_is_found() -> None:
     fine = verdict_of([handled(FIRST, 10, due_ms=10)])
     keeps_every_promise(fine)

@@ -137,11 +137,13 @@ class Repeats:
         in_hand: First handled by a process that was killed before the acknowledgement can have reached the broker;
             promise 4 allows these: "a crash between the two repeats it".
         settled: First handled by a process whose acknowledgement had returned long enough before; must be 0.
+        copied: Another stored copy of the timer was handled: a hop of the late lane, which a killed relay left twice.
         most_after_one_kill: The largest part of ``in_hand`` that one kill caused.
     """
 
     in_hand: int
     settled: int
+    copied: int
     most_after_one_kill: int
 
 
@@ -165,17 +167,23 @@ def repeats_after_kills(events: Iterable[Event], kills: Sequence[Kill], settle_b
             beats.setdefault(event.pid, []).append(event.at_ms)
         elif isinstance(event, Handled):
             handled.setdefault(event.timer_id, []).append(event)
-    settled = 0
+    settled = copied = 0
     after: Counter[int] = Counter()
     for times in handled.values():
-        for first in sorted(times, key=lambda event: event.at_ms)[:-1]:
+        times.sort(key=lambda event: event.at_ms)
+        for number, first in enumerate(times[:-1], 1):
+            if first.position not in {again.position for again in times[number:]}:
+                copied += 1
+                continue
             ack_ms = acknowledged.get((first.pid, first.position))
             death_ms = died_ms.get(first.pid)
             if death_ms is None or _answers(beats.get(first.pid, ()), ack_ms, death_ms) >= settle_beats:
                 settled += 1
             else:
                 after[first.pid] += 1
-    return Repeats(in_hand=sum(after.values()), settled=settled, most_after_one_kill=max(after.values(), default=0))
+    return Repeats(
+        in_hand=sum(after.values()), settled=settled, copied=copied, most_after_one_kill=max(after.values(), default=0)
+    )
 
 
 def _answers(beats_ms: Iterable[int], ack_ms: int | None, death_ms: int) -> int:
