@@ -118,7 +118,7 @@ def test_a_passed_topic_is_drained_though_terminated_and_closed_so_that_it_can_b
     with AdminClient(pulsar_broker.admin_url) as admin:
         admin.topics.terminate(topics[interval])
         with running(DelayedConsumer(client, plan, SUBSCRIPTION, hooks=()), handled):
-            eventually(lambda: len(handled.times) == 100, 20)
+            eventually(lambda: len(handled.times) == 100, 60)
             eventually(lambda: backlog(pulsar_broker, topics[interval]) == 0)
 
             def removed() -> bool:
@@ -127,7 +127,7 @@ def test_a_passed_topic_is_drained_though_terminated_and_closed_so_that_it_can_b
                 except Exception:  # noqa: BLE001 - refused while somebody reads it
                     return False
 
-            eventually(removed, 30, poll=0.2)
+            eventually(removed, 60, poll=0.2)
             assert admin.topics.partitions(topics[interval]) in (None, 0)
         # A later visit did not make it again.
         assert admin.topics.partitions(topics[interval]) in (None, 0)
@@ -168,14 +168,14 @@ def test_a_topic_that_is_missing_ahead_is_told_and_followed_once_it_is_there(
     events, handled = Events(), Handled()
     consumer = DelayedConsumer(client, plan, SUBSCRIPTION, hooks=(events,))
     with running(consumer, handled):
-        eventually(lambda: events.named("calendar_topic_missing"), 10)
+        eventually(lambda: events.named("calendar_topic_missing"), 60)
         missing = events.named("calendar_topic_missing")[0]
         assert missing.level == "error"
         assert "timewheel topics ensure" in str(missing.fields["remedy"])
-        eventually(lambda: not consumer.ready, 10)
+        eventually(lambda: not consumer.ready, 60)
         make_calendar(pulsar_broker, plan, now_ms(), now_ms() + 20_000)
-        eventually(lambda: consumer.ready, 10)
+        eventually(lambda: consumer.ready, 60)
         sender = Sender(client, plan)
         sender.send("a", now_ms() + 3_000)
-        eventually(lambda: handled.times == {"a": 1}, 10)
+        eventually(lambda: handled.times == {"a": 1}, 60)
         sender.close()

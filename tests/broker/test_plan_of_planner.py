@@ -142,9 +142,9 @@ def test_the_sdk_sends_and_receives_through_it_as_it_is_written(
             consumer.acknowledge(message)
         sent = zip(near, NEAR_DELAYS_MS, strict=True)
         assert payloads == {timer.id: b"after %d ms" % delay_ms for timer, delay_ms in sent}
-        eventually(lambda: consumer.ready, 30)
+        eventually(lambda: consumer.ready, 60)
         # The relay inside the consumer has all others, and nothing of them comes before its time.
-        eventually(lambda: held(admin, plan) == expected, 30)
+        eventually(lambda: held(admin, plan) == expected, 60)
         for topic in expected:
             partitions = admin.topics.partitioned_stats(topic, clients=True).partitions.values()
             readers = [one.subscriptions[RELAY_SUBSCRIPTION].consumers or () for one in partitions]

@@ -14,7 +14,7 @@ from tests.broker.relay_stage import BUSINESS, TIERED, WHEEL, Stage, now_ms, pla
 from timewheel.consumers import DelayedConsumer
 from timewheel.consumers.relay import Relay
 from timewheel.consumers.relay.service import Service
-from timewheel.core.plan import Calendar
+from timewheel.core.plan import Calendar, Scheme
 from timewheel.ops import ensure
 from timewheel.producers import DelayedProducer
 from timewheel.testing import Broker, eventually
@@ -29,7 +29,7 @@ def ours() -> list[str]:
 @pytest.fixture(scope="module")
 def stages(pulsar_broker: Broker) -> Iterator[dict[str, Stage]]:
     with ExitStack() as stack:
-        schemes = {"tiered": TIERED, "wheel": WHEEL, "calendar": Calendar(interval_ms=3_600_000)}
+        schemes: dict[str, Scheme] = {"tiered": TIERED, "wheel": WHEEL, "calendar": Calendar(interval_ms=3_600_000)}
         yield {name: stack.enter_context(Stage(pulsar_broker, plan_of(scheme))) for name, scheme in schemes.items()}
 
 

@@ -29,10 +29,10 @@ def _fake(programs: Path, name: str, script: str) -> None:
     program.chmod(0o755)
 
 
-def _make(programs: Path, target: str) -> subprocess.CompletedProcess[str]:
+def _make(programs: Path, target: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [programs / "make", "-C", ROOT, target, "PYTHON=python3"],
-        env={"PATH": str(programs)},
+        env={"PATH": str(programs), **environment},
         capture_output=True,
         text=True,
         timeout=60,
@@ -80,6 +80,29 @@ def test_with_java_and_maven_nothing_is_said(programs: Path, version: str) -> No
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_without_chromium_its_package_is_named_and_the_tests_go_on(programs: Path) -> None:
+    done = _make(programs, "need-chromium")
+
+    assert done.returncode == 0
+    assert "apt-get install chromium" in done.stderr
+    assert "skipped" in done.stderr
+
+
+def test_without_chromium_ci_fails_at_once(programs: Path) -> None:
+    done = _make(programs, "need-chromium", CI="true")
+
+    assert done.returncode != 0
+    assert "apt-get install chromium" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["chromium", "chromium-browser", "google-chrome"])
+def test_with_any_chromium_nothing_is_said(programs: Path, name: str) -> None:
+    _fake(programs, name, "true")
+    done = _make(programs, "need-chromium", CI="true")
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_an_old_python_is_refused(programs: Path) -> None:
     _fake(programs, "python3", "exit 1")
     done = _make(programs, "need-python")
@@ -100,4 +123,4 @@ def test_help_lists_the_chores() -> None:
     done = subprocess.run(["make", "-C", ROOT], capture_output=True, text=True, timeout=60, check=True)
     targets = {line.split()[0] for line in done.stdout.splitlines() if not line.startswith("make")}
 
-    assert {"help", "demo", "test", "check", "bench", "venv", "clean"} <= targets
+    assert {"help", "demo", "test", "proof", "check", "bench", "venv", "clean"} <= targets

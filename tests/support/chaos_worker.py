@@ -38,6 +38,9 @@ ConductName = Literal["right", "batched", "wall clock", "acknowledge first"]
 TRACE_VARIABLE = "TIMEWHEEL_CHAOS_TRACE"
 """If set, each worker writes down, beside its ledger, every message that its relay takes, sends and acknowledges."""
 
+BEAT_S = 0.1
+"""Between an answer of the broker and the next question: as long as the client keeps acknowledgements together."""
+
 RELAY_POINTS: tuple[CrashPoint, ...] = (
     "at_takeover",
     "before_forward",
@@ -285,6 +288,17 @@ def _relay(job: Job, client: Any, plan: Plan, burning: _Burning, ledger: Ledger)
         ended.wait()
 
 
+def _beat(client: Any, plan: Plan, ledger: Ledger, ended: threading.Event) -> None:
+    """Ask the broker something again and again, on the connection that the acknowledgements take, behind them.
+
+    So a test knows what has passed between an acknowledgement and a kill in turns that this process and the broker had,
+    and not in milliseconds, which on a busy machine may go by without any.
+    """
+    while not ended.wait(BEAT_S):
+        client.get_topic_partitions(plan.due_topic)
+        ledger.beat()
+
+
 def _consume(job: Job, client: Any, plan: Plan, burning: _Burning, ledger: Ledger) -> None:
     def handle(message: DelayedMessage) -> None:
         burning("in_handler")
@@ -299,7 +313,14 @@ def _consume(job: Job, client: Any, plan: Plan, burning: _Burning, ledger: Ledge
     with DelayedConsumer(client, plan, job.subscription, relay=job.embedded) as consumer:
         signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
         ledger.ready()
-        consumer.run(handle, workers=2)
+        ended = threading.Event()
+        heart = threading.Thread(target=_beat, args=(client, plan, ledger, ended), name="heart", daemon=True)
+        heart.start()
+        try:
+            consumer.run(handle, workers=2)
+        finally:
+            ended.set()
+            heart.join()
 
 
 def main() -> None:

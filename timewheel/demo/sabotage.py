@@ -29,7 +29,7 @@ PUBLISHED_BEFORE_KILL = 100
 """The relay is killed when it has taken all timers and published this many of them."""
 RELAY_SUBSCRIPTION = "control-relay"
 READER_SUBSCRIPTION = "control-reader"
-STEP_TIMEOUT_S = 20.0
+STEP_TIMEOUT_S = 60.0
 """For each step of the control: a relay's start, its acknowledgements, the drain."""
 RECEIVE_MS = 500
 QUIET_S = 1.5
