@@ -95,7 +95,7 @@ def test_many_sends_at_once_are_batched_and_the_loop_is_woken_for_many(
     assert sum(stored_entries(pulsar_broker, topic + TIER_1D, partition=n) for n in range(2)) < 200
 
 
-def test_rule_22_never_more_pending_than_the_bound_while_the_loop_goes_on(
+def test_never_more_pending_than_the_bound_while_the_loop_goes_on(
     mortal: LocalPulsar, connect: Callable[..., Any], topic: str
 ) -> None:
     plan = make_plan(mortal, topic)

@@ -75,7 +75,7 @@ def test_without_an_answer_the_outcome_is_unknown_and_the_same_id_may_be_sent_ag
     assert ids[1:] == ["sub-42", "sub-43", "sub-42"]
 
 
-def test_rule_22_never_more_in_flight_than_the_bound_and_none_dropped(
+def test_never_more_in_flight_than_the_bound_and_none_dropped(
     mortal: LocalPulsar, connect: Callable[..., Any], topic: str
 ) -> None:
     plan = make_plan(mortal, topic)

@@ -44,7 +44,7 @@ TRAFFIC = Traffic(burst=50, every_s=0.5, shortest_ms=26_000, longest_ms=36_000)
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kills", KILLS)
-def test_rule_07_broker_killed_under_living_relays_and_consumer_loses_nothing_and_leaves_no_extra_copy(
+def test_broker_killed_under_living_relays_and_consumer_loses_nothing_and_leaves_no_extra_copy(
     make_local_pulsar: MakeLocalPulsar,
     stage: MakeStage,
     kills: int,

@@ -163,7 +163,7 @@ LOSING: dict[ConductName, Script] = {
     "conduct",
     [pytest.param(name, marks=() if name == "acknowledge first" else pytest.mark.proof) for name in LOSING],
 )
-def test_rule_01_control_loses_and_its_twin_does_not(
+def test_control_loses_and_its_twin_does_not(
     stages: tuple[Stage, Stage], conduct: ConductName, seed: int, say: Callable[[object], None], evidence: Evidence
 ) -> None:
     control, twin = play_both(*stages, LOSING[conduct], conduct)
@@ -185,7 +185,7 @@ def test_rule_01_control_loses_and_its_twin_does_not(
 
 @pytest.mark.proof
 @pytest.mark.timeout(900)
-def test_rule_01_without_deduplication_nothing_is_lost_and_copies_pile_up(
+def test_without_deduplication_nothing_is_lost_and_copies_pile_up(
     stages: tuple[Stage, Stage], seed: int, say: Callable[[object], None], evidence: Evidence
 ) -> None:
     without, with_it = stages

@@ -46,7 +46,7 @@ RELAY_POINTS: Points = {
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kills", KILLS)
-def test_rule_01_one_relay_killed_at_any_moment_loses_nothing_and_leaves_no_extra_copy(
+def test_one_relay_killed_at_any_moment_loses_nothing_and_leaves_no_extra_copy(
     chaos_broker: LocalPulsar,
     stage: MakeStage,
     kills: int,
@@ -80,7 +80,7 @@ def test_rule_01_one_relay_killed_at_any_moment_loses_nothing_and_leaves_no_extr
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kills", KILLS)
-def test_rule_01_three_relays_killed_frozen_and_unloaded_lose_nothing_and_leave_no_extra_copy(
+def test_three_relays_killed_frozen_and_unloaded_lose_nothing_and_leave_no_extra_copy(
     chaos_broker: LocalPulsar,
     stage: MakeStage,
     kills: int,
