@@ -126,6 +126,6 @@ class Service:
 
     def _stop(self) -> None:
         # All at once: each has the whole drain to itself.
-        with ThreadPoolExecutor(max(len(self._relays), 1)) as pool:
+        with ThreadPoolExecutor(max(len(self._relays), 1), "timewheel-relay-end") as pool:
             for _ in pool.map(lambda relay: relay.stop(self._drain_ms), self._relays):
                 pass
