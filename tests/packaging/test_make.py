@@ -29,9 +29,9 @@ def _fake(programs: Path, name: str, script: str) -> None:
     program.chmod(0o755)
 
 
-def _make(programs: Path, target: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def _make(programs: Path, target: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [programs / "make", "-C", ROOT, target, "PYTHON=python3"],
+        [programs / "make", "-C", ROOT, target, "PYTHON=python3", *options],
         env={"PATH": str(programs), **environment},
         capture_output=True,
         text=True,
@@ -117,6 +117,46 @@ def test_without_the_venv_module_the_package_is_named(programs: Path) -> None:
 
     assert done.returncode != 0
     assert "python3-venv" in done.stderr
+
+
+def _tests_end(programs: Path, codes: dict[str, int]) -> tuple[int, list[str]]:
+    """`make test` with a pytest that ends so where its arguments begin so; what it was asked to run, in order."""
+    _fake(programs, "java", _java("17.0.15"))
+    for name in ("mvn", "chromium", "python3"):
+        _fake(programs, name, "true")
+    venv = programs / "venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / ".demo-installed").touch()
+    (venv / ".dev-installed").touch()
+    ends = "".join(f'    "{words}"*) exit {code};;\n' for words, code in codes.items())
+    (venv / "bin" / "bash").symlink_to(programs / "bash")
+    _fake(venv / "bin", "python", f'echo "$*" >> {programs}/ran\ncase "$*" in\n{ends}esac')
+    done = _make(programs, "test", f"VENV={venv}")
+    return done.returncode, (programs / "ran").read_text().splitlines()
+
+
+CORE, PURE, REST = (f"-m pytest tests{folder}" for folder in ("/core", "/producers", " "))
+
+
+@pytest.mark.parametrize(
+    ("codes", "parts", "is_green"),
+    [
+        ({}, (CORE, PURE, REST), True),
+        ({CORE: 1}, (CORE,), False),  # a slip in the core: nothing that takes longer is begun
+        ({PURE: 1}, (CORE, PURE), False),
+        ({REST: 1}, (CORE, PURE, REST), False),
+        ({CORE: 5, PURE: 5}, (CORE, PURE, REST), True),  # the arguments chose tests of the last part only
+        ({PURE: 5, REST: 5}, (CORE, PURE, REST), True),
+        ({CORE: 5, PURE: 5, REST: 5}, (CORE, PURE, REST), False),  # they chose none at all
+    ],
+)
+def test_the_tests_run_in_three_parts(
+    programs: Path, codes: dict[str, int], parts: tuple[str, ...], is_green: bool
+) -> None:
+    code, ran = _tests_end(programs, codes)
+
+    assert (code == 0) == is_green
+    assert [line.startswith(part) for line, part in zip(ran, parts, strict=True)] == [True] * len(parts)
 
 
 def test_help_lists_the_chores() -> None:
