@@ -7,24 +7,12 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
+from timewheel._report.bars import Bar, BarChart, bar_chart
+from timewheel._report.choices import Choices, Named, choice_chart
+from timewheel._report.gaps import GapChart, Mark, Series, gap_chart
+from timewheel._report.page import Figure, Page, Section, render_page
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, format_duration
 from timewheel.core.planfile import dump_plan
-from timewheel.report import (
-    Bar,
-    BarChart,
-    Choices,
-    Figure,
-    GapChart,
-    Mark,
-    Named,
-    Page,
-    Section,
-    Series,
-    bar_chart,
-    choice_chart,
-    gap_chart,
-    render_page,
-)
 from timewheel.spark_planner.exact.replay import Replay
 from timewheel.spark_planner.job import Planned
 from timewheel.spark_planner.results import tables

@@ -8,7 +8,8 @@ from itertools import pairwise
 import pytest
 
 from tests.support.browser import Dom, dom_of
-from timewheel.report import GapChart, Mark, Page, Series, Table, gap_chart, render_page
+from timewheel._report.gaps import GapChart, Mark, Series, gap_chart
+from timewheel._report.page import Page, Table, render_page
 
 CHART = GapChart(
     title="Gap ranges over time",

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from timewheel._report.gaps import GapChart, Mark, Series, gap_chart
+from timewheel._report.page import Page, Table, render_page
 from timewheel.core.gaps import peak
 from timewheel.core.plan import Plan
 from timewheel.core.profile import BrokerProfile
@@ -21,7 +23,6 @@ from timewheel.demo.sampling import Sample
 from timewheel.demo.settings import DAYS, SchemeName, Settings
 from timewheel.demo.table import HEADER, LABELS, row_texts, where_we_lose
 from timewheel.demo.verdict import Measured, Verdict, lateness
-from timewheel.report import GapChart, Mark, Page, Series, Table, gap_chart, render_page
 
 __all__ = ["BrokerFacts", "Files", "Result", "Seen", "measure", "save"]
 
