@@ -19,8 +19,9 @@ from timewheel.cli.demo import _with_foresight  # pyright: ignore[reportPrivateU
 from timewheel.core.planfile import parse_plan
 from timewheel.core.profile import BrokerProfile
 from timewheel.demo.checker import Totals
+from timewheel.demo.files import Files, save
 from timewheel.demo.ledger import Entry
-from timewheel.demo.results import BrokerFacts, Files, Result, save
+from timewheel.demo.results import BrokerFacts, Result
 from timewheel.demo.settings import SchemeName, Settings
 from timewheel.demo.trace import delays_ms, timer_id
 from timewheel.demo.verdict import Lateness, Measured, Verdict

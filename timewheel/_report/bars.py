@@ -1,19 +1,22 @@
-"""Shares as horizontal bars, as one SVG element."""
+"""Shares as horizontal bars."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
+
+import altair as alt
+
+from timewheel._report.look import ACCENT, INK, Drawn, chart_of, finished
+from timewheel._report.page import Figure
 
 __all__ = ["Bar", "BarChart", "bar_chart"]
 
-WIDTH = 960
-LEFT, RIGHT = 130, 190
-BAR_HEIGHT, STEP = 20, 30
-TOP, BOTTOM = 12, 44
+STEP = 30
+"""Pixels from bar to bar."""
+AXIS_HEIGHT = 50
 AXIS_MAXIMA = (0.1, 0.2, 0.5, 1.0)
-TICKS = 5
+HINT = "Point at a bar for its figures."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,47 +40,46 @@ class BarChart:
 
     Args:
         title: Read by screen readers.
+        caption: Below the chart.
         bars: In order.
         axis: Name of the axis of shares.
     """
 
     title: str
+    caption: str
     bars: Sequence[Bar]
     axis: str
 
 
-def bar_chart(chart: BarChart) -> str:
-    """Draw the chart as an SVG element, styled by the page."""
+def bar_chart(chart: BarChart) -> Figure:
+    """Draw the chart."""
     most = max((bar.share for bar in chart.bars), default=0.0)
     axis_max = next(maximum for maximum in AXIS_MAXIMA if maximum >= min(most, 1.0))
-    base = TOP + STEP * len(chart.bars)
-    wide = (WIDTH - LEFT - RIGHT) / axis_max
-    parts = [
-        f'<svg class="bar-chart" viewBox="0 0 {WIDTH} {base + BOTTOM}" role="img" '
-        f'aria-label="{escape(chart.title)}" data-axis-max="{axis_max:g}">'
+    rows: list[dict[str, str | float]] = [
+        {"name": bar.name, "share": bar.share, "note": _note(bar)} for bar in chart.bars
     ]
-    for number in range(TICKS + 1):
-        share = axis_max * number / TICKS
-        x = LEFT + wide * share
-        parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{base}"/>')
-        parts.append(f'<text class="tick" x="{x:.1f}" y="{base + 17}" text-anchor="middle">{share:.0%}</text>')
-    for number, bar in enumerate(chart.bars):
-        y = TOP + STEP * number
-        x = LEFT + wide * bar.share
-        middle = y + BAR_HEIGHT / 2 + 5
-        note = f" {bar.note}" if bar.note else ""
-        parts += [
-            f'<text class="name" x="{LEFT - 10}" y="{middle:.0f}" text-anchor="end">{escape(bar.name)}</text>',
-            f'<rect class="bar" x="{LEFT}" y="{y}" width="{x - LEFT:.1f}" height="{BAR_HEIGHT}" '
-            f'data-share="{bar.share:.6f}"/>',
-            f'<text class="share" x="{x + 7:.1f}" y="{middle:.0f}">{escape(_percent(bar.share) + note)}</text>',
-        ]
-    middle_x = (LEFT + WIDTH - RIGHT) / 2
-    parts.append(
-        f'<text class="axis" x="{middle_x:.0f}" y="{base + 38}" text-anchor="middle">{escape(chart.axis)}</text>'
+    words = f"{chart.title}. " + ", ".join(f"{bar.name} {_percent(bar.share)}" for bar in chart.bars) + "."
+    base = chart_of("bars").encode(
+        y=alt.Y("name:N", sort=None, axis=alt.Axis(title=None, domain=False, ticks=False, labelColor=INK)),
+        tooltip=[alt.Tooltip("name:N", title="delay"), alt.Tooltip("note:N", title="share")],
     )
-    parts.append("</svg>")
-    return "\n".join(parts)
+    scale = alt.Scale(domain=[0, axis_max], nice=False)
+    bars = base.mark_bar(color=ACCENT, cornerRadiusEnd=3, height={"band": 0.7}).encode(
+        x=alt.X("share:Q", title=chart.axis, scale=scale, axis=alt.Axis(format=".0%", tickCount=5))
+    )
+    notes = base.mark_text(fill=INK, align="left", dx=8).encode(x=alt.value("width"), text="note:N")
+    height = STEP * len(rows) + AXIS_HEIGHT
+    return Figure(
+        name="delays",
+        spec=finished([Drawn([bars, notes], {"bars": rows})], height=height, words=words),
+        words=words,
+        caption=chart.caption,
+        hint=HINT,
+    )
+
+
+def _note(bar: Bar) -> str:
+    return f"{_percent(bar.share)} {bar.note}".rstrip()
 
 
 def _percent(share: float) -> str:

@@ -1,30 +1,72 @@
-"""Choices as points of two costs, both axes logarithmic, as one SVG element: down and to the left is better."""
+"""Choices as points of two costs, both axes logarithmic: down and to the left is better."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 from math import ceil, floor, log10
 
-__all__ = ["Choices", "Named", "choice_chart"]
+import altair as alt
 
-WIDTH, HEIGHT = 960, 420
-LEFT, RIGHT, TOP, BOTTOM = 70, 190, 24, 52
-LABEL_HEIGHT = 16
-LABEL_WIDTH = 230
-"""Names that are nearer than this must not be at one height."""
+from timewheel._report.look import (
+    ACCENT,
+    GOOD,
+    INK,
+    LINES,
+    SOFT,
+    Drawn,
+    chart_of,
+    count_axis,
+    count_scale,
+    finished,
+    limit_line,
+    limit_name,
+    name_layers,
+    zoom,
+)
+from timewheel._report.page import Figure
+
+__all__ = ["Choice", "Choices", "Named", "choice_chart"]
+
 LEAST_X = 0.01
+"""Costs below it are drawn at it: a logarithm has no zero."""
+CANDIDATE, ON_FRONT = "a candidate", "no other beats it in both"
+NAMED_COLORS = (LINES[0], LINES[2], LINES[3], LINES[4])
+NAMED_SHAPES = ("cross", "triangle-up", "square", "triangle-down", "triangle-left")
+"""Points differ in shape as well as in colour."""
+CANDIDATE_SIZE, FRONT_SIZE, NAMED_SIZE, BEST_SIZE = 35, 55, 130, 260
+"""Areas, in square pixels."""
+CANDIDATE_OPACITY = 0.45
+"""Many lie on each other."""
+LEGEND_COLUMNS = "width < 560 ? 1 : width < 900 ? 3 : 4"
+DIMMED = 0.07
+HINT = (
+    "Point at a dot for its plan. Click a name for its dots alone, with Shift one more. Turn the wheel with Ctrl to "
+    "zoom, drag to move; a double click shows all again."
+)
 
 Point = tuple[float, float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """One point.
+
+    Args:
+        plan: What it stands for.
+        at: (x, y).
+    """
+
+    plan: str
+    at: Point
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Named:
-    """A point with its name; the one that ``stands_out`` is drawn larger."""
+    """A choice with its name; the one that ``stands_out`` is drawn larger, its name beside it."""
 
     name: str
-    at: Point
+    choice: Choice
     stands_out: bool = False
 
 
@@ -34,7 +76,8 @@ class Choices:
 
     Args:
         title: Read by screen readers.
-        points: All choices, (x, y).
+        caption: Below the chart.
+        points: All choices.
         front: Of them those that nothing beats, by x.
         named: Those with a name.
         limit: A height to mark.
@@ -44,8 +87,9 @@ class Choices:
     """
 
     title: str
-    points: Sequence[Point]
-    front: Sequence[Point]
+    caption: str
+    points: Sequence[Choice]
+    front: Sequence[Choice]
     named: Sequence[Named]
     limit: float
     limit_name: str
@@ -53,89 +97,105 @@ class Choices:
     y_name: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Scale:
-    x_low: int
-    x_high: int
-    y_high: int
-
-    def at(self, point: Point) -> Point:
-        x = (log10(max(point[0], LEAST_X)) - self.x_low) / (self.x_high - self.x_low)
-        y = log10(1 + max(point[1], 0)) / log10(1 + 10**self.y_high)
-        return LEFT + (WIDTH - LEFT - RIGHT) * x, HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * y
-
-
-def choice_chart(choices: Choices) -> str:
-    """Draw the chart as an SVG element, styled by the page."""
-    every = [*choices.points, *choices.front, *(named.at for named in choices.named)]
-    xs = [max(x, LEAST_X) for x, _ in every] or [1.0]
-    x_low = floor(log10(min(xs)))
-    scale = _Scale(
-        x_low=x_low,
-        x_high=max(ceil(log10(max(xs))), x_low + 1),
-        y_high=max(ceil(log10(max(1 + choices.limit, *(1 + y for _, y in every)))), 1),
+def choice_chart(choices: Choices) -> Figure:
+    """Draw the chart."""
+    words = f"{choices.title}: {len(choices.points)}, of them {len(choices.front)} that no other beats. " + "".join(
+        f"{named.name}: {choices.x_name} {named.choice.at[0]:,.2f}, {choices.y_name} {named.choice.at[1]:,.0f}. "
+        for named in choices.named
     )
-    limit_y = scale.at((1.0, choices.limit))[1]
-    front = " ".join(f"{x:.1f},{y:.1f}" for x, y in map(scale.at, choices.front))
-    return "\n".join(
-        [
-            f'<svg class="choice-chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(choices.title)}" '
-            f'data-x-max="{10**scale.x_high:g}" data-axis-max="{10**scale.y_high}" data-limit="{choices.limit:g}">',
-            *_axes(scale, choices),
-            f'<line class="limit" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{limit_y:.1f}" y2="{limit_y:.1f}"/>',
-            f'<text class="limit-name" x="{WIDTH - RIGHT}" y="{limit_y - 6:.1f}" text-anchor="end">'
-            f"{escape(choices.limit_name)}</text>",
-            *(_dot("candidate", 3, scale.at(point)) for point in choices.points),
-            f'<polyline class="front" points="{front}"/>',
-            *(_dot("on-front", 4, scale.at(point)) for point in choices.front),
-            *_names(scale, choices.named),
-            "</svg>",
-        ]
+    limit = limit_line(choices.limit, choices.limit_name)
+    parts = [limit, _front(choices), _dots(choices), limit_name("width", align="right", dy=-10), _best(choices)]
+    return Figure(
+        name="choices",
+        spec=finished(parts, height="container", words=words.rstrip()),
+        words=words.rstrip(),
+        caption=choices.caption,
+        hint=HINT,
     )
 
 
-def _axes(scale: _Scale, choices: Choices) -> list[str]:
-    base, right = HEIGHT - BOTTOM, WIDTH - RIGHT
-    parts = []
-    for count in (0, *(10**power for power in range(scale.y_high + 1))):
-        y = scale.at((1.0, count))[1]
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="tick" x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{count:,}</text>')
-    for power in range(scale.x_low, scale.x_high + 1):
-        x = scale.at((10.0**power, 0.0))[0]
-        parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{base}"/>')
-        parts.append(f'<text class="tick" x="{x:.1f}" y="{base + 19}" text-anchor="middle">{10.0**power:,g}</text>')
-    parts.append(
-        f'<text class="axis" x="{(LEFT + right) / 2:.0f}" y="{base + 40}" text-anchor="middle">'
-        f"{escape(choices.x_name)}</text>"
+def _row(choice: Choice, kind: str, size: float, opacity: float = 1.0) -> dict[str, str | float]:
+    x, y = choice.at
+    return {"kind": kind, "plan": choice.plan, "x": max(x, LEAST_X), "y": max(y, 0.0), "size": size, "opacity": opacity}
+
+
+def _powers(choices: Choices) -> tuple[int, int]:
+    """Between which powers of ten all x lie."""
+    every = [*choices.points, *choices.front, *(named.choice for named in choices.named)]
+    xs = [max(one.at[0], LEAST_X) for one in every] or [1.0]
+    low = floor(log10(min(xs)))
+    return low, max(ceil(log10(max(xs))), low + 1)
+
+
+def _axes(choices: Choices) -> tuple[alt.X, alt.Y]:
+    low, high = _powers(choices)
+    highest = max(
+        [choices.limit, *(one.at[1] for one in (*choices.points, *(named.choice for named in choices.named)))]
     )
-    parts.append(
-        f'<text class="axis" transform="translate(16 {(TOP + base) / 2:.0f}) rotate(-90)" text-anchor="middle">'
-        f"{escape(choices.y_name)}</text>"
+    top = 10.0 ** max(ceil(log10(1 + highest)), 1)
+    scale = alt.Scale(type="log", domain=[10.0**low, 10.0**high], nice=False)
+    return (
+        alt.X("x:Q", title=choices.x_name, scale=scale, axis=alt.Axis(format=",~g", tickCount=high - low)),
+        alt.Y("y:Q", axis=count_axis(top, choices.y_name), scale=count_scale(top)),
     )
-    return parts
 
 
-def _names(scale: _Scale, named: Sequence[Named]) -> list[str]:
-    """Each point that has a name, and the name beside it, pushed down where another one is in its way."""
-    parts: list[str] = []
-    placed: list[Point] = []
-    # The one that stands out gets the place that it wants.
-    for one in sorted(named, key=lambda one: (not one.stands_out, scale.at(one.at)[1])):
-        x, y = scale.at(one.at)
-        label_y = y + 4
-        while any(
-            abs(x - other_x) < LABEL_WIDTH and abs(label_y - other_y) < LABEL_HEIGHT for other_x, other_y in placed
-        ):
-            label_y += LABEL_HEIGHT / 2
-        placed.append((x, label_y))
-        kind = "stands-out" if one.stands_out else "named"
-        parts.append(_dot(kind, 7 if one.stands_out else 5, (x, y)))
-        if label_y - y > LABEL_HEIGHT / 2:
-            parts.append(f'<line class="leader" x1="{x:.1f}" x2="{x + 9:.1f}" y1="{y:.1f}" y2="{label_y - 4:.1f}"/>')
-        parts.append(f'<text class="name {kind}-name" x="{x + 11:.1f}" y="{label_y:.1f}">{escape(one.name)}</text>')
-    return parts
+def _front(choices: Choices) -> Drawn:
+    line = chart_of("front").mark_line(color=ACCENT, strokeWidth=1.5, clip=True)
+    return Drawn(
+        [line.encode(x="x:Q", y="y:Q", order="x:Q")],
+        {"front": [_row(one, ON_FRONT, FRONT_SIZE) for one in choices.front]},
+    )
 
 
-def _dot(kind: str, radius: int, at: Point) -> str:
-    return f'<circle class="{kind}" cx="{at[0]:.1f}" cy="{at[1]:.1f}" r="{radius}"/>'
+def _dots(choices: Choices) -> Drawn:
+    on_front = set(choices.front)
+    named = sorted(choices.named, key=lambda one: one.stands_out)  # drawn last, above the others
+    rows = [
+        *(_row(one, CANDIDATE, CANDIDATE_SIZE, CANDIDATE_OPACITY) for one in choices.points if one not in on_front),
+        *(_row(one, ON_FRONT, FRONT_SIZE) for one in choices.front),
+        *(_row(one.choice, one.name, BEST_SIZE if one.stands_out else NAMED_SIZE) for one in named),
+    ]
+    usual = [one.name for one in named if not one.stands_out]
+    best = [one.name for one in named if one.stands_out]
+    kinds = [*best, *usual, ON_FRONT, CANDIDATE]
+    colors = [*(GOOD for _ in best), *_cycled(NAMED_COLORS, len(usual)), ACCENT, SOFT]
+    shapes = [*("diamond" for _ in best), *_cycled(NAMED_SHAPES, len(usual)), "circle", "circle"]
+    shown = alt.selection_point(name="shown", fields=["kind"], bind="legend")
+    legend = alt.Legend(columns=alt.ExprRef(LEGEND_COLUMNS), symbolOpacity=1)
+    x, y = _axes(choices)
+    opacity = alt.Opacity("opacity:Q", scale=None, legend=None)
+    dots = (
+        chart_of("choices")
+        .mark_point(filled=True, clip=True)
+        .encode(
+            x=x,
+            y=y,
+            color=alt.Color("kind:N", scale=alt.Scale(domain=kinds, range=colors), legend=legend),
+            shape=alt.Shape("kind:N", scale=alt.Scale(domain=kinds, range=shapes), legend=legend),
+            size=alt.Size("size:Q", scale=None, legend=None),
+            opacity=alt.when(shown).then(opacity).otherwise(alt.value(DIMMED)),
+            tooltip=[
+                alt.Tooltip("kind:N", title="what"),
+                alt.Tooltip("plan:N", title="plan"),
+                alt.Tooltip("x:Q", title=choices.x_name, format=",.2f"),
+                alt.Tooltip("y:Q", title=choices.y_name, format=",.0f"),
+            ],
+        )
+    )
+    return Drawn([dots.add_params(shown, zoom("x", "y"))], {"choices": rows})
+
+
+def _best(choices: Choices) -> Drawn:
+    low, high = _powers(choices)
+    best = [named for named in choices.named if named.stands_out]
+    rows = [_row(one.choice, one.name, BEST_SIZE) | {"name": one.name} for one in best]
+    # The name stands on the side that has room for it.
+    late = any(log10(max(one.choice.at[0], LEAST_X)) > (low + high) / 2 for one in best)
+    align, dx = ("right", -12) if late else ("left", 12)
+    base = chart_of("best").encode(x="x:Q", y="y:Q")
+    return Drawn(name_layers(base, color=INK, align=align, dx=dx, dy=14, fontWeight="bold"), {"best": rows})
+
+
+def _cycled(values: Sequence[str], count: int) -> list[str]:
+    return [values[number % len(values)] for number in range(count)]

@@ -1,4 +1,4 @@
-"""The chart of gaps over time, as one SVG element: no script, no font, no file beside it.
+"""The chart of gaps over time.
 
 The count axis is logarithmic, of 1 + gaps, so that ten thousand and none stand in one picture.
 """
@@ -7,24 +7,42 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
-from math import ceil, floor, log10
+
+import altair as alt
+
+from timewheel._report.look import (
+    INK,
+    LINES,
+    SOFT,
+    Drawn,
+    chart_of,
+    count_axis,
+    count_scale,
+    finished,
+    limit_line,
+    limit_name,
+    name_layers,
+    round_up,
+    zoom,
+)
+from timewheel._report.page import Figure
 
 __all__ = ["GapChart", "Mark", "Series", "gap_chart"]
 
-WIDTH, HEIGHT = 960, 460
-LEFT, RIGHT, TOP, BOTTOM = 70, 190, 24, 52
-"""Margins; the right one holds the names of the lines."""
-LABEL_HEIGHT = 17
-DASHES = ("", "7 3", "2 3", "9 3 2 3", "4 2")
+DASHES = ([1, 0], [7, 3], [2, 3], [9, 3, 2, 3], [4, 2])
 """Lines differ in dash as well as in colour."""
-MAX_TIME_TICKS = 10
 HEADROOM = 1.05
 """Above the highest point."""
-LIMIT_NAMES_AT = (0.2, 0.45, 0.7)
-"""Where along the dashed line its name may stand; mostly the first: a sick line has risen above it there, and an unload
-is later."""
-LIMIT_NAME_WIDTH, LIMIT_NAME_HEIGHT = 190, 22
+LEGEND_COLUMNS = "width < 560 ? 1 : width < 900 ? 2 : 3"
+DIMMED = 0.07
+"""Opacity of a line that was not asked for."""
+TOUCHED_SIZE, DOT_SIZE = 300, 80
+"""Areas, in square pixels."""
+TIME_DIGITS = 4
+HINT = (
+    "Point at a line for its figures. Click a name for its line alone, with Shift one more. Turn the wheel with Ctrl "
+    "to zoom, drag to move; a double click shows all again."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,39 +87,25 @@ class GapChart:
     time_unit: str = "days"
 
 
-@dataclass(frozen=True, slots=True)
-class _Scale:
-    last_time: float
-    top_count: float
-
-    def x(self, time: float) -> float:
-        return LEFT + (WIDTH - LEFT - RIGHT) * time / self.last_time
-
-    def y(self, count: float) -> float:
-        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * log10(1 + max(count, 0)) / log10(1 + self.top_count)
-
-
-def gap_chart(chart: GapChart) -> str:
-    """Draw the chart as an SVG element, styled by the page's ``--line-N``, ``--ink``, ``--grid`` and ``--alarm``."""
+def gap_chart(chart: GapChart) -> Figure:
+    """Draw the chart."""
     points = [point for line in chart.series for point in line.points]
-    scale = _Scale(
-        last_time=max([1.0, *(time for time, _ in points), *(mark.at for mark in chart.marks)]),
-        top_count=_round_step(HEADROOM * max([chart.limit, *(count for _, count in points)])),
-    )
+    last_time = max([1.0, *(time for time, _ in points), *(mark.at for mark in chart.marks)])
+    top = round_up(HEADROOM * max([chart.limit, *(count for _, count in points)]))
+    words = f"{chart.title}. {_in_words(chart)}"
     parts = [
-        f'<svg class="gap-chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="chart-title chart-desc" '
-        f'data-axis-max="{scale.top_count:.0f}" data-limit="{chart.limit}">',
-        f'<title id="chart-title">{escape(chart.title)}</title>',
-        f'<desc id="chart-desc">{escape(chart.caption)} {escape(_in_words(chart))}</desc>',
-        *_count_axis(scale),
-        *_time_axis(scale, chart.time_unit),
-        *_limit_line(scale, chart),
-        *(part for mark in chart.marks for part in _mark_line(scale, mark)),
-        *(_polyline(scale, line, number) for number, line in enumerate(chart.series)),
-        *_names(scale, chart.series),
-        "</svg>",
+        limit_line(chart.limit, f"the broker keeps {chart.limit:,} ranges"),
+        *(_mark(number, mark, last_time) for number, mark in enumerate(chart.marks)),
+        _lines(chart, last_time, top),
+        limit_name("width / 2", align="center", dy=13),
     ]
-    return "\n".join(parts)
+    return Figure(
+        name="gaps",
+        spec=finished(parts, height="container", words=words),
+        words=words,
+        caption=chart.caption,
+        hint=HINT,
+    )
 
 
 def _in_words(chart: GapChart) -> str:
@@ -109,103 +113,56 @@ def _in_words(chart: GapChart) -> str:
     return f"Peaks: {peaks}. Limit: {chart.limit:,}."
 
 
-def _count_axis(scale: _Scale) -> list[str]:
-    powers = floor(log10(scale.top_count))
-    parts = []
-    for count in (0, *(10**power for power in range(powers + 1))):
-        y = scale.y(count)
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        parts.append(f'<text class="tick" x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{count:,}</text>')
-    parts.append(
-        f'<text class="axis" transform="translate(16 {(TOP + HEIGHT - BOTTOM) / 2:.0f}) rotate(-90)" '
-        'text-anchor="middle">gap ranges (logarithmic)</text>'
-    )
-    return parts
+def _mark(number: int, mark: Mark, last_time: float) -> Drawn:
+    data = f"mark-{number}"
+    base = chart_of(data).encode(x="at:Q")
+    rule = base.mark_rule(color=SOFT, strokeDash=[3, 3], strokeWidth=1.5, clip=True)
+    # The name stands on the side that has room for it.
+    align, dx = ("right", -6) if mark.at > last_time / 2 else ("left", 6)
+    names = name_layers(base.encode(y=alt.value(0)), color=INK, align=align, dx=dx, dy=8)
+    return Drawn([rule, *names], {data: [{"at": mark.at, "name": mark.name}]})
 
 
-def _time_axis(scale: _Scale, unit: str) -> list[str]:
-    step = _round_step(scale.last_time / MAX_TIME_TICKS)
-    base = HEIGHT - BOTTOM
-    parts = []
-    for number in range(int(scale.last_time / step) + 1):
-        x = scale.x(number * step)
-        parts.append(f'<line class="tick-mark" x1="{x:.1f}" x2="{x:.1f}" y1="{base}" y2="{base + 5}"/>')
-        parts.append(f'<text class="tick" x="{x:.1f}" y="{base + 19}" text-anchor="middle">{number * step:g}</text>')
-    middle = (LEFT + WIDTH - RIGHT) / 2
-    parts.append(f'<text class="axis" x="{middle:.0f}" y="{base + 40}" text-anchor="middle">{escape(unit)}</text>')
-    return parts
-
-
-def _round_step(least: float) -> float:
-    """The smallest of 1, 2, 5 times a power of ten that is not below ``least``."""
-    power = 10.0 ** (ceil(log10(least)) - 1) if least > 0 else 1.0
-    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least)
-
-
-def _limit_line(scale: _Scale, chart: GapChart) -> list[str]:
-    y = scale.y(chart.limit)
-    places = [(LEFT + part * (WIDTH - LEFT - RIGHT), y_name) for y_name in (y - 6, y + 18) for part in LIMIT_NAMES_AT]
-    drawn = [(scale.x(time), scale.y(count)) for line in chart.series for time, count in line.points]
-    x_name, y_name = min(places, key=lambda place: _covered(place, drawn))
-    return [
-        f'<line class="limit" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>',
-        f'<text class="limit-name" x="{x_name:.0f}" y="{y_name:.1f}">the broker keeps {chart.limit:,} ranges</text>',
+def _lines(chart: GapChart, last_time: float, top: float) -> Drawn:
+    names = [f"{line.name}: peak {_peak(line):,.0f}" for line in chart.series]
+    rows: list[dict[str, str | float]] = [
+        {"line": name, "at": round(time, TIME_DIGITS), "gaps": max(count, 0)}
+        for name, line in zip(names, chart.series, strict=True)
+        for time, count in line.points
     ]
-
-
-def _covered(place: tuple[float, float], drawn: Sequence[tuple[float, float]]) -> int:
-    """How many points of the lines a name at this place would lie on."""
-    x_name, y_name = place
-    return sum(
-        x_name <= x <= x_name + LIMIT_NAME_WIDTH and y_name - LIMIT_NAME_HEIGHT <= y <= y_name + LIMIT_NAME_HEIGHT / 4
-        for x, y in drawn
+    count = len(names)
+    color = alt.Scale(domain=names, range=[LINES[number % len(LINES)] for number in range(count)])
+    dash = alt.Scale(domain=names, range=[DASHES[number % len(DASHES)] for number in range(count)])
+    legend = alt.Legend(columns=alt.ExprRef(LEGEND_COLUMNS), symbolType="stroke", symbolStrokeWidth=2.5)
+    shown = alt.selection_point(name="shown", fields=["line"], bind="legend")
+    pointed = alt.selection_point(
+        name="pointed", fields=["line", "at"], on="pointerover", clear="pointerout", empty=False
     )
-
-
-def _mark_line(scale: _Scale, mark: Mark) -> list[str]:
-    x = scale.x(mark.at)
-    return [
-        f'<line class="mark" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>',
-        f'<text class="mark-name" x="{x + 5:.1f}" y="{TOP + 12}">{escape(mark.name)}</text>',
-    ]
-
-
-def _polyline(scale: _Scale, line: Series, number: int) -> str:
-    points = " ".join(f"{scale.x(time):.1f},{scale.y(count):.1f}" for time, count in line.points)
-    return (
-        f'<polyline class="line line-{number}"{_dash(number)} points="{points}">'
-        f"<title>{escape(line.name)}</title></polyline>"
+    base = chart_of("lines").encode(
+        x=alt.X(
+            "at:Q", title=chart.time_unit, axis=alt.Axis(grid=False), scale=alt.Scale(domain=[0, last_time], nice=False)
+        ),
+        y=alt.Y("gaps:Q", axis=count_axis(top, "gap ranges (logarithmic)"), scale=count_scale(top)),
+        color=alt.Color("line:N", scale=color, legend=legend),
+        strokeDash=alt.StrokeDash("line:N", scale=dash, legend=legend),
     )
-
-
-def _names(scale: _Scale, lines: Sequence[Series]) -> list[str]:
-    """Each line's name and peak at the right edge, at the height of its typical value, kept apart from the others."""
-    wanted = sorted((scale.y(_middle(line)), number) for number, line in enumerate(lines))
-    parts: list[str] = []
-    free_from = float(TOP)
-    room = HEIGHT - BOTTOM - LABEL_HEIGHT * 2 * len(wanted)
-    for y_wanted, number in wanted:
-        y = max(min(y_wanted, room + LABEL_HEIGHT * 2 * len(parts)), free_from)
-        free_from = y + LABEL_HEIGHT * 2
-        line = lines[number]
-        x, y_line = WIDTH - RIGHT + 10, f"{y + 5:.1f}"
-        parts.append(
-            f'<line class="line line-{number}"{_dash(number)} x1="{x}" x2="{x + 26}" y1="{y_line}" y2="{y_line}"/>'
-            f'<text class="name" x="{x + 32}" y="{y + 9:.1f}">{escape(line.name)}'
-            f'<tspan class="peak" x="{x + 32}" dy="{LABEL_HEIGHT - 3}">peak {_peak(line):,.0f}</tspan></text>'
-        )
-    return parts
-
-
-def _middle(line: Series) -> float:
-    counts = sorted(count for _, count in line.points)
-    return counts[len(counts) // 2] if counts else 0.0
+    drawn = base.mark_line(clip=True, strokeWidth=2, strokeJoin="round").encode(
+        opacity=alt.when(shown).then(alt.value(1)).otherwise(alt.value(DIMMED))
+    )
+    # Unseen dots are what a pointer meets: they are larger than a line is wide, or than what they show.
+    dots = base.transform_filter(shown).mark_point(clip=True, filled=True, opacity=0, size=TOUCHED_SIZE)
+    dots = dots.encode(
+        strokeDash=alt.value([1, 0]),
+        tooltip=[
+            alt.Tooltip("line:N", title="line"),
+            alt.Tooltip("at:Q", title=chart.time_unit, format=",.2f"),
+            alt.Tooltip("gaps:Q", title="gap ranges", format=",.0f"),
+        ],
+    )
+    dot = base.transform_filter(pointed).mark_point(clip=True, filled=True, opacity=1, size=DOT_SIZE, tooltip=None)
+    dot = dot.encode(strokeDash=alt.value([1, 0]))
+    return Drawn([drawn.add_params(shown), dot, dots.add_params(pointed, zoom("x"))], {"lines": rows})
 
 
 def _peak(line: Series) -> float:
     return max((count for _, count in line.points), default=0.0)
-
-
-def _dash(number: int) -> str:
-    dash = DASHES[number % len(DASHES)]
-    return f' stroke-dasharray="{dash}"' if dash else ""
