@@ -105,7 +105,7 @@ class Service:
         file = None if self._ready_file is None else ReadyFile(self._ready_file)
         server = None if self._ready_port is None else ReadyServer(self._ready_port, self.statuses)
         try:
-            # Before the watchdog: without a broker a start lasts as long as the client's calls, which end by themselves.
+            # Before the watchdog: without a broker a start lasts as long as the calls of the client, which end.
             for relay in self._relays:
                 relay.start()
             with Watchdog(self._watchdog_ms) as watchdog:

@@ -18,7 +18,8 @@ from tests.support.forgetting import redelivered_exactly
 from timewheel.cli.demo import _with_foresight  # pyright: ignore[reportPrivateUsage]
 from timewheel.core.planfile import parse_plan
 from timewheel.core.profile import BrokerProfile
-from timewheel.demo.results import BrokerFacts, Files, Result, save
+from timewheel.demo.files import Files, save
+from timewheel.demo.results import BrokerFacts, Result
 from timewheel.demo.settings import SchemeName, Settings
 from timewheel.demo.verdict import Lateness, Measured, Verdict
 from timewheel.testing.evidence.checker import Totals

@@ -105,7 +105,8 @@ def _announce(console: Console, settings: Settings) -> None:
 
 
 def _print_verdict(console: Console, result: Result) -> None:
-    from timewheel.demo.results import Files
+    from timewheel._report.libraries import ReportMissing, need_libraries
+    from timewheel.demo.files import Files
     from timewheel.demo.table import HEADER, plain_lines, row_texts, where_we_lose
     from timewheel.testing.evidence.ledger import recount_command
 
@@ -124,7 +125,11 @@ def _print_verdict(console: Console, result: Result) -> None:
         say(f"  {line}")
     files = Files.under(result.settings.out)
     say(f"Recount it yourself: {recount_command(files.ledger)}")
-    say(f"{files.report}   {files.ledger}   {files.results}")
+    say("   ".join(str(path) for path in (files.report, files.ledger, files.results) if path.exists()))
+    try:
+        need_libraries()
+    except ReportMissing as missing:
+        say(f"No {files.report.name}: {missing}")
     for sentence in result.verdict.broken:
         say(f"BROKEN  {sentence}", "bold red")
     for row in result.rows if result.verdict.broken else ():
@@ -142,7 +147,7 @@ def _with_foresight(console: Console, result: Result) -> Result:
     from dataclasses import replace
 
     from timewheel.cli.planning import PlannerMissing, progress_on, session
-    from timewheel.demo.results import Files, save
+    from timewheel.demo.files import Files, save
 
     began_s, files = time.monotonic(), Files.under(result.settings.out)
     _say(console, "")

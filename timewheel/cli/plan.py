@@ -111,6 +111,7 @@ def plan(
     """
     import json
 
+    from timewheel._report.libraries import need_libraries
     from timewheel.core.durations import parse_duration
 
     for option, path in (("--out", out), ("--report", report)):
@@ -119,6 +120,8 @@ def plan(
             raise typer.BadParameter(
                 f"{path} cannot be written: give a file in a folder that there is", param_hint=option
             )
+    if report is not None:
+        need_libraries()
     limits_ms = {"silence": _limit_ms(max_silence), "lateness": _limit_ms(max_lateness)}
     max_delay_ms = None if max_delay is None else parse_duration(max_delay)
     judged_by = profile_of(profile, broker, token, token_file, tls_ca)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.console import Console
 
-    from timewheel.report import Table
+    from timewheel._report.page import Table
     from timewheel.spark_planner.history.mapping import ColumnMapping
     from timewheel.spark_planner.job import History
     from timewheel.spark_planner.progress import Progress, Tell
