@@ -142,13 +142,15 @@ def test_a_consumer_that_was_away_drains_the_intervals_that_passed(
 ) -> None:
     begin_ms = now_ms()
     # The passed ones are filled by hand: nobody sends into the past.
-    topics = make_calendar(pulsar_broker, plan, begin_ms - 44_000, begin_ms + 20_000)
+    topics = make_calendar(pulsar_broker, plan, begin_ms - 44_000, begin_ms)
     passed = [topic for interval, topic in topics.items() if interval < begin_ms // INTERVAL_MS - 5]
     for number, topic in enumerate(passed):
         producer = client.create_producer(partition_topic(topic, 0))
         producer.send(b"", properties=Envelope(f"t{number}", begin_ms - 10_000, begin_ms - 20_000).properties())
         producer.close()
     assert len(passed) > MAX_VISITS
+    # Those to come are made last: however long all this took, they are there when the consumer begins.
+    make_calendar(pulsar_broker, plan, begin_ms + INTERVAL_MS, now_ms() + 30_000)
     handled = Handled()
     with running(DelayedConsumer(client, plan, SUBSCRIPTION, hooks=()), handled):
         eventually(lambda: len(handled.times) == len(passed), 60)
