@@ -59,7 +59,6 @@ def open_topics(consumer: DelayedConsumer) -> tuple[str, ...]:
     return source.open_topics
 
 
-@pytest.mark.timeout(120)
 def test_rule_16_nothing_is_missed_early_or_late_at_a_change_of_interval(
     client: Any, pulsar_broker: Broker, plan: Plan
 ) -> None:
@@ -93,7 +92,6 @@ def test_rule_16_nothing_is_missed_early_or_late_at_a_change_of_interval(
     assert sum(backlog(pulsar_broker, topic) for topic in topics.values()) == 0
 
 
-@pytest.mark.timeout(120)
 def test_rule_16_a_topic_is_subscribed_to_before_its_interval_begins(
     client: Any, pulsar_broker: Broker, plan: Plan
 ) -> None:
@@ -106,7 +104,6 @@ def test_rule_16_a_topic_is_subscribed_to_before_its_interval_begins(
             assert consumer.ready
 
 
-@pytest.mark.timeout(120)
 def test_rule_15_a_passed_topic_is_drained_though_terminated_and_closed_so_that_it_can_be_removed(
     client: Any, pulsar_broker: Broker, plan: Plan
 ) -> None:
@@ -136,7 +133,6 @@ def test_rule_15_a_passed_topic_is_drained_though_terminated_and_closed_so_that_
     assert set(handled.times.values()) == {1}
 
 
-@pytest.mark.timeout(120)
 def test_a_consumer_that_was_away_drains_the_intervals_that_passed(
     client: Any, pulsar_broker: Broker, plan: Plan
 ) -> None:
@@ -163,7 +159,6 @@ def test_a_missing_current_topic_is_an_error_that_names_the_command(client: Any,
         DelayedConsumer(client, plan, SUBSCRIPTION).start()
 
 
-@pytest.mark.timeout(120)
 def test_a_topic_that_is_missing_ahead_is_told_and_followed_once_it_is_there(
     client: Any, pulsar_broker: Broker, plan: Plan
 ) -> None:

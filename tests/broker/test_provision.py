@@ -232,7 +232,6 @@ class Interrupted(httpx.BaseTransport):
         self._inner.close()
 
 
-@pytest.mark.timeout(600)
 def test_wherever_it_is_interrupted_a_second_run_completes_it_and_no_publish_in_between_is_lost(
     admin: AdminClient, tenant: str, pulsar_broker: Broker, pulsar_client: Any
 ) -> None:
@@ -432,7 +431,6 @@ def unprotected(plan: Plan) -> str:
     return f"{plan.due_topic}-unprotected"
 
 
-@pytest.mark.timeout(420)
 def test_rule_21_delayed_messages_survive_a_namespace_that_drops_them_elsewhere(
     make_local_pulsar: MakeLocalPulsar, connect: Connect
 ) -> None:
