@@ -60,7 +60,6 @@ def _answers(client: httpx.Client, server: subprocess.Popen[bytes], log: Path) -
         return False
 
 
-@pytest.mark.timeout(180)
 def test_reminders_come_back_once_and_on_time_and_bad_ones_are_refused(service: httpx.Client) -> None:
     sent = []
     for seconds in (0, 1, 4):

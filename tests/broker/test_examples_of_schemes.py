@@ -22,7 +22,6 @@ ATTEMPTS = 3
 """A machine that is busy makes any timer late, and not every time; a tick or a hop that does it does it always."""
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", sorted(TIMERS))
 def test_the_example_handles_every_timer_once_and_on_time(pulsar_broker: Broker, name: str) -> None:
     latest_ms: list[float] = []

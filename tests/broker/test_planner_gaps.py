@@ -221,7 +221,6 @@ def check_counts(spark: SparkSession, played: Played, name: str, say: Say) -> Co
 
 
 @pytest.mark.proof
-@pytest.mark.timeout(600)  # three attempts, each with some 70 s of playing
 @pytest.mark.parametrize("scheme", ["native", "tiered"])
 def test_what_a_consumer_acknowledged_is_counted_as_the_broker_counts(
     spark: SparkSession, whole: dict[str, Played], scheme: str, say: Say, evidence: Evidence
@@ -248,7 +247,6 @@ def test_ranges_are_counted_ledger_by_ledger_as_the_broker_does(
 
 
 @pytest.mark.proof
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("scheme", ["native", "tiered"])
 def test_the_peak_is_predicted_from_the_history_alone(
     spark: SparkSession, whole: dict[str, Played], scheme: str, say: Say, evidence: Evidence, tmp_path: Path

@@ -113,7 +113,6 @@ SHORT = "campaign"
 """The others are proofs."""
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name == SHORT else pytest.mark.proof) for name in CASES]
 )

@@ -233,7 +233,6 @@ class Interrupted(httpx.BaseTransport):
         self._inner.close()
 
 
-@pytest.mark.timeout(600)
 def test_wherever_it_is_interrupted_a_second_run_completes_it_and_no_publish_in_between_is_lost(
     admin: AdminClient, tenant: str, pulsar_broker: Broker, pulsar_client: Any
 ) -> None:
@@ -446,8 +445,7 @@ def unprotected(plan: Plan) -> str:
     return f"{plan.due_topic}-unprotected"
 
 
-@pytest.mark.timeout(420)
-def test_delayed_messages_survive_a_namespace_that_drops_them_elsewhere(
+def test_rule_21_delayed_messages_survive_a_namespace_that_drops_them_elsewhere(
     make_local_pulsar: MakeLocalPulsar, connect: Connect
 ) -> None:
     """TTL, quota and inactivity of the namespace, each with a topic beside it that shows them biting."""

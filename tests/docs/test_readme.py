@@ -45,7 +45,6 @@ def _broker() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_broker")
-@pytest.mark.timeout(300)
 def test_the_first_screen_works_unchanged(clean_python: Path, tmp_path: Path) -> None:
     for name, content in blocks("toml") + blocks("python"):
         (tmp_path / name).write_text(content)

@@ -59,7 +59,6 @@ spark.stop()
 
 
 @pytest.mark.proof
-@pytest.mark.timeout(600)
 def test_two_workers_with_the_wheel_find_what_one_process_does(tmp_path: Path, evidence: Evidence) -> None:
     wheel = build_wheel(copy_of_checkout(tmp_path / "checkout", links=True), tmp_path / "wheel")
     package = wheel.rename(
