@@ -61,7 +61,7 @@ check: $(DEV_READY) ## lint, format, types, import rules, packaging guards; no J
 	@echo "== import-linter"; $(VENV)/bin/lint-imports
 	@echo "== packaging"; $(PY) -m pytest tests/packaging -q
 
-format: $(DEV_READY) ## let ruff mend what it can
+format: $(DEV_READY) ## let ruff repair what it can
 	@$(VENV)/bin/ruff check --fix .
 	@$(VENV)/bin/ruff format .
 
@@ -73,9 +73,10 @@ api: $(DEV_READY) ## write the public names to tests/packaging/public_api.txt
 	@mv tests/packaging/public_api.txt.new tests/packaging/public_api.txt
 	@git --no-pager diff --stat -- tests/packaging/public_api.txt
 
-docs-tables: $(DEV_READY) ## write the table of events into docs/events.md
+docs-tables: $(DEV_READY) ## write the tables of events and commands into docs
 	@$(PY) -m tests.support.events_table
-	@git --no-pager diff --stat -- docs/events.md
+	@$(PY) -m tests.support.commands_table
+	@git --no-pager diff --stat -- docs/events.md docs/commands.md
 
 constraints: need-python ## pin all dependencies afresh, from a clean environment (Spark included: 400 MB)
 	@work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; \

@@ -7,9 +7,9 @@ from 1 hour to 7 days), one Parquet file in order of sends; the same file, the s
   order and sorts only if not. DuckDB and Polars sort; the rows "trusts order" leave that out, which gives a wrong
   number without a word for a file that is not in order. All have to find the same peak.
 - Best of 300 plans: ours reads the history once and prices every candidate from cells, which is right within a percent
-  or so (docs/planner.md); DuckDB and Polars run one exact query per candidate. A few of those are timed, and their mean
-  is taken times the number of candidates: that product is an extrapolation. "Pays from" is the number of plans from
-  which on ours is the quicker way.
+  or so (docs/explanation/predictions.md); DuckDB and Polars run one exact query per candidate. A few of those are
+  timed, and their mean is taken times the number of candidates: that product is an extrapolation. "Pays from" is the
+  number of plans from which on ours is the quicker way.
 - Memory: the most that one pass and the evaluation of two plans have at once, each size in processes of its own, in
   megabytes of the proportional set size; for comparison one exact native count of the others. Ours goes with the
   cells, up to 400,000 whatever the history: past that they are made coarser, so more rows can also mean less memory.

@@ -57,7 +57,7 @@ class DelayedConsumer:
         consumer_type: `pulsar.ConsumerType.Shared` or ``KeyShared``; the others would get every timer at once.
         schema: As for pulsar-client.
         clock: Where time comes from; None: the system's.
-        hooks: Told of alarms and changes, never of single messages in calm; None: they are logged.
+        hooks: Told of alarms and changes, never of each message; None: they are logged.
         max_held: The most timers that wait here until they are due; at most half of the broker's
             ``maxUnackedMessagesPerConsumer`` (broker-facts: bounded-local-hold).
         handled_window: How many handled timers are remembered, to drop them when a reload delivers them again.

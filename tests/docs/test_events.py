@@ -24,7 +24,7 @@ Hooks({hooks}).emit(CalendarTopicMissing(topic="t-2", remedy="make it"))
 
 def _block(word: str) -> str:
     """The one Python block of the page for operators that has this word."""
-    page = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "how-to" / "see-logs-and-events.md").read_text(encoding="utf-8")
     fences = [token for token in MarkdownIt().parse(page) if token.type == "fence" and token.info == "python"]
     (found,) = [fence.content for fence in fences if word in fence.content]
     return found

@@ -6,49 +6,31 @@ import re
 import shlex
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
+import pulsar
 import pytest
-from markdown_it import MarkdownIt
 
-from tests.support.checkout import ROOT
+from tests.support.checkout import ROOT, files
+from tests.support.pages import blocks, commands
 from timewheel.testing import LocalPulsar, eventually
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 TIMEOUT_S = 60
 
 
-def blocks(language: str) -> list[tuple[str, str]]:
-    """Fenced blocks of a language, each with the last `name` in the text before it."""
-    found: list[tuple[str, str]] = []
-    named = ""
-    for token in MarkdownIt().parse(README):
-        if token.type == "inline":
-            names = re.findall(r"`([\w.]+)`", token.content)
-            named = names[-1] if names else named
-        if token.type == "fence" and token.info == language:
-            found.append((named, token.content))
-    return found
+def typed() -> list[str]:
+    """All commands of the page."""
+    return [command.line for block in blocks(README, "console") for command in commands(block.content)]
 
 
-def commands() -> list[str]:
-    lines = "".join(content for _, content in blocks("console")).splitlines()
-    return [line.removeprefix("$ ").partition("  #")[0].strip() for line in lines if line.startswith("$ ")]
-
-
-@pytest.fixture
-def _broker() -> Iterator[None]:
-    # The addresses that README names, which are Pulsar's own defaults.
-    with LocalPulsar(config={"brokerServicePort": "6650", "webServicePort": "8080"}):
-        yield
-
-
-@pytest.mark.usefixtures("_broker")
+@pytest.mark.usefixtures("broker_of_the_pages")
+@pytest.mark.timeout(300)
 def test_the_first_screen_works_unchanged(clean_python: Path, tmp_path: Path) -> None:
-    for name, content in blocks("toml") + blocks("python"):
-        (tmp_path / name).write_text(content)
-    ensure = next(command for command in commands() if command.startswith("timewheel topics ensure"))
+    for block in blocks(README, "toml", "python"):
+        (tmp_path / block.named).write_text(block.content)
+    ensure = next(command for command in typed() if command.startswith("timewheel topics ensure"))
     binary = clean_python.parent / "timewheel"
     run = subprocess.run(
         [str(binary), *shlex.split(ensure)[1:]],
@@ -78,15 +60,51 @@ def test_the_first_screen_works_unchanged(clean_python: Path, tmp_path: Path) ->
     assert "b'renew'" not in output.read_text()
 
 
+@pytest.mark.parametrize("partition_count", [0, 2])
+def test_the_gaps_of_a_topic_are_read_as_it_says(broker_of_the_pages: LocalPulsar, partition_count: int) -> None:
+    """10 messages in each partition, of which every other one is acknowledged: gaps at 1, 3, 5, 7 and 9."""
+    name = f"gaps-of-{partition_count}"
+    topic = f"persistent://public/default/{name}"
+    partitions = [f"{topic}-partition-{number}" for number in range(partition_count)] or [topic]
+    if partition_count:
+        path = topic.replace("://", "/")
+        made = httpx.put(f"{broker_of_the_pages.admin_url}/admin/v2/{path}/partitions", json=partition_count)
+        made.raise_for_status()
+    client = pulsar.Client(broker_of_the_pages.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    for partition in partitions:
+        consumer = client.subscribe(partition, "billing", consumer_type=pulsar.ConsumerType.Shared)
+        producer = client.create_producer(partition)
+        for _ in range(10):
+            producer.send(b"")
+        for message in [consumer.receive(10_000) for _ in range(10)][1::2]:
+            consumer.acknowledge(message)
+    client.close()
+
+    (block,) = blocks(README, "sh")
+    shown = {f"5 gaps: billing {partition if partition_count else '(not partitioned)'}" for partition in partitions}
+
+    def read() -> bool:
+        command = block.content.replace("YOUR-TOPIC", name)
+        told = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        assert set(told.stdout.splitlines()) == shown, told
+        return True
+
+    eventually(read, TIMEOUT_S, poll=0.5)
+
+
 def test_the_set_up_commands_are_the_makefile_s() -> None:
-    made = [command for command in commands() if command.startswith("make ")]
+    made = [command for command in typed() if command.startswith("make ")]
     assert made == ["make demo", "make test"]
     targets = (ROOT / "Makefile").read_text()
     assert all(re.search(rf"^{command.removeprefix('make ')}:", targets, re.MULTILINE) for command in made)
 
 
-def test_every_local_link_leads_somewhere() -> None:
-    links = re.findall(r"\]\(([^)#]+)\)", README)
-    assert links
-    missing = [link for link in links if not link.startswith("http") and not (ROOT / link).exists()]
+def test_every_link_to_a_file_leads_somewhere() -> None:
+    missing = [
+        (page, link)
+        for page in files()
+        if page.suffix == ".md"
+        for link in re.findall(r"\]\(([^)#\s]+)", (ROOT / page).read_text(encoding="utf-8"))
+        if "://" not in link and not (ROOT / page.parent / link).exists()
+    ]
     assert missing == []

@@ -1,4 +1,4 @@
-"""docs/planner.md: its code runs, its profile is one, and its options are those of the commands."""
+"""docs/how-to/choose-a-plan.md: its code runs, its profile is one, and its options are those of the commands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support.workloads import WORKLOADS
 from timewheel.cli.app import app
 from timewheel.core.profile import BrokerProfile
 
-PAGE = (ROOT / "docs" / "planner.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "how-to" / "choose-a-plan.md").read_text(encoding="utf-8")
 
 
 def block(language: str) -> str:
@@ -51,7 +51,7 @@ def test_the_notebook_block_runs_as_it_stands(
     due_topic = 'due_topic = "persistent://acme/crm/reminders"'
     Path("reminders.toml").write_text(f'format = 1\n{due_topic}\nsubscriptions = ["billing"]\n[native]\n')
     names = {"spark": spark}
-    exec(compile(block("python"), "docs/planner.md", "exec"), names)
+    exec(compile(block("python"), "docs/how-to/choose-a-plan.md", "exec"), names)
     planned = names["planned"]
     assert planned.history.statistic.timers == 2_000  # type: ignore[attr-defined] # it is what the block makes
     assert "<h2>Why</h2>" in str(names["html"])

@@ -58,7 +58,7 @@ def ensure(
 ) -> None:
     """Make topics, subscriptions and topic policies of a plan; run it again at will, it changes what is not right yet.
 
-    Exit status 1 if something was found that it cannot mend and by which messages can be lost.
+    Exit status 1 if something was found that it cannot repair and by which messages can be lost.
     """
     import json
 

@@ -73,7 +73,7 @@ def hop_bound(plan: Plan) -> int:
 
 
 def longest_due_stay_ms(plan: Plan) -> int:
-    """The longest time that a timer waits in a due topic under the broker's delay, in calm.
+    """The longest time that a timer waits in a due topic under the broker's delay, as long as nothing fails.
 
     Policies (TTL, quotas) and checks go by it; tiered: max(window, smallest tier + guard)
     (broker-facts: guard-and-skew).

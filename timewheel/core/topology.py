@@ -25,7 +25,8 @@ class TopicSpec:
         subscriptions: Must exist, from the earliest position, before the first publish.
         deduplication: On where relays hop to (broker-facts: deduplicated-destinations); it is a topic policy, which
             beats the namespace's.
-        longest_stay_ms: How long a message may wait here unacknowledged in calm; TTL and quotas must not be shorter.
+        longest_stay_ms: How long a message may wait here unacknowledged when nothing fails; TTL and quotas must not be
+            shorter.
 
     Further policies are the same for all: messageTTL 0, size and age quota -1, deleteWhileInactive false
     (broker-facts: policies-of-topics).

@@ -25,7 +25,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """Something that provisioning cannot mend.
+    """Something that provisioning cannot repair.
 
     Args:
         level: ``error``: messages can be lost or come early; ``warning``: worth knowing.

@@ -66,7 +66,7 @@ class Report:
         dry_run: Nothing was changed; the steps are those still to do.
         topics: All topics of the plan at that moment.
         steps: In order; none: everything was as it should be.
-        findings: What it cannot mend.
+        findings: What it cannot repair.
     """
 
     dry_run: bool
@@ -92,7 +92,7 @@ def ensure(
 ) -> Report:
     """Make the plan's topics, subscriptions and topic policies; what is there already is left as it is.
 
-    Everything is looked at before anything is changed, so a topic that cannot be mended stops it all at the start. Then
+    Everything is looked at before anything is changed, so a topic that cannot be repaired stops it at the start. Then
     topics are made against the way of a timer (dead letters, due topics, small tiers, large tiers), so that wherever it
     is interrupted, a topic exists only if all those exist that its timers go to. Run again, it goes on.
 
@@ -110,7 +110,7 @@ def ensure(
         What was done and found. Findings do not stop it.
 
     Raises:
-        TopologyError: A tenant or namespace is missing, or a topic is there in a form that cannot be mended.
+        TopologyError: A tenant or namespace is missing, or a topic is there in a form that cannot be repaired.
         TimersLeftBehind: Timers wait in topics that the plan does not name (broker-facts: topics-outside-the-plan).
         AdminDenied: The role may not do it; says which right is missing.
         AdminError: A call failed for another reason; running again goes on from there.

@@ -64,7 +64,7 @@ _SETTINGS: Mapping[str, str] = {
 }
 _ENDED = frozenset({"exited", "dead", "removing"})
 
-MEND = "mend that"
+MEND = "repair that"
 WITHOUT_REAPER = " (TESTCONTAINERS_RYUK_DISABLED=true does without testcontainers' reaper, which needs an image too)"
 
 
@@ -232,7 +232,7 @@ class PulsarContainer:
         if made.status in _ENDED:
             raise self._unavailable(
                 f"the container of {container.image} ended before its broker was healthy",
-                "mend what its log says (no word and exit code 137: too little memory)",
+                "repair what its log says (no word and exit code 137: too little memory)",
             )
 
     @contextmanager

@@ -23,7 +23,7 @@ def arrivals_by_topic(plan: Plan, sends: Iterable[tuple[int, int]]) -> dict[str,
         sends: (sent, due) of every timer, UTC milliseconds.
 
     Returns:
-        (arrival, due) per due topic; in calm a timer is acknowledged when it is due.
+        (arrival, due) per due topic; where nothing fails, a timer is acknowledged when it is due.
     """
     router = Router(plan)
     arrivals: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)

@@ -1,0 +1,61 @@
+"""Commands in the docs: the tables are those of the command line, and every line that a page shows is one."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import pytest
+
+from tests.support.checkout import ROOT, files
+from tests.support.commands_table import PAGE, commands, drawn
+from tests.support.pages import blocks
+from tests.support.pages import commands as typed
+
+OPTIONS = {
+    name: {option for parameter in command.params for option in [*parameter.opts, *parameter.secondary_opts]}
+    for name, command in commands()
+}
+
+
+def unknown(line: str) -> list[str]:
+    """What of a line of a shell is no command of ours, or no option of it; nothing, if it is not about timewheel."""
+    words = shlex.split(line, comments=True)
+    while words and re.match(r"\w+=", words[0]):
+        words = words[1:]
+    if not words or words[0] != "timewheel":
+        return []
+    name = next((known for known in OPTIONS if words[: len(known.split())] == known.split()), None)
+    if name is None:
+        return [line]
+    return [word for word in words if word.startswith("-") and word.partition("=")[0] not in OPTIONS[name]]
+
+
+def test_the_tables_are_drawn_from_the_command_line() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert page == drawn(page), "run: make docs-tables"
+
+
+def test_every_command_of_every_page_is_one() -> None:
+    lines = [
+        (str(page), command.line)
+        for page in files()
+        if page.suffix == ".md"
+        for block in blocks((ROOT / page).read_text(encoding="utf-8"), "console")
+        for command in typed(block.content)
+    ]
+    assert sum(line.startswith("timewheel ") for _, line in lines) > 10
+    assert [(page, found) for page, line in lines if (found := unknown(line))] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("timewheel topics ensure plan.toml --dry-run", []),
+        ("A=1 timewheel topics ensure plan.toml --dry", ["--dry"]),
+        ("timewheel topics mend plan.toml", ["timewheel topics mend plan.toml"]),
+        ("make bench --whatever", []),
+    ],
+)
+def test_a_command_that_is_not_there_is_found(line: str, found: list[str]) -> None:
+    assert unknown(line) == found
