@@ -5,7 +5,6 @@ Nothing here waits for an outcome; how to wait is where the two differ.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Mapping
 from itertools import count
 from os import urandom
@@ -21,6 +20,7 @@ from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
 from timewheel.producers.afterwards import afterwards
 from timewheel.producers.prepare import prepare
+from timewheel.producers.send_options import SendOptions
 from timewheel.producers.sending.attempt import Attempt
 from timewheel.producers.sending.forks import ForkGuard
 from timewheel.producers.sending.gate import Group
@@ -144,17 +144,7 @@ class TimerWriter:
                 "would hang; make client and producer in the child"
             )
 
-    def prepare(
-        self,
-        content: Any,
-        deliver_at: int | dt.datetime | None,
-        deliver_after: dt.timedelta | None,
-        timer_id: str | None,
-        properties: Mapping[str, str] | None,
-        partition_key: str | None,
-        ordering_key: str | None,
-        event_timestamp: int | None,
-    ) -> Outgoing:
+    def prepare(self, content: Any, options: SendOptions) -> Outgoing:
         """A message from a send's arguments, at this clock's time; arguments and errors as `prepare.prepare`."""
         now_ms = self._clock.now_ms()
         outgoing = prepare(
@@ -165,13 +155,7 @@ class TimerWriter:
             content,
             self._encode,
             self._max_message_bytes,
-            deliver_at=deliver_at,
-            deliver_after=deliver_after,
-            timer_id=timer_id,
-            properties=properties,
-            partition_key=partition_key,
-            ordering_key=ordering_key,
-            event_timestamp=event_timestamp,
+            **options,
         )
         return self._stir.applied(outgoing) if outgoing.deliver_at_ms else outgoing
 
