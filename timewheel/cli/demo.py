@@ -141,8 +141,9 @@ def _with_foresight(console: Console, result: Result) -> Result:
     import time
     from dataclasses import replace
 
-    from timewheel.cli.planning import PlannerMissing, progress_on, session
+    from timewheel.cli.planning import progress_on, session
     from timewheel.demo.results import Files, save
+    from timewheel.spark_planner.errors import PlannerMissing
 
     began_s, files = time.monotonic(), Files.under(result.settings.out)
     _say(console, "")
