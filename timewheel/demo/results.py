@@ -73,7 +73,7 @@ class Result:
         settings: What was played.
         broker: On what.
         rows: One per scheme.
-        control: Totals of the control's relays, by their order of publishing and acknowledging.
+        checker_trial: Totals of the checker's trial, by its relays' order of publishing and acknowledging.
         verdict: Of it all.
         seconds: From the command to the verdict.
         started_ms: When the first scheme began to publish, UTC milliseconds.
@@ -87,7 +87,7 @@ class Result:
     settings: Settings
     broker: BrokerFacts
     rows: Sequence[Measured]
-    control: Mapping[str, Totals]
+    checker_trial: Mapping[str, Totals]
     verdict: Verdict
     seconds: float
     started_ms: int
@@ -104,7 +104,7 @@ class Result:
             "settings": {**settings, "out": str(self.settings.out), "limit": self.settings.limit, "days": DAYS},
             "broker": asdict(self.broker),
             "schemes": {row.scheme: {**asdict(row), "written_multiple": row.written_multiple} for row in self.rows},
-            "control": {name: asdict(found) for name, found in self.control.items()},
+            "checker_trial": {name: asdict(found) for name, found in self.checker_trial.items()},
             "kept": self.verdict.kept,
             "broken": list(self.verdict.broken),
             "seconds": round(self.seconds, 1),
@@ -212,7 +212,7 @@ def _page(result: Result, files: Files) -> str:
             caption=CAPTION,
             tables=[
                 Table(caption="What each scheme did.", header=HEADER, rows=[row_texts(row) for row in result.rows]),
-                *([_control_table(result.control)] if result.control else []),
+                *([_trial_table(result.checker_trial)] if result.checker_trial else []),
                 *([] if result.foresight is None else [_foresight_table(result.foresight)]),
             ],
             notes=[
@@ -228,13 +228,13 @@ def _page(result: Result, files: Files) -> str:
     )  # fmt: skip
 
 
-def _control_table(control: Mapping[str, Totals]) -> Table:
+def _trial_table(trial: Mapping[str, Totals]) -> Table:
     return Table(
         caption="Can the checker fail? A relay that is killed while it has timers in hand:",
         header=("the relay", "attempted", "handled", "lost", "twice"),
         rows=[
             (name, *(f"{value:,}" for value in (found.attempted, found.handled, found.lost, found.duplicated)))
-            for name, found in control.items()
+            for name, found in trial.items()
         ],
     )
 
