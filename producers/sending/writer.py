@@ -25,9 +25,9 @@ from timewheel.producers.sending.attempt import Attempt
 from timewheel.producers.sending.forks import ForkGuard
 from timewheel.producers.sending.gate import Group
 from timewheel.producers.sending.options import ProducerOptions
+from timewheel.producers.sending.out_of_order import OutOfOrder
 from timewheel.producers.sending.outgoing import Outgoing
 from timewheel.producers.sending.pool import ProducerPool
-from timewheel.producers.sending.stir import Stir
 from timewheel.producers.timer import Timer
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.results import Outcome, cause_of, is_ok, is_producer_closed, outcome_of_error
@@ -93,8 +93,8 @@ class TimerWriter:
         "_encode",
         "_ids",
         "_max_message_bytes",
+        "_out_of_order",
         "_router",
-        "_stir",
         "_turns",
         "fork_guard",
         "pool",
@@ -120,7 +120,7 @@ class TimerWriter:
         self._max_message_bytes = max_message_bytes
         self._ids = TimerIds(urandom)
         self._turns = count()
-        self._stir = Stir(plan)
+        self._out_of_order = OutOfOrder(plan)
         self.fork_guard = ForkGuard()
         self.pool = ProducerPool(
             client,
@@ -157,7 +157,7 @@ class TimerWriter:
             self._max_message_bytes,
             **options,
         )
-        return self._stir.applied(outgoing) if outgoing.deliver_at_ms else outgoing
+        return self._out_of_order.applied(outgoing) if outgoing.deliver_at_ms else outgoing
 
     def routed_now(self, send: Send) -> Outgoing:
         """What is sent next, on the route of this moment: ask before opening a producer.

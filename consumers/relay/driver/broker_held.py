@@ -20,7 +20,7 @@ from timewheel.consumers.relay.driver.source import Source, Tools, consumer_name
 from timewheel.consumers.relay.machine.commands import judged
 from timewheel.consumers.relay.machine.order import Spot
 from timewheel.core.envelope import Envelope
-from timewheel.core.limits import STIR_EVERY, stir_ms
+from timewheel.core.limits import OUT_OF_ORDER_EVERY, out_of_order_ms
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.plan import MAX_HOPS
 from timewheel.core.routing import Hold, release_at
@@ -48,8 +48,8 @@ class BrokerHeldSession:
         self._control = control
         self._hop_bound = hop_bound(plan)
         self._revision = plan.revision
-        self._stir_ms = stir_ms(plan)
-        self._stirred = 0
+        self._out_of_order_ms = out_of_order_ms(plan)
+        self._delayed_count = 0
         self._in_flight = 0
         self._confirmations: deque[tuple[Any, str | None, bool]] = deque()
         self._waits = False
@@ -132,10 +132,10 @@ class BrokerHeldSession:
         nominal_ms = release_at(self._source.step, envelope.due_ms, envelope.entered_ms)
         route = self._tools.router.route(envelope.due_ms, nominal_ms)
         deliver_at_ms = route.deliver_at_ms
-        if deliver_at_ms and self._stir_ms and not isinstance(route, Hold):
-            if self._stirred % STIR_EVERY == 0:
-                deliver_at_ms = max(deliver_at_ms - self._stir_ms, 1)  # broker-facts: starved-due-topic
-            self._stirred += 1
+        if deliver_at_ms and self._out_of_order_ms and not isinstance(route, Hold):
+            if self._delayed_count % OUT_OF_ORDER_EVERY == 0:
+                deliver_at_ms = max(deliver_at_ms - self._out_of_order_ms, 1)  # broker-facts: starved-due-topic
+            self._delayed_count += 1
         producer = self._hops.to(route.topic, schema_version_of(message), named=False)
         properties.update(envelope._replace(entered_ms=nominal_ms, hops=envelope.hops + 1).properties())
         if self._tools.conduct.acknowledges_first:

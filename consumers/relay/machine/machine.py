@@ -31,7 +31,7 @@ from timewheel.consumers.relay.machine.counts import Counts
 from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Contiguity, Sight, Spot, sequence_id
 from timewheel.consumers.relay.machine.window import Fate, Item, Window
 from timewheel.core.envelope import Envelope
-from timewheel.core.limits import STIR_EVERY, stir_ms
+from timewheel.core.limits import OUT_OF_ORDER_EVERY, out_of_order_ms
 from timewheel.core.plan import MAX_HOPS
 from timewheel.core.routing import Hold, Router, release_at
 from timewheel.core.steps import Step, hop_bound
@@ -70,18 +70,18 @@ class Machine:
         "_ackable",
         "_beginning",
         "_contiguity",
+        "_delayed_count",
         "_head",
         "_hop_bound",
         "_late_run",
         "_limit",
         "_look",
+        "_out_of_order_ms",
         "_previous",
         "_revision",
         "_router",
         "_routing_time",
         "_step",
-        "_stir_ms",
-        "_stirred",
         "_stopped",
         "_sweep_to",
         "_unnamed",
@@ -109,8 +109,8 @@ class Machine:
         self._limit = window_limit
         self._hop_bound = hop_bound(plan)
         self._revision = plan.revision
-        self._stir_ms = stir_ms(plan)
-        self._stirred = 0
+        self._out_of_order_ms = out_of_order_ms(plan)
+        self._delayed_count = 0
         # What follows what this process has confirmed begins at the right place by itself.
         self._beginning = Beginning() if known is None else None
         self._contiguity = Contiguity(known)
@@ -287,10 +287,10 @@ class Machine:
         elif self._late_run:
             self._late_run -= 1
         deliver_at_ms = route.deliver_at_ms
-        if deliver_at_ms and self._stir_ms and not isinstance(route, Hold):
-            if self._stirred % STIR_EVERY == 0:
-                deliver_at_ms = max(deliver_at_ms - self._stir_ms, 1)  # broker-facts: starved-due-topic
-            self._stirred += 1
+        if deliver_at_ms and self._out_of_order_ms and not isinstance(route, Hold):
+            if self._delayed_count % OUT_OF_ORDER_EVERY == 0:
+                deliver_at_ms = max(deliver_at_ms - self._out_of_order_ms, 1)  # broker-facts: starved-due-topic
+            self._delayed_count += 1
         # Built anew: _replace would cost twice as much, once per message.
         next_envelope = Envelope(
             envelope.timer_id, envelope.due_ms, at_ms, envelope.generation, envelope.hops + 1, envelope.revision
