@@ -15,7 +15,7 @@ from typing import Any
 
 import pulsar
 
-from timewheel.consumers.engine import Timer
+from timewheel.consumers.engine import InHand
 from timewheel.core.clock import Clock
 from timewheel.core.keys import partition_for_key
 from timewheel.core.names import partition_of, partition_topic
@@ -53,20 +53,22 @@ class Republisher:
         self._router = Router(plan)
         self._clock = clock
         self._hooks = hooks
-        self._waiting: queue.SimpleQueue[Timer | None] = queue.SimpleQueue()  # bounded by the engine's MAX_REPUBLISHING
-        self._outcomes: deque[tuple[Timer, bool]] = deque()
+        self._waiting: queue.SimpleQueue[InHand | None] = (
+            queue.SimpleQueue()
+        )  # bounded by the engine's MAX_REPUBLISHING
+        self._outcomes: deque[tuple[InHand, bool]] = deque()
         self._schemas: dict[str, Schemas] = {}
         self._producers: dict[tuple[str, str, int], ProducerLike] = {}
         self._thread: threading.Thread | None = None
 
-    def submit(self, timer: Timer) -> None:
+    def submit(self, timer: InHand) -> None:
         """Take a timer over until `outcomes` gives it back."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="timewheel-republisher", daemon=True)
             self._thread.start()
         self._waiting.put(timer)
 
-    def outcomes(self) -> list[tuple[Timer, bool]]:
+    def outcomes(self) -> list[tuple[InHand, bool]]:
         """Every timer that has been answered since the last call, and whether it is stored for certain."""
         found = []
         while self._outcomes:
@@ -89,7 +91,7 @@ class Republisher:
                 self._outcomes.append((timer, False))
         self._close_producers()
 
-    def _publish(self, timer: Timer) -> None:
+    def _publish(self, timer: InHand) -> None:
         message, envelope = timer.arrival.message, timer.arrival.envelope
         assert envelope is not None, "only what has a due time can be early"
         onward = again(self._router, envelope, self._clock.now_ms())
@@ -110,7 +112,7 @@ class Republisher:
             deliver_at=onward.deliver_at_ms or None,
         )
 
-    def _answer(self, timer: Timer) -> Callable[[Any, Any], None]:
+    def _answer(self, timer: InHand) -> Callable[[Any, Any], None]:
         append = self._outcomes.append
 
         def answered(result: Any, _: Any) -> None:

@@ -151,7 +151,7 @@ class Relay:
         if self._keeper is not None:
             self._keeper.stop()
         for partition in self._partitions:
-            partition.control.stop(drain_ms)
+            partition.handle.stop(drain_ms)
         # Beyond the drain a thread may be in one call of the client, which has a bound of its own.
         timeout_ms = drain_ms + self._stuck_ms
         for thread in self._threads:
@@ -213,17 +213,17 @@ def _too_few(topic: str, count: int, wanted: int) -> TopologyError:
 
 
 def _status_of(partition: Partition, alive_since_ms: int) -> PartitionStatus:
-    control = partition.control
-    counts = control.counts
+    handle = partition.handle
+    counts = handle.counts
     # A slot at rest has no thread that could give a sign.
-    alive = control.state in AT_REST or control.heartbeat_ms > alive_since_ms
+    alive = handle.state in AT_REST or handle.heartbeat_ms > alive_since_ms
     return PartitionStatus(
         topic=partition.source.name,
-        state=control.state,
-        connected=control.connected,
+        state=handle.state,
+        connected=handle.connected,
         alive=alive,
-        head_release_ms=control.head_release_ms,
-        in_flight=control.in_flight,
+        head_release_ms=handle.head_release_ms,
+        in_flight=handle.in_flight,
         forwarded=counts.forwarded,
         late=counts.late,
         dead=counts.dead,
@@ -232,5 +232,5 @@ def _status_of(partition: Partition, alive_since_ms: int) -> PartitionStatus:
         deduplicated=counts.deduplicated,
         jumps=counts.jumps,
         failures=counts.failures,
-        reason=control.reason,
+        reason=handle.reason,
     )

@@ -18,7 +18,7 @@ from timewheel.consumers import DelayedConsumer, DelayedMessage, ReceiveTimeout,
 from timewheel.core.envelope import ID_PROPERTY, TIMER_PROPERTY, Envelope
 from timewheel.core.errors import ClientMisuse, TopologyError, UnsupportedAcknowledgement
 from timewheel.core.keys import partition_for_key
-from timewheel.core.limits import hold_bound_ms, stir_ms
+from timewheel.core.limits import hold_bound_ms, out_of_order_ms
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Plan
 from timewheel.testing import Broker, eventually
@@ -55,9 +55,9 @@ def test_the_lead_and_an_exact_hold_make_milliseconds_and_nothing_is_early(clien
     sender, handled = Sender(client, plan), Handled()
     start_ms = now_ms() + 3_000
     for number in range(600):
-        # Every tenth stirred (broker-facts: starved-due-topic), as a producer does one in 1,000: it comes 2.5 ticks
-        # before the others.
-        sender.send(f"t{number}", start_ms + 7 * number, early_ms=0 if number % 10 else stir_ms(plan))
+        # Every tenth out of order (broker-facts: starved-due-topic), as a producer sends one in 1,000: it comes 2.5
+        # ticks before the others.
+        sender.send(f"t{number}", start_ms + 7 * number, early_ms=0 if number % 10 else out_of_order_ms(plan))
     consumer = DelayedConsumer(client, plan, SUBSCRIPTION)
     with running(consumer, handled):
         eventually(lambda: len(handled.times) == 600, 60)

@@ -136,7 +136,7 @@ def test_when_the_broker_delays_nothing_a_due_timer_still_comes_through_far_ones
     assert handled.early == 0
     counts = consumer.counts
     assert counts.republished >= 2 * MAX_UNACKED
-    # Parked before each, so the storm is bounded: a copy takes a hold bound to come round again, or half the room.
+    # It waits before each, so the storm is bounded: a copy takes a hold bound to come round again, or half the room.
     assert counts.republished < 50_000
     assert len(events.named("timer_far_too_early")) == 1
 

@@ -84,8 +84,8 @@ def test_the_disease_bites_the_raw_client(played: tuple[Path, dict[str, Any], st
 @pytest.mark.timeout(900)
 def test_the_saboteur_is_caught_and_its_twin_is_not(played: tuple[Path, dict[str, Any], str]) -> None:
     _, result, _ = played
-    assert result["control"]["acknowledges before it publishes"]["lost"] > 0
-    assert result["control"]["publishes before it acknowledges"]["lost"] == 0
+    assert result["checker_trial"]["acknowledges before it publishes"]["lost"] > 0
+    assert result["checker_trial"]["publishes before it acknowledges"]["lost"] == 0
 
 
 @pytest.mark.timeout(900)

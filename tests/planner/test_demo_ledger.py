@@ -84,7 +84,7 @@ def result(tmp_path: Path) -> Result:
         settings=settings,
         broker=facts,
         rows=rows,
-        control={},
+        checker_trial={},
         verdict=Verdict(broken=()),
         seconds=1.0,
         started_ms=START_MS,

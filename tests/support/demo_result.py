@@ -39,7 +39,7 @@ def demo_result(out: Path) -> Result:
             profile=BrokerProfile.from_broker_settings(settings.broker_config(), "4.0.7"),
         ),
         rows=[_row(scheme) for scheme in ALL_SCHEMES],
-        control={
+        checker_trial={
             "acknowledges first": replace(CONTROL, handled=788, lost=212),
             "publishes first": replace(CONTROL, duplicated=11),
         },

@@ -118,8 +118,8 @@ def _print_verdict(console: Console, result: Result) -> None:
     say(header, "bold")
     for line in rows:
         say(line)
-    for name, found in result.control.items():
-        say(f"control: a relay that {name}, killed with timers in hand: lost {found.lost} of {found.acknowledged}")
+    for name, found in result.checker_trial.items():
+        say(f"the checker, tried on a relay that {name}: lost {found.lost} of {found.acknowledged}")
     say("Where timewheel loses:")
     for line in where_we_lose(result.rows):
         say(f"  {line}")
@@ -146,8 +146,9 @@ def _with_foresight(console: Console, result: Result) -> Result:
     import time
     from dataclasses import replace
 
-    from timewheel.cli.planning import PlannerMissing, progress_on, session
+    from timewheel.cli.planning import progress_on, session
     from timewheel.demo.files import Files, save
+    from timewheel.spark_planner.errors import PlannerMissing
 
     began_s, files = time.monotonic(), Files.under(result.settings.out)
     _say(console, "")

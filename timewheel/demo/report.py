@@ -66,7 +66,7 @@ def report_page(result: Result, ledger: Path) -> str:
             figure=gap_chart(chart),
             tables=[
                 Table(caption="What each scheme did.", header=HEADER, rows=[row_texts(row) for row in result.rows]),
-                *([_control_table(result.control)] if result.control else []),
+                *([_trial_table(result.checker_trial)] if result.checker_trial else []),
                 *([] if result.foresight is None else [_foresight_table(result.foresight)]),
             ],
             notes=[
@@ -82,13 +82,13 @@ def report_page(result: Result, ledger: Path) -> str:
     )  # fmt: skip
 
 
-def _control_table(control: Mapping[str, Totals]) -> Table:
+def _trial_table(trial: Mapping[str, Totals]) -> Table:
     return Table(
         caption="Can the checker fail? A relay that is killed while it has timers in hand:",
         header=("the relay", "attempted", "handled", "lost", "twice"),
         rows=[
             (name, *(f"{value:,}" for value in (found.attempted, found.handled, found.lost, found.duplicated)))
-            for name, found in control.items()
+            for name, found in trial.items()
         ],
     )
 

@@ -64,7 +64,7 @@ class Result:
         settings: What was played.
         broker: On what.
         rows: One per scheme.
-        control: Totals of the control's relays, by their order of publishing and acknowledging.
+        checker_trial: Totals of the checker's trial, by its relays' order of publishing and acknowledging.
         verdict: Of it all.
         seconds: From the command to the verdict.
         started_ms: When the first scheme began to publish, UTC milliseconds.
@@ -78,7 +78,7 @@ class Result:
     settings: Settings
     broker: BrokerFacts
     rows: Sequence[Measured]
-    control: Mapping[str, Totals]
+    checker_trial: Mapping[str, Totals]
     verdict: Verdict
     seconds: float
     started_ms: int
@@ -95,7 +95,7 @@ class Result:
             "settings": {**settings, "out": str(self.settings.out), "limit": self.settings.limit, "days": DAYS},
             "broker": asdict(self.broker),
             "schemes": {row.scheme: {**asdict(row), "written_multiple": row.written_multiple} for row in self.rows},
-            "control": {name: asdict(found) for name, found in self.control.items()},
+            "checker_trial": {name: asdict(found) for name, found in self.checker_trial.items()},
             "kept": self.verdict.kept,
             "broken": list(self.verdict.broken),
             "seconds": round(self.seconds, 1),

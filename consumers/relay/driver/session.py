@@ -16,7 +16,7 @@ import pulsar
 from timewheel.consumers.relay.backoff import Backoff
 from timewheel.consumers.relay.driver.confirmations import HEARTBEAT_MS, NEVER, Confirmations
 from timewheel.consumers.relay.driver.endings import HoleFound, SessionFailed, dead_letter_properties
-from timewheel.consumers.relay.driver.handle import Control, PartitionState
+from timewheel.consumers.relay.driver.handle import Handle, PartitionState
 from timewheel.consumers.relay.driver.holes import first_behind
 from timewheel.consumers.relay.driver.hops import Hops, LeaseHeld, carry
 from timewheel.consumers.relay.driver.probing import Probing
@@ -68,19 +68,17 @@ class Session:
     Args:
         source: What to read.
         tools: What to work with.
-        control: Shared with onlookers.
+        handle: Shared with onlookers.
         known: Up to where this process has confirmed everything before; None at first.
         visiting: For a slot of a ring: when to sweep and to leave; without a visit: stay.
     """
 
-    def __init__(
-        self, source: Source, tools: Tools, control: Control, *, known: Spot | None, visiting: Visiting
-    ) -> None:
+    def __init__(self, source: Source, tools: Tools, handle: Handle, *, known: Spot | None, visiting: Visiting) -> None:
         self._source = source
         self._tools = tools
         self._clock = tools.clock
         self._conduct = tools.conduct
-        self._control = control
+        self._handle = handle
         self._visiting = visiting
         self._machine = Machine(
             tools.router,
@@ -88,7 +86,7 @@ class Session:
             known=known,
             window_limit=tools.max_in_flight,
             routing_time=tools.conduct.routing_time,
-            counts=control.counts,
+            counts=handle.counts,
         )
         self._hops = Hops(
             tools.client,
@@ -112,7 +110,7 @@ class Session:
         self._idle_since_ms = NEVER
         self._is_idle = False
         self._asked_for_end = False
-        self._confirmations = Confirmations(control, tools.clock)
+        self._confirmations = Confirmations(handle, tools.clock)
         self._probing = Probing(self._hops, self._confirmations, source.topic, tools.relay_id, tools.chance)
 
     @property
@@ -128,7 +126,7 @@ class Session:
             HoleFound: Look at the topic, and do not go on past it.
         """
         try:
-            self._consumer = self._control.consumer = self._tools.client.subscribe(
+            self._consumer = self._handle.consumer = self._tools.client.subscribe(
                 self._source.name,
                 RELAY_SUBSCRIPTION,
                 consumer_type=pulsar.ConsumerType.Failover,
@@ -137,14 +135,14 @@ class Session:
                 crypto_failure_action=pulsar.ConsumerCryptoFailureAction.CONSUME,  # broker-facts: holes-in-positions
                 consumer_name=consumer_name(self._tools.relay_id, self._source.topic),
             )
-            self._control.state = PartitionState.RUNNING
+            self._handle.state = PartitionState.RUNNING
             self._loop()
         except pulsar.PulsarException as error:
             raise SessionFailed(str(error)) from error
         finally:
-            self._control.in_flight = 0
-            self._control.consumer = None
-            self._control.head_release_ms = None
+            self._handle.in_flight = 0
+            self._handle.consumer = None
+            self._handle.head_release_ms = None
             self._hops.give_back()
             if self._consumer is not None:
                 with suppress(pulsar.PulsarException, ValueError):
@@ -156,7 +154,7 @@ class Session:
         while command is not None:
             if outcomes:
                 self._settle()
-            if self._control.stopping:
+            if self._handle.stopping:
                 if isinstance(command, Forward | DeadLetter | Refile):
                     self._machine.withdraw()  # it was never sent: no confirmation of it could end the drain
                 self._drain()
@@ -203,7 +201,7 @@ class Session:
         except pulsar.Timeout:
             return self._idle()
         now_ms = self._clock.now_ms()
-        self._control.beat()
+        self._handle.beat()
         if self._is_idle:
             self._wake()
         if not self._taken_over:
@@ -231,7 +229,7 @@ class Session:
     def _idle(self) -> Command | None:
         """Nothing came: acknowledge all, give names back, leave a slot."""
         self._is_idle = True
-        self._control.beat()
+        self._handle.beat()
         self._settle()
         self._show()
         machine = self._machine
@@ -277,10 +275,10 @@ class Session:
         self._acknowledge()
         if not machine.in_flight and until_ms - now_ms > self._tools.lease_idle_ms:
             self._hops.give_back()
-        self._control.state = PartitionState.HOLDING
+        self._handle.state = PartitionState.HOLDING
         self._show()
         self._confirmations.wait(until_ms - now_ms, wake_at=1)
-        self._control.state = PartitionState.RUNNING
+        self._handle.state = PartitionState.RUNNING
         return machine.tick(self._clock.now_ms())
 
     def _await_confirmations(self, count: int) -> None:
@@ -292,9 +290,9 @@ class Session:
             self._settle()
 
     def _wait_for_lease(self, name: str) -> None:
-        control = self._control
-        if control.state is not PartitionState.WAITING_FOR_LEASE:
-            control.state = PartitionState.WAITING_FOR_LEASE
+        handle = self._handle
+        if handle.state is not PartitionState.WAITING_FOR_LEASE:
+            handle.state = PartitionState.WAITING_FOR_LEASE
             self._tools.hooks.emit(RelayWaitsForLease(topic=self._source.name, producer_name=name))
         self._acknowledge()
         if not self._machine.in_flight:
@@ -313,8 +311,8 @@ class Session:
             self._machine.withdraw()
             self._wait_for_lease(str(held))
             return self._machine.tick(self._clock.now_ms())
-        if self._control.state is PartitionState.WAITING_FOR_LEASE:
-            self._control.state = PartitionState.RUNNING
+        if self._handle.state is PartitionState.WAITING_FOR_LEASE:
+            self._handle.state = PartitionState.RUNNING
             self._backoff.reset()
         if self._conduct.acknowledges_first:
             self._consumer.acknowledge_cumulative(message)
@@ -373,8 +371,8 @@ class Session:
 
     def _drain(self) -> None:
         """Nothing new; wait for what is under way, up to the deadline, and leave the rest unacknowledged."""
-        control, machine = self._control, self._machine
-        while machine.in_flight and (left_ms := control.drain_left_ms()):
+        handle, machine = self._handle, self._machine
+        while machine.in_flight and (left_ms := handle.drain_left_ms()):
             self._confirmations.wait(left_ms, wake_at=1, also_while_stopping=True)
             self._settle()
         self._acknowledge()
@@ -382,5 +380,5 @@ class Session:
             self._acknowledge(self._last_position())
 
     def _show(self) -> None:
-        self._control.in_flight = self._machine.in_flight
-        self._control.head_release_ms = self._machine.head_release_ms
+        self._handle.in_flight = self._machine.in_flight
+        self._handle.head_release_ms = self._machine.head_release_ms

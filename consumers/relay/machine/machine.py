@@ -32,9 +32,9 @@ from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Contiguity, 
 from timewheel.consumers.relay.machine.window import Fate, Item, Window
 from timewheel.core.envelope import Envelope
 from timewheel.core.onward import Bury, Onward, Onwards
+from timewheel.core.out_of_order import OutOfOrder
 from timewheel.core.routing import Router
 from timewheel.core.steps import Step
-from timewheel.core.stir import Stir
 from timewheel.wire.positions import Position
 
 __all__ = ["Machine"]
@@ -70,13 +70,14 @@ class Machine:
         "_ackable",
         "_beginning",
         "_contiguity",
+        "_delayed_count",
         "_head",
         "_late_run",
         "_limit",
         "_look",
         "_onwards",
+        "_out_of_order",
         "_previous",
-        "_stir",
         "_stopped",
         "_sweep_to",
         "_unnamed",
@@ -98,7 +99,7 @@ class Machine:
         counts: Counts | None = None,
     ) -> None:
         self._onwards = Onwards(router, step, routing_time=routing_time)
-        self._stir = Stir(router.plan)
+        self._out_of_order = OutOfOrder(router.plan)
         self._limit = window_limit
         # What follows what this process has confirmed begins at the right place by itself.
         self._beginning = Beginning() if known is None else None
@@ -264,7 +265,7 @@ class Machine:
             self._late_run = LATE_RUN
         elif self._late_run:
             self._late_run -= 1
-        deliver_at_ms = self._stir.asked(onward.deliver_at_ms) if onward.is_due else onward.deliver_at_ms
+        deliver_at_ms = self._out_of_order.asked(onward.deliver_at_ms) if onward.is_due else onward.deliver_at_ms
         fate: Fate = "late" if by_late_lane else "forwarded"
         return Forward(self._push(head, fate), onward.topic, deliver_at_ms, sequence, onward.envelope)
 
