@@ -59,7 +59,7 @@ class BrokerHeldSession:
             source.name,
             source.partition,
             fingerprint=tools.router.fingerprint,
-            conduct=tools.conduct,
+            hop_rules=tools.hop_rules,
             max_pending=tools.max_in_flight,
             send_timeout_ms=tools.send_timeout_ms,
         )
@@ -138,9 +138,9 @@ class BrokerHeldSession:
             self._delayed_count += 1
         producer = self._hops.to(route.topic, schema_version_of(message), named=False)
         properties.update(envelope._replace(entered_ms=nominal_ms, hops=envelope.hops + 1).properties())
-        if self._tools.conduct.acknowledges_first:
+        if self._tools.hop_rules.acknowledges_first:
             self._consumer.acknowledge(message)
-        self._tools.conduct.crash_point("before_forward")
+        self._tools.hop_rules.crash_point("before_forward")
         self._send(producer, message, properties, deliver_at_ms, dead=False)
 
     def _bury(self, message: Any, properties: dict[str, str], reason: str) -> None:
@@ -172,7 +172,7 @@ class BrokerHeldSession:
 
     def _settle(self) -> None:
         """Acknowledge what is confirmed."""
-        counts, conduct = self._handle.counts, self._tools.conduct
+        counts, hop_rules = self._handle.counts, self._tools.hop_rules
         while self._confirmations:
             receipt, failure, dead = self._confirmations.popleft()
             if failure is not None:
@@ -182,6 +182,6 @@ class BrokerHeldSession:
                 counts.dead += 1
             else:
                 counts.forwarded += 1
-            conduct.crash_point("between_publish_confirmed_and_ack")
+            hop_rules.crash_point("between_publish_confirmed_and_ack")
             self._consumer.acknowledge(receipt)
-            conduct.crash_point("after_ack")
+            hop_rules.crash_point("after_ack")
