@@ -53,9 +53,8 @@ class Republisher:
         self._router = Router(plan)
         self._clock = clock
         self._hooks = hooks
-        self._waiting: queue.SimpleQueue[InHand | None] = (
-            queue.SimpleQueue()
-        )  # bounded by the engine's MAX_REPUBLISHING
+        # Bounded by the engine's MAX_REPUBLISHING.
+        self._waiting: queue.SimpleQueue[InHand | None] = queue.SimpleQueue()
         self._outcomes: deque[tuple[InHand, bool]] = deque()
         self._schemas: dict[str, Schemas] = {}
         self._producers: dict[tuple[str, str, int], ProducerLike] = {}

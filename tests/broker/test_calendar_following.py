@@ -59,7 +59,7 @@ def open_topics(consumer: DelayedConsumer) -> tuple[str, ...]:
     return source.open_topics
 
 
-def test_rule_16_nothing_is_missed_early_or_late_at_a_change_of_interval(
+def test_nothing_is_missed_early_or_late_at_a_change_of_interval(
     client: Any, pulsar_broker: Broker, plan: Plan
 ) -> None:
     # The broker's own tick, which the lead is made for.
@@ -92,9 +92,7 @@ def test_rule_16_nothing_is_missed_early_or_late_at_a_change_of_interval(
     assert sum(backlog(pulsar_broker, topic) for topic in topics.values()) == 0
 
 
-def test_rule_16_a_topic_is_subscribed_to_before_its_interval_begins(
-    client: Any, pulsar_broker: Broker, plan: Plan
-) -> None:
+def test_a_topic_is_subscribed_to_before_its_interval_begins(client: Any, pulsar_broker: Broker, plan: Plan) -> None:
     topics = make_calendar(pulsar_broker, plan, now_ms(), now_ms() + 20_000)
     with DelayedConsumer(client, plan, SUBSCRIPTION, hooks=()) as consumer:
         for _ in range(3):
@@ -104,7 +102,7 @@ def test_rule_16_a_topic_is_subscribed_to_before_its_interval_begins(
             assert consumer.ready
 
 
-def test_rule_15_a_passed_topic_is_drained_though_terminated_and_closed_so_that_it_can_be_removed(
+def test_a_passed_topic_is_drained_though_terminated_and_closed_so_that_it_can_be_removed(
     client: Any, pulsar_broker: Broker, plan: Plan
 ) -> None:
     topics = make_calendar(pulsar_broker, plan, now_ms(), now_ms() + 30_000)

@@ -445,7 +445,7 @@ def unprotected(plan: Plan) -> str:
     return f"{plan.due_topic}-unprotected"
 
 
-def test_rule_21_delayed_messages_survive_a_namespace_that_drops_them_elsewhere(
+def test_delayed_messages_survive_a_namespace_that_drops_them_elsewhere(
     make_local_pulsar: MakeLocalPulsar, connect: Connect
 ) -> None:
     """TTL, quota and inactivity of the namespace, each with a topic beside it that shows them biting."""

@@ -54,7 +54,7 @@ class BrokerHeldSession:
             source.name,
             source.partition,
             fingerprint=tools.router.fingerprint,
-            conduct=tools.conduct,
+            hop_rules=tools.hop_rules,
             max_pending=tools.max_in_flight,
             send_timeout_ms=tools.send_timeout_ms,
         )
@@ -124,13 +124,28 @@ class BrokerHeldSession:
             else:
                 self._forward(message, properties, decision)
 
+<<<<<<< HEAD
     def _forward(self, message: Any, properties: dict[str, str], onward: Onward) -> None:
         deliver_at_ms = self._out_of_order.asked(onward.deliver_at_ms) if onward.is_due else onward.deliver_at_ms
         producer = self._hops.to(onward.topic, schema_version_of(message), named=False)
         properties.update(onward.envelope.properties())
         if self._tools.conduct.acknowledges_first:
+=======
+    def _forward(self, message: Any, properties: dict[str, str], envelope: Envelope) -> None:
+        # The same nominal time as on a relay-held tier: coming a tick early or an outage late changes nothing.
+        nominal_ms = release_at(self._source.step, envelope.due_ms, envelope.entered_ms)
+        route = self._tools.router.route(envelope.due_ms, nominal_ms)
+        deliver_at_ms = route.deliver_at_ms
+        if deliver_at_ms and self._out_of_order_ms and not isinstance(route, Hold):
+            if self._delayed_count % OUT_OF_ORDER_EVERY == 0:
+                deliver_at_ms = max(deliver_at_ms - self._out_of_order_ms, 1)  # broker-facts: starved-due-topic
+            self._delayed_count += 1
+        producer = self._hops.to(route.topic, schema_version_of(message), named=False)
+        properties.update(envelope._replace(entered_ms=nominal_ms, hops=envelope.hops + 1).properties())
+        if self._tools.hop_rules.acknowledges_first:
+>>>>>>> doors
             self._consumer.acknowledge(message)
-        self._tools.conduct.crash_point("before_forward")
+        self._tools.hop_rules.crash_point("before_forward")
         self._send(producer, message, properties, deliver_at_ms, dead=False)
 
     def _bury(self, message: Any, properties: dict[str, str], reason: str) -> None:
@@ -162,7 +177,7 @@ class BrokerHeldSession:
 
     def _settle(self) -> None:
         """Acknowledge what is confirmed."""
-        counts, conduct = self._handle.counts, self._tools.conduct
+        counts, hop_rules = self._handle.counts, self._tools.hop_rules
         while self._confirmations:
             receipt, failure, dead = self._confirmations.popleft()
             if failure is not None:
@@ -172,6 +187,6 @@ class BrokerHeldSession:
                 counts.dead += 1
             else:
                 counts.forwarded += 1
-            conduct.crash_point("between_publish_confirmed_and_ack")
+            hop_rules.crash_point("between_publish_confirmed_and_ack")
             self._consumer.acknowledge(receipt)
-            conduct.crash_point("after_ack")
+            hop_rules.crash_point("after_ack")

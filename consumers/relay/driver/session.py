@@ -77,7 +77,7 @@ class Session:
         self._source = source
         self._tools = tools
         self._clock = tools.clock
-        self._conduct = tools.conduct
+        self._hop_rules = tools.hop_rules
         self._handle = handle
         self._visiting = visiting
         self._machine = Machine(
@@ -85,7 +85,7 @@ class Session:
             source.step,
             known=known,
             window_limit=tools.max_in_flight,
-            routing_time=tools.conduct.routing_time,
+            routing_time=tools.hop_rules.routing_time,
             counts=handle.counts,
         )
         self._hops = Hops(
@@ -93,7 +93,7 @@ class Session:
             source.name,
             source.partition,
             fingerprint=tools.router.fingerprint,
-            conduct=tools.conduct,
+            hop_rules=tools.hop_rules,
             max_pending=tools.max_in_flight,
             send_timeout_ms=tools.send_timeout_ms,
         )
@@ -206,7 +206,7 @@ class Session:
             self._wake()
         if not self._taken_over:
             self._taken_over = True
-            self._conduct.crash_point("at_takeover")
+            self._hop_rules.crash_point("at_takeover")
         message_id = message.message_id()
         position = Position.of(message_id)
         self._message = message
@@ -314,9 +314,9 @@ class Session:
         if self._handle.state is PartitionState.WAITING_FOR_LEASE:
             self._handle.state = PartitionState.RUNNING
             self._backoff.reset()
-        if self._conduct.acknowledges_first:
+        if self._hop_rules.acknowledges_first:
             self._consumer.acknowledge_cumulative(message)
-        self._conduct.crash_point("before_forward")
+        self._hop_rules.crash_point("before_forward")
         properties.update(command.envelope.properties())
         carry(
             producer,
@@ -356,9 +356,9 @@ class Session:
         self._unacknowledged = 0
         if receipt is None:
             return
-        self._conduct.crash_point("between_publish_confirmed_and_ack")
+        self._hop_rules.crash_point("between_publish_confirmed_and_ack")
         self._consumer.acknowledge_cumulative(receipt)
-        self._conduct.crash_point("after_ack")
+        self._hop_rules.crash_point("after_ack")
 
     def _last_position(self) -> Position:
         return Position.of(self._consumer.get_last_message_id())
