@@ -158,20 +158,13 @@ LOSING: dict[RulesName, Script] = {
 }
 
 
-<<<<<<< HEAD
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    "conduct",
+    "hop_rules",
     [pytest.param(name, marks=() if name == "acknowledge first" else pytest.mark.proof) for name in LOSING],
 )
 def test_control_loses_and_its_twin_does_not(
-    stages: tuple[Stage, Stage], conduct: ConductName, seed: int, say: Callable[[object], None], evidence: Evidence
-=======
-@pytest.mark.timeout(200)
-@pytest.mark.parametrize("hop_rules", LOSING)
-def test_control_loses_and_its_twin_does_not(
-    stages: tuple[Stage, Stage], hop_rules: RulesName, say: Callable[[object], None]
->>>>>>> doors
+    stages: tuple[Stage, Stage], hop_rules: RulesName, seed: int, say: Callable[[object], None], evidence: Evidence
 ) -> None:
     control, twin = play_both(*stages, LOSING[hop_rules], hop_rules)
 
@@ -180,7 +173,7 @@ def test_control_loses_and_its_twin_does_not(
     assert control.totals.lost > 0, control
     keeps_every_promise(twin)
     evidence(
-        f"control: {conduct}",
+        f"control: {hop_rules}",
         {
             "timers": control.totals.acknowledged,
             "lost": control.totals.lost,

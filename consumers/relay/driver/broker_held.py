@@ -124,26 +124,11 @@ class BrokerHeldSession:
             else:
                 self._forward(message, properties, decision)
 
-<<<<<<< HEAD
     def _forward(self, message: Any, properties: dict[str, str], onward: Onward) -> None:
         deliver_at_ms = self._out_of_order.asked(onward.deliver_at_ms) if onward.is_due else onward.deliver_at_ms
         producer = self._hops.to(onward.topic, schema_version_of(message), named=False)
         properties.update(onward.envelope.properties())
-        if self._tools.conduct.acknowledges_first:
-=======
-    def _forward(self, message: Any, properties: dict[str, str], envelope: Envelope) -> None:
-        # The same nominal time as on a relay-held tier: coming a tick early or an outage late changes nothing.
-        nominal_ms = release_at(self._source.step, envelope.due_ms, envelope.entered_ms)
-        route = self._tools.router.route(envelope.due_ms, nominal_ms)
-        deliver_at_ms = route.deliver_at_ms
-        if deliver_at_ms and self._out_of_order_ms and not isinstance(route, Hold):
-            if self._delayed_count % OUT_OF_ORDER_EVERY == 0:
-                deliver_at_ms = max(deliver_at_ms - self._out_of_order_ms, 1)  # broker-facts: starved-due-topic
-            self._delayed_count += 1
-        producer = self._hops.to(route.topic, schema_version_of(message), named=False)
-        properties.update(envelope._replace(entered_ms=nominal_ms, hops=envelope.hops + 1).properties())
         if self._tools.hop_rules.acknowledges_first:
->>>>>>> doors
             self._consumer.acknowledge(message)
         self._tools.hop_rules.crash_point("before_forward")
         self._send(producer, message, properties, deliver_at_ms, dead=False)
