@@ -60,7 +60,7 @@ def test_the_door_of_errors_has_every_error() -> None:
     assert all(issubclass(getattr(errors, name), errors.TimewheelError) for name in errors.__all__)
 
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXAMPLES = sorted((ROOT / "examples").rglob("*.py"))
 
 
@@ -87,7 +87,7 @@ def test_docs_and_examples_import_from_doors_only() -> None:
     public = set(public_names())
     used = {(path.name, one) for path in (*PAGES, *EXAMPLES) for code in _code_of(path) for one in _imports(code)}
 
-    assert {"README.md", "planner.md", "plan_on_cluster.py"} <= {name for name, _ in used}
+    assert {"README.md", "tutorial.md", "plan_on_cluster.py"} <= {name for name, _ in used}
     assert {(name, one) for name, one in used if one not in public} == set()
 
 
