@@ -48,7 +48,7 @@ def demo(
     """Start a real Pulsar, play one trace of delayed messages through every scheme, unload every topic half way.
 
     Ends with status 1 if a promise is broken, or if native does not redeliver. After the verdict the planner, if it is
-    installed, predicts the same from the run's ledger; this does not change the verdict or the status.
+    installed, predicts the same from the run's ledger. This does not change the verdict or the status.
     """
     import json
     import signal

@@ -55,9 +55,9 @@ def run(
     """Hold and forward the timers of all these plans until SIGTERM or Ctrl-C.
 
     Several such processes share the partitions and take over from each other. A process that is stuck ends itself:
-    let something start it again. It refuses to start where timers wait in topics of an earlier plan, unless that plan
-    is among these; a broker that does not tell (--admin-url) is warned of.
-    Its log goes to standard error.
+    let something start it again. It refuses to start if timers wait in topics of an earlier plan, unless that plan
+    is among these. If the broker does not answer that (--admin-url), it warns and starts. Its log goes to standard
+    error.
     """
     import signal
     import sys

@@ -56,9 +56,9 @@ def ensure(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make topics, subscriptions and topic policies of a plan; run it again at will, it changes what is not right yet.
+    """Make topics, subscriptions and topic policies of a plan; run again, it changes only what is not right yet.
 
-    Exit status 1 if something was found that it cannot repair and by which messages can be lost.
+    Exit status 1 if it found something that it cannot repair and that can lose messages.
     """
     import json
 

@@ -1,0 +1,98 @@
+"""The how-to guides on a real broker: what they show works, and what they say is refused is refused."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pulsar
+import pytest
+
+from tests.support.checkout import ROOT
+from tests.support.pages import blocks, commands
+from timewheel.admin import AdminClient
+from timewheel.core import Plan
+from timewheel.core.former import TimersLeftBehind
+from timewheel.core.plan import Tiered
+from timewheel.core.planfile import save_plan
+from timewheel.ops import ensure
+from timewheel.producers import DelayedProducer
+from timewheel.testing import LocalPulsar
+
+HOW_TO = ROOT / "docs" / "how-to"
+TIMEOUT_S = 90
+
+FORMER = Plan(
+    due_topic="persistent://public/default/change-a-plan",
+    subscriptions=("billing",),
+    scheme=Tiered(window_ms=5_000, tiers_ms=(5_000, 15_000)),
+    max_delay_ms=120_000,
+    guard_ms=500,
+)
+PLAN = replace(FORMER, scheme=Tiered(window_ms=5_000, tiers_ms=(5_000,)), revision=2)
+
+
+def page(name: str) -> str:
+    return (HOW_TO / f"{name}.md").read_text(encoding="utf-8")
+
+
+def test_the_test_of_a_service_is_one(broker_of_the_pages: LocalPulsar, tmp_path: Path) -> None:
+    (block,) = blocks(page("test-your-service"), "python")
+    (tmp_path / "test_reminders.py").write_text(block.content)
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_reminders.py"],
+        cwd=tmp_path,
+        env={
+            **os.environ,
+            "TIMEWHEEL_TEST_BROKER": broker_of_the_pages.service_url,
+            "TIMEWHEEL_TEST_BROKER_ADMIN": broker_of_the_pages.admin_url,
+        },
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "1 passed" in ran.stdout
+
+
+@pytest.mark.timeout(180)
+def test_a_plan_is_changed_as_it_says(broker_of_the_pages: LocalPulsar, tmp_path: Path) -> None:
+    """A tier of 15 s in which a timer waits is taken out of the plan."""
+    client = pulsar.Client(broker_of_the_pages.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    with AdminClient(broker_of_the_pages.admin_url) as admin:
+        ensure(admin, FORMER, now_ms=int(time.time() * 1_000))
+    with DelayedProducer(client, FORMER) as producer:
+        producer.send(b"renew", deliver_after=timedelta(seconds=100))
+    save_plan(FORMER, tmp_path / "reminders-1.toml")
+    save_plan(PLAN, tmp_path / "reminders.toml")
+
+    def run(line: str) -> subprocess.CompletedProcess[str]:
+        command = [str(Path(sys.executable).parent / "timewheel"), *line.split()[1:]]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+
+    in_place, side_by_side = (commands(block.content) for block in blocks(page("change-a-plan"), "console"))
+    ensure_line, despite_line = in_place[-1].line, side_by_side[1].line
+
+    refused = run(ensure_line)
+    (shown,) = blocks(page("change-a-plan"), "")
+    assert refused.returncode == 1
+    said = refused.stderr.replace("/change-a-plan.tw.", "/reminders.tw.")
+    assert said.split() == shown.content.split(), "the error is the page's, but for the name of the topic"
+
+    allowed = run(despite_line)
+    assert allowed.returncode == 0, allowed.stderr
+    assert "warning: persistent://public/default/change-a-plan.tw.tier-15s" in allowed.stdout
+
+    (block,) = blocks(page("change-a-plan"), "python")
+    names: dict[str, object] = {"client": client, "plan": PLAN}
+    exec(compile(block.content, "change-a-plan.md", "exec"), names)
+    with pytest.raises(TimersLeftBehind):
+        names["consumer"].start()  # type: ignore[attr-defined] # it is what the block makes
+    names["admin"].close()  # type: ignore[attr-defined]
+    client.close()
