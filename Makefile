@@ -8,14 +8,22 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 ARGS ?=
-# All folders; CI's second run names some. The order is by cost and stands in tests/conftest.py.
+# All folders; some may be named. The order is by cost and stands in tests/conftest.py.
 TESTS ?= tests
+PURE := tests/producers tests/consumers tests/ops tests/demo
+WORKERS ?= 3
+# For `make proof`: words of their names as pytest's -k takes them; on which brokers; by how many seeds.
+PROOFS ?=
+# As many as may run side by side; one alone is the least disturbed.
+PROOF_WORKERS ?= 1
+VERSIONS ?= 4.0.7 4.2.4
+SEEDS ?= 3
 
 # Two stamps, so that the demo need not wait for the checkers. Each is redone when pyproject or a pin changes.
 DEMO_READY := $(VENV)/.demo-installed
 DEV_READY := $(VENV)/.dev-installed
 
-.PHONY: help venv demo test check format bench api docs-tables constraints clean need-python need-java
+.PHONY: help venv demo test proof check format bench api docs-tables constraints clean need-python need-java need-chromium
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -25,8 +33,25 @@ venv: $(DEV_READY) ## create .venv with the pinned tools (Spark included: 400 MB
 demo: need-java $(DEMO_READY) ## start a real Pulsar, play all schemes, print the verdict, then the planner's prediction (ARGS="--seed 7"; 4 min after the first download)
 	@$(VENV)/bin/timewheel demo $(ARGS)
 
-test: need-java $(DEV_READY) ## run the whole test suite (TESTS=tests/core ARGS="-k route"; TIMEWHEEL_PULSAR_VERSION=4.2.4)
+# First the core, then what else is pure, so that a slip there is seen within seconds; then all others side by side, since
+# the tests on a broker mostly wait. Named folders run as they are. Code 5: ARGS chose no test of that part.
+test: need-java need-chromium $(DEV_READY) ## all tests but the proofs, cheap ones first (TESTS=tests/core ARGS="-k route"; TIMEWHEEL_PULSAR_VERSION=4.2.4)
+ifeq ($(TESTS),tests)
+	@ran=; for part in "tests/core --exitfirst" "$(PURE) --exitfirst" \
+	    "tests --ignore=tests/core $(PURE:%=--ignore=%) -n $(WORKERS) --no-loadscope-reorder"; do \
+	  code=0; $(PY) -m pytest $$part $(ARGS) || code=$$?; \
+	  case $$code in 0) ran=1;; 5) ;; *) exit $$code;; esac; \
+	done; \
+	[ -n "$$ran" ] || { echo "no test was chosen" >&2; exit 5; }
+else
 	@$(PY) -m pytest $(TESTS) $(ARGS)
+endif
+
+proof: need-java need-chromium $(DEV_READY) ## what is long, written into docs/evidence.md (PROOFS="relay and killed" VERSIONS=4.2.4 SEEDS=1; hours)
+	@for version in $(VERSIONS); do \
+	  TIMEWHEEL_PULSAR_VERSION=$$version $(PY) -m pytest $(TESTS) --proofs --seeds $(SEEDS) --evidence docs/evidence.md \
+	    -n $(PROOF_WORKERS) --no-loadscope-reorder -k "$(PROOFS)" $(ARGS); \
+	done
 
 check: $(DEV_READY) ## lint, format, types, import rules, packaging guards; no Java needed
 	@echo "== ruff"; $(VENV)/bin/ruff check .
@@ -95,3 +120,9 @@ need-java:
 	  || { echo "the local Pulsar needs Java 17 or newer, found $${version:-an unknown one} (Debian: apt-get install openjdk-17-jre-headless)" >&2; exit 1; }
 	@command -v mvn >/dev/null \
 	  || { echo "the local Pulsar is fetched with Maven (Debian: apt-get install maven)" >&2; exit 1; }
+
+# Said before all that takes long. By hand the tests of the reports are skipped then; in CI a skip is a failure.
+need-chromium:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
+	  || { echo "the tests of the reports open them in Chromium, and it is not here (Debian: apt-get install chromium)" >&2; \
+	       case "$${CI:-}" in 1|true|True|TRUE) exit 1;; *) echo "they will be skipped" >&2;; esac; }

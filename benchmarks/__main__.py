@@ -11,7 +11,6 @@ import argparse
 import datetime as dt
 import importlib
 import json
-import os
 import pkgutil
 import platform
 import shlex
@@ -23,6 +22,7 @@ from pathlib import Path
 from types import ModuleType
 
 import benchmarks
+from benchmarks.machine import load, processor
 from benchmarks.page import merged, section, title
 from benchmarks.result import Result
 from timewheel.testing.settings import version_asked_for
@@ -42,16 +42,9 @@ def questions() -> dict[str, ModuleType]:
 
 def machine() -> str:
     """What the figures were measured on."""
-    cpu = platform.processor() or platform.machine()
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        cpu = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        pass  # not Linux, or a processor without a name
-    load = f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown"
     return (
-        f"{cpu}, {os.cpu_count()} cores, {platform.system()} {platform.release()}, Python {platform.python_version()}, "
-        f"Pulsar {version_asked_for()}, load average before: {load}"
+        f"{processor()}, {platform.system()} {platform.release()}, Python {platform.python_version()}, "
+        f"Pulsar {version_asked_for()}, load average before: {load()}"
     )
 
 

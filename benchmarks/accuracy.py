@@ -19,14 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.result import Result, table
-from timewheel.core.durations import DAY_MS, HOUR_MS
-from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
-from timewheel.core.profile import BrokerProfile
+from timewheel.core import DAY_MS, HOUR_MS, BrokerProfile, Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from timewheel.spark_planner.summary.cells import Cells
+    from timewheel.spark_planner import Cells
 
 __all__ = ["HAS_NO_GAPS", "LARGE_GAPS", "PLANS", "ROWS", "Comparison", "compared", "main", "uniform_peak"]
 
@@ -117,9 +115,8 @@ def compared(workload: str, cells: Cells, exact_of: Callable[[Plan], int]) -> It
         cells: Its statistic.
         exact_of: Counts the peak of a plan on it.
     """
-    from timewheel.spark_planner.choice.choose import assess, coarse_cells  # noqa: PLC0415 - the planner is an extra
-    from timewheel.spark_planner.choice.constraints import Constraints  # noqa: PLC0415
-    from timewheel.spark_planner.pricing.evaluate import evaluate  # noqa: PLC0415
+    from timewheel.spark_planner import Constraints, evaluate  # noqa: PLC0415 - the planner is an extra
+    from timewheel.spark_planner.choice.choose import assess, coarse_cells  # noqa: PLC0415
 
     span_ms = float(cells.publish_max_ms.max() - cells.publish_min_ms.min())
     uniform = uniform_peak(cells.timers, span_ms, float(cells.delay_max_ms.max()))
@@ -137,14 +134,14 @@ def compared(workload: str, cells: Cells, exact_of: Callable[[Plan], int]) -> It
 
 def survey_of(frame: DataFrame) -> Cells:
     """The planner's one pass."""
-    from timewheel.spark_planner.job import survey  # noqa: PLC0415 - the planner is an extra
+    from timewheel.spark_planner import survey  # noqa: PLC0415 - the planner is an extra
 
     return survey(frame).cells("")
 
 
 def main(quick: bool = False) -> list[Result]:
     """Ask it of every workload."""
-    from timewheel.spark_planner.session import local_session  # noqa: PLC0415 - the planner is an extra
+    from timewheel.spark_planner import local_session  # noqa: PLC0415 - the planner is an extra
 
     spark = local_session(cores=CORES)
     try:
@@ -161,8 +158,7 @@ def main(quick: bool = False) -> list[Result]:
 
 
 def _on(spark: SparkSession, name: str, rows: int, path: Path) -> Iterator[Comparison]:
-    from timewheel.spark_planner.exact.replay import replay  # noqa: PLC0415
-    from timewheel.spark_planner.history.generate import WORKLOADS, generate  # noqa: PLC0415 - the planner is an extra
+    from timewheel.spark_planner import WORKLOADS, generate, replay  # noqa: PLC0415 - the planner is an extra
 
     generate(spark, WORKLOADS[name], rows=rows).write.parquet(str(path))
     history = spark.read.parquet(str(path))

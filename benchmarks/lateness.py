@@ -25,8 +25,8 @@ import pulsar
 from benchmarks.result import Result, table
 from benchmarks.service import connected, now_ms, provisioned, service
 from timewheel.consumers import DelayedConsumer, DelayedMessage
-from timewheel.core.errors import TimewheelError
-from timewheel.core.plan import Native, Scheme, Tiered
+from timewheel.core import Native, Scheme, Tiered
+from timewheel.errors import TimewheelError
 from timewheel.producers import DelayedProducer, Timer
 from timewheel.testing import Broker
 

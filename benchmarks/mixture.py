@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
+from timewheel.core import DAY_MS, HOUR_MS, MINUTE_MS
 
 __all__ = ["BEGIN_MS", "DAYS", "LONGEST_MS", "SEED", "write_mixture"]
 

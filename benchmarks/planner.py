@@ -44,8 +44,7 @@ from typing import Any
 from benchmarks.footprint import PYTHON, watched
 from benchmarks.mixture import BEGIN_MS, DAYS, LONGEST_MS, write_mixture
 from benchmarks.result import Result, table
-from timewheel.core.durations import DAY_MS, HOUR_MS
-from timewheel.core.plan import Calendar, Native, Plan, Tiered
+from timewheel.core import DAY_MS, HOUR_MS, Calendar, Native, Plan, Tiered
 
 MOMENTS = 5_000
 STEP_MS = (DAYS * DAY_MS + LONGEST_MS + DAY_MS) // MOMENTS
@@ -88,8 +87,7 @@ def tools() -> str:
 
 def count_natively(spark: Any, duckdb: Any, path: Path, rows: int, rounds: int) -> list[Result]:
     """All ways take turns; the median of each."""
-    from timewheel.spark_planner.exact.grid import Grid  # noqa: PLC0415 - the planner is an extra
-    from timewheel.spark_planner.exact.replay import replay  # noqa: PLC0415
+    from timewheel.spark_planner import Grid, replay  # noqa: PLC0415 - the planner is an extra
 
     begin_ms = BEGIN_MS // STEP_MS * STEP_MS
     grid = Grid.regular(begin_ms, begin_ms + MOMENTS * STEP_MS, MOMENTS + 1)
@@ -146,9 +144,8 @@ def rival_query(name: str, duckdb: Any, path: Path, plan: Plan, *, trusts_order:
 
 def best_of_all(spark: Any, duckdb: Any, path: Path, rows: int, *, timed_candidates: int) -> list[Result]:
     """One pass and all prices, against one query per candidate."""
-    from timewheel.core.profile import BrokerProfile  # noqa: PLC0415 - see count_natively
-    from timewheel.spark_planner.choice.choose import choose  # noqa: PLC0415
-    from timewheel.spark_planner.choice.spread import over_spark  # noqa: PLC0415
+    from timewheel.core import BrokerProfile  # noqa: PLC0415 - see count_natively
+    from timewheel.spark_planner import choose, over_spark  # noqa: PLC0415
 
     began_s = time.monotonic()
     cells = cells_of(spark, path)
@@ -194,7 +191,7 @@ def best_of_all(spark: Any, duckdb: Any, path: Path, rows: int, *, timed_candida
 
 def cells_of(spark: Any, path: Path) -> Any:
     """The planner's one pass over a history of one topic."""
-    from timewheel.spark_planner.history.mapping import ColumnMapping  # noqa: PLC0415
+    from timewheel.spark_planner import ColumnMapping  # noqa: PLC0415
     from timewheel.spark_planner.history.quarantine import assessed  # noqa: PLC0415
     from timewheel.spark_planner.summary.histogram import statistic_of  # noqa: PLC0415 - see count_natively
 
@@ -233,8 +230,8 @@ def memory_of(name: str, path: Path) -> dict[str, float]:
     """The most memory of a statistic and two evaluations, or of one exact count by another."""
     with on_the_same_cores() as duckdb, watched() as most:
         if name == "timewheel":
-            from timewheel.core.profile import BrokerProfile  # noqa: PLC0415 - see count_natively
-            from timewheel.spark_planner.pricing.evaluate import evaluate  # noqa: PLC0415
+            from timewheel.core import BrokerProfile  # noqa: PLC0415 - see count_natively
+            from timewheel.spark_planner import evaluate  # noqa: PLC0415
 
             spark = session()
             try:
@@ -291,7 +288,7 @@ def verdict(results: Sequence[Result], sizes: Sequence[int]) -> list[Result]:
 
 def session() -> Any:
     """Spark on as many cores as the others get."""
-    from timewheel.spark_planner.session import local_session  # noqa: PLC0415 - the planner is an extra
+    from timewheel.spark_planner import local_session  # noqa: PLC0415 - the planner is an extra
 
     return local_session(cores=CORES)
 

@@ -25,9 +25,9 @@ import pulsar
 from benchmarks.result import Result, table
 from benchmarks.service import connected, now_ms, provisioned, service
 from timewheel.core import Envelope, Plan, Tiered
-from timewheel.core.errors import TimewheelError
 from timewheel.core.ids import TimerIds
 from timewheel.core.names import partition_topic
+from timewheel.errors import TimewheelError
 from timewheel.producers import DelayedProducer, Timer
 from timewheel.testing import Broker
 

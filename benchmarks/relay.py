@@ -32,11 +32,8 @@ import pulsar
 from benchmarks.result import Result, table
 from benchmarks.service import connected, now_ms, provisioned, service
 from timewheel.consumers.relay import PartitionState, Relay
-from timewheel.core import Plan, Router, Tiered
-from timewheel.core.envelope import Envelope
+from timewheel.core import Envelope, Hold, Holder, Plan, Router, Tiered
 from timewheel.core.names import RELAY_SUBSCRIPTION, Names, partition_topic
-from timewheel.core.plan import Hold
-from timewheel.core.routing import Hold as HoldRoute
 from timewheel.core.steps import steps
 from timewheel.testing import Broker, eventually
 
@@ -71,7 +68,7 @@ class Kind:
 
     name: str
     left_ms: int
-    hold: Hold = "relay"
+    hold: Holder = "relay"
 
 
 KINDS = (
@@ -81,7 +78,7 @@ KINDS = (
 )
 
 
-def plan_for(broker: Broker, name: str, hold: Hold) -> Plan:
+def plan_for(broker: Broker, name: str, hold: Holder) -> Plan:
     return provisioned(broker, name, Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, STAY_MS), hold=hold))
 
 
@@ -172,7 +169,7 @@ def raw_flow(client: Any, plan: Plan, count: int, left_ms: int) -> Flow:
     """A raw loop on a full tier."""
     route = Router(plan).route(now_ms() + left_ms, now_ms())
     destination = partition_topic(route.topic, 0)
-    deliver_at = None if isinstance(route, HoldRoute) and plan.holds_in_relay else now_ms() + left_ms
+    deliver_at = None if isinstance(route, Hold) and plan.holds_in_relay else now_ms() + left_ms
     timer = FlowTimer()
     consumer = client.subscribe(
         source_of(plan),

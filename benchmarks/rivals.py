@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from timewheel.core.plan import Plan
+from timewheel.core import Plan
 from timewheel.core.steps import Step, steps
 
 __all__ = ["Query", "duckdb_query", "polars_query"]

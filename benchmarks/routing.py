@@ -18,8 +18,7 @@ from collections.abc import Callable
 import _pulsar
 
 from benchmarks.result import Result, table
-from timewheel.core import Calendar, Envelope, Native, Plan, Ring, Router, Tiered, Wheel
-from timewheel.core.plan import Scheme
+from timewheel.core import Calendar, Envelope, Native, Plan, Ring, Router, Scheme, Tiered, Wheel
 
 SEED = 7
 GOAL = 0.6

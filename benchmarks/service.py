@@ -10,12 +10,10 @@ from typing import Any
 
 import pulsar
 
-from timewheel.admin.client import AdminClient
-from timewheel.core import Native, Plan
-from timewheel.core.plan import Scheme
-from timewheel.ops.provision import ensure
-from timewheel.testing import Broker
-from timewheel.testing.service import pulsar_service
+from timewheel.admin import AdminClient
+from timewheel.core import Native, Plan, Scheme
+from timewheel.ops import ensure
+from timewheel.testing import Broker, pulsar_service
 
 __all__ = ["connected", "now_ms", "provisioned", "service"]
 

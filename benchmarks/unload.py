@@ -32,13 +32,12 @@ import pulsar
 
 from benchmarks.result import Result, table
 from benchmarks.service import connected, now_ms, provisioned, service
-from timewheel.admin.client import AdminClient
+from timewheel.admin import AdminClient
 from timewheel.consumers import DelayedConsumer
-from timewheel.core import Calendar, Native, Plan, Ring, Router, Tiered, Wheel
-from timewheel.core.errors import TimewheelError
+from timewheel.core import Calendar, Native, Plan, Ring, Router, Scheme, Tiered, Wheel
 from timewheel.core.names import partition_topic
-from timewheel.core.plan import Scheme
 from timewheel.core.topology import topology
+from timewheel.errors import TimewheelError
 from timewheel.producers import DelayedProducer, Timer
 from timewheel.testing import Broker, eventually
 

@@ -13,7 +13,7 @@ import pulsar
 import pulsar.schema
 
 from timewheel.consumers.calendar.rolling_source import RollingSource
-from timewheel.consumers.engine import ConsumerCounts, Engine, Timer
+from timewheel.consumers.engine import ConsumerCounts, Engine, InHand
 from timewheel.consumers.errors import ReceiveTimeout, SubscribeRefused
 from timewheel.consumers.handled import DEFAULT_HANDLED, HandledWindow
 from timewheel.consumers.handlers import Handler, HandlerCalls
@@ -279,7 +279,7 @@ class DelayedConsumer:
         _check_count("workers", workers, MAX_WORKERS)
         self.start()
         with HandlerCalls(handler, self._clock) as call:
-            pool: Workers[Timer] = Workers(workers, lambda timer: self._handle(call, timer), self._clock)
+            pool: Workers[InHand] = Workers(workers, lambda timer: self._handle(call, timer), self._clock)
             try:
                 self._feed(pool)
             finally:
@@ -287,30 +287,30 @@ class DelayedConsumer:
         if self._fatal is not None:
             raise self._fatal
 
-    def _feed(self, pool: Workers[Timer]) -> None:
+    def _feed(self, pool: Workers[InHand]) -> None:
         while not self._stopping:
             timer = self._receiver.next(SLICE_MS)
             if timer is not None and not self._put(pool, timer):
                 self._return([timer])
 
-    def _put(self, pool: Workers[Timer], timer: Timer) -> bool:
+    def _put(self, pool: Workers[InHand], timer: InHand) -> bool:
         key = key_of(timer.arrival.message)
         while not self._stopping:
             if pool.put(timer, key, SLICE_MS):
                 return True
         return False
 
-    def _drain(self, pool: Workers[Timer], drain_timeout: dt.timedelta) -> None:
+    def _drain(self, pool: Workers[InHand], drain_timeout: dt.timedelta) -> None:
         self._return(pool.drain(drain_timeout // dt.timedelta(milliseconds=1)))
         if pool.running:
             self._hooks.emit(HandlersLeftBehind(handlers=pool.running))
 
-    def _return(self, timers: Iterable[Timer]) -> None:
+    def _return(self, timers: Iterable[InHand]) -> None:
         """Timers that no handler began: others may have them."""
         for timer in timers:
             self._receiver.failed(timer, quietly=True)
 
-    def _handle(self, call: HandlerCalls, timer: Timer) -> None:
+    def _handle(self, call: HandlerCalls, timer: InHand) -> None:
         message = DelayedMessage(timer, self._clock.now_ms())
         try:
             call(message)
@@ -327,7 +327,7 @@ class DelayedConsumer:
 
     # ---------------------------------------------------------------------------------------------------------- inside
 
-    def _timer_of(self, message: DelayedMessage | Any) -> Timer:
+    def _timer_of(self, message: DelayedMessage | Any) -> InHand:
         self._check_usable()
         if isinstance(message, DelayedMessage):
             return message.handle

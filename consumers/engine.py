@@ -7,14 +7,14 @@ stage         event                                                 next        
 ============  ====================================================  ============  =========================
 (unknown)     received, due                                         handed        Hand
 (unknown)     received, early by at most the bound                  held          -
-(unknown)     received, earlier than that                           parked        - (Republish if crowded)
+(unknown)     received, earlier than that                           too early     - (Republish if crowded)
 (unknown)     received, handled already                             (unknown)     Acknowledge
 held          tick, due                                             handed        Hand
-held          tick, the clock went back: early by more than bound   parked        -
-parked        tick, due within the bound                            held          -
-parked        tick, still earlier than that                         republishing  Republish
+held          tick, the clock went back: early by more than bound   too early     -
+too early     tick, due within the bound                            held          -
+too early     tick, still earlier than that                         republishing  Republish
 republishing  published                                             (unknown)     Acknowledge
-republishing  not published                                         parked        -
+republishing  not published                                         too early     -
 handed        done                                                  (unknown)     Acknowledge
 handed        failed                                                (unknown)     NegativeAcknowledge
 handed        received again after the ack time-out                 handed        Hand
@@ -44,10 +44,10 @@ __all__ = [
     "Drop",
     "Engine",
     "Hand",
+    "InHand",
     "NegativeAcknowledge",
     "Republish",
     "Stage",
-    "Timer",
 ]
 
 
@@ -60,7 +60,7 @@ class Stage(Enum):
     """Where a timer that is in hand stands."""
 
     HELD = "held"
-    PARKED = "parked"
+    TOO_EARLY = "too early"
     REPUBLISHING = "republishing"
     HANDED = "handed"
 
@@ -84,7 +84,7 @@ class Arrival(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class Timer:
+class InHand:
     """A timer in hand; one object per time that it is handed out, so that a late answer is told from a current one.
 
     Args:
@@ -110,7 +110,7 @@ class Timer:
 class Hand(NamedTuple):
     """Give it to a handler."""
 
-    timer: Timer
+    timer: InHand
 
 
 class Acknowledge(NamedTuple):
@@ -128,7 +128,7 @@ class NegativeAcknowledge(NamedTuple):
 class Republish(NamedTuple):
     """Publish it again under its due time and report the outcome; acknowledging comes after that."""
 
-    timer: Timer
+    timer: InHand
 
 
 class Drop(NamedTuple):
@@ -199,14 +199,14 @@ class Engine:
         self._handled = handled
         self._ack_timeout_ms = ack_timeout_ms
         self._wheel = LocalWheel(max_held)
-        self._in_hand: dict[str, Timer] = {}
+        self._in_hand: dict[str, InHand] = {}
         self._republishing = 0
         self._extras = 0
         self._counts = ConsumerCounts()
 
     @property
     def held_count(self) -> int:
-        """Messages that wait here: held, parked, being published again, and extra copies."""
+        """Messages that wait here: held, too early, being published again, and extra copies."""
         return len(self._wheel) + self._republishing + self._extras
 
     @property
@@ -223,7 +223,7 @@ class Engine:
         """When `tick` has something to do, UTC milliseconds."""
         return self._wheel.next_wake_ms()
 
-    def at_position(self, position: Position) -> Timer | None:
+    def at_position(self, position: Position) -> InHand | None:
         """The timer in hand whose message is stored there."""
         return next((timer for timer in self._in_hand.values() if timer.arrival.position == position), None)
 
@@ -256,7 +256,7 @@ class Engine:
                 counts.already_handled += 1
                 return [Acknowledge(arrival)]
         known = self._in_hand.get(key)
-        timer = Timer(key, arrival, monotonic_ms)
+        timer = InHand(key, arrival, monotonic_ms)
         if known is not None:
             if not self._timed_out(known, arrival, monotonic_ms):
                 return self._received_again(known, arrival, monotonic_ms)
@@ -280,7 +280,7 @@ class Engine:
             commands += self._place(self._in_hand[key], now_ms)
         return commands
 
-    def done(self, timer: Timer) -> list[Command]:
+    def done(self, timer: InHand) -> list[Command]:
         """The handler is done with it (or somebody else's handler, after the ack time-out)."""
         current = self._forget(timer.key)
         self._counts.done += 1
@@ -292,7 +292,7 @@ class Engine:
             arrivals |= {current.arrival.position: current.arrival, **current.extras}
         return [Acknowledge(arrival) for arrival in arrivals.values()]
 
-    def failed(self, timer: Timer) -> list[Command]:
+    def failed(self, timer: InHand) -> list[Command]:
         """The handler failed, or asks for it again."""
         if self._in_hand.get(timer.key) is not timer:
             return []  # acknowledged meanwhile, or in another handler's hands after the ack time-out
@@ -300,7 +300,7 @@ class Engine:
         self._counts.failed += 1
         return [NegativeAcknowledge(arrival) for arrival in (timer.arrival, *timer.extras.values())]
 
-    def published(self, timer: Timer, now_ms: int) -> list[Command]:
+    def published(self, timer: InHand, now_ms: int) -> list[Command]:
         """A re-publication is confirmed."""
         self._forget(timer.key)
         self._counts.republished += 1
@@ -309,21 +309,21 @@ class Engine:
             # One of them may be the copy that we just published: it has come back before its confirmation. From here on
             # it is the timer.
             first, *others = timer.extras.values()
-            promoted = Timer(timer.key, first, timer.received_ms, extras={other.position: other for other in others})
+            promoted = InHand(timer.key, first, timer.received_ms, extras={other.position: other for other in others})
             self._in_hand[timer.key] = promoted
             self._extras += len(others)
             commands += self._place(promoted, now_ms)
         return commands
 
-    def not_published(self, timer: Timer, now_ms: int) -> list[Command]:
+    def not_published(self, timer: InHand, now_ms: int) -> list[Command]:
         """A re-publication failed, or its outcome is unknown: it waits and is tried again."""
         if self._in_hand.get(timer.key) is not timer or timer.stage is not Stage.REPUBLISHING:
             return []
         self._republishing -= 1
-        self._park(timer, now_ms)
+        self._wait_first(timer, now_ms)
         return []
 
-    def _received_again(self, timer: Timer, arrival: Arrival, monotonic_ms: int) -> list[Command]:
+    def _received_again(self, timer: InHand, arrival: Arrival, monotonic_ms: int) -> list[Command]:
         if arrival.position == timer.arrival.position:
             self._counts.redelivered += 1
             timer.arrival = arrival
@@ -334,7 +334,7 @@ class Engine:
             timer.extras[arrival.position] = arrival
         return [Drop(arrival)]
 
-    def _timed_out(self, timer: Timer, arrival: Arrival, monotonic_ms: int) -> bool:
+    def _timed_out(self, timer: InHand, arrival: Arrival, monotonic_ms: int) -> bool:
         return (
             self._ack_timeout_ms is not None
             and timer.stage is Stage.HANDED
@@ -342,7 +342,7 @@ class Engine:
             and monotonic_ms - timer.received_ms >= self._ack_timeout_ms
         )
 
-    def _place(self, timer: Timer, now_ms: int) -> list[Command]:
+    def _place(self, timer: InHand, now_ms: int) -> list[Command]:
         """Decide about a timer that is in hand, in no wheel, and not handed out."""
         early_ms = timer.due_ms - now_ms
         if early_ms <= 0:
@@ -354,21 +354,21 @@ class Engine:
             self._wheel.push(timer.key, timer.due_ms)
             return []
         # Published again (broker-facts: bounded-local-hold). If the broker delays nothing at all it comes straight
-        # back, so that doing it at once would write as fast as the disk takes it: it is parked first, for no longer
+        # back, so that doing it at once would write as fast as the disk takes it: it waits first, for no longer
         # than anything is held, as long as that leaves half of the room to what is nearly due.
         crowded = 2 * self.held_count >= self._max_held
-        if (timer.stage is Stage.PARKED or crowded) and self._republishing < MAX_REPUBLISHING:
+        if (timer.stage is Stage.TOO_EARLY or crowded) and self._republishing < MAX_REPUBLISHING:
             timer.stage = Stage.REPUBLISHING
             self._republishing += 1
             return [Republish(timer)]
-        self._park(timer, now_ms)
+        self._wait_first(timer, now_ms)
         return []
 
-    def _park(self, timer: Timer, now_ms: int) -> None:
-        timer.stage = Stage.PARKED
+    def _wait_first(self, timer: InHand, now_ms: int) -> None:
+        timer.stage = Stage.TOO_EARLY
         self._wheel.push(timer.key, now_ms + self._hold_bound_ms)
 
-    def _forget(self, key: str) -> Timer | None:
+    def _forget(self, key: str) -> InHand | None:
         timer = self._in_hand.pop(key, None)
         if timer is not None:
             self._wheel.discard(key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from timewheel.consumers.engine import Arrival, Timer
+from timewheel.consumers.engine import Arrival, InHand
 from timewheel.core.envelope import PREFIX, Envelope
 from timewheel.core.errors import EnvelopeError
 from timewheel.wire.positions import Position
@@ -28,7 +28,7 @@ class DelayedMessage:
 
     __slots__ = ("_message", "due_at", "envelope_error", "generation", "handle", "hops", "lateness", "timer_id")
 
-    def __init__(self, timer: Timer, handed_ms: int) -> None:
+    def __init__(self, timer: InHand, handed_ms: int) -> None:
         arrival = timer.arrival
         self.handle = timer
         self._message = arrival.message

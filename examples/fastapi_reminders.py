@@ -25,7 +25,7 @@ from pydantic import BaseModel, Field
 
 from timewheel.admin import AdminClient
 from timewheel.consumers import DelayedConsumer, DelayedMessage
-from timewheel.core.planfile import parse_plan
+from timewheel.core import parse_plan
 from timewheel.errors import SendFailed, SendOutcomeUnknown, SendRefused
 from timewheel.ops import ensure
 from timewheel.producers import AsyncDelayedProducer

@@ -14,7 +14,7 @@ import pulsar
 
 from timewheel.admin import AdminClient
 from timewheel.consumers import DelayedConsumer, DelayedMessage
-from timewheel.core.planfile import parse_plan
+from timewheel.core import parse_plan
 from timewheel.ops import ensure
 from timewheel.producers import DelayedProducer
 

@@ -13,16 +13,17 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from timewheel.core import Plan
-from timewheel.core.planfile import save_plan
-from timewheel.core.profile import BrokerProfile
-from timewheel.spark_planner.choice.constraints import Constraints
-from timewheel.spark_planner.history.mapping import ColumnMapping
-from timewheel.spark_planner.history.read import read_history
-from timewheel.spark_planner.job import plan_for, survey
-from timewheel.spark_planner.progress import Progress
-from timewheel.spark_planner.results.report_page import report_page
-from timewheel.spark_planner.results.verdict import verdict
+from timewheel.core import BrokerProfile, Plan, save_plan
+from timewheel.spark_planner import (
+    ColumnMapping,
+    Constraints,
+    Progress,
+    plan_for,
+    read_history,
+    report_page,
+    survey,
+    verdict,
+)
 
 
 def tell(progress: Progress) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 from collections import deque
-from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse, TimewheelError
@@ -18,6 +16,7 @@ from timewheel.events import ProducerClosedWithUnknownOutcomes
 from timewheel.hooks import Hook
 from timewheel.producers.prepare import DEFAULT_MAX_MESSAGE_BYTES
 from timewheel.producers.producer import CLOSE_GRACE_MS, CLOSE_TIMEOUT_S
+from timewheel.producers.send_options import SendOptions
 from timewheel.producers.sending.outgoing import Outgoing
 from timewheel.producers.sending.pool import DEFAULT_MAX_PRODUCERS, PooledProducer
 from timewheel.producers.sending.writer import DEFAULT_MAX_PENDING, IDLE_MS, Send, TimerWriter
@@ -94,29 +93,14 @@ class AsyncDelayedProducer:
         self._housekeeping: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def send(
-        self,
-        content: Any,
-        *,
-        deliver_at: int | dt.datetime | None = None,
-        deliver_after: dt.timedelta | None = None,
-        timer_id: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        partition_key: str | None = None,
-        ordering_key: str | None = None,
-        event_timestamp: int | None = None,
-    ) -> Timer:
+    async def send(self, content: Any, **options: Unpack[SendOptions]) -> Timer:
         """Send a timer and wait until it is stored.
 
         Args:
             content: What the schema takes; None: a null value.
-            deliver_at: When it is due: UTC milliseconds since 1970, or an aware datetime. In the past: delivered now.
-            deliver_after: Or: how long from now. Neither: now.
-            timer_id: Its name through all hops; the same id is handled once. None: one is generated.
-            properties: Text to text; names that begin with ``tw-`` are timewheel's.
-            partition_key: Decides the partition, as the Java client would.
-            ordering_key: Passed on.
-            event_timestamp: UTC milliseconds, passed on.
+            options: ``deliver_at`` (UTC milliseconds since 1970, or an aware datetime) or ``deliver_after`` (a
+                timedelta): when it is due; neither: now. ``timer_id``, ``properties``, ``partition_key``,
+                ``ordering_key``, ``event_timestamp``: see `SendOptions`.
 
         Returns:
             The timer; from now on it will be delivered.
@@ -130,16 +114,7 @@ class AsyncDelayedProducer:
             ClientMisuse: After `close`, in a forked child, or from another event loop.
         """
         loop = self._usable_loop()
-        outgoing = self._writer.prepare(
-            content,
-            deliver_at,
-            deliver_after,
-            timer_id,
-            properties,
-            partition_key,
-            ordering_key,
-            event_timestamp,
-        )
+        outgoing = self._writer.prepare(content, options)
         outcome: asyncio.Future[Timer] = loop.create_future()
         send = Send(outgoing, self._client_finished, outcome)
         await self._room.acquire()

@@ -61,14 +61,13 @@ def prepare(
         content: What ``encode`` takes; None: a null value.
         encode: The schema's.
         max_message_bytes: The broker's ``maxMessageSize``.
-        deliver_at: When the timer is due: UTC milliseconds since 1970, or an aware datetime. In the past: delivered
-            now, the due time stays as asked.
-        deliver_after: Or: how long from now. Neither: due now.
-        timer_id: The caller's name for the timer.
-        properties: Text to text, none under timewheel's own prefix.
-        partition_key: Decides the partition, as the Java client would. Empty: none (pulsar-client sends no empty key).
-        ordering_key: Passed on.
-        event_timestamp: UTC milliseconds, passed on. 0: none, as in pulsar-client.
+        deliver_at: These seven are the keys of `SendOptions`, which says what each means.
+        deliver_after: See there.
+        timer_id: See there.
+        properties: See there.
+        partition_key: See there.
+        ordering_key: See there.
+        event_timestamp: See there.
 
     Raises:
         BadDueTime: No point in time: naive, fractional, negative, beyond the year 9999, or given twice.
@@ -129,12 +128,12 @@ def _due_ms(now_ms: int, deliver_at: object, deliver_after: object) -> int:
         return now_ms if deliver_after is None else now_ms + _delay_ms(deliver_after)
     if deliver_after is not None:
         raise BadDueTime((deliver_at, deliver_after), "give deliver_at or deliver_after, not both")
-    if isinstance(deliver_at, dt.datetime):
+    if isinstance(deliver_at, int) and not isinstance(deliver_at, bool):
+        due_ms = deliver_at
+    elif isinstance(deliver_at, dt.datetime):
         if deliver_at.utcoffset() is None:
             raise BadDueTime(deliver_at, "naive: give it a time zone, such as datetime.UTC")
         due_ms = _ceiled_ms(deliver_at - _EPOCH)
-    elif isinstance(deliver_at, int) and not isinstance(deliver_at, bool):
-        due_ms = deliver_at
     else:
         raise BadDueTime(deliver_at, "deliver_at is whole milliseconds since 1970 (UTC) or an aware datetime")
     if due_ms < 0:

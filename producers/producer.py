@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse, TimewheelError
@@ -14,6 +13,7 @@ from timewheel.core.plan import Plan
 from timewheel.events import ProducerClosedWithUnknownOutcomes, SendCallbackFailed
 from timewheel.hooks import Hook
 from timewheel.producers.prepare import DEFAULT_MAX_MESSAGE_BYTES
+from timewheel.producers.send_options import SendOptions
 from timewheel.producers.sending.dispatcher import Dispatcher
 from timewheel.producers.sending.gate import Gate
 from timewheel.producers.sending.outbox import Outbox
@@ -93,29 +93,14 @@ class DelayedProducer:
         self._closed = False
         self._dispatcher.start()
 
-    def send(
-        self,
-        content: Any,
-        *,
-        deliver_at: int | dt.datetime | None = None,
-        deliver_after: dt.timedelta | None = None,
-        timer_id: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        partition_key: str | None = None,
-        ordering_key: str | None = None,
-        event_timestamp: int | None = None,
-    ) -> Timer:
+    def send(self, content: Any, **options: Unpack[SendOptions]) -> Timer:
         """Send a timer and wait until it is stored.
 
         Args:
             content: What the schema takes; None: a null value.
-            deliver_at: When it is due: UTC milliseconds since 1970, or an aware datetime. In the past: delivered now.
-            deliver_after: Or: how long from now. Neither: now.
-            timer_id: Its name through all hops; the same id is handled once. None: one is generated.
-            properties: Text to text; names that begin with ``tw-`` are timewheel's.
-            partition_key: Decides the partition, as the Java client would.
-            ordering_key: Passed on.
-            event_timestamp: UTC milliseconds, passed on.
+            options: ``deliver_at`` (UTC milliseconds since 1970, or an aware datetime) or ``deliver_after`` (a
+                timedelta): when it is due; neither: now. ``timer_id``, ``properties``, ``partition_key``,
+                ``ordering_key``, ``event_timestamp``: see `SendOptions`.
 
         Returns:
             The timer; from now on it will be delivered.
@@ -130,33 +115,12 @@ class DelayedProducer:
         """
         if self._dispatcher.is_current_thread():
             raise ClientMisuse("send waits for an outcome that this very thread reports; use send_async in a callback")
-        outgoing = self._writer.prepare(
-            content,
-            deliver_at,
-            deliver_after,
-            timer_id,
-            properties,
-            partition_key,
-            ordering_key,
-            event_timestamp,
-        )
+        outgoing = self._writer.prepare(content, options)
         waiting = _Waiting()
         self._submit(Send(outgoing, self._dispatcher.put_urgent, waiting), self._start)
         return waiting.result()
 
-    def send_async(
-        self,
-        content: Any,
-        callback: TimerCallback,
-        *,
-        deliver_at: int | dt.datetime | None = None,
-        deliver_after: dt.timedelta | None = None,
-        timer_id: str | None = None,
-        properties: Mapping[str, str] | None = None,
-        partition_key: str | None = None,
-        ordering_key: str | None = None,
-        event_timestamp: int | None = None,
-    ) -> None:
+    def send_async(self, content: Any, callback: TimerCallback, **options: Unpack[SendOptions]) -> None:
         """Send a timer and go on; waits only for room among ``max_pending`` sends and for its producer to open.
 
         Args:
@@ -164,32 +128,13 @@ class DelayedProducer:
             callback: ``callback(error, timer)``, called once on a thread of this producer; error is None if the timer
                 is stored. What it raises is reported to the hooks. It may call `send_async`; `send`, `flush` and
                 `close` would wait for itself and are refused.
-            deliver_at: As for `send`.
-            deliver_after: As for `send`.
-            timer_id: As for `send`.
-            properties: As for `send`.
-            partition_key: As for `send`.
-            ordering_key: As for `send`.
-            event_timestamp: As for `send`.
+            options: As for `send`.
 
         Raises:
             TimewheelError: As `send`, where it is known at once; the callback is not called then.
         """
         self._submit(
-            Send(
-                self._writer.prepare(
-                    content,
-                    deliver_at,
-                    deliver_after,
-                    timer_id,
-                    properties,
-                    partition_key,
-                    ordering_key,
-                    event_timestamp,
-                ),
-                self._dispatcher.put,
-                callback,
-            ),
+            Send(self._writer.prepare(content, options), self._dispatcher.put, callback),
             self._outbox.put,
         )
 

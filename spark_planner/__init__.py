@@ -1,7 +1,142 @@
 """The planner: from a history of delays to a plan, with Spark.
 
-It needs the extra: ``pip install 'pulsar-timewheel[planner]'``, and Java 17 or newer. Nothing is imported here, so that
-the parts that need no Spark can be had without it: `job` has the functions for a notebook (``survey``, ``plan_for``,
-``predict``), `history.read` and `history.mapping` what they start from, `results.report_page` and `results.facts` what
-comes out.
+    history = survey(read_history(spark, "delays.parquet"))
+    planned = plan_for(history, history.topic(), base, BrokerProfile.named("4.2"))
+
+It needs the extra: ``pip install 'pulsar-timewheel[planner]'``, and Java 17 or newer. Names are loaded on first use, so
+that importing this package costs nothing; without the extra that first use raises
+`timewheel.errors.PlannerMissing`.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from timewheel.spark_planner.errors import PlannerMissing
+
+if TYPE_CHECKING:
+    from timewheel.spark_planner.choice.candidates import candidate_plans
+    from timewheel.spark_planner.choice.choose import Assessed, Choice, Spread, choose
+    from timewheel.spark_planner.choice.constraints import Constraints, Cost, Room
+    from timewheel.spark_planner.choice.spread import over_spark
+    from timewheel.spark_planner.exact.grid import Grid
+    from timewheel.spark_planner.exact.replay import Replay, replay
+    from timewheel.spark_planner.history.generate import (
+        DAY_AND_NIGHT,
+        WORKLOADS,
+        Bursts,
+        Delay,
+        Exponential,
+        Fixed,
+        FullHours,
+        OnTheClock,
+        Publishing,
+        Seasons,
+        Share,
+        Uniform,
+        Workload,
+        generate,
+    )
+    from timewheel.spark_planner.history.mapping import ColumnMapping
+    from timewheel.spark_planner.history.read import read_history
+    from timewheel.spark_planner.job import History, Planned, Prediction, compare, plan_for, predict, survey
+    from timewheel.spark_planner.pricing.evaluate import evaluate
+    from timewheel.spark_planner.pricing.evaluation import Evaluation
+    from timewheel.spark_planner.progress import Progress, Tell
+    from timewheel.spark_planner.results.facts import planned_facts, prediction_facts
+    from timewheel.spark_planner.results.report_page import report_page
+    from timewheel.spark_planner.results.verdict import verdict
+    from timewheel.spark_planner.session import local_session
+    from timewheel.spark_planner.summary.cells import Cells
+    from timewheel.spark_planner.summary.statistic import Statistic
+
+__all__ = [
+    "DAY_AND_NIGHT",
+    "WORKLOADS",
+    "Assessed",
+    "Bursts",
+    "Cells",
+    "Choice",
+    "ColumnMapping",
+    "Constraints",
+    "Cost",
+    "Delay",
+    "Evaluation",
+    "Exponential",
+    "Fixed",
+    "FullHours",
+    "Grid",
+    "History",
+    "OnTheClock",
+    "Planned",
+    "Prediction",
+    "Progress",
+    "Publishing",
+    "Replay",
+    "Room",
+    "Seasons",
+    "Share",
+    "Spread",
+    "Statistic",
+    "Tell",
+    "Uniform",
+    "Workload",
+    "candidate_plans",
+    "choose",
+    "compare",
+    "evaluate",
+    "generate",
+    "local_session",
+    "over_spark",
+    "plan_for",
+    "planned_facts",
+    "predict",
+    "prediction_facts",
+    "read_history",
+    "replay",
+    "report_page",
+    "survey",
+    "verdict",
+]
+
+_NAMES_OF = {
+    "choice.candidates": ("candidate_plans",),
+    "choice.choose": ("Assessed", "Choice", "Spread", "choose"),
+    "choice.constraints": ("Constraints", "Cost", "Room"),
+    "choice.spread": ("over_spark",),
+    "exact.grid": ("Grid",),
+    "exact.replay": ("Replay", "replay"),
+    "history.generate": (
+        *("DAY_AND_NIGHT", "WORKLOADS", "Workload", "generate"),
+        *("Publishing", "Bursts", "Seasons"),
+        *("Delay", "Exponential", "Fixed", "FullHours", "OnTheClock", "Share", "Uniform"),
+    ),
+    "history.mapping": ("ColumnMapping",),
+    "history.read": ("read_history",),
+    "job": ("History", "Planned", "Prediction", "compare", "plan_for", "predict", "survey"),
+    "pricing.evaluate": ("evaluate",),
+    "pricing.evaluation": ("Evaluation",),
+    "progress": ("Progress", "Tell"),
+    "results.facts": ("planned_facts", "prediction_facts"),
+    "results.report_page": ("report_page",),
+    "results.verdict": ("verdict",),
+    "session": ("local_session",),
+    "summary.cells": ("Cells",),
+    "summary.statistic": ("Statistic",),
+}
+_MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        module = import_module(f"{__name__}.{_MODULE_OF[name]}")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("timewheel"):
+            raise  # a fault of ours, which installing anything would not mend
+        raise PlannerMissing.of_libraries(error.name.partition(".")[0]) from error
+    value: object = getattr(module, name)
+    globals()[name] = value
+    return value

@@ -6,7 +6,7 @@ Every function takes and gives values, so that a notebook can stop between any t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
@@ -30,7 +30,7 @@ from timewheel.spark_planner.summary.cells import Cells
 from timewheel.spark_planner.summary.histogram import CELL_LIMIT, statistic_of
 from timewheel.spark_planner.summary.statistic import Statistic
 
-__all__ = ["History", "Planned", "Prediction", "most_countable", "plan_for", "predict", "survey"]
+__all__ = ["History", "Planned", "Prediction", "compare", "most_countable", "plan_for", "predict", "survey"]
 
 EXACT_PEAK_TIMERS = 5_000_000
 """Up to so many the replay goes over them again until its peaks are exact between its 4,096 moments too."""
@@ -84,10 +84,12 @@ class Prediction:
     Args:
         evaluation: From the cells.
         replay: Entry by entry.
+        grown: The evaluation at the volume that was asked about.
     """
 
     evaluation: Evaluation
     replay: Replay
+    grown: Evaluation
 
     @property
     def peak_gaps_error(self) -> float:
@@ -180,21 +182,45 @@ def survey(
     return History(source=source, rows=rows, statistic=statistic)
 
 
-def predict(history: History, topic: str, plan: Plan, profile: BrokerProfile, *, tell: Tell = untold) -> Prediction:
-    """Evaluate a plan on a history, and play the history through it.
+def compare(
+    history: History,
+    topic: str,
+    plans: Mapping[str, Plan],
+    profile: BrokerProfile,
+    *,
+    growth: float = 1.0,
+    tell: Tell = untold,
+) -> dict[str, Prediction]:
+    """Evaluate plans on one history, and play it through each.
 
     Args:
         history: As `survey` gives it.
         topic: Of the history.
-        plan: Any, with its partitions.
+        plans: Any, with their partitions, by names of yours.
         profile: The broker.
+        growth: As many times the history's volume, for `Prediction.grown`; all else is of the history as it is.
         tell: Told of the progress.
+
+    Returns:
+        What each does, by the same names.
     """
     cells = history.cells(topic)
-    stage = f"replaying {describe(plan)}, {plan.partitions} partition{'s' * (plan.partitions > 1)}"
-    with told(history.rows.sparkSession, stage, tell, one_job=False):
-        played = replay(history.timers_of(topic), plan, exact_peak=cells.timers <= EXACT_PEAK_TIMERS)
-    return Prediction(evaluation=evaluate(plan, cells, profile), replay=played)
+    found: dict[str, Prediction] = {}
+    for name, plan in plans.items():
+        stage = f"replaying {describe(plan)}, {plan.partitions} partition{'s' * (plan.partitions > 1)}"
+        with told(history.rows.sparkSession, stage, tell, one_job=False):
+            played = replay(history.timers_of(topic), plan, exact_peak=cells.timers <= EXACT_PEAK_TIMERS)
+        evaluation = evaluate(plan, cells, profile)
+        grown = evaluation if growth == 1 else evaluate(plan, cells, profile, growth=growth)
+        found[name] = Prediction(evaluation=evaluation, replay=played, grown=grown)
+    return found
+
+
+def predict(
+    history: History, topic: str, plan: Plan, profile: BrokerProfile, *, growth: float = 1.0, tell: Tell = untold
+) -> Prediction:
+    """`compare` of one plan."""
+    return compare(history, topic, {"plan": plan}, profile, growth=growth, tell=tell)["plan"]
 
 
 def plan_for(

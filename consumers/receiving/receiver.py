@@ -15,9 +15,9 @@ from timewheel.consumers.engine import (
     ConsumerCounts,
     Engine,
     Hand,
+    InHand,
     NegativeAcknowledge,
     Republish,
-    Timer,
 )
 from timewheel.consumers.receiving.alarms import Alarms
 from timewheel.consumers.receiving.republisher import Republisher
@@ -65,7 +65,7 @@ class Receiver:
         self._engine = engine
         self._never = threading.Condition(self._state)  # to let time pass while nothing may be received
         self._receiving = threading.Lock()  # one thread waits in the client at a time; guards what is due
-        self._due: deque[Timer] = deque()
+        self._due: deque[InHand] = deque()
         self._closed = False
 
     @property
@@ -74,7 +74,7 @@ class Receiver:
         with self._state:
             return self._engine.counts
 
-    def next(self, timeout_ms: int) -> Timer | None:
+    def next(self, timeout_ms: int) -> InHand | None:
         """The next timer that is due; None if there was none in time, or after `close`.
 
         Args:
@@ -92,7 +92,7 @@ class Receiver:
                     return None
                 self._receive_one(wait_ms)
 
-    def done(self, timer: Timer, *, quietly: bool = False) -> None:
+    def done(self, timer: InHand, *, quietly: bool = False) -> None:
         """A timer is handled.
 
         Args:
@@ -106,13 +106,13 @@ class Receiver:
             commands = self._engine.done(timer)
         (self._execute_quietly if quietly else self._execute)(commands)
 
-    def failed(self, timer: Timer, *, quietly: bool = False) -> None:
+    def failed(self, timer: InHand, *, quietly: bool = False) -> None:
         """A timer is to be delivered again; as `done`."""
         with self._state:
             commands = self._engine.failed(timer)
         (self._execute_quietly if quietly else self._execute)(commands)
 
-    def at_position(self, position: Position) -> Timer | None:
+    def at_position(self, position: Position) -> InHand | None:
         """The timer in hand whose message is stored there."""
         with self._state:
             return self._engine.at_position(position)

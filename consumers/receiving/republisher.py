@@ -15,11 +15,11 @@ from typing import Any
 
 import pulsar
 
-from timewheel.consumers.engine import Timer
+from timewheel.consumers.engine import InHand
 from timewheel.core.clock import Clock
-from timewheel.core.envelope import Envelope
 from timewheel.core.keys import partition_for_key
 from timewheel.core.names import partition_of, partition_topic
+from timewheel.core.onward import again
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
 from timewheel.events import ProducerCloseFailed, RepublishFailed
@@ -53,20 +53,21 @@ class Republisher:
         self._router = Router(plan)
         self._clock = clock
         self._hooks = hooks
-        self._waiting: queue.SimpleQueue[Timer | None] = queue.SimpleQueue()  # bounded by the engine's MAX_REPUBLISHING
-        self._outcomes: deque[tuple[Timer, bool]] = deque()
+        # Bounded by the engine's MAX_REPUBLISHING.
+        self._waiting: queue.SimpleQueue[InHand | None] = queue.SimpleQueue()
+        self._outcomes: deque[tuple[InHand, bool]] = deque()
         self._schemas: dict[str, Schemas] = {}
         self._producers: dict[tuple[str, str, int], ProducerLike] = {}
         self._thread: threading.Thread | None = None
 
-    def submit(self, timer: Timer) -> None:
+    def submit(self, timer: InHand) -> None:
         """Take a timer over until `outcomes` gives it back."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="timewheel-republisher", daemon=True)
             self._thread.start()
         self._waiting.put(timer)
 
-    def outcomes(self) -> list[tuple[Timer, bool]]:
+    def outcomes(self) -> list[tuple[InHand, bool]]:
         """Every timer that has been answered since the last call, and whether it is stored for certain."""
         found = []
         while self._outcomes:
@@ -89,28 +90,28 @@ class Republisher:
                 self._outcomes.append((timer, False))
         self._close_producers()
 
-    def _publish(self, timer: Timer) -> None:
+    def _publish(self, timer: InHand) -> None:
         message, envelope = timer.arrival.message, timer.arrival.envelope
         assert envelope is not None, "only what has a due time can be early"
-        due = self._router.to_due(envelope.due_ms, self._clock.now_ms())
+        onward = again(self._router, envelope, self._clock.now_ms())
         key = message.partition_key()
         # The partition stays (broker-facts: keys-and-partitions); a foreign producer's unpartitioned name has none.
         partition = partition_of(message.topic_name())[1]
         if partition < 0:
             partition = partition_for_key(key, self._plan.partitions)
-        producer = self._producer(partition_topic(due.topic, partition), message)
+        producer = self._producer(partition_topic(onward.topic, partition), message)
         producer.send_async(
             None if message.has_null_value() else message.data(),
             self._answer(timer),
-            properties={**message.properties(), **_hopped(envelope).properties()},
+            properties={**message.properties(), **onward.envelope.properties()},
             partition_key=key or None,
             ordering_key=message.ordering_key() or None,
             disable_replication=True,
             event_timestamp=message.event_timestamp() or None,
-            deliver_at=due.deliver_at_ms or None,
+            deliver_at=onward.deliver_at_ms or None,
         )
 
-    def _answer(self, timer: Timer) -> Callable[[Any, Any], None]:
+    def _answer(self, timer: InHand) -> Callable[[Any, Any], None]:
         append = self._outcomes.append
 
         def answered(result: Any, _: Any) -> None:
@@ -146,11 +147,3 @@ class Republisher:
                 self._hooks.emit(ProducerCloseFailed(topic=topic, error=str(error)))
         self._producers.clear()
         self._schemas.clear()
-
-
-def _hopped(envelope: Envelope) -> Envelope:
-    return envelope._replace(hops=min(envelope.hops + 1, MAX_HOPS))
-
-
-MAX_HOPS = 999_999
-"""What the envelope's field can carry."""

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from timewheel.consumers.relay.driver.conduct import Conduct
 from timewheel.consumers.relay.driver.handle import AT_REST, WORKING
+from timewheel.consumers.relay.driver.hop_rules import HopRules
 from timewheel.consumers.relay.driver.partition import Partition
 from timewheel.consumers.relay.driver.ring_keeper import RingKeeper
 from timewheel.consumers.relay.driver.source import Source, Tools
@@ -58,7 +58,7 @@ class Relay:
             the client takes.
         former_topics: Tells what waits in topics of an earlier plan, such as `timewheel.ops.FormerTopics`: asked once,
             at the start. The client alone cannot list topics; None: rely on ``timewheel topics ensure``, which looks.
-        conduct: For chaos tests only: how hops are done.
+        hop_rules: For chaos tests only: how hops are done.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Relay:
         lease_idle_ms: int = LEASE_IDLE_MS,
         stuck_ms: int = STUCK_MS,
         former_topics: Callable[[], Sequence[FormerTopic]] | None = None,
-        conduct: Conduct | None = None,
+        hop_rules: HopRules | None = None,
     ) -> None:
         self.plan = plan
         self.relay_id = relay_id or f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
@@ -89,7 +89,7 @@ class Relay:
             clock=self._clock,
             chance=chance or system_chance(),
             hooks=Hooks(hooks),
-            conduct=conduct or Conduct(),
+            hop_rules=hop_rules or HopRules(),
             max_in_flight=max_in_flight,
             send_timeout_ms=send_timeout_ms,
             lease_idle_ms=lease_idle_ms,
@@ -151,7 +151,7 @@ class Relay:
         if self._keeper is not None:
             self._keeper.stop()
         for partition in self._partitions:
-            partition.control.stop(drain_ms)
+            partition.handle.stop(drain_ms)
         # Beyond the drain a thread may be in one call of the client, which has a bound of its own.
         timeout_ms = drain_ms + self._stuck_ms
         for thread in self._threads:
@@ -213,17 +213,17 @@ def _too_few(topic: str, count: int, wanted: int) -> TopologyError:
 
 
 def _status_of(partition: Partition, alive_since_ms: int) -> PartitionStatus:
-    control = partition.control
-    counts = control.counts
+    handle = partition.handle
+    counts = handle.counts
     # A slot at rest has no thread that could give a sign.
-    alive = control.state in AT_REST or control.heartbeat_ms > alive_since_ms
+    alive = handle.state in AT_REST or handle.heartbeat_ms > alive_since_ms
     return PartitionStatus(
         topic=partition.source.name,
-        state=control.state,
-        connected=control.connected,
+        state=handle.state,
+        connected=handle.connected,
         alive=alive,
-        head_release_ms=control.head_release_ms,
-        in_flight=control.in_flight,
+        head_release_ms=handle.head_release_ms,
+        in_flight=handle.in_flight,
         forwarded=counts.forwarded,
         late=counts.late,
         dead=counts.dead,
@@ -232,5 +232,5 @@ def _status_of(partition: Partition, alive_since_ms: int) -> PartitionStatus:
         deduplicated=counts.deduplicated,
         jumps=counts.jumps,
         failures=counts.failures,
-        reason=control.reason,
+        reason=handle.reason,
     )

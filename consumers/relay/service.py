@@ -105,9 +105,10 @@ class Service:
         file = None if self._ready_file is None else ReadyFile(self._ready_file)
         server = None if self._ready_port is None else ReadyServer(self._ready_port, self.statuses)
         try:
+            # Before the watchdog: without a broker a start lasts as long as the calls of the client, which end.
+            for relay in self._relays:
+                relay.start()
             with Watchdog(self._watchdog_ms) as watchdog:
-                for relay in self._relays:
-                    relay.start()
                 while not self._ending:
                     statuses = self.statuses()
                     if file is not None:
@@ -126,6 +127,6 @@ class Service:
 
     def _stop(self) -> None:
         # All at once: each has the whole drain to itself.
-        with ThreadPoolExecutor(max(len(self._relays), 1)) as pool:
+        with ThreadPoolExecutor(max(len(self._relays), 1), "timewheel-relay-end") as pool:
             for _ in pool.map(lambda relay: relay.stop(self._drain_ms), self._relays):
                 pass

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from timewheel.core.durations import DAY_MS, HOUR_MS
-from timewheel.spark_planner.history.generate import (
+from timewheel.core import DAY_MS, HOUR_MS
+from timewheel.spark_planner import (
     DAY_AND_NIGHT,
     Exponential,
     Fixed,
@@ -23,8 +23,8 @@ from timewheel.spark_planner.history.generate import (
     Share,
     Workload,
     generate,
+    local_session,
 )
-from timewheel.spark_planner.session import local_session
 
 PATH = Path(__file__).with_name("renewals.parquet")
 ROWS = 45_000

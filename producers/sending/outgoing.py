@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from timewheel.core.envelope import Envelope
+from timewheel.core.out_of_order import OutOfOrder
 from timewheel.core.routing import Due, Route
 
 __all__ = ["Outgoing", "Place", "place_of"]
@@ -48,6 +49,16 @@ class Outgoing(NamedTuple):
         """What payload, keys and properties take."""
         texts = (*self.properties, *self.properties.values(), self.partition_key or "", self.ordering_key or "")
         return len(self.payload or b"") + sum(len(text.encode()) for text in texts)
+
+    def in_its_turn(self, out_of_order: OutOfOrder) -> Outgoing:
+        """As it is sent; call it once per message.
+
+        Only delayed messages of due topics count: in a broker-held tier fixed-delay detection is wanted.
+        """
+        if self.place != "due":
+            return self
+        asked_ms = out_of_order.asked(self.deliver_at_ms)
+        return self if asked_ms == self.deliver_at_ms else self._replace(deliver_at_ms=asked_ms)
 
     def sent_to(self, route: Route, at_ms: int, revision: int) -> Outgoing:
         """The same timer on another route: only topic, delay and the time of entry change.

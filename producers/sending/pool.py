@@ -218,7 +218,10 @@ class ProducerPool:
             self._discarded.clear()
             self._closed = True
             self._changed.notify_all()
-        closing = [threading.Thread(target=self._close, args=(pooled,), daemon=True) for pooled in every]
+        closing = [
+            threading.Thread(target=self._close, args=(pooled,), name="timewheel-producer-close", daemon=True)
+            for pooled in every
+        ]
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         for thread in closing:
             thread.start()

@@ -5,7 +5,6 @@ Nothing here waits for an outcome; how to wait is where the two differ.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Mapping
 from itertools import count
 from os import urandom
@@ -17,17 +16,18 @@ from timewheel.core.clock import Clock
 from timewheel.core.errors import ClientMisuse, SendFailed, SendOutcomeUnknown, TimewheelError
 from timewheel.core.ids import TimerIds
 from timewheel.core.names import partition_topic
+from timewheel.core.out_of_order import OutOfOrder
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
 from timewheel.producers.afterwards import afterwards
 from timewheel.producers.prepare import prepare
+from timewheel.producers.send_options import SendOptions
 from timewheel.producers.sending.attempt import Attempt
 from timewheel.producers.sending.forks import ForkGuard
 from timewheel.producers.sending.gate import Group
 from timewheel.producers.sending.options import ProducerOptions
 from timewheel.producers.sending.outgoing import Outgoing
 from timewheel.producers.sending.pool import ProducerPool
-from timewheel.producers.sending.stir import Stir
 from timewheel.producers.timer import Timer
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.results import Outcome, cause_of, is_ok, is_producer_closed, outcome_of_error
@@ -93,8 +93,8 @@ class TimerWriter:
         "_encode",
         "_ids",
         "_max_message_bytes",
+        "_out_of_order",
         "_router",
-        "_stir",
         "_turns",
         "fork_guard",
         "pool",
@@ -120,7 +120,7 @@ class TimerWriter:
         self._max_message_bytes = max_message_bytes
         self._ids = TimerIds(urandom)
         self._turns = count()
-        self._stir = Stir(plan)
+        self._out_of_order = OutOfOrder(plan)
         self.fork_guard = ForkGuard()
         self.pool = ProducerPool(
             client,
@@ -144,17 +144,7 @@ class TimerWriter:
                 "would hang; make client and producer in the child"
             )
 
-    def prepare(
-        self,
-        content: Any,
-        deliver_at: int | dt.datetime | None,
-        deliver_after: dt.timedelta | None,
-        timer_id: str | None,
-        properties: Mapping[str, str] | None,
-        partition_key: str | None,
-        ordering_key: str | None,
-        event_timestamp: int | None,
-    ) -> Outgoing:
+    def prepare(self, content: Any, options: SendOptions) -> Outgoing:
         """A message from a send's arguments, at this clock's time; arguments and errors as `prepare.prepare`."""
         now_ms = self._clock.now_ms()
         outgoing = prepare(
@@ -165,15 +155,9 @@ class TimerWriter:
             content,
             self._encode,
             self._max_message_bytes,
-            deliver_at=deliver_at,
-            deliver_after=deliver_after,
-            timer_id=timer_id,
-            properties=properties,
-            partition_key=partition_key,
-            ordering_key=ordering_key,
-            event_timestamp=event_timestamp,
+            **options,
         )
-        return self._stir.applied(outgoing) if outgoing.deliver_at_ms else outgoing
+        return outgoing.in_its_turn(self._out_of_order) if outgoing.deliver_at_ms else outgoing
 
     def routed_now(self, send: Send) -> Outgoing:
         """What is sent next, on the route of this moment: ask before opening a producer.

@@ -7,26 +7,17 @@ from datetime import UTC, datetime
 import numpy as np
 from numpy.typing import NDArray
 
+from timewheel._report.bars import Bar, BarChart, bar_chart
+from timewheel._report.choices import Choice, Choices, Named, choice_chart
+from timewheel._report.gaps import GapChart, Mark, Series, gap_chart
+from timewheel._report.page import Figure, Page, Section
+from timewheel._report.render import render_page
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, format_duration
 from timewheel.core.planfile import dump_plan
-from timewheel.report import (
-    Bar,
-    BarChart,
-    Choices,
-    Figure,
-    GapChart,
-    Mark,
-    Named,
-    Page,
-    Section,
-    Series,
-    bar_chart,
-    choice_chart,
-    gap_chart,
-    render_page,
-)
+from timewheel.spark_planner.choice.choose import Assessed
 from timewheel.spark_planner.exact.replay import Replay
 from timewheel.spark_planner.job import Planned
+from timewheel.spark_planner.pricing.evaluation import Evaluation
 from timewheel.spark_planner.results import tables
 from timewheel.spark_planner.results.delays import delay_quantile_ms, delay_spans
 from timewheel.spark_planner.results.verdict import verdict
@@ -59,7 +50,6 @@ def report_page(planned: Planned, *, plan_file: str = "plan.toml") -> str:
     recommended = planned.recommended.evaluation
     quarantine = tables.quarantine_table(statistic)
     hops = tables.hop_table(recommended)
-    chart = _gaps(planned)
     error = planned.recommended.peak_gaps_error
     facts = [
         ("History", planned.history.source + (f", topic {planned.topic}" if planned.topic else "")),
@@ -101,9 +91,7 @@ def report_page(planned: Planned, *, plan_file: str = "plan.toml") -> str:
         verdict=verdict(planned),
         good=planned.keeps_limits,
         facts=facts,
-        chart=gap_chart(chart),
-        caption=chart.caption,
-        tables=[],
+        figure=gap_chart(_gaps(planned)),
         sections=sections,
         notes=[
             "Predictions come from a statistic of the history; counts from a replay of every timer that takes each "
@@ -168,43 +156,51 @@ def _delays(planned: Planned) -> Figure:
         Bar(name=span.name, share=span.timers / cells.timers, note=f"({span.timers:,.0f})")
         for span in delay_spans(cells)
     ]
-    chart = BarChart(title="Distribution of delays", bars=bars, axis="share of timers by delay")
     half, most = (delay_quantile_ms(cells, share) for share in (0.5, 0.99))
-    return Figure(
-        svg=bar_chart(chart),
-        caption=f"From send to due: half of the timers wait at most {_about(half)}, 99 % at most {_about(most)}, none "
-        f"more than {_about(int(cells.delay_max_ms.max()))}. Gaps come from delays that differ: with one fixed delay "
-        "there are none.",
+    return bar_chart(
+        BarChart(
+            title="Distribution of delays",
+            caption=f"From send to due: half of the timers wait at most {_about(half)}, 99 % at most {_about(most)}, "
+            f"none more than {_about(int(cells.delay_max_ms.max()))}. Gaps come from delays that differ: with one "
+            "fixed delay there are none.",
+            bars=bars,
+            axis="share of timers by delay",
+        )
     )
 
 
 def _front(planned: Planned) -> Figure:
     choice = planned.choice
-    today = planned.constraints.cost_of(choice.native).writes_per_second
     named = [
-        Named(name="today: native, 1 partition", at=(today, choice.native.peak_gaps)),
-        *(
-            Named(name=f'rule "{name}"', at=(one.cost_writes_per_second, one.evaluation.peak_gaps))
-            for name, one in choice.article
-        ),
         Named(
-            name="recommended",
-            at=(choice.recommended.cost_writes_per_second, choice.recommended.evaluation.peak_gaps),
-            stands_out=True,
+            name="today: native, 1 partition",
+            choice=_choice(choice.native, planned.constraints.cost_of(choice.native).writes_per_second),
         ),
+        *(Named(name=f'rule "{name}"', choice=_assessed(one)) for name, one in choice.article),
+        Named(name="recommended", choice=_assessed(choice.recommended), stands_out=True),
     ]
     limit = planned.profile.gap_limit_ranges
-    chart = Choices(
-        title="Candidates by cost and gaps",
-        points=[(one.cost_writes_per_second, one.evaluation.peak_gaps) for one in choice.candidates],
-        front=[(one.cost_writes_per_second, one.evaluation.peak_gaps) for one in choice.front],
-        named=named,
-        limit=limit,
-        limit_name=f"the broker keeps {limit:,} ranges a partition",
-        x_name="cost, writes a second (logarithmic)",
-        y_name="peak gap ranges (logarithmic)",
+    return choice_chart(
+        Choices(
+            title="Candidates by cost and gaps",
+            caption=FRONT_CAPTION + tables.prices(planned.constraints),
+            points=[_assessed(one) for one in choice.candidates],
+            front=[_assessed(one) for one in choice.front],
+            named=named,
+            limit=limit,
+            limit_name=f"the broker keeps {limit:,} ranges a partition",
+            x_name="cost, writes a second (logarithmic)",
+            y_name="peak gap ranges (logarithmic)",
+        )
     )
-    return Figure(svg=choice_chart(chart), caption=FRONT_CAPTION + tables.prices(planned.constraints))
+
+
+def _assessed(one: Assessed) -> Choice:
+    return _choice(one.evaluation, one.cost_writes_per_second)
+
+
+def _choice(evaluation: Evaluation, cost_writes_per_second: float) -> Choice:
+    return Choice(plan=tables.plan_label(evaluation.plan), at=(cost_writes_per_second, evaluation.peak_gaps))
 
 
 def _unit(span_ms: int) -> tuple[str, int]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
+from timewheel._report.page import Table
 from timewheel.core.durations import format_duration
 from timewheel.core.plan import Plan
 from timewheel.core.steps import Step, steps
-from timewheel.report import Table
 from timewheel.spark_planner.choice.choose import Assessed
 from timewheel.spark_planner.choice.constraints import Constraints, Room
 from timewheel.spark_planner.choice.reasons import describe

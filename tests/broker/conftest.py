@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pulsar
 import pytest
 
+from tests.broker.due_topic import MAX_UNACKED
+from tests.support.own_broker import own_broker
 from timewheel.testing.choice import BROKER_VARIABLE, BrokerKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from timewheel.testing import Broker
+    from timewheel.testing import Broker, LocalPulsar
 
 
 NEEDS_DOCKER = "test_docker.py"
@@ -64,3 +66,38 @@ def topic(request: pytest.FixtureRequest) -> str:
     """A topic name of this test's own, so that one broker can serve all."""
     name = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).strip("-")[:60]
     return f"persistent://public/default/{name}-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture(scope="session")
+def _mortal() -> Iterator[LocalPulsar]:
+    with own_broker({}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def mortal(_mortal: LocalPulsar) -> Iterator[LocalPulsar]:
+    """A broker to be killed and frozen, which lives again when the test ends: with topics of each test's own."""
+    yield _mortal
+    if _mortal.pid is None:
+        _mortal.start()
+    else:
+        _mortal.resume()
+
+
+@pytest.fixture(scope="session")
+def undelaying() -> Iterator[LocalPulsar]:
+    """A broker that delays nothing, and hands out few messages at a time."""
+    with own_broker({"delayedDeliveryEnabled": "false", "maxUnackedMessagesPerConsumer": str(MAX_UNACKED)}) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def forgetful() -> Iterator[LocalPulsar]:
+    """A broker that keeps ten ranges of acknowledgements, and takes them for messages within a batch."""
+    config = {
+        "managedLedgerMaxUnackedRangesToPersist": "10",
+        "managedLedgerPersistIndividualAckAsLongArray": "false",
+        "acknowledgmentAtBatchIndexLevelEnabled": "true",
+    }
+    with own_broker(config) as broker:
+        yield broker

@@ -19,6 +19,8 @@ from timewheel.hooks import Event
 from timewheel.testing import Broker, eventually
 
 SUBSCRIPTION = "billing"
+MAX_UNACKED = 400
+"""Of a consumer, on the broker that delays nothing."""
 
 
 def now_ms() -> int:

@@ -18,7 +18,7 @@ from timewheel.core.planfile import save_plan
 from timewheel.testing import Broker, eventually
 from timewheel.testing.ports import free_ports
 
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 90.0
 
 
 class RelayProcess:

@@ -111,7 +111,7 @@ class Stage:
         self._stack.callback(relay.stop, 5_000)
         if start:
             relay.start()
-            eventually(lambda: relay.ready, 30, message=str(relay.status()))
+            eventually(lambda: relay.ready, 60, message=str(relay.status()))
         return relay
 
     def producer(self, topic: str, partition: int = 0, **options: Any) -> Any:

@@ -59,7 +59,6 @@ def open_topics(consumer: DelayedConsumer) -> tuple[str, ...]:
     return source.open_topics
 
 
-@pytest.mark.timeout(120)
 def test_nothing_is_missed_early_or_late_at_a_change_of_interval(
     client: Any, pulsar_broker: Broker, plan: Plan
 ) -> None:
@@ -93,7 +92,6 @@ def test_nothing_is_missed_early_or_late_at_a_change_of_interval(
     assert sum(backlog(pulsar_broker, topic) for topic in topics.values()) == 0
 
 
-@pytest.mark.timeout(120)
 def test_a_topic_is_subscribed_to_before_its_interval_begins(client: Any, pulsar_broker: Broker, plan: Plan) -> None:
     topics = make_calendar(pulsar_broker, plan, now_ms(), now_ms() + 20_000)
     with DelayedConsumer(client, plan, SUBSCRIPTION, hooks=()) as consumer:
@@ -104,7 +102,6 @@ def test_a_topic_is_subscribed_to_before_its_interval_begins(client: Any, pulsar
             assert consumer.ready
 
 
-@pytest.mark.timeout(120)
 def test_a_passed_topic_is_drained_though_terminated_and_closed_so_that_it_can_be_removed(
     client: Any, pulsar_broker: Broker, plan: Plan
 ) -> None:
@@ -118,7 +115,7 @@ def test_a_passed_topic_is_drained_though_terminated_and_closed_so_that_it_can_b
     with AdminClient(pulsar_broker.admin_url) as admin:
         admin.topics.terminate(topics[interval])
         with running(DelayedConsumer(client, plan, SUBSCRIPTION, hooks=()), handled):
-            eventually(lambda: len(handled.times) == 100, 20)
+            eventually(lambda: len(handled.times) == 100, 60)
             eventually(lambda: backlog(pulsar_broker, topics[interval]) == 0)
 
             def removed() -> bool:
@@ -127,26 +124,27 @@ def test_a_passed_topic_is_drained_though_terminated_and_closed_so_that_it_can_b
                 except Exception:  # noqa: BLE001 - refused while somebody reads it
                     return False
 
-            eventually(removed, 30, poll=0.2)
+            eventually(removed, 60, poll=0.2)
             assert admin.topics.partitions(topics[interval]) in (None, 0)
         # A later visit did not make it again.
         assert admin.topics.partitions(topics[interval]) in (None, 0)
     assert set(handled.times.values()) == {1}
 
 
-@pytest.mark.timeout(120)
 def test_a_consumer_that_was_away_drains_the_intervals_that_passed(
     client: Any, pulsar_broker: Broker, plan: Plan
 ) -> None:
     begin_ms = now_ms()
     # The passed ones are filled by hand: nobody sends into the past.
-    topics = make_calendar(pulsar_broker, plan, begin_ms - 44_000, begin_ms + 20_000)
+    topics = make_calendar(pulsar_broker, plan, begin_ms - 44_000, begin_ms)
     passed = [topic for interval, topic in topics.items() if interval < begin_ms // INTERVAL_MS - 5]
     for number, topic in enumerate(passed):
         producer = client.create_producer(partition_topic(topic, 0))
         producer.send(b"", properties=Envelope(f"t{number}", begin_ms - 10_000, begin_ms - 20_000).properties())
         producer.close()
     assert len(passed) > MAX_VISITS
+    # Those to come are made last: however long all this took, they are there when the consumer begins.
+    make_calendar(pulsar_broker, plan, begin_ms + INTERVAL_MS, now_ms() + 30_000)
     handled = Handled()
     with running(DelayedConsumer(client, plan, SUBSCRIPTION, hooks=()), handled):
         eventually(lambda: len(handled.times) == len(passed), 60)
@@ -159,7 +157,6 @@ def test_a_missing_current_topic_is_an_error_that_names_the_command(client: Any,
         DelayedConsumer(client, plan, SUBSCRIPTION).start()
 
 
-@pytest.mark.timeout(120)
 def test_a_topic_that_is_missing_ahead_is_told_and_followed_once_it_is_there(
     client: Any, pulsar_broker: Broker, plan: Plan
 ) -> None:
@@ -168,14 +165,14 @@ def test_a_topic_that_is_missing_ahead_is_told_and_followed_once_it_is_there(
     events, handled = Events(), Handled()
     consumer = DelayedConsumer(client, plan, SUBSCRIPTION, hooks=(events,))
     with running(consumer, handled):
-        eventually(lambda: events.named("calendar_topic_missing"), 10)
+        eventually(lambda: events.named("calendar_topic_missing"), 60)
         missing = events.named("calendar_topic_missing")[0]
         assert missing.level == "error"
         assert "timewheel topics ensure" in str(missing.fields["remedy"])
-        eventually(lambda: not consumer.ready, 10)
+        eventually(lambda: not consumer.ready, 60)
         make_calendar(pulsar_broker, plan, now_ms(), now_ms() + 20_000)
-        eventually(lambda: consumer.ready, 10)
+        eventually(lambda: consumer.ready, 60)
         sender = Sender(client, plan)
         sender.send("a", now_ms() + 3_000)
-        eventually(lambda: handled.times == {"a": 1}, 10)
+        eventually(lambda: handled.times == {"a": 1}, 60)
         sender.close()

@@ -113,7 +113,7 @@ class Reader:
                 found.add(message.data())
                 return False
 
-            eventually(is_empty, timeout=30)
+            eventually(is_empty, timeout=60)
             consumer.close()
         return found
 
@@ -127,7 +127,7 @@ class Reader:
             seen.append(stats.subscriptions[subscription].consumers)
             return len(seen) > CALM_LOOKS and bool(seen[-1]) and len(set(seen[-CALM_LOOKS:])) == 1
 
-        eventually(is_calm, timeout=30)
+        eventually(is_calm, timeout=60)
         return consumer
 
 

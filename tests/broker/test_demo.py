@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
@@ -19,12 +19,16 @@ from timewheel.demo.settings import ALL_SCHEMES
 from timewheel.testing import eventually
 from timewheel.testing.evidence.ledger import read_ledger, recount_command, totals
 
-DAY_MS = 2_000
+if TYPE_CHECKING:
+    from tests.conftest import Evidence
+
+DAY_MS = 3_000
 MESSAGES = 2_000
 """A limit of 50 ranges, and a native peak of 500."""
-FIRST_LINE_S = 3.0
-"""1 s on an idle machine; the tests share theirs."""
-BROKER_LINE_S = 60.0
+ATTEMPTS = 2
+FIRST_LINE_CPU_S = 3.0
+"""Of the processor: by the clock that is 1 s on an idle machine, and any time on one that is busy with other tests."""
+BROKER_LINE_S = 200.0
 
 
 def command(out: Path, *options: str) -> list[str]:
@@ -36,14 +40,26 @@ def command(out: Path, *options: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], str]:
-    """One small run of all schemes: its folder, its JSON, and what it said meanwhile."""
-    out = tmp_path_factory.mktemp("demo")
-    done = subprocess.run(command(out, "--json"), capture_output=True, text=True, timeout=280, check=False)
-    assert done.returncode == 0, done.stderr
-    return out, json.loads(done.stdout), done.stderr
+    """One small run of all schemes: its folder, its JSON, and what it said meanwhile.
+
+    It plays in real time, and is played once more where the machine was too busy to keep up; but never is it early,
+    and nothing of ours is lost or handled twice.
+    """
+    said = []
+    for _ in range(ATTEMPTS):
+        out = tmp_path_factory.mktemp("demo")
+        done = subprocess.run(command(out, "--json"), capture_output=True, text=True, timeout=400, check=False)
+        said.append(done.stderr)
+        result = json.loads(done.stdout) if done.stdout else {"schemes": {}}
+        for scheme, row in result["schemes"].items():
+            kept = (row["totals"]["lost"], row["totals"]["duplicated"], row["early"])
+            assert scheme == "native" or kept == (0, 0, 0), (scheme, row, done.stderr)
+        if done.returncode == 0:
+            return out, result, done.stderr
+    pytest.fail("\n".join(said))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_every_scheme_but_native_keeps_its_promises(played: tuple[Path, dict[str, Any], str]) -> None:
     _, result, _ = played
     assert result["broken"] == []
@@ -57,7 +73,7 @@ def test_every_scheme_but_native_keeps_its_promises(played: tuple[Path, dict[str
         assert max(sample["holding_gaps"] for sample in result["samples"][scheme]) == 0
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_the_disease_bites_the_raw_client(played: tuple[Path, dict[str, Any], str]) -> None:
     _, result, _ = played
     # Half way some 500 ranges are there and 50 are kept: most of the 1,000 acknowledged come again.
@@ -65,14 +81,14 @@ def test_the_disease_bites_the_raw_client(played: tuple[Path, dict[str, Any], st
     assert result["schemes"]["native"]["due_peak"] > 5 * result["settings"]["limit"]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_the_saboteur_is_caught_and_its_twin_is_not(played: tuple[Path, dict[str, Any], str]) -> None:
     _, result, _ = played
-    assert result["control"]["acknowledges before it publishes"]["lost"] > 0
-    assert result["control"]["publishes before it acknowledges"]["lost"] == 0
+    assert result["checker_trial"]["acknowledges before it publishes"]["lost"] > 0
+    assert result["checker_trial"]["publishes before it acknowledges"]["lost"] == 0
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_the_ledger_tells_the_same_as_the_verdict(played: tuple[Path, dict[str, Any], str]) -> None:
     out, result, _ = played
     rows: dict[str, list[Any]] = {}
@@ -88,7 +104,7 @@ def test_the_ledger_tells_the_same_as_the_verdict(played: tuple[Path, dict[str, 
         assert f"{scheme}: {MESSAGES} timers, lost 0, twice 0, early 0," in counted
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_it_says_what_a_sceptic_wants_to_know(played: tuple[Path, dict[str, Any], str]) -> None:
     out, result, said = played
     assert said.splitlines()[0].startswith("timewheel demo  seed 11 · 2,000 timers")
@@ -102,7 +118,7 @@ def test_it_says_what_a_sceptic_wants_to_know(played: tuple[Path, dict[str, Any]
     assert "What is above the line is delivered twice." in page
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_it_ends_by_planning_from_its_own_ledger(played: tuple[Path, dict[str, Any], str]) -> None:
     out, result, said = played
     found = result["planner"]
@@ -126,16 +142,16 @@ def test_it_ends_by_planning_from_its_own_ledger(played: tuple[Path, dict[str, A
     assert "predicted beside measured" in (out / "report.html").read_text()
 
 
-@pytest.mark.timeout(120)
 def test_a_killed_demo_leaves_nothing_behind(tmp_path: Path) -> None:
-    began = time.monotonic()
     demo = subprocess.Popen(
         command(tmp_path, "--schemes", "native,calendar"), stdout=subprocess.PIPE, text=True, start_new_session=True
     )
     try:
         assert demo.stdout is not None
         assert demo.stdout.readline().startswith("timewheel demo")
-        assert time.monotonic() - began < FIRST_LINE_S
+        cpu = psutil.Process(demo.pid).cpu_times()
+        assert cpu.user + cpu.system < FIRST_LINE_CPU_S
+        began = time.monotonic()
         while "gaps now: native" not in demo.stdout.readline():
             assert time.monotonic() - began < BROKER_LINE_S, "no gap count was shown"
         family = psutil.Process(demo.pid).children(recursive=True)
@@ -143,10 +159,9 @@ def test_a_killed_demo_leaves_nothing_behind(tmp_path: Path) -> None:
     finally:
         os.kill(demo.pid, signal.SIGKILL)
         demo.communicate()
-    eventually(lambda: not [one for one in family if one.is_running()], timeout=30, message="processes were left")
+    eventually(lambda: not [one for one in family if one.is_running()], timeout=90, message="processes were left")
 
 
-@pytest.mark.timeout(120)
 def test_an_ended_demo_says_that_there_is_no_verdict(tmp_path: Path) -> None:
     demo = subprocess.Popen(
         command(tmp_path, "--schemes", "native"), stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -157,8 +172,38 @@ def test_an_ended_demo_says_that_there_is_no_verdict(tmp_path: Path) -> None:
         said = demo.stdout.readline()
     family = psutil.Process(demo.pid).children(recursive=True)
     demo.send_signal(signal.SIGTERM)
-    rest, _ = demo.communicate(timeout=60)
+    rest, _ = demo.communicate(timeout=180)
     assert demo.returncode == 130
     assert "no verdict" in rest
     assert not (tmp_path / "report.html").exists()
-    eventually(lambda: not [one for one in family if one.is_running()], timeout=30, message="processes were left")
+    eventually(lambda: not [one for one in family if one.is_running()], timeout=90, message="processes were left")
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(1_100)
+def test_the_whole_demo_keeps_its_promises(tmp_path: Path, evidence: Evidence) -> None:
+    """As `make demo` plays it."""
+    whole = [sys.executable, "-m", "timewheel", "demo", "--out", str(tmp_path), "--json"]
+    done = subprocess.run(whole, capture_output=True, text=True, timeout=1_000, check=False)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["broken"] == []
+    assert tuple(result["schemes"]) == ALL_SCHEMES
+    native = result["schemes"]["native"]
+    others = [row for scheme, row in result["schemes"].items() if scheme != "native"]
+    assert native["redelivered_due"] > 0
+    assert result["control"]["acknowledges before it publishes"]["lost"] > 0
+    evidence(
+        "the whole demo",
+        {
+            "timers": result["settings"]["messages"],
+            "native's peak": native["due_peak"],
+            "the others' highest": max(row["due_peak"] for row in others),
+            "natively delivered again": native["redelivered_due"],
+            "by the others at most": max(row["redelivered_due"] for row in others),
+            "lost by ours": sum(row["totals"]["lost"] for row in others),
+            "handled twice by ours": sum(row["totals"]["duplicated"] for row in others),
+            "early by ours": sum(row["early"] for row in others),
+        },
+        seed=result["settings"]["seed"],
+    )

@@ -101,7 +101,7 @@ def make_owner(tmp_path: Path) -> Iterator[Any]:
 @pytest.mark.parametrize("how", ["return", "raise", "exec"])
 def test_child_and_folder_go_when_the_owner_ends_by_itself(make_owner: Any, how: str) -> None:
     owner = make_owner(how)
-    assert eventually(owner.everything_of_it_is_gone, 30)
+    assert eventually(owner.everything_of_it_is_gone, 60)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
@@ -109,21 +109,21 @@ def test_child_and_folder_go_when_the_owner_is_killed(make_owner: Any, number: s
     owner = make_owner("sleep")
     assert not is_gone(owner.pids["child"])
     owner.process.send_signal(number)
-    assert eventually(owner.everything_of_it_is_gone, 30)
+    assert eventually(owner.everything_of_it_is_gone, 60)
 
 
 @pytest.mark.parametrize("how", ["python fork", "C fork"])
 def test_a_fork_of_the_owner_does_not_keep_the_child_alive(make_owner: Any, how: str) -> None:
     owner = make_owner(how)
     owner.process.kill()
-    assert eventually(owner.everything_of_it_is_gone, 30)
+    assert eventually(owner.everything_of_it_is_gone, 60)
     assert not is_gone(owner.pids["forked"]), "the fork has ended, so this run proved nothing"
 
 
 def test_the_child_goes_when_the_supervisor_itself_is_killed(make_owner: Any) -> None:
     owner = make_owner("sleep")
     os.kill(owner.pids["supervisor"], signal.SIGKILL)
-    assert eventually(lambda: is_gone(owner.pids["child"]), 30)
+    assert eventually(lambda: is_gone(owner.pids["child"]), 60)
 
 
 @pytest.fixture

@@ -104,7 +104,6 @@ def held(admin: AdminClient, plan: Plan) -> dict[str, int]:
     return found
 
 
-@pytest.mark.timeout(420)
 def test_the_plan_is_for_the_broker_that_was_named(planned: Planned, admin: AdminClient) -> None:
     assert BrokerProfile.from_mapping(planned.answer["profile"]) == profile_of(admin)
     assert planned.plan.tick_ms == profile_of(admin).tick_ms
@@ -114,7 +113,6 @@ def test_the_plan_is_for_the_broker_that_was_named(planned: Planned, admin: Admi
     assert planned.plan.max_delay_ms == 90 * 24 * HOUR_MS
 
 
-@pytest.mark.timeout(420)
 def test_the_sdk_sends_and_receives_through_it_as_it_is_written(
     planned: Planned, admin: AdminClient, pulsar_broker: Broker, connect: Connect
 ) -> None:
@@ -142,9 +140,9 @@ def test_the_sdk_sends_and_receives_through_it_as_it_is_written(
             consumer.acknowledge(message)
         sent = zip(near, NEAR_DELAYS_MS, strict=True)
         assert payloads == {timer.id: b"after %d ms" % delay_ms for timer, delay_ms in sent}
-        eventually(lambda: consumer.ready, 30)
+        eventually(lambda: consumer.ready, 60)
         # The relay inside the consumer has all others, and nothing of them comes before its time.
-        eventually(lambda: held(admin, plan) == expected, 30)
+        eventually(lambda: held(admin, plan) == expected, 60)
         for topic in expected:
             partitions = admin.topics.partitioned_stats(topic, clients=True).partitions.values()
             readers = [one.subscriptions[RELAY_SUBSCRIPTION].consumers or () for one in partitions]
@@ -163,7 +161,6 @@ class Ahead(SystemClock):
         return super().now_ms() + self._ahead_ms
 
 
-@pytest.mark.timeout(420)
 def test_what_it_holds_goes_on_when_its_stay_is_over(
     planned: Planned, admin: AdminClient, pulsar_broker: Broker, connect: Connect
 ) -> None:

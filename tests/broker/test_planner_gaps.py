@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +31,9 @@ from timewheel.spark_planner.exact.routed import ACKNOWLEDGED_MS
 from timewheel.spark_planner.exact.run_rows import ENTRY, LEDGER
 from timewheel.spark_planner.history.read import read_history
 from timewheel.spark_planner.job import predict, survey
+
+if TYPE_CHECKING:
+    from tests.conftest import Evidence
 
 Say = Callable[[object], None]
 Integers = NDArray[np.int64]
@@ -198,7 +202,7 @@ def compared(spark: SparkSession, played: Played, positions: Integers) -> Compar
     )
 
 
-def check_counts(spark: SparkSession, played: Played, name: str, say: Say) -> None:
+def check_counts(spark: SparkSession, played: Played, name: str, say: Say) -> Compared:
     assert len(played.acknowledged_ms) == len(played.sends)
     per_day = len(played.samples_while_played) * DAY_MS / played.played_ms
     found = compared(spark, played, positions_of(played))
@@ -213,33 +217,51 @@ def check_counts(spark: SparkSession, played: Played, name: str, say: Say) -> No
     assert played.peak >= 1_000, "1 % of a small peak says little"
     assert found.width <= COUNT_TOLERANCE * played.peak, "else nearly anything would lie within"
     assert found.off <= COUNT_TOLERANCE * played.peak
+    return found
 
 
-@pytest.mark.timeout(600)  # three attempts, each with some 70 s of playing
+@pytest.mark.proof
 @pytest.mark.parametrize("scheme", ["native", "tiered"])
 def test_what_a_consumer_acknowledged_is_counted_as_the_broker_counts(
-    spark: SparkSession, whole: dict[str, Played], scheme: str, say: Say
+    spark: SparkSession, whole: dict[str, Played], scheme: str, say: Say, evidence: Evidence
 ) -> None:
     assert whole[scheme].ledgers == 1
-    check_counts(spark, whole[scheme], scheme, say)
+    found = check_counts(spark, whole[scheme], scheme, say)
+    evidence(
+        f"ranges counted as the broker does: {scheme}",
+        {"timers": len(whole[scheme].sends), "peak": whole[scheme].peak, "off at most": found.off},
+        seed=SEED,
+    )
 
 
+@pytest.mark.proof
 def test_ranges_are_counted_ledger_by_ledger_as_the_broker_does(
-    spark: SparkSession, in_ledgers: Played, say: Say
+    spark: SparkSession, in_ledgers: Played, say: Say, evidence: Evidence
 ) -> None:
     assert in_ledgers.ledgers >= LEDGER_TIMERS // LEDGER_ENTRIES // 2
-    check_counts(spark, in_ledgers, "native", say)
+    found = check_counts(spark, in_ledgers, "native", say)
 
     # And the tolerance sees ledgers: it would not let pass a count that knows nothing of them.
     blind = compared(spark, in_ledgers, in_one_ledger(positions_of(in_ledgers)))
     say(f"  taken for one ledger: off by {blind.off} ({blind.off / in_ledgers.peak:.2%})")
     assert blind.off > COUNT_TOLERANCE * in_ledgers.peak
+    evidence(
+        "ranges counted ledger by ledger",
+        {
+            "timers": len(in_ledgers.sends),
+            "ledgers": in_ledgers.ledgers,
+            "peak": in_ledgers.peak,
+            "off at most": found.off,
+            "taken for one ledger off": blind.off,
+        },
+        seed=SEED,
+    )
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.proof
 @pytest.mark.parametrize("scheme", ["native", "tiered"])
 def test_the_peak_is_predicted_from_the_history_alone(
-    spark: SparkSession, whole: dict[str, Played], scheme: str, say: Say, tmp_path: Path
+    spark: SparkSession, whole: dict[str, Played], scheme: str, say: Say, evidence: Evidence, tmp_path: Path
 ) -> None:
     played = whole[scheme]
     publish_ms, due_ms = np.array(played.sends).T
@@ -261,3 +283,14 @@ def test_the_peak_is_predicted_from_the_history_alone(
     assert is_on_time(played), "this machine was too busy to play in real time: this says nothing about the planner"
     assert predicted == pytest.approx(played.peak, rel=PREDICTION_TOLERANCE)
     assert replayed == pytest.approx(played.peak, rel=PREDICTION_TOLERANCE)
+    evidence(
+        f"peak predicted from the history: {scheme}",
+        {
+            "timers": len(played.sends),
+            "the broker's peak": played.peak,
+            "predicted": f"{predicted / played.peak - 1:+.1%}",
+            "replayed": f"{replayed / played.peak - 1:+.1%}",
+            "handled late by ms": round(played.mean_lateness_ms),
+        },
+        seed=SEED,
+    )

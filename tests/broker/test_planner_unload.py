@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pulsar
@@ -31,6 +31,9 @@ from timewheel.spark_planner.pricing.course import course_of
 from timewheel.spark_planner.pricing.evaluate import evaluate, redelivered_at_moments
 from timewheel.spark_planner.summary.cells import Cells
 from timewheel.testing import LocalPulsar
+
+if TYPE_CHECKING:
+    from tests.conftest import Evidence
 
 LEDGER_ENTRIES = 500
 GAP_LIMIT = 1_100
@@ -106,8 +109,16 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_an_unload_brings_again_what_the_planner_says(stage: Stage, topic: str, say: Say, name: str) -> None:
+SHORT = "campaign"
+"""The others are proofs."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == SHORT else pytest.mark.proof) for name in CASES]
+)
+def test_an_unload_brings_again_what_the_planner_says(
+    stage: Stage, topic: str, say: Say, evidence: Evidence, name: str
+) -> None:
     case, profile = CASES[name], profile_of(stage.admin)
     assert profile.ack_format == stage.ack_format
     sent_ms, due_ms = WORKLOADS[case.workload](np.random.default_rng(SEED), case.rows, case.days)
@@ -158,6 +169,18 @@ def test_an_unload_brings_again_what_the_planner_says(stage: Stage, topic: str, 
     assert found.mean_entries == within(mean)
     (said,) = (number for number, moment in enumerate(course.moments) if moment.at_ms == found.worst_at_ms)
     assert again[said] == within(max(again)), "an unload at the moment that is said to be the worst"
+    evidence(
+        f"what an unload brings again: {name}, {stage.ack_format}",
+        {
+            "timers": case.rows,
+            "worst": max(again),
+            "worst predicted": round(found.worst_entries),
+            "mean": round(mean),
+            "mean predicted": round(found.mean_entries),
+            "off at most where judged": round(max(abs(predicted[number] - again[number]) for number in judged)),
+        },
+        seed=SEED,
+    )
 
 
 EDGE_LEDGERS = 24
@@ -212,7 +235,8 @@ STOPS = (0.3, 0.5, 0.7)
 """Of the span of due times: when the consumers stop."""
 
 
-def test_a_delayed_topic_in_real_time(stage: Stage, topic: str, say: Say) -> None:
+@pytest.mark.proof
+def test_a_delayed_topic_in_real_time(stage: Stage, topic: str, say: Say, evidence: Evidence) -> None:
     """The broker holds and delivers, consumers acknowledge what they get until some moment, and it is unloaded."""
     profile = profile_of(stage.admin)
     plan = Plan(due_topic=topic, subscriptions=("s",), scheme=Native(), partitions=1)
@@ -242,6 +266,14 @@ def test_a_delayed_topic_in_real_time(stage: Stage, topic: str, say: Say) -> Non
         assert again == redelivered_exactly(state.acknowledged, LEDGER_ENTRIES, profile, stage.ack_format)
         assert again > 1_000
         assert predicted[moment] == within(again)
+    evidence(
+        f"what an unload brings again, played in real time: {stage.ack_format}",
+        {
+            "timers": BURST,
+            "again": " / ".join(f"{again:,}" for again in received),
+            "predicted": " / ".join(f"{predicted[moment]:,.0f}" for moment in moments),
+        },
+    )
 
 
 def bring_about(stage: Stage, topic: str, played: Played, moments_ms: Sequence[float]) -> list[list[CursorState]]:

@@ -22,7 +22,7 @@ from tests.broker.producing import (
 from timewheel.admin.client import AdminClient
 from timewheel.core import Calendar, Envelope, Native, Plan, Ring, Tiered, Wheel
 from timewheel.core.errors import ClientMisuse, PayloadTooLarge, SendFailed, TimewheelError, TopologyError
-from timewheel.core.limits import STIR_EVERY
+from timewheel.core.limits import OUT_OF_ORDER_EVERY
 from timewheel.core.names import partition_topic
 from timewheel.core.topology import topology
 from timewheel.producers import DelayedProducer, Timer
@@ -114,7 +114,7 @@ def test_the_broker_is_asked_for_the_due_time_less_the_lead(
     plan = make_plan(pulsar_broker, topic, Native())
     with DelayedProducer(pulsar_client, plan) as producer:
         timers = [producer.send(b"x", deliver_after=dt.timedelta(hours=1)) for _ in range(2)]
-    # The first of a producer stirs (broker-facts: starved-due-topic), 2.5 ticks of 1 s ahead of the lead of 1.5.
+    # The first goes out of order (broker-facts: starved-due-topic): 2.5 ticks of 1 s ahead of the lead of 1.5.
     asked = [stored_entry(pulsar_broker, topic, timer.message_id).deliver_at_ms for timer in timers]
     assert asked == [timers[0].due_ms - 4_000, timers[1].due_ms - 1_500]
 
@@ -133,11 +133,11 @@ def test_every_thousandth_delayed_message_keeps_the_broker_reading(
     outcomes = Outcomes()
     due_ms = now_ms() + HOUR_MS
     with DelayedProducer(pulsar_client, plan) as producer:
-        for _ in range(2 * STIR_EVERY + 1):
+        for _ in range(2 * OUT_OF_ORDER_EVERY + 1):
             producer.send_async(b"x", outcomes, deliver_at=due_ms)
     assert outcomes.errors == []
     ids = sorted((timer.message_id for timer in outcomes.timers), key=lambda found: found.entry_id())
-    looked_at = (0, 1, STIR_EVERY - 1, STIR_EVERY, STIR_EVERY + 1, 2 * STIR_EVERY)
+    looked_at = (0, 1, OUT_OF_ORDER_EVERY - 1, OUT_OF_ORDER_EVERY, OUT_OF_ORDER_EVERY + 1, 2 * OUT_OF_ORDER_EVERY)
     asked = [stored_entry(pulsar_broker, topic, ids[index]).deliver_at_ms for index in looked_at]
     assert asked == [due_ms - early_ms for early_ms in (4_000, 1_500, 1_500, 4_000, 1_500, 4_000)]
 

@@ -27,21 +27,12 @@ from timewheel.core.routing import calendar_topic_of
 from timewheel.producers import AsyncDelayedProducer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from timewheel.hooks import Event
     from timewheel.testing import Broker, LocalPulsar
-    from timewheel.testing.plugin import MakeLocalPulsar
 
 DELAYS = {"due": dt.timedelta(minutes=30), "tier": dt.timedelta(days=17)}
-
-
-@pytest.fixture
-def frozen(make_local_pulsar: MakeLocalPulsar) -> Iterator[LocalPulsar]:
-    """A broker of this test's own, to be paused; it goes on at the end, so that clients can be closed."""
-    broker = make_local_pulsar()
-    yield broker
-    broker.resume()
 
 
 @pytest.mark.parametrize("where", ["due", "tier"])
@@ -105,43 +96,43 @@ def test_many_sends_at_once_are_batched_and_the_loop_is_woken_for_many(
 
 
 def test_never_more_pending_than_the_bound_while_the_loop_goes_on(
-    frozen: LocalPulsar, connect: Callable[..., Any], topic: str
+    mortal: LocalPulsar, connect: Callable[..., Any], topic: str
 ) -> None:
-    plan = make_plan(frozen, topic)
-    client = connect(frozen)
+    plan = make_plan(mortal, topic)
+    client = connect(mortal)
 
     async def main() -> None:
         async with AsyncDelayedProducer(client, plan, max_pending=8) as producer:
             await producer.send(b"opens the producer")
-            frozen.pause()
+            mortal.pause()
             sends = [asyncio.create_task(producer.send(b"x", timer_id=str(n))) for n in range(20)]
             for _ in range(50):
                 await asyncio.sleep(0.01)  # a loop that is blocked would not come round fifty times
                 assert len(producer._pending) <= 8
             assert len(producer._pending) == 8
             assert not any(send.done() for send in sends)
-            frozen.resume()
+            mortal.resume()
             timers = await asyncio.gather(*sends)
             assert [timer.id for timer in timers] == [str(n) for n in range(20)]
 
     asyncio.run(main())
-    assert stored_entries(frozen, topic) == 21
+    assert stored_entries(mortal, topic) == 21
 
 
 def test_a_cancelled_send_gives_up_waiting_not_sending(
-    frozen: LocalPulsar, connect: Callable[..., Any], topic: str
+    mortal: LocalPulsar, connect: Callable[..., Any], topic: str
 ) -> None:
-    plan = make_plan(frozen, topic)
-    client = connect(frozen)
+    plan = make_plan(mortal, topic)
+    client = connect(mortal)
 
     async def main() -> None:
         async with AsyncDelayedProducer(client, plan, max_pending=2) as producer:
             await producer.send(b"opens the producer")
-            frozen.pause()
+            mortal.pause()
             with pytest.raises(TimeoutError):
                 await asyncio.wait_for(producer.send(b"x", timer_id="sub-42"), 0.3)
             assert len(producer._pending) == 1, "its outcome is still awaited"
-            frozen.resume()
+            mortal.resume()
             await producer.flush()
             assert len(producer._pending) == 0
             # Its room is free again: twice as many as fit go through.
@@ -152,14 +143,14 @@ def test_a_cancelled_send_gives_up_waiting_not_sending(
 
 
 def test_cancelled_while_waiting_for_room_or_for_a_producer_nothing_is_sent_and_no_room_is_lost(
-    frozen: LocalPulsar, connect: Callable[..., Any], topic: str
+    mortal: LocalPulsar, connect: Callable[..., Any], topic: str
 ) -> None:
-    plan = make_plan(frozen, topic)
-    client = connect(frozen)
+    plan = make_plan(mortal, topic)
+    client = connect(mortal)
 
     async def main() -> None:
         async with AsyncDelayedProducer(client, plan, max_pending=1) as producer:
-            frozen.pause()
+            mortal.pause()
             opening = asyncio.create_task(producer.send(b"opening"))
             waiting = asyncio.create_task(producer.send(b"waiting"))
             await asyncio.sleep(0.2)
@@ -168,24 +159,24 @@ def test_cancelled_while_waiting_for_room_or_for_a_producer_nothing_is_sent_and_
                 with pytest.raises(asyncio.CancelledError):
                     await send
             assert len(producer._pending) == 0
-            frozen.resume()
+            mortal.resume()
             assert (await producer.send(b"x")).message_id is not None
 
     asyncio.run(main())
     assert [m.data() for m in stored_messages(client, topic, 1)] == [b"x"]
-    assert stored_entries(frozen, topic) == 1
+    assert stored_entries(mortal, topic) == 1
 
 
-def test_without_an_answer_the_outcome_is_unknown_and_close_says_how_many(frozen: LocalPulsar, topic: str) -> None:
-    plan = make_plan(frozen, topic)
+def test_without_an_answer_the_outcome_is_unknown_and_close_says_how_many(mortal: LocalPulsar, topic: str) -> None:
+    plan = make_plan(mortal, topic)
     # A client of its own: it may still be closing the producer that a frozen broker did not let go.
-    client = pulsar.Client(frozen.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    client = pulsar.Client(mortal.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     events: list[Event] = []
 
     async def main() -> None:
         producer = AsyncDelayedProducer(client, plan, hooks=(events.append,), send_timeout_millis=1_500)
         await producer.send(b"opens the producer")
-        frozen.pause()
+        mortal.pause()
         with pytest.raises(SendOutcomeUnknown) as caught:
             await producer.send(b"x", timer_id="sub-42")
         assert caught.value.timer_id == "sub-42"
@@ -196,7 +187,7 @@ def test_without_an_answer_the_outcome_is_unknown_and_close_says_how_many(frozen
         assert await producer.close() == 0
         for outcome in await asyncio.gather(*sends, return_exceptions=True):
             assert isinstance(outcome, SendOutcomeUnknown)
-        frozen.resume()
+        mortal.resume()
 
     asyncio.run(main())
     with suppress(Exception):
@@ -285,15 +276,15 @@ def test_a_slot_that_was_swept_meanwhile_gets_a_second_copy_in_the_due_topic(
 
 
 def test_one_failure_to_open_is_told_to_all_who_waited_for_it(
-    frozen: LocalPulsar, connect: Callable[..., Any], topic: str
+    mortal: LocalPulsar, connect: Callable[..., Any], topic: str
 ) -> None:
-    plan = make_plan(frozen, topic)
-    client = connect(frozen, operation_timeout_seconds=3)
+    plan = make_plan(mortal, topic)
+    client = connect(mortal, operation_timeout_seconds=3)
     client.get_topic_partitions(topic)  # connected, so that the operation's time-out is what fails
 
     async def main() -> None:
         async with AsyncDelayedProducer(client, plan) as producer:
-            frozen.pause()
+            mortal.pause()
             began_ms = SystemClock().monotonic_ms()
             sends = (producer.send(b"x", timer_id=str(number)) for number in range(20))
             outcomes = await asyncio.gather(*sends, return_exceptions=True)
@@ -301,7 +292,7 @@ def test_one_failure_to_open_is_told_to_all_who_waited_for_it(
             # Nothing was handed over, so it is known that nothing is stored; each is told about its own timer.
             assert [type(outcome) for outcome in outcomes] == [SendFailed] * 20
             assert [getattr(outcome, "timer_id", None) for outcome in outcomes] == [str(n) for n in range(20)]
-            frozen.resume()
+            mortal.resume()
 
     asyncio.run(main())
 

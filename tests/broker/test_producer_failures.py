@@ -25,11 +25,10 @@ from timewheel.producers import DelayedProducer, Timer
 from timewheel.testing import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from timewheel.hooks import Event
     from timewheel.testing import Broker, LocalPulsar
-    from timewheel.testing.plugin import MakeLocalPulsar
 
 SEND_TIMEOUT_MS = 1_500
 
@@ -45,24 +44,16 @@ class SetClock(SystemClock):
         return self._readings_ms.pop(0) if len(self._readings_ms) > 1 else self._readings_ms[0]
 
 
-@pytest.fixture
-def frozen(make_local_pulsar: MakeLocalPulsar) -> Iterator[LocalPulsar]:
-    """A broker of this test's own, to be paused; it goes on at the end, so that clients can be closed."""
-    broker = make_local_pulsar()
-    yield broker
-    broker.resume()
-
-
 def test_without_an_answer_the_outcome_is_unknown_and_the_same_id_may_be_sent_again(
-    frozen: LocalPulsar, connect: Callable[..., Any], topic: str
+    mortal: LocalPulsar, connect: Callable[..., Any], topic: str
 ) -> None:
-    plan = make_plan(frozen, topic)
-    client = connect(frozen)
+    plan = make_plan(mortal, topic)
+    client = connect(mortal)
     told: list[tuple[TimewheelError | None, Timer]] = []
     with DelayedProducer(client, plan, send_timeout_millis=SEND_TIMEOUT_MS) as producer:
         producer.send(b"opens the producers", deliver_after=dt.timedelta(days=17))
         producer.send(b"opens the producers")
-        frozen.pause()
+        mortal.pause()
         for delay in (dt.timedelta(0), dt.timedelta(days=17)):
             with pytest.raises(SendOutcomeUnknown) as caught:
                 producer.send(b"x", timer_id="sub-42", deliver_after=delay)
@@ -76,7 +67,7 @@ def test_without_an_answer_the_outcome_is_unknown_and_the_same_id_may_be_sent_ag
         assert isinstance(error, SendOutcomeUnknown)
         assert (timer.id, timer.message_id) == ("sub-43", None)
 
-        frozen.resume()
+        mortal.resume()
         again = producer.send(b"x", timer_id="sub-42")
         assert (again.id, again.message_id is not None) == ("sub-42", True)
     # Unknown is not failed: here the frozen broker stored it after all, and one id names both copies.
@@ -85,14 +76,14 @@ def test_without_an_answer_the_outcome_is_unknown_and_the_same_id_may_be_sent_ag
 
 
 def test_never_more_in_flight_than_the_bound_and_none_dropped(
-    frozen: LocalPulsar, connect: Callable[..., Any], topic: str
+    mortal: LocalPulsar, connect: Callable[..., Any], topic: str
 ) -> None:
-    plan = make_plan(frozen, topic)
-    client = connect(frozen)
+    plan = make_plan(mortal, topic)
+    client = connect(mortal)
     told: list[TimewheelError | None] = []
     with DelayedProducer(client, plan, max_pending=8) as producer:
         producer.send(b"opens the producer")
-        frozen.pause()
+        mortal.pause()
         handed_over: list[int] = []
 
         def send_twenty() -> None:
@@ -106,21 +97,21 @@ def test_never_more_in_flight_than_the_bound_and_none_dropped(
         sending.join(0.3)
         assert len(handed_over) == 8, "the ninth waits"
         assert told == []
-        frozen.resume()
+        mortal.resume()
         sending.join(30)
         producer.flush()
     assert told == [None] * 20
-    assert stored_entries(frozen, topic) == 21
+    assert stored_entries(mortal, topic) == 21
 
 
-def test_close_waits_until_its_deadline_and_says_how_many_are_unknown(frozen: LocalPulsar, topic: str) -> None:
-    plan = make_plan(frozen, topic)
-    client = pulsar.Client(frozen.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+def test_close_waits_until_its_deadline_and_says_how_many_are_unknown(mortal: LocalPulsar, topic: str) -> None:
+    plan = make_plan(mortal, topic)
+    client = pulsar.Client(mortal.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     events: list[Event] = []
     told: list[TimewheelError | None] = []
     producer = DelayedProducer(client, plan, hooks=(events.append,))
     producer.send(b"opens the producer")
-    frozen.pause()
+    mortal.pause()
     for _ in range(5):
         producer.send_async(b"x", lambda error, _: told.append(error))
     began_ms = SystemClock().monotonic_ms()
@@ -130,7 +121,7 @@ def test_close_waits_until_its_deadline_and_says_how_many_are_unknown(frozen: Lo
     assert [(event.name, event.level, event.fields) for event in events if event.name != "producer_close_failed"] == [
         ("producer_closed_with_unknown_outcomes", "error", {"unknown_count": 5})
     ]
-    frozen.resume()
+    mortal.resume()
     with suppress(Exception):  # the client may still be closing the producer that a frozen broker did not let go
         client.close()
 
@@ -212,38 +203,38 @@ class Interrupted(Exception):
 
 
 def test_an_interrupted_wait_does_not_lose_track_of_the_send(
-    frozen: LocalPulsar, connect: Callable[..., Any], topic: str
+    mortal: LocalPulsar, connect: Callable[..., Any], topic: str
 ) -> None:
-    plan = make_plan(frozen, topic)
+    plan = make_plan(mortal, topic)
 
     def interrupt(*_: object) -> None:
         raise Interrupted
 
     before = signal.signal(signal.SIGUSR1, interrupt)
     try:
-        with DelayedProducer(connect(frozen), plan) as producer:
+        with DelayedProducer(connect(mortal), plan) as producer:
             producer.send(b"opens the producer")
-            frozen.pause()
+            mortal.pause()
             interrupter = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGUSR1))
             interrupter.start()
             with pytest.raises(Interrupted):
                 producer.send(b"x", timer_id="sub-42")
             interrupter.join()
             assert producer._gate.inside == 1, "its outcome is still awaited"
-            frozen.resume()
+            mortal.resume()
             producer.flush()
             assert producer._gate.inside == 0
     finally:
         signal.signal(signal.SIGUSR1, before)
-    assert stored_entries(frozen, topic) == 2
+    assert stored_entries(mortal, topic) == 2
 
 
 def test_one_failure_to_open_is_told_to_all_threads_that_waited_for_it(
-    frozen: LocalPulsar, connect: Callable[..., Any], topic: str
+    mortal: LocalPulsar, connect: Callable[..., Any], topic: str
 ) -> None:
-    plan = make_plan(frozen, topic)
+    plan = make_plan(mortal, topic)
     failed: list[str] = []
-    client = connect(frozen, operation_timeout_seconds=3)
+    client = connect(mortal, operation_timeout_seconds=3)
     client.get_topic_partitions(topic)  # connected, so that the operation's time-out is what fails
     with DelayedProducer(client, plan) as producer:
 
@@ -252,7 +243,7 @@ def test_one_failure_to_open_is_told_to_all_threads_that_waited_for_it(
                 producer.send(b"x", timer_id=str(number))
             failed.append(caught.value.timer_id)
 
-        frozen.pause()
+        mortal.pause()
         threads = [threading.Thread(target=send, args=(number,)) for number in range(10)]
         began_ms = SystemClock().monotonic_ms()
         for thread in threads:
@@ -260,7 +251,7 @@ def test_one_failure_to_open_is_told_to_all_threads_that_waited_for_it(
         for thread in threads:
             thread.join()
         assert SystemClock().monotonic_ms() - began_ms < 20_000, "one time-out of 3 s for all, not 10 of them"
-        frozen.resume()
+        mortal.resume()
     assert sorted(failed) == [str(number) for number in range(10)]
 
 
@@ -317,22 +308,22 @@ def test_limits_below_one_are_refused(pulsar_client: Any, topic: str) -> None:
         DelayedProducer(pulsar_client, plan, max_producers=0)
 
 
-def test_a_broker_that_restarts_is_waited_for(frozen: LocalPulsar, connect: Callable[..., Any], topic: str) -> None:
-    plan = make_plan(frozen, topic)
-    client = connect(frozen)
+def test_a_broker_that_restarts_is_waited_for(mortal: LocalPulsar, connect: Callable[..., Any], topic: str) -> None:
+    plan = make_plan(mortal, topic)
+    client = connect(mortal)
     told: list[TimewheelError | None] = []
     with DelayedProducer(client, plan) as producer:
         for number in range(200):
             producer.send_async(b"x", lambda error, _: told.append(error), timer_id=str(number))
-        frozen.kill()
+        mortal.kill()
         for number in range(200, 400):
             producer.send_async(b"x", lambda error, _: told.append(error), timer_id=str(number))
-        frozen.start()
+        mortal.start()
         producer.flush()
     # Whatever was told to be stored is stored; whatever is not known is called so.
     assert len(told) == 400
     assert {type(error) for error in told} <= {type(None), SendOutcomeUnknown}
-    with AdminClient(frozen.admin_url) as admin:
+    with AdminClient(mortal.admin_url) as admin:
         entries = admin.topics.internal_stats(partition_topic(topic, 0)).entries
     stored = {message.properties()["tw-id"] for message in stored_messages(client, topic, entries)}
     assert len(stored) >= told.count(None)

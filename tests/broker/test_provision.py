@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.broker.conftest import Connect
-    from timewheel.testing import Broker
+    from timewheel.testing import Broker, LocalPulsar
     from timewheel.testing.plugin import MakeLocalPulsar
 
 NOW_MS = 1_767_225_600_000
@@ -233,7 +233,6 @@ class Interrupted(httpx.BaseTransport):
         self._inner.close()
 
 
-@pytest.mark.timeout(600)
 def test_wherever_it_is_interrupted_a_second_run_completes_it_and_no_publish_in_between_is_lost(
     admin: AdminClient, tenant: str, pulsar_broker: Broker, pulsar_client: Any
 ) -> None:
@@ -446,7 +445,6 @@ def unprotected(plan: Plan) -> str:
     return f"{plan.due_topic}-unprotected"
 
 
-@pytest.mark.timeout(420)
 def test_delayed_messages_survive_a_namespace_that_drops_them_elsewhere(
     make_local_pulsar: MakeLocalPulsar, connect: Connect
 ) -> None:
@@ -487,15 +485,14 @@ def test_a_broker_without_policies_of_topics_is_refused(make_local_pulsar: MakeL
         go(admin, plan_in("public/default"))
 
 
-def test_delayed_delivery_that_is_off_is_an_error(make_local_pulsar: MakeLocalPulsar, connect: Connect) -> None:
-    broker = make_local_pulsar(config={"delayedDeliveryEnabled": "false"})
-    with AdminClient(broker.admin_url) as admin:
+def test_delayed_delivery_that_is_off_is_an_error(undelaying: LocalPulsar, connect: Connect) -> None:
+    with AdminClient(undelaying.admin_url) as admin:
         plan = plan_in("public/default", partitions=1)
         (finding,) = go(admin, plan).errors
         assert finding.where == plan.due_topic
         assert "delivered at once" in finding.problem
         # It is true: a message that is due in an hour comes now.
-        client = connect(broker)
+        client = connect(undelaying)
         producer = client.create_producer(partition_topic(plan.due_topic, 0))
         producer.send(b"early", deliver_after=timedelta(hours=1))
         assert read_all(client, partition_topic(plan.due_topic, 0), "billing", 1) == [b"early"]

@@ -99,7 +99,7 @@ def test_broker_held_tiers_park_what_is_no_timer_too(pulsar_broker: Broker) -> N
 def test_a_stop_drains_what_is_under_way_and_the_next_relay_goes_on_behind_it(stage: Stage) -> None:
     sent = stage.hold(2_100 + number % 200 for number in range(2_000))  # one hop each
     first = stage.relay()
-    eventually(lambda: first.status().total("forwarded") > 0, 20, poll=0.001)
+    eventually(lambda: first.status().total("forwarded") > 0, 60, poll=0.001)
     first.stop(10_000)
     done = first.status().total("forwarded")
     assert {partition.state for partition in first.status().partitions} == {PartitionState.CLOSED}
@@ -154,7 +154,7 @@ def test_a_destination_that_refuses_pauses_its_partition_and_says_so(stage: Stag
     stage.admin.topics.terminate(stage.plan.due_topic)
     stage.hold([2_100])
     relay = stage.relay()
-    failed = eventually(lambda: stage.events.named("relay_session_failed"), 20)
+    failed = eventually(lambda: stage.events.named("relay_session_failed"), 60)
     assert "TopicTerminated" in str(failed[0].fields["reason"])
     eventually(lambda: not relay.ready)
     tier = stage.admin.topics.partitioned_stats(stage.tiers[-1], precise_backlog=True).total

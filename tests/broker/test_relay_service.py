@@ -83,17 +83,17 @@ STUCK = """
     import sys, threading
     import pulsar
     from timewheel.consumers.relay import Relay
-    from timewheel.consumers.relay.driver.conduct import Conduct
+    from timewheel.consumers.relay.driver.hop_rules import HopRules
     from timewheel.consumers.relay.service import Service
     from timewheel.core.plan import Plan
 
-    class Stuck(Conduct):
+    class Stuck(HopRules):
         def crash_point(self, name):
             if name == "before_forward":
                 threading.Event().wait()
 
     client = pulsar.Client(sys.argv[1], logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-    relay = Relay(client, Plan.load(sys.argv[2]), conduct=Stuck(), stuck_ms=6_000)
+    relay = Relay(client, Plan.load(sys.argv[2]), hop_rules=Stuck(), stuck_ms=6_000)
     Service([relay], watchdog_ms=3_000).run()
 """
 
@@ -119,18 +119,18 @@ def test_a_stuck_service_ends_itself_so_that_another_can_take_over(stage: Stage,
 def test_an_embedded_relay_that_is_stuck_says_that_it_is_not_ready(stage: Stage) -> None:
     import threading
 
-    from timewheel.consumers.relay.driver.conduct import Conduct, CrashPoint
+    from timewheel.consumers.relay.driver.hop_rules import CrashPoint, HopRules
 
     go_on = threading.Event()
 
-    class Stuck(Conduct):
+    class Stuck(HopRules):
         def crash_point(self, name: CrashPoint) -> None:
             if name == "before_forward":
                 go_on.wait(60)
 
-    relay = stage.relay(conduct=Stuck(), stuck_ms=5_000)
+    relay = stage.relay(hop_rules=Stuck(), stuck_ms=5_000)
     stage.hold([2_100])
-    eventually(lambda: not relay.ready, 20, poll=0.2)
+    eventually(lambda: not relay.ready, 60, poll=0.2)
     go_on.set()
-    eventually(lambda: relay.ready, 20, poll=0.2)
+    eventually(lambda: relay.ready, 60, poll=0.2)
     stage.await_due(1)

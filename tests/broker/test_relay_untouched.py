@@ -115,7 +115,7 @@ def test_avro_versions_are_kept_apart_for_the_reader(stage: Stage, enforced: boo
         for topic in (*stage.tiers, stage.plan.due_topic):
             url = f"{stage.broker.admin_url}/admin/v2/{topic_path(topic)}/schemaValidationEnforced"
             httpx.post(url, json=True).raise_for_status()
-        eventually(lambda: _refuses_bytes(stage), 20)
+        eventually(lambda: _refuses_bytes(stage), 60)
     old, new = (pass_through(_pulsar.SchemaType.AVRO, definition) for definition in (V1, V2))
     put_with_schema(stage, "old", old, avro(V1, id="a"))
     put_with_schema(stage, "new", new, avro(V2, id="b", count=9))

@@ -1,11 +1,9 @@
-"""What all chaos tests share: brokers of their own, seeds that are said, and a stage."""
+"""What all chaos tests share: brokers of their own, and a stage."""
 
 from __future__ import annotations
 
-import os
 import re
 import uuid
-import zlib
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,15 +14,11 @@ from tests.support.chaos_audit import AUDIT
 from tests.support.chaos_stage import BUSINESS, QUICK_TAKEOVER, Stage
 from tests.support.own_broker import own_broker
 from timewheel.core.plan import Plan, Scheme
-from timewheel.testing.settings import version_asked_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from timewheel.testing import LocalPulsar
-
-SEED_VARIABLE = "TIMEWHEEL_CHAOS_SEED"
-"""Another seed than the test's own; or "random"."""
 
 
 class MakeStage(Protocol):
@@ -40,23 +34,6 @@ def chaos_broker() -> Iterator[LocalPulsar]:
     """A broker that lives through all tests but those that kill it."""
     with own_broker(QUICK_TAKEOVER) as broker:
         yield broker
-
-
-@pytest.fixture
-def seed(request: pytest.FixtureRequest, say: Callable[[object], None]) -> int:
-    """The test's seed, said together with the command that replays it."""
-    given = os.environ.get(SEED_VARIABLE)
-    name = request.node.nodeid
-    if given == "random":
-        chosen = int.from_bytes(os.urandom(4), "big")
-    else:
-        chosen = int(given) if given else zlib.crc32(name.encode())
-    say("")
-    say(
-        f"seed {chosen}; replay: {SEED_VARIABLE}={chosen} TIMEWHEEL_PULSAR_VERSION={version_asked_for()} "
-        f".venv/bin/python -m pytest '{name}'"
-    )
-    return chosen
 
 
 @pytest.fixture

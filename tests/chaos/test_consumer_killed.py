@@ -19,16 +19,18 @@ from timewheel.core.plan import Tiered
 
 if TYPE_CHECKING:
     from tests.chaos.conftest import MakeStage
+    from tests.conftest import Evidence
     from timewheel.testing import LocalPulsar
 
-KILLS = 22
-KILL_TIMEOUT_S = 150.0
-DRAIN_TIMEOUT_S = 60.0
+KILLS = [6, pytest.param(22, marks=pytest.mark.proof)]
+KILL_TIMEOUT_S = 400.0
+DRAIN_TIMEOUT_S = 180.0
 LEAST_IN_FLIGHT = 500
 
-SETTLE_MS = 1_000
-"""An acknowledgement that returned so long before a kill is with the broker: the client sends them in groups, after
-100 ms or 1,000 of them, and this machine may be busy with something else for a while."""
+SETTLE_BEATS = 9
+"""An acknowledgement that returned so many answers of the broker before a kill is with it: the client sends them in
+groups, after 100 ms or 1,000 of them, and each of these answers is 100 ms after the one before, or later on a machine
+that is busy with something else."""
 MOST_REPEATS_PER_KILL = 1_000 + 2
 """A full group that was not sent yet, and what two handlers had in hand."""
 
@@ -37,9 +39,15 @@ TRAFFIC = Traffic(burst=100, every_s=0.5, shortest_ms=8_000, longest_ms=18_000)
 CONSUMER_POINTS: Points = {"in_handler": 400, "between_handled_and_ack": 400, "after_ack": 400}
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("kills", KILLS)
 def test_two_consumers_with_their_relays_killed_at_any_moment_lose_nothing_and_repeat_only_what_was_in_hand(
-    chaos_broker: LocalPulsar, stage: MakeStage, seed: int, say: Callable[[object], None]
+    chaos_broker: LocalPulsar,
+    stage: MakeStage,
+    kills: int,
+    seed: int,
+    say: Callable[[object], None],
+    evidence: Evidence,
 ) -> None:
     on = stage(chaos_broker, TIERS, guard_ms=5_000, partitions=2)
     consumers = [on.consumer(f"consumer-{number}", embedded=True) for number in range(2)]
@@ -50,13 +58,13 @@ def test_two_consumers_with_their_relays_killed_at_any_moment_lose_nothing_and_r
         steady=[],
         confirmed=lambda: load.confirmed_count,
     )
-    conductor.calm(lambda: conductor.in_flight >= 2 * LEAST_IN_FLIGHT, 30.0, "timers in flight")
+    conductor.calm(lambda: conductor.in_flight >= 2 * LEAST_IN_FLIGHT, 120.0, "timers in flight")
 
-    conductor.kill(KILLS, KILL_TIMEOUT_S)
+    conductor.kill(kills, KILL_TIMEOUT_S, points=CONSUMER_POINTS)
     on.drain(conductor, load, DRAIN_TIMEOUT_S)
 
     verdict = on.verdict(conductor, load)
-    repeats = repeats_after_kills(conductor.events, conductor.kills, SETTLE_MS)
+    repeats = repeats_after_kills(conductor.events, conductor.kills, SETTLE_BEATS)
     say(conductor)
     say(verdict)
     say(repeats)
@@ -69,8 +77,21 @@ def test_two_consumers_with_their_relays_killed_at_any_moment_lose_nothing_and_r
     assert verdict.copies.dead_letters == 0, verdict
     assert verdict.copies.extra_on_time == 0, verdict
     assert repeats.settled == 0, repeats
+    # On a busy machine hops come late, and then each process may meet a copy; of hops on time there is none, see above.
+    assert repeats.copied <= verdict.copies.extra_late, (repeats, verdict)
     assert repeats.most_after_one_kill <= MOST_REPEATS_PER_KILL, repeats
     # The repeats that README's limits allow did happen, and were told apart: the judge can see one.
     assert repeats.in_hand > 0, repeats
     assert {kill.point for kill in conductor.kills} >= set(CONSUMER_POINTS)
     assert min(kill.in_flight for kill in conductor.kills) >= LEAST_IN_FLIGHT
+    evidence(
+        "two consumers killed, their relays with them",
+        {
+            "kills": len(conductor.kills),
+            "repeated in hand": repeats.in_hand,
+            "repeated though settled": repeats.settled,
+            "handled in copies": repeats.copied,
+            **verdict.figures,
+        },
+        seed=seed,
+    )

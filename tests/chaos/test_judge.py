@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.chaos_audit import Copies
 from tests.support.chaos_conductor import OUTSIDE, schedule
-from tests.support.chaos_ledger import Acknowledged, Event, Handled, Ledger, Tail
+from tests.support.chaos_ledger import Acknowledged, Beat, Event, Handled, Ledger, Tail
 from tests.support.chaos_load import Sent
 from tests.support.chaos_verdict import Kill, Verdict, judge, keeps_every_promise, repeats_after_kills
 from tests.support.chaos_worker import Fuse
@@ -37,18 +37,33 @@ def acknowledged(pid: int, at_ms: int) -> Acknowledged:
     ("first", "in_hand", "settled"),
     [
         ([handled(FIRST, 3_000)], 1, 0),  # never acknowledged
-        ([handled(FIRST, 3_000), acknowledged(FIRST, 4_001)], 1, 0),  # 999 ms before the kill: perhaps not sent
-        ([handled(FIRST, 3_000), acknowledged(FIRST, 4_000)], 0, 1),  # 1,000 ms before: nothing explains the repeat
+        # One answer of the broker before the kill: perhaps not sent.
+        ([handled(FIRST, 3_000), Beat(FIRST, 3_900), acknowledged(FIRST, 4_000), Beat(FIRST, 4_900)], 1, 0),
+        # Two answers: nothing explains the repeat.
+        ([handled(FIRST, 3_000), acknowledged(FIRST, 4_000), Beat(FIRST, 4_500), Beat(FIRST, 4_900)], 0, 1),
+        # Two, one of them not to this process.
+        ([handled(FIRST, 3_000), acknowledged(FIRST, 4_000), Beat(SECOND, 4_500), Beat(FIRST, 4_900)], 1, 0),
         ([handled(SECOND, 3_000)], 0, 1),  # by a process that nobody killed
     ],
 )
 def test_repeats_that_a_crash_explains_are_told_from_those_that_nothing_explains(
     first: list[Event], in_hand: int, settled: int
 ) -> None:
-    repeats = repeats_after_kills([*first, handled(SECOND, 6_000)], [KILL], settle_ms=1_000)
+    repeats = repeats_after_kills([*first, handled(SECOND, 6_000)], [KILL], settle_beats=2)
 
     assert (repeats.in_hand, repeats.settled) == (in_hand, settled)
     assert repeats.most_after_one_kill == in_hand
+
+
+def test_a_copy_at_another_position_is_no_repeat_of_the_first() -> None:
+    copy = handled(SECOND, 6_000)._replace(position=Position(1, 2, -1))
+    repeats = repeats_after_kills([handled(FIRST, 3_000), copy], [KILL], settle_beats=2)
+    assert (repeats.in_hand, repeats.settled, repeats.copied) == (0, 0, 1)
+
+    # And both again: the first was in hand at the kill, the copy with somebody whom nobody killed.
+    again = [handled(SECOND, 7_000), copy._replace(at_ms=8_000)]
+    repeats = repeats_after_kills([handled(FIRST, 3_000), copy, *again], [KILL], settle_beats=2)
+    assert (repeats.in_hand, repeats.settled, repeats.copied) == (1, 1, 1)
 
 
 def test_each_broken_promise_is_found() -> None:

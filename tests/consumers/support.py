@@ -11,9 +11,9 @@ from timewheel.consumers.engine import (
     Drop,
     Engine,
     Hand,
+    InHand,
     NegativeAcknowledge,
     Republish,
-    Timer,
 )
 from timewheel.consumers.handled import HandledWindow
 from timewheel.core.envelope import Envelope
@@ -39,14 +39,14 @@ def said(commands: list[Command]) -> list[tuple[str, int]]:
     return [(names[type(command)], _arrival(command).position.entry) for command in commands]
 
 
-def handed(commands: list[Command]) -> Timer:
+def handed(commands: list[Command]) -> InHand:
     """The timer of the one command, which hands it out."""
     (command,) = commands
     assert isinstance(command, Hand)
     return command.timer
 
 
-def republished(commands: list[Command]) -> Timer:
+def republished(commands: list[Command]) -> InHand:
     """The timer of the one command, which publishes it again."""
     (command,) = commands
     assert isinstance(command, Republish)

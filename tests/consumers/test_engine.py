@@ -28,7 +28,7 @@ def test_what_is_early_by_at_most_the_bound_is_held_to_the_millisecond(early_ms:
     assert it.next_wake_ms() is None
 
 
-def test_what_is_earlier_than_that_is_parked_for_the_bound_and_then_published_again() -> None:
+def test_what_is_earlier_than_that_waits_for_the_bound_and_then_published_again() -> None:
     it = engine()
     assert it.received(arrival(1, "a", NOW_MS + BOUND_MS + 60_000), NOW_MS, 0) == []
     assert it.next_wake_ms() == NOW_MS + BOUND_MS
@@ -39,7 +39,7 @@ def test_what_is_earlier_than_that_is_parked_for_the_bound_and_then_published_ag
     assert (it.counts.early, it.counts.far_too_early, it.counts.republished) == (1, 1, 1)
 
 
-def test_what_was_parked_and_is_nearly_due_after_that_is_held() -> None:
+def test_what_was_too_early_and_is_nearly_due_after_that_is_held() -> None:
     it = engine()
     it.received(arrival(1, "a", NOW_MS + BOUND_MS + 5), NOW_MS, 0)
     assert it.tick(NOW_MS + BOUND_MS) == []
@@ -72,7 +72,7 @@ def test_an_unanswered_republication_counts_as_held_and_a_failed_one_is_tried_ag
     it.received(arrival(2, "b", NOW_MS + 5), NOW_MS, 0)
     assert it.full
     assert it.not_published(timer, NOW_MS + BOUND_MS) == []
-    assert timer.stage is Stage.PARKED
+    assert timer.stage is Stage.TOO_EARLY
     assert it.held_count == 2
     assert ("republish", 1) in said(it.tick(NOW_MS + 2 * BOUND_MS))
 
@@ -210,7 +210,7 @@ def test_when_the_clock_goes_back_by_more_than_the_bound_nothing_stays_held() ->
         it.received(arrival(entry, f"t{entry}", NOW_MS + 10), NOW_MS, 0)
     back_ms = NOW_MS - 3_600_000
     assert it.tick(back_ms) == []
-    assert it.next_wake_ms() == back_ms + BOUND_MS  # parked
+    assert it.next_wake_ms() == back_ms + BOUND_MS  # too early
     assert said(it.tick(back_ms + BOUND_MS)) == [("republish", 0), ("republish", 1), ("republish", 2)]
 
 

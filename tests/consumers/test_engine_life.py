@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from tests.consumers.support import BOUND_MS, NOW_MS, arrival
-from timewheel.consumers.engine import Acknowledge, Command, Drop, Engine, Hand, NegativeAcknowledge, Republish, Timer
+from timewheel.consumers.engine import Acknowledge, Command, Drop, Engine, Hand, InHand, NegativeAcknowledge, Republish
 from timewheel.consumers.handled import HandledWindow
 
 MAX_HELD = 4
@@ -24,8 +24,8 @@ class EngineLife(RuleBasedStateMachine):
         self.stored: dict[int, tuple[str, int]] = {}  # position -> (timer id, due), until acknowledged
         self.with_consumer: set[int] = set()
         self.due_ms: dict[str, int] = {}
-        self.with_handler: dict[str, Timer] = {}
-        self.publishing: dict[str, Timer] = {}
+        self.with_handler: dict[str, InHand] = {}
+        self.publishing: dict[str, InHand] = {}
         self.handled: list[str] = []
 
     def store(self, timer_id: str) -> None:

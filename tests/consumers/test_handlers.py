@@ -13,7 +13,7 @@ import pytest
 
 from tests.consumers.support import NOW_MS, arrival
 from tests.support.manual_clock import ManualClock
-from timewheel.consumers.engine import Timer
+from timewheel.consumers.engine import InHand
 from timewheel.consumers.handlers import Handler, HandlerCalls
 from timewheel.consumers.message import DelayedMessage
 from timewheel.core import SystemClock
@@ -21,7 +21,7 @@ from timewheel.testing import eventually
 
 CLOCK = SystemClock()
 
-MESSAGE = DelayedMessage(Timer("0:a", arrival(1, "a", NOW_MS), 0), NOW_MS + 7)
+MESSAGE = DelayedMessage(InHand("0:a", arrival(1, "a", NOW_MS), 0), NOW_MS + 7)
 
 
 class AsyncCallable:
@@ -129,5 +129,5 @@ def test_a_message_tells_when_it_was_due_and_how_late_it_is() -> None:
 
 
 def test_a_message_without_an_envelope_has_no_times() -> None:
-    foreign = DelayedMessage(Timer("@1", arrival(1, None), 0), NOW_MS)
+    foreign = DelayedMessage(InHand("@1", arrival(1, None), 0), NOW_MS)
     assert (foreign.due_at, foreign.lateness, foreign.timer_id, foreign.hops) == (None, None, None, 0)

@@ -112,7 +112,8 @@ def test_a_level_that_the_service_does_not_want_costs_no_record(caplog: pytest.L
 SERVICE = """
 {configured}
 from timewheel.core import Calendar, Plan, SystemClock
-from timewheel.ops import AdminClient, CalendarKeeper
+from timewheel.admin import AdminClient
+from timewheel.ops import CalendarKeeper
 
 plan = Plan(due_topic="persistent://a/b/c", subscriptions=("s",), scheme=Calendar(interval_ms=86_400_000))
 with AdminClient("http://127.0.0.1:9", retry_for_s=0) as admin:

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import re
-from itertools import pairwise
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser
 
-from tests.support.browser import Dom, dom_of
-from timewheel.report import GapChart, Mark, Page, Series, Table, gap_chart, render_page
+from tests.support.browser import Shown, chromium, shown
+from tests.support.demo_result import demo_result
+from timewheel._report.gaps import GapChart, Mark, Series, gap_chart
+from timewheel._report.page import Page, Table
+from timewheel._report.render import render_page
+from timewheel.demo.files import Files, save
+from timewheel.demo.table import LABELS
 
+HOSTILE = "</script><script>window.broken = 1</script><img src=x onerror='window.broken = 1'>"
 CHART = GapChart(
     title="Gap ranges over time",
     caption="Dashed: what the broker keeps.",
@@ -26,80 +36,253 @@ PAGE = Page(
     verdict="Promises kept.",
     good=True,
     facts=[("Trace", "40,000 timers & more")],
-    chart=gap_chart(CHART),
-    caption=CHART.caption,
+    figure=gap_chart(CHART),
     tables=[Table(caption="What each scheme did.", header=("scheme", "lost"), rows=[("native", "0"), ("wheel", "0")])],
     notes=["Where timewheel loses: entries written."],
     commands=[("Recount:", "awk '$5 > 0 && $10 == 0' ledger.csv")],
 )
+NATIVE, TIERED = "native, raw client: peak 9,900", "tiered <relay-held>: peak 281"
 
 
 @pytest.fixture(scope="module")
-def dom(tmp_path_factory: pytest.TempPathFactory) -> Dom:
-    page = tmp_path_factory.mktemp("report") / "report.html"
-    page.write_text(render_page(PAGE), encoding="utf-8")
-    return dom_of(page)
+def browser() -> Iterator[Browser]:
+    with chromium() as found:
+        yield found
 
 
-def test_the_browser_shows_the_texts(dom: Dom) -> None:
-    for text in ("timewheel demo", "Promises kept.", "unload of every topic", "tiered <relay-held>", "days of 5 s"):
-        assert text in dom.texts
-    assert "40,000 timers & more" in dom.texts
-    assert "awk '$5 > 0 && $10 == 0' ledger.csv" in dom.texts
+def _written(folder: Path, page: Page) -> Path:
+    path = folder / "report.html"
+    path.write_text(render_page(page), encoding="utf-8")
+    return path
 
 
-def test_the_browsers_axis_ends_at_a_round_number_above_the_peak(dom: Dom) -> None:
-    (chart,) = dom.by_class["gap-chart"]
-    assert chart["data-axis-max"] == "20000"  # of 1, 2, 5 times a power of ten, the first above 9,900 and a twentieth
-    ticks = [text for text in dom.texts if re.fullmatch(r"[\d,]+", text)]
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _written(tmp_path_factory.mktemp("report"), PAGE)
+
+
+@pytest.fixture
+def report(browser: Browser, path: Path) -> Iterator[Shown]:
+    with shown(browser, path) as seen:
+        yield seen
+
+
+def test_the_browser_shows_the_texts(report: Shown) -> None:
+    for text in ("timewheel demo", "Promises kept.", "unload of every topic", NATIVE, TIERED, "days of 5 s"):
+        assert text in report.texts
+    assert "40,000 timers & more" in report.texts
+    assert "awk '$5 > 0 && $10 == 0' ledger.csv" in report.texts
+    assert report.complaints == []
+
+
+def test_the_browsers_axis_ends_at_a_round_number_above_the_peak(report: Shown) -> None:
+    # Of 1, 2, 5 times a power of ten, the first above 9,900 and a twentieth.
+    assert report.domain("gaps", "y") == [0, 20_000]
+    ticks = [text for text in report.texts if re.fullmatch(r"[\d,]+", text)]
     assert {"0", "1", "10", "100", "1,000", "10,000"} <= set(ticks)
 
 
-def test_the_browsers_limit_line_lies_between_native_and_ours(dom: Dom) -> None:
-    (limit,) = dom.by_class["limit"]
-    native_y, ours_y = (
-        min(float(point.split(",")[1]) for point in dom.by_class[line][0]["points"].split())
-        for line in ("line-0", "line-1")
+def test_the_browsers_limit_line_lies_between_native_and_ours(report: Shown) -> None:
+    peaks = {
+        name: max(row["gaps"] for row in report.rows("gaps", "lines") if row["line"] == name)
+        for name in (NATIVE, TIERED)
+    }
+    (limit,) = report.rows("gaps", "limit")
+    native_y, limit_y, ours_y = (
+        report.place("gaps", "y", count) for count in (peaks[NATIVE], limit["limit"], peaks[TIERED])
     )
-    # Downwards in SVG: the sick line rises above the limit, ours stays below it.
-    assert native_y < float(limit["y1"]) < ours_y
-    assert "the broker keeps 1,000 ranges" in dom.texts
+    # Downwards on a screen: the sick line rises above the limit, ours stays below it.
+    assert native_y < limit_y < ours_y
+    assert "the broker keeps 1,000 ranges" in report.texts
 
 
-def test_the_unload_is_a_vertical_line_at_its_moment(dom: Dom) -> None:
-    (mark,) = dom.by_class["mark"]
-    assert mark["x1"] == mark["x2"]
-    # 15.4 of 30 days, between the margins.
-    assert float(mark["x1"]) == pytest.approx(70 + (960 - 70 - 190) * 15.4 / 30, abs=0.1)
+def test_the_unload_is_a_vertical_line_at_its_moment(report: Shown) -> None:
+    drawn = report.page.locator("#gaps .mark-rule.role-mark line").evaluate_all(
+        "(lines) => lines.map((line) => [line.transform.baseVal[0].matrix.e, line.getAttribute('x2')])"
+    )
+    # Lines across have a length along x. 15.4 of 30 days.
+    upright = [x for x, length in drawn if float(length) == 0]
+    assert upright == [pytest.approx(report.place("gaps", "x", 30) * 15.4 / 30, abs=1)]
 
 
-def test_the_chart_speaks_to_a_screen_reader() -> None:
-    svg = gap_chart(CHART)
-    assert 'role="img"' in svg
-    assert "Peaks: native, raw client 9,900, tiered &lt;relay-held&gt; 281. Limit: 1,000." in svg
+def test_a_pointer_near_a_line_shows_its_figures(report: Shown) -> None:
+    report.point_at("gaps", report.place("gaps", "x", 15), report.place("gaps", "y", 281) + 3)
+    tip = report.page.locator("#vg-tooltip-element")
+    tip.filter(has_text="281").wait_for()
+    assert tip.inner_text().split("\n") == [f"line\t{TIERED}", "days of 5 s\t15.00", "gap ranges\t281"]
 
 
-def test_lines_differ_in_more_than_colour() -> None:
-    first, second = re.findall(r"<polyline [^>]*>", gap_chart(CHART))
-    assert "stroke-dasharray" not in first
-    assert "stroke-dasharray" in second
+def test_a_click_on_a_name_leaves_its_line_and_a_double_click_brings_all_back(report: Shown) -> None:
+    lines = report.page.locator("#gaps .mark-line.role-mark path")
+    opacities = "(lines) => lines.map((line) => Number(getComputedStyle(line).opacity))"
+    assert lines.evaluate_all(opacities) == [1, 1]
+    report.page.locator("#gaps .role-legend-label text", has_text="native").click()
+    report.until("window.charts.gaps.signal('shown').line !== undefined")
+    native, tiered = lines.evaluate_all(opacities)
+    assert (native, tiered < 0.1) == (1, True)
+    report.point_at("gaps", 60, 60)
+    report.page.mouse.dblclick(*report.point_at("gaps", 60, 60))
+    report.until("window.charts.gaps.signal('shown').line === undefined")
+    assert lines.evaluate_all(opacities) == [1, 1]
 
 
-def test_the_page_loads_nothing_from_elsewhere() -> None:
+def test_the_wheel_with_ctrl_zooms_into_the_days_and_alone_it_does_not(report: Shown) -> None:
+    report.point_at("gaps", report.place("gaps", "x", 15), 100)
+    report.page.mouse.wheel(0, 10)
+    report.page.keyboard.down("Control")
+    report.page.mouse.wheel(0, -200)
+    report.page.keyboard.up("Control")
+    report.until("window.charts.gaps.scale('x').domain()[0] > 0")
+    begin, end = report.domain("gaps", "x")
+    # Around the pointer, as far to either side.
+    assert 0 < begin < 15 < end < 30
+    assert (begin + end) / 2 == pytest.approx(15, abs=0.5)
+    assert report.domain("gaps", "y") == [0, 20_000]
+
+
+def test_the_chart_speaks_to_a_screen_reader(report: Shown) -> None:
+    words = "Gap ranges over time. Peaks: native, raw client 9,900, tiered <relay-held> 281. Limit: 1,000."
+    chart = report.page.locator("#gaps [aria-label]").first
+    assert (chart.get_attribute("aria-label"), chart.get_attribute("role")) == (words, "graphics-document")
+    assert PAGE.figure.words == words
+
+
+def test_lines_differ_in_more_than_colour(report: Shown) -> None:
+    dashes = report.page.locator("#gaps .mark-line.role-mark path").evaluate_all(
+        "(lines) => lines.map((line) => getComputedStyle(line).strokeDasharray)"
+    )
+    assert len(set(dashes)) == len(dashes) == 2
+
+
+def test_colours_are_the_readers_and_follow_when_they_change(report: Shown) -> None:
+    colours = """() => [document.body, document.querySelector("#gaps .role-legend-label text")].map(
+      (element, number) => getComputedStyle(element)[number ? "fill" : "backgroundColor"])"""
+    assert report.page.evaluate(colours) == ["rgb(255, 255, 255)", "rgb(27, 31, 36)"]
+    report.page.emulate_media(color_scheme="dark")
+    assert report.page.evaluate(colours) == ["rgb(20, 23, 27)", "rgb(232, 234, 237)"]
+
+
+def test_the_page_loads_nothing_from_elsewhere_and_may_not(report: Shown) -> None:
+    assert report.asked_for == []
+    refused = report.page.evaluate(
+        """() => new Promise((told) => {
+          document.addEventListener("securitypolicyviolation", (event) => told(event.blockedURI));
+          fetch("http://127.0.0.1:9/").catch(() => {});
+        })"""
+    )
+    assert refused == "http://127.0.0.1:9/"
+
+
+def test_the_library_of_the_charts_is_in_the_page_once() -> None:
     html = render_page(PAGE)
-    assert not re.search(r"https?://|<script|<link|@import|url\(", html)
-    assert "prefers-color-scheme: dark" in html
+    assert html.count("window.vegaEmbed") == 1
+    assert html.lower().count("</script>") == 3  # of the chart's data, of the library and of what calls it
+    assert "<!--" not in html  # in a script it would change what ends it
+    assert len(html.encode()) < 1_000_000
 
 
-def test_an_empty_chart_is_drawn() -> None:
-    svg = gap_chart(GapChart(title="t", caption="c", series=[Series(name="nothing yet", points=[])], limit=10))
-    assert 'data-axis-max="20"' in svg
+def test_hostile_names_are_texts(browser: Browser, tmp_path: Path) -> None:
+    chart = GapChart(
+        title=HOSTILE,
+        caption=HOSTILE,
+        series=[Series(name=HOSTILE, points=[(0, 1), (1, 2)])],
+        limit=10,
+        marks=[Mark(at=1, name=HOSTILE)],
+        time_unit=HOSTILE,
+    )
+    page = Page(
+        title=HOSTILE,
+        verdict=HOSTILE,
+        good=False,
+        facts=[(HOSTILE, HOSTILE)],
+        figure=gap_chart(chart),
+        tables=[Table(caption=HOSTILE, header=(HOSTILE, HOSTILE), rows=[(HOSTILE, HOSTILE)])],
+        notes=[HOSTILE],
+        commands=[(HOSTILE, HOSTILE)],
+    )
+    with shown(browser, _written(tmp_path, page)) as seen:
+        assert seen.page.evaluate("window.broken") is None
+        assert seen.page.locator("main img").count() == 0
+        assert seen.texts.count(HOSTILE) >= 10
+        seen.point_at("gaps", seen.place("gaps", "x", 1), seen.place("gaps", "y", 2))
+        seen.page.locator("#vg-tooltip-element").filter(has_text="onerror").wait_for()
+        assert seen.page.evaluate("window.broken") is None
 
 
-def test_names_at_the_edge_never_overlap() -> None:
-    same = [Series(name=f"line {number}", points=[(0, 5), (30, 5)]) for number in range(5)]
-    svg = gap_chart(GapChart(title="t", caption="c", series=same, limit=1_000))
-    heights = sorted(float(y) for y in re.findall(r'class="name" x="\d+" y="([\d.]+)"', svg))
-    assert len(heights) == 5
-    assert all(below - above >= 30 for above, below in pairwise(heights))
-    assert heights[-1] <= 460 - 20
+def test_an_empty_chart_is_drawn(browser: Browser, tmp_path: Path) -> None:
+    empty = GapChart(title="t", caption="c", series=[Series(name="nothing yet", points=[])], limit=10)
+    page = Page(title="t", verdict="v", good=True, facts=[], figure=gap_chart(empty))
+    with shown(browser, _written(tmp_path, page)) as seen:
+        assert seen.domain("gaps", "y") == [0, 20]
+        assert "nothing yet: peak 0" in seen.texts
+
+
+@pytest.mark.parametrize("colors", ["light", "dark"])
+@pytest.mark.parametrize("width", [1_200, 800, 400])
+def test_no_column_of_the_demos_report_is_cut(browser: Browser, tmp_path: Path, width: int, colors: str) -> None:
+    result = demo_result(tmp_path)
+    files = Files.under(tmp_path)
+    save(result, files)
+    with shown(browser, files.report, width=width, colors="dark" if colors == "dark" else "light") as seen:
+        assert seen.cut == []
+        assert seen.complaints == []
+        texts = "\n".join(seen.texts)
+        for label in LABELS.values():
+            assert f"{label}: peak " in texts
+        assert "57.4 / 61.2 s" in texts
+
+
+@pytest.mark.parametrize("width", [1_200, 400])
+def test_what_is_cut_is_found(browser: Browser, path: Path, width: int) -> None:
+    with shown(browser, path, width=width) as seen:
+        seen.page.evaluate(
+            "document.querySelector('td').insertAdjacentHTML('beforeend', '<p style=\"width: 1300px\">wide</p>')"
+        )
+        assert "the page scrolls sideways" in seen.cut
+        assert any("wide" in found for found in seen.cut)
+
+
+WITHOUT = "import sys\nsys.modules['altair'] = None\n"
+NEEDS = "a report needs altair, which pip install 'pulsar-timewheel[report]' installs"
+
+
+def _python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_without_the_extra_the_demo_leaves_no_report_and_says_what_installs_it(tmp_path: Path) -> None:
+    stale = Files.under(tmp_path).report
+    stale.write_text("of a former run")
+    code = (
+        "from pathlib import Path\nfrom rich.console import Console\n"
+        "import timewheel.demo.run\nfrom timewheel.cli.demo import _print_verdict\n"
+        "from timewheel.demo.files import Files, save\nfrom tests.support.demo_result import demo_result\n"
+        "result = demo_result(Path(sys.argv[1]))\nsave(result, Files.under(result.settings.out))\n"
+        "_print_verdict(Console(), result)\n"
+    )
+    done = _python(WITHOUT + code, str(tmp_path))
+
+    assert done.returncode == 0, done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ledger.csv", "results.json"]
+    lines = done.stdout.splitlines()
+    assert f"No report.html: {NEEDS}" in lines
+    assert f"{tmp_path}/ledger.csv   {tmp_path}/results.json" in lines
+    assert lines[-1].startswith("PROMISES KEPT")
+
+
+def test_without_the_extra_a_plans_report_is_refused_before_the_work(tmp_path: Path) -> None:
+    code = "from timewheel.cli.app import main\nmain()\n"
+    done = _python(WITHOUT + code, "plan", "history.parquet", "--report", str(tmp_path / "why.html"))
+
+    assert (done.returncode, done.stderr) == (1, f"timewheel: {NEEDS}\n")
+
+
+def test_what_draws_is_loaded_only_to_draw() -> None:
+    code = (
+        "import sys\nimport timewheel.cli.app, timewheel.cli.demo, timewheel.cli.plan, timewheel.demo.run\n"
+        "import timewheel.spark_planner.job, timewheel.spark_planner.results.tables\n"
+        "print(sorted({'altair', 'jinja2', 'vl_convert'} & set(sys.modules)))\n"
+    )
+    assert _python(code).stdout == "[]\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
 
-from tests.support.checkout import package_folders, package_modules
+from tests.support.checkout import files, package_folders, package_modules
 from tests.support.distribution import Distribution, build_wheel, copy_of_checkout, wheel_files
 
 
@@ -38,6 +38,9 @@ def test_the_wheel_carries_its_data_files_and_the_licence(built: Distribution) -
 
     assert "timewheel/py.typed" in names
     assert "timewheel/spark_planner/log4j2.properties" in names
+    templates = {str(path) for path in files() if path.parent == Path("timewheel/_report/templates")}
+    assert len(templates) == 3
+    assert templates <= names
     assert "pulsar_timewheel-0.1.0.dist-info/licenses/LICENSE" in names
 
 

@@ -29,10 +29,10 @@ def _fake(programs: Path, name: str, script: str) -> None:
     program.chmod(0o755)
 
 
-def _make(programs: Path, target: str) -> subprocess.CompletedProcess[str]:
+def _make(programs: Path, target: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [programs / "make", "-C", ROOT, target, "PYTHON=python3"],
-        env={"PATH": str(programs)},
+        [programs / "make", "-C", ROOT, target, "PYTHON=python3", *options],
+        env={"PATH": str(programs), **environment},
         capture_output=True,
         text=True,
         timeout=60,
@@ -80,6 +80,29 @@ def test_with_java_and_maven_nothing_is_said(programs: Path, version: str) -> No
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_without_chromium_its_package_is_named_and_the_tests_go_on(programs: Path) -> None:
+    done = _make(programs, "need-chromium")
+
+    assert done.returncode == 0
+    assert "apt-get install chromium" in done.stderr
+    assert "skipped" in done.stderr
+
+
+def test_without_chromium_ci_fails_at_once(programs: Path) -> None:
+    done = _make(programs, "need-chromium", CI="true")
+
+    assert done.returncode != 0
+    assert "apt-get install chromium" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["chromium", "chromium-browser", "google-chrome"])
+def test_with_any_chromium_nothing_is_said(programs: Path, name: str) -> None:
+    _fake(programs, name, "true")
+    done = _make(programs, "need-chromium", CI="true")
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_an_old_python_is_refused(programs: Path) -> None:
     _fake(programs, "python3", "exit 1")
     done = _make(programs, "need-python")
@@ -96,8 +119,48 @@ def test_without_the_venv_module_the_package_is_named(programs: Path) -> None:
     assert "python3-venv" in done.stderr
 
 
+def _tests_end(programs: Path, codes: dict[str, int]) -> tuple[int, list[str]]:
+    """`make test` with a pytest that ends so where its arguments begin so; what it was asked to run, in order."""
+    _fake(programs, "java", _java("17.0.15"))
+    for name in ("mvn", "chromium", "python3"):
+        _fake(programs, name, "true")
+    venv = programs / "venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / ".demo-installed").touch()
+    (venv / ".dev-installed").touch()
+    ends = "".join(f'    "{words}"*) exit {code};;\n' for words, code in codes.items())
+    (venv / "bin" / "bash").symlink_to(programs / "bash")
+    _fake(venv / "bin", "python", f'echo "$*" >> {programs}/ran\ncase "$*" in\n{ends}esac')
+    done = _make(programs, "test", f"VENV={venv}")
+    return done.returncode, (programs / "ran").read_text().splitlines()
+
+
+CORE, PURE, REST = (f"-m pytest tests{folder}" for folder in ("/core", "/producers", " "))
+
+
+@pytest.mark.parametrize(
+    ("codes", "parts", "is_green"),
+    [
+        ({}, (CORE, PURE, REST), True),
+        ({CORE: 1}, (CORE,), False),  # a slip in the core: nothing that takes longer is begun
+        ({PURE: 1}, (CORE, PURE), False),
+        ({REST: 1}, (CORE, PURE, REST), False),
+        ({CORE: 5, PURE: 5}, (CORE, PURE, REST), True),  # the arguments chose tests of the last part only
+        ({PURE: 5, REST: 5}, (CORE, PURE, REST), True),
+        ({CORE: 5, PURE: 5, REST: 5}, (CORE, PURE, REST), False),  # they chose none at all
+    ],
+)
+def test_the_tests_run_in_three_parts(
+    programs: Path, codes: dict[str, int], parts: tuple[str, ...], is_green: bool
+) -> None:
+    code, ran = _tests_end(programs, codes)
+
+    assert (code == 0) == is_green
+    assert [line.startswith(part) for line, part in zip(ran, parts, strict=True)] == [True] * len(parts)
+
+
 def test_help_lists_the_chores() -> None:
     done = subprocess.run(["make", "-C", ROOT], capture_output=True, text=True, timeout=60, check=True)
     targets = {line.split()[0] for line in done.stdout.splitlines() if not line.startswith("make")}
 
-    assert {"help", "demo", "test", "check", "bench", "venv", "clean"} <= targets
+    assert {"help", "demo", "test", "proof", "check", "bench", "venv", "clean"} <= targets

@@ -1,4 +1,4 @@
-"""The rules of tests/conftest.py: skips fail in CI, folders run in order of their cost and give their marker."""
+"""The rules of tests/conftest.py: skips fail in CI, folders run by their cost and give their marker, proofs wait."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.checkout import ROOT
+from tests.support.evidence import rows
 
 SKIPS = {
     "in_the_test": "import pytest\ndef test_it():\n    pytest.skip('no broker')\n",
@@ -26,6 +27,7 @@ def project(tmp_path: Path) -> Path:
     """The project's pytest configuration with tests of our own."""
     shutil.copy2(ROOT / "pyproject.toml", tmp_path)
     shutil.copytree(ROOT / "tests/support", tmp_path / "tests/support")
+    shutil.copytree(ROOT / "benchmarks", tmp_path / "benchmarks")
     shutil.copy2(ROOT / "tests/conftest.py", tmp_path / "tests")
     return tmp_path
 
@@ -59,6 +61,18 @@ def test_a_skip_is_green_by_hand_and_red_in_ci(project: Path, skip: str) -> None
     assert "Skipped: no broker" in in_ci.stdout.split("skipped in CI")[1]
 
 
+def test_skips_of_processes_side_by_side_are_red_in_ci_too(project: Path) -> None:
+    _add(project, "core", "def test_runs():\n    pass\n")
+    _add(project, "broker", SKIPS["in_a_fixture"])
+    _add(project, "chaos", SKIPS["of_a_module"])
+    done = _pytest(project, "-n", "2", ci=True)
+
+    assert done.returncode == 1
+    told = done.stdout.split("skipped in CI")[1]
+    assert "tests/broker/test_broker.py::test_it: Skipped: no broker" in told
+    assert "tests/chaos/test_chaos.py: Skipped: no broker" in told
+
+
 def test_an_expected_failure_is_no_skip(project: Path) -> None:
     _add(project, "core", "import pytest\n@pytest.mark.xfail(reason='known')\ndef test_it():\n    assert False\n")
 
@@ -71,7 +85,7 @@ def test_cheap_folders_run_first(project: Path) -> None:
     done = _pytest(project, "-v")
     order = [line.split("/")[1] for line in done.stdout.splitlines() if "::test_it PASSED" in line]
 
-    assert order == ["typing", "core", "broker", "chaos"]
+    assert order == ["core", "typing", "broker", "chaos"]
 
 
 def test_each_test_carries_its_folder_as_a_marker(project: Path) -> None:
@@ -87,3 +101,65 @@ def test_a_folder_of_unknown_cost_is_refused(project: Path) -> None:
 
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
     assert "put tests/misc in FOLDERS" in done.stderr
+
+
+PROOF = """
+import pytest
+
+@pytest.mark.parametrize("kills", [2, pytest.param(20, marks=pytest.mark.proof)])
+def test_killed(kills, seed, evidence):
+    evidence("relay killed", {"kills": kills}, seed=seed)
+
+def test_short():
+    pass
+"""
+
+
+def test_proofs_run_when_asked_for_and_alone(project: Path) -> None:
+    _add(project, "core", PROOF)
+    as_always, proofs = _pytest(project), _pytest(project, "--proofs", "--seeds", "2")
+    named = _pytest(project, "tests/core/test_core.py::test_killed[20]")
+
+    assert "2 passed, 1 deselected" in as_always.stdout
+    assert "relay killed: kills 2\n" in as_always.stdout
+    assert "2 passed, 3 deselected" in proofs.stdout
+    assert "relay killed: kills 20\n" in proofs.stdout
+    assert named.returncode == pytest.ExitCode.NO_TESTS_COLLECTED
+
+
+def test_a_proof_writes_its_rows_into_the_page_that_is_named(project: Path) -> None:
+    _add(project, "core", PROOF)
+    page = project / "evidence.md"
+
+    assert _pytest(project, "--evidence", str(page)).returncode == 0
+    assert not page.exists(), "a short play is no proof"
+
+    assert _pytest(project, "--evidence", str(page), "--proofs", "--seeds", "2").returncode == 0
+    first, second = rows(page.read_text(encoding="utf-8"))
+    assert (first.proof, first.figures) == (second.proof, second.figures) == ("relay killed", "kills 20")
+    assert first.seed != second.seed
+
+    assert _pytest(project, "--evidence", str(page), "--proofs", "--seeds", "3", "-n", "2", "tests").returncode == 0
+    assert len({row.seed for row in rows(page.read_text(encoding="utf-8"))}) == 3
+
+
+def test_a_proof_that_fails_writes_no_row(project: Path) -> None:
+    fails = "import pytest\n@pytest.mark.proof\ndef test_it(evidence):\n    evidence('x', {})\n    assert False\n"
+    _add(project, "core", fails)
+    page = project / "evidence.md"
+
+    assert _pytest(project, "--evidence", str(page), "--proofs").returncode == 1
+    assert not page.exists()
+
+
+def test_what_is_dear_to_start_is_started_in_one_process_only(project: Path) -> None:
+    test = "import os\ndef test_it(say):\n    say('ran in ' + os.environ['PYTEST_XDIST_WORKER'])\n"
+    for name in ("test_consumer_reloads.py", "test_producer_aio.py", "test_producer_failures.py"):
+        (project / "tests/broker").mkdir(exist_ok=True)
+        (project / "tests/broker" / name).write_text(test)
+    done = _pytest(project, "-n", "2")
+
+    assert done.returncode == 0, done.stdout
+    ran = [line for line in done.stderr.splitlines() if "ran in" in line]
+    assert len(ran) == 3
+    assert len(set(ran)) == 1

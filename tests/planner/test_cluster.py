@@ -7,11 +7,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from examples.history.make_renewals import PATH, ROWS
 from tests.support.distribution import build_wheel, copy_of_checkout
+
+if TYPE_CHECKING:
+    from tests.conftest import Evidence
 
 PROGRAM = """
 import json
@@ -54,8 +58,8 @@ spark.stop()
 """
 
 
-@pytest.mark.timeout(180)
-def test_two_workers_with_the_wheel_find_what_one_process_does(tmp_path: Path) -> None:
+@pytest.mark.proof
+def test_two_workers_with_the_wheel_find_what_one_process_does(tmp_path: Path, evidence: Evidence) -> None:
     wheel = build_wheel(copy_of_checkout(tmp_path / "checkout", links=True), tmp_path / "wheel")
     package = wheel.rename(
         tmp_path / "timewheel.zip"
@@ -79,7 +83,7 @@ def test_two_workers_with_the_wheel_find_what_one_process_does(tmp_path: Path) -
         env=os.environ | {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=500,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3_000:]
@@ -90,3 +94,8 @@ def test_two_workers_with_the_wheel_find_what_one_process_does(tmp_path: Path) -
     assert found["predicted"] == pytest.approx(found["counted"], rel=0.01)
     assert len(found["folders"]) == 2
     assert all(package.name in module for module in found["modules"])
+    evidence(
+        "the planner on a cluster of two workers",
+        {"timers": found["timers"], "counted": found["counted"], "predicted": found["predicted"]},
+        on_broker=False,
+    )

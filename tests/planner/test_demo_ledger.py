@@ -18,7 +18,8 @@ from tests.support.forgetting import redelivered_exactly
 from timewheel.cli.demo import _with_foresight  # pyright: ignore[reportPrivateUsage]
 from timewheel.core.planfile import parse_plan
 from timewheel.core.profile import BrokerProfile
-from timewheel.demo.results import BrokerFacts, Files, Result, save
+from timewheel.demo.files import Files, save
+from timewheel.demo.results import BrokerFacts, Result
 from timewheel.demo.settings import SchemeName, Settings
 from timewheel.demo.verdict import Lateness, Measured, Verdict
 from timewheel.testing.evidence.checker import Totals
@@ -83,7 +84,7 @@ def result(tmp_path: Path) -> Result:
         settings=settings,
         broker=facts,
         rows=rows,
-        control={},
+        checker_trial={},
         verdict=Verdict(broken=()),
         seconds=1.0,
         started_ms=START_MS,

@@ -123,6 +123,13 @@ def test_partitions_and_large_entries_change_where_ledgers_end() -> None:
     assert ledger_ends(entries, hour, profile, 4, 1_000.0)[0] == pytest.approx(4_000)
 
 
+def test_a_burst_at_one_instant_fills_its_ledgers_to_the_entry() -> None:
+    entries, arrived_ms = np.array([100.0, 10_000.0, 100.0]), np.array([1_000.0, 1_000.0, 5_000.0])
+    profile = BrokerProfile(name="t", ledger_max_entries=2_000, ledger_min_age_ms=0, ledger_max_age_ms=NEVER_MS)
+    ends = ledger_ends(entries, arrived_ms, profile, 1, 100.0).tolist()
+    assert ends == [2_000, 4_000, 6_000, 8_000, 10_000]
+
+
 def test_a_pause_leaves_no_empty_ledger() -> None:
     entries, arrived_ms = np.array([100.0, 0.0, 100.0]), np.array([0.0, 5.0, 5.01]) * DAY_MS
     ends = ledger_ends(entries, arrived_ms, BrokerProfile(name="t"), 1, 100.0)

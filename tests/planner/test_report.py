@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
+from playwright.sync_api import Browser
 from pyspark.sql import SparkSession
 
-from tests.support.browser import Dom, dom_of
+from tests.support.browser import Shown, chromium, shown
 from tests.support.workloads import WORKLOADS
 from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Calendar, Native, Plan, Tiered
 from timewheel.core.profile import BrokerProfile
 from timewheel.spark_planner.job import Planned, plan_for, survey
-from timewheel.spark_planner.results.report_page import report_page
+from timewheel.spark_planner.results.report_page import MOST_POINTS, report_page
+from timewheel.spark_planner.results.tables import plan_label
 
 ROWS = 20_000
 SCHEMES = (Native(), Calendar(interval_ms=DAY_MS), Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,)))
@@ -38,79 +42,126 @@ def html(planned: Planned) -> str:
 
 
 @pytest.fixture(scope="module")
-def dom(html: str, tmp_path_factory: pytest.TempPathFactory) -> Dom:
-    page = tmp_path_factory.mktemp("report") / "report.html"
-    page.write_text(html, encoding="utf-8")
-    return dom_of(page)
+def browser() -> Iterator[Browser]:
+    with chromium() as found:
+        yield found
 
 
-def test_the_browser_shows_what_was_found(dom: Dom, planned: Planned) -> None:
-    text = "\n".join(dom.texts)
+@pytest.fixture(scope="module")
+def path(html: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_text(html, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def report(browser: Browser, path: Path) -> Iterator[Shown]:
+    """For tests that only look."""
+    with shown(browser, path) as seen:
+        yield seen
+
+
+def test_the_browser_shows_what_was_found(report: Shown, planned: Planned) -> None:
+    texts = report.texts
+    text = "\n".join(texts)
     counted = planned.recommended.replay.peak_per_partition.gap_count
     today = planned.native.replay.peak_of_total.gap_count
     assert f"at most {counted:,} gaps in a partition, of 1,000 that the broker keeps" in text
     assert f"native delays on one partition leave {today:,}." in text
-    assert "timewheel plan: persistent://acme/crm/<reminders>" in dom.texts
+    assert "timewheel plan: persistent://acme/crm/<reminders>" in texts
     for heading in ("Why", "Delays", "Alternatives", "Costs and hops", "Growth", "Quarantine"):
-        assert heading in dom.texts
+        assert heading in texts
     for sentence in planned.choice.reasons:
-        assert sentence in dom.texts
-    assert f"{planned.recommended.peak_gaps_error:+.1%} off the exact count of the peak" in dom.texts
-    assert "timewheel topics ensure reminders.toml --dry-run" in dom.texts
+        assert sentence in texts
+    assert f"{planned.recommended.peak_gaps_error:+.1%} off the exact count of the peak" in texts
+    assert "timewheel topics ensure reminders.toml --dry-run" in texts
+    assert report.complaints == []
 
 
-def test_the_quarantine_is_told(dom: Dom) -> None:
-    assert f"7 of {ROWS + 7:,} rows (see Quarantine)" in dom.texts
-    assert f"Quarantine: 7 of {ROWS + 7:,} rows could not be used" in dom.texts
-    assert "due_before_publish" in dom.texts
-    assert "due before it was sent" in dom.texts
+def test_the_quarantine_is_told(report: Shown) -> None:
+    texts = report.texts
+    assert f"7 of {ROWS + 7:,} rows (see Quarantine)" in texts
+    assert f"Quarantine: 7 of {ROWS + 7:,} rows could not be used" in texts
+    assert "due_before_publish" in texts
+    assert "due before it was sent" in texts
 
 
-def test_the_limit_lies_between_native_and_the_plan(dom: Dom, planned: Planned) -> None:
-    (chart,) = dom.by_class["gap-chart"]
-    assert chart["data-limit"] == "1000"
+def test_the_limit_lies_between_native_and_the_plan(report: Shown, planned: Planned) -> None:
+    (limit,) = report.rows("gaps", "limit")
+    assert limit["limit"] == 1_000
     # The axis ends at the first of 1, 2, 5 times a power of ten that is a twentieth above the highest point.
     today = planned.native.replay.peak_of_total.gap_count
     assert 1_000 < today < 1_900
-    assert chart["data-axis-max"] == "2000"
-    limit_y = float(dom.by_class["limit"][0]["y1"])
-    native_y, plan_y = (
-        min(float(point.split(",")[1]) for point in dom.by_class[line][0]["points"].split())
-        for line in ("line-0", "line-1")
-    )
-    assert native_y < limit_y < plan_y  # downwards in SVG
-    assert "the broker keeps 1,000 ranges" in dom.texts
-    assert "days since the first timer was sent" in dom.texts
+    assert report.domain("gaps", "y") == [0, 2_000]
+    rows = report.rows("gaps", "lines")
+    assert len(rows) <= 2 * (MOST_POINTS + 1)
+    native, plan = dict.fromkeys(row["line"] for row in rows)
+    native_peak, plan_peak = (max(row["gaps"] for row in rows if row["line"] == name) for name in (native, plan))
+    assert native == f"native, 1 partition: peak {native_peak:,}"
+    assert native_peak == pytest.approx(today, rel=0.01)  # drawn at the ends of slots, counted at every moment
+    native_y, limit_y, plan_y = (report.place("gaps", "y", count) for count in (native_peak, 1_000, plan_peak))
+    assert native_y < limit_y < plan_y  # downwards on a screen
+    assert "the broker keeps 1,000 ranges" in report.texts
+    assert "days since the first timer was sent" in report.texts
 
 
-def test_the_last_send_stands_where_sending_ended(dom: Dom, planned: Planned) -> None:
-    (mark,) = dom.by_class["mark"]
-    points = [tuple(map(float, point.split(","))) for point in dom.by_class["line-0"][0]["points"].split()]
+def test_the_last_send_stands_where_sending_ended(report: Shown, planned: Planned) -> None:
+    (mark,) = report.rows("gaps", "mark-0")
     # Two days of sends; the last timer is due after nine.
+    assert mark["at"] == pytest.approx(2, abs=0.05)
     last_days = (
         int(planned.native.replay.gaps.grid.points_ms[-1]) - planned.history.statistic.first_publish_ms
     ) / DAY_MS
-    width = points[-1][0] - points[0][0]
-    assert float(mark["x1"]) == pytest.approx(points[0][0] + width * 2 / last_days, abs=5)
+    assert report.domain("gaps", "x") == [0, pytest.approx(last_days, abs=0.01)]
 
 
-def test_every_share_of_delays_is_a_bar_and_they_are_all(dom: Dom) -> None:
-    shares = [float(bar["data-share"]) for bar in dom.by_class["bar"]]
+def test_every_share_of_delays_is_a_bar_and_they_are_all(report: Shown) -> None:
+    shares = [float(bar["share"]) for bar in report.rows("delays", "bars")]
+    assert report.page.locator("#delays .mark-rect.role-mark path").count() == len(shares)
     assert sum(shares) == pytest.approx(1.0, abs=1e-4)
-    (chart,) = dom.by_class["bar-chart"]
-    assert float(chart["data-axis-max"]) == 0.5  # the longest is 10m to 1h: exp(-1) of 90 % and no other, 33 %
+    # The longest is 10m to 1h: exp(-1) of 90 % and no other, 33 %.
+    assert report.domain("delays", "x") == [0, 0.5]
     assert max(shares) < 0.65
 
 
-def test_each_candidate_is_a_dot_and_the_recommended_one_stands_out(dom: Dom, planned: Planned) -> None:
-    assert len(dom.by_class["candidate"]) == len(SCHEMES)
-    assert len(dom.by_class["on-front"]) == len(planned.choice.front)
-    assert len(dom.by_class["stands-out"]) == 1
+def test_each_candidate_is_a_dot_and_the_recommended_one_stands_out(report: Shown, planned: Planned) -> None:
+    rows = report.rows("choices", "choices")
+    kinds = Counter(row["kind"] for row in rows)
+    assert kinds["a candidate"] + kinds["no other beats it in both"] == len(SCHEMES)
+    assert kinds["no other beats it in both"] == len(planned.choice.front)
+    assert kinds["recommended"] == 1
+    assert max(rows, key=lambda row: float(row["size"]))["kind"] == "recommended"
+    assert report.page.locator("#choices .mark-symbol.role-mark path").count() == len(rows)
+    assert {row["plan"] for row in rows if row["kind"] == "recommended"} == {plan_label(planned.plan)}
     for name in ("recommended", "today: native, 1 partition", 'rule "1 day"', 'rule "12 hours"'):
-        assert name in dom.texts
-    (chart,) = dom.by_class["choice-chart"]
-    assert (chart["data-limit"], chart["data-axis-max"]) == ("1000", "10000")
+        assert name in report.texts
+    (limit,) = report.rows("choices", "limit")
+    assert (limit["limit"], report.domain("choices", "y")) == (1_000, [0, 10_000])
 
 
-def test_the_page_loads_nothing_from_elsewhere(html: str) -> None:
-    assert not re.search(r"https?://|<script|<link|@import|url\(", html)
+def test_the_page_loads_nothing_from_elsewhere(report: Shown, html: str) -> None:
+    assert report.asked_for == []
+    assert html.count("window.vegaEmbed") == 1  # for three charts
+
+
+@pytest.mark.parametrize("colors", ["light", "dark"])
+@pytest.mark.parametrize("width", [1_200, 800, 400])
+def test_no_column_is_cut(browser: Browser, path: Path, width: int, colors: str) -> None:
+    with shown(browser, path, width=width, colors="dark" if colors == "dark" else "light") as seen:
+        assert seen.cut == []
+
+
+def test_a_pointer_on_a_dot_shows_its_plan_and_both_axes_zoom(browser: Browser, path: Path, planned: Planned) -> None:
+    with shown(browser, path) as seen:
+        (best,) = (row for row in seen.rows("choices", "choices") if row["kind"] == "recommended")
+        x, y = seen.place("choices", "x", best["x"]), seen.place("choices", "y", best["y"])
+        seen.point_at("choices", x, y)
+        tip = seen.page.locator("#vg-tooltip-element")
+        tip.filter(has_text="recommended").wait_for()
+        assert plan_label(planned.plan) in tip.inner_text()
+        before = seen.domain("choices", "x"), seen.domain("choices", "y")
+        seen.page.keyboard.down("Control")
+        seen.page.mouse.wheel(0, -200)
+        seen.page.keyboard.up("Control")
+        seen.until(f"window.charts.choices.scale('x').domain()[0] > {before[0][0]}")
+        assert seen.domain("choices", "y")[1] < before[1][1]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import inspect
 from itertools import count
 from typing import Any
 
@@ -20,6 +21,7 @@ from timewheel.core.errors import (
 )
 from timewheel.core.keys import partition_for_key
 from timewheel.core.topology import topology
+from timewheel.producers import SendOptions
 from timewheel.producers.prepare import METADATA_ROOM_BYTES, prepare
 from timewheel.producers.sending.outgoing import Outgoing
 
@@ -294,3 +296,13 @@ def test_a_new_id_is_asked_for_only_if_needed() -> None:
     ids = count()
     prepare(Router(TIERED), NOW_MS, 0, lambda _: str(next(ids)), b"", bytes, timer_id="mine")
     assert next(ids) == 0
+
+
+def test_every_option_of_a_send_is_an_argument_here() -> None:
+    # The type checkers know that each option is taken, not that each argument is an option.
+    keywords = {
+        name
+        for name, argument in inspect.signature(prepare).parameters.items()
+        if argument.kind == argument.KEYWORD_ONLY
+    }
+    assert keywords == set(SendOptions.__annotations__)

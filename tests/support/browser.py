@@ -1,50 +1,162 @@
-"""A page as a real browser has it: Chromium without a window, and what its DOM holds."""
+"""A page as a real browser has it: Chromium without a window, driven through Playwright."""
 
 from __future__ import annotations
 
 import shutil
-import subprocess
-from html.parser import HTMLParser
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
 
-__all__ = ["Dom", "dom_of"]
+__all__ = ["Shown", "chromium", "shown"]
+
+DRAWN = "document.querySelectorAll('.chart').length === Object.keys(window.charts).length"
+TIMEOUT_S = 30.0
+POLL_MS = 20
+HEIGHT = 900
+ABOUT_A_PIXEL = 1.5
+
+TEXTS = """() => {
+  const walker = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+  const texts = [];
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    const text = node.textContent.trim();
+    if (text && !node.parentElement.closest("script, style, noscript")) texts.push(text);
+  }
+  return texts;
+}"""
+
+CUT = """(pixel) => {
+  const cut = [];
+  const tell = (what, element) => cut.push(`${what}: ${element.tagName} ${element.textContent.trim().slice(0, 60)}`);
+  const right = document.documentElement.clientWidth;
+  if (document.documentElement.scrollWidth > right) cut.push("the page scrolls sideways");
+  for (const element of document.querySelectorAll("main, main *")) {
+    if (element.closest("svg, script, noscript") || getComputedStyle(element).display === "none") continue;
+    const box = element.getBoundingClientRect();
+    if (box.width && (box.left < -pixel || box.right > right + pixel)) tell("beyond the page", element);
+    if (element.clientWidth && element.scrollWidth > element.clientWidth) tell("wider than its place", element);
+  }
+  for (const text of document.querySelectorAll("svg text")) {
+    if (!text.textContent) continue;
+    const box = text.getBoundingClientRect();
+    const chart = text.closest("svg").getBoundingClientRect();
+    const inside = box.left >= chart.left - pixel && box.right <= chart.right + pixel
+      && box.top >= chart.top - pixel && box.bottom <= chart.bottom + pixel;
+    if (!inside) tell("beyond its chart", text);
+  }
+  return cut;
+}"""
 
 
-class Dom(HTMLParser):
-    """What a browser's DOM holds, as far as the tests ask: attributes by class, and text."""
+class Shown:
+    """An open page with all its charts drawn."""
 
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.by_class: dict[str, list[dict[str, str]]] = {}
-        self.texts: list[str] = []
-        self.feed(html)
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.asked_for: list[str] = []
+        """URLs that the page wanted beside its own."""
+        self.complaints: list[str] = []
+        """What the browser said in its console, errors of scripts too."""
+        page.on("request", lambda request: self.asked_for.append(request.url))
+        page.on("console", lambda message: self.complaints.append(message.text))
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
 
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = {name: value or "" for name, value in attrs}
-        for name in found.get("class", "").split():
-            self.by_class.setdefault(name, []).append(found | {"tag": tag})
+    def open(self, path: Path) -> None:
+        self.page.goto(path.as_uri())
+        self.until(DRAWN)
+        self.asked_for.remove(path.as_uri())
 
-    def handle_data(self, data: str) -> None:
-        if data.strip():
-            self.texts.append(data.strip())
+    def until(self, claim: str) -> None:
+        """Wait until an expression of JavaScript is true; the page's policy allows no waiting inside it."""
+        deadline_s = time.monotonic() + TIMEOUT_S
+        while not self.page.evaluate(claim):
+            assert time.monotonic() < deadline_s, f"not so within {TIMEOUT_S} s: {claim}"
+            self.page.wait_for_timeout(POLL_MS)
+
+    @property
+    def texts(self) -> list[str]:
+        """All texts, those of charts too, as a reader sees them."""
+        found: list[str] = self.page.evaluate(TEXTS)
+        return found
+
+    @property
+    def cut(self) -> list[str]:
+        """What lies beyond the page's edges, its own place or its chart; empty: nothing does."""
+        found: list[str] = self.page.evaluate(CUT, ABOUT_A_PIXEL)
+        return found
+
+    def rows(self, chart: str, data: str) -> list[dict[str, Any]]:
+        """What a chart drew, by the name of its data."""
+        found: list[dict[str, Any]] = self.page.evaluate(
+            "([chart, data]) => window.charts[chart].data(data).map((row) => ({...row}))", [chart, data]
+        )
+        return found
+
+    def domain(self, chart: str, axis: str) -> list[float]:
+        """The ends of an axis."""
+        found: list[float] = self.page.evaluate(
+            "([chart, axis]) => [...window.charts[chart].scale(axis).domain()]", [chart, axis]
+        )
+        return found
+
+    def place(self, chart: str, axis: str, value: float) -> float:
+        """Where a value lies, in pixels from the left or from the top."""
+        found: float = self.page.evaluate(
+            "([chart, axis, value]) => window.charts[chart].scale(axis)(value)", [chart, axis, value]
+        )
+        return found
+
+    def point_at(self, chart: str, x: float, y: float) -> tuple[float, float]:
+        """Move the pointer to a place in a chart's plot; where that is on the screen."""
+        self.page.locator(f"#{chart} .chart").scroll_into_view_if_needed()
+        left, top = self.page.evaluate(
+            """(chart) => {
+              const view = window.charts[chart], box = view.container().querySelector("svg").getBoundingClientRect();
+              const [x, y] = view.origin(), padding = view.padding();
+              return [box.left + x + padding.left, box.top + y + padding.top];
+            }""",
+            chart,
+        )
+        self.page.mouse.move(left + x - 4, top + y)
+        self.page.mouse.move(left + x, top + y)
+        return left + x, top + y
 
 
-def dom_of(page: Path) -> Dom:
-    """Open a page; the test is skipped where there is no Chromium."""
-    return Dom(_dumped(_browser(), page))
-
-
-def _browser() -> str:
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """A browser; the test is skipped where there is no Chromium."""
     found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if found is None:
         pytest.skip("no Chromium to open the report in (Debian: apt-get install chromium)")
-    return found
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        try:
+            yield browser
+        finally:
+            browser.close()
 
 
-def _dumped(browser: str, page: Path) -> str:
-    command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--virtual-time-budget=2000", "--dump-dom"]
-    profile = f"--user-data-dir={page.parent / 'profile'}"
-    done = subprocess.run([*command, profile, page.as_uri()], capture_output=True, text=True, timeout=60, check=True)
-    return done.stdout
+@contextmanager
+def shown(
+    browser: Browser, path: Path, *, width: int = 1_200, colors: Literal["light", "dark"] = "light"
+) -> Iterator[Shown]:
+    """A page, open until the block ends.
+
+    Args:
+        browser: That opens it.
+        path: Its file.
+        width: Of the window, pixels.
+        colors: What the reader prefers.
+    """
+    page = browser.new_page(viewport={"width": width, "height": HEIGHT}, color_scheme=colors)
+    try:
+        seen = Shown(page)
+        seen.open(path)
+        yield seen
+    finally:
+        page.close()

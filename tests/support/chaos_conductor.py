@@ -6,7 +6,7 @@ import math
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tests.support.chaos_crew import Post
@@ -105,10 +105,14 @@ class Conductor:
         """Timers that are confirmed and not handled."""
         return self._confirmed() - len(self.handled)
 
-    def kill(self, count: int, timeout_s: float) -> None:
-        """Play until so many processes were killed."""
+    def kill(self, count: int, timeout_s: float, *, points: Collection[str] = ()) -> None:
+        """Play until so many processes were killed, one at each of these points among them."""
         self._begin_killing()
-        self._play_until(lambda: len(self.kills) >= count, timeout_s, f"{count} kills")
+
+        def done() -> bool:
+            return len(self.kills) >= count and {kill.point for kill in self.kills} >= set(points)
+
+        self._play_until(done, timeout_s, f"{count} kills at {', '.join(points) or 'any point'}")
 
     def disturb(self, name: str, count: int, timeout_s: float) -> None:
         """Play until so many disturbances of one kind are done."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from timewheel.wire.positions import Position
 
-__all__ = ["Acknowledged", "Dying", "Event", "Handled", "Hop", "Ledger", "Ready", "Tail", "now_ms"]
+__all__ = ["Acknowledged", "Beat", "Dying", "Event", "Handled", "Hop", "Ledger", "Ready", "Tail", "now_ms"]
 
 
 class Handled(NamedTuple):
@@ -33,6 +33,13 @@ class Acknowledged(NamedTuple):
     """The acknowledgement of a position has returned."""
 
     position: Position
+    pid: int
+    at_ms: int
+
+
+class Beat(NamedTuple):
+    """The broker has answered this process, by the connection that its acknowledgements take."""
+
     pid: int
     at_ms: int
 
@@ -71,7 +78,7 @@ class Dying(NamedTuple):
     at_ms: int
 
 
-Event = Handled | Acknowledged | Hop | Ready | Dying
+Event = Handled | Acknowledged | Beat | Hop | Ready | Dying
 
 
 def now_ms() -> int:
@@ -97,6 +104,9 @@ class Ledger:
 
     def acknowledged(self, position: Position) -> None:
         self._write("acknowledged", _text(position), os.getpid(), now_ms())
+
+    def beat(self) -> None:
+        self._write("beat", os.getpid(), now_ms())
 
     def hop(self, timer_id: str, number: int, producer: str, sequence_id: int) -> None:
         self._write("hop", timer_id, number, producer or "-", sequence_id, os.getpid(), now_ms())
@@ -148,6 +158,8 @@ def _event(line: str) -> Event:
             return Handled(timer_id, int(generation), _position(position), int(hops), int(due_ms), int(pid), int(at_ms))
         case ["acknowledged", position, pid, at_ms]:
             return Acknowledged(_position(position), int(pid), int(at_ms))
+        case ["beat", pid, at_ms]:
+            return Beat(int(pid), int(at_ms))
         case ["hop", timer_id, number, producer, sequence_id, pid, at_ms]:
             name = "" if producer == "-" else producer
             return Hop(timer_id, int(number), name, int(sequence_id), int(pid), int(at_ms))

@@ -15,7 +15,7 @@ from tests.support.chaos_crew import Post
 from tests.support.chaos_ledger import Hop, now_ms
 from tests.support.chaos_load import Load, Traffic
 from tests.support.chaos_verdict import Verdict, judge
-from tests.support.chaos_worker import ConductName, Job
+from tests.support.chaos_worker import Job, RulesName
 from timewheel.admin.client import AdminClient
 from timewheel.core.plan import Plan
 from timewheel.core.planfile import save_plan
@@ -76,9 +76,9 @@ class Stage:
     ) -> None:
         self._stack.close()
 
-    def relay(self, name: str, *, conduct: ConductName = "right", **job: Any) -> Post:
+    def relay(self, name: str, *, hop_rules: RulesName = "right", **job: Any) -> Post:
         """A post for relays."""
-        return self._post(Job(role="relay", name=name, conduct=conduct, **self._common(), **job))
+        return self._post(Job(role="relay", name=name, hop_rules=hop_rules, **self._common(), **job))
 
     def consumer(self, name: str, *, embedded: bool = False) -> Post:
         """A post for consumers of `BUSINESS`."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.support.chaos_audit import Copies
-from tests.support.chaos_ledger import Acknowledged, Event, Handled
+from tests.support.chaos_ledger import Acknowledged, Beat, Event, Handled
 from tests.support.chaos_load import Sent
 from timewheel.testing.evidence.checker import Totals, check
 
@@ -55,6 +55,19 @@ class Verdict:
     twice_in_one_process: int
     late_p50_ms: int
     late_max_ms: int
+
+    @property
+    def figures(self) -> dict[str, int]:
+        """What a row of evidence says of it."""
+        totals, copies = self.totals, self.copies
+        return {
+            "timers": totals.acknowledged,
+            "lost": totals.lost,
+            "handled twice": totals.duplicated,
+            "early": self.early,
+            "extra copies on time": copies.extra_on_time,
+            "extra copies late": copies.extra_late,
+        }
 
     def __str__(self) -> str:
         totals, copies = self.totals, self.copies
@@ -124,38 +137,55 @@ class Repeats:
         in_hand: First handled by a process that was killed before the acknowledgement can have reached the broker;
             README's limits allow these: a crash between a handler's return and its acknowledgement.
         settled: First handled by a process whose acknowledgement had returned long enough before; must be 0.
+        copied: Another stored copy of the timer was handled: a hop of the late lane, which a killed relay left twice.
         most_after_one_kill: The largest part of ``in_hand`` that one kill caused.
     """
 
     in_hand: int
     settled: int
+    copied: int
     most_after_one_kill: int
 
 
-def repeats_after_kills(events: Iterable[Event], kills: Sequence[Kill], settle_ms: int) -> Repeats:
+def repeats_after_kills(events: Iterable[Event], kills: Sequence[Kill], settle_beats: int) -> Repeats:
     """Tell repeats that a crash explains from those that nothing explains.
 
     Args:
         events: Of all consumers.
         kills: Of consumers.
-        settle_ms: How long before a kill an acknowledgement must have returned to be with the broker for certain.
+        settle_beats: How many answers of the broker must have come between an acknowledgement and a kill for it to be
+            with the broker for certain.
     """
     died_ms = {kill.pid: kill.at_ms for kill in kills}
     acknowledged = dict[tuple[int, object], int]()
     handled: dict[str, list[Handled]] = {}
+    beats: dict[int, list[int]] = {}
     for event in events:
         if isinstance(event, Acknowledged):
             acknowledged[event.pid, event.position] = event.at_ms
+        elif isinstance(event, Beat):
+            beats.setdefault(event.pid, []).append(event.at_ms)
         elif isinstance(event, Handled):
             handled.setdefault(event.timer_id, []).append(event)
-    settled = 0
+    settled = copied = 0
     after: Counter[int] = Counter()
     for times in handled.values():
-        for first in sorted(times, key=lambda event: event.at_ms)[:-1]:
+        times.sort(key=lambda event: event.at_ms)
+        for number, first in enumerate(times[:-1], 1):
+            if first.position not in {again.position for again in times[number:]}:
+                copied += 1
+                continue
             ack_ms = acknowledged.get((first.pid, first.position))
             death_ms = died_ms.get(first.pid)
-            if death_ms is None or (ack_ms is not None and ack_ms <= death_ms - settle_ms):
+            if death_ms is None or _answers(beats.get(first.pid, ()), ack_ms, death_ms) >= settle_beats:
                 settled += 1
             else:
                 after[first.pid] += 1
-    return Repeats(in_hand=sum(after.values()), settled=settled, most_after_one_kill=max(after.values(), default=0))
+    return Repeats(
+        in_hand=sum(after.values()), settled=settled, copied=copied, most_after_one_kill=max(after.values(), default=0)
+    )
+
+
+def _answers(beats_ms: Iterable[int], ack_ms: int | None, death_ms: int) -> int:
+    """Answers of the broker between an acknowledgement, if there was one, and the end."""
+    return 0 if ack_ms is None else sum(ack_ms < at_ms <= death_ms for at_ms in beats_ms)

@@ -24,19 +24,22 @@ import pulsar
 from tests.support.chaos_ledger import Ledger, now_ms
 from timewheel.consumers import DelayedConsumer, DelayedMessage
 from timewheel.consumers.relay import Relay
-from timewheel.consumers.relay.driver.conduct import Conduct, CrashPoint
+from timewheel.consumers.relay.driver.hop_rules import CrashPoint, HopRules
 from timewheel.core.envelope import ID_PROPERTY, Envelope
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.plan import Plan
 from timewheel.wire.positions import Position
 
-__all__ = ["CONSUMER_POINTS", "RELAY_POINTS", "ConductName", "Fuse", "Job", "Role"]
+__all__ = ["CONSUMER_POINTS", "RELAY_POINTS", "Fuse", "Job", "Role", "RulesName"]
 
 Role = Literal["relay", "consumer"]
-ConductName = Literal["right", "batched", "wall clock", "acknowledge first"]
+RulesName = Literal["right", "batched", "wall clock", "acknowledge first"]
 
 TRACE_VARIABLE = "TIMEWHEEL_CHAOS_TRACE"
 """If set, each worker writes down, beside its ledger, every message that its relay takes, sends and acknowledges."""
+
+BEAT_S = 0.1
+"""Between an answer of the broker and the next question: as long as the client keeps acknowledgements together."""
 
 RELAY_POINTS: tuple[CrashPoint, ...] = (
     "at_takeover",
@@ -77,8 +80,8 @@ class Job:
         subscription: Of a consumer.
         embedded: Whether a consumer runs the plan's relay as well.
         fuse: When to die; None: when somebody kills it.
-        conduct: How a relay goes about its hops; anything but "right" is a control.
-        batch: Of the conduct "batched": how many messages a batch takes.
+        hop_rules: The rules by which a relay hops; anything but "right" is a control.
+        batch: Of the rules "batched": how many messages a batch takes.
         stalled: Sends to topics with this in their names stay in the client, as while such a topic is unloaded.
     """
 
@@ -90,7 +93,7 @@ class Job:
     subscription: str = ""
     embedded: bool = False
     fuse: Fuse | None = None
-    conduct: ConductName = "right"
+    hop_rules: RulesName = "right"
     batch: int = 1_000
     stalled: str | None = None
 
@@ -127,20 +130,20 @@ class _Burning:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-class _Conduct(Conduct):
-    """The right conduct with crash points, or one that loses (broker-facts: exact-hops)."""
+class _HopRules(HopRules):
+    """The right rules with crash points, or some that lose (broker-facts: exact-hops)."""
 
     def __init__(self, job: Job, burning: _Burning) -> None:
         self._job = job
         self._burning = burning
-        if job.conduct == "acknowledge first":
+        if job.hop_rules == "acknowledge first":
             self.acknowledges_first = True
-        if job.conduct == "wall clock":
+        if job.hop_rules == "wall clock":
             self.routing_time = _wall_clock
 
     def named_producer_options(self) -> dict[str, Any]:
-        if self._job.conduct != "batched":
-            return Conduct.named_producer_options(self)
+        if self._job.hop_rules != "batched":
+            return HopRules.named_producer_options(self)
         return {
             "batching_enabled": True,
             "batching_max_messages": self._job.batch,
@@ -279,10 +282,21 @@ class _TracedProducer(_Through):
 def _relay(job: Job, client: Any, plan: Plan, burning: _Burning, ledger: Ledger) -> None:
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
-    relay = Relay(client, plan, relay_id=job.name, conduct=_Conduct(job, burning))
+    relay = Relay(client, plan, relay_id=job.name, hop_rules=_HopRules(job, burning))
     with relay:
         ledger.ready()
         ended.wait()
+
+
+def _beat(client: Any, plan: Plan, ledger: Ledger, ended: threading.Event) -> None:
+    """Ask the broker something again and again, on the connection that the acknowledgements take, behind them.
+
+    So a test knows what has passed between an acknowledgement and a kill in turns that this process and the broker had,
+    and not in milliseconds, which on a busy machine may go by without any.
+    """
+    while not ended.wait(BEAT_S):
+        client.get_topic_partitions(plan.due_topic)
+        ledger.beat()
 
 
 def _consume(job: Job, client: Any, plan: Plan, burning: _Burning, ledger: Ledger) -> None:
@@ -299,7 +313,14 @@ def _consume(job: Job, client: Any, plan: Plan, burning: _Burning, ledger: Ledge
     with DelayedConsumer(client, plan, job.subscription, relay=job.embedded) as consumer:
         signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
         ledger.ready()
-        consumer.run(handle, workers=2)
+        ended = threading.Event()
+        heart = threading.Thread(target=_beat, args=(client, plan, ledger, ended), name="heart", daemon=True)
+        heart.start()
+        try:
+            consumer.run(handle, workers=2)
+        finally:
+            ended.set()
+            heart.join()
 
 
 def main() -> None:

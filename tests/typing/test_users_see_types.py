@@ -68,6 +68,40 @@ def test_a_misspelt_event_or_fact_is_found(clean_python: Path, tmp_path: Path) -
     assert {int(line.split(":")[1]) for line in done.stdout.splitlines()[:-1]} == {5, 6, 7, 8, 9}, done.stdout
 
 
+# The first three are right, a wrapper of the user's own among them; each of the others must be found.
+SENT = """
+from datetime import timedelta
+from typing import Unpack
+from timewheel.producers import AsyncDelayedProducer, DelayedProducer, SendOptions, Timer, TimerCallback
+
+def remind(producer: DelayedProducer, **options: Unpack[SendOptions]) -> Timer:
+    return producer.send(b"", **options)
+
+def use(producer: DelayedProducer, twin: AsyncDelayedProducer, callback: TimerCallback) -> None:
+    remind(producer, deliver_after=timedelta(days=1), timer_id=None)
+    producer.send_async(b"", callback, deliver_at=1, properties={"a": "b"})
+    producer.send(b"", deliver_afer=timedelta(days=1))
+    producer.send(b"", deliver_after=60)
+    producer.send_async(b"", callback, timer_id=7)
+    twin.send(b"", properties={"a": 1})
+    remind(producer, delay=1)
+"""
+
+
+def test_a_misspelt_or_mistyped_option_of_a_send_is_found(clean_python: Path, tmp_path: Path) -> None:
+    (tmp_path / "user.py").write_text(SENT)
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(clean_python), "user.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert {int(line.split(":")[1]) for line in done.stdout.splitlines()[:-1]} == {12, 13, 14, 15, 16}, done.stdout
+
+
 # What a user writes first: their own pulsar.Client handed to something of ours. The second client must be refused, or
 # the check would pass on a Protocol that takes anything.
 HANDED_IN = """

@@ -105,7 +105,8 @@ def _announce(console: Console, settings: Settings) -> None:
 
 
 def _print_verdict(console: Console, result: Result) -> None:
-    from timewheel.demo.results import Files
+    from timewheel._report.libraries import ReportMissing, need_libraries
+    from timewheel.demo.files import Files
     from timewheel.demo.table import HEADER, plain_lines, row_texts, where_we_lose
     from timewheel.testing.evidence.ledger import recount_command
 
@@ -117,14 +118,18 @@ def _print_verdict(console: Console, result: Result) -> None:
     say(header, "bold")
     for line in rows:
         say(line)
-    for name, found in result.control.items():
-        say(f"control: a relay that {name}, killed with timers in hand: lost {found.lost} of {found.acknowledged}")
+    for name, found in result.checker_trial.items():
+        say(f"the checker, tried on a relay that {name}: lost {found.lost} of {found.acknowledged}")
     say("Where timewheel loses:")
     for line in where_we_lose(result.rows):
         say(f"  {line}")
     files = Files.under(result.settings.out)
     say(f"Recount it yourself: {recount_command(files.ledger)}")
-    say(f"{files.report}   {files.ledger}   {files.results}")
+    say("   ".join(str(path) for path in (files.report, files.ledger, files.results) if path.exists()))
+    try:
+        need_libraries()
+    except ReportMissing as missing:
+        say(f"No {files.report.name}: {missing}")
     for sentence in result.verdict.broken:
         say(f"BROKEN  {sentence}", "bold red")
     for row in result.rows if result.verdict.broken else ():
@@ -141,8 +146,9 @@ def _with_foresight(console: Console, result: Result) -> Result:
     import time
     from dataclasses import replace
 
-    from timewheel.cli.planning import PlannerMissing, progress_on, session
-    from timewheel.demo.results import Files, save
+    from timewheel.cli.planning import progress_on, session
+    from timewheel.demo.files import Files, save
+    from timewheel.spark_planner.errors import PlannerMissing
 
     began_s, files = time.monotonic(), Files.under(result.settings.out)
     _say(console, "")

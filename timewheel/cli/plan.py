@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from timewheel.core.plan import Plan
-    from timewheel.spark_planner.job import Planned
+    from timewheel.spark_planner import Planned
 
 __all__ = ["plan"]
 
@@ -111,6 +111,7 @@ def plan(
     """
     import json
 
+    from timewheel._report.libraries import need_libraries
     from timewheel.core.durations import parse_duration
 
     for option, path in (("--out", out), ("--report", report)):
@@ -119,14 +120,14 @@ def plan(
             raise typer.BadParameter(
                 f"{path} cannot be written: give a file in a folder that there is", param_hint=option
             )
+    if report is not None:
+        need_libraries()
     limits_ms = {"silence": _limit_ms(max_silence), "lateness": _limit_ms(max_lateness)}
     max_delay_ms = None if max_delay is None else parse_duration(max_delay)
     judged_by = profile_of(profile, broker, token, token_file, tls_ca)
     console = console_for(as_json=as_json)
     with session(cores, memory) as spark:
-        from timewheel.spark_planner.choice.constraints import Constraints
-        from timewheel.spark_planner.job import plan_for
-        from timewheel.spark_planner.results.facts import planned_facts
+        from timewheel.spark_planner import Constraints, plan_for, planned_facts
 
         mapping = mapping_of(
             publish=publish,
@@ -209,8 +210,8 @@ def _refused(planned: Planned) -> str:
 
 
 def _print(console: Console, planned: Planned, assumed: str) -> None:
+    from timewheel.spark_planner import verdict
     from timewheel.spark_planner.results import tables
-    from timewheel.spark_planner.results.verdict import verdict
 
     statistic = planned.history.statistic
     show_quarantine(console, statistic.quarantined, statistic.rows)
@@ -238,7 +239,7 @@ def _print(console: Console, planned: Planned, assumed: str) -> None:
 
 def _write(console: Console, planned: Planned, out: Path | None, report: Path | None, source: str) -> None:
     from timewheel.core.planfile import save_plan
-    from timewheel.spark_planner.results.report_page import report_page
+    from timewheel.spark_planner import report_page
 
     if out is not None:
         save_plan(planned.plan, out)

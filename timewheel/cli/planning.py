@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from timewheel.core.errors import TimewheelError
+from timewheel.spark_planner.errors import PlannerMissing
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -17,10 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.console import Console
 
-    from timewheel.report import Table
-    from timewheel.spark_planner.history.mapping import ColumnMapping
-    from timewheel.spark_planner.job import History
-    from timewheel.spark_planner.progress import Progress, Tell
+    from timewheel._report.page import Table
+    from timewheel.spark_planner import ColumnMapping, History, Progress, Tell
 
 __all__ = [
     "AsJson",
@@ -33,7 +32,6 @@ __all__ = [
     "HistorySource",
     "KeyColumn",
     "Memory",
-    "PlannerMissing",
     "PublishColumn",
     "SizeColumn",
     "TimeUnitName",
@@ -47,6 +45,7 @@ __all__ = [
     "show_quarantine",
     "show_table",
     "surveyed",
+    "take_options_of",
 ]
 
 HistorySource = Annotated[
@@ -84,14 +83,14 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON; 
 LEAST_WIDTH = 120
 """Columns of text that the widest table needs."""
 LONGEST_WORD = 20
-INSTALL = "pip install 'pulsar-timewheel[planner]'"
 
 
-class PlannerMissing(TimewheelError, ImportError):
-    """What the planner needs is not installed; the message has the line that installs it."""
-
-    def __init__(self, missing: str) -> None:
-        super().__init__(f"the planner needs {missing}")
+def take_options_of(command: Callable[..., None], by: Callable[..., None]) -> None:
+    """Let Typer see a command's options on another that takes them as ``**options`` and passes them on."""
+    own, theirs = inspect.signature(by, eval_str=True), inspect.signature(command, eval_str=True)
+    arguments = [one for one in own.parameters.values() if one.kind is not one.VAR_KEYWORD]
+    options = [one for one in theirs.parameters.values() if one.kind is one.KEYWORD_ONLY]
+    by.__signature__ = own.replace(parameters=[*arguments, *options])  # type: ignore[attr-defined] # inspect reads it
 
 
 @contextmanager
@@ -113,14 +112,15 @@ def session(
 
     missing = [name for name in ("pyspark", "numpy", "pandas", "pyarrow") if find_spec(name) is None]
     if missing:
-        raise PlannerMissing(f"{' and '.join(missing)}, which {INSTALL} installs")
+        raise PlannerMissing.of_libraries(*missing)
     if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
         raise PlannerMissing(
-            "Java 17 or newer on PATH or in JAVA_HOME (Debian: apt-get install openjdk-17-jre-headless)"
+            "Java 17 or newer", "on PATH or in JAVA_HOME (Debian: apt-get install openjdk-17-jre-headless)"
         )
 
     from pyspark.sql import SparkSession
 
+    from timewheel.spark_planner import local_session
     from timewheel.spark_planner.errors import (
         BadColumnMapping,
         MaxDelayTooShort,
@@ -129,7 +129,6 @@ def session(
         SeveralTopics,
         WrongTimeUnit,
     )
-    from timewheel.spark_planner.session import local_session
 
     ours = SparkSession.getActiveSession() is None
     spark = local_session(cores=cores, memory=memory)
@@ -171,15 +170,14 @@ def _stopped_by_signals() -> threading.Event:
 
 def mapping_of(**options: str | None) -> ColumnMapping:
     """The columns as the options name them."""
-    from timewheel.spark_planner.history.mapping import ColumnMapping
+    from timewheel.spark_planner import ColumnMapping
 
     return ColumnMapping(**options)  # type: ignore[arg-type] # it checks the units itself
 
 
 def surveyed(spark: SparkSession, source: str, file_format: str, mapping: ColumnMapping, tell: Tell) -> History:
     """Read a history."""
-    from timewheel.spark_planner.history.read import read_history
-    from timewheel.spark_planner.job import survey
+    from timewheel.spark_planner import read_history, survey
 
     return survey(read_history(spark, source, file_format=file_format), mapping, source=source, tell=tell)
 

@@ -34,6 +34,7 @@ from timewheel.cli.planning import (
     show_quarantine,
     show_table,
     surveyed,
+    take_options_of,
 )
 
 if TYPE_CHECKING:
@@ -43,55 +44,9 @@ if TYPE_CHECKING:
 
     from timewheel.core.plan import Plan
     from timewheel.core.profile import BrokerProfile
-    from timewheel.spark_planner.job import History, Prediction
-    from timewheel.spark_planner.pricing.evaluation import Evaluation
+    from timewheel.spark_planner import History, Prediction
 
 __all__ = ["compare", "predict"]
-
-
-def predict(
-    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file.", show_default=False)],
-    history: HistorySource,
-    *,
-    topic: Topic = None,
-    publish: PublishColumn = None,
-    due: DueColumn = None,
-    delay: DelayColumn = None,
-    size: SizeColumn = None,
-    key: KeyColumn = None,
-    topic_column: TopicColumn = None,
-    time_unit: TimeUnitName = "auto",
-    delay_unit: DelayUnitName = "auto",
-    file_format: FileFormat = "auto",
-    profile: ProfileName = None,
-    broker: BrokerUrl = None,
-    token: Token = None,
-    token_file: TokenFile = None,
-    tls_ca: TrustFile = None,
-    growth: Growth = None,
-    cores: Cores = None,
-    memory: Memory = "2g",
-    as_json: AsJson = False,
-) -> None:
-    """Predict what one plan does on a history, and replay every timer through it."""
-    columns = {
-        "publish": publish,
-        "due": due,
-        "delay": delay,
-        "size": size,
-        "key": key,
-        "topic": topic_column,
-        "time_unit": time_unit,
-        "delay_unit": delay_unit,
-    }
-    _predict(
-        _loaded([plan_file]),
-        _Question(source=history, file_format=file_format, columns=columns, topic=topic, growth=growth),
-        profile_of(profile, broker, token, token_file, tls_ca),
-        cores,
-        memory,
-        as_json=as_json,
-    )
 
 
 def compare(
@@ -129,7 +84,7 @@ def compare(
         "time_unit": time_unit,
         "delay_unit": delay_unit,
     }
-    _predict(
+    _compare(
         _loaded(plan_files),
         _Question(source=history, file_format=file_format, columns=columns, topic=topic, growth=growth),
         profile_of(profile, broker, token, token_file, tls_ca),
@@ -137,6 +92,18 @@ def compare(
         memory,
         as_json=as_json,
     )
+
+
+def predict(
+    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file.", show_default=False)],
+    history: HistorySource,
+    **options: Any,
+) -> None:
+    """Predict what one plan does on a history, and replay every timer through it."""
+    compare([plan_file], history, **options)
+
+
+take_options_of(compare, predict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,14 +117,6 @@ class _Question:
     growth: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Answer:
-    """Of one plan: on the history as it is, and what is expected at the volume asked about."""
-
-    prediction: Prediction
-    grown: Evaluation
-
-
 def _loaded(plan_files: list[Path]) -> dict[str, Plan]:
     """Plans by their files' names; whatever is wrong with one is told before a broker is asked or Spark starts."""
     from timewheel.core.plan import Plan
@@ -165,7 +124,7 @@ def _loaded(plan_files: list[Path]) -> dict[str, Plan]:
     return {str(path): Plan.load(path) for path in plan_files}
 
 
-def _predict(
+def _compare(
     plans: Mapping[str, Plan],
     asked: _Question,
     broker: BrokerProfile,
@@ -178,40 +137,35 @@ def _predict(
 
     console = console_for(as_json=as_json)
     with session(cores, memory) as spark:
-        from timewheel.spark_planner.job import predict as predicted
-        from timewheel.spark_planner.pricing.evaluate import evaluate
+        from timewheel.spark_planner import compare as compared
 
         growth = growth_of(asked.growth, asked.source, console)
         with progress_on(console) as tell:
             seen = surveyed(spark, asked.source, asked.file_format, mapping_of(**asked.columns), tell)
             wanted = seen.topic(asked.topic)
-            found: dict[str, _Answer] = {}
-            for name, plan in plans.items():
-                one = predicted(seen, wanted, plan, broker, tell=tell)
-                grown = one.evaluation if growth == 1 else evaluate(plan, seen.cells(wanted), broker, growth=growth)
-                found[name] = _Answer(prediction=one, grown=grown)
+            found = compared(seen, wanted, plans, broker, growth=growth, tell=tell)
     _print(console, seen, found, growth)
     if as_json:
         print(json.dumps(_facts(seen, wanted, found, growth), indent=1))
 
 
-def _print(console: Console, history: History, found: Mapping[str, _Answer], growth: float) -> None:
+def _print(console: Console, history: History, found: Mapping[str, Prediction], growth: float) -> None:
     from timewheel.spark_planner.results import tables
 
     show_quarantine(console, history.statistic.quarantined, history.statistic.rows)
     for name, one in found.items():
         console.print(f"{name}: {tables.plan_label(one.grown.plan)}", markup=False, soft_wrap=True)
     show_table(console, tables.evaluations_table({name: one.grown for name, one in found.items()}, growth))
-    show_table(console, tables.prediction_table({name: one.prediction for name, one in found.items()}))
+    show_table(console, tables.prediction_table(found))
     for name, one in found.items():
-        hops = tables.hop_table(one.prediction.evaluation)
+        hops = tables.hop_table(one.evaluation)
         if hops is not None and len(found) == 1:
             show_table(console, hops)
         if one.grown.gap_fraction > 1:
             console.print(f"{name}: more gaps than the broker keeps", style="bold red", markup=False, soft_wrap=True)
 
 
-def _facts(history: History, topic: str, found: Mapping[str, _Answer], growth: float) -> dict[str, Any]:
+def _facts(history: History, topic: str, found: Mapping[str, Prediction], growth: float) -> dict[str, Any]:
     from timewheel.spark_planner.results.facts import evaluation_facts, history_facts, prediction_facts
 
     return {
@@ -219,7 +173,7 @@ def _facts(history: History, topic: str, found: Mapping[str, _Answer], growth: f
         "topic": topic,
         "growth": growth,
         "plans": {
-            name: {**prediction_facts(one.prediction), "predicted_at_growth": evaluation_facts(one.grown)}
+            name: {**prediction_facts(one), "predicted_at_growth": evaluation_facts(one.grown)}
             for name, one in found.items()
         },
     }

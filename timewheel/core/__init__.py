@@ -1,18 +1,36 @@
 """The pure core: plans, routing, envelopes, names, the law of gaps. No clock, socket, environment or randomness."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from timewheel.core.clock import Clock, SystemClock
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from timewheel.core.envelope import Envelope
-from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
+from timewheel.core.plan import Calendar, Holder, Native, Plan, Readers, RelayPlace, Ring, Scheme, Tiered, Wheel
+from timewheel.core.profile import BrokerProfile
 from timewheel.core.routing import Due, Hold, Route, Router
 
+if TYPE_CHECKING:
+    from timewheel.core.planfile import dump_plan, load_plan, parse_plan, save_plan
+
 __all__ = [
+    "DAY_MS",
+    "HOUR_MS",
+    "MINUTE_MS",
+    "SECOND_MS",
+    "BrokerProfile",
     "Calendar",
     "Clock",
     "Due",
     "Envelope",
     "Hold",
+    "Holder",
     "Native",
     "Plan",
+    "Readers",
+    "RelayPlace",
     "Ring",
     "Route",
     "Router",
@@ -20,4 +38,19 @@ __all__ = [
     "SystemClock",
     "Tiered",
     "Wheel",
+    "dump_plan",
+    "load_plan",
+    "parse_plan",
+    "save_plan",
 ]
+
+# Loaded on first use: whoever makes a plan in code should not load pydantic, which reads the file's form.
+_OF_PLANFILE = ("dump_plan", "load_plan", "parse_plan", "save_plan")
+
+
+def __getattr__(name: str) -> object:
+    if name not in _OF_PLANFILE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value: object = getattr(import_module(f"{__name__}.planfile"), name)
+    globals()[name] = value
+    return value

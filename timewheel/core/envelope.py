@@ -16,6 +16,7 @@ from timewheel.core.errors import EnvelopeError
 __all__ = [
     "ENVELOPE_VERSION",
     "ID_PROPERTY",
+    "MAX_HOPS_WRITTEN",
     "MAX_TIMER_ID_CHARS",
     "MAX_TIME_MS",
     "PREFIX",
@@ -30,6 +31,8 @@ ENVELOPE_VERSION = 1
 
 MAX_TIME_MS = 253_402_300_799_999
 """The last millisecond of the year 9999: what a datetime can still name."""
+MAX_HOPS_WRITTEN = 999_999
+"""What the line has room for; a bound on hops is the plan's."""
 MAX_TIMER_ID_CHARS = 256
 """A timer id is a key in memory once per handled timer; longer ones would make that window's size unbounded."""
 
@@ -64,6 +67,16 @@ class Envelope(NamedTuple):
             TIMER_PROPERTY: f"{ENVELOPE_VERSION} {self.due_ms} {self.generation} {self.hops} {self.entered_ms}"
             f" {self.revision}",
         }
+
+    def hopped(self, entered_ms: int) -> Envelope:
+        """The envelope of its next copy.
+
+        Args:
+            entered_ms: When that one enters its topic, UTC milliseconds.
+        """
+        # Built anew: _replace would cost twice as much, once per message.
+        hops = self.hops + 1 if self.hops < MAX_HOPS_WRITTEN else MAX_HOPS_WRITTEN
+        return Envelope(self.timer_id, self.due_ms, entered_ms, self.generation, hops, self.revision)
 
     @staticmethod
     def first_properties(timer_id: str, due_ms: int, entered_ms: int, revision: int) -> dict[str, str]:

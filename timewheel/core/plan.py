@@ -18,7 +18,7 @@ from timewheel.core.errors import PlanError
 __all__ = [
     "OWN_INFIX",
     "Calendar",
-    "Hold",
+    "Holder",
     "Native",
     "Plan",
     "Readers",
@@ -31,7 +31,7 @@ __all__ = [
     "tier_hops",
 ]
 
-Hold = Literal["relay", "broker"]
+Holder = Literal["relay", "broker"]
 Readers = Literal["timewheel", "any"]
 RelayPlace = Literal["embedded", "service"]
 
@@ -80,7 +80,7 @@ class Tiered:
 
     window_ms: int
     tiers_ms: tuple[int, ...]
-    hold: Hold = "relay"
+    hold: Holder = "relay"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Val
 
 from timewheel.core.durations import format_duration, parse_duration
 from timewheel.core.errors import PlanError
-from timewheel.core.plan import Calendar, Hold, Native, Plan, Readers, RelayPlace, Ring, Scheme, Tiered, Wheel
+from timewheel.core.plan import Calendar, Holder, Native, Plan, Readers, RelayPlace, Ring, Scheme, Tiered, Wheel
 
 __all__ = ["dump_plan", "load_plan", "parse_plan", "save_plan"]
 
@@ -44,7 +44,7 @@ class _Native(_Table):
 class _Tiered(_Table):
     window: _Duration
     tiers: list[_Duration]
-    hold: Hold = "relay"
+    hold: Holder = "relay"
 
 
 class _Calendar(_Table):

@@ -1,34 +1,25 @@
-"""From what players and gauges saw to rows, JSON and page. Pure, but for writing the three files."""
+"""From what players and gauges saw to rows and JSON. Pure."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from timewheel.core.gaps import peak
 from timewheel.core.plan import Plan
 from timewheel.core.profile import BrokerProfile
-from timewheel.demo import foresight
 from timewheel.demo.foresight import Foresight
 from timewheel.demo.sampling import Sample
 from timewheel.demo.settings import DAYS, SchemeName, Settings
-from timewheel.demo.table import HEADER, LABELS, row_texts, where_we_lose
 from timewheel.demo.verdict import Measured, Verdict, lateness
-from timewheel.report import GapChart, Mark, Page, Series, Table, gap_chart, render_page
 from timewheel.testing.evidence.checker import Totals
 from timewheel.testing.evidence.law import predicted_gaps
-from timewheel.testing.evidence.ledger import Entry, recount_command, totals, write_ledger
+from timewheel.testing.evidence.ledger import Entry, totals
 from timewheel.testing.evidence.messages import Done
 
-__all__ = ["BrokerFacts", "Files", "Result", "Seen", "measure", "save"]
+__all__ = ["BrokerFacts", "Result", "Seen", "measure"]
 
-CAPTION = (
-    "Gap ranges of one subscription, same trace. Dashed: what the broker keeps. Vertical: unload. "
-    "What is above the line is delivered twice."
-)
 GRID_PER_DAY = 20
 """Moments at which the law is evaluated."""
 
@@ -73,7 +64,7 @@ class Result:
         settings: What was played.
         broker: On what.
         rows: One per scheme.
-        control: Totals of the control's relays, by their order of publishing and acknowledging.
+        checker_trial: Totals of the checker's trial, by its relays' order of publishing and acknowledging.
         verdict: Of it all.
         seconds: From the command to the verdict.
         started_ms: When the first scheme began to publish, UTC milliseconds.
@@ -87,7 +78,7 @@ class Result:
     settings: Settings
     broker: BrokerFacts
     rows: Sequence[Measured]
-    control: Mapping[str, Totals]
+    checker_trial: Mapping[str, Totals]
     verdict: Verdict
     seconds: float
     started_ms: int
@@ -104,7 +95,7 @@ class Result:
             "settings": {**settings, "out": str(self.settings.out), "limit": self.settings.limit, "days": DAYS},
             "broker": asdict(self.broker),
             "schemes": {row.scheme: {**asdict(row), "written_multiple": row.written_multiple} for row in self.rows},
-            "control": {name: asdict(found) for name, found in self.control.items()},
+            "checker_trial": {name: asdict(found) for name, found in self.checker_trial.items()},
             "kept": self.verdict.kept,
             "broken": list(self.verdict.broken),
             "seconds": round(self.seconds, 1),
@@ -114,20 +105,6 @@ class Result:
             "planner": None if self.foresight is None else self.foresight.as_json(),
             "samples": {scheme: [asdict(sample) for sample in samples] for scheme, samples in self.samples.items()},
         }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Files:
-    """Where a run's results lie."""
-
-    results: Path
-    ledger: Path
-    report: Path
-
-    @classmethod
-    def under(cls, folder: Path) -> Files:
-        """Their names in a folder."""
-        return cls(results=folder / "results.json", ledger=folder / "ledger.csv", report=folder / "report.html")
 
 
 def measure(settings: Settings, scheme: SchemeName, start_ms: int, seen: Seen, done: Done) -> Measured:
@@ -165,83 +142,4 @@ def measure(settings: Settings, scheme: SchemeName, start_ms: int, seen: Seen, d
         send_errors=done.errors,
         events=done.events,
         cpu_s=done.cpu_s,
-    )
-
-
-def save(result: Result, files: Files) -> None:
-    """Write JSON, ledger and page; their folder exists."""
-    files.results.write_text(json.dumps(result.as_json(), indent=1), encoding="utf-8")
-    write_ledger(files.ledger, result.entries.items())
-    files.report.write_text(_page(result, files), encoding="utf-8")
-
-
-def _page(result: Result, files: Files) -> str:
-    settings, broker = result.settings, result.broker
-
-    def days(at_ms: int) -> float:
-        return (at_ms - result.started_ms) / settings.day_ms
-
-    chart = GapChart(
-        title="Gap ranges over time, by scheme",
-        caption=CAPTION,
-        series=[
-            Series(
-                name=LABELS[scheme],
-                points=[(days(one.at_ms), one.due_gaps) for one in samples if one.at_ms >= result.started_ms],
-            )
-            for scheme, samples in result.samples.items()
-        ],
-        limit=settings.limit,
-        marks=[Mark(at=days(result.unloaded_ms), name="unload of every topic")],
-        time_unit=f"days of {settings.day_ms / 1000:g} s",
-    )
-    promises = "Promises kept" if result.verdict.kept else f"{len(result.verdict.broken)} promises broken"
-    return render_page(
-        Page(
-            title="timewheel demo: the same timers through every scheme",
-            verdict=promises + (": " + "; ".join(result.verdict.broken) if result.verdict.broken else "."),
-            good=result.verdict.kept,
-            facts=[
-                ("Trace", f"{settings.messages:,} timers, delays of 0 to {DAYS} days of {settings.day_ms / 1000:g} s, "
-                          f"seed {settings.seed}, one partition"),
-                ("Broker", f"Apache Pulsar {broker.version}, pid {broker.pid}, {broker.admin_url}"),
-                ("Its settings", ", ".join(f"{name}={value}" for name, value in broker.config.items())),
-                ("Took", f"{result.seconds:.0f} s"),
-            ],
-            chart=gap_chart(chart),
-            caption=CAPTION,
-            tables=[
-                Table(caption="What each scheme did.", header=HEADER, rows=[row_texts(row) for row in result.rows]),
-                *([_control_table(result.control)] if result.control else []),
-                *([] if result.foresight is None else [_foresight_table(result.foresight)]),
-            ],
-            notes=[
-                "Gaps: the most at any one sample, summed over a scheme's due topics (due) and its holding topics "
-                "(held); law: what the law of gaps predicts for that from the trace alone. Redelivered: came again "
-                "after its acknowledgement had returned, counted at the raw client: to business + to a relay, which "
-                "skips it. Twice: reached the handler again.",
-                "Where timewheel loses: " + "; ".join(where_we_lose(result.rows)) + ".",
-                *([] if result.foresight is None else [foresight.NOTE, f"The planner: {result.foresight.verdict}"]),
-            ],
-            commands=[("Recount the losses from the ledger file:", recount_command(Path(files.ledger.name)))],
-        )
-    )  # fmt: skip
-
-
-def _control_table(control: Mapping[str, Totals]) -> Table:
-    return Table(
-        caption="Can the checker fail? A relay that is killed while it has timers in hand:",
-        header=("the relay", "attempted", "handled", "lost", "twice"),
-        rows=[
-            (name, *(f"{value:,}" for value in (found.attempted, found.handled, found.lost, found.duplicated)))
-            for name, found in control.items()
-        ],
-    )
-
-
-def _foresight_table(found: Foresight) -> Table:
-    return Table(
-        caption="The planner on this run's own ledger: predicted beside measured.",
-        header=foresight.HEADER,
-        rows=[foresight.row_texts(row) for row in found.rows],
     )

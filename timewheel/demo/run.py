@@ -10,8 +10,9 @@ from timewheel.core.names import partition_topic
 from timewheel.core.profile import BrokerProfile
 from timewheel.core.topology import topology
 from timewheel.demo.crew import Crew
+from timewheel.demo.files import Files, save
 from timewheel.demo.live import Screen, State
-from timewheel.demo.results import BrokerFacts, Files, Result, save
+from timewheel.demo.results import BrokerFacts, Result
 from timewheel.demo.settings import DEFAULT_LIMIT, Settings
 from timewheel.demo.stage import AFTER_LAST_DUE_MS, TURN_S, VERDICT_S, Stage
 from timewheel.ops.profile import profile_of

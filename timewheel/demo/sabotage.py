@@ -1,4 +1,4 @@
-"""The control: a relay that acknowledges before it publishes, killed in between. The checker must see the loss.
+"""A trial of the checker: a relay that acknowledges before it publishes, killed in between. It must see the loss.
 
 Its twin publishes before it acknowledges and is killed at the same moment: the same checker must see none.
 """
@@ -22,22 +22,22 @@ from timewheel.demo.settings import NAMESPACE
 from timewheel.testing.evidence.checker import Totals, check
 from timewheel.testing.evidence.trace import payload, timer_id
 
-__all__ = ["Control", "run_control"]
+__all__ = ["CheckerTrial", "try_checker"]
 
 TIMERS = 400
 PUBLISHED_BEFORE_KILL = 100
 """The relay is killed when it has taken all timers and published this many of them."""
-RELAY_SUBSCRIPTION = "control-relay"
-READER_SUBSCRIPTION = "control-reader"
-STEP_TIMEOUT_S = 20.0
-"""For each step of the control: a relay's start, its acknowledgements, the drain."""
+RELAY_SUBSCRIPTION = "trial-relay"
+READER_SUBSCRIPTION = "trial-reader"
+STEP_TIMEOUT_S = 60.0
+"""For each step of the trial: a relay's start, its acknowledgements, the drain."""
 RECEIVE_MS = 500
 QUIET_S = 1.5
 """The due topic counts as drained when nothing came for this long and the relay has nothing left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Control:
+class CheckerTrial:
     """What the checker found.
 
     Args:
@@ -49,7 +49,7 @@ class Control:
     honest: Totals
 
 
-def run_control(service_url: str, out: Path) -> Control:
+def try_checker(service_url: str, out: Path) -> CheckerTrial:
     """Play both relays, each killed with -9 once; takes a few seconds.
 
     Args:
@@ -61,7 +61,7 @@ def run_control(service_url: str, out: Path) -> Control:
     """
     client = connect(service_url, out)
     try:
-        return Control(
+        return CheckerTrial(
             sabotaged=_killed_in_between(client, service_url, out, "acknowledge-first"),
             honest=_killed_in_between(client, service_url, out, "publish-first"),
         )
@@ -70,7 +70,7 @@ def run_control(service_url: str, out: Path) -> Control:
 
 
 def _killed_in_between(client: Any, service_url: str, out: Path, order: str) -> Totals:
-    held, due = (f"persistent://{NAMESPACE}/control-{order}-{part}" for part in ("held", "due"))
+    held, due = (f"persistent://{NAMESPACE}/trial-{order}-{part}" for part in ("held", "due"))
     earliest = pulsar.InitialPosition.Earliest
     reader = client.subscribe(due, READER_SUBSCRIPTION, initial_position=earliest)
     client.subscribe(held, RELAY_SUBSCRIPTION, initial_position=earliest).close()
@@ -106,7 +106,7 @@ def _drain(reader: Any, relay: _Relay) -> Counter[str]:
         last = time.monotonic()
         handled[message.properties()[ID_PROPERTY]] += 1
         reader.acknowledge(message)
-    raise TimeoutError(f"the control's due topic was not drained in {STEP_TIMEOUT_S} s")
+    raise TimeoutError(f"the trial's due topic was not drained in {STEP_TIMEOUT_S} s")
 
 
 class _Relay:
@@ -118,7 +118,7 @@ class _Relay:
         self._process = context.Process(
             target=_relay,
             args=(theirs, service_url, out, held, due, order, stop_after),
-            name=f"control-{order}",
+            name=f"trial-{order}",
             daemon=True,
         )
         self._process.start()
@@ -132,7 +132,7 @@ class _Relay:
         while self._ours.poll(max(0.0, deadline - time.monotonic())):
             if self._ours.recv() == word:
                 return
-        raise TimeoutError(f"the control relay did not report {word!r} in {STEP_TIMEOUT_S} s")
+        raise TimeoutError(f"the relay on trial did not report {word!r} in {STEP_TIMEOUT_S} s")
 
     def kill(self) -> None:
         self._process.kill()

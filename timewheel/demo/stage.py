@@ -1,4 +1,4 @@
-"""The running broker with everything that acts on it: topics, players, sampler, unload, control."""
+"""The running broker with everything that acts on it: topics, players, sampler, unload, trial of the checker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from timewheel.core.plan import Calendar, Plan, Tiered
 from timewheel.demo.crew import Crew
 from timewheel.demo.live import Row, Screen, State
 from timewheel.demo.results import BrokerFacts, Result, Seen, measure
-from timewheel.demo.sabotage import Control, run_control
+from timewheel.demo.sabotage import CheckerTrial, try_checker
 from timewheel.demo.sampling import Gauge, Sampler
 from timewheel.demo.settings import SchemeName, Settings
 from timewheel.demo.table import LABELS
@@ -41,7 +41,7 @@ GRACE_DAYS = 4
 MIN_GRACE_MS = 15_000
 """How long, at most, a scheme may take to hand out its last timers after they were due; then they count as lost."""
 DONE_TIMEOUT_S = 30.0
-CONTROL_TIMEOUT_S = 90.0
+TRIAL_TIMEOUT_S = 90.0
 TURN_S = 0.1
 
 
@@ -72,7 +72,7 @@ class Stage:
         self._began_ms = now_ms()
         self._unloaded_ms = 0
         self._unloads_ms: dict[SchemeName, int] = {}
-        self._control: Control | None = None
+        self._trial: CheckerTrial | None = None
 
     def __enter__(self) -> Self:
         self._sampler.start()
@@ -95,9 +95,9 @@ class Stage:
             f"unloaded {sum(len(gauge.topics) for gauge in self._gauges.values())} topics "
             f"in {(now_ms() - self._unloaded_ms) / 1000:.1f} s"
         )
-        controlled = self._in_background(lambda: run_control(self._facts.service_url, self._settings.out))
-        self._until("playing, and a saboteur for control", controlled.done, timeout_s=CONTROL_TIMEOUT_S)
-        self._control = controlled.result()
+        tried = self._in_background(lambda: try_checker(self._facts.service_url, self._settings.out))
+        self._until("playing, and the checker tried on a saboteur", tried.done, timeout_s=TRIAL_TIMEOUT_S)
+        self._trial = tried.result()
         self._until("playing", self._all_finished)
 
     def result(self, began_s: float) -> Result:
@@ -116,17 +116,17 @@ class Stage:
                 in_flight_window=_in_flight_window(gauge.plan),
             )
             rows.append(measure(settings, scheme, self._start_ms(scheme), seen, done[scheme]))
-        assert self._control is not None
-        control = self._control
+        assert self._trial is not None
+        trial = self._trial
         return Result(
             settings=settings,
             broker=self._facts,
             rows=rows,
-            control={
-                "acknowledges before it publishes": control.sabotaged,
-                "publishes before it acknowledges": control.honest,
+            checker_trial={
+                "acknowledges before it publishes": trial.sabotaged,
+                "publishes before it acknowledges": trial.honest,
             },
-            verdict=judge(rows, sabotaged=control.sabotaged, honest=control.honest),
+            verdict=judge(rows, sabotaged=trial.sabotaged, honest=trial.honest),
             seconds=time.monotonic() - began_s,
             started_ms=self._began_ms,
             unloaded_ms=self._unloaded_ms,

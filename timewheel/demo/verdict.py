@@ -119,9 +119,9 @@ def judge(rows: Sequence[Measured], *, sabotaged: Totals | None, honest: Totals 
     """
     broken = [f"{row.scheme}: {sentence}" for row in rows for sentence in _broken_by(row)]
     if sabotaged is not None and sabotaged.lost == 0:
-        broken.append("control: the checker saw no loss under a relay that acknowledges before it publishes")
+        broken.append("checker: it saw no loss under a relay that acknowledges before it publishes")
     if honest is not None and (honest.lost or honest.unexpected):
-        broken.append(f"control: a relay that publishes first lost {honest.lost}, unexpected {honest.unexpected}")
+        broken.append(f"checker: a relay that publishes first lost {honest.lost}, unexpected {honest.unexpected}")
     return Verdict(broken=tuple(broken))
 
 

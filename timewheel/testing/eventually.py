@@ -12,7 +12,7 @@ __all__ = ["eventually"]
 
 T = TypeVar("T")
 
-DEFAULT_TIMEOUT_S = 10.0
+DEFAULT_TIMEOUT_S = 30.0
 DEFAULT_POLL_S = 0.05
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LocalPulsar"]
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 120.0
 """Healthy in about 5 s on an idle machine; a crowded one gets this long, twice."""
 START_ATTEMPTS = 2
 """Once in some hundred starts after a kill, 4.2.4 could load no topic ("Failed to load topic within timeout") and it

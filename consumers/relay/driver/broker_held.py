@@ -14,17 +14,15 @@ from typing import Any
 import pulsar
 
 from timewheel.consumers.relay.driver.endings import HoleFound, SessionFailed, dead_letter_properties
-from timewheel.consumers.relay.driver.handle import Control, PartitionState
+from timewheel.consumers.relay.driver.handle import Handle, PartitionState
 from timewheel.consumers.relay.driver.hops import Hops, carry
 from timewheel.consumers.relay.driver.source import Source, Tools, consumer_name
 from timewheel.consumers.relay.machine.commands import judged
 from timewheel.consumers.relay.machine.order import Spot
 from timewheel.core.envelope import Envelope
-from timewheel.core.limits import STIR_EVERY, stir_ms
 from timewheel.core.names import RELAY_SUBSCRIPTION
-from timewheel.core.plan import MAX_HOPS
-from timewheel.core.routing import Hold, release_at
-from timewheel.core.steps import hop_bound
+from timewheel.core.onward import Bury, Onward, Onwards
+from timewheel.core.out_of_order import OutOfOrder
 from timewheel.events import RelayDeadLetter
 from timewheel.wire.native import decryption_failed, schema_version_of
 from timewheel.wire.positions import Position
@@ -41,15 +39,12 @@ ROOM_TIMEOUT_MS = 2_000
 class BrokerHeldSession:
     """One subscription; parameters as `Session`'s."""
 
-    def __init__(self, source: Source, tools: Tools, control: Control) -> None:
-        plan = tools.router.plan
+    def __init__(self, source: Source, tools: Tools, handle: Handle) -> None:
         self._source = source
         self._tools = tools
-        self._control = control
-        self._hop_bound = hop_bound(plan)
-        self._revision = plan.revision
-        self._stir_ms = stir_ms(plan)
-        self._stirred = 0
+        self._handle = handle
+        self._onwards = Onwards(tools.router, source.step)
+        self._out_of_order = OutOfOrder(tools.router.plan)
         self._in_flight = 0
         self._confirmations: deque[tuple[Any, str | None, bool]] = deque()
         self._waits = False
@@ -59,7 +54,7 @@ class BrokerHeldSession:
             source.name,
             source.partition,
             fingerprint=tools.router.fingerprint,
-            conduct=tools.conduct,
+            hop_rules=tools.hop_rules,
             max_pending=tools.max_in_flight,
             send_timeout_ms=tools.send_timeout_ms,
         )
@@ -76,9 +71,9 @@ class BrokerHeldSession:
             SessionFailed: Begin anew.
             HoleFound: A message cannot be read; it and all behind it stay unacknowledged.
         """
-        control = self._control
+        handle = self._handle
         try:
-            self._consumer = control.consumer = self._tools.client.subscribe(
+            self._consumer = handle.consumer = self._tools.client.subscribe(
                 self._source.name,
                 RELAY_SUBSCRIPTION,
                 consumer_type=pulsar.ConsumerType.Shared,
@@ -87,29 +82,29 @@ class BrokerHeldSession:
                 crypto_failure_action=pulsar.ConsumerCryptoFailureAction.CONSUME,  # broker-facts: holes-in-positions
                 consumer_name=consumer_name(self._tools.relay_id, self._source.topic),
             )
-            control.state = PartitionState.RUNNING
-            while not control.stopping:
+            handle.state = PartitionState.RUNNING
+            while not handle.stopping:
                 if self._in_flight >= self._tools.max_in_flight:
                     self._await_confirmation(ROOM_TIMEOUT_MS)
                 else:
                     self._receive()
                 self._settle()
-            while self._in_flight and (left_ms := control.drain_left_ms()):
+            while self._in_flight and (left_ms := handle.drain_left_ms()):
                 self._await_confirmation(min(left_ms, ROOM_TIMEOUT_MS))
                 self._settle()
         except pulsar.PulsarException as error:
             raise SessionFailed(str(error)) from error
         finally:
-            control.in_flight = 0
-            control.consumer = None
+            handle.in_flight = 0
+            handle.consumer = None
             self._hops.give_back()
             if self._consumer is not None:
                 with suppress(pulsar.PulsarException, ValueError):
                     self._consumer.close()
 
     def _receive(self) -> None:
-        self._control.beat()
-        self._control.in_flight = self._in_flight
+        self._handle.beat()
+        self._handle.in_flight = self._in_flight
         try:
             message = self._consumer.receive(LINGER_MS if self._in_flight else IDLE_MS)
         except pulsar.Timeout:
@@ -122,25 +117,20 @@ class BrokerHeldSession:
         if not isinstance(envelope, Envelope):
             reason = "no envelope: a foreign producer's message" if envelope is None else str(envelope)
             self._bury(message, properties, reason)
-        elif envelope.hops >= (self._hop_bound if envelope.revision == self._revision else MAX_HOPS):
-            self._bury(message, properties, f"{envelope.hops} hops, above the plan's bound of {self._hop_bound}")
         else:
-            self._forward(message, properties, envelope)
+            decision = self._onwards.delivered(envelope)
+            if isinstance(decision, Bury):
+                self._bury(message, properties, decision.reason)
+            else:
+                self._forward(message, properties, decision)
 
-    def _forward(self, message: Any, properties: dict[str, str], envelope: Envelope) -> None:
-        # The same nominal time as on a relay-held tier: coming a tick early or an outage late changes nothing.
-        nominal_ms = release_at(self._source.step, envelope.due_ms, envelope.entered_ms)
-        route = self._tools.router.route(envelope.due_ms, nominal_ms)
-        deliver_at_ms = route.deliver_at_ms
-        if deliver_at_ms and self._stir_ms and not isinstance(route, Hold):
-            if self._stirred % STIR_EVERY == 0:
-                deliver_at_ms = max(deliver_at_ms - self._stir_ms, 1)  # broker-facts: starved-due-topic
-            self._stirred += 1
-        producer = self._hops.to(route.topic, schema_version_of(message), named=False)
-        properties.update(envelope._replace(entered_ms=nominal_ms, hops=envelope.hops + 1).properties())
-        if self._tools.conduct.acknowledges_first:
+    def _forward(self, message: Any, properties: dict[str, str], onward: Onward) -> None:
+        deliver_at_ms = self._out_of_order.asked(onward.deliver_at_ms) if onward.is_due else onward.deliver_at_ms
+        producer = self._hops.to(onward.topic, schema_version_of(message), named=False)
+        properties.update(onward.envelope.properties())
+        if self._tools.hop_rules.acknowledges_first:
             self._consumer.acknowledge(message)
-        self._tools.conduct.crash_point("before_forward")
+        self._tools.hop_rules.crash_point("before_forward")
         self._send(producer, message, properties, deliver_at_ms, dead=False)
 
     def _bury(self, message: Any, properties: dict[str, str], reason: str) -> None:
@@ -158,21 +148,21 @@ class BrokerHeldSession:
         """Runs on the client's thread: never raises, and does next to nothing."""
         self._confirmations.append((receipt, result.name if result.value else None, dead))
         if self._waits:
-            with self._control.changed:
-                self._control.changed.notify_all()
+            with self._handle.changed:
+                self._handle.changed.notify_all()
 
     def _await_confirmation(self, timeout_ms: int) -> None:
-        changed = self._control.changed
+        changed = self._handle.changed
         with changed:
             self._waits = True
             if not self._confirmations:
                 self._tools.clock.wait(changed, timeout_ms)
             self._waits = False
-        self._control.beat()
+        self._handle.beat()
 
     def _settle(self) -> None:
         """Acknowledge what is confirmed."""
-        counts, conduct = self._control.counts, self._tools.conduct
+        counts, hop_rules = self._handle.counts, self._tools.hop_rules
         while self._confirmations:
             receipt, failure, dead = self._confirmations.popleft()
             if failure is not None:
@@ -182,6 +172,6 @@ class BrokerHeldSession:
                 counts.dead += 1
             else:
                 counts.forwarded += 1
-            conduct.crash_point("between_publish_confirmed_and_ack")
+            hop_rules.crash_point("between_publish_confirmed_and_ack")
             self._consumer.acknowledge(receipt)
-            conduct.crash_point("after_ack")
+            hop_rules.crash_point("after_ack")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from timewheel.consumers.relay.driver.endings import SessionFailed
-from timewheel.consumers.relay.driver.handle import Control
+from timewheel.consumers.relay.driver.handle import Handle
 from timewheel.core.clock import Clock
 
 __all__ = ["HEARTBEAT_MS", "NEVER", "Confirmations"]
@@ -23,14 +23,14 @@ class Confirmations:
     Its length is bounded by the sends under way.
 
     Args:
-        control: Counts what the broker dropped as seen before; its condition wakes the reader.
+        handle: Counts what the broker dropped as seen before; its condition wakes the reader.
         clock: Waits.
     """
 
-    __slots__ = ("_clock", "_control", "_wake_at", "outcomes")
+    __slots__ = ("_clock", "_handle", "_wake_at", "outcomes")
 
-    def __init__(self, control: Control, clock: Clock) -> None:
-        self._control = control
+    def __init__(self, handle: Handle, clock: Clock) -> None:
+        self._handle = handle
         self._clock = clock
         self.outcomes: deque[tuple[int, str | None]] = deque()
         """(ordinal, what went wrong). To look whether there are any costs a call less than asking this object."""
@@ -42,22 +42,22 @@ class Confirmations:
         if result.value:
             failure = result.name
         elif message_id.ledger_id() < 0:
-            self._control.counts.deduplicated += 1
+            self._handle.counts.deduplicated += 1
         self.outcomes.append((ordinal, failure))
         if failure is not None or len(self.outcomes) >= self._wake_at:
-            with self._control.changed:
-                self._control.changed.notify_all()
+            with self._handle.changed:
+                self._handle.changed.notify_all()
 
     def wait(self, timeout_ms: int, *, wake_at: int, also_while_stopping: bool = False) -> None:
         """Wait for so many outcomes, a stop, or the time; at most `HEARTBEAT_MS`."""
-        control = self._control
-        with control.changed:
+        handle = self._handle
+        with handle.changed:
             # The client's thread appends first and looks at _wake_at then: either it sees this, or we see that.
             self._wake_at = wake_at
-            if len(self.outcomes) < wake_at and (also_while_stopping or not control.stopping):
-                self._clock.wait(control.changed, min(max(timeout_ms, 0), HEARTBEAT_MS))
+            if len(self.outcomes) < wake_at and (also_while_stopping or not handle.stopping):
+                self._clock.wait(handle.changed, min(max(timeout_ms, 0), HEARTBEAT_MS))
             self._wake_at = NEVER
-        control.beat()
+        handle.beat()
 
     def take(self) -> Iterator[int]:
         """The ordinals of all that is confirmed by now.

@@ -9,7 +9,7 @@ from timewheel.consumers.relay.machine.counts import Counts
 from timewheel.core.clock import Clock, wait_until
 from timewheel.wire.surface import ConsumerLike
 
-__all__ = ["AT_REST", "WORKING", "Control", "PartitionState"]
+__all__ = ["AT_REST", "WORKING", "Handle", "PartitionState"]
 
 
 @unique
@@ -42,7 +42,7 @@ AT_REST = frozenset({PartitionState.RESTING, PartitionState.STOPPED, PartitionSt
 """States without a thread that could give a sign of life."""
 
 
-class Control:
+class Handle:
     """One partition's shared state; the attributes are written by its thread only.
 
     Args:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pulsar
 
-from timewheel.consumers.relay.driver.conduct import Conduct
+from timewheel.consumers.relay.driver.hop_rules import HopRules
 from timewheel.core.names import partition_topic
 from timewheel.wire.native import NO_SCHEMA
 from timewheel.wire.results import Outcome, outcome_of_error
@@ -55,12 +55,12 @@ class Hops:
         partition: Its index; destinations get the same one, so that a key stays on its partition
             (broker-facts: keys-and-partitions).
         fingerprint: Of the plan's routing, for the names.
-        conduct: How named producers are opened.
+        hop_rules: How named producers are opened.
         max_pending: Sends under way at most, over all producers.
         send_timeout_ms: After this time without an answer a send has failed.
     """
 
-    __slots__ = ("_client", "_conduct", "_fingerprint", "_options", "_partition", "_producers", "_schemas", "_source")
+    __slots__ = ("_client", "_fingerprint", "_hop_rules", "_options", "_partition", "_producers", "_schemas", "_source")
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Hops:
         partition: int,
         *,
         fingerprint: str,
-        conduct: Conduct,
+        hop_rules: HopRules,
         max_pending: int,
         send_timeout_ms: int,
     ) -> None:
@@ -77,7 +77,7 @@ class Hops:
         self._source = source
         self._partition = partition
         self._fingerprint = fingerprint
-        self._conduct = conduct
+        self._hop_rules = hop_rules
         self._schemas = Schemas(client, source)
         self._producers: dict[_Key, Any] = {}
         self._options = {
@@ -130,7 +130,7 @@ class Hops:
         _, version, is_named = key
         options = {**self._options, **self._schemas.producer_options(version)}
         if is_named:
-            options |= self._conduct.named_producer_options()
+            options |= self._hop_rules.named_producer_options()
             options["producer_name"] = producer_name(self._source, destination, version, self._fingerprint)
         try:
             producer = self._producers[key] = self._client.create_producer(destination, **options)

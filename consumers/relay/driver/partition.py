@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Protocol
 
 import pulsar
@@ -10,10 +9,11 @@ import pulsar
 from timewheel.consumers.relay.backoff import Backoff
 from timewheel.consumers.relay.driver.broker_held import BrokerHeldSession
 from timewheel.consumers.relay.driver.endings import HoleFound, SessionFailed
-from timewheel.consumers.relay.driver.handle import Control, PartitionState
+from timewheel.consumers.relay.driver.handle import Handle, PartitionState
 from timewheel.consumers.relay.driver.holes import can_be_read
 from timewheel.consumers.relay.driver.session import Session
 from timewheel.consumers.relay.driver.source import Source, Tools
+from timewheel.consumers.relay.driver.visiting import Visiting
 from timewheel.consumers.relay.machine.order import Spot
 from timewheel.consumers.relay.machine.visits import Visit
 from timewheel.events import RelayPartitionStopped, RelayPositionJumped, RelaySessionCrashed, RelaySessionFailed
@@ -42,17 +42,16 @@ class Partition:
 
     def __init__(self, source: Source, tools: Tools) -> None:
         self.source = source
-        self.control = Control(tools.clock)
+        self.handle = Handle(tools.clock)
         self._tools = tools
         self._known: Spot | None = None
-        self._visit: Visit | None = None
-        self._lock = threading.Lock()
+        self._visiting = Visiting()
 
     def run(self) -> None:
         """Work until told to stop, or until a hole."""
-        control = self.control
+        handle = self.handle
         backoff = Backoff(RETRY_FIRST_MS, RETRY_LONGEST_MS, self._tools.chance)
-        while not control.stopping:
+        while not handle.stopping:
             known = self._known
             session = self._session()
             try:
@@ -71,9 +70,9 @@ class Partition:
                 self._failed(repr(error), RelaySessionCrashed)
             if self._known != known:
                 backoff.reset()
-            control.state = PartitionState.BACKING_OFF
-            control.pause(backoff.next_ms())
-        control.state = PartitionState.CLOSED if control.stopping else PartitionState.RESTING
+            handle.state = PartitionState.BACKING_OFF
+            handle.pause(backoff.next_ms())
+        handle.state = PartitionState.CLOSED if handle.stopping else PartitionState.RESTING
 
     def visit(self, visit: Visit) -> bool:
         """Be there for a visit: a running one is prolonged.
@@ -81,28 +80,21 @@ class Partition:
         Returns:
             Whether the caller has to `run` it, since none is running.
         """
-        with self._lock:
-            if self._visit is not None:
-                self._visit.prolong(visit)
-                return False
-            self._visit = visit
-            return True
+        return self._visiting.begin(visit)
 
     def run_visit(self) -> None:
         """Work until the visit, with all its prolongations, is over."""
         while True:
             self.run()
-            with self._lock:
-                visit = self._visit
-                ended = self.control.stopping or self.control.state is PartitionState.STOPPED
-                if ended or visit is None or visit.is_over(self._tools.clock.now_ms()):
-                    self._visit = None
-                    return
+            ended = self.handle.stopping or self.handle.state is PartitionState.STOPPED
+            if self._visiting.end(self._tools.clock.now_ms(), unfinished=ended):
+                return
 
     def _session(self) -> _Session:
         if self._tools.router.plan.holds_in_relay:
-            return Session(self.source, self._tools, self.control, known=self._known, visit=self._visit)
-        return BrokerHeldSession(self.source, self._tools, self.control)
+            self._visiting.resume()
+            return Session(self.source, self._tools, self.handle, known=self._known, visiting=self._visiting)
+        return BrokerHeldSession(self.source, self._tools, self.handle)
 
     def _goes_on_after(self, hole: HoleFound) -> bool:
         if hole.after is not None:
@@ -112,19 +104,19 @@ class Partition:
                 self._failed(f"{hole.reason}; looking at it failed: {error}")
                 return True
             if jumped:
-                self.control.counts.jumps += 1
+                self.handle.counts.jumps += 1
                 self._tools.hooks.emit(RelayPositionJumped(topic=self.source.name, reason=hole.reason))
                 self._known = None
                 return True
-        self.control.reason = (
+        self.handle.reason = (
             f"{hole.reason}; nothing is acknowledged past it: look at the topic there, "
             "skip it by the admin API if it is lost, and start the relay again"
         )
-        self.control.state = PartitionState.STOPPED
+        self.handle.state = PartitionState.STOPPED
         self._tools.hooks.emit(RelayPartitionStopped(topic=self.source.name, reason=hole.reason))
         return False
 
     def _failed(self, reason: str, kind: type[RelaySessionFailed | RelaySessionCrashed] = RelaySessionFailed) -> None:
-        self.control.counts.failures += 1
-        self.control.reason = reason
+        self.handle.counts.failures += 1
+        self.handle.reason = reason
         self._tools.hooks.emit(kind(topic=self.source.name, reason=reason))

@@ -43,7 +43,7 @@ class RingKeeper:
         self._thread.start()
 
     def stop(self) -> None:
-        """Begin no further visit; those under way end by their partitions' controls."""
+        """Begin no further visit; those under way end by their partitions' handles."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()

@@ -16,11 +16,12 @@ import pulsar
 from timewheel.consumers.relay.backoff import Backoff
 from timewheel.consumers.relay.driver.confirmations import HEARTBEAT_MS, NEVER, Confirmations
 from timewheel.consumers.relay.driver.endings import HoleFound, SessionFailed, dead_letter_properties
-from timewheel.consumers.relay.driver.handle import Control, PartitionState
+from timewheel.consumers.relay.driver.handle import Handle, PartitionState
 from timewheel.consumers.relay.driver.holes import first_behind
 from timewheel.consumers.relay.driver.hops import Hops, LeaseHeld, carry
 from timewheel.consumers.relay.driver.probing import Probing
 from timewheel.consumers.relay.driver.source import Source, Tools, consumer_name
+from timewheel.consumers.relay.driver.visiting import Visiting
 from timewheel.consumers.relay.machine.commands import (
     RECEIVE,
     AskAgain,
@@ -39,7 +40,7 @@ from timewheel.consumers.relay.machine.commands import (
 )
 from timewheel.consumers.relay.machine.machine import Machine
 from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Spot
-from timewheel.consumers.relay.machine.visits import Visit
+from timewheel.consumers.relay.machine.silence import Silence
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.events import RelayDeadLetter, RelayWaitsForLease
 from timewheel.wire.native import BatchSizes, decryption_failed, schema_version_of
@@ -57,9 +58,6 @@ LINGER_MS = 20
 """How long a receive waits while confirmations or an acknowledgement are outstanding."""
 IDLE_MS = 1_000
 """How long a receive waits when nothing else is to be done; also how soon a stop is noticed then."""
-ASK_FIRST_MS = 2_000
-ASK_LONGEST_MS = 60_000
-"""How long a subscription is idle before it asks whether there is really nothing (see `_is_silent`)."""
 LEASE_FIRST_MS = 50
 LEASE_LONGEST_MS = 2_000
 
@@ -70,40 +68,37 @@ class Session:
     Args:
         source: What to read.
         tools: What to work with.
-        control: Shared with onlookers.
+        handle: Shared with onlookers.
         known: Up to where this process has confirmed everything before; None at first.
-        visit: For a slot of a ring: when to sweep and to leave; None: stay.
+        visiting: For a slot of a ring: when to sweep and to leave; without a visit: stay.
     """
 
-    def __init__(
-        self, source: Source, tools: Tools, control: Control, *, known: Spot | None, visit: Visit | None
-    ) -> None:
+    def __init__(self, source: Source, tools: Tools, handle: Handle, *, known: Spot | None, visiting: Visiting) -> None:
         self._source = source
         self._tools = tools
         self._clock = tools.clock
-        self._conduct = tools.conduct
-        self._control = control
-        self._visit = visit
+        self._hop_rules = tools.hop_rules
+        self._handle = handle
+        self._visiting = visiting
         self._machine = Machine(
             tools.router,
             source.step,
             known=known,
             window_limit=tools.max_in_flight,
-            routing_time=tools.conduct.routing_time,
-            counts=control.counts,
+            routing_time=tools.hop_rules.routing_time,
+            counts=handle.counts,
         )
         self._hops = Hops(
             tools.client,
             source.name,
             source.partition,
             fingerprint=tools.router.fingerprint,
-            conduct=tools.conduct,
+            hop_rules=tools.hop_rules,
             max_pending=tools.max_in_flight,
             send_timeout_ms=tools.send_timeout_ms,
         )
         self._backoff = Backoff(LEASE_FIRST_MS, LEASE_LONGEST_MS, tools.chance)
-        self._silence = Backoff(ASK_FIRST_MS, ASK_LONGEST_MS, tools.chance)
-        self._ask_at_ms: int | None = None
+        self._silence = Silence(tools.chance)
         self._consumer: Any = None
         # What was received last, and is decided on.
         self._message: Any = None
@@ -115,7 +110,7 @@ class Session:
         self._idle_since_ms = NEVER
         self._is_idle = False
         self._asked_for_end = False
-        self._confirmations = Confirmations(control, tools.clock)
+        self._confirmations = Confirmations(handle, tools.clock)
         self._probing = Probing(self._hops, self._confirmations, source.topic, tools.relay_id, tools.chance)
 
     @property
@@ -131,7 +126,7 @@ class Session:
             HoleFound: Look at the topic, and do not go on past it.
         """
         try:
-            self._consumer = self._control.consumer = self._tools.client.subscribe(
+            self._consumer = self._handle.consumer = self._tools.client.subscribe(
                 self._source.name,
                 RELAY_SUBSCRIPTION,
                 consumer_type=pulsar.ConsumerType.Failover,
@@ -140,14 +135,14 @@ class Session:
                 crypto_failure_action=pulsar.ConsumerCryptoFailureAction.CONSUME,  # broker-facts: holes-in-positions
                 consumer_name=consumer_name(self._tools.relay_id, self._source.topic),
             )
-            self._control.state = PartitionState.RUNNING
+            self._handle.state = PartitionState.RUNNING
             self._loop()
         except pulsar.PulsarException as error:
             raise SessionFailed(str(error)) from error
         finally:
-            self._control.in_flight = 0
-            self._control.consumer = None
-            self._control.head_release_ms = None
+            self._handle.in_flight = 0
+            self._handle.consumer = None
+            self._handle.head_release_ms = None
             self._hops.give_back()
             if self._consumer is not None:
                 with suppress(pulsar.PulsarException, ValueError):
@@ -159,7 +154,7 @@ class Session:
         while command is not None:
             if outcomes:
                 self._settle()
-            if self._control.stopping:
+            if self._handle.stopping:
                 if isinstance(command, Forward | DeadLetter | Refile):
                     self._machine.withdraw()  # it was never sent: no confirmation of it could end the drain
                 self._drain()
@@ -206,12 +201,12 @@ class Session:
         except pulsar.Timeout:
             return self._idle()
         now_ms = self._clock.now_ms()
-        self._control.beat()
+        self._handle.beat()
         if self._is_idle:
             self._wake()
         if not self._taken_over:
             self._taken_over = True
-            self._conduct.crash_point("at_takeover")
+            self._hop_rules.crash_point("at_takeover")
         message_id = message.message_id()
         position = Position.of(message_id)
         self._message = message
@@ -229,13 +224,12 @@ class Session:
         self._is_idle = self._asked_for_end = False
         self._idle_since_ms = NEVER
         self._wait_ms = LINGER_MS
-        self._ask_at_ms = None
-        self._silence.reset()
+        self._silence.broken()
 
     def _idle(self) -> Command | None:
         """Nothing came: acknowledge all, give names back, leave a slot."""
         self._is_idle = True
-        self._control.beat()
+        self._handle.beat()
         self._settle()
         self._show()
         machine = self._machine
@@ -249,29 +243,19 @@ class Session:
                 self._idle_since_ms = now_ms
             if now_ms - self._idle_since_ms >= self._tools.lease_idle_ms:
                 self._hops.give_back()
-            if self._visit is not None:
-                self._sweep_if_due(self._visit, now_ms)
-                if self._visit.is_over(now_ms) and self._probing.is_empty(
-                    self._last_position, machine.confirmed_to, now_ms
-                ):
-                    return None
+            self._sweep_if_due(now_ms)
+            if self._may_leave(now_ms):
+                return None
             self._wait_ms = IDLE_MS
-            if self._is_silent(now_ms):
+            if self._silence.is_too_long(now_ms):
                 return machine.ask_again(now_ms)
         return machine.tick(now_ms)
 
-    def _is_silent(self, now_ms: int) -> bool:
-        """Whether to ask the broker for what is unacknowledged, since nothing has come for long.
-
-        After a change of the active consumer a broker may wait for the next publish with what the old one had in hand
-        (seen on 4.0.7). Rarer and rarer, since a relay that is not the active one asks in vain.
-        """
-        if self._ask_at_ms is None:
-            self._ask_at_ms = now_ms + self._silence.next_ms()
-        if now_ms < self._ask_at_ms:
+    def _may_leave(self, now_ms: int) -> bool:
+        visit = self._visiting.now
+        if visit is None or not visit.is_over(now_ms):
             return False
-        self._ask_at_ms = now_ms + self._silence.next_ms()
-        return True
+        return self._probing.is_empty(self._last_position, self._machine.confirmed_to, now_ms)
 
     # Waiting
 
@@ -279,10 +263,10 @@ class Session:
         """The head waits for its release; None: longer than the visit lasts."""
         machine = self._machine
         now_ms = self._clock.now_ms()
-        visit = self._visit
+        if self._sweep_if_due(now_ms):
+            return machine.tick(now_ms)
+        visit = self._visiting.now
         if visit is not None:
-            if self._sweep_if_due(visit, now_ms):
-                return machine.tick(now_ms)
             if not visit.is_over(now_ms):
                 until_ms = visit.next_moment_ms(until_ms)
             elif not machine.in_flight:
@@ -291,10 +275,10 @@ class Session:
         self._acknowledge()
         if not machine.in_flight and until_ms - now_ms > self._tools.lease_idle_ms:
             self._hops.give_back()
-        self._control.state = PartitionState.HOLDING
+        self._handle.state = PartitionState.HOLDING
         self._show()
         self._confirmations.wait(until_ms - now_ms, wake_at=1)
-        self._control.state = PartitionState.RUNNING
+        self._handle.state = PartitionState.RUNNING
         return machine.tick(self._clock.now_ms())
 
     def _await_confirmations(self, count: int) -> None:
@@ -306,9 +290,9 @@ class Session:
             self._settle()
 
     def _wait_for_lease(self, name: str) -> None:
-        control = self._control
-        if control.state is not PartitionState.WAITING_FOR_LEASE:
-            control.state = PartitionState.WAITING_FOR_LEASE
+        handle = self._handle
+        if handle.state is not PartitionState.WAITING_FOR_LEASE:
+            handle.state = PartitionState.WAITING_FOR_LEASE
             self._tools.hooks.emit(RelayWaitsForLease(topic=self._source.name, producer_name=name))
         self._acknowledge()
         if not self._machine.in_flight:
@@ -327,12 +311,12 @@ class Session:
             self._machine.withdraw()
             self._wait_for_lease(str(held))
             return self._machine.tick(self._clock.now_ms())
-        if self._control.state is PartitionState.WAITING_FOR_LEASE:
-            self._control.state = PartitionState.RUNNING
+        if self._handle.state is PartitionState.WAITING_FOR_LEASE:
+            self._handle.state = PartitionState.RUNNING
             self._backoff.reset()
-        if self._conduct.acknowledges_first:
+        if self._hop_rules.acknowledges_first:
             self._consumer.acknowledge_cumulative(message)
-        self._conduct.crash_point("before_forward")
+        self._hop_rules.crash_point("before_forward")
         properties.update(command.envelope.properties())
         carry(
             producer,
@@ -372,23 +356,23 @@ class Session:
         self._unacknowledged = 0
         if receipt is None:
             return
-        self._conduct.crash_point("between_publish_confirmed_and_ack")
+        self._hop_rules.crash_point("between_publish_confirmed_and_ack")
         self._consumer.acknowledge_cumulative(receipt)
-        self._conduct.crash_point("after_ack")
+        self._hop_rules.crash_point("after_ack")
 
     def _last_position(self) -> Position:
         return Position.of(self._consumer.get_last_message_id())
 
-    def _sweep_if_due(self, visit: Visit, now_ms: int) -> bool:
-        if not visit.take_sweep(now_ms):
+    def _sweep_if_due(self, now_ms: int) -> bool:
+        if not self._visiting.take_sweep(now_ms):
             return False
         self._machine.sweep(self._last_position())
         return True
 
     def _drain(self) -> None:
         """Nothing new; wait for what is under way, up to the deadline, and leave the rest unacknowledged."""
-        control, machine = self._control, self._machine
-        while machine.in_flight and (left_ms := control.drain_left_ms()):
+        handle, machine = self._handle, self._machine
+        while machine.in_flight and (left_ms := handle.drain_left_ms()):
             self._confirmations.wait(left_ms, wake_at=1, also_while_stopping=True)
             self._settle()
         self._acknowledge()
@@ -396,5 +380,5 @@ class Session:
             self._acknowledge(self._last_position())
 
     def _show(self) -> None:
-        self._control.in_flight = self._machine.in_flight
-        self._control.head_release_ms = self._machine.head_release_ms
+        self._handle.in_flight = self._machine.in_flight
+        self._handle.head_release_ms = self._machine.head_release_ms

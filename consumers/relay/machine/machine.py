@@ -31,10 +31,10 @@ from timewheel.consumers.relay.machine.counts import Counts
 from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Contiguity, Sight, Spot, sequence_id
 from timewheel.consumers.relay.machine.window import Fate, Item, Window
 from timewheel.core.envelope import Envelope
-from timewheel.core.limits import STIR_EVERY, stir_ms
-from timewheel.core.plan import MAX_HOPS
-from timewheel.core.routing import Hold, Router, release_at
-from timewheel.core.steps import Step, hop_bound
+from timewheel.core.onward import Bury, Onward, Onwards
+from timewheel.core.out_of_order import OutOfOrder
+from timewheel.core.routing import Router
+from timewheel.core.steps import Step
 from timewheel.wire.positions import Position
 
 __all__ = ["Machine"]
@@ -70,18 +70,14 @@ class Machine:
         "_ackable",
         "_beginning",
         "_contiguity",
+        "_delayed_count",
         "_head",
-        "_hop_bound",
         "_late_run",
         "_limit",
         "_look",
+        "_onwards",
+        "_out_of_order",
         "_previous",
-        "_revision",
-        "_router",
-        "_routing_time",
-        "_step",
-        "_stir_ms",
-        "_stirred",
         "_stopped",
         "_sweep_to",
         "_unnamed",
@@ -102,15 +98,9 @@ class Machine:
         routing_time: Callable[[int, int], int] | None = None,
         counts: Counts | None = None,
     ) -> None:
-        plan = router.plan
-        self._router = router
-        self._step = step
-        self._routing_time = routing_time
+        self._onwards = Onwards(router, step, routing_time=routing_time)
+        self._out_of_order = OutOfOrder(router.plan)
         self._limit = window_limit
-        self._hop_bound = hop_bound(plan)
-        self._revision = plan.revision
-        self._stir_ms = stir_ms(plan)
-        self._stirred = 0
         # What follows what this process has confirmed begins at the right place by itself.
         self._beginning = Beginning() if known is None else None
         self._contiguity = Contiguity(known)
@@ -194,19 +184,15 @@ class Machine:
         reading = head.reading
         if not isinstance(reading, Envelope):
             return self._without_envelope(head)
-        if reading.hops >= (self._hop_bound if reading.revision == self._revision else MAX_HOPS):
-            return self._dead_letter(head, f"{reading.hops} hops, above the plan's bound of {self._hop_bound}")
-        nominal_ms = release_at(self._step, reading.due_ms, reading.entered_ms)
-        release_ms = nominal_ms
-        if self._step.stay_ms and head.seen_ms < reading.entered_ms:
-            # A producer's fast clock blocks the head by at most its skew (broker-facts: guard-and-skew).
-            release_ms = head.seen_ms + self._step.stay_ms
-        if now_ms < release_ms:
-            self.head_release_ms = release_ms
-            if self._sweep_to is not None and head.spot.position <= self._sweep_to:
-                return self._refile(head)
-            return HoldUntil(release_ms)
-        return self._forward(head, reading, nominal_ms, now_ms)
+        decision = self._onwards.held(reading, head.seen_ms, now_ms)
+        if isinstance(decision, Onward):
+            return self._forward(head, decision)
+        if isinstance(decision, Bury):
+            return self._dead_letter(head, decision.reason)
+        self.head_release_ms = decision.until_ms
+        if self._sweep_to is not None and head.spot.position <= self._sweep_to:
+            return self._refile(head)
+        return HoldUntil(decision.until_ms)
 
     def confirmed(self, ordinal: int) -> None:
         """What a command with this ordinal published is stored."""
@@ -269,34 +255,19 @@ class Machine:
         # All messages of the last entry, whatever their index.
         self._sweep_to = last._replace(batch_index=1 << 31)
 
-    def _forward(self, head: Item, envelope: Envelope, nominal_ms: int, now_ms: int) -> Command:
-        router = self._router
-        at_ms = nominal_ms if self._routing_time is None else self._routing_time(nominal_ms, now_ms)
-        route = router.route(envelope.due_ms, at_ms)
-        late = isinstance(route, Hold) and router.overshoots(route, envelope.due_ms, now_ms)
-        if late:
-            at_ms = now_ms
-            route = router.route(envelope.due_ms, now_ms)
-        by_late_lane = late or (self._unnamed and self._late_run > 0)
+    def _forward(self, head: Item, onward: Onward) -> Command:
+        by_late_lane = onward.is_late or (self._unnamed and self._late_run > 0)
         sequence = NO_SEQUENCE_ID if by_late_lane else sequence_id(head.spot.position)
         unnamed = sequence == NO_SEQUENCE_ID
         if unnamed != self._unnamed and self._must_drain(unnamed=unnamed):
             return _AWAIT_ALL
-        if late:
+        if onward.is_late:
             self._late_run = LATE_RUN
         elif self._late_run:
             self._late_run -= 1
-        deliver_at_ms = route.deliver_at_ms
-        if deliver_at_ms and self._stir_ms and not isinstance(route, Hold):
-            if self._stirred % STIR_EVERY == 0:
-                deliver_at_ms = max(deliver_at_ms - self._stir_ms, 1)  # broker-facts: starved-due-topic
-            self._stirred += 1
-        # Built anew: _replace would cost twice as much, once per message.
-        next_envelope = Envelope(
-            envelope.timer_id, envelope.due_ms, at_ms, envelope.generation, envelope.hops + 1, envelope.revision
-        )
+        deliver_at_ms = self._out_of_order.asked(onward.deliver_at_ms) if onward.is_due else onward.deliver_at_ms
         fate: Fate = "late" if by_late_lane else "forwarded"
-        return Forward(self._push(head, fate), route.topic, deliver_at_ms, sequence, next_envelope)
+        return Forward(self._push(head, fate), onward.topic, deliver_at_ms, sequence, onward.envelope)
 
     def _without_envelope(self, head: Item) -> Command:
         if isinstance(head.reading, Probe):

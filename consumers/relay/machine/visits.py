@@ -47,41 +47,42 @@ def _times(step: Step, release_ms: int) -> Times:
     return Times(release_ms - OPEN_AHEAD_MS, release_ms, release_ms + step.slot_ms)
 
 
-class Visit:
-    """What is left to do in a visit that is under way.
+class Visit(NamedTuple):
+    """What is left to do in a visit that is under way. A value: whoever changes it makes another.
 
     Args:
         leave_ms: When to leave at the earliest, UTC milliseconds.
         sweeps_ms: When to sweep, ascending.
+        swept_ms: The latest sweep that was begun; 0: none.
     """
 
-    __slots__ = ("_leave_ms", "_sweeps_ms")
-
-    def __init__(self, leave_ms: int, sweeps_ms: tuple[int, ...] = ()) -> None:
-        self._leave_ms = leave_ms
-        self._sweeps_ms = sweeps_ms
+    leave_ms: int
+    sweeps_ms: tuple[int, ...] = ()
+    swept_ms: int = 0
 
     @classmethod
     def at(cls, times: Times) -> Visit:
         """A whole visit."""
         return cls(times.leave_ms, (times.release_ms, times.leave_ms))
 
-    def prolong(self, visit: Visit) -> None:
-        """The next visit begins before this one has ended."""
-        self._sweeps_ms = tuple(sorted({*self._sweeps_ms, *visit._sweeps_ms}))
-        self._leave_ms = max(self._leave_ms, visit._leave_ms)
+    def prolonged(self, visit: Visit) -> Visit:
+        """The next visit begins before this one has ended: both in one."""
+        sweeps_ms = tuple(sorted({*self.sweeps_ms, *visit.sweeps_ms}))
+        return Visit(max(self.leave_ms, visit.leave_ms), sweeps_ms, self.swept_ms)
 
-    def take_sweep(self, now_ms: int) -> bool:
-        """Whether a sweep is due; each is told once."""
-        left = tuple(at_ms for at_ms in self._sweeps_ms if at_ms > now_ms)
-        due = len(left) < len(self._sweeps_ms)
-        self._sweeps_ms = left
-        return due
+    def swept(self, now_ms: int) -> Visit:
+        """With all sweeps begun that are due; the same visit if none is."""
+        due = [at_ms for at_ms in self.sweeps_ms if at_ms <= now_ms]
+        return Visit(self.leave_ms, self.sweeps_ms[len(due) :], due[-1]) if due else self
+
+    def resumed(self) -> Visit:
+        """With the latest sweep to be begun again: how far it came is forgotten with the session that began it."""
+        return Visit(self.leave_ms, (self.swept_ms, *self.sweeps_ms)) if self.swept_ms else self
 
     def is_over(self, now_ms: int) -> bool:
         """Whether to leave once nothing is at hand."""
-        return now_ms >= self._leave_ms and not self._sweeps_ms
+        return now_ms >= self.leave_ms and not self.sweeps_ms
 
     def next_moment_ms(self, until_ms: int) -> int:
         """The next time at which something is to be done, at the latest ``until_ms``."""
-        return min(until_ms, *self._sweeps_ms, self._leave_ms)
+        return min(until_ms, *self.sweeps_ms, self.leave_ms)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.manual_clock import LeapingClock, ManualClock
 from timewheel.consumers.relay.backoff import Backoff
-from timewheel.consumers.relay.driver.handle import Control
+from timewheel.consumers.relay.driver.handle import Handle
 
 
 class Always:
@@ -57,21 +57,21 @@ def test_after_a_success_it_begins_with_the_first_wait_again() -> None:
 
 def test_a_pause_lasts_by_the_clock_and_is_a_sign_of_life() -> None:
     clock = LeapingClock(1_000)
-    control = Control(clock)
-    control.pause(10_000)
+    handle = Handle(clock)
+    handle.pause(10_000)
     assert clock.monotonic_ms() == 11_000
-    assert control.heartbeat_ms == 11_000
+    assert handle.heartbeat_ms == 11_000
 
 
 def test_a_stop_ends_a_pause_before_its_time() -> None:
     clock = ManualClock(1_000)
-    control = Control(clock)
-    pausing = threading.Thread(target=control.pause, args=(10_000,))
+    handle = Handle(clock)
+    pausing = threading.Thread(target=handle.pause, args=(10_000,))
     pausing.start()
     clock.await_wait(10_000)
-    control.stop(drain_ms=500)
+    handle.stop(drain_ms=500)
     pausing.join(10)
     assert not pausing.is_alive()
     assert clock.monotonic_ms() == 1_000
     clock.advance(200)
-    assert control.drain_left_ms() == 300
+    assert handle.drain_left_ms() == 300

@@ -73,7 +73,7 @@ def test_the_head_is_held_to_its_release_and_then_forwarded() -> None:
     assert it.tick(RELEASE_MS - 1) == HoldUntil(RELEASE_MS)
     command = forwarded(it.tick(RELEASE_MS))
     assert command.topic == DUE
-    # due - lead - stir: the first of a relay's is the one in a thousand (broker-facts: starved-due-topic)
+    # due - lead - 2.5 ticks: the first of a relay's is the one in a thousand (broker-facts: starved-due-topic)
     assert command.deliver_at_ms == RELEASE_MS + 5_000 - PLAN.lead_ms - 2_500
     assert command.envelope == timer(5_000)._replace(entered_ms=RELEASE_MS, hops=1)
     assert it.tick(RELEASE_MS) == Receive()

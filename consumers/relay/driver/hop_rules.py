@@ -1,7 +1,7 @@
-"""How a relay goes about its hops, where another way loses or repeats messages (broker-facts: exact-hops).
+"""The rules by which a relay hops, where another way loses or repeats messages (broker-facts: exact-hops).
 
-There is one right conduct and no setting for it. It is an object only so that chaos tests can hand in a wrong one and
-see their checker catch it, and can act at named moments.
+There is one right set of rules and no setting for it. It is an object only so that chaos tests can hand in a wrong one
+and see their checker catch it, and can act at named moments.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-__all__ = ["Conduct", "CrashPoint"]
+__all__ = ["CrashPoint", "HopRules"]
 
 CrashPoint = Literal["at_takeover", "before_forward", "between_publish_confirmed_and_ack", "after_ack"]
 """``at_takeover``: the first message after a subscribe was received. ``before_forward``: decided, not handed to the
@@ -17,8 +17,8 @@ client. ``between_publish_confirmed_and_ack``: confirmed, not acknowledged. ``af
 returned."""
 
 
-class Conduct:
-    """The conduct that loses nothing (broker-facts: exact-hops); subclasses are for tests."""
+class HopRules:
+    """The rules that lose nothing (broker-facts: exact-hops); subclasses are for tests."""
 
     __slots__ = ()
 

@@ -1,0 +1,25 @@
+"""What figures are measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+
+__all__ = ["load", "processor"]
+
+
+def processor() -> str:
+    """The processor's name and how many cores there are."""
+    cpu = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        cpu = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass  # not Linux, or a processor without a name
+    return f"{cpu}, {os.cpu_count()} cores"
+
+
+def load() -> str:
+    """The load average of the last minute."""
+    return f"{os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else "unknown"

@@ -1,0 +1,173 @@
+"""Where a timer goes on to, and when: cases in a table, and every plan's whole way."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.core.plan_space import DUE_TOPIC, NOW_MS, journey, plans, sends
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
+from timewheel.core.envelope import MAX_HOPS_WRITTEN, Envelope
+from timewheel.core.onward import Bury, Onward, Onwards, Wait, again
+from timewheel.core.plan import MAX_HOPS, Calendar, Plan, Ring, Tiered, Wheel
+from timewheel.core.routing import Router
+from timewheel.core.steps import hop_bound, steps
+from timewheel.core.topology import topology
+
+GUARD_MS = 5 * MINUTE_MS
+TIERED = Plan(
+    due_topic=DUE_TOPIC,
+    subscriptions=("billing",),
+    scheme=Tiered(window_ms=12 * HOUR_MS, tiers_ms=(12 * HOUR_MS, DAY_MS)),
+    guard_ms=GUARD_MS,
+    revision=3,
+)
+WHEEL = Plan(
+    due_topic=DUE_TOPIC,
+    subscriptions=("billing",),
+    scheme=Wheel(rings=(Ring(slot_ms=HOUR_MS, slots=30), Ring(slot_ms=DAY_MS, slots=10))),
+    max_delay_ms=8 * DAY_MS,
+    guard_ms=GUARD_MS,
+    revision=3,
+)
+LEAD_MS = TIERED.lead_ms
+DAY_TIER, HALF_TIER = steps(TIERED)[0], steps(TIERED)[1]
+OUT_MS = NOW_MS + DAY_MS
+"""When what entered the tier of a day at NOW_MS may leave it."""
+
+
+def timer(remaining_ms: int, entered_ms: int = NOW_MS, **more: int) -> Envelope:
+    """A timer with so much left at its release from the tier of a day."""
+    return Envelope("t", NOW_MS + DAY_MS + remaining_ms, entered_ms, revision=3, **more)
+
+
+def short(topic: str) -> str:
+    return topic.removeprefix(f"{DUE_TOPIC}.tw.")
+
+
+@pytest.mark.parametrize(
+    ("remaining_ms", "now_ms", "topic", "is_late"),
+    [
+        (DAY_MS + GUARD_MS, OUT_MS, "tier-1d", False),
+        (DAY_MS + GUARD_MS - 1, OUT_MS, "tier-12h", False),
+        (12 * HOUR_MS, OUT_MS, DUE_TOPIC, False),
+        # An hour late: a whole day more would still end before the due time, or not.
+        (2 * DAY_MS, OUT_MS + HOUR_MS, "tier-1d", False),
+        (DAY_MS + GUARD_MS, OUT_MS + HOUR_MS, "tier-12h", True),
+        (12 * HOUR_MS + GUARD_MS, OUT_MS + HOUR_MS, DUE_TOPIC, True),
+        # Late, yet on the nominal way: into the due topic nothing overshoots.
+        (HOUR_MS, OUT_MS + 5 * HOUR_MS, DUE_TOPIC, False),
+    ],
+)
+def test_a_released_timer_goes_its_nominal_way_unless_that_would_end_too_late(
+    remaining_ms: int, now_ms: int, topic: str, is_late: bool
+) -> None:
+    onward = Onwards(Router(TIERED), DAY_TIER).held(timer(remaining_ms), NOW_MS, now_ms)
+    assert isinstance(onward, Onward)
+    assert (short(onward.topic), onward.is_late) == (topic, is_late)
+    assert onward.is_due == (topic == DUE_TOPIC)
+    due_ms = OUT_MS + remaining_ms
+    asked_ms = due_ms - LEAD_MS if onward.is_due and due_ms - LEAD_MS > OUT_MS else 0
+    assert onward.deliver_at_ms == asked_ms
+    entered_ms = now_ms if is_late else OUT_MS
+    assert onward.envelope == timer(remaining_ms, entered_ms, hops=1), "the nominal release time travels on"
+
+
+@pytest.mark.parametrize(
+    ("entered_ms", "seen_ms", "release_ms"),
+    [
+        (NOW_MS, NOW_MS, OUT_MS),
+        (NOW_MS, NOW_MS + HOUR_MS, OUT_MS),  # seen later, as after a restart: it entered when it did
+        (NOW_MS + HOUR_MS, NOW_MS, OUT_MS),  # a clock that is an hour fast: blocked by its skew at most
+    ],
+)
+def test_the_head_waits_for_a_whole_stay_from_when_it_entered_or_was_seen_whichever_is_first(
+    entered_ms: int, seen_ms: int, release_ms: int
+) -> None:
+    onwards = Onwards(Router(TIERED), DAY_TIER)
+    envelope = timer(DAY_MS, entered_ms)
+    assert onwards.held(envelope, seen_ms, release_ms - 1) == Wait(release_ms)
+    assert isinstance(onwards.held(envelope, seen_ms, release_ms), Onward)
+
+
+def test_a_slot_releases_by_its_own_time_whenever_it_was_seen() -> None:
+    step = steps(WHEEL)[0]
+    due_ms = NOW_MS // DAY_MS * DAY_MS + 3 * DAY_MS + HOUR_MS
+    release_ms = due_ms - HOUR_MS - GUARD_MS
+    onwards = Onwards(Router(WHEEL), step)
+    envelope = Envelope("t", due_ms, NOW_MS + 2 * DAY_MS, revision=3)
+    assert onwards.held(envelope, NOW_MS, release_ms - 1) == Wait(release_ms)
+    onward = onwards.held(envelope, NOW_MS, release_ms)
+    assert isinstance(onward, Onward)
+    assert short(onward.topic).startswith("r3.ring-1h.")
+
+
+@pytest.mark.parametrize(("revision", "bound"), [(3, hop_bound(TIERED)), (2, MAX_HOPS)])
+def test_a_timer_of_this_revision_is_buried_at_its_bound_and_an_older_one_at_the_greatest(
+    revision: int, bound: int
+) -> None:
+    onwards = Onwards(Router(TIERED), DAY_TIER)
+    within = timer(DAY_MS, hops=bound - 1)._replace(revision=revision)
+    beyond = within._replace(hops=bound)
+    for decision, buried in (
+        (onwards.held(within, NOW_MS, OUT_MS), False),
+        (onwards.held(beyond, NOW_MS, OUT_MS), True),
+        (onwards.delivered(within), False),
+        (onwards.delivered(beyond), True),
+    ):
+        assert isinstance(decision, Bury) == buried
+    found = onwards.held(beyond, NOW_MS, OUT_MS)
+    assert isinstance(found, Bury)
+    assert found.reason.startswith(f"{bound} hops")
+
+
+@given(plans("tiered"), st.data())
+def test_what_a_broker_held_goes_where_a_relay_would_have_sent_it_in_time(plan: Plan, data: st.DataObject) -> None:
+    due_ms, sent_ms = data.draw(sends(plan))
+    router = Router(plan)
+    for step in steps(plan)[:-1]:
+        envelope = Envelope("t", due_ms, sent_ms, revision=plan.revision)
+        onwards = Onwards(router, step)
+        held = onwards.held(envelope, sent_ms, sent_ms + step.stay_ms)
+        delivered = onwards.delivered(envelope)
+        if not (isinstance(held, Onward) and held.is_late):
+            assert delivered == held
+
+
+@given(plans("tiered", "wheel"), st.data())
+def test_released_in_time_a_timer_makes_the_journey_that_its_plan_says(plan: Plan, data: st.DataObject) -> None:
+    due_ms, sent_ms = data.draw(sends(plan))
+    expected = journey(plan, due_ms, sent_ms)
+    router = Router(plan)
+    holding = {topic.name: topic.step for topic in topology(plan, sent_ms).holding}
+    envelope, topic, way = Envelope("t", due_ms, sent_ms, revision=plan.revision), "", list[str]()
+    route = router.route(due_ms, sent_ms)
+    topic = route.topic
+    while topic in holding:
+        way.append(topic)
+        onwards = Onwards(router, holding[topic])
+        waits = onwards.held(envelope, envelope.entered_ms, envelope.entered_ms - 1)
+        now_ms = waits.until_ms if isinstance(waits, Wait) else envelope.entered_ms
+        onward = onwards.held(envelope, envelope.entered_ms, now_ms)
+        assert isinstance(onward, Onward)
+        assert not onward.is_late
+        topic, envelope = onward.topic, onward.envelope
+    assert way == [hold.topic for _, hold in expected.holds]
+    assert topic == expected.due.topic
+    assert envelope.hops == len(way)
+    assert way == [] or envelope.entered_ms == expected.arrived_ms
+
+
+def test_what_came_far_too_early_goes_back_under_its_due_time() -> None:
+    envelope = Envelope("t", NOW_MS + DAY_MS, NOW_MS - DAY_MS, hops=2, revision=3)
+    onward = again(Router(TIERED), envelope, NOW_MS)
+    assert onward == Onward(DUE_TOPIC, NOW_MS + DAY_MS - LEAD_MS, envelope._replace(hops=3), True, False)
+    calendar = Plan(due_topic=DUE_TOPIC, subscriptions=("s",), scheme=Calendar())
+    assert again(Router(calendar), envelope, NOW_MS).topic.startswith(f"{DUE_TOPIC}.tw.1d-")
+
+
+def test_hops_are_counted_as_far_as_the_line_has_room() -> None:
+    full = Envelope("t", NOW_MS, NOW_MS, hops=MAX_HOPS_WRITTEN).hopped(NOW_MS)
+    assert full.hops == MAX_HOPS_WRITTEN
+    assert Envelope.read(full.properties()) == full

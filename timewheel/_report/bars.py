@@ -1,0 +1,86 @@
+"""Shares as horizontal bars."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import altair as alt
+
+from timewheel._report.look import ACCENT, INK, Drawn, chart_of, finished
+from timewheel._report.page import Figure
+
+__all__ = ["Bar", "BarChart", "bar_chart"]
+
+STEP = 30
+"""Pixels from bar to bar."""
+AXIS_HEIGHT = 50
+AXIS_MAXIMA = (0.1, 0.2, 0.5, 1.0)
+HINT = "Point at a bar for its figures."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """One share.
+
+    Args:
+        name: Of what.
+        share: From 0 to 1.
+        note: At its end, beside the share.
+    """
+
+    name: str
+    share: float
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BarChart:
+    """What is drawn, from top to bottom.
+
+    Args:
+        title: Read by screen readers.
+        caption: Below the chart.
+        bars: In order.
+        axis: Name of the axis of shares.
+    """
+
+    title: str
+    caption: str
+    bars: Sequence[Bar]
+    axis: str
+
+
+def bar_chart(chart: BarChart) -> Figure:
+    """Draw the chart."""
+    most = max((bar.share for bar in chart.bars), default=0.0)
+    axis_max = next(maximum for maximum in AXIS_MAXIMA if maximum >= min(most, 1.0))
+    rows: list[dict[str, str | float]] = [
+        {"name": bar.name, "share": bar.share, "note": _note(bar)} for bar in chart.bars
+    ]
+    words = f"{chart.title}. " + ", ".join(f"{bar.name} {_percent(bar.share)}" for bar in chart.bars) + "."
+    base = chart_of("bars").encode(
+        y=alt.Y("name:N", sort=None, axis=alt.Axis(title=None, domain=False, ticks=False, labelColor=INK)),
+        tooltip=[alt.Tooltip("name:N", title="delay"), alt.Tooltip("note:N", title="share")],
+    )
+    scale = alt.Scale(domain=[0, axis_max], nice=False)
+    bars = base.mark_bar(color=ACCENT, cornerRadiusEnd=3, height={"band": 0.7}).encode(
+        x=alt.X("share:Q", title=chart.axis, scale=scale, axis=alt.Axis(format=".0%", tickCount=5))
+    )
+    notes = base.mark_text(fill=INK, align="left", dx=8).encode(x=alt.value("width"), text="note:N")
+    height = STEP * len(rows) + AXIS_HEIGHT
+    return Figure(
+        name="delays",
+        spec=finished([Drawn([bars, notes], {"bars": rows})], height=height, words=words),
+        words=words,
+        caption=chart.caption,
+        hint=HINT,
+    )
+
+
+def _note(bar: Bar) -> str:
+    return f"{_percent(bar.share)} {bar.note}".rstrip()
+
+
+def _percent(share: float) -> str:
+    return "< 0.1%" if 0 < share < 0.001 else f"{share:.1%}"

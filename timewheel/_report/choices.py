@@ -1,0 +1,201 @@
+"""Choices as points of two costs, both axes logarithmic: down and to the left is better."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, floor, log10
+
+import altair as alt
+
+from timewheel._report.look import (
+    ACCENT,
+    GOOD,
+    INK,
+    LINES,
+    SOFT,
+    Drawn,
+    chart_of,
+    count_axis,
+    count_scale,
+    finished,
+    limit_line,
+    limit_name,
+    name_layers,
+    zoom,
+)
+from timewheel._report.page import Figure
+
+__all__ = ["Choice", "Choices", "Named", "choice_chart"]
+
+LEAST_X = 0.01
+"""Costs below it are drawn at it: a logarithm has no zero."""
+CANDIDATE, ON_FRONT = "a candidate", "no other beats it in both"
+NAMED_COLORS = (LINES[0], LINES[2], LINES[3], LINES[4])
+NAMED_SHAPES = ("cross", "triangle-up", "square", "triangle-down", "triangle-left")
+"""Points differ in shape as well as in colour."""
+CANDIDATE_SIZE, FRONT_SIZE, NAMED_SIZE, BEST_SIZE = 35, 55, 130, 260
+"""Areas, in square pixels."""
+CANDIDATE_OPACITY = 0.45
+"""Many lie on each other."""
+LEGEND_COLUMNS = "width < 560 ? 1 : width < 900 ? 3 : 4"
+DIMMED = 0.07
+HINT = (
+    "Point at a dot for its plan. Click a name for its dots alone, with Shift one more. Turn the wheel with Ctrl to "
+    "zoom, drag to move; a double click shows all again."
+)
+
+Point = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """One point.
+
+    Args:
+        plan: What it stands for.
+        at: (x, y).
+    """
+
+    plan: str
+    at: Point
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Named:
+    """A choice with its name; the one that ``stands_out`` is drawn larger, its name beside it."""
+
+    name: str
+    choice: Choice
+    stands_out: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """What is drawn.
+
+    Args:
+        title: Read by screen readers.
+        caption: Below the chart.
+        points: All choices.
+        front: Of them those that nothing beats, by x.
+        named: Those with a name.
+        limit: A height to mark.
+        limit_name: What it is.
+        x_name: Of the axis.
+        y_name: Of the axis.
+    """
+
+    title: str
+    caption: str
+    points: Sequence[Choice]
+    front: Sequence[Choice]
+    named: Sequence[Named]
+    limit: float
+    limit_name: str
+    x_name: str
+    y_name: str
+
+
+def choice_chart(choices: Choices) -> Figure:
+    """Draw the chart."""
+    words = f"{choices.title}: {len(choices.points)}, of them {len(choices.front)} that no other beats. " + "".join(
+        f"{named.name}: {choices.x_name} {named.choice.at[0]:,.2f}, {choices.y_name} {named.choice.at[1]:,.0f}. "
+        for named in choices.named
+    )
+    limit = limit_line(choices.limit, choices.limit_name)
+    parts = [limit, _front(choices), _dots(choices), limit_name("width", align="right", dy=-10), _best(choices)]
+    return Figure(
+        name="choices",
+        spec=finished(parts, height="container", words=words.rstrip()),
+        words=words.rstrip(),
+        caption=choices.caption,
+        hint=HINT,
+    )
+
+
+def _row(choice: Choice, kind: str, size: float, opacity: float = 1.0) -> dict[str, str | float]:
+    x, y = choice.at
+    return {"kind": kind, "plan": choice.plan, "x": max(x, LEAST_X), "y": max(y, 0.0), "size": size, "opacity": opacity}
+
+
+def _powers(choices: Choices) -> tuple[int, int]:
+    """Between which powers of ten all x lie."""
+    every = [*choices.points, *choices.front, *(named.choice for named in choices.named)]
+    xs = [max(one.at[0], LEAST_X) for one in every] or [1.0]
+    low = floor(log10(min(xs)))
+    return low, max(ceil(log10(max(xs))), low + 1)
+
+
+def _axes(choices: Choices) -> tuple[alt.X, alt.Y]:
+    low, high = _powers(choices)
+    highest = max(
+        [choices.limit, *(one.at[1] for one in (*choices.points, *(named.choice for named in choices.named)))]
+    )
+    top = 10.0 ** max(ceil(log10(1 + highest)), 1)
+    scale = alt.Scale(type="log", domain=[10.0**low, 10.0**high], nice=False)
+    return (
+        alt.X("x:Q", title=choices.x_name, scale=scale, axis=alt.Axis(format=",~g", tickCount=high - low)),
+        alt.Y("y:Q", axis=count_axis(top, choices.y_name), scale=count_scale(top)),
+    )
+
+
+def _front(choices: Choices) -> Drawn:
+    line = chart_of("front").mark_line(color=ACCENT, strokeWidth=1.5, clip=True)
+    return Drawn(
+        [line.encode(x="x:Q", y="y:Q", order="x:Q")],
+        {"front": [_row(one, ON_FRONT, FRONT_SIZE) for one in choices.front]},
+    )
+
+
+def _dots(choices: Choices) -> Drawn:
+    on_front = set(choices.front)
+    named = sorted(choices.named, key=lambda one: one.stands_out)  # drawn last, above the others
+    rows = [
+        *(_row(one, CANDIDATE, CANDIDATE_SIZE, CANDIDATE_OPACITY) for one in choices.points if one not in on_front),
+        *(_row(one, ON_FRONT, FRONT_SIZE) for one in choices.front),
+        *(_row(one.choice, one.name, BEST_SIZE if one.stands_out else NAMED_SIZE) for one in named),
+    ]
+    usual = [one.name for one in named if not one.stands_out]
+    best = [one.name for one in named if one.stands_out]
+    kinds = [*best, *usual, ON_FRONT, CANDIDATE]
+    colors = [*(GOOD for _ in best), *_cycled(NAMED_COLORS, len(usual)), ACCENT, SOFT]
+    shapes = [*("diamond" for _ in best), *_cycled(NAMED_SHAPES, len(usual)), "circle", "circle"]
+    shown = alt.selection_point(name="shown", fields=["kind"], bind="legend")
+    legend = alt.Legend(columns=alt.ExprRef(LEGEND_COLUMNS), symbolOpacity=1)
+    x, y = _axes(choices)
+    opacity = alt.Opacity("opacity:Q", scale=None, legend=None)
+    dots = (
+        chart_of("choices")
+        .mark_point(filled=True, clip=True)
+        .encode(
+            x=x,
+            y=y,
+            color=alt.Color("kind:N", scale=alt.Scale(domain=kinds, range=colors), legend=legend),
+            shape=alt.Shape("kind:N", scale=alt.Scale(domain=kinds, range=shapes), legend=legend),
+            size=alt.Size("size:Q", scale=None, legend=None),
+            opacity=alt.when(shown).then(opacity).otherwise(alt.value(DIMMED)),
+            tooltip=[
+                alt.Tooltip("kind:N", title="what"),
+                alt.Tooltip("plan:N", title="plan"),
+                alt.Tooltip("x:Q", title=choices.x_name, format=",.2f"),
+                alt.Tooltip("y:Q", title=choices.y_name, format=",.0f"),
+            ],
+        )
+    )
+    return Drawn([dots.add_params(shown, zoom("x", "y"))], {"choices": rows})
+
+
+def _best(choices: Choices) -> Drawn:
+    low, high = _powers(choices)
+    best = [named for named in choices.named if named.stands_out]
+    rows = [_row(one.choice, one.name, BEST_SIZE) | {"name": one.name} for one in best]
+    # The name stands on the side that has room for it.
+    late = any(log10(max(one.choice.at[0], LEAST_X)) > (low + high) / 2 for one in best)
+    align, dx = ("right", -12) if late else ("left", 12)
+    base = chart_of("best").encode(x="x:Q", y="y:Q")
+    return Drawn(name_layers(base, color=INK, align=align, dx=dx, dy=14, fontWeight="bold"), {"best": rows})
+
+
+def _cycled(values: Sequence[str], count: int) -> list[str]:
+    return [values[number % len(values)] for number in range(count)]

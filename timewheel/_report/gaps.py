@@ -1,0 +1,168 @@
+"""The chart of gaps over time.
+
+The count axis is logarithmic, of 1 + gaps, so that ten thousand and none stand in one picture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import altair as alt
+
+from timewheel._report.look import (
+    INK,
+    LINES,
+    SOFT,
+    Drawn,
+    chart_of,
+    count_axis,
+    count_scale,
+    finished,
+    limit_line,
+    limit_name,
+    name_layers,
+    round_up,
+    zoom,
+)
+from timewheel._report.page import Figure
+
+__all__ = ["GapChart", "Mark", "Series", "gap_chart"]
+
+DASHES = ([1, 0], [7, 3], [2, 3], [9, 3, 2, 3], [4, 2])
+"""Lines differ in dash as well as in colour."""
+HEADROOM = 1.05
+"""Above the highest point."""
+LEGEND_COLUMNS = "width < 560 ? 1 : width < 900 ? 2 : 3"
+DIMMED = 0.07
+"""Opacity of a line that was not asked for."""
+TOUCHED_SIZE, DOT_SIZE = 300, 80
+"""Areas, in square pixels."""
+TIME_DIGITS = 4
+HINT = (
+    "Point at a line for its figures. Click a name for its line alone, with Shift one more. Turn the wheel with Ctrl "
+    "to zoom, drag to move; a double click shows all again."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """One line.
+
+    Args:
+        name: As readers know it.
+        points: (time, gaps), time ascending.
+    """
+
+    name: str
+    points: Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A vertical line at a moment, with its name."""
+
+    at: float
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GapChart:
+    """What is drawn.
+
+    Args:
+        title: Read by screen readers, with the caption.
+        caption: Below the chart.
+        series: At most five, the sick one first.
+        limit: Dashed line: how many ranges the broker keeps.
+        marks: Vertical lines.
+        time_unit: Name of the time axis.
+    """
+
+    title: str
+    caption: str
+    series: Sequence[Series]
+    limit: int
+    marks: Sequence[Mark] = ()
+    time_unit: str = "days"
+
+
+def gap_chart(chart: GapChart) -> Figure:
+    """Draw the chart."""
+    points = [point for line in chart.series for point in line.points]
+    last_time = max([1.0, *(time for time, _ in points), *(mark.at for mark in chart.marks)])
+    top = round_up(HEADROOM * max([chart.limit, *(count for _, count in points)]))
+    words = f"{chart.title}. {_in_words(chart)}"
+    parts = [
+        limit_line(chart.limit, f"the broker keeps {chart.limit:,} ranges"),
+        *(_mark(number, mark, last_time) for number, mark in enumerate(chart.marks)),
+        _lines(chart, last_time, top),
+        limit_name("width / 2", align="center", dy=13),
+    ]
+    return Figure(
+        name="gaps",
+        spec=finished(parts, height="container", words=words),
+        words=words,
+        caption=chart.caption,
+        hint=HINT,
+    )
+
+
+def _in_words(chart: GapChart) -> str:
+    peaks = ", ".join(f"{line.name} {_peak(line):,.0f}" for line in chart.series)
+    return f"Peaks: {peaks}. Limit: {chart.limit:,}."
+
+
+def _mark(number: int, mark: Mark, last_time: float) -> Drawn:
+    data = f"mark-{number}"
+    base = chart_of(data).encode(x="at:Q")
+    rule = base.mark_rule(color=SOFT, strokeDash=[3, 3], strokeWidth=1.5, clip=True)
+    # The name stands on the side that has room for it.
+    align, dx = ("right", -6) if mark.at > last_time / 2 else ("left", 6)
+    names = name_layers(base.encode(y=alt.value(0)), color=INK, align=align, dx=dx, dy=8)
+    return Drawn([rule, *names], {data: [{"at": mark.at, "name": mark.name}]})
+
+
+def _lines(chart: GapChart, last_time: float, top: float) -> Drawn:
+    names = [f"{line.name}: peak {_peak(line):,.0f}" for line in chart.series]
+    rows: list[dict[str, str | float]] = [
+        {"line": name, "at": round(time, TIME_DIGITS), "gaps": max(count, 0)}
+        for name, line in zip(names, chart.series, strict=True)
+        for time, count in line.points
+    ]
+    count = len(names)
+    color = alt.Scale(domain=names, range=[LINES[number % len(LINES)] for number in range(count)])
+    dash = alt.Scale(domain=names, range=[DASHES[number % len(DASHES)] for number in range(count)])
+    legend = alt.Legend(columns=alt.ExprRef(LEGEND_COLUMNS), symbolType="stroke", symbolStrokeWidth=2.5)
+    shown = alt.selection_point(name="shown", fields=["line"], bind="legend")
+    pointed = alt.selection_point(
+        name="pointed", fields=["line", "at"], on="pointerover", clear="pointerout", empty=False
+    )
+    base = chart_of("lines").encode(
+        x=alt.X(
+            "at:Q", title=chart.time_unit, axis=alt.Axis(grid=False), scale=alt.Scale(domain=[0, last_time], nice=False)
+        ),
+        y=alt.Y("gaps:Q", axis=count_axis(top, "gap ranges (logarithmic)"), scale=count_scale(top)),
+        color=alt.Color("line:N", scale=color, legend=legend),
+        strokeDash=alt.StrokeDash("line:N", scale=dash, legend=legend),
+    )
+    drawn = base.mark_line(clip=True, strokeWidth=2, strokeJoin="round").encode(
+        opacity=alt.when(shown).then(alt.value(1)).otherwise(alt.value(DIMMED))
+    )
+    # Unseen dots are what a pointer meets: they are larger than a line is wide, or than what they show.
+    dots = base.transform_filter(shown).mark_point(clip=True, filled=True, opacity=0, size=TOUCHED_SIZE)
+    dots = dots.encode(
+        strokeDash=alt.value([1, 0]),
+        tooltip=[
+            alt.Tooltip("line:N", title="line"),
+            alt.Tooltip("at:Q", title=chart.time_unit, format=",.2f"),
+            alt.Tooltip("gaps:Q", title="gap ranges", format=",.0f"),
+        ],
+    )
+    dot = base.transform_filter(pointed).mark_point(clip=True, filled=True, opacity=1, size=DOT_SIZE, tooltip=None)
+    dot = dot.encode(strokeDash=alt.value([1, 0]))
+    return Drawn([drawn.add_params(shown), dot, dots.add_params(pointed, zoom("x"))], {"lines": rows})
+
+
+def _peak(line: Series) -> float:
+    return max((count for _, count in line.points), default=0.0)

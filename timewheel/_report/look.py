@@ -1,0 +1,161 @@
+"""What all charts have in common: colours, axes, how they fill the page's width, and how a pointer moves in them.
+
+Colours are the page's own CSS variables, so that charts are light or dark with it, even when that changes under an open
+page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, floor, log10
+from typing import Any, Literal
+
+import altair as alt
+
+__all__ = [
+    "ACCENT",
+    "ALARM",
+    "GOOD",
+    "INK",
+    "LINES",
+    "PAPER",
+    "SOFT",
+    "Drawn",
+    "chart_of",
+    "count_axis",
+    "count_scale",
+    "finished",
+    "limit_line",
+    "limit_name",
+    "name_layers",
+    "round_up",
+    "zoom",
+]
+
+INK, SOFT, GRID, PAPER = "var(--ink)", "var(--soft)", "var(--grid)", "var(--paper)"
+ALARM, GOOD = "var(--alarm)", "var(--good)"
+LINES = tuple(f"var(--line-{number})" for number in range(5))
+ACCENT = LINES[1]
+FONT = "system-ui, sans-serif"
+HALO_WIDTH = 4
+"""Pixels of paper around a name that stands on lines."""
+
+ZOOM_EVENT = "wheel![event.ctrlKey || event.shiftKey]"
+"""Not the wheel alone: the page would not scroll past a chart."""
+PAN_EVENT = "[pointerdown[event.pointerType === 'mouse'], window:pointerup] > window:pointermove!"
+"""Not the finger: the page would not scroll either."""
+
+
+def zoom(*axes: Literal["x", "y"]) -> alt.Parameter:
+    """The axes that a pointer stretches and moves."""
+    return alt.selection_interval(name="zoom", encodings=[*axes], bind="scales", zoom=ZOOM_EVENT, translate=PAN_EVENT)
+
+
+def count_scale(top: float) -> alt.Scale:
+    """Logarithmic of 1 + a count, so that ten thousand and none stand in one picture."""
+    return alt.Scale(type="symlog", constant=1, domain=[0, top], nice=False)
+
+
+def count_axis(top: float, title: str) -> alt.Axis:
+    """Ticks at 0 and at powers of ten; the title is above, where it costs no width."""
+    values = [0, *(10**power for power in range(floor(log10(top)) + 1))]
+    return alt.Axis(
+        values=values,
+        format=",d",
+        title=title,
+        titleAngle=0,
+        titleAlign="left",
+        titleAnchor="start",
+        titleBaseline="bottom",
+        titleX=0,
+        titleY=-8,
+    )
+
+
+def round_up(least: float) -> float:
+    """The smallest of 1, 2, 5 times a power of ten that is not below ``least``."""
+    power = 10.0 ** (ceil(log10(least)) - 1) if least > 0 else 1.0
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least)
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Some layers, from the lowest to the highest, and the rows that they draw, by the name of their data."""
+
+    layers: Sequence[alt.Chart]
+    rows: Mapping[str, Sequence[Mapping[str, str | float]]]
+
+
+def limit_line(limit: float, name: str) -> Drawn:
+    """A dashed line across; `limit_name` names it."""
+    line = chart_of("limit").mark_rule(color=ALARM, strokeDash=[10, 5], strokeWidth=2, clip=True)
+    return Drawn([line.encode(y="limit:Q")], {"limit": [{"limit": limit, "name": name}]})
+
+
+def limit_name(x: str, **mark: Any) -> Drawn:
+    """The name of the line that `limit_line` draws, on top of whatever lies between the two.
+
+    Args:
+        x: Where, as an expression of the chart's ``width``.
+        mark: Of the text: its side and distances.
+    """
+    base = chart_of("limit").encode(x=alt.value(alt.ExprRef(x)), y="limit:Q")
+    return Drawn(name_layers(base, color=ALARM, **mark), {})
+
+
+def chart_of(data: str) -> alt.Chart:
+    """A chart of the rows of that name.
+
+    Altair checks whatever it is handed against its schema, thousands of rows in seconds: it is handed the name alone.
+    """
+    return alt.Chart(alt.NamedData(name=data))
+
+
+def name_layers(base: alt.Chart, *, color: str, **mark: Any) -> list[alt.Chart]:
+    """The texts of the column ``name``, legible on whatever lies below them."""
+    named = base.encode(text="name:N")
+    halo = named.mark_text(stroke=PAPER, strokeWidth=HALO_WIDTH, strokeJoin="round", clip=True, **mark)
+    return [halo, named.mark_text(fill=color, clip=True, **mark)]
+
+
+def finished(parts: Sequence[Drawn], *, height: int | str, words: str) -> dict[str, Any]:
+    """The chart as Vega-Lite's JSON values, as wide as its place on the page.
+
+    Args:
+        parts: From the lowest to the highest.
+        height: Pixels, or "container": as high as its place.
+        words: What is to be seen, for screen readers.
+    """
+    sized = alt.LayerChart(layer=[layer for part in parts for layer in part.layers]).properties(
+        width="container", height=height, description=words
+    )
+    found: dict[str, Any] = (
+        sized.properties(autosize=alt.AutoSizeParams(type="fit", contains="padding"))
+        .configure(background="transparent", font=FONT)
+        .configure_view(stroke=None)
+        .configure_axis(
+            domainColor=SOFT,
+            gridColor=GRID,
+            labelColor=SOFT,
+            labelFontSize=12,
+            tickColor=SOFT,
+            titleColor=SOFT,
+            titleFontSize=12,
+            titleFontWeight="normal",
+        )
+        .configure_legend(
+            columnPadding=18,
+            labelColor=INK,
+            labelFontSize=13,
+            labelLimit=0,
+            offset=26,
+            orient="top",
+            rowPadding=4,
+            symbolSize=110,
+            title=None,
+        )
+        .configure_text(fontSize=13)
+        .to_dict()
+    )
+    return found | {"datasets": {name: list(rows) for part in parts for name, rows in part.rows.items()}}

@@ -1,0 +1,121 @@
+"""Where a timer goes on to from where it waits: the one place in which a hop is decided.
+
+A relay asks for what it holds (`Onwards.held`), for what a broker held and has delivered (`Onwards.delivered`), a
+consumer for what came to it far too early (`again`). All are functions of stored data and, for *when*, of the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from timewheel.core.envelope import Envelope
+from timewheel.core.plan import MAX_HOPS
+from timewheel.core.routing import Due, Hold, Router, release_at
+from timewheel.core.steps import Step, hop_bound
+
+__all__ = ["Bury", "Onward", "Onwards", "Wait", "again"]
+
+
+class Onward(NamedTuple):
+    """Publish it there.
+
+    Args:
+        topic: Destination, without a partition suffix; the partition stays.
+        deliver_at_ms: What to ask the broker for, UTC milliseconds; 0: at once.
+        envelope: The next one.
+        is_due: Whether the destination is a due topic.
+        is_late: By the late lane: on its nominal way it would come after its due time (broker-facts: late-lane).
+    """
+
+    topic: str
+    deliver_at_ms: int
+    envelope: Envelope
+    is_due: bool
+    is_late: bool
+
+
+class Wait(NamedTuple):
+    """It may not leave before ``until_ms``, UTC milliseconds."""
+
+    until_ms: int
+
+
+class Bury(NamedTuple):
+    """To the dead-letter topic, with the reason as a sentence."""
+
+    reason: str
+
+
+class Onwards:
+    """The decisions for the timers of one holding topic.
+
+    Args:
+        router: The plan's.
+        step: The topic's step: its tier or its ring.
+        routing_time: ``(nominal, now) -> at``; only controls replace the default, the nominal time
+            (broker-facts: nominal-release-time).
+    """
+
+    __slots__ = ("_hop_bound", "_revision", "_router", "_routing_time", "_step")
+
+    def __init__(self, router: Router, step: Step, *, routing_time: Callable[[int, int], int] | None = None) -> None:
+        self._router = router
+        self._step = step
+        self._routing_time = routing_time
+        self._hop_bound = hop_bound(router.plan)
+        self._revision = router.plan.revision
+
+    def held(self, envelope: Envelope, seen_ms: int, now_ms: int) -> Onward | Wait | Bury:
+        """Decide on the head of a topic that a relay holds.
+
+        Args:
+            envelope: Its.
+            seen_ms: When the relay received it, UTC milliseconds.
+            now_ms: UTC milliseconds.
+        """
+        if self._has_too_many_hops(envelope):
+            return self._endless(envelope)
+        step, router = self._step, self._router
+        nominal_ms = release_ms = release_at(step, envelope.due_ms, envelope.entered_ms)
+        if step.stay_ms and seen_ms < envelope.entered_ms:
+            # A producer's fast clock blocks the head by at most its skew (broker-facts: guard-and-skew).
+            release_ms = seen_ms + step.stay_ms
+        if now_ms < release_ms:
+            return Wait(release_ms)
+        at_ms = nominal_ms if self._routing_time is None else self._routing_time(nominal_ms, now_ms)
+        route = router.route(envelope.due_ms, at_ms)
+        is_late = isinstance(route, Hold) and router.overshoots(route, envelope.due_ms, now_ms)
+        if is_late:
+            at_ms = now_ms
+            route = router.route(envelope.due_ms, now_ms)
+        return Onward(route.topic, route.deliver_at_ms, envelope.hopped(at_ms), isinstance(route, Due), is_late)
+
+    def delivered(self, envelope: Envelope) -> Onward | Bury:
+        """Decide on a timer that the broker held and has delivered.
+
+        By the same nominal time as on a tier that a relay holds: coming a tick early or an outage late changes nothing.
+        """
+        if self._has_too_many_hops(envelope):
+            return self._endless(envelope)
+        nominal_ms = release_at(self._step, envelope.due_ms, envelope.entered_ms)
+        route = self._router.route(envelope.due_ms, nominal_ms)
+        return Onward(route.topic, route.deliver_at_ms, envelope.hopped(nominal_ms), isinstance(route, Due), False)
+
+    def _has_too_many_hops(self, envelope: Envelope) -> bool:
+        return envelope.hops >= (self._hop_bound if envelope.revision == self._revision else MAX_HOPS)
+
+    def _endless(self, envelope: Envelope) -> Bury:
+        return Bury(f"{envelope.hops} hops, above the plan's bound of {self._hop_bound}")
+
+
+def again(router: Router, envelope: Envelope, now_ms: int) -> Onward:
+    """A timer came to a consumer far too early: back into its due topic, under its real due time.
+
+    Args:
+        router: The plan's.
+        envelope: Its.
+        now_ms: UTC milliseconds.
+    """
+    due = router.to_due(envelope.due_ms, now_ms)
+    return Onward(due.topic, due.deliver_at_ms, envelope.hopped(envelope.entered_ms), True, False)

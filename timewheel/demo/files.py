@@ -1,0 +1,41 @@
+"""The files that a run leaves: JSON, ledger and report."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from timewheel._report.libraries import ReportMissing, need_libraries
+from timewheel.demo.results import Result
+from timewheel.testing.evidence.ledger import write_ledger
+
+__all__ = ["Files", "save"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Files:
+    """Where a run's results lie."""
+
+    results: Path
+    ledger: Path
+    report: Path
+
+    @classmethod
+    def under(cls, folder: Path) -> Files:
+        """Their names in a folder."""
+        return cls(results=folder / "results.json", ledger=folder / "ledger.csv", report=folder / "report.html")
+
+
+def save(result: Result, files: Files) -> None:
+    """Write JSON, ledger and, where its libraries are installed, the report; their folder exists."""
+    files.results.write_text(json.dumps(result.as_json(), indent=1), encoding="utf-8")
+    write_ledger(files.ledger, result.entries.items())
+    try:
+        need_libraries()
+    except ReportMissing:
+        files.report.unlink(missing_ok=True)  # a former run's would lie beside this run's ledger
+        return
+    from timewheel.demo.report import report_page  # noqa: PLC0415 - what it draws with is an extra
+
+    files.report.write_text(report_page(result, files.ledger), encoding="utf-8")
