@@ -46,7 +46,10 @@ LANES = {
     "tests/broker/test_planner_gaps.py": PLANNER,
     **dict.fromkeys(
         (
+            # These three share a broker besides, at the addresses that the pages name.
+            "tests/docs/test_how_to.py",
             "tests/docs/test_readme.py",
+            "tests/docs/test_tutorial.py",
             "tests/packaging/test_distribution.py",
             "tests/packaging/test_installed.py",
             "tests/typing/test_users_see_types.py",
