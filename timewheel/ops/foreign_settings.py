@@ -159,5 +159,5 @@ def former_topic_finding(topic: FormerTopic) -> Finding:
         level="warning",
         where=topic.name,
         problem=f"{topic.backlog} entries wait here, and the plan does not name this topic",
-        remedy="keep relay and consumers of the former plan running until it is empty: timewheel relay run FORMER_PLAN",
+        remedy="keep consumers and relay of the former plan until it is empty: timewheel relay run PLAN FORMER_PLAN",
     )
