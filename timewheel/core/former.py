@@ -49,8 +49,8 @@ class TimersLeftBehind(TopologyError):
             most[0].name,
             f"timers wait in topics that this plan does not name (entries in brackets): {named}"
             + (f" and {more} more" if more > 0 else ""),
-            "go back to the plan that named them until they are empty, or say --despite-former-topics, keep that plan's "
-            "consumers running, and its relay beside this one's: timewheel relay run PLAN FORMER_PLAN",
+            "go back to the plan that named them until they are empty, or say --despite-former-topics, keep that "
+            "plan's consumers running, and its relay beside this one's: timewheel relay run PLAN FORMER_PLAN",
         )
 
 
