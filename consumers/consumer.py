@@ -25,7 +25,7 @@ from timewheel.consumers.receiving.subscribing import Subscribing
 from timewheel.consumers.workers import Workers
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse, UnsupportedAcknowledgement
-from timewheel.core.former import FormerTopic
+from timewheel.core.former_topics import FormerTopic
 from timewheel.core.limits import DEFAULT_MAX_HELD, hold_bound_ms
 from timewheel.core.plan import Calendar, Plan
 from timewheel.events import HandlerFailed, HandlersLeftBehind

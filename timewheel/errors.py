@@ -33,7 +33,7 @@ from timewheel.core.errors import (
     TopologyError,
     UnsupportedAcknowledgement,
 )
-from timewheel.core.former import TimersLeftBehind
+from timewheel.core.former_topics import TimersLeftBehind
 
 if TYPE_CHECKING:
     from timewheel.consumers.errors import (

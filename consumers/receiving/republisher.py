@@ -19,7 +19,7 @@ from timewheel.consumers.engine import InHand
 from timewheel.core.clock import Clock
 from timewheel.core.keys import partition_for_key
 from timewheel.core.names import partition_of, partition_topic
-from timewheel.core.onward import again
+from timewheel.core.next_hop import again
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
 from timewheel.events import ProducerCloseFailed, RepublishFailed

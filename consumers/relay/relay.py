@@ -18,7 +18,7 @@ from timewheel.consumers.relay.status import PartitionStatus, RelayStatus
 from timewheel.core.chance import Chance, system_chance
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import AdminError, ClientMisuse, TopologyError
-from timewheel.core.former import FormerTopic, TimersLeftBehind
+from timewheel.core.former_topics import FormerTopic, TimersLeftBehind
 from timewheel.core.names import Names, partition_of
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router

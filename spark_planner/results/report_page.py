@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from timewheel._report.bars import Bar, BarChart, bar_chart
 from timewheel._report.choices import Choice, Choices, Named, choice_chart
-from timewheel._report.gaps import GapChart, Mark, Series, gap_chart
+from timewheel._report.gap_chart import GapChart, Mark, Series, gap_chart
 from timewheel._report.page import Figure, Page, Section
 from timewheel._report.render import render_page
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, format_duration

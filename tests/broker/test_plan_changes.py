@@ -16,9 +16,9 @@ from tests.broker.relay_stage import TIERED, WHEEL, Stage, now_ms, plan_of
 from timewheel.admin import AdminClient
 from timewheel.consumers import DelayedConsumer
 from timewheel.consumers.relay import Relay
-from timewheel.consumers.relay.driver import hops
+from timewheel.consumers.relay.driver import hop_producers
 from timewheel.core.envelope import Envelope
-from timewheel.core.former import TimersLeftBehind
+from timewheel.core.former_topics import TimersLeftBehind
 from timewheel.core.plan import Calendar, Native, Plan, Scheme, Tiered
 from timewheel.core.planfile import save_plan
 from timewheel.ops import FormerTopics, ensure, roll
@@ -87,7 +87,7 @@ def test_a_replay_after_a_change_of_routing_is_stored(pulsar_broker: Broker) -> 
 def test_control_without_the_fingerprint_the_broker_drops_it(
     pulsar_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hops, "producer_name", lambda source, destination, *_: f"tw|{source}|{destination}")
+    monkeypatch.setattr(hop_producers, "producer_name", lambda source, destination, *_: f"tw|{source}|{destination}")
     arrived, dropped = replay_after_a_change(pulsar_broker)
     assert arrived == {"B"}, "A was accepted, and is gone"
     assert dropped == 2

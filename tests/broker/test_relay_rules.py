@@ -14,7 +14,7 @@ from tests.broker.relay_stage import BUSINESS, WHEEL, Stage, now_ms, plan_of
 from timewheel.admin.internals import EntryPosition
 from timewheel.consumers.relay import PartitionState, Relay
 from timewheel.consumers.relay.driver.holes import can_be_read
-from timewheel.consumers.relay.driver.hops import producer_name
+from timewheel.consumers.relay.driver.hop_producers import producer_name
 from timewheel.consumers.relay.driver.source import consumer_name
 from timewheel.consumers.relay.machine.order import Spot
 from timewheel.core.clock import SystemClock

@@ -13,7 +13,7 @@ from playwright.sync_api import Browser
 
 from tests.support.browser import Shown, chromium, shown
 from tests.support.demo_result import demo_result
-from timewheel._report.gaps import GapChart, Mark, Series, gap_chart
+from timewheel._report.gap_chart import GapChart, Mark, Series, gap_chart
 from timewheel._report.page import Page, Table
 from timewheel._report.render import render_page
 from timewheel.demo.files import Files, save

@@ -17,7 +17,7 @@ from tests.support.checkout import ROOT
 from tests.support.pages import blocks, commands
 from timewheel.admin import AdminClient
 from timewheel.core import Plan
-from timewheel.core.former import TimersLeftBehind
+from timewheel.core.former_topics import TimersLeftBehind
 from timewheel.core.plan import Tiered
 from timewheel.core.planfile import save_plan
 from timewheel.ops import ensure

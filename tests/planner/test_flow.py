@@ -19,7 +19,7 @@ from timewheel.spark_planner.pricing.bursts import with_bursts_apart
 from timewheel.spark_planner.pricing.course import at_resolution
 from timewheel.spark_planner.pricing.cuts import pieces_of
 from timewheel.spark_planner.pricing.flow import delay_edges, flow_of, held
-from timewheel.spark_planner.pricing.law import gap_curve, rows_of, rows_of_bins
+from timewheel.spark_planner.pricing.gap_law import gap_curve, rows_of, rows_of_bins
 from timewheel.spark_planner.summary.cells import LEVELS, Cells
 
 

@@ -70,7 +70,7 @@ def run(
     from timewheel.core.durations import parse_duration
     from timewheel.core.plan import Plan
     from timewheel.hooks import log_event
-    from timewheel.ops.former import FormerTopics
+    from timewheel.ops.former_topics import FormerTopics
 
     log_to_stderr(log_format, log_level)
     drain_ms = parse_duration(drain)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from timewheel._report.gaps import GapChart, Mark, Series, gap_chart
+from timewheel._report.gap_chart import GapChart, Mark, Series, gap_chart
 from timewheel._report.page import Page, Table
 from timewheel._report.render import render_page
 from timewheel.demo import foresight

@@ -14,7 +14,7 @@ from timewheel.demo.sampling import Sample
 from timewheel.demo.settings import DAYS, SchemeName, Settings
 from timewheel.demo.verdict import Measured, Verdict, lateness
 from timewheel.testing.evidence.checker import Totals
-from timewheel.testing.evidence.law import predicted_gaps
+from timewheel.testing.evidence.gap_law import predicted_gaps
 from timewheel.testing.evidence.ledger import Entry, totals
 from timewheel.testing.evidence.messages import Done
 

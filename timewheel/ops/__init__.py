@@ -1,7 +1,7 @@
 """Operations: provisioning, what waits in topics of earlier plans, the life of calendar topics."""
 
 from timewheel.ops.calendar_life import CalendarKeeper, roll
-from timewheel.ops.former import FormerTopics
+from timewheel.ops.former_topics import FormerTopics
 from timewheel.ops.provision import ensure
 
 __all__ = ["CalendarKeeper", "FormerTopics", "ensure", "roll"]

@@ -9,7 +9,7 @@ from typing import Literal
 from timewheel.admin.namespaces import NamespacePolicies
 from timewheel.admin.policies import SUBSCRIPTION_EXPIRY_MIN, DelayedDelivery
 from timewheel.core.durations import SECOND_MS, format_duration
-from timewheel.core.former import FormerTopic
+from timewheel.core.former_topics import FormerTopic
 from timewheel.core.limits import DEFAULT_MAX_HELD, HELD_SHARE
 from timewheel.core.topology import TopicSpec
 

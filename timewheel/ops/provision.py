@@ -16,7 +16,7 @@ from timewheel.admin.policies import DELAYED_DELIVERY, MAX_UNACKED_PER_CONSUMER
 from timewheel.admin.retrying import attempts
 from timewheel.core.clock import pause
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, TopologyError
-from timewheel.core.former import TimersLeftBehind
+from timewheel.core.former_topics import TimersLeftBehind
 from timewheel.core.names import namespace_of, partition_of, partition_topic
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.topology import TopicSpec, topology
@@ -28,7 +28,7 @@ from timewheel.ops.foreign_settings import (
     namespace_findings,
     unacknowledged_findings,
 )
-from timewheel.ops.former import waiting
+from timewheel.ops.former_topics import waiting
 from timewheel.ops.provision_steps import (
     CreateMissedPartitions,
     CreateNamespace,

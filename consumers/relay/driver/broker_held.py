@@ -15,13 +15,13 @@ import pulsar
 
 from timewheel.consumers.relay.driver.endings import HoleFound, SessionFailed, dead_letter_properties
 from timewheel.consumers.relay.driver.handle import Handle, PartitionState
-from timewheel.consumers.relay.driver.hops import Hops, carry
+from timewheel.consumers.relay.driver.hop_producers import Hops, carry
 from timewheel.consumers.relay.driver.source import Source, Tools, consumer_name
 from timewheel.consumers.relay.machine.commands import judged
 from timewheel.consumers.relay.machine.order import Spot
 from timewheel.core.envelope import Envelope
 from timewheel.core.names import RELAY_SUBSCRIPTION
-from timewheel.core.onward import Bury, Onward, Onwards
+from timewheel.core.next_hop import Bury, Onward, Onwards
 from timewheel.core.out_of_order import OutOfOrder
 from timewheel.events import RelayDeadLetter
 from timewheel.wire.native import decryption_failed, schema_version_of

@@ -13,7 +13,7 @@ from typing import Any
 
 from timewheel.consumers.relay.backoff import Backoff
 from timewheel.consumers.relay.driver.confirmations import Confirmations
-from timewheel.consumers.relay.driver.hops import Hops
+from timewheel.consumers.relay.driver.hop_producers import Hops
 from timewheel.consumers.relay.machine.commands import PROBE_PROPERTY
 from timewheel.consumers.relay.machine.order import Spot
 from timewheel.core.chance import Chance

@@ -18,7 +18,7 @@ from timewheel.consumers.relay.driver.confirmations import HEARTBEAT_MS, NEVER, 
 from timewheel.consumers.relay.driver.endings import HoleFound, SessionFailed, dead_letter_properties
 from timewheel.consumers.relay.driver.handle import Handle, PartitionState
 from timewheel.consumers.relay.driver.holes import first_behind
-from timewheel.consumers.relay.driver.hops import Hops, LeaseHeld, carry
+from timewheel.consumers.relay.driver.hop_producers import Hops, LeaseHeld, carry
 from timewheel.consumers.relay.driver.probing import Probing
 from timewheel.consumers.relay.driver.source import Source, Tools, consumer_name
 from timewheel.consumers.relay.driver.visiting import Visiting

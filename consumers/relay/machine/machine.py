@@ -31,7 +31,7 @@ from timewheel.consumers.relay.machine.counts import Counts
 from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Contiguity, Sight, Spot, sequence_id
 from timewheel.consumers.relay.machine.window import Fate, Item, Window
 from timewheel.core.envelope import Envelope
-from timewheel.core.onward import Bury, Onward, Onwards
+from timewheel.core.next_hop import Bury, Onward, Onwards
 from timewheel.core.out_of_order import OutOfOrder
 from timewheel.core.routing import Router
 from timewheel.core.steps import Step

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from timewheel.admin.client import AdminClient
 from timewheel.core.errors import AdminMissing
-from timewheel.core.former import FormerTopic, former_topics
+from timewheel.core.former_topics import FormerTopic, former_topics
 from timewheel.core.names import namespace_of, partition_of
 from timewheel.core.plan import Plan
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.core.plan_space import DUE_TOPIC, NOW_MS, journey, plans, sends
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.envelope import MAX_HOPS_WRITTEN, Envelope
-from timewheel.core.onward import Bury, Onward, Onwards, Wait, again
+from timewheel.core.next_hop import Bury, Onward, Onwards, Wait, again
 from timewheel.core.plan import MAX_HOPS, Calendar, Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Router
 from timewheel.core.steps import hop_bound, steps

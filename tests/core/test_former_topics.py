@@ -11,7 +11,7 @@ from hypothesis import given
 from tests.core.plan_space import DUE_TOPIC, NOW_MS, moments_ms, plans
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.errors import TopologyError
-from timewheel.core.former import FormerTopic, TimersLeftBehind, former_topics
+from timewheel.core.former_topics import FormerTopic, TimersLeftBehind, former_topics
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.topology import topology
