@@ -153,8 +153,8 @@ def roll(admin: AdminClient, plan: Plan, now_ms: int, *, dry_run: bool = False) 
     """
     if not isinstance(plan.scheme, Calendar):
         raise TypeError(f"a {type(plan.scheme).__name__} plan has no calendar topics")
-    # Timers of an earlier plan are told of, and hold nothing up: without the next interval's topic sends would fail, and
-    # intervals of another length are retired below.
+    # Timers of an earlier plan are told of and hold nothing up: without the next interval's topic sends would fail.
+    # Intervals of another length are retired below.
     made = ensure(admin, plan, now_ms=now_ms, dry_run=dry_run, despite_former_topics=True)
     namespace = namespace_of(plan.due_topic)
     partitioned = admin.topics.list_partitioned(namespace)
