@@ -73,6 +73,7 @@ class Stage:
         self._unloaded_ms = 0
         self._unloads_ms: dict[SchemeName, int] = {}
         self._trial: CheckerTrial | None = None
+        self._asked_ms: dict[SchemeName, int] = {}
 
     def __enter__(self) -> Self:
         self._sampler.start()
@@ -169,18 +170,23 @@ class Stage:
             self._unloads_ms[scheme] = (began_ms + now_ms()) // 2
 
     def _all_finished(self) -> bool:
+        done = self._crew.results()
         for scheme in self._settings.schemes:
-            if self._is_over(scheme):
-                self._crew.finish(scheme)
-        return len(self._crew.results()) == len(self._settings.schemes)
+            if scheme not in done and self._is_over(scheme):
+                self._ask_for_results(scheme)
+        return len(done) == len(self._settings.schemes)
+
+    def _ask_for_results(self, scheme: SchemeName) -> None:
+        # From when it was asked: one that began long before the others was over before anybody came to ask it.
+        asked_ms = self._asked_ms.setdefault(scheme, now_ms())
+        if now_ms() > asked_ms + DONE_TIMEOUT_S * 1000:
+            raise DemoFailed(f"the player of {scheme} does not hand over its results")
+        self._crew.finish(scheme)
 
     def _is_over(self, scheme: SchemeName) -> bool:
         progress = self._crew.progress(scheme)
         last_due_ms = self._start_ms(scheme) + self._settings.scheme_ms
-        grace_ms = max(MIN_GRACE_MS, GRACE_DAYS * self._settings.day_ms)
-        if now_ms() > last_due_ms + grace_ms + DONE_TIMEOUT_S * 1000:
-            raise DemoFailed(f"the player of {scheme} does not hand over its results")
-        if now_ms() > last_due_ms + grace_ms:
+        if now_ms() > last_due_ms + max(MIN_GRACE_MS, GRACE_DAYS * self._settings.day_ms):
             return True
         all_handled = progress.attempted == self._settings.messages and progress.handled >= progress.confirmed
         return all_handled and now_ms() > last_due_ms + AFTER_LAST_DUE_MS
