@@ -11,7 +11,7 @@ ARGS ?=
 # All folders; some may be named. The order is by cost and stands in tests/conftest.py.
 TESTS ?= tests
 PURE := tests/producers tests/consumers tests/ops tests/demo
-WORKERS ?= 3
+WORKERS ?= 2
 # For `make proof`: words of their names as pytest's -k takes them; on which brokers; by how many seeds.
 PROOFS ?=
 # As many as may run side by side; one alone is the least disturbed.

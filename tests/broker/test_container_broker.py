@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pulsar
 
 from tests.support.docker_engine import Engine, local_broker, point_at
-from timewheel.testing import pulsar_service
+from timewheel.testing import eventually, pulsar_service
 from timewheel.testing.maven import broker_jars, find_java
 from timewheel.testing.plugin import skipped_or_failed
 from timewheel.testing.settings import version_asked_for
@@ -46,6 +46,11 @@ def test_a_client_reaches_the_broker_of_a_remote_engine(
             broker.unload(topic)  # clients look the topic up again, and are told the outer address again
             producer.send(b"after")
             assert [consumer.receive(20_000).data() for _ in range(2)] == [b"before", b"after"]
+
             # Not by its connections: of a standalone broker the client keeps the address that it came by, in any case.
-            assert set(re.findall(r"lookup-broker-url (\S+),", log.read_text())) == {broker.service_url}
+            def told() -> set[str]:
+                client.get_topic_partitions(topic)  # it logs, and what it logged before reaches the file
+                return set(re.findall(r"lookup-broker-url (\S+),", log.read_text()))
+
+            eventually(lambda: told() == {broker.service_url})
         assert engine.containers == {}
