@@ -49,15 +49,7 @@ class BrokerHeldSession:
         self._confirmations: deque[tuple[Any, str | None, bool]] = deque()
         self._waits = False
         self._consumer: Any = None
-        self._hops = Hops(
-            tools.client,
-            source.name,
-            source.partition,
-            fingerprint=tools.router.fingerprint,
-            hop_rules=tools.hop_rules,
-            max_pending=tools.max_in_flight,
-            send_timeout_ms=tools.send_timeout_ms,
-        )
+        self._hops = Hops.of(source, tools)
 
     @property
     def confirmed_to(self) -> Spot | None:

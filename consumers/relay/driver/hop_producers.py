@@ -7,11 +7,12 @@ so of all relays only one at a time can have it, and the broker drops what it ha
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import Any, Self
 
 import pulsar
 
 from timewheel.consumers.relay.driver.hop_rules import HopRules
+from timewheel.consumers.relay.driver.source import Source, Tools
 from timewheel.core.names import partition_topic
 from timewheel.wire.native import NO_SCHEMA
 from timewheel.wire.results import Outcome, outcome_of_error
@@ -86,6 +87,19 @@ class Hops:
             # (broker-facts: full-send-queue).
             "max_pending_messages": max_pending + 1,
         }
+
+    @classmethod
+    def of(cls, source: Source, tools: Tools) -> Self:
+        """Those of one source partition, with what its relay works with."""
+        return cls(
+            tools.client,
+            source.name,
+            source.partition,
+            fingerprint=tools.router.fingerprint,
+            hop_rules=tools.hop_rules,
+            max_pending=tools.max_in_flight,
+            send_timeout_ms=tools.send_timeout_ms,
+        )
 
     def __len__(self) -> int:
         return len(self._producers)

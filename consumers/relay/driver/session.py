@@ -88,15 +88,7 @@ class Session:
             routing_time=tools.hop_rules.routing_time,
             counts=handle.counts,
         )
-        self._hops = Hops(
-            tools.client,
-            source.name,
-            source.partition,
-            fingerprint=tools.router.fingerprint,
-            hop_rules=tools.hop_rules,
-            max_pending=tools.max_in_flight,
-            send_timeout_ms=tools.send_timeout_ms,
-        )
+        self._hops = Hops.of(source, tools)
         self._backoff = Backoff(LEASE_FIRST_MS, LEASE_LONGEST_MS, tools.chance)
         self._silence = Silence(tools.chance)
         self._consumer: Any = None
@@ -109,7 +101,6 @@ class Session:
         self._unacknowledged = 0
         self._idle_since_ms = NEVER
         self._is_idle = False
-        self._asked_for_end = False
         self._confirmations = Confirmations(handle, tools.clock)
         self._probing = Probing(self._hops, self._confirmations, source.topic, tools.relay_id, tools.chance)
 
@@ -221,7 +212,7 @@ class Session:
 
     def _wake(self) -> None:
         """Something came after a while of nothing."""
-        self._is_idle = self._asked_for_end = False
+        self._is_idle = False
         self._idle_since_ms = NEVER
         self._wait_ms = LINGER_MS
         self._silence.broken()
@@ -237,7 +228,6 @@ class Session:
         self._acknowledge()
         if not machine.in_flight:
             if machine.keeps_back:
-                self._asked_for_end = True
                 self._acknowledge(self._last_position())
             if self._idle_since_ms == NEVER:
                 self._idle_since_ms = now_ms
