@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import Self
 
 from timewheel.consumers.relay.driver.handle import AT_REST, WORKING
-from timewheel.consumers.relay.driver.hop_rules import HopRules
 from timewheel.consumers.relay.driver.partition import Partition
 from timewheel.consumers.relay.driver.ring_keeper import RingKeeper
 from timewheel.consumers.relay.driver.source import Source, Tools
@@ -58,7 +57,6 @@ class Relay:
             the client takes.
         former_topics: Tells what waits in topics of an earlier plan, such as `timewheel.ops.FormerTopics`: asked once,
             at the start. The client alone cannot list topics; None: rely on ``timewheel topics ensure``, which looks.
-        hop_rules: For chaos tests only: how hops are done.
     """
 
     def __init__(
@@ -75,7 +73,6 @@ class Relay:
         lease_idle_ms: int = LEASE_IDLE_MS,
         stuck_ms: int = STUCK_MS,
         former_topics: Callable[[], Sequence[FormerTopic]] | None = None,
-        hop_rules: HopRules | None = None,
     ) -> None:
         self.plan = plan
         self.relay_id = relay_id or f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
@@ -89,7 +86,6 @@ class Relay:
             clock=self._clock,
             chance=chance or system_chance(),
             hooks=Hooks(hooks),
-            hop_rules=hop_rules or HopRules(),
             max_in_flight=max_in_flight,
             send_timeout_ms=send_timeout_ms,
             lease_idle_ms=lease_idle_ms,

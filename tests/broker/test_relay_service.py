@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 
 from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import Stage, now_ms, plan_of
+from tests.support.wrong_hops import HopClient, RelayPoint
 from timewheel.core.envelope import Envelope
 from timewheel.core.planfile import save_plan
 from timewheel.testing import Broker, eventually
@@ -83,17 +85,20 @@ STUCK = """
     import sys, threading
     import pulsar
     from timewheel.consumers.relay import Relay
-    from timewheel.consumers.relay.driver.hop_rules import HopRules
     from timewheel.consumers.relay.service import Service
     from timewheel.core.plan import Plan
 
-    class Stuck(HopRules):
-        def crash_point(self, name):
-            if name == "before_forward":
-                threading.Event().wait()
+    def stuck_in_the_client(*_, **__):
+        threading.Event().wait()
+
+    class Stuck:
+        def __init__(self, client):
+            self.subscribe, self.get_topic_partitions = client.subscribe, client.get_topic_partitions
+            self.create_producer = lambda *_, **__: self
+            self.send_async = stuck_in_the_client
 
     client = pulsar.Client(sys.argv[1], logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
-    relay = Relay(client, Plan.load(sys.argv[2]), hop_rules=Stuck(), stuck_ms=6_000)
+    relay = Relay(Stuck(client), Plan.load(sys.argv[2]), stuck_ms=6_000)
     Service([relay], watchdog_ms=3_000).run()
 """
 
@@ -107,7 +112,7 @@ def test_a_stuck_service_ends_itself_so_that_another_can_take_over(stage: Stage,
     try:
         assert stuck.stderr is not None
         assert stuck.wait(60) == 1
-        assert "crash_point" in stuck.stderr.read(), "the stack says where"
+        assert "stuck_in_the_client" in stuck.stderr.read(), "the stack says where"
     finally:
         stuck.kill()
         stuck.communicate()
@@ -117,18 +122,13 @@ def test_a_stuck_service_ends_itself_so_that_another_can_take_over(stage: Stage,
 
 
 def test_an_embedded_relay_that_is_stuck_says_that_it_is_not_ready(stage: Stage) -> None:
-    import threading
-
-    from timewheel.consumers.relay.driver.hop_rules import CrashPoint, HopRules
-
     go_on = threading.Event()
 
-    class Stuck(HopRules):
-        def crash_point(self, name: CrashPoint) -> None:
-            if name == "before_forward":
-                go_on.wait(60)
+    def wait_at(point: RelayPoint) -> None:
+        if point == "before_forward":
+            go_on.wait(60)
 
-    relay = stage.relay(hop_rules=Stuck(), stuck_ms=5_000)
+    relay = stage.relay(client=HopClient(stage.client, wait_at), stuck_ms=5_000)
     stage.hold([2_100])
     eventually(lambda: not relay.ready, 60, poll=0.2)
     go_on.set()

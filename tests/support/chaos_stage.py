@@ -15,7 +15,8 @@ from tests.support.chaos_crew import Post
 from tests.support.chaos_ledger import Hop, now_ms
 from tests.support.chaos_load import Load, Traffic
 from tests.support.chaos_verdict import Verdict, judge
-from tests.support.chaos_worker import Job, RulesName
+from tests.support.chaos_worker import Job
+from tests.support.wrong_hops import RulesName
 from timewheel.admin.client import AdminClient
 from timewheel.core.plan import Plan
 from timewheel.core.planfile import save_plan

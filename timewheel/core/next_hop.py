@@ -6,7 +6,6 @@ consumer for what came to it far too early (`again`). All are functions of store
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 from timewheel.core.envelope import Envelope
@@ -53,16 +52,13 @@ class Onwards:
     Args:
         router: The plan's.
         step: The topic's step: its tier or its ring.
-        routing_time: ``(nominal, now) -> at``; only controls replace the default, the nominal time
-            (broker-facts: nominal-release-time).
     """
 
-    __slots__ = ("_hop_bound", "_revision", "_router", "_routing_time", "_step")
+    __slots__ = ("_hop_bound", "_revision", "_router", "_step")
 
-    def __init__(self, router: Router, step: Step, *, routing_time: Callable[[int, int], int] | None = None) -> None:
+    def __init__(self, router: Router, step: Step) -> None:
         self._router = router
         self._step = step
-        self._routing_time = routing_time
         self._hop_bound = hop_bound(router.plan)
         self._revision = router.plan.revision
 
@@ -83,7 +79,7 @@ class Onwards:
             release_ms = seen_ms + step.stay_ms
         if now_ms < release_ms:
             return Wait(release_ms)
-        at_ms = nominal_ms if self._routing_time is None else self._routing_time(nominal_ms, now_ms)
+        at_ms = nominal_ms  # not the clock's: a replay meets the same destination (broker-facts: nominal-release-time)
         route = router.route(envelope.due_ms, at_ms)
         is_late = isinstance(route, Hold) and router.overshoots(route, envelope.due_ms, now_ms)
         if is_late:

@@ -8,13 +8,13 @@ from typing import Any
 
 from timewheel.consumers.relay.driver.endings import SessionFailed
 from timewheel.consumers.relay.driver.handle import Handle
+from timewheel.consumers.relay.machine.commands import NEVER
 from timewheel.core.clock import Clock
 
-__all__ = ["HEARTBEAT_MS", "NEVER", "Confirmations"]
+__all__ = ["HEARTBEAT_MS", "Confirmations"]
 
 HEARTBEAT_MS = 2_000
 """No wait is longer, so that a jump of the clock is noticed and the thread is known to live."""
-NEVER = 1 << 60
 
 
 class Confirmations:

@@ -11,7 +11,6 @@ from typing import Any, Self
 
 import pulsar
 
-from timewheel.consumers.relay.driver.hop_rules import HopRules
 from timewheel.consumers.relay.driver.source import Source, Tools
 from timewheel.core.names import partition_topic
 from timewheel.wire.native import NO_SCHEMA
@@ -56,12 +55,11 @@ class Hops:
         partition: Its index; destinations get the same one, so that a key stays on its partition
             (broker-facts: keys-and-partitions).
         fingerprint: Of the plan's routing, for the names.
-        hop_rules: How named producers are opened.
         max_pending: Sends under way at most, over all producers.
         send_timeout_ms: After this time without an answer a send has failed.
     """
 
-    __slots__ = ("_client", "_fingerprint", "_hop_rules", "_options", "_partition", "_producers", "_schemas", "_source")
+    __slots__ = ("_client", "_fingerprint", "_options", "_partition", "_producers", "_schemas", "_source")
 
     def __init__(
         self,
@@ -70,7 +68,6 @@ class Hops:
         partition: int,
         *,
         fingerprint: str,
-        hop_rules: HopRules,
         max_pending: int,
         send_timeout_ms: int,
     ) -> None:
@@ -78,7 +75,6 @@ class Hops:
         self._source = source
         self._partition = partition
         self._fingerprint = fingerprint
-        self._hop_rules = hop_rules
         self._schemas = Schemas(client, source)
         self._producers: dict[_Key, Any] = {}
         self._options = {
@@ -96,7 +92,6 @@ class Hops:
             source.name,
             source.partition,
             fingerprint=tools.router.fingerprint,
-            hop_rules=tools.hop_rules,
             max_pending=tools.max_in_flight,
             send_timeout_ms=tools.send_timeout_ms,
         )
@@ -144,7 +139,8 @@ class Hops:
         _, version, is_named = key
         options = {**self._options, **self._schemas.producer_options(version)}
         if is_named:
-            options |= self._hop_rules.named_producer_options()
+            # A batch that is cut anew after a crash would be dropped whole (broker-facts: exact-hops).
+            options["batching_enabled"] = False
             options["producer_name"] = producer_name(self._source, destination, version, self._fingerprint)
         try:
             producer = self._producers[key] = self._client.create_producer(destination, **options)

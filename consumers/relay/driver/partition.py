@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import pulsar
 
-from timewheel.consumers.relay.backoff import Backoff
-from timewheel.consumers.relay.driver.broker_held import BrokerHeldSession
 from timewheel.consumers.relay.driver.endings import HoleFound, SessionFailed
 from timewheel.consumers.relay.driver.handle import Handle, PartitionState
 from timewheel.consumers.relay.driver.holes import can_be_read
 from timewheel.consumers.relay.driver.session import Session
 from timewheel.consumers.relay.driver.source import Source, Tools
 from timewheel.consumers.relay.driver.visiting import Visiting
+from timewheel.consumers.relay.machine.backoff import Backoff
+from timewheel.consumers.relay.machine.broker_held import BrokerHeld
+from timewheel.consumers.relay.machine.forwarding import Forwarding
+from timewheel.consumers.relay.machine.machine import Machine
 from timewheel.consumers.relay.machine.order import Spot
+from timewheel.consumers.relay.machine.relay_held import RelayHeld
 from timewheel.consumers.relay.machine.visits import Visit
+from timewheel.core.next_hop import Onwards
+from timewheel.core.out_of_order import OutOfOrder
 from timewheel.events import RelayPartitionStopped, RelayPositionJumped, RelaySessionCrashed, RelaySessionFailed
 
 __all__ = ["Partition"]
@@ -23,13 +26,6 @@ __all__ = ["Partition"]
 RETRY_FIRST_MS = 100
 RETRY_LONGEST_MS = 10_000
 """A destination that refuses is asked this often at the least; a relay's window for it is its tiers' guard."""
-
-
-class _Session(Protocol):
-    @property
-    def confirmed_to(self) -> Spot | None: ...
-
-    def run(self) -> None: ...
 
 
 class Partition:
@@ -46,6 +42,7 @@ class Partition:
         self._tools = tools
         self._known: Spot | None = None
         self._visiting = Visiting()
+        self._left: Visit | None = None
 
     def run(self) -> None:
         """Work until told to stop, or until a hole."""
@@ -53,20 +50,20 @@ class Partition:
         backoff = Backoff(RETRY_FIRST_MS, RETRY_LONGEST_MS, self._tools.chance)
         while not handle.stopping:
             known = self._known
-            session = self._session()
+            machine = self._machine()
             try:
-                session.run()
-                self._known = session.confirmed_to
+                Session(self.source, self._tools, handle, machine).run()
+                self._known, self._left = machine.confirmed_to, machine.left
                 break
             except HoleFound as hole:
-                self._known = session.confirmed_to  # a next session skips it (broker-facts: received-again)
+                self._known = machine.confirmed_to  # a next session skips it (broker-facts: received-again)
                 if not self._goes_on_after(hole):
                     return
             except SessionFailed as failed:
-                self._known = session.confirmed_to
+                self._known = machine.confirmed_to
                 self._failed(str(failed))
             except Exception as error:  # noqa: BLE001 - a bug must not end a partition's relay in silence
-                self._known = session.confirmed_to
+                self._known = machine.confirmed_to
                 self._failed(repr(error), RelaySessionCrashed)
             if self._known != known:
                 backoff.reset()
@@ -87,14 +84,22 @@ class Partition:
         while True:
             self.run()
             ended = self.handle.stopping or self.handle.state is PartitionState.STOPPED
-            if self._visiting.end(self._tools.clock.now_ms(), unfinished=ended):
+            if self._visiting.end(self._left, unfinished=ended):
                 return
 
-    def _session(self) -> _Session:
-        if self._tools.router.plan.holds_in_relay:
-            self._visiting.resume()
-            return Session(self.source, self._tools, self.handle, known=self._known, visiting=self._visiting)
-        return BrokerHeldSession(self.source, self._tools, self.handle)
+    def _machine(self) -> Machine:
+        tools = self._tools
+        onwards, out_of_order = Onwards(tools.router, self.source.step), OutOfOrder(tools.router.plan)
+        counts = self.handle.counts
+        if not tools.router.plan.holds_in_relay:
+            return BrokerHeld(onwards, out_of_order, window_limit=tools.max_in_flight, counts=counts)
+        return RelayHeld(
+            Forwarding(onwards, out_of_order, known=self._known, window_limit=tools.max_in_flight, counts=counts),
+            visit=self._visiting.now,
+            window_limit=tools.max_in_flight,
+            lease_idle_ms=tools.lease_idle_ms,
+            chance=tools.chance,
+        )
 
     def _goes_on_after(self, hole: HoleFound) -> bool:
         if hole.after is not None:

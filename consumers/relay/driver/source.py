@@ -6,7 +6,6 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from timewheel.consumers.relay.driver.hop_rules import HopRules
 from timewheel.core.chance import Chance
 from timewheel.core.clock import Clock
 from timewheel.core.names import Names, partition_topic
@@ -51,7 +50,6 @@ class Tools:
         clock: Time.
         chance: For `Backoff`.
         hooks: Whom to tell.
-        hop_rules: How hops are done.
         max_in_flight: Hops under way at most, per partition.
         send_timeout_ms: After this time without an answer a send has failed.
         lease_idle_ms: A pause longer than this gives the names of producers back (broker-facts: named-producers).
@@ -64,7 +62,6 @@ class Tools:
     clock: Clock
     chance: Chance
     hooks: Hooks
-    hop_rules: HopRules
     max_in_flight: int
     send_timeout_ms: int
     lease_idle_ms: int

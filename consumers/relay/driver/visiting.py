@@ -1,6 +1,6 @@
 """The visit to one slot's partition: a value that is replaced as a whole, in one place and under one lock.
 
-The keeper of the ring begins and prolongs it, the session's thread sweeps by it and ends it.
+The keeper of the ring begins and prolongs it; the session's thread reads it, and ends what it has seen to its end.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["Visiting"]
 
 
 class Visiting:
-    """Whether a slot's partition is visited, and what is left to do."""
+    """Whether a slot's partition is visited, and until when."""
 
     __slots__ = ("_lock", "_visit")
 
@@ -21,7 +21,6 @@ class Visiting:
         self._lock = threading.Lock()
         self._visit: Visit | None = None
 
-    @property
     def now(self) -> Visit | None:
         """The visit; None: there is none, or the partition is read all the time."""
         return self._visit
@@ -39,33 +38,17 @@ class Visiting:
             self._visit = visit
             return True
 
-    def resume(self) -> None:
-        """A session begins: what an earlier one swept is swept again."""
-        with self._lock:
-            if self._visit is not None:
-                self._visit = self._visit.resumed()
-
-    def take_sweep(self, now_ms: int) -> bool:
-        """Whether a sweep is due; each is told once."""
-        with self._lock:
-            before = self._visit
-            if before is None:
-                return False
-            self._visit = before.swept(now_ms)
-            return self._visit is not before
-
-    def end(self, now_ms: int, *, unfinished: bool) -> bool:
-        """End it if it is over.
+    def end(self, left: Visit | None, *, unfinished: bool) -> bool:
+        """End it.
 
         Args:
-            now_ms: UTC milliseconds.
+            left: The visit that the session has seen to its end.
             unfinished: End it whatever is left to do.
 
         Returns:
             Whether there is none any more. One that was prolonged meanwhile goes on.
         """
         with self._lock:
-            if self._visit is None or unfinished or self._visit.is_over(now_ms):
+            if self._visit == left or unfinished:
                 self._visit = None
-                return True
-            return False
+            return self._visit is None

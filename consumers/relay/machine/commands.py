@@ -1,32 +1,50 @@
-"""What goes into a relay's machine and what comes out: what a message says, and what the shell is told to do."""
+"""What goes into a relay's machine and what comes out: what a message says, and what the shell is told to do.
+
+Each is one thing to do. `HoldUntil`, `AwaitAll` and `AwaitRoom` pass between the machine's own parts: a shell is told
+to `Wait`. Those without fields are no tuples: empty tuples are all equal.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from timewheel.consumers.relay.machine.order import Spot
+from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Spot
 from timewheel.core.envelope import PREFIX, Envelope
 from timewheel.core.errors import EnvelopeError
 from timewheel.wire.positions import Position
 
 __all__ = [
+    "AWAIT_MS",
+    "IDLE_MS",
+    "LINGER_MS",
+    "NEVER",
     "PROBE",
+    "PROBED",
     "PROBE_PROPERTY",
     "RECEIVE",
+    "RECEIVE_IDLE",
+    "Acknowledge",
     "AskAgain",
+    "AskLast",
     "AwaitAll",
     "AwaitRoom",
     "Command",
     "DeadLetter",
+    "Decision",
     "Forward",
+    "GiveBack",
     "HoldUntil",
+    "Leave",
     "Look",
     "Probe",
+    "PutProbe",
     "Reading",
     "Receive",
     "Refile",
     "Stop",
     "Unreadable",
+    "Wait",
     "judged",
 ]
 
@@ -37,7 +55,8 @@ class Unreadable(NamedTuple):
     reason: str
 
 
-class Probe(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Probe:
     """A message by which a relay learns that it was given all that waits: it put it at the end itself
     (broker-facts: empty-needs-proof).
     """
@@ -51,16 +70,26 @@ Reading = Envelope | EnvelopeError | Unreadable | Probe | None
 """What a message's properties say; None: nothing of ours."""
 
 
+LINGER_MS = 20
+"""How long a receive waits while confirmations or an acknowledgement are outstanding."""
+IDLE_MS = 1_000
+"""How long a receive waits when nothing else is to be done; also how soon a stop is noticed then."""
+
+
 class Receive(NamedTuple):
-    """Hand in the next message."""
+    """Wait so long for the next message, and hand it in; or say that nothing came."""
+
+    wait_ms: int = LINGER_MS
 
 
 RECEIVE = Receive()
-"""The only one that is needed: it is asked for once per message."""
+"""What follows every hop: a shell need not ask for it."""
+RECEIVE_IDLE = Receive(IDLE_MS)
 
 
-class AskAgain(NamedTuple):
-    """Ask the broker for all that is unacknowledged again, then hand in the next message (see `beginning`)."""
+@dataclass(frozen=True, slots=True)
+class AskAgain:
+    """Ask the broker for all that is unacknowledged again (see `beginning`, `silence`)."""
 
 
 class HoldUntil(NamedTuple):
@@ -69,11 +98,13 @@ class HoldUntil(NamedTuple):
     at_ms: int
 
 
-class AwaitAll(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class AwaitAll:
     """The head goes by another lane: ask again when all that is under way is confirmed (broker-facts: late-lane)."""
 
 
-class AwaitRoom(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class AwaitRoom:
     """As many as allowed are under way: ask again after some confirmations."""
 
 
@@ -94,6 +125,11 @@ class Forward(NamedTuple):
     sequence_id: int
     envelope: Envelope
 
+    @property
+    def named(self) -> bool:
+        """Whether it goes by the named producer."""
+        return self.sequence_id != NO_SEQUENCE_ID
+
 
 class DeadLetter(NamedTuple):
     """Publish the head to the dead-letter topic, and say why."""
@@ -109,7 +145,7 @@ class Refile(NamedTuple):
 
 
 class Look(NamedTuple):
-    """A ledger has ended: see whether ``before`` stands right behind ``after``, and say so by `Machine.proven`."""
+    """A ledger has ended before ``before``: say which position can be read right behind ``after``."""
 
     after: Spot
     before: Position
@@ -125,7 +161,75 @@ class Stop(NamedTuple):
     before: Position
 
 
-Command = Receive | AskAgain | HoldUntil | AwaitAll | AwaitRoom | Forward | DeadLetter | Refile | Look | Stop
+AWAIT_MS = 2_000
+"""Confirmations are waited for this long at a time; a send without an answer fails by its own time-out."""
+NEVER = 1 << 60
+"""More confirmations than can be under way."""
+
+
+class Wait(NamedTuple):
+    """Wait until so many outcomes of sends are in, or the time is over, or a stop; less is no harm.
+
+    Args:
+        timeout_ms: May be long: the shell shortens it.
+        wake_at: How many outcomes end it; `NEVER`: none do.
+    """
+
+    timeout_ms: int
+    wake_at: int
+
+
+class Acknowledge(NamedTuple):
+    """What is done with for good.
+
+    Args:
+        receipts: As handed in. Relay-held topics: one, cumulatively. Broker-held ones: each by itself.
+    """
+
+    receipts: tuple[Any, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AskLast:
+    """Ask the broker for the topic's last position."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveBack:
+    """Close all producers, so that other relays can have their names (broker-facts: named-producers)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PutProbe:
+    """Publish a probe to the tail of the topic, and report it as the outcome of `PROBED`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Over: close the consumer."""
+
+
+PROBED = -1
+"""The ordinal of probes."""
+
+Decision = Receive | AskAgain | HoldUntil | AwaitAll | AwaitRoom | Forward | DeadLetter | Refile | Look | Stop
+"""What is to be done with a message (`forwarding`)."""
+Command = (
+    Receive
+    | AskAgain
+    | Forward
+    | DeadLetter
+    | Refile
+    | Look
+    | Stop
+    | Wait
+    | Acknowledge
+    | AskLast
+    | GiveBack
+    | PutProbe
+    | Leave
+)
+"""What a shell is told to do."""
 
 
 def judged(properties: dict[str, str]) -> Envelope | EnvelopeError | Probe | None:

@@ -1,136 +1,57 @@
-"""The relay of one partition of one relay-held topic, as a pure step: a message or a moment in, one command out.
-
-No socket, thread or clock: the shell hands in what it received and when, does what it is told, and reports every
-confirmation. What it does about the broker's ways (broker-facts: exact-hops, nominal-release-time, late-lane,
-holes-in-positions, received-again, guard-and-skew, slot-sweep) is decided here.
-"""
+"""What a machine is to its shell: events in, one command out. `relay_held` and `broker_held` are the two there are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from typing import Any, ClassVar
 
-from timewheel.consumers.relay.machine.beginning import Beginning, Sign
-from timewheel.consumers.relay.machine.commands import (
-    RECEIVE,
-    AskAgain,
-    AwaitAll,
-    AwaitRoom,
-    Command,
-    DeadLetter,
-    Forward,
-    HoldUntil,
-    Look,
-    Probe,
-    Reading,
-    Refile,
-    Stop,
-    Unreadable,
-)
-from timewheel.consumers.relay.machine.counts import Counts
-from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Contiguity, Sight, Spot, sequence_id
-from timewheel.consumers.relay.machine.window import Fate, Item, Window
-from timewheel.core.envelope import Envelope
-from timewheel.core.next_hop import Bury, Onward, Onwards
-from timewheel.core.out_of_order import OutOfOrder
-from timewheel.core.routing import Router
-from timewheel.core.steps import Step
+from timewheel.consumers.relay.machine.commands import Acknowledge, Command, Reading
+from timewheel.consumers.relay.machine.order import Spot
+from timewheel.consumers.relay.machine.states import State
+from timewheel.consumers.relay.machine.visits import Visit
 from timewheel.wire.positions import Position
 
 __all__ = ["Machine"]
 
 
-LATE_RUN = 50
-"""So many on-time hops after a late one still go by the late lane, unless another late one begins the count anew.
+class Machine(ABC):
+    """One subscription of one partition of a holding topic, from its begin to its end.
 
-Each change of lane waits for a round trip. A relay that lags by a tenth of a window finds every tenth timer late: if it
-changed there and back each time it would forward some hundred timers a second, lag more, and never catch up.
-"""
+    Every event but `confirmed` and `lease_taken` answers with the next command. The shell begins with `done`.
 
-_FOREIGN = "no envelope: a foreign producer's message"
-_ASK_AGAIN = AskAgain()
-_AWAIT_ALL = AwaitAll()
-_AWAIT_ROOM = AwaitRoom()
-
-
-class Machine:
-    """One partition's state between a subscribe and the end of that subscription.
-
-    Args:
-        router: The plan's.
-        step: The holding topic's step: its tier or its ring.
-        known: Up to where this process has confirmed everything before (`confirmed`); None at first.
-        window_limit: Messages under way at most.
-        routing_time: ``(nominal, now) -> at``; only controls replace the default, the nominal time
-            (broker-facts: nominal-release-time).
-        counts: Goes on counting here; a new one if None.
+    Attributes:
+        state: What it is doing.
+        left: The visit that was over when it left; None: there was none.
+        confirmed_to: Up to where everything is confirmed; outlives the subscription. None: nowhere, or nothing is in
+            order.
+        head_release_ms: When the held head may leave, UTC milliseconds; None: no head is held.
     """
 
-    __slots__ = (
-        "_ackable",
-        "_beginning",
-        "_contiguity",
-        "_delayed_count",
-        "_head",
-        "_late_run",
-        "_limit",
-        "_look",
-        "_onwards",
-        "_out_of_order",
-        "_previous",
-        "_stopped",
-        "_sweep_to",
-        "_unnamed",
-        "_window",
-        "_withdrawable",
-        "confirmed_to",
-        "counts",
-        "head_release_ms",
-    )
+    __slots__ = ()
 
-    def __init__(
-        self,
-        router: Router,
-        step: Step,
-        *,
-        known: Spot | None = None,
-        window_limit: int = 1_000,
-        routing_time: Callable[[int, int], int] | None = None,
-        counts: Counts | None = None,
-    ) -> None:
-        self._onwards = Onwards(router, step, routing_time=routing_time)
-        self._out_of_order = OutOfOrder(router.plan)
-        self._limit = window_limit
-        # What follows what this process has confirmed begins at the right place by itself.
-        self._beginning = Beginning() if known is None else None
-        self._contiguity = Contiguity(known)
-        self._window = Window()
-        self._head: Item | None = None
-        self._withdrawable: Item | None = None
-        self._unnamed = False
-        self._late_run = 0
-        self._sweep_to: Position | None = None
-        self._stopped: Stop | None = None
-        self._look: Look | None = None
-        # The end of the confirmed prefix and the message before it: see `acknowledge`.
-        self._ackable: tuple[Position, Any] | None = None
-        self._previous: tuple[Position, Any] | None = None
-        self.confirmed_to = known
-        self.counts = Counts() if counts is None else counts
-        self.head_release_ms: int | None = None
+    cumulative: ClassVar[bool]
+    """Whether a receipt acknowledges all that is before it, too."""
+
+    state: State
+    left: Visit | None
 
     @property
+    @abstractmethod
+    def confirmed_to(self) -> Spot | None: ...
+
+    @property
+    @abstractmethod
+    def head_release_ms(self) -> int | None: ...
+
+    @property
+    @abstractmethod
     def in_flight(self) -> int:
         """Messages whose confirmation is not in yet, or is but for one before them."""
-        return len(self._window)
 
-    @property
-    def unanswered(self) -> int:
-        """Messages whose confirmation is not in."""
-        return self._window.unanswered
-
+    @abstractmethod
     def received(self, position: Position, batch_size: int, reading: Reading, receipt: Any, now_ms: int) -> Command:
-        """A message was received; the machine had asked for it with `Receive`.
+        """A message came, after `Receive`.
 
         Args:
             position: Its position.
@@ -138,180 +59,51 @@ class Machine:
             reading: Its envelope, or what is wrong with it.
             receipt: What the shell acknowledges it with.
             now_ms: UTC milliseconds.
-        """
-        assert self._head is None, "a message while another one is the head"
-        if self._beginning is not None:
-            sign = self._beginning.see(position, now_ms)
-            if sign is not Sign.BEGUN:
-                return self.ask_again(now_ms) if sign is Sign.ASK else RECEIVE
-            self._beginning = None
-        spot = Spot(position, batch_size)
-        highest = self._contiguity.highest
-        sight = self._contiguity.see(spot)
-        if sight is Sight.AGAIN:
-            return self._seen_again(position, receipt)
-        if sight is Sight.HOLE:
-            assert highest is not None
-            return self._stop(f"a hole: {tuple(highest.position)} is followed by {tuple(position)}", highest, position)
-        if isinstance(reading, Unreadable):
-            return self._stop(reading.reason, highest, position)
-        self._head = Item(spot, reading, receipt, now_ms)
-        if sight is Sight.NEXT_LEDGER:
-            assert highest is not None
-            self._look = Look(highest, position)
-        return self.tick(now_ms)
-
-    @property
-    def has_begun(self) -> bool:
-        """Whether it is known where the subscription begins."""
-        return self._beginning is None
-
-    def ask_again(self, now_ms: int) -> Command:
-        """Nothing came for a while, or nothing that can be used: the command to ask the broker once more."""
-        if self._beginning is not None:
-            self._beginning.asked(now_ms)
-        return _ASK_AGAIN
-
-    def tick(self, now_ms: int) -> Command:
-        """Ask again: time has passed, confirmations came in, or a sweep began."""
-        if self._stopped is not None:
-            return self._stopped
-        head = self._head
-        if head is None:
-            return RECEIVE
-        if self._look is not None or len(self._window) >= self._limit:
-            return self._look or _AWAIT_ROOM
-        reading = head.reading
-        if not isinstance(reading, Envelope):
-            return self._without_envelope(head)
-        decision = self._onwards.held(reading, head.seen_ms, now_ms)
-        if isinstance(decision, Onward):
-            return self._forward(head, decision)
-        if isinstance(decision, Bury):
-            return self._dead_letter(head, decision.reason)
-        self.head_release_ms = decision.until_ms
-        if self._sweep_to is not None and head.spot.position <= self._sweep_to:
-            return self._refile(head)
-        return HoldUntil(decision.until_ms)
-
-    def confirmed(self, ordinal: int) -> None:
-        """What a command with this ordinal published is stored."""
-        grown = self._window.confirm(ordinal)
-        if not grown:
-            return
-        counts = self.counts
-        for item in grown:
-            counts.add(item.fate)
-        if len(grown) > 1:
-            before = grown[-2]
-            self._previous = before.spot.position, before.receipt
-        elif self._ackable is not None:
-            self._previous = self._ackable
-        newest = grown[-1]
-        self.confirmed_to = newest.spot
-        self._ackable = newest.spot.position, newest.receipt
-
-    def acknowledge(self, last: Position | None = None) -> Any | None:
-        """What may be acknowledged cumulatively now; None: nothing new.
-
-        The newest message of all is kept back until the one behind it was seen, or until the topic is known to end
-        with it. So a hole behind it is met again by whoever takes over, who has no memory of ours
-        (broker-facts: holes-in-positions).
-
-        Args:
-            last: The topic's last position, if the shell has asked for it.
 
         Returns:
-            A receipt.
+            Mostly `Forward`. What follows that is `RECEIVE`, and need not be asked for.
         """
-        ackable = self._ackable
-        if ackable is None:
-            return None
-        highest = self._contiguity.highest
-        assert highest is not None
-        if ackable[0] < highest.position or (last is not None and last <= ackable[0]):
-            self._ackable = self._previous = None
-            return ackable[1]
-        previous, self._previous = self._previous, None
-        return None if previous is None else previous[1]
 
-    @property
-    def keeps_back(self) -> bool:
-        """Whether only the newest message's acknowledgement is outstanding: time to ask where the topic ends."""
-        return self._ackable is not None and not self._window
+    @abstractmethod
+    def nothing_came(self, now_ms: int) -> Command:
+        """None came, after `Receive`."""
 
-    def proven(self) -> None:
-        """What `Look` asked for is so."""
-        self._look = None
+    @abstractmethod
+    def confirmed(self, ordinals: Iterable[int]) -> Acknowledge | None:
+        """What the commands with these ordinals published is stored; comes at any time.
 
-    def withdraw(self) -> None:
-        """The last command could not be carried out: its message is the head again, and is decided on anew."""
-        assert self._withdrawable is not None, "nothing to withdraw"
-        self._window.withdraw()
-        self._head, self._withdrawable = self._withdrawable, None
+        Returns:
+            What is to be acknowledged in between, whatever is going on.
+        """
 
-    def sweep(self, last: Position) -> None:
-        """A slot's release time has come: up to ``last`` nothing that is due later may stand in anybody's way."""
-        # All messages of the last entry, whatever their index.
-        self._sweep_to = last._replace(batch_index=1 << 31)
+    @abstractmethod
+    def done(self, now_ms: int) -> Command:
+        """The last command is carried out, or its wait is over."""
 
-    def _forward(self, head: Item, onward: Onward) -> Command:
-        by_late_lane = onward.is_late or (self._unnamed and self._late_run > 0)
-        sequence = NO_SEQUENCE_ID if by_late_lane else sequence_id(head.spot.position)
-        unnamed = sequence == NO_SEQUENCE_ID
-        if unnamed != self._unnamed and self._must_drain(unnamed=unnamed):
-            return _AWAIT_ALL
-        if onward.is_late:
-            self._late_run = LATE_RUN
-        elif self._late_run:
-            self._late_run -= 1
-        deliver_at_ms = self._out_of_order.asked(onward.deliver_at_ms) if onward.is_due else onward.deliver_at_ms
-        fate: Fate = "late" if by_late_lane else "forwarded"
-        return Forward(self._push(head, fate), onward.topic, deliver_at_ms, sequence, onward.envelope)
+    @abstractmethod
+    def stopping(self, left_ms: int, undone: Command | None = None) -> Command:
+        """There is a wish to stop. From then on it is asked in place of `done`.
 
-    def _without_envelope(self, head: Item) -> Command:
-        if isinstance(head.reading, Probe):
-            self.confirmed(self._push(head, "probe"))
-            return RECEIVE
-        return self._dead_letter(head, _FOREIGN if head.reading is None else str(head.reading))
+        Args:
+            left_ms: How long confirmations may be waited for yet.
+            undone: The command that was not carried out, at first.
+        """
 
-    def _dead_letter(self, head: Item, reason: str) -> Command:
-        if self._must_drain(unnamed=True):
-            return _AWAIT_ALL
-        return DeadLetter(self._push(head, "dead"), reason)
+    def last_position(self, last: Position, now_ms: int) -> Command:
+        """The answer to `AskLast`."""
+        raise self._out_of_table(last, now_ms)
 
-    def _refile(self, head: Item) -> Command:
-        if self._must_drain(unnamed=True):
-            return _AWAIT_ALL
-        return Refile(self._push(head, "refiled"))
+    def found(self, position: Position, now_ms: int) -> Command:
+        """The answer to `Look`: the first position that can be read behind the one that was named."""
+        raise self._out_of_table(position, now_ms)
 
-    def _must_drain(self, *, unnamed: bool) -> bool:
-        # A later message of the named lane must not raise its destination's mark above one that is still on its way by
-        # the other lane: sent again by the named one, it would be taken for a duplicate.
-        if unnamed != self._unnamed and self._window:
-            return True
-        self._unnamed = unnamed
-        return False
+    def lease_held(self) -> Command:
+        """`Forward` could not be carried out: another relay has the name of its producer."""
+        raise self._out_of_table()
 
-    def _push(self, head: Item, fate: Fate) -> int:
-        self._head, self._withdrawable = None, head
-        self.head_release_ms = None
-        head.fate = fate
-        return self._window.push(head)
+    def lease_taken(self) -> None:
+        """`Forward` was carried out while the state was `WAITING_FOR_LEASE`."""
+        raise self._out_of_table()
 
-    def _seen_again(self, position: Position, receipt: Any) -> Command:
-        self.counts.skipped += 1
-        confirmed = self.confirmed_to
-        # What is still under way is confirmed in its own time. What was confirmed is received again because the
-        # acknowledgement was lost: acknowledge it again, unless a newer one is waiting.
-        if (
-            confirmed is not None
-            and position <= confirmed.position
-            and (self._ackable is None or self._ackable[0] < position)
-        ):
-            self._previous, self._ackable = self._ackable, (position, receipt)
-        return RECEIVE
-
-    def _stop(self, reason: str, after: Spot | None, before: Position) -> Stop:
-        self._stopped = Stop(reason, after, before)
-        return self._stopped
+    def _out_of_table(self, *event: object) -> AssertionError:
+        return AssertionError(f"{type(self).__name__} gives no command that this answers: {self.state}, {event}")

@@ -6,7 +6,7 @@ After a change of the active consumer a broker may wait for the next publish wit
 
 from __future__ import annotations
 
-from timewheel.consumers.relay.backoff import Backoff
+from timewheel.consumers.relay.machine.backoff import Backoff
 from timewheel.core.chance import Chance
 
 __all__ = ["Silence"]

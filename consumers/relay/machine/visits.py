@@ -10,10 +10,14 @@ from typing import NamedTuple
 
 from timewheel.core.steps import Step
 
-__all__ = ["OPEN_AHEAD_MS", "Times", "Visit", "last_times", "next_times"]
+__all__ = ["OPEN_AHEAD_MS", "Sweeps", "Times", "Visit", "last_times", "next_times"]
 
 OPEN_AHEAD_MS = 3_000
 """How long before a slot's release its consumer is opened: a cold topic takes a while to load."""
+
+
+MAX_SWEEPS = 8
+"""Sweeps that one visit remembers: two of each of the visits that run into each other."""
 
 
 class Times(NamedTuple):
@@ -48,17 +52,15 @@ def _times(step: Step, release_ms: int) -> Times:
 
 
 class Visit(NamedTuple):
-    """What is left to do in a visit that is under way. A value: whoever changes it makes another.
+    """When to be there, and when to sweep. A value: whoever changes it makes another.
 
     Args:
         leave_ms: When to leave at the earliest, UTC milliseconds.
         sweeps_ms: When to sweep, ascending.
-        swept_ms: The latest sweep that was begun; 0: none.
     """
 
     leave_ms: int
     sweeps_ms: tuple[int, ...] = ()
-    swept_ms: int = 0
 
     @classmethod
     def at(cls, times: Times) -> Visit:
@@ -68,21 +70,35 @@ class Visit(NamedTuple):
     def prolonged(self, visit: Visit) -> Visit:
         """The next visit begins before this one has ended: both in one."""
         sweeps_ms = tuple(sorted({*self.sweeps_ms, *visit.sweeps_ms}))
-        return Visit(max(self.leave_ms, visit.leave_ms), sweeps_ms, self.swept_ms)
+        # A sweep does what an earlier one would have done, so a visit that never ends need not remember all.
+        return Visit(max(self.leave_ms, visit.leave_ms), sweeps_ms[-MAX_SWEEPS:])
 
-    def swept(self, now_ms: int) -> Visit:
-        """With all sweeps begun that are due; the same visit if none is."""
-        due = [at_ms for at_ms in self.sweeps_ms if at_ms <= now_ms]
-        return Visit(self.leave_ms, self.sweeps_ms[len(due) :], due[-1]) if due else self
 
-    def resumed(self) -> Visit:
-        """With the latest sweep to be begun again: how far it came is forgotten with the session that began it."""
-        return Visit(self.leave_ms, (self.swept_ms, *self.sweeps_ms)) if self.swept_ms else self
+class Sweeps:
+    """Which sweeps of a visit one session has begun; the next session begins them again, since it knows of none."""
 
-    def is_over(self, now_ms: int) -> bool:
+    __slots__ = ("_begun_ms",)
+
+    def __init__(self) -> None:
+        self._begun_ms: int | None = None
+
+    def is_due(self, visit: Visit | None, now_ms: int) -> bool:
+        """Whether one is to be begun now."""
+        return visit is not None and any(self._is_to_come(at_ms) and at_ms <= now_ms for at_ms in visit.sweeps_ms)
+
+    def begin(self, now_ms: int) -> None:
+        """All that are due are begun."""
+        self._begun_ms = now_ms
+
+    def is_over(self, visit: Visit | None, now_ms: int) -> bool:
         """Whether to leave once nothing is at hand."""
-        return now_ms >= self.leave_ms and not self.sweeps_ms
+        if visit is None or now_ms < visit.leave_ms:
+            return False
+        return not any(self._is_to_come(at_ms) for at_ms in visit.sweeps_ms)
 
-    def next_moment_ms(self, until_ms: int) -> int:
+    def next_moment_ms(self, visit: Visit, until_ms: int) -> int:
         """The next time at which something is to be done, at the latest ``until_ms``."""
-        return min(until_ms, *self.sweeps_ms, self.leave_ms)
+        return min(until_ms, visit.leave_ms, *(at_ms for at_ms in visit.sweeps_ms if self._is_to_come(at_ms)))
+
+    def _is_to_come(self, at_ms: int) -> bool:
+        return self._begun_ms is None or at_ms > self._begun_ms

@@ -8,24 +8,25 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from timewheel.consumers.relay.machine.commands import (
     AskAgain,
     AwaitAll,
     AwaitRoom,
-    Command,
     DeadLetter,
+    Decision,
     Forward,
     HoldUntil,
     Look,
     Receive,
     Stop,
 )
-from timewheel.consumers.relay.machine.machine import Machine
+from timewheel.consumers.relay.machine.forwarding import Forwarding
 from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Spot
 from timewheel.core.envelope import Envelope
+from timewheel.core.next_hop import Onwards
+from timewheel.core.out_of_order import OutOfOrder
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.routing import Router
 from timewheel.core.steps import steps
@@ -128,7 +129,7 @@ class _Session:
         known: What this process remembers.
         rng: Chance.
         now_ms: Where the clock stands.
-        routing_time: A control's.
+        onwards: Decides hops; a control's decides wrongly.
         trusting: A control that takes the first message it is given for the first that is unacknowledged.
     """
 
@@ -139,7 +140,7 @@ class _Session:
         rng: random.Random,
         now_ms: int,
         *,
-        routing_time: Callable[[int, int], int] | None,
+        onwards: Onwards,
         trusting: bool,
     ) -> None:
         self.world = world
@@ -154,10 +155,10 @@ class _Session:
             known = world.source[self.cursor - 1].spot
         self.known = known
         limit = rng.choice([1, 5, 50])
-        self.machine = Machine(ROUTER, SOURCE, known=known, window_limit=limit, routing_time=routing_time)
+        self.forwarding = Forwarding(onwards, OutOfOrder(PLAN), known=known, window_limit=limit)
         self.pending: list[Sent] = []
         self.confirmed: set[Position] = set()
-        self.command: Command = self.machine.tick(now_ms)
+        self.command: Decision = self.forwarding.tick(now_ms)
 
     def run(self) -> None:
         """Until all is acknowledged, a kill, or a hole."""
@@ -172,24 +173,24 @@ class _Session:
             self.now_ms += self.rng.randrange(3)
         self._crash()
 
-    def _carry_out(self, command: Command) -> Command:
-        machine, rng = self.machine, self.rng
+    def _carry_out(self, command: Decision) -> Decision:
+        forwarding, rng = self.forwarding, self.rng
         match command:
             case Receive():
                 return self._receive()
             case AskAgain():
                 if rng.random() < 0.7:  # else it goes unheard
                     self.cursor = self.world.acknowledged
-                return machine.tick(self.now_ms)
+                return forwarding.tick(self.now_ms)
             case HoldUntil(at_ms=at_ms):
                 self.now_ms += max(min(at_ms - self.now_ms, rng.randrange(1, 500)), 1)
-                return machine.tick(self.now_ms)
+                return forwarding.tick(self.now_ms)
             case Look(after=after, before=before):
                 spots = [stored.spot for stored in self.world.source]
                 if spots[spots.index(after) + 1].position != before and not self.world.trusting:
                     return Stop("the topic has something between them", after, before)
-                machine.proven()
-                return machine.tick(self.now_ms)
+                forwarding.found(before)
+                return forwarding.tick(self.now_ms)
             case AwaitAll() | AwaitRoom():
                 assert self.pending, "waits for confirmations while nothing is under way"
                 return command
@@ -200,23 +201,23 @@ class _Session:
             case _:
                 raise AssertionError(command)
 
-    def _receive(self) -> Command:
+    def _receive(self) -> Decision:
         if self.cursor == len(self.world.source):
             self.now_ms += 20
-            return self.machine.ask_again(self.now_ms) if self.rng.random() < 0.2 else Receive()
+            return self.forwarding.ask_again(self.now_ms) if self.rng.random() < 0.2 else Receive()
         stored = self.world.source[self.cursor]
         self.cursor += 1
         position, size = stored.spot
-        return self.machine.received(position, size, stored.envelope, position, self.now_ms)
+        return self.forwarding.received(position, size, stored.envelope, position, self.now_ms)
 
-    def _send(self, ordinal: int, topic: str, sequence_id: int) -> Command:
+    def _send(self, ordinal: int, topic: str, sequence_id: int) -> Decision:
         position = self.world.source[self.cursor - 1].spot.position
         named = sequence_id != NO_SEQUENCE_ID
         assert all((sent.sequence_id != NO_SEQUENCE_ID) == named for sent in self.pending), "two lanes at once"
         if named:
             self.world.routed[position].add((topic, sequence_id))
         self.pending.append(Sent(ordinal, position, topic, sequence_id))
-        return self.machine.tick(self.now_ms)
+        return self.forwarding.tick(self.now_ms)
 
     def _confirm_one(self) -> None:
         """Each producer confirms in its order; who is first among them is chance."""
@@ -227,14 +228,14 @@ class _Session:
         self.pending.remove(sent)
         self.world.store(sent)
         self.confirmed.add(sent.position)
-        self.machine.confirmed(sent.ordinal)
+        self.forwarding.confirmed(sent.ordinal)
         if isinstance(self.command, AwaitAll | AwaitRoom):
-            self.command = self.machine.tick(self.now_ms)
+            self.command = self.forwarding.tick(self.now_ms)
 
     def _acknowledge(self) -> None:
         world = self.world
         at_end = self.cursor == len(world.source)
-        receipt = self.machine.acknowledge(world.source[-1].spot.position if at_end else None)
+        receipt = self.forwarding.acknowledge(world.source[-1].spot.position if at_end else None)
         if receipt is None:
             return
         count = next(i for i, stored in enumerate(world.source) if stored.spot.position == receipt) + 1
@@ -257,7 +258,7 @@ class _Session:
 def play(
     seed: int,
     *,
-    routing_time: Callable[[int, int], int] | None = None,
+    onwards: Onwards | None = None,
     trusting: bool = False,
     messages: int = 120,
 ) -> World:
@@ -267,11 +268,11 @@ def play(
     now_ms = START_MS + STAY_MS - 1_000
     known: Spot | None = None
     while world.acknowledged < len(world.source):
-        session = _Session(world, known, rng, now_ms, routing_time=routing_time, trusting=trusting)
+        session = _Session(world, known, rng, now_ms, onwards=onwards or Onwards(ROUTER, SOURCE), trusting=trusting)
         session.run()
         holed = isinstance(session.command, Stop)
         world.jumps += holed
         # The same process again, which has looked at the hole, or another one.
-        known = session.machine.confirmed_to if rng.random() < 0.5 and not holed else None
+        known = session.forwarding.confirmed_to if rng.random() < 0.5 and not holed else None
         now_ms = session.now_ms + rng.choice([0, 200, 5_000, 40_000])
     return world

@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from tests.support.manual_clock import LeapingClock, ManualClock
-from timewheel.consumers.relay.backoff import Backoff
 from timewheel.consumers.relay.driver.handle import Handle
+from timewheel.consumers.relay.machine.backoff import Backoff
 
 
 class Always:

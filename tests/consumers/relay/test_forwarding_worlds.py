@@ -1,10 +1,11 @@
-"""The machine against a model of deduplicating topics: thousands of crashes, and controls that must lose."""
+"""Decisions on messages against a model of deduplicating topics: thousands of crashes, and controls that must lose."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.consumers.relay.relay_world import play
+from tests.consumers.relay.relay_world import ROUTER, SOURCE, play
+from tests.support.wrong_hops import WallClock
 
 SEEDS = range(150)
 
@@ -36,5 +37,5 @@ def test_control_trusting_the_first_message_loses() -> None:
 
 
 def test_control_routing_by_the_wall_clock_loses() -> None:
-    worlds = [play(seed, routing_time=lambda _nominal_ms, now_ms: now_ms) for seed in SEEDS]
+    worlds = [play(seed, onwards=WallClock(ROUTER, SOURCE)) for seed in SEEDS]
     assert sum(world.lost() for world in worlds) > 0

@@ -1,30 +1,33 @@
-"""What the machine decides, case by case."""
+"""What is decided on messages, case by case."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.consumers.relay.relay_world import PLAN, SOURCE, START_MS, STAY_MS
+from tests.consumers.relay.relay_world import PLAN, START_MS, STAY_MS
 from timewheel.consumers.relay.machine.commands import (
     AskAgain,
     AwaitAll,
     AwaitRoom,
-    Command,
     DeadLetter,
+    Decision,
     Forward,
     HoldUntil,
     Look,
+    Reading,
     Receive,
     Refile,
     Stop,
     Unreadable,
     judged,
 )
-from timewheel.consumers.relay.machine.machine import LATE_RUN, Machine
+from timewheel.consumers.relay.machine.forwarding import LATE_RUN, Forwarding
 from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Spot
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import EnvelopeError
 from timewheel.core.names import Names
+from timewheel.core.next_hop import Onwards
+from timewheel.core.out_of_order import OutOfOrder
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Router
 from timewheel.core.steps import hop_bound, steps
@@ -40,11 +43,17 @@ BEFORE = Spot(Position(7, -1, -1), 0)
 """As if all before entry 0 had been confirmed by this process: no need to make sure of the beginning."""
 
 
-def machine(*, known: Spot | None = BEFORE, window_limit: int = 1_000) -> Machine:
-    return Machine(Router(PLAN), SOURCE, known=known, window_limit=window_limit)
+def machine(*, known: Spot | None = BEFORE, window_limit: int = 1_000) -> Forwarding:
+    return of(PLAN, known=known, window_limit=window_limit)
 
 
-def from_entry(entry: int) -> Machine:
+def of(plan: Plan, *, known: Spot | None = BEFORE, window_limit: int = 1_000) -> Forwarding:
+    """For the first of a plan's holding topics."""
+    onwards = Onwards(Router(plan), steps(plan)[0])
+    return Forwarding(onwards, OutOfOrder(plan), known=known, window_limit=window_limit)
+
+
+def from_entry(entry: int) -> Forwarding:
     """One whose next message is this entry."""
     return machine(known=Spot(at(entry - 1), 0))
 
@@ -58,11 +67,11 @@ def at(entry: int, index: int = -1) -> Position:
     return Position(7, entry, index)
 
 
-def receive(it: Machine, entry: int, envelope: Envelope | EnvelopeError | Unreadable | None, now_ms: int) -> Command:
-    return it.received(at(entry), 0, envelope, f"receipt {entry}", now_ms)
+def receive(it: Forwarding, entry: int, reading: Reading, now_ms: int) -> Decision:
+    return it.received(at(entry), 0, reading, f"receipt {entry}", now_ms)
 
 
-def forwarded(command: Command) -> Forward:
+def forwarded(command: Decision) -> Forward:
     assert isinstance(command, Forward)
     return command
 
@@ -199,7 +208,7 @@ def test_behind_a_ledgers_end_the_topic_is_looked_at() -> None:
     behind = Position(9, 0, -1)
     look = it.received(behind, 0, timer(5_000), "receipt", RELEASE_MS)
     assert look == Look(Spot(at(4), 0), behind) == it.tick(RELEASE_MS)
-    it.proven()
+    it.found(behind)
     assert forwarded(it.tick(RELEASE_MS)).sequence_id == 9 << 32
 
 
@@ -269,9 +278,10 @@ def test_a_beginning_is_believed_when_it_is_met_twice() -> None:
 def test_a_request_that_goes_unheard_is_made_again() -> None:
     it = machine(known=None)
     assert receive(it, 5, timer(5_000), RELEASE_MS) == AskAgain()
-    assert receive(it, 6, timer(5_000), RELEASE_MS + 1_499) == AskAgain(), "the first was made at once, unmarked"
-    assert receive(it, 7, timer(5_000), RELEASE_MS + 1_500) == Receive()
-    assert receive(it, 8, timer(5_000), RELEASE_MS + 3_000) == AskAgain()
+    assert receive(it, 6, timer(5_000), RELEASE_MS + 1_499) == Receive()
+    assert receive(it, 7, timer(5_000), RELEASE_MS + 1_500) == AskAgain()
+    assert receive(it, 8, timer(5_000), RELEASE_MS + 2_999) == Receive()
+    assert receive(it, 9, timer(5_000), RELEASE_MS + 3_000) == AskAgain()
 
 
 def test_what_this_process_has_confirmed_makes_sure_of_the_beginning() -> None:
@@ -318,7 +328,7 @@ def slot_timer(turns: int) -> Envelope:
 
 
 def test_a_slot_is_released_its_head_start_before_it_starts() -> None:
-    it = Machine(Router(WHEEL), SLOT, known=BEFORE)
+    it = of(WHEEL)
     assert receive(it, 0, slot_timer(0), START_MS) == HoldUntil(SLOT_START_MS - 2_000)
     command = forwarded(it.tick(SLOT_START_MS - 2_000))
     assert command.topic == DUE
@@ -326,7 +336,7 @@ def test_a_slot_is_released_its_head_start_before_it_starts() -> None:
 
 
 def test_a_sweep_refiles_a_later_turn_that_stands_before_a_straggler() -> None:
-    it = Machine(Router(WHEEL), SLOT, known=BEFORE)
+    it = of(WHEEL)
     release_ms = SLOT_START_MS - 2_000
     assert receive(it, 0, slot_timer(1), release_ms) == HoldUntil(release_ms + TURN_MS)
     it.sweep(at(1))
@@ -338,7 +348,7 @@ def test_a_sweep_refiles_a_later_turn_that_stands_before_a_straggler() -> None:
 
 
 def test_a_sweep_ends_with_what_the_topic_held_when_it_began() -> None:
-    it = Machine(Router(WHEEL), SLOT, known=BEFORE)
+    it = of(WHEEL)
     release_ms = SLOT_START_MS - 2_000
     it.sweep(at(0))
     refile = receive(it, 0, slot_timer(1), release_ms)
@@ -351,6 +361,6 @@ def test_a_sweep_ends_with_what_the_topic_held_when_it_began() -> None:
 def test_the_article_s_plan_is_relayed_too() -> None:
     """1 d / 1 d: window and tier alike."""
     plan = Plan(due_topic=DUE, subscriptions=("s",), scheme=Tiered(window_ms=86_400_000, tiers_ms=(86_400_000,)))
-    it = Machine(Router(plan), steps(plan)[0], known=BEFORE)
+    it = of(plan)
     envelope = Envelope("t", START_MS + 2 * 86_400_000, START_MS)
     assert forwarded(receive(it, 0, envelope, START_MS + 86_400_000)).topic == DUE

@@ -1,0 +1,139 @@
+"""The relay of one partition of a broker-held tier, as a pure state machine: the source article's way, one by one.
+
+Each message stays under the broker's delay and comes when it may leave, or a tick earlier. It is published on its way
+and acknowledged by itself once that is confirmed. At least once: consumers drop the copies that a crash makes. There is
+no head and no order, so there is no lane, lease, hole or sweep either. The commands and events are `relay_held`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from timewheel.consumers.relay.machine.commands import (
+    AWAIT_MS,
+    RECEIVE,
+    RECEIVE_IDLE,
+    Acknowledge,
+    Command,
+    DeadLetter,
+    Forward,
+    Leave,
+    Reading,
+    Refile,
+    Stop,
+    Unreadable,
+    Wait,
+)
+from timewheel.consumers.relay.machine.counts import Counts
+from timewheel.consumers.relay.machine.forwarding import FOREIGN
+from timewheel.consumers.relay.machine.machine import Machine
+from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Spot
+from timewheel.consumers.relay.machine.states import State
+from timewheel.core.envelope import Envelope
+from timewheel.core.next_hop import Bury, Onwards
+from timewheel.core.out_of_order import OutOfOrder
+from timewheel.wire.positions import Position
+
+__all__ = ["BrokerHeld"]
+
+_LEAVE = Leave()
+
+
+class BrokerHeld(Machine):
+    """One subscription of one partition.
+
+    Args:
+        onwards: Decides hops.
+        out_of_order: Keeps the broker from starving a due topic.
+        window_limit: Messages under way at most.
+        counts: Goes on counting here.
+
+    Attributes:
+        state: What it is doing: `RECEIVING`, `IDLE`, `CROWDED`, `STOPPED`, `DRAINING` or `LEFT`.
+    """
+
+    __slots__ = ("_counts", "_head", "_limit", "_onwards", "_ordinal", "_out_of_order", "_under_way", "state")
+
+    cumulative = False
+    left = None
+
+    def __init__(self, onwards: Onwards, out_of_order: OutOfOrder, *, window_limit: int, counts: Counts) -> None:
+        self._onwards = onwards
+        self._out_of_order = out_of_order
+        self._limit = window_limit
+        self._counts = counts
+        self._ordinal = 0
+        self._under_way: dict[int, tuple[Any, Literal["forwarded", "dead"]]] = {}
+        self._head: tuple[Reading, Any] | None = None
+        self.state = State.RECEIVING
+
+    @property
+    def confirmed_to(self) -> Spot | None:
+        return None
+
+    @property
+    def head_release_ms(self) -> int | None:
+        return None
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._under_way)
+
+    def received(self, position: Position, batch_size: int, reading: Reading, receipt: Any, now_ms: int) -> Command:
+        del batch_size
+        if isinstance(reading, Unreadable):
+            self.state = State.STOPPED
+            return Stop(reading.reason, None, position)
+        self._head = reading, receipt
+        return self.done(now_ms)
+
+    def nothing_came(self, now_ms: int) -> Command:
+        return self.done(now_ms)
+
+    def confirmed(self, ordinals: Iterable[int]) -> Acknowledge | None:
+        receipts = []
+        for ordinal in ordinals:
+            receipt, fate = self._under_way.pop(ordinal)
+            self._counts.add(fate)
+            receipts.append(receipt)
+        return Acknowledge(tuple(receipts)) if receipts else None
+
+    def done(self, now_ms: int) -> Command:
+        del now_ms
+        if self._head is None:
+            self.state = State.RECEIVING if self._under_way else State.IDLE
+            return RECEIVE if self._under_way else RECEIVE_IDLE
+        if len(self._under_way) >= self._limit:
+            self.state = State.CROWDED
+            return Wait(AWAIT_MS, 1)
+        self.state = State.RECEIVING
+        reading, receipt = self._head
+        if not isinstance(reading, Envelope):
+            return self._dead_letter(receipt, str(reading) if isinstance(reading, Exception) else FOREIGN)
+        decision = self._onwards.delivered(reading)
+        if isinstance(decision, Bury):
+            return self._dead_letter(receipt, decision.reason)
+        deliver_at_ms = decision.deliver_at_ms
+        if decision.is_due:
+            deliver_at_ms = self._out_of_order.asked(deliver_at_ms)
+        ordinal = self._push(receipt, "forwarded")
+        return Forward(ordinal, decision.topic, deliver_at_ms, NO_SEQUENCE_ID, decision.envelope)
+
+    def stopping(self, left_ms: int, undone: Command | None = None) -> Command:
+        if isinstance(undone, Forward | DeadLetter | Refile):
+            del self._under_way[undone.ordinal]
+        if self._under_way and left_ms > 0:
+            self.state = State.DRAINING
+            return Wait(left_ms, 1)
+        self.state = State.LEFT
+        return _LEAVE
+
+    def _dead_letter(self, receipt: Any, reason: str) -> Command:
+        return DeadLetter(self._push(receipt, "dead"), reason)
+
+    def _push(self, receipt: Any, fate: Literal["forwarded", "dead"]) -> int:
+        self._head = None
+        self._ordinal += 1
+        self._under_way[self._ordinal] = receipt, fate
+        return self._ordinal

@@ -1,0 +1,320 @@
+"""The relay of one partition of a relay-held topic, as a pure state machine: an event and a moment in, one command out.
+
+No socket, thread or clock: the shell does what it is told and says what came of it. The states and what leads from one
+to the next stand as a table in ARCHITECTURE.md. `forwarding` decides on the messages; here is decided what has to do
+with time: waits, silence, leases, sweeps, acknowledgements, leaving a slot, draining.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from timewheel.consumers.relay.machine.backoff import Backoff
+from timewheel.consumers.relay.machine.commands import (
+    AWAIT_MS,
+    NEVER,
+    PROBED,
+    RECEIVE,
+    RECEIVE_IDLE,
+    Acknowledge,
+    AskLast,
+    AwaitAll,
+    AwaitRoom,
+    Command,
+    DeadLetter,
+    Decision,
+    Forward,
+    GiveBack,
+    HoldUntil,
+    Leave,
+    Look,
+    PutProbe,
+    Reading,
+    Refile,
+    Stop,
+    Wait,
+)
+from timewheel.consumers.relay.machine.emptiness import Emptiness, is_proven
+from timewheel.consumers.relay.machine.forwarding import Forwarding
+from timewheel.consumers.relay.machine.machine import Machine
+from timewheel.consumers.relay.machine.order import Spot
+from timewheel.consumers.relay.machine.silence import Silence
+from timewheel.consumers.relay.machine.states import State
+from timewheel.consumers.relay.machine.visits import Sweeps, Visit
+from timewheel.core.chance import Chance
+from timewheel.wire.positions import Position
+
+__all__ = ["RelayHeld"]
+
+ACK_EVERY = 100
+"""Confirmed messages per cumulative acknowledgement while the pipeline runs; a pause acknowledges at once."""
+LEASE_FIRST_MS = 50
+LEASE_LONGEST_MS = 2_000
+_ASK_LAST = AskLast()
+_GIVE_BACK = GiveBack()
+_PUT_PROBE = PutProbe()
+_LEAVE = Leave()
+
+
+class RelayHeld(Machine):
+    """One subscription of one partition.
+
+    Args:
+        forwarding: Decides on its messages.
+        visit: Tells the visit to a slot of a ring; None as its answer: stay.
+        window_limit: Messages under way at most, as `forwarding` has it.
+        lease_idle_ms: A pause longer than this gives the names of producers back.
+        chance: For `Backoff`.
+    """
+
+    cumulative = True
+
+    __slots__ = (
+        "_asked_ms",
+        "_emptiness",
+        "_forwarding",
+        "_gave_back",
+        "_idle_since_ms",
+        "_last",
+        "_lease_backoff",
+        "_lease_idle_ms",
+        "_must_wait",
+        "_room",
+        "_silence",
+        "_sweeps",
+        "_unacknowledged",
+        "_visit",
+        "left",
+        "state",
+    )
+
+    def __init__(
+        self,
+        forwarding: Forwarding,
+        *,
+        visit: Callable[[], Visit | None],
+        window_limit: int,
+        lease_idle_ms: int,
+        chance: Chance,
+    ) -> None:
+        self._forwarding = forwarding
+        self._visit = visit
+        self._room = max(window_limit // 4, 1)
+        self._lease_idle_ms = lease_idle_ms
+        self._lease_backoff = Backoff(LEASE_FIRST_MS, LEASE_LONGEST_MS, chance)
+        self._silence = Silence(chance)
+        self._emptiness = Emptiness(chance)
+        self._sweeps = Sweeps()
+        self._unacknowledged = 0
+        self._idle_since_ms: int | None = None
+        self._gave_back = False
+        # Whoever could not have a lease waits once before the next attempt.
+        self._must_wait = False
+        # The topic's last position, asked for since nothing came, and when that was.
+        self._last: Position | None = None
+        self._asked_ms = 0
+        self.state = State.RECEIVING
+        self.left: Visit | None = None
+
+    @property
+    def confirmed_to(self) -> Spot | None:
+        return self._forwarding.confirmed_to
+
+    @property
+    def in_flight(self) -> int:
+        return self._forwarding.in_flight
+
+    @property
+    def head_release_ms(self) -> int | None:
+        return self._forwarding.head_release_ms
+
+    # Events: what came of the last command.
+
+    def received(self, position: Position, batch_size: int, reading: Reading, receipt: Any, now_ms: int) -> Command:
+        if self.state is not State.RECEIVING:
+            self._wake()
+        decision = self._forwarding.received(position, batch_size, reading, receipt, now_ms)
+        return decision if type(decision) is Forward else self._told(decision, now_ms)
+
+    def nothing_came(self, now_ms: int) -> Command:
+        self.state = State.CLEARING
+        return self._clear(now_ms)
+
+    def confirmed(self, ordinals: Iterable[int]) -> Acknowledge | None:
+        confirm = self._forwarding.confirmed
+        for ordinal in ordinals:
+            if ordinal == PROBED:
+                self._emptiness.probed()
+                continue
+            confirm(ordinal)
+            self._unacknowledged += 1
+        return self._acknowledgement() if self._unacknowledged >= ACK_EVERY else None
+
+    def done(self, now_ms: int) -> Command:
+        if self.state is State.CLEARING:
+            return self._clear(now_ms)
+        if self.state is State.IDLE:
+            return RECEIVE_IDLE
+        if self._must_wait:
+            return self._wait_for_lease()
+        return self._told(self._forwarding.tick(now_ms), now_ms)
+
+    def last_position(self, last: Position, now_ms: int) -> Command:
+        if self.state is State.DRAINING:
+            self._last = last
+            return self._drain(0)
+        if self.state is State.SWEEPING:
+            self._sweep(last)
+            return self._told(self._forwarding.tick(now_ms), now_ms)
+        self._last = last
+        if self._sweeps.is_due(self._visit(), self._asked_ms):
+            self._sweep(last)
+        return self._clear(now_ms)
+
+    def found(self, position: Position, now_ms: int) -> Command:
+        self._forwarding.found(position)
+        return self.done(now_ms)
+
+    def lease_held(self) -> Command:
+        self._forwarding.withdraw()
+        self.state = State.WAITING_FOR_LEASE
+        self._must_wait = True
+        return self._wait_for_lease()
+
+    def lease_taken(self) -> None:
+        self.state = State.RECEIVING
+        self._gave_back = False
+        self._lease_backoff.reset()
+
+    def stopping(self, left_ms: int, undone: Command | None = None) -> Command:
+        if isinstance(undone, Forward | DeadLetter | Refile):
+            self._forwarding.withdraw()  # it was never sent: no confirmation of it could end the drain
+        self.state = State.DRAINING
+        return self._drain(left_ms)
+
+    # Decisions
+
+    def _told(self, decision: Decision, now_ms: int) -> Command:
+        if isinstance(decision, HoldUntil):
+            return self._hold(decision.at_ms, now_ms)
+        if isinstance(decision, AwaitRoom | AwaitAll):
+            return self._await(self._room if isinstance(decision, AwaitRoom) else 1)
+        if isinstance(decision, Stop):
+            return self._stop(decision)
+        if isinstance(decision, Look):
+            self.state = State.LOOKING
+        elif not (isinstance(decision, Forward) and self.state is State.WAITING_FOR_LEASE):
+            # Whether a lease is there is known when the send is made.
+            self.state = State.RECEIVING
+            self._gave_back = False
+        return decision
+
+    def _wake(self) -> None:
+        """Something came after a while of nothing."""
+        self.state = State.RECEIVING
+        self._idle_since_ms = None
+        self._gave_back = False
+        self._silence.broken()
+
+    def _await(self, count: int) -> Command:
+        self.state = State.CROWDED
+        # Some came in since more of them were asked for: wait for no more than are on their way.
+        return Wait(AWAIT_MS, min(count, self._forwarding.unanswered))
+
+    def _stop(self, stop: Stop) -> Command:
+        """Nobody may go on from here: what is before it is done with as far as it can be, at least."""
+        first, self.state = self.state is not State.STOPPED, State.STOPPED
+        if first and self._forwarding.unanswered:
+            return Wait(AWAIT_MS, self._forwarding.unanswered)
+        return self._acknowledgement() or stop
+
+    def _clear(self, now_ms: int) -> Command:
+        """One thing after the other, until nothing is to be done."""
+        forwarding = self._forwarding
+        acknowledgement = self._acknowledgement(self._last)
+        if acknowledgement is not None:
+            return acknowledgement
+        if forwarding.in_flight:
+            self.state, self._last = State.RECEIVING, None
+            return RECEIVE
+        if self._idle_since_ms is None:
+            self._idle_since_ms = now_ms
+        if now_ms - self._idle_since_ms >= self._lease_idle_ms and not self._gave_back:
+            return self._give_back()
+        visit = self._visit()
+        is_over = self._sweeps.is_over(visit, now_ms)
+        if self._last is None:
+            if forwarding.keeps_back or self._sweeps.is_due(visit, now_ms) or (is_over and not self._emptiness.probing):
+                return self._ask_last(now_ms)
+        elif is_over and not self._emptiness.probing:
+            if is_proven(self._last, forwarding.confirmed_to):
+                return self._leave(visit)
+            if self._emptiness.take_probe(now_ms):
+                self._gave_back = False
+                return _PUT_PROBE
+        self.state, self._last = State.IDLE, None
+        return forwarding.ask_again(now_ms) if self._silence.is_too_long(now_ms) else RECEIVE_IDLE
+
+    def _hold(self, until_ms: int, now_ms: int) -> Command:
+        """The head waits for its release."""
+        visit, sweeps = self._visit(), self._sweeps
+        if sweeps.is_due(visit, now_ms):
+            self.state = State.SWEEPING
+            return self._ask_last(now_ms)
+        self.state = State.HOLDING
+        acknowledgement = self._acknowledgement()
+        if acknowledgement is not None:
+            return acknowledgement
+        in_flight = self._forwarding.in_flight
+        if sweeps.is_over(visit, now_ms):
+            if not in_flight:
+                return self._leave(visit)  # the head is due a turn later
+        elif visit is not None:
+            until_ms = sweeps.next_moment_ms(visit, until_ms)
+        if not in_flight and until_ms - now_ms > self._lease_idle_ms and not self._gave_back:
+            return self._give_back()
+        return Wait(until_ms - now_ms, 1)
+
+    def _wait_for_lease(self) -> Command:
+        acknowledgement = self._acknowledgement()
+        if acknowledgement is not None:
+            return acknowledgement
+        if not self._forwarding.in_flight and not self._gave_back:
+            # Whoever waits holds nothing: two relays could wait for each other.
+            return self._give_back()
+        self._must_wait = False
+        return Wait(self._lease_backoff.next_ms(), NEVER)
+
+    def _drain(self, left_ms: int) -> Command:
+        """Nothing new; wait for what is under way, up to the deadline, and leave the rest unacknowledged."""
+        forwarding = self._forwarding
+        if forwarding.in_flight and left_ms > 0:
+            return Wait(left_ms, 1)
+        acknowledgement = self._acknowledgement(self._last)
+        if acknowledgement is not None:
+            return acknowledgement
+        if forwarding.keeps_back and self._last is None:
+            return _ASK_LAST
+        return self._leave(None)
+
+    def _acknowledgement(self, last: Position | None = None) -> Acknowledge | None:
+        receipt = self._forwarding.acknowledge(last)
+        self._unacknowledged = 0
+        return None if receipt is None else Acknowledge((receipt,))
+
+    def _give_back(self) -> Command:
+        self._gave_back = True
+        return _GIVE_BACK
+
+    def _ask_last(self, now_ms: int) -> Command:
+        self._asked_ms = now_ms
+        return _ASK_LAST
+
+    def _sweep(self, last: Position) -> None:
+        self._sweeps.begin(self._asked_ms)  # what is sent later than that may stand behind `last`
+        self._forwarding.sweep(last)
+
+    def _leave(self, visit: Visit | None) -> Command:
+        self.state, self.left = State.LEFT, visit
+        return _LEAVE

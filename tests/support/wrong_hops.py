@@ -1,0 +1,122 @@
+"""Relays that hop wrongly, for controls: what they lose a checker must find (broker-facts: exact-hops).
+
+The product has no switch for any of this. A wrong relay is the right one behind a client that does something else than
+it was told, or with a decision put in place of the right one. The same client tells a relay's moments, to die at them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Literal
+
+from tests.support.through import Through
+from timewheel.consumers.relay.driver.endings import DEAD_REASON
+from timewheel.core.envelope import TIMER_PROPERTY, Envelope
+from timewheel.core.names import RELAY_SUBSCRIPTION
+from timewheel.core.next_hop import Bury, Onward, Onwards, Wait
+from timewheel.core.routing import Due, Router
+from timewheel.core.steps import Step
+
+__all__ = ["HopClient", "RelayPoint", "RulesName", "WallClock"]
+
+RulesName = Literal["right", "batched", "wall clock", "acknowledge first"]
+RelayPoint = Literal["at_takeover", "before_forward", "between_publish_confirmed_and_ack", "after_ack"]
+"""``at_takeover``: the first message after a subscribe was received. ``before_forward``: decided, not handed to the
+client. ``between_publish_confirmed_and_ack``: confirmed, not acknowledged. ``after_ack``: the acknowledgement has
+returned."""
+
+
+class WallClock(Onwards):
+    """Routes by the time it is, so that a replay may meet another destination: with deduplication, that loses."""
+
+    def __init__(self, router: Router, step: Step) -> None:
+        super().__init__(router, step)
+        self._by_clock = router
+
+    def held(self, envelope: Envelope, seen_ms: int, now_ms: int) -> Onward | Wait | Bury:
+        decision = super().held(envelope, seen_ms, now_ms)
+        if not isinstance(decision, Onward):
+            return decision
+        route = self._by_clock.route(envelope.due_ms, now_ms)
+        return Onward(route.topic, route.deliver_at_ms, envelope.hopped(now_ms), isinstance(route, Due), False)
+
+
+class HopClient(Through):
+    """The client of a relay.
+
+    Args:
+        inner: The client's own.
+        passing: Told each moment, on the thread that meets it.
+        rules: "batched": named producers batch, and a batch that is cut anew after a crash is dropped whole.
+            "acknowledge first": what is on its way when the relay dies is lost.
+        batch: Of "batched": how many messages a batch takes.
+    """
+
+    def __init__(
+        self, inner: Any, passing: Callable[[RelayPoint], None], rules: RulesName = "right", batch: int = 1_000
+    ) -> None:
+        super().__init__(inner)
+        self._passing = passing
+        self._rules = rules
+        self._batch = batch
+        # A session receives and sends in one thread.
+        self._here = threading.local()
+
+    def subscribe(self, topic: Any, subscription_name: str, **options: Any) -> Any:
+        consumer = self._inner.subscribe(topic, subscription_name, **options)
+        return _Consumer(consumer, self._passing, self._here) if subscription_name == RELAY_SUBSCRIPTION else consumer
+
+    def create_producer(self, topic: str, **options: Any) -> Any:
+        if self._rules == "batched" and "producer_name" in options:
+            options |= {
+                "batching_enabled": True,
+                "batching_max_messages": self._batch,
+                "batching_max_publish_delay_ms": 20,
+            }
+        acknowledges_first = self._here if self._rules == "acknowledge first" else None
+        return _Producer(self._inner.create_producer(topic, **options), self._passing, acknowledges_first)
+
+
+class _Consumer(Through):
+    def __init__(self, inner: Any, passing: Callable[[RelayPoint], None], here: threading.local) -> None:
+        super().__init__(inner)
+        self._passing = passing
+        self._here = here
+        self._taken_over = False
+
+    def receive(self, timeout_millis: int) -> Any:
+        message = self._inner.receive(timeout_millis)
+        self._here.acknowledge = self._inner.acknowledge_cumulative, message
+        if not self._taken_over:
+            self._taken_over = True
+            self._passing("at_takeover")
+        return message
+
+    def acknowledge(self, receipt: Any) -> None:
+        self._passing("between_publish_confirmed_and_ack")
+        self._inner.acknowledge(receipt)
+        self._passing("after_ack")
+
+    def acknowledge_cumulative(self, receipt: Any) -> None:
+        self._passing("between_publish_confirmed_and_ack")
+        self._inner.acknowledge_cumulative(receipt)
+        self._passing("after_ack")
+
+
+class _Producer(Through):
+    def __init__(
+        self, inner: Any, passing: Callable[[RelayPoint], None], acknowledges_first: threading.local | None
+    ) -> None:
+        super().__init__(inner)
+        self._passing = passing
+        self._acknowledges_first = acknowledges_first
+
+    def send_async(self, content: Any, callback: Any, **options: Any) -> None:
+        properties = options["properties"]
+        if TIMER_PROPERTY in properties and DEAD_REASON not in properties:
+            if self._acknowledges_first is not None:
+                acknowledge, message = self._acknowledges_first.acknowledge
+                acknowledge(message)
+            self._passing("before_forward")
+        self._inner.send_async(content, callback, **options)
