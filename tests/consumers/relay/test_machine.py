@@ -1,0 +1,294 @@
+"""The machines of a relay, walked through by chance and case by case; what they decide on messages: test_forwarding."""
+
+from __future__ import annotations
+
+import random
+import re
+from itertools import pairwise
+
+import pytest
+
+from tests.consumers.relay.machine_walk import WHEEL, Met
+from tests.consumers.relay.relay_world import PLAN, START_MS, STAY_MS
+from tests.support.machine_table import PAGE, TABLES, begin, lines, walked
+from timewheel.consumers.relay.machine.commands import (
+    IDLE_MS,
+    NEVER,
+    PROBE,
+    PROBED,
+    RECEIVE,
+    RECEIVE_IDLE,
+    Acknowledge,
+    AskAgain,
+    AskLast,
+    Forward,
+    GiveBack,
+    Leave,
+    PutProbe,
+    Refile,
+    Wait,
+)
+from timewheel.consumers.relay.machine.forwarding import Forwarding
+from timewheel.consumers.relay.machine.order import Spot
+from timewheel.consumers.relay.machine.relay_held import ACK_EVERY, LEASE_FIRST_MS, LEASE_LONGEST_MS, RelayHeld
+from timewheel.consumers.relay.machine.states import State
+from timewheel.consumers.relay.machine.visits import Visit
+from timewheel.core.envelope import Envelope
+from timewheel.core.next_hop import Onwards
+from timewheel.core.out_of_order import OutOfOrder
+from timewheel.core.plan import Plan
+from timewheel.core.routing import Router
+from timewheel.core.steps import steps
+from timewheel.wire.positions import Position
+
+RELEASE_MS = START_MS + STAY_MS
+LEASE_IDLE_MS = 3_000
+
+
+# The table
+
+
+def rows_in(page: str, name: str) -> list[str]:
+    """The rows of a table as they stand on the page."""
+    _, found, rest = page.partition(begin(name))
+    assert found, f"no table of the {name} machine"
+    return [line + "\n" for line in rest.split("<!-- end -->")[0].splitlines() if re.match(r"\| \w+ \| \w", line)][1:]
+
+
+def cells(rows: list[str]) -> set[tuple[str, str, str, str]]:
+    """(state, event, next state, command), each that a table has."""
+    found = set()
+    for row in rows:
+        state, event, outcomes = (cell.strip() for cell in row.strip(" |\n").split("|"))
+        for outcome in outcomes.split("; "):
+            then, commands = outcome.split(": ")
+            found |= {(state, event, then.strip("*"), command) for command in commands.split(", ")}
+    return found
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_table_in_the_architecture_is_what_walks_meet(name: str) -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    told = cells(rows_in(page, name))
+    met = cells(lines(walked(name)))
+    assert told == met, "if it is meant to be so: make docs-tables"
+
+
+@pytest.mark.parametrize(
+    ("mutation", "words"),
+    [
+        (Met(State.IDLE, "done", State.LEFT, Leave), "idle done"),
+        (Met(State.DRAINING, "stopping", State.DRAINING, Forward), "draining stopping"),
+    ],
+)
+def test_a_step_that_is_not_in_the_table_would_be_found(mutation: Met, words: str) -> None:
+    told = cells(rows_in(PAGE.read_text(encoding="utf-8"), "relay-held"))
+    more = cells(lines([mutation])) - told
+    assert [f"{state} {event}" for state, event, _, _ in more] == [words]
+
+
+# Waits, silence, leases, acknowledgements
+
+
+def relay_held(plan: Plan = PLAN, *, visit: Visit | None = None, window_limit: int = 1_000) -> RelayHeld:
+    onwards = Onwards(Router(plan), steps(plan)[0])
+    before = Spot(Position(7, -1, -1), 0)
+    return RelayHeld(
+        Forwarding(onwards, OutOfOrder(plan), known=before, window_limit=window_limit),
+        visit=lambda: visit,
+        window_limit=window_limit,
+        lease_idle_ms=LEASE_IDLE_MS,
+        chance=random.Random(3),
+    )
+
+
+def at(entry: int) -> Position:
+    return Position(7, entry, -1)
+
+
+def timer(remaining_ms: int, entered_ms: int = START_MS) -> Envelope:
+    return Envelope("t", entered_ms + STAY_MS + remaining_ms, entered_ms)
+
+
+def forwarded(it: RelayHeld, entry: int, now_ms: int = RELEASE_MS) -> int:
+    command = it.received(at(entry), 0, timer(5_000), f"receipt {entry}", now_ms)
+    assert isinstance(command, Forward)
+    return command.ordinal
+
+
+def test_a_steady_stream_is_acknowledged_every_hundred_confirmations() -> None:
+    it = relay_held()
+    ordinals = [forwarded(it, entry) for entry in range(2 * ACK_EVERY)]
+    assert it.confirmed(ordinals[: ACK_EVERY - 1]) is None
+    assert it.confirmed(ordinals[ACK_EVERY - 1 : ACK_EVERY]) == Acknowledge((f"receipt {ACK_EVERY - 1}",))
+    assert it.confirmed(ordinals[ACK_EVERY:-1]) is None
+    # The newest is kept back until the topic is known to end with it.
+    assert it.confirmed(ordinals[-1:]) == Acknowledge((f"receipt {2 * ACK_EVERY - 2}",))
+
+
+def test_when_nothing_comes_all_is_acknowledged_and_names_are_given_back_in_time() -> None:
+    it = relay_held()
+    assert it.confirmed([forwarded(it, 0)]) is None
+    assert it.nothing_came(RELEASE_MS) == AskLast(), "the newest is kept back"
+    assert it.last_position(at(0), RELEASE_MS) == Acknowledge(("receipt 0",))
+    assert it.done(RELEASE_MS) == RECEIVE_IDLE
+    assert it.nothing_came(RELEASE_MS + LEASE_IDLE_MS - 1) in (RECEIVE_IDLE, AskAgain())
+    assert it.nothing_came(RELEASE_MS + LEASE_IDLE_MS) == GiveBack()
+    assert it.done(RELEASE_MS + LEASE_IDLE_MS) in (RECEIVE_IDLE, AskAgain())
+    assert it.state is State.IDLE
+    assert it.nothing_came(RELEASE_MS + LEASE_IDLE_MS) in (RECEIVE_IDLE, AskAgain()), "once"
+
+
+def test_while_confirmations_are_outstanding_a_wait_is_short_and_nothing_is_given_back() -> None:
+    it = relay_held()
+    forwarded(it, 0)
+    for second in range(20):
+        assert it.nothing_came(RELEASE_MS + second * 1_000) == RECEIVE
+        assert it.state is State.RECEIVING
+
+
+def test_silence_is_asked_about_rarer_and_rarer_until_something_comes() -> None:
+    it = relay_held()
+    asked = []
+    for second in range(600):
+        command = it.nothing_came(RELEASE_MS + second * IDLE_MS)
+        if command == GiveBack():
+            command = it.done(RELEASE_MS + second * IDLE_MS)
+        if command == AskAgain():
+            asked.append(second)
+            command = it.done(RELEASE_MS + second * IDLE_MS)
+        assert command == RECEIVE_IDLE
+    assert 5 <= len(asked) <= 25
+    gaps = [later - earlier for earlier, later in pairwise(asked)]
+    assert max(gaps) <= 61
+    assert gaps[0] < gaps[-1]
+
+
+def test_a_long_hold_gives_names_back_and_a_short_one_keeps_them() -> None:
+    it = relay_held()
+    release_ms = RELEASE_MS + 10_000
+    command = it.received(at(0), 0, timer(5_000, START_MS + 10_000), "r", RELEASE_MS)
+    assert command == GiveBack()
+    assert it.done(RELEASE_MS) == Wait(10_000, 1)
+    assert (it.state, it.head_release_ms) == (State.HOLDING, release_ms)
+    assert it.done(release_ms - LEASE_IDLE_MS) == Wait(LEASE_IDLE_MS, 1)
+    assert isinstance(it.done(release_ms), Forward)
+    short = relay_held()
+    assert short.received(at(0), 0, timer(5_000), "r", RELEASE_MS - LEASE_IDLE_MS) == Wait(LEASE_IDLE_MS, 1)
+
+
+def test_a_full_window_waits_for_a_quarter_of_it_or_for_all_that_is_left() -> None:
+    it = relay_held(window_limit=8)
+    ordinals = [forwarded(it, entry) for entry in range(8)]
+    assert it.received(at(8), 0, timer(5_000), "r", RELEASE_MS) == Wait(2_000, 2)
+    it.confirmed(ordinals[1:])  # all but the first: the window does not move
+    assert it.done(RELEASE_MS) == Wait(2_000, 1)
+    it.confirmed(ordinals[:1])
+    assert isinstance(it.done(RELEASE_MS), Forward)
+
+
+def test_who_cannot_have_a_lease_holds_none_and_tries_again_rarer_and_rarer() -> None:
+    it = relay_held()
+    forwarded(it, 0)
+    assert it.lease_held() == GiveBack()
+    waits = []
+    for _ in range(12):
+        command = it.done(RELEASE_MS)
+        assert isinstance(command, Wait)
+        assert command.wake_at == NEVER
+        waits.append(command.timeout_ms)
+        assert isinstance(it.done(RELEASE_MS), Forward)
+        assert it.state is State.WAITING_FOR_LEASE
+        it.lease_held()
+        it._must_wait = True  # `lease_held` has answered with the wait already
+    assert waits[0] <= LEASE_FIRST_MS
+    assert LEASE_LONGEST_MS / 2 <= waits[-1] <= LEASE_LONGEST_MS
+    it.done(RELEASE_MS)
+    assert isinstance(it.done(RELEASE_MS), Forward)
+    it.lease_taken()
+    assert it.state is State.RECEIVING
+
+
+# Slots
+
+SLOT_MS = 10_000
+TURN_MS = 8 * SLOT_MS
+SLOT_RELEASE_MS = START_MS // TURN_MS * TURN_MS + TURN_MS - 2_000
+VISIT = Visit(SLOT_RELEASE_MS + SLOT_MS, (SLOT_RELEASE_MS, SLOT_RELEASE_MS + SLOT_MS))
+
+
+def slot_timer(turn: int) -> Envelope:
+    return Envelope("t", SLOT_RELEASE_MS + 5_000 + turn * TURN_MS, SLOT_RELEASE_MS - 30_000)
+
+
+def test_a_sweep_covers_what_was_there_when_its_end_was_asked_for() -> None:
+    """An answer may take seconds: what came meanwhile is the second sweep's, and that one is still to be begun."""
+    it = relay_held(WHEEL, visit=VISIT)
+    assert it.received(at(0), 0, slot_timer(1), "r", SLOT_RELEASE_MS) == AskLast()
+    late_ms = SLOT_RELEASE_MS + SLOT_MS + 1
+    assert isinstance(it.last_position(at(0), late_ms), Refile)
+    assert it.nothing_came(late_ms) == RECEIVE, "its confirmation is out"
+    it.confirmed([0])
+    assert it.nothing_came(late_ms) == AskLast(), "the second"
+
+
+def test_a_slot_is_left_when_its_last_position_is_confirmed() -> None:
+    it = relay_held(WHEEL, visit=VISIT)
+    over_ms = SLOT_RELEASE_MS + SLOT_MS
+    command = it.received(at(0), 0, slot_timer(0), "r", SLOT_RELEASE_MS)
+    assert isinstance(command, Forward)
+    it.confirmed([command.ordinal])
+    assert it.nothing_came(over_ms) == AskLast()
+    assert it.last_position(at(0), over_ms) == Acknowledge(("r",))
+    assert it.done(over_ms) == Leave()
+    assert (it.state, it.left) == (State.LEFT, VISIT)
+
+
+def test_a_slot_whose_end_was_acknowledged_by_others_is_left_when_its_probe_has_come() -> None:
+    it = relay_held(WHEEL, visit=VISIT)
+    over_ms = SLOT_RELEASE_MS + SLOT_MS
+    assert it.nothing_came(over_ms) == AskLast()
+    assert it.last_position(at(4), over_ms) == PutProbe()
+    assert it.done(over_ms) == RECEIVE_IDLE
+    assert it.nothing_came(over_ms + 1) == RECEIVE_IDLE, "not asked while the probe is under way"
+    it.confirmed([PROBED])
+    assert it.received(at(0), 0, PROBE, "probe", over_ms + 2) == RECEIVE
+    assert it.nothing_came(over_ms + 3) == AskLast()
+    assert it.last_position(at(0), over_ms + 3) == Acknowledge(("probe",))
+    assert it.done(over_ms + 3) == Leave()
+
+
+def test_an_empty_slot_is_left_at_once_and_one_with_a_later_turn_at_its_head_too() -> None:
+    over_ms = SLOT_RELEASE_MS + SLOT_MS
+    empty = relay_held(WHEEL, visit=VISIT)
+    assert empty.nothing_came(over_ms) == AskLast()
+    assert empty.last_position(Position(-1, -1, -1), over_ms) == Leave()
+    later = relay_held(WHEEL, visit=Visit(over_ms))
+    assert later.received(at(0), 0, slot_timer(1), "r", over_ms) == Leave()
+
+
+# Stopping
+
+
+def test_a_stop_waits_for_what_is_under_way_and_acknowledges_it() -> None:
+    it = relay_held()
+    ordinal = forwarded(it, 0)
+    assert it.stopping(500) == Wait(500, 1)
+    it.confirmed([ordinal])
+    assert it.stopping(400) == AskLast()
+    assert it.last_position(at(0), RELEASE_MS) == Acknowledge(("receipt 0",))
+    assert it.stopping(400) == Leave()
+    assert it.left is None
+
+
+def test_what_was_never_sent_does_not_keep_a_stop_waiting() -> None:
+    it = relay_held()
+    command = it.received(at(0), 0, timer(5_000), "r", RELEASE_MS)
+    assert it.stopping(30_000, undone=command) == Leave()
+    assert it.confirmed_to == Spot(Position(7, -1, -1), 0), "it is left to the next relay"
+
+
+def test_a_stop_that_may_not_wait_leaves_what_is_under_way_unacknowledged() -> None:
+    it = relay_held()
+    forwarded(it, 0)
+    assert it.stopping(0) == Leave()

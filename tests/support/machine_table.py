@@ -1,0 +1,70 @@
+"""The table of a relay's states and events in ARCHITECTURE.md, drawn from walks through its machines.
+
+As a program it writes the page; `make docs-tables` runs it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+
+from tests.consumers.relay.machine_walk import Met, walk_broker_held, walk_slot, walk_tier
+from tests.support.checkout import ROOT
+from timewheel.consumers.relay.machine.states import State
+
+__all__ = ["PAGE", "TABLES", "drawn", "lines", "walked"]
+
+PAGE = ROOT / "ARCHITECTURE.md"
+TABLES: dict[str, tuple[Callable[[int, int], list[Met]], ...]] = {
+    "relay-held": (walk_tier, walk_slot),
+    "broker-held": (walk_broker_held,),
+}
+"""Which walks meet what a table has."""
+SEEDS = range(1_000)
+STEPS = 250
+END = "<!-- end -->\n"
+
+_STATES = list(State)
+
+
+def walked(name: str) -> set[Met]:
+    """All that so many walks meet."""
+    return {met for seed in SEEDS for walk in TABLES[name] for met in walk(seed, STEPS)}
+
+
+def lines(met: Iterable[Met]) -> list[str]:
+    """The rows of a table: in a state an event leads to a state, with one of these commands."""
+    commands: dict[tuple[State, str], dict[State, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for state, event, then, command in met:
+        commands[state, event][then].add(command.__name__)
+    return [
+        f"| {state.value} | {event} | {_outcomes(commands[state, event])} |\n"
+        for state, event in sorted(commands, key=lambda key: (_STATES.index(key[0]), key[1]))
+    ]
+
+
+def _outcomes(by_state: dict[State, set[str]]) -> str:
+    return "; ".join(
+        f"**{state.value}**: {', '.join(sorted(by_state[state]))}" for state in sorted(by_state, key=_STATES.index)
+    )
+
+
+def begin(name: str) -> str:
+    """The line of the page before a table."""
+    return f"<!-- {name} machine, drawn by `make docs-tables` -->\n"
+
+
+def drawn(page: str) -> str:
+    """The page with the tables as they are now."""
+    for name in TABLES:
+        before, found, rest = page.partition(begin(name))
+        _, ended, after = rest.partition(END)
+        assert found, f"{PAGE} has no line {begin(name)!r}"
+        assert ended, f"{PAGE} has no line {END!r}"
+        head = "| state | event | then: command |\n|---|---|---|\n"
+        page = before + begin(name) + head + "".join(lines(walked(name))) + END + after
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(drawn(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
