@@ -16,9 +16,10 @@ from timewheel.wire.positions import Position
 __all__ = ["Emptiness", "is_proven"]
 
 PROBE_FIRST_MS = 2_000
-PROBE_LONGEST_MS = 60_000
-"""A probe goes to the active consumer, and may be another relay's: who is not active puts another one, until the active
-one has left. Rarer and rarer, since that may take as long as a slot."""
+PROBE_LONGEST_MS = 10_000
+"""A probe goes to the active consumer, and that may be another relay's: who is not active puts another one, until the
+active one has left. Rarer and rarer, since that may take as long as a slot; not too rare, since several relays leave
+one after the other."""
 
 
 def is_proven(last: Position, confirmed: Spot | None) -> bool:

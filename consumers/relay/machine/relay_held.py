@@ -240,14 +240,14 @@ class RelayHeld(Machine):
             return RECEIVE
         if self._idle_since_ms is None:
             self._idle_since_ms = now_ms
-        if now_ms - self._idle_since_ms >= self._lease_idle_ms and not self._gave_back:
-            return self._give_back()
         visit = self._visit()
-        is_over = self._sweeps.is_over(visit, now_ms)
+        may_leave = not self._emptiness.probing and self._sweeps.is_over(visit, now_ms)
+        if now_ms - self._idle_since_ms >= self._lease_idle_ms and self._may_give_back:
+            return self._give_back()
         if self._last is None:
-            if forwarding.keeps_back or self._sweeps.is_due(visit, now_ms) or (is_over and not self._emptiness.probing):
+            if forwarding.keeps_back or may_leave or self._sweeps.is_due(visit, now_ms):
                 return self._ask_last(now_ms)
-        elif is_over and not self._emptiness.probing:
+        elif may_leave:
             if is_proven(self._last, forwarding.confirmed_to):
                 return self._leave(visit)
             if self._emptiness.take_probe(now_ms):
@@ -272,7 +272,7 @@ class RelayHeld(Machine):
                 return self._leave(visit)  # the head is due a turn later
         elif visit is not None:
             until_ms = sweeps.next_moment_ms(visit, until_ms)
-        if not in_flight and until_ms - now_ms > self._lease_idle_ms and not self._gave_back:
+        if until_ms - now_ms > self._lease_idle_ms and self._may_give_back:
             return self._give_back()
         return Wait(until_ms - now_ms, 1)
 
@@ -280,7 +280,7 @@ class RelayHeld(Machine):
         acknowledgement = self._acknowledgement()
         if acknowledgement is not None:
             return acknowledgement
-        if not self._forwarding.in_flight and not self._gave_back:
+        if self._may_give_back:
             # Whoever waits holds nothing: two relays could wait for each other.
             return self._give_back()
         self._must_wait = False
@@ -302,6 +302,11 @@ class RelayHeld(Machine):
         receipt = self._forwarding.acknowledge(last)
         self._unacknowledged = 0
         return None if receipt is None else Acknowledge((receipt,))
+
+    @property
+    def _may_give_back(self) -> bool:
+        # To close a producer fails what it has under way.
+        return not (self._gave_back or self._forwarding.in_flight or self._emptiness.probing)
 
     def _give_back(self) -> Command:
         self._gave_back = True

@@ -169,6 +169,7 @@ class Walk:
                 self._acknowledge(receipts)
             case GiveBack():
                 assert not self.machine.in_flight, "closes producers with hops under way"
+                assert PROBED not in self._sent, "closes a producer with a probe under way"
             case PutProbe():
                 self._sent[PROBED] = Position(0, 0, 0)
 
