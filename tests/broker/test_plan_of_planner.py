@@ -10,7 +10,9 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pulsar
+import pyarrow.parquet as pq
 import pytest
 
 from tests.support.checkout import ROOT
@@ -67,9 +69,12 @@ def admin(pulsar_broker: Broker) -> Iterator[AdminClient]:
 @pytest.fixture(scope="module")
 def planned(pulsar_broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Planned:
     """Ten times the shipped example, for this broker. With so few topics allowed, native partitions are no way out."""
-    file = tmp_path_factory.mktemp("planner") / "plan.toml"
+    folder = tmp_path_factory.mktemp("planner")
+    file, history = folder / "plan.toml", folder / "tenth.parquet"
+    rows = pq.read_table(HISTORY)
+    pq.write_table(rows.take(np.arange(0, rows.num_rows, 10)), history)  # a tenth of it plans as well, and sooner
     done = timewheel(
-        "plan", str(HISTORY), "--growth", "10", "--max-topics", "8", "--broker", pulsar_broker.admin_url,
+        "plan", str(history), "--growth", "100", "--max-topics", "8", "--broker", pulsar_broker.admin_url,
         "--due-topic", f"persistent://public/default/renewals-{uuid.uuid4().hex[:8]}", "--subscription", SUBSCRIPTION,
         "-o", str(file), "--json", timeout_s=280,
     )  # fmt: skip

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.conftest import Evidence
     from timewheel.testing.plugin import MakeLocalPulsar
 
-KILLS = [2, pytest.param(20, marks=pytest.mark.proof)]
+KILLS = [pytest.param(2, id="short"), pytest.param(20, id="long")]
 LONGEST_PAUSE_S = 2.0
 RECOVERY_TIMEOUT_S = 240.0
 ON_TIME_MS = 500
@@ -42,6 +42,7 @@ GUARD_MS = 22_000
 TRAFFIC = Traffic(burst=50, every_s=0.5, shortest_ms=26_000, longest_ms=36_000)
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("kills", KILLS)
 def test_broker_killed_under_living_relays_and_consumer_loses_nothing_and_leaves_no_extra_copy(

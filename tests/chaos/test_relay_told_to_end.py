@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tests.conftest import Evidence
     from timewheel.testing import LocalPulsar
 
-ENDS = [2, pytest.param(6, marks=pytest.mark.proof)]
+ENDS = [pytest.param(2, id="short"), pytest.param(6, id="long")]
 LONGEST_LIFE_S = 4.0
 READY_TIMEOUT_S = 120.0
 END_TIMEOUT_S = 60.0
@@ -63,6 +63,7 @@ class Service:
         self._process.close()
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("ends", ENDS)
 def test_a_relay_service_that_is_told_to_end_drains_and_nothing_is_stored_twice(
