@@ -175,7 +175,7 @@ def test_the_service_refuses_the_new_plan_alone_and_runs_it_beside_the_former(
         with RelayProcess(pulsar_broker, plan, tmp_path, more=[str(tmp_path / "former.toml")]) as both:
             both.await_ready()
             stage.await_due(5)
-        stage.await_all_acknowledged()
+            stage.await_all_acknowledged()  # before it is killed: a hop is acknowledged after it is stored
         command = [sys.executable, "-m", "timewheel", "topics", "ensure", str(tmp_path / "plan.toml")]
         command += ["--admin-url", pulsar_broker.admin_url]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
