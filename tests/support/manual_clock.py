@@ -23,6 +23,7 @@ class ManualClock:
 
     Attributes:
         waits_ms: How long each wait was to last at most, in the order in which they began.
+        ahead_ms: How much the wall clock is ahead of the monotonic one: change it, and it jumps.
     """
 
     def __init__(self, now_ms: int = 1_000_000) -> None:
@@ -30,9 +31,10 @@ class ManualClock:
         self._lock = threading.Lock()
         self._waiting: list[tuple[int, threading.Condition | None]] = []
         self.waits_ms: list[int] = []
+        self.ahead_ms = 0
 
     def now_ms(self) -> int:
-        return self._now_ms
+        return self._now_ms + self.ahead_ms
 
     def monotonic_ms(self) -> int:
         return self._now_ms

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from typing import Any
 
-from timewheel.consumers.relay.driver.endings import SessionFailed
 from timewheel.consumers.relay.driver.handle import Handle
 from timewheel.consumers.relay.machine.commands import NEVER
 from timewheel.core.clock import Clock
@@ -59,14 +57,12 @@ class Confirmations:
             self._wake_at = NEVER
         handle.beat()
 
-    def take(self) -> Iterator[int]:
-        """The ordinals of all that is confirmed by now.
-
-        Raises:
-            SessionFailed: A send failed.
-        """
+    def take(self) -> tuple[list[int], str | None]:
+        """The ordinals of all that is confirmed by now, up to the first failure; and what went wrong there."""
+        ordinals: list[int] = []
         for _ in range(len(self.outcomes)):
             ordinal, failure = self.outcomes.popleft()
             if failure is not None:
-                raise SessionFailed(f"a send failed: {failure}")
-            yield ordinal
+                return ordinals, failure
+            ordinals.append(ordinal)
+        return ordinals, None

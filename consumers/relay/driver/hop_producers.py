@@ -134,8 +134,10 @@ class Hops:
     def _open(self, key: _Key, destination: str) -> Any:
         if len(self._producers) >= MAX_PRODUCERS:
             oldest = self._producers.pop(next(iter(self._producers)))
-            oldest.flush()
-            _close(oldest)
+            try:
+                oldest.flush()
+            finally:
+                _close(oldest)  # or its name would be held by nobody
         _, version, is_named = key
         options = {**self._options, **self._schemas.producer_options(version)}
         if is_named:

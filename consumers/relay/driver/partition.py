@@ -49,35 +49,26 @@ class Partition:
         handle = self.handle
         backoff = Backoff(RETRY_FIRST_MS, RETRY_LONGEST_MS, self._tools.chance)
         while not handle.stopping:
-            known = self._known
-            machine = self._machine()
+            done = handle.counts.done
             try:
-                Session(self.source, self._tools, handle, machine).run()
-                self._known, self._left = machine.confirmed_to, machine.left
-                break
-            except HoleFound as hole:
-                self._known = machine.confirmed_to  # a next session skips it (broker-facts: received-again)
-                if not self._goes_on_after(hole):
-                    return
-            except SessionFailed as failed:
-                self._known = machine.confirmed_to
-                self._failed(str(failed))
+                if self._has_ended():
+                    break
             except Exception as error:  # noqa: BLE001 - a bug must not end a partition's relay in silence
-                self._known = machine.confirmed_to
                 self._failed(repr(error), RelaySessionCrashed)
-            if self._known != known:
+            if handle.counts.done != done:
                 backoff.reset()
             handle.state = PartitionState.BACKING_OFF
             handle.pause(backoff.next_ms())
-        handle.state = PartitionState.CLOSED if handle.stopping else PartitionState.RESTING
+        if handle.state is not PartitionState.STOPPED:
+            handle.state = PartitionState.CLOSED if handle.stopping else PartitionState.RESTING
 
     def visit(self, visit: Visit) -> bool:
         """Be there for a visit: a running one is prolonged.
 
         Returns:
-            Whether the caller has to `run` it, since none is running.
+            Whether the caller has to `run_visit` it: none is running, and no hole has stopped it for good.
         """
-        return self._visiting.begin(visit)
+        return self.handle.state is not PartitionState.STOPPED and self._visiting.begin(visit)
 
     def run_visit(self) -> None:
         """Work until the visit, with all its prolongations, is over."""
@@ -86,6 +77,26 @@ class Partition:
             ended = self.handle.stopping or self.handle.state is PartitionState.STOPPED
             if self._visiting.end(self._left, unfinished=ended):
                 return
+
+    def _has_ended(self) -> bool:
+        """Run one subscription.
+
+        Returns:
+            Whether no other one is to follow.
+        """
+        machine = self._machine()
+        hole: HoleFound | None = None
+        try:
+            Session(self.source, self._tools, self.handle, machine).run()
+            self._left = machine.left
+        except HoleFound as found:
+            hole = found
+        except SessionFailed as failed:
+            self._failed(str(failed))
+            return False
+        finally:
+            self._known = machine.confirmed_to  # a next session skips it (broker-facts: received-again)
+        return hole is None or not self._goes_on_after(hole)
 
     def _machine(self) -> Machine:
         tools = self._tools

@@ -17,6 +17,8 @@ MAX_CATCH_UPS = 16
 """Slots looked into at once after a start: what became due while no relay ran must not wait for a whole turn."""
 WAKE_MS = 2_000
 """No wait is longer, so that a jump of the clock is noticed."""
+SET_BACK_MS = 500
+"""A clock that is set back by more makes all visits be reckoned anew; between two looks it is slewed by less."""
 
 
 class RingKeeper:
@@ -56,8 +58,8 @@ class RingKeeper:
 
     def _run(self) -> None:
         now_ms = self._clock.now_ms()
-        waiting = [(self._next(partition, now_ms), order) for order, partition in enumerate(self._partitions)]
-        heapq.heapify(waiting)
+        ahead_ms = now_ms - self._clock.monotonic_ms()
+        waiting = self._visits_after(now_ms)
         catching_up = threading.Thread(
             target=self._catch_up, args=(now_ms,), name="timewheel-relay-catch-up", daemon=True
         )
@@ -69,13 +71,23 @@ class RingKeeper:
                 wait_ms = min(waiting[0][0].open_ms - self._clock.now_ms(), WAKE_MS)
                 if wait_ms > 0:
                     self._clock.wait(self._changed, wait_ms)
-            self.heartbeat_ms = self._clock.monotonic_ms()
+            now_ms, self.heartbeat_ms = self._clock.now_ms(), self._clock.monotonic_ms()
+            if now_ms - self.heartbeat_ms < ahead_ms - SET_BACK_MS:
+                # Visits that were made or passed over by the wrong time are still to come.
+                waiting = self._visits_after(now_ms)
+            ahead_ms = now_ms - self.heartbeat_ms
             while waiting[0][0].open_ms <= self._clock.now_ms():
                 times, order = waiting[0]
                 partition = self._partitions[order]
                 heapq.heapreplace(waiting, (self._next(partition, times.release_ms), order))
                 self._begin(partition, Visit.at(times))
         catching_up.join()
+
+    def _visits_after(self, now_ms: int) -> list[tuple[Times, int]]:
+        """The next visit to each partition, and its index: a heap."""
+        waiting = [(self._next(partition, now_ms), order) for order, partition in enumerate(self._partitions)]
+        heapq.heapify(waiting)
+        return waiting
 
     def _catch_up(self, now_ms: int) -> None:
         """Look into every slot once, those first whose release was last."""

@@ -101,10 +101,12 @@ class Session:
             self._handle.in_flight = 0
             self._handle.consumer = None
             self._handle.head_release_ms = None
-            self._hops.give_back()
-            if self._consumer is not None:
-                with suppress(pulsar.PulsarException, ValueError):
-                    self._consumer.close()
+            try:
+                self._hops.give_back()
+            finally:
+                if self._consumer is not None:
+                    with suppress(pulsar.PulsarException, ValueError):
+                        self._consumer.close()
 
     def _subscribe(self) -> Any:
         in_order = self._machine.cumulative
@@ -251,10 +253,14 @@ class Session:
 
     def _settle(self) -> None:
         """Tell the machine all confirmations that are in."""
-        if self._confirmations.outcomes:
-            acknowledgement = self._machine.confirmed(self._confirmations.take())
-            if acknowledgement is not None:
-                self._acknowledge(acknowledgement)
+        if not self._confirmations.outcomes:
+            return
+        ordinals, failure = self._confirmations.take()
+        acknowledgement = self._machine.confirmed(ordinals)
+        if acknowledgement is not None:
+            self._acknowledge(acknowledgement)
+        if failure is not None:
+            raise SessionFailed(f"a send failed: {failure}")
 
     def _show(self) -> None:
         handle, machine = self._handle, self._machine

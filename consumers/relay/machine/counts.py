@@ -35,6 +35,11 @@ class Counts:
     jumps: int = 0
     failures: int = 0
 
+    @property
+    def done(self) -> int:
+        """Messages that are done with, in whatever way."""
+        return self.forwarded + self.late + self.dead + self.refiled
+
     def add(self, fate: Fate) -> None:
         """Count one confirmed message; a probe is none of anybody's."""
         if fate == "forwarded":

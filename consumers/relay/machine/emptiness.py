@@ -43,13 +43,13 @@ class Emptiness:
 
     def __init__(self, chance: Chance) -> None:
         self._backoff = Backoff(PROBE_FIRST_MS, PROBE_LONGEST_MS, chance)
-        self._next_ms: int | None = None
+        self._next_ms = 0
         self.probing = False
         """Whether a probe is under way."""
 
     def take_probe(self, now_ms: int) -> bool:
         """Whether to put one now; it is under way then, until `probed`."""
-        if self.probing or (self._next_ms is not None and now_ms < self._next_ms):
+        if self.probing or 0 < self._next_ms - now_ms <= PROBE_LONGEST_MS:  # farther off: the clock was set back
             return False
         self._next_ms = now_ms + self._backoff.next_ms()
         self.probing = True

@@ -71,6 +71,7 @@ class RelayHeld(Machine):
     cumulative = True
 
     __slots__ = (
+        "_asked_in_vain",
         "_asked_ms",
         "_emptiness",
         "_forwarding",
@@ -114,6 +115,8 @@ class RelayHeld(Machine):
         # The topic's last position, asked for since nothing came, and when that was.
         self._last: Position | None = None
         self._asked_ms = 0
+        # Another relay went on behind our newest: to ask again tells nothing new until something comes.
+        self._asked_in_vain = False
         self.state = State.RECEIVING
         self.left: Visit | None = None
 
@@ -188,9 +191,11 @@ class RelayHeld(Machine):
         self._lease_backoff.reset()
 
     def stopping(self, left_ms: int, undone: Command | None = None) -> Command:
+        self.state = State.DRAINING
+        if isinstance(undone, Acknowledge):
+            return undone
         if isinstance(undone, Forward | DeadLetter | Refile):
             self._forwarding.withdraw()  # it was never sent: no confirmation of it could end the drain
-        self.state = State.DRAINING
         return self._drain(left_ms)
 
     # Decisions
@@ -214,7 +219,7 @@ class RelayHeld(Machine):
         """Something came after a while of nothing."""
         self.state = State.RECEIVING
         self._idle_since_ms = None
-        self._gave_back = False
+        self._gave_back = self._asked_in_vain = False
         self._silence.broken()
 
     def _await(self, count: int) -> Command:
@@ -238,14 +243,15 @@ class RelayHeld(Machine):
         if forwarding.in_flight:
             self.state, self._last = State.RECEIVING, None
             return RECEIVE
-        if self._idle_since_ms is None:
+        if self._idle_since_ms is None or now_ms < self._idle_since_ms:  # the clock was set back
             self._idle_since_ms = now_ms
         visit = self._visit()
         may_leave = not self._emptiness.probing and self._sweeps.is_over(visit, now_ms)
         if now_ms - self._idle_since_ms >= self._lease_idle_ms and self._may_give_back:
             return self._give_back()
         if self._last is None:
-            if forwarding.keeps_back or may_leave or self._sweeps.is_due(visit, now_ms):
+            keeps_back = forwarding.keeps_back and not self._asked_in_vain
+            if keeps_back or may_leave or self._sweeps.is_due(visit, now_ms):
                 return self._ask_last(now_ms)
         elif may_leave:
             if is_proven(self._last, forwarding.confirmed_to):
@@ -253,6 +259,7 @@ class RelayHeld(Machine):
             if self._emptiness.take_probe(now_ms):
                 self._gave_back = False
                 return _PUT_PROBE
+        self._asked_in_vain = forwarding.keeps_back
         self.state, self._last = State.IDLE, None
         return forwarding.ask_again(now_ms) if self._silence.is_too_long(now_ms) else RECEIVE_IDLE
 

@@ -35,7 +35,7 @@ class Silence:
         Args:
             now_ms: UTC milliseconds.
         """
-        if self._ask_at_ms is None:
+        if self._ask_at_ms is None or self._ask_at_ms - now_ms > ASK_LONGEST_MS:  # the clock was set back
             self._ask_at_ms = now_ms + self._backoff.next_ms()
         if now_ms < self._ask_at_ms:
             return False

@@ -111,6 +111,7 @@ class Walk:
         self._last_sent = self._position
         self._sent: dict[int, Position] = {}
         self._acknowledged: set[Position] = set()
+        self._confirmed: set[Position] = set()
         self._stopping = False
 
     def run(self, count: int) -> None:
@@ -221,8 +222,9 @@ class Walk:
 
     def _confirm(self) -> None:
         ordinals = self.rng.sample(sorted(self._sent), self.rng.randrange(len(self._sent) + 1))
-        for ordinal in ordinals:
-            del self._sent[ordinal]
+        self._confirmed |= {self._sent.pop(ordinal) for ordinal in ordinals if ordinal != PROBED}
+        if PROBED in ordinals:
+            del self._sent[PROBED]
         state = self.machine.state
         acknowledgement = self.machine.confirmed(ordinals)
         assert self.machine.state is state, "confirmations come at any time, and change no state"
@@ -242,8 +244,20 @@ class Walk:
             if not self._stopping:
                 assert not self.machine.in_flight
                 assert self.machine.left is not None, "left without a visit"
+            if self.machine.cumulative:
+                self._check_acknowledged()
         else:
             assert self.machine.state is State.STOPPED
+
+    def _check_acknowledged(self) -> None:
+        """All up to the confirmed end, but for the newest, which may be kept back."""
+        end, newest = self.machine.confirmed_to, max(self._acknowledged, default=None)
+        unacknowledged = sorted(
+            position
+            for position in self._confirmed
+            if end is not None and position <= end.position and (newest is None or position > newest)
+        )
+        assert len(unacknowledged) <= 1, f"confirmed and never acknowledged: {unacknowledged}"
 
 
 def _forwarding(plan: Plan, rng: random.Random) -> Forwarding:

@@ -21,6 +21,12 @@ def test_it_asks_after_two_seconds_and_then_rarer_and_rarer_but_once_a_minute() 
     assert len(at_ms) >= 600_000 / ASK_LONGEST_MS
 
 
+def test_a_clock_that_is_set_back_makes_no_silence_of_hours() -> None:
+    silence = Silence(random.Random(7))
+    asked_at(silence, 3_600_000, 3_700_000)
+    assert asked_at(silence, 0, 2 * ASK_LONGEST_MS)
+
+
 def test_what_comes_breaks_the_silence() -> None:
     silence = Silence(random.Random(7))
     asked_at(silence, 0, 600_000)
