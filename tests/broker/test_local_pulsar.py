@@ -201,21 +201,21 @@ def hung() -> Iterator[tuple[LocalPulsar, str, int]]:
     frozen: list[int] = []
 
     def hang() -> None:
-        eventually(lambda: broker.pid, 120, poll=0.01)
-        assert broker.pid is not None
-        frozen.append(broker.pid)
-        os.kill(broker.pid, signal.SIGSTOP)
+        eventually(lambda: other.pid, 120, poll=0.01)
+        assert other.pid is not None
+        frozen.append(other.pid)
+        os.kill(other.pid, signal.SIGSTOP)
 
     def tell(line: str) -> None:
         said.append(line)
-        broker._start_timeout_s = START_TIMEOUT_S  # the frozen one is given up soon; the next may be slow as any
+        other._start_timeout_s = START_TIMEOUT_S  # the frozen one is given up soon; the next may be slow as any
 
-    broker = LocalPulsar(start_timeout_s=5, progress=tell)
+    other = LocalPulsar(start_timeout_s=5, progress=tell)
     thread = threading.Thread(target=hang)
     thread.start()
-    with broker:
+    with other:
         thread.join()
-        yield broker, said[-1], frozen[0]
+        yield other, said[-1], frozen[0]
 
 
 def test_one_that_hangs_is_started_again_meets_no_other_and_leaves_nothing(
