@@ -6,7 +6,7 @@ from pathlib import Path
 
 from timewheel.testing.local_pulsar import _rounds
 
-LOST = "2026-11-22T05:37:26,341 INFO  [metadata-store] ResourceLockImpl - Lock on resource {} was invalidated. state {}\n"
+LOST = "2026-11-22T05:37:26,341 INFO [metadata] ResourceLockImpl - Lock on resource {} was invalidated. state {}\n"
 
 
 def test_rounds_are_counted_from_where_the_last_start_began(tmp_path: Path) -> None:
