@@ -61,11 +61,14 @@ LANES = {
             "tests/broker/test_consumer_reloads.py",
             "tests/broker/test_producer_aio.py",
             "tests/broker/test_producer_failures.py",
+            "tests/broker/test_provision_settings.py",
         ),
         "mortal",
     ),
+    **dict.fromkeys(("tests/broker/test_admin_security.py", "tests/broker/test_provision_denied.py"), "secured"),
+    **dict.fromkeys(("tests/broker/test_local_pulsar.py", "tests/broker/test_profile.py"), "tuned"),
 }
-"""Files that share what is dear to start: Spark, the built wheel, a broker to be killed. Each other file is a lane."""
+"""Files that share what is dear to start: Spark, the built wheel, brokers of one kind. Each other file is a lane."""
 EVIDENCE = "evidence"
 """The property of a test's report that holds a row."""
 SEED_VARIABLE = "TIMEWHEEL_SEED"

@@ -13,6 +13,7 @@ import pytest
 
 from tests.broker.due_topic import MAX_UNACKED
 from tests.support.own_broker import own_broker
+from tests.support.secured import Secured, secured_broker
 from timewheel.testing.choice import BROKER_VARIABLE, BrokerKind
 
 if TYPE_CHECKING:
@@ -93,11 +94,36 @@ def undelaying() -> Iterator[LocalPulsar]:
 
 @pytest.fixture(scope="session")
 def forgetful() -> Iterator[LocalPulsar]:
-    """A broker that keeps ten ranges of acknowledgements, and takes them for messages within a batch."""
+    """A broker that keeps ten ranges of acknowledgements, and takes them for messages within a batch.
+
+    It has no policies of topics either, which nobody misses but who asks for them.
+    """
     config = {
+        "topicLevelPoliciesEnabled": "false",
         "managedLedgerMaxUnackedRangesToPersist": "10",
         "managedLedgerPersistIndividualAckAsLongArray": "false",
         "acknowledgmentAtBatchIndexLevelEnabled": "true",
     }
     with own_broker(config) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def tuned() -> Iterator[LocalPulsar]:
+    """A broker with limits of its own, which may be killed and restarted; it runs between the tests."""
+    config = {
+        "managedLedgerMaxUnackedRangesToPersist": "777",
+        "managedLedgerPersistIndividualAckAsLongArray": "true",
+        "managedLedgerMaxEntriesPerLedger": "1234",
+        "managedLedgerMinLedgerRolloverTimeMinutes": "3",
+        "delayedDeliveryTickTimeMillis": "250",
+    }
+    with own_broker(config) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """A broker where a token's role decides, and that speaks TLS; tenants are the tests' own."""
+    with secured_broker(tmp_path_factory.mktemp("certificates")) as broker:
         yield broker

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -208,7 +209,8 @@ def test_a_terminated_topic_takes_no_more_and_still_delivers(
         publish(pulsar_client, f"{topic}-partition-0", 1)
     consumer = pulsar_client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Shared)
     assert [consumer.receive(10_000).data() for _ in range(2)] == [b"0", b"1"]
-    consumer.close()
+    with suppress(pulsar.PulsarException):  # a connection that broke on a busy machine; what came has come
+        consumer.close()
 
 
 @pytest.mark.parametrize("name", ["plain", "a b", "a%b", "a+b", "é€", "100%25", "q?x#y", "semi;colon:"])

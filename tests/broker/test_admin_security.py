@@ -6,45 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.certificates import make_authority, make_identity
-from tests.support.own_broker import own_broker
-from tests.support.tokens import SECURED_SETTINGS, token_for
+from tests.support.tokens import token_for
 from timewheel.admin.client import AdminClient
 from timewheel.admin.http import tls_context
 from timewheel.core.errors import AdminDenied, AdminUnreachable
-from timewheel.testing.ports import free_ports
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from tests.support.secured import Secured
     from timewheel.hooks import Event
-    from timewheel.testing import LocalPulsar
-
-
-class Secured:
-    """A broker with authentication, authorization and TLS on its web service."""
-
-    def __init__(self, broker: LocalPulsar, tls_url: str, ca_path: str) -> None:
-        self.broker = broker
-        self.tls_url = tls_url
-        self.ca_path = ca_path
-
-
-@pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    folder = tmp_path_factory.mktemp("certificates")
-    authority = make_authority(folder)
-    identity = make_identity(folder, authority, "broker")
-    (tls_port,) = free_ports(1)
-    config = {
-        **SECURED_SETTINGS,
-        "webServicePortTls": str(tls_port),
-        "tlsCertificateFilePath": identity.certificate_path,
-        "tlsKeyFilePath": identity.key_path,
-        "tlsTrustCertsFilePath": authority.certificate_path,
-    }
-    with own_broker(config) as broker:
-        yield Secured(broker, f"https://127.0.0.1:{tls_port}", authority.certificate_path)
 
 
 def test_a_token_opens_what_its_role_may_and_nothing_else(secured: Secured) -> None:

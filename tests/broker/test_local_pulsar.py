@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ import pulsar
 import pytest
 
 from timewheel.testing import BrokerFailed, LocalPulsar, eventually
+from timewheel.testing.local_pulsar import START_TIMEOUT_S
 from timewheel.testing.settings import version_asked_for
 
 if TYPE_CHECKING:
@@ -28,11 +30,10 @@ EARLIEST = pulsar.InitialPosition.Earliest
 RECEIVE_TIMEOUT_MS = 20_000
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[LocalPulsar]:
+@pytest.fixture
+def broker(tuned: LocalPulsar) -> LocalPulsar:
     """One broker that these tests may restart and kill."""
-    with LocalPulsar(config={"managedLedgerMaxUnackedRangesToPersist": "777"}) as running:
-        yield running
+    return tuned
 
 
 @pytest.fixture
@@ -106,17 +107,6 @@ def listening(broker: LocalPulsar) -> set[tuple[str, int]]:
     }
 
 
-def test_all_its_ports_are_on_loopback_and_come_back_after_a_kill(broker: LocalPulsar) -> None:
-    before = listening(broker)
-    assert len(before) == 3  # broker, web, bookie
-    assert {address for address, _ in before} == {"127.0.0.1"}
-    # The kernel gives ports from 32768 on to outgoing connections, and one could take a port while the broker is down.
-    assert max(port for _, port in before) < 32_768
-    broker.kill()
-    broker.start()
-    assert listening(broker) == before
-
-
 def test_it_starts_from_the_archive_of_its_classes(broker: LocalPulsar) -> None:
     mapped = Path(f"/proc/{broker.pid}/maps").read_text()
     assert f"pulsar-{broker.version}/classes-java-" in mapped
@@ -143,7 +133,7 @@ def test_policies_of_a_topic_hold(broker: LocalPulsar, admin: httpx.Client, conn
 
 
 def test_restart_keeps_ports_messages_and_acks(broker: LocalPulsar, connect: Connect, topic: str) -> None:
-    client = connect(broker)
+    client = connect(broker, operation_timeout_seconds=120)
     service_url, pid = broker.service_url, broker.pid
     receive(client, topic, 0)
     send(client, topic, [b"%d" % n for n in range(20)])
@@ -154,8 +144,14 @@ def test_restart_keeps_ports_messages_and_acks(broker: LocalPulsar, connect: Con
     assert receive(client, topic, 10) == [b"%d" % n for n in range(10, 20)]
 
 
-def test_kill_keeps_what_was_confirmed(broker: LocalPulsar, connect: Connect, topic: str) -> None:
-    client = connect(broker)
+def test_kill_keeps_what_was_confirmed_and_ports_on_loopback(broker: LocalPulsar, connect: Connect, topic: str) -> None:
+    before = listening(broker)
+    assert len(before) == 3  # broker, web, bookie
+    assert {address for address, _ in before} == {"127.0.0.1"}
+    # The kernel gives ports from 32768 on to outgoing connections, and one could take a port while the broker is down.
+    assert max(port for _, port in before) < 32_768
+    # A busy machine's client backs off while the broker is down, and is heard late when it is back.
+    client = connect(broker, operation_timeout_seconds=120)
     payloads = [b"%d" % n for n in range(500)]
     receive(client, topic, 0)
     send(client, topic, payloads)
@@ -164,6 +160,7 @@ def test_kill_keeps_what_was_confirmed(broker: LocalPulsar, connect: Connect, to
     with pytest.raises(RuntimeError, match="not running"):
         broker.kill()
     broker.start()
+    assert listening(broker) == before
     assert receive(client, topic, len(payloads)) == payloads
 
 
@@ -190,29 +187,6 @@ def test_pause_freezes_it_and_resume_lets_it_go_on(broker: LocalPulsar, admin: h
     assert admin.get("/brokers/version").text == broker.version
 
 
-def test_two_at_once_do_not_meet(broker: LocalPulsar, connect: Connect, topic: str) -> None:
-    with LocalPulsar() as other:
-        assert other.pid != broker.pid
-        assert {other.service_url, other.admin_url}.isdisjoint({broker.service_url, broker.admin_url})
-        send(connect(broker), topic, [b"here"])
-        send(connect(other), topic, [b"there"])
-        assert receive(connect(broker), topic, 1) == [b"here"]
-        assert receive(connect(other), topic, 1) == [b"there"]
-
-
-def test_stop_leaves_nothing_behind() -> None:
-    broker = LocalPulsar()
-    broker.start()
-    pid, folder = broker.pid, broker.folder
-    assert pid is not None
-    assert broker.log_path.is_file()
-    broker.stop()
-    assert not psutil.pid_exists(pid)
-    assert not folder.exists()
-    assert broker.pid is None
-    broker.stop()  # a second time is nothing
-
-
 def test_a_setting_that_the_broker_refuses_is_told_with_the_log() -> None:
     broker = LocalPulsar(config={"brokerServicePort": "not-a-port"}, start_timeout_s=60)
     with pytest.raises(BrokerFailed, match="not-a-port"), broker:
@@ -220,26 +194,55 @@ def test_a_setting_that_the_broker_refuses_is_told_with_the_log() -> None:
     assert broker.pid is None
 
 
-def test_a_start_that_hangs_is_made_once_more() -> None:
+@pytest.fixture
+def hung() -> Iterator[tuple[LocalPulsar, str, int]]:
+    """A broker beside the other one whose first start was frozen, what was said of that, and the process it was."""
     said: list[str] = []
-    pids: list[int] = []
+    frozen: list[int] = []
 
-    def hang(broker: LocalPulsar) -> None:
-        eventually(lambda: broker.pid, 120)
-        assert broker.pid is not None
-        pids.append(broker.pid)
-        os.kill(broker.pid, signal.SIGSTOP)
+    def hang() -> None:
+        eventually(lambda: other.pid, 120, poll=0.01)
+        assert other.pid is not None
+        frozen.append(other.pid)
+        os.kill(other.pid, signal.SIGSTOP)
 
-    # What is frozen is given up after so long; what is started then may take as long, on a busy machine too.
-    broker = LocalPulsar(start_timeout_s=30, progress=said.append)
-    thread = threading.Thread(target=hang, args=(broker,))
+    def tell(line: str) -> None:
+        said.append(line)
+        other._start_timeout_s = START_TIMEOUT_S  # the frozen one is given up soon; the next may be slow as any
+
+    other = LocalPulsar(start_timeout_s=5, progress=tell)
+    thread = threading.Thread(target=hang)
     thread.start()
-    with broker:
+    with other:
         thread.join()
-        assert said[-1].endswith("starting it again")
-        assert "did not become healthy" in said[-1]
-        assert broker.pid not in pids
-        assert not psutil.pid_exists(pids[0])
+        yield other, said[-1], frozen[0]
+
+
+def test_one_that_hangs_is_started_again_meets_no_other_and_leaves_nothing(
+    hung: tuple[LocalPulsar, str, int], broker: LocalPulsar, connect: Connect, topic: str
+) -> None:
+    other, said, frozen = hung
+    # A start that hangs is made once more.
+    assert said.endswith("starting it again")
+    assert "did not become healthy" in said
+    assert other.pid != frozen
+    assert not psutil.pid_exists(frozen)
+    # Two at once do not meet.
+    assert other.pid != broker.pid
+    assert {other.service_url, other.admin_url}.isdisjoint({broker.service_url, broker.admin_url})
+    send(connect(broker), topic, [b"here"])
+    send(connect(other), topic, [b"there"])
+    assert receive(connect(broker), topic, 1) == [b"here"]
+    assert receive(connect(other), topic, 1) == [b"there"]
+    # A stop leaves nothing behind.
+    pid, folder = other.pid, other.folder
+    assert pid is not None
+    assert other.log_path.is_file()
+    other.stop()
+    assert not psutil.pid_exists(pid)
+    assert not folder.exists()
+    assert other.pid is None
+    other.stop()  # a second time is nothing
 
 
 def test_a_broker_that_hangs_at_every_start_is_told_with_the_log() -> None:
@@ -252,47 +255,65 @@ def test_a_broker_that_hangs_at_every_start_is_told_with_the_log() -> None:
     assert broker.pid is None
 
 
-OWNER = """
-import json, sys, threading
-from timewheel.testing import LocalPulsar
-pulsar = LocalPulsar().start()
-print(json.dumps({"pid": pulsar.pid, "folder": str(pulsar.folder)}), flush=True)
-threading.Event().wait()
-"""
+@contextmanager
+def command(tmp_path: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """`timewheel broker`, which owns a broker as any process may; killed at the end if it has not ended by itself."""
+    line = [sys.executable, "-m", "timewheel", "broker", *options]
+    with (
+        (tmp_path / "stderr").open("wb") as errors,
+        subprocess.Popen(line, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+    ):
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
-def test_it_dies_with_its_owner_even_when_that_is_killed() -> None:
-    with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, text=True) as owner:
-        assert owner.stdout is not None
-        said = json.loads(owner.stdout.readline())
-        assert psutil.Process(said["pid"]).name() == "java"
-        os.kill(owner.pid, signal.SIGKILL)
+def java_of(process: subprocess.Popen[str]) -> psutil.Process:
+    """Its broker's process, which may not have come up yet."""
 
-    def nothing_is_left() -> bool:
-        return not psutil.pid_exists(said["pid"]) and not Path(said["folder"]).exists()
+    def find() -> psutil.Process | None:
+        for child in psutil.Process(process.pid).children(recursive=True):
+            # Before it comes one that is asked for its version, and gone at any moment.
+            with suppress(psutil.NoSuchProcess):
+                if "org.apache.pulsar.PulsarStandaloneStarter" in child.cmdline():
+                    return child
+        return None
 
-    assert eventually(nothing_is_left, 60)
+    return eventually(find, 60)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_command_prints_where_it_is_and_ends_in_order(number: signal.Signals, tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "timewheel",
-        "broker",
-        "--json",
-        "--set",
-        "brokerDeleteInactiveTopicsEnabled=false",
-    ]
-    errors = (tmp_path / "stderr").open("wb")
-    with errors, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process:
+def test_the_command_prints_where_it_is_and_ends_in_order_on_ctrl_c(tmp_path: Path) -> None:
+    with command(tmp_path, "--json", "--set", "brokerDeleteInactiveTopicsEnabled=false") as process:
         assert process.stdout is not None
         said = json.loads(process.stdout.readline())
         assert said["version"] == version_asked_for()
         runtime = httpx.get(f"{said['admin_url']}/admin/v2/brokers/configuration/runtime", trust_env=False).json()
         assert runtime["brokerDeleteInactiveTopicsEnabled"] == "false"
         assert psutil.Process(said["pid"]).name() == "java"
-        process.send_signal(number)
-        assert process.wait(20) == 0
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
     assert not psutil.pid_exists(said["pid"])
+
+
+def test_the_command_ends_in_order_while_its_broker_still_starts(tmp_path: Path) -> None:
+    with command(tmp_path) as process:
+        java = java_of(process)
+        folder = Path(java.cwd())
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    assert not java.is_running()
+    assert not folder.exists()
+
+
+def test_it_dies_with_its_owner_even_when_that_is_killed(tmp_path: Path) -> None:
+    with command(tmp_path) as owner:
+        java = java_of(owner)
+        folder = Path(java.cwd())
+        assert folder.name.startswith("timewheel-pulsar-")
+        owner.kill()
+
+    def nothing_is_left() -> bool:
+        return not java.is_running() and not folder.exists()
+
+    assert eventually(nothing_is_left, 60)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 import pytest
 
+from tests.support.signals import heeding
 from timewheel.testing import BrokerFailed, eventually
 from timewheel.testing.process import OwnedProcess
 
@@ -106,7 +107,8 @@ def test_child_and_folder_go_when_the_owner_ends_by_itself(make_owner: Any, how:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_child_and_folder_go_when_the_owner_is_killed(make_owner: Any, number: signal.Signals) -> None:
-    owner = make_owner("sleep")
+    with heeding(signal.SIGINT, signal.SIGHUP):
+        owner = make_owner("sleep")
     assert not is_gone(owner.pids["child"])
     owner.process.send_signal(number)
     assert eventually(owner.everything_of_it_is_gone, 60)

@@ -15,23 +15,14 @@ from timewheel.ops.profile import profile_of
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from timewheel.testing.plugin import MakeLocalPulsar
-
-SET = {
-    "managedLedgerMaxUnackedRangesToPersist": "777",
-    "managedLedgerPersistIndividualAckAsLongArray": "true",
-    "managedLedgerMaxEntriesPerLedger": "1234",
-    "managedLedgerMinLedgerRolloverTimeMinutes": "3",
-    "delayedDeliveryTickTimeMillis": "250",
-}
+    from timewheel.testing import LocalPulsar
 
 
-def test_a_profile_has_the_limits_that_the_broker_was_given(make_local_pulsar: MakeLocalPulsar, tmp_path: Path) -> None:
-    broker = make_local_pulsar(config=SET)
-    with AdminClient(broker.admin_url) as admin:
+def test_a_profile_has_the_limits_that_the_broker_was_given(tuned: LocalPulsar, tmp_path: Path) -> None:
+    with AdminClient(tuned.admin_url) as admin:
         profile = profile_of(admin)
 
-    assert profile.name == broker.version
+    assert profile.name == tuned.version
     assert profile.gap_limit_ranges == 777
     assert profile.ack_format == "bitmap"
     assert profile.ledger_max_entries == 1_234
@@ -42,7 +33,7 @@ def test_a_profile_has_the_limits_that_the_broker_was_given(make_local_pulsar: M
 
     # The command writes what the planner's --profile takes.
     out = tmp_path / "broker.toml"
-    command = [sys.executable, "-m", "timewheel", "profile", "--admin-url", broker.admin_url, "-o", str(out), "--json"]
+    command = [sys.executable, "-m", "timewheel", "profile", "--admin-url", tuned.admin_url, "-o", str(out), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert BrokerProfile.from_mapping(json.loads(done.stdout)) == profile

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import httpx
 import pulsar
 import pytest
 
+from tests.support.own_broker import own_broker
 from timewheel.admin.client import AdminClient
 from timewheel.admin.policies import (
     AGE_QUOTA,
@@ -36,9 +38,7 @@ from timewheel.testing import eventually
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tests.broker.conftest import Connect
-    from timewheel.testing import Broker, LocalPulsar
-    from timewheel.testing.plugin import MakeLocalPulsar
+    from timewheel.testing import Broker
 
 NOW_MS = 1_767_225_600_000
 TIERED = Tiered(window_ms=12 * HOUR_MS, tiers_ms=(12 * HOUR_MS, DAY_MS))
@@ -120,6 +120,94 @@ def check_complete(admin: AdminClient, spec: TopicSpec) -> None:
     assert age is not None
     assert inactive is not None
     assert (size.limit_bytes, age.limit_s, inactive.delete) == (-1, -1, False)
+
+
+# -------------------------------------------------------------------- on a broker that does all it can to lose messages
+
+
+TTL, QUOTA, IDLE = "acme/ttl", "acme/quota", "acme/idle"
+
+
+def backlog(admin: AdminClient, topic: str, subscription: str) -> int:
+    stats = admin.topics.stats(partition_topic(topic, 0), precise_backlog=True)
+    return stats.subscriptions[subscription].backlog
+
+
+def publish_for_later(client: Any, topic: str, count: int) -> None:
+    """Messages that are due long after every check of the test."""
+    producer = client.create_producer(partition_topic(topic, 0), batching_enabled=False)
+    for _ in range(count):
+        producer.send(b"x" * 500, deliver_after=timedelta(minutes=10))
+    producer.close()
+
+
+def harsh_namespaces(admin: AdminClient) -> dict[str, Plan]:
+    """Three namespaces that drop messages or topics, each with a provisioned plan and a topic without protection."""
+    assert admin.tenants.create("acme")
+    for namespace in (TTL, QUOTA, IDLE):
+        assert admin.namespaces.create(namespace)
+    admin.namespaces.set_policy(TTL, MESSAGE_TTL_S, 1)
+    admin.namespaces.set_policy(QUOTA, SIZE_QUOTA, BacklogQuota(limit_bytes=1_000, action="consumer_backlog_eviction"))
+    caught_up = InactiveTopic(delete=True, after_s=1, mode="delete_when_subscriptions_caught_up")
+    admin.namespaces.set_policy(IDLE, INACTIVE_TOPIC, caught_up)
+    plans = {
+        namespace: plan_in(namespace, replace(TIERED, hold="broker"), partitions=1, subscriptions=("billing",))
+        for namespace in (TTL, QUOTA, IDLE)
+    }
+    for plan in plans.values():
+        go(admin, plan)
+        admin.topics.create(unprotected(plan), 1)
+        admin.subscriptions.create(unprotected(plan), "billing")
+    return plans
+
+
+def unprotected(plan: Plan) -> str:
+    return f"{plan.due_topic}-unprotected"
+
+
+@pytest.fixture(scope="module")
+def harsh() -> Iterator[tuple[AdminClient, dict[str, Plan]]]:
+    """Three namespaces that drop messages or topics; messages that nobody consumes in those that drop messages."""
+    config = {
+        "messageExpiryCheckIntervalInMinutes": "1",  # the broker's finest
+        "backlogQuotaCheckIntervalInSeconds": "1",
+        "brokerDeleteInactiveTopicsFrequencySeconds": "1",
+    }
+    with own_broker(config) as broker, AdminClient(broker.admin_url) as admin:
+        plans = harsh_namespaces(admin)
+        client = pulsar.Client(broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+        with closing(client):
+            for plan in (plans[QUOTA], plans[TTL]):
+                for topic in (*go(admin, plan).topics, unprotected(plan)):
+                    publish_for_later(client, topic, 20)
+        yield admin, plans
+
+
+def check_dropped_elsewhere_only(admin: AdminClient, plan: Plan) -> None:
+    """What was published is gone from the topic without protection, and all there in those of the plan."""
+    bitten = unprotected(plan)
+    eventually(lambda: backlog(admin, bitten, "billing") < 20, timeout=150, message=bitten)
+    for spec in topology(plan, NOW_MS).topics:
+        assert [backlog(admin, spec.name, subscription) for subscription in spec.subscriptions] == [20]
+
+
+def test_delayed_messages_survive_a_quota_that_drops_them_elsewhere(
+    harsh: tuple[AdminClient, dict[str, Plan]],
+) -> None:
+    admin, plans = harsh
+    check_dropped_elsewhere_only(admin, plans[QUOTA])
+
+
+def test_topics_without_a_message_stay_where_others_are_deleted(harsh: tuple[AdminClient, dict[str, Plan]]) -> None:
+    admin, plans = harsh
+    bitten = partition_topic(unprotected(plans[IDLE]), 0)
+    eventually(lambda: bitten not in admin.topics.list(IDLE), timeout=60, message=bitten)
+    for spec in topology(plans[IDLE], NOW_MS).topics:
+        assert partition_topic(spec.name, 0) in admin.topics.list(IDLE)
+        check_complete(admin, spec)
+
+
+# ------------------------------------------------------------------------------------------- complete, kept, supplied
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda scheme: f"{type(scheme).__name__}-{getattr(scheme, 'hold', '')}")
@@ -402,97 +490,11 @@ def test_a_strangers_subscription_on_a_holding_topic_is_reported(admin: AdminCli
     assert [(finding.level, finding.where) for finding in report.findings] == [("warning", tier)]
 
 
-# ------------------------------------------------------------------------ on a broker that does all it can to lose them
+# --------------------------------------------------------------- looked for once a minute, so the first tests began it
 
 
-TTL, QUOTA, IDLE = "acme/ttl", "acme/quota", "acme/idle"
-
-
-def backlog(admin: AdminClient, topic: str, subscription: str) -> int:
-    stats = admin.topics.stats(partition_topic(topic, 0), precise_backlog=True)
-    return stats.subscriptions[subscription].backlog
-
-
-def publish_for_later(client: Any, topic: str, count: int) -> None:
-    """Messages that are due long after every check of the test."""
-    producer = client.create_producer(partition_topic(topic, 0), batching_enabled=False)
-    for _ in range(count):
-        producer.send(b"x" * 500, deliver_after=timedelta(minutes=10))
-    producer.close()
-
-
-def harsh_namespaces(admin: AdminClient) -> dict[str, Plan]:
-    """Three namespaces that drop messages or topics, each with a provisioned plan and a topic without protection."""
-    assert admin.tenants.create("acme")
-    for namespace in (TTL, QUOTA, IDLE):
-        assert admin.namespaces.create(namespace)
-    admin.namespaces.set_policy(TTL, MESSAGE_TTL_S, 1)
-    admin.namespaces.set_policy(QUOTA, SIZE_QUOTA, BacklogQuota(limit_bytes=1_000, action="consumer_backlog_eviction"))
-    caught_up = InactiveTopic(delete=True, after_s=1, mode="delete_when_subscriptions_caught_up")
-    admin.namespaces.set_policy(IDLE, INACTIVE_TOPIC, caught_up)
-    plans = {
-        namespace: plan_in(namespace, replace(TIERED, hold="broker"), partitions=1, subscriptions=("billing",))
-        for namespace in (TTL, QUOTA, IDLE)
-    }
-    for plan in plans.values():
-        go(admin, plan)
-        admin.topics.create(unprotected(plan), 1)
-        admin.subscriptions.create(unprotected(plan), "billing")
-    return plans
-
-
-def unprotected(plan: Plan) -> str:
-    return f"{plan.due_topic}-unprotected"
-
-
-def test_delayed_messages_survive_a_namespace_that_drops_them_elsewhere(
-    make_local_pulsar: MakeLocalPulsar, connect: Connect
+def test_delayed_messages_survive_a_time_to_live_that_drops_them_elsewhere(
+    harsh: tuple[AdminClient, dict[str, Plan]],
 ) -> None:
-    """TTL, quota and inactivity of the namespace, each with a topic beside it that shows them biting."""
-    broker = make_local_pulsar(
-        config={
-            "messageExpiryCheckIntervalInMinutes": "1",  # the broker's finest
-            "backlogQuotaCheckIntervalInSeconds": "1",
-            "brokerDeleteInactiveTopicsFrequencySeconds": "1",
-        }
-    )
-    client = connect(broker)
-    with AdminClient(broker.admin_url) as admin:
-        plans = harsh_namespaces(admin)
-        for plan in (plans[QUOTA], plans[TTL]):
-            for topic in (*go(admin, plan).topics, unprotected(plan)):
-                publish_for_later(client, topic, 20)
-
-        for plan in (plans[QUOTA], plans[TTL]):
-            bitten = unprotected(plan)
-            eventually(lambda topic=bitten: backlog(admin, topic, "billing") < 20, timeout=150, message=bitten)  # type: ignore[misc]
-            for spec in topology(plan, NOW_MS).topics:
-                assert [backlog(admin, spec.name, subscription) for subscription in spec.subscriptions] == [20]
-
-        bitten = partition_topic(unprotected(plans[IDLE]), 0)
-        eventually(lambda: bitten not in admin.topics.list(IDLE), timeout=60, message=bitten)
-        for spec in topology(plans[IDLE], NOW_MS).topics:
-            assert partition_topic(spec.name, 0) in admin.topics.list(IDLE)
-            check_complete(admin, spec)
-
-
-def test_a_broker_without_policies_of_topics_is_refused(make_local_pulsar: MakeLocalPulsar) -> None:
-    broker = make_local_pulsar(config={"topicLevelPoliciesEnabled": "false"})
-    with (
-        AdminClient(broker.admin_url) as admin,
-        pytest.raises(TopologyError, match="topicLevelPoliciesEnabled=true"),
-    ):
-        go(admin, plan_in("public/default"))
-
-
-def test_delayed_delivery_that_is_off_is_an_error(undelaying: LocalPulsar, connect: Connect) -> None:
-    with AdminClient(undelaying.admin_url) as admin:
-        plan = plan_in("public/default", partitions=1)
-        (finding,) = go(admin, plan).errors
-        assert finding.where == plan.due_topic
-        assert "delivered at once" in finding.problem
-        # It is true: a message that is due in an hour comes now.
-        client = connect(undelaying)
-        producer = client.create_producer(partition_topic(plan.due_topic, 0))
-        producer.send(b"early", deliver_after=timedelta(hours=1))
-        assert read_all(client, partition_topic(plan.due_topic, 0), "billing", 1) == [b"early"]
+    admin, plans = harsh
+    check_dropped_elsewhere_only(admin, plans[TTL])

@@ -13,6 +13,7 @@ import pytest
 
 from tests.support.checkout import ROOT
 from tests.support.pages import Block, Command, blocks, commands, pattern
+from tests.support.signals import heeding
 from timewheel.testing import eventually
 
 PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
@@ -43,9 +44,10 @@ def _started(line: str, folder: Path, binaries: Path) -> Iterator[tuple[subproce
     with output.open("wb") as file:
         # exec: a signal reaches the program itself, where a terminal would send it to all.
         words = line if "|" in line else f"exec {line}"
-        process = subprocess.Popen(
-            ["bash", "-c", words], cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file
-        )
+        with heeding(signal.SIGINT):  # as in the reader's terminal
+            process = subprocess.Popen(
+                ["bash", "-c", words], cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file
+            )
         try:
             yield process, output
         finally:

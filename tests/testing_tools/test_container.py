@@ -5,6 +5,7 @@ The same class with a real broker behind the ports is in tests/broker/test_conta
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from _thread import interrupt_main
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.docker_engine import Container, Engine, answers_ready, point_at
+from tests.support.signals import heeding
 from timewheel.testing import BrokerUnavailable, PulsarContainer, pulsar_service
 from timewheel.testing.container import ADDRESS_FILE, COMMAND
 from timewheel.testing.docker_engine import engine_trouble
@@ -172,7 +174,7 @@ def test_an_interrupted_start_leaves_nothing(engine: Engine) -> None:
         yield
 
     engine.program = interrupts
-    with pytest.raises(KeyboardInterrupt):
+    with heeding(signal.SIGINT), pytest.raises(KeyboardInterrupt):
         PulsarContainer(VERSION).start()
     assert len(engine.ever) == 1
     assert engine.containers == {}
