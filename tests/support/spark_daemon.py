@@ -23,7 +23,7 @@ if __name__ == "__main__":
     for archive in archives:
         sys.path_importer_cache.pop(archive, None)
 
-    import pandas as pd  # noqa: F401 - for the workers, as all of these
+    import pandas as pd  # type: ignore[import-untyped] # noqa: F401 - for the workers, as all of these
     import pyarrow as pa  # noqa: F401
     import pyspark.worker  # noqa: F401
     from pyspark.daemon import manager
