@@ -142,15 +142,17 @@ def rival_query(name: str, duckdb: Any, path: Path, plan: Plan, *, trusts_order:
 # --- best of 300 plans
 
 
-def best_of_all(spark: Any, duckdb: Any, path: Path, rows: int, *, timed_candidates: int) -> list[Result]:
-    """One pass and all prices, against one query per candidate."""
+def best_of_all(
+    spark: Any, duckdb: Any, path: Path, rows: int, *, timed_candidates: int, candidates: Sequence[Plan] | None = None
+) -> list[Result]:
+    """One pass and all prices, against one query per candidate; of these candidates, or of all."""
     from timewheel.core import BrokerProfile  # noqa: PLC0415 - see count_natively
     from timewheel.spark_planner import choose, over_spark  # noqa: PLC0415
 
     began_s = time.monotonic()
     cells = cells_of(spark, path)
     pass_s = time.monotonic() - began_s
-    choice = choose(cells, PLAN, BrokerProfile.named("4.0"), spread=over_spark(spark))
+    choice = choose(cells, PLAN, BrokerProfile.named("4.0"), candidates=candidates, spread=over_spark(spark))
     all_s = time.monotonic() - began_s
     plans = [one.evaluation.plan for one in choice.candidates]
     # A calendar's due topics would need a partitioned query: their candidates are left out of what is timed.

@@ -61,8 +61,16 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _written(tmp_path_factory.mktemp("report"), PAGE)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def report(browser: Browser, path: Path) -> Iterator[Shown]:
+    """For tests that only look."""
+    with shown(browser, path) as seen:
+        yield seen
+
+
+@pytest.fixture
+def touched(browser: Browser, path: Path) -> Iterator[Shown]:
+    """For tests that change what is seen."""
     with shown(browser, path) as seen:
         yield seen
 
@@ -105,39 +113,39 @@ def test_the_unload_is_a_vertical_line_at_its_moment(report: Shown) -> None:
     assert upright == [pytest.approx(report.place("gaps", "x", 30) * 15.4 / 30, abs=1)]
 
 
-def test_a_pointer_near_a_line_shows_its_figures(report: Shown) -> None:
-    report.point_at("gaps", report.place("gaps", "x", 15), report.place("gaps", "y", 281) + 3)
-    tip = report.page.locator("#vg-tooltip-element")
+def test_a_pointer_near_a_line_shows_its_figures(touched: Shown) -> None:
+    touched.point_at("gaps", touched.place("gaps", "x", 15), touched.place("gaps", "y", 281) + 3)
+    tip = touched.page.locator("#vg-tooltip-element")
     tip.filter(has_text="281").wait_for()
     assert tip.inner_text().split("\n") == [f"line\t{TIERED}", "days of 5 s\t15.00", "gap ranges\t281"]
 
 
-def test_a_click_on_a_name_leaves_its_line_and_a_double_click_brings_all_back(report: Shown) -> None:
-    lines = report.page.locator("#gaps .mark-line.role-mark path")
+def test_a_click_on_a_name_leaves_its_line_and_a_double_click_brings_all_back(touched: Shown) -> None:
+    lines = touched.page.locator("#gaps .mark-line.role-mark path")
     opacities = "(lines) => lines.map((line) => Number(getComputedStyle(line).opacity))"
     assert lines.evaluate_all(opacities) == [1, 1]
-    report.page.locator("#gaps .role-legend-label text", has_text="native").click()
-    report.until("window.charts.gaps.signal('shown').line !== undefined")
+    touched.page.locator("#gaps .role-legend-label text", has_text="native").click()
+    touched.until("window.charts.gaps.signal('shown').line !== undefined")
     native, tiered = lines.evaluate_all(opacities)
     assert (native, tiered < 0.1) == (1, True)
-    report.point_at("gaps", 60, 60)
-    report.page.mouse.dblclick(*report.point_at("gaps", 60, 60))
-    report.until("window.charts.gaps.signal('shown').line === undefined")
+    touched.point_at("gaps", 60, 60)
+    touched.page.mouse.dblclick(*touched.point_at("gaps", 60, 60))
+    touched.until("window.charts.gaps.signal('shown').line === undefined")
     assert lines.evaluate_all(opacities) == [1, 1]
 
 
-def test_the_wheel_with_ctrl_zooms_into_the_days_and_alone_it_does_not(report: Shown) -> None:
-    report.point_at("gaps", report.place("gaps", "x", 15), 100)
-    report.page.mouse.wheel(0, 10)
-    report.page.keyboard.down("Control")
-    report.page.mouse.wheel(0, -200)
-    report.page.keyboard.up("Control")
-    report.until("window.charts.gaps.scale('x').domain()[0] > 0")
-    begin, end = report.domain("gaps", "x")
+def test_the_wheel_with_ctrl_zooms_into_the_days_and_alone_it_does_not(touched: Shown) -> None:
+    touched.point_at("gaps", touched.place("gaps", "x", 15), 100)
+    touched.page.mouse.wheel(0, 10)
+    touched.page.keyboard.down("Control")
+    touched.page.mouse.wheel(0, -200)
+    touched.page.keyboard.up("Control")
+    touched.until("window.charts.gaps.scale('x').domain()[0] > 0")
+    begin, end = touched.domain("gaps", "x")
     # Around the pointer, as far to either side.
     assert 0 < begin < 15 < end < 30
     assert (begin + end) / 2 == pytest.approx(15, abs=0.5)
-    assert report.domain("gaps", "y") == [0, 20_000]
+    assert touched.domain("gaps", "y") == [0, 20_000]
 
 
 def test_the_chart_speaks_to_a_screen_reader(report: Shown) -> None:
@@ -154,17 +162,17 @@ def test_lines_differ_in_more_than_colour(report: Shown) -> None:
     assert len(set(dashes)) == len(dashes) == 2
 
 
-def test_colours_are_the_readers_and_follow_when_they_change(report: Shown) -> None:
+def test_colours_are_the_readers_and_follow_when_they_change(touched: Shown) -> None:
     colours = """() => [document.body, document.querySelector("#gaps .role-legend-label text")].map(
       (element, number) => getComputedStyle(element)[number ? "fill" : "backgroundColor"])"""
-    assert report.page.evaluate(colours) == ["rgb(255, 255, 255)", "rgb(27, 31, 36)"]
-    report.page.emulate_media(color_scheme="dark")
-    assert report.page.evaluate(colours) == ["rgb(20, 23, 27)", "rgb(232, 234, 237)"]
+    assert touched.page.evaluate(colours) == ["rgb(255, 255, 255)", "rgb(27, 31, 36)"]
+    touched.page.emulate_media(color_scheme="dark")
+    assert touched.page.evaluate(colours) == ["rgb(20, 23, 27)", "rgb(232, 234, 237)"]
 
 
-def test_the_page_loads_nothing_from_elsewhere_and_may_not(report: Shown) -> None:
-    assert report.asked_for == []
-    refused = report.page.evaluate(
+def test_the_page_loads_nothing_from_elsewhere_and_may_not(touched: Shown) -> None:
+    assert touched.asked_for == []
+    refused = touched.page.evaluate(
         """() => new Promise((told) => {
           document.addEventListener("securitypolicyviolation", (event) => told(event.blockedURI));
           fetch("http://127.0.0.1:9/").catch(() => {});
@@ -217,13 +225,20 @@ def test_an_empty_chart_is_drawn(browser: Browser, tmp_path: Path) -> None:
         assert "nothing yet: peak 0" in seen.texts
 
 
-@pytest.mark.parametrize("colors", ["light", "dark"])
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of a demo."""
+    folder = tmp_path_factory.mktemp("demo")
+    files = Files.under(folder)
+    save(demo_result(folder), files)
+    return files.report
+
+
 @pytest.mark.parametrize("width", [1_200, 800, 400])
-def test_no_column_of_the_demos_report_is_cut(browser: Browser, tmp_path: Path, width: int, colors: str) -> None:
-    result = demo_result(tmp_path)
-    files = Files.under(tmp_path)
-    save(result, files)
-    with shown(browser, files.report, width=width, colors="dark" if colors == "dark" else "light") as seen:
+def test_no_column_of_the_demos_report_is_cut(browser: Browser, saved: Path, width: int) -> None:
+    with shown(browser, saved, width=width) as seen:
+        assert seen.cut == []
+        seen.page.emulate_media(color_scheme="dark")
         assert seen.cut == []
         assert seen.complaints == []
         texts = "\n".join(seen.texts)

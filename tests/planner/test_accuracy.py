@@ -37,9 +37,12 @@ SHORT = ("campaign", "fixed-hour")
     scope="module",
     params=[pytest.param(name, marks=() if name in SHORT else pytest.mark.proof) for name in ROWS],
 )
-def workload(spark: SparkSession, request: pytest.FixtureRequest) -> Workload:
+def workload(spark: SparkSession, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Workload:
     name: str = request.param
-    history = generate(spark, WORKLOADS[name], rows=ROWS[name])
+    # Kept: each pass over a generated frame would draw all of it again.
+    path = str(tmp_path_factory.mktemp("accuracy") / name)
+    generate(spark, WORKLOADS[name], rows=ROWS[name]).write.parquet(path)
+    history = spark.read.parquet(path)
     table = history.select(columns.PUBLISH_MS, columns.DUE_MS).toArrow()
     publish_ms, due_ms = (table[name].to_numpy() for name in (columns.PUBLISH_MS, columns.DUE_MS))
 

@@ -16,6 +16,7 @@ from benchmarks.footprint import DRIVER, JVM, PYTHON, watched
 from benchmarks.mixture import BEGIN_MS, DAYS, write_mixture
 from benchmarks.result import table
 from timewheel.core.durations import DAY_MS
+from timewheel.spark_planner.choice.candidates import candidate_plans
 
 ROWS = 5_000
 
@@ -38,15 +39,16 @@ def test_the_mixture_is_in_order_and_spread_over_its_days(history: Path) -> None
     assert (due_ms - publish_ms).mean() / DAY_MS == pytest.approx(0.3583, abs=3 * 0.017)
 
 
-def test_all_ways_of_counting_agree_and_all_candidates_are_priced(spark: SparkSession, history: Path) -> None:
+def test_all_ways_of_counting_agree_and_candidates_are_priced(spark: SparkSession, history: Path) -> None:
+    some = candidate_plans(planner.PLAN, 7 * DAY_MS)[::8]  # all of them are priced in test_cli_plan.py
     with duckdb.connect() as connection:
         counted = planner.count_natively(spark, connection, history, ROWS, rounds=1)
-        best = planner.best_of_all(spark, connection, history, ROWS, timed_candidates=1)
+        best = planner.best_of_all(spark, connection, history, ROWS, timed_candidates=1, candidates=some)
 
     assert len({result.figures["peak gaps"] for result in counted}) == 1
     assert len(counted) == 5
     assert all(float(result.figures["s"]) > 0 for result in [*counted, *best])
-    assert int(best[0].figures["candidates"]) >= 300
+    assert int(best[0].figures["candidates"]) == len(some) >= 40
     assert [result.subject.partition(",")[0] for result in best] == ["timewheel", "DuckDB", "Polars"]
     # Goals are for sizes at which somebody waits.
     assert all(result.met is None for result in [*counted, *best])

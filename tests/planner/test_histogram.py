@@ -24,7 +24,7 @@ from timewheel.spark_planner.summary.gather import BUFFER_ROWS, Gathered, gather
 from timewheel.spark_planner.summary.histogram import CELL_LIMIT, LEAST_CELL_LIMIT, TOPIC_LIMIT, statistic_of
 from timewheel.spark_planner.summary.statistic import Statistic, cells_table
 
-ROWS = 100_000
+ROWS = 40_000
 USUAL = assessed(ColumnMapping())
 
 
@@ -121,7 +121,7 @@ def test_the_result_does_not_depend_on_how_rows_are_cut_and_ordered(spark: Spark
     # Some rows are bad, so that counts and samples are compared too.
     raw = raw.withColumn("due_ms", F.when(F.col("size_bytes") % 100 == 0, F.lit(None)).otherwise(F.col("due_ms")))
     once = statistic_of(raw.coalesce(1).transform(USUAL), cell_limit=20_000)
-    assert once.quarantined["due_missing"] > 500
+    assert once.quarantined["due_missing"] > 200
     assert once.rows == ROWS
     for cut in (raw.repartition(7, "key", "size_bytes"), raw.orderBy(F.desc("due_ms"))):
         assert same(statistic_of(cut.transform(USUAL), cell_limit=20_000), once)

@@ -111,14 +111,14 @@ grids = st.builds(lambda step: Grid.regular(0, END_MS, max(2, END_MS // step)), 
 )
 
 
-@settings(max_examples=1_000)
+@settings(max_examples=400)
 @given(partitions=st.lists(stored(), min_size=1, max_size=4), grid=grids, seed=st.integers(0, 2**32))
 def test_given_positions_count_as_a_cursor_does(partitions: list[list[Stored]], grid: Grid, seed: int) -> None:
     cases = dict(enumerate(partitions))
     check(counted(grid, cases, random.Random(seed), places=True), cases)
 
 
-@settings(max_examples=1_000)
+@settings(max_examples=400)
 @given(
     partitions=st.lists(st.lists(times_ms, max_size=30), min_size=1, max_size=4),
     ledger_entries=st.sampled_from([0, 1, 2, 3, 7, 100]),
@@ -132,7 +132,7 @@ def test_counted_positions_count_as_a_cursor_does(
     check(counted(grid, cases, random.Random(seed), ledger_entries=ledger_entries), cases)
 
 
-@settings(max_examples=500)
+@settings(max_examples=250)
 @given(partitions=st.lists(st.lists(times_ms, min_size=1, max_size=40), min_size=1, max_size=3), grid=grids)
 def test_the_peak_is_between_its_bounds_and_a_finer_grid_settles_it(partitions: list[list[int]], grid: Grid) -> None:
     cases = {number: in_ledgers(found) for number, found in enumerate(partitions)}

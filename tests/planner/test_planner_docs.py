@@ -15,10 +15,11 @@ from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from tests.support.checkout import ROOT
-from tests.support.workloads import WORKLOADS
 from timewheel.cli.app import app
+from timewheel.core.durations import DAY_MS, MINUTE_MS
 from timewheel.core.profile import BrokerProfile
 
+START_MS = int(dt.datetime(2026, 1, 5, tzinfo=dt.UTC).timestamp() * 1_000)
 PAGE = (ROOT / "docs" / "how-to" / "choose-a-plan.md").read_text(encoding="utf-8")
 
 
@@ -30,10 +31,10 @@ def block(language: str) -> str:
 @pytest.fixture
 def _events(spark: SparkSession, tmp_path: Path) -> Iterator[None]:
     """The table that the page reads."""
-    sent_ms, due_ms = WORKLOADS["mixture"](np.random.default_rng(2), 2_000, 30)
-    # From 2026-01-05 on, so that the page's filter keeps all of it.
-    shift_ms = int(dt.datetime(2026, 1, 5, tzinfo=dt.UTC).timestamp() * 1_000) - int(sent_ms[0])
-    times = np.array([sent_ms, due_ms]).T + shift_ms
+    # Delays of minutes have few candidates. From 2026-01-05 on, so that the page's filter keeps all of it.
+    rng = np.random.default_rng(2)
+    sent_ms = np.sort(START_MS + rng.integers(0, DAY_MS, 2_000))
+    times = np.array([sent_ms, sent_ms + rng.integers(0, 10 * MINUTE_MS, 2_000)]).T
     spark.sql(f"create database events location '{tmp_path / 'events'}'")
     frame = spark.createDataFrame(times.tolist(), "sent bigint, due bigint")
     frame.selectExpr("timestamp_millis(sent) sent_at", "timestamp_millis(due) due_at").write.saveAsTable(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from functools import reduce
 
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
@@ -17,10 +18,10 @@ from timewheel.core.steps import steps
 from timewheel.spark_planner.exact import routed
 from timewheel.spark_planner.history.columns import DUE_MS, HISTORY_SCHEMA, KEY, PUBLISH_MS
 
-PLANS = 120
-SENDS_PER_PLAN = 25
-"""Together 3,000 ways; Spark compiles code for each plan, so plans are dear and sends are cheap."""
+SENDS_PER_PLAN = 50
+"""Spark compiles code for each plan, so plans are dear and sends are cheap."""
 PLANS_PER_JOB = 20
+KINDS = ("native", "tiered", "calendar", "wheel")
 
 Row = tuple[int, int, int, str | None, str]
 
@@ -29,8 +30,8 @@ printable_keys = keys.filter(lambda key: key is None or not any("\ud800" <= lett
 
 
 @st.composite
-def journeys(draw: st.DrawFn) -> tuple[Plan, list[Row]]:
-    plan = draw(plans())
+def journeys(draw: st.DrawFn, *kinds: str) -> tuple[Plan, list[Row]]:
+    plan = draw(plans(*kinds))
     found: list[Row] = []
     for _ in range(SENDS_PER_PLAN):
         due_ms, publish_ms = draw(sends(plan))
@@ -66,16 +67,22 @@ def expected(plan: Plan, row: Row) -> tuple[object, ...]:
     )
 
 
-def test_routes_of_spark_are_the_routers(spark: SparkSession) -> None:
+@pytest.mark.parametrize("plans_per_kind", [10, pytest.param(60, marks=pytest.mark.proof)])
+def test_routes_of_spark_are_the_routers(spark: SparkSession, plans_per_kind: int) -> None:
     cases: list[tuple[Plan, list[Row]]] = []
 
-    @settings(max_examples=PLANS, phases=[Phase.generate], suppress_health_check=[HealthCheck.too_slow], database=None)
-    @given(journeys())
     def gather(case: tuple[Plan, list[Row]]) -> None:
         cases.append(case)
 
-    gather()
-    assert len(cases) >= PLANS // 2
+    for kind in KINDS:
+        some_of_it = given(journeys(kind))(gather)
+        settings(
+            max_examples=plans_per_kind,
+            phases=[Phase.generate],
+            suppress_health_check=[HealthCheck.too_slow],
+            database=None,
+        )(some_of_it)()
+    assert len(cases) >= len(KINDS) * plans_per_kind // 2
     assert {type(plan.scheme).__name__ for plan, _ in cases} == {"Native", "Tiered", "Calendar", "Wheel"}
 
     for start in range(0, len(cases), PLANS_PER_JOB):
