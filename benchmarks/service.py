@@ -25,7 +25,7 @@ def now_ms() -> int:
 @contextmanager
 def service() -> Iterator[Broker]:
     """The broker that ``TIMEWHEEL_TEST_BROKER`` chooses, else one that is started and stopped."""
-    with pulsar_service(progress=print) as broker:
+    with pulsar_service(quick_start=False, progress=print) as broker:
         yield broker
 
 

@@ -127,7 +127,8 @@ def _relay(job: Job, client: Any, plan: Plan, burning: _Burning, ledger: Ledger)
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     if job.hop_rules == "wall clock":
         partition.Onwards = WallClock  # type: ignore[attr-defined]
-    relay = Relay(HopClient(client, burning, job.hop_rules, job.batch), plan, relay_id=job.name)
+    hopping: Any = HopClient(client, burning, job.hop_rules, job.batch)
+    relay = Relay(hopping, plan, relay_id=job.name)
     with relay:
         ledger.ready()
         ended.wait()

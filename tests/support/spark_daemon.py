@@ -9,8 +9,17 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from importlib import import_module
 
 __all__: list[str] = []
+
+FOR_WORKERS = (
+    "pandas",
+    "pyarrow",
+    "pyspark.worker",
+    "timewheel.spark_planner.exact.run_rows",
+    "timewheel.spark_planner.summary.gather",
+)
 
 # A process may be forked while it has one thread only; numpy's library and Arrow's allocator would start further ones.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
@@ -23,13 +32,10 @@ if __name__ == "__main__":
     for archive in archives:
         sys.path_importer_cache.pop(archive, None)
 
-    import pandas as pd  # type: ignore[import-untyped] # noqa: F401 - for the workers, as all of these
-    import pyarrow as pa  # noqa: F401
-    import pyspark.worker  # noqa: F401
     from pyspark.daemon import manager
 
-    import timewheel.spark_planner.exact.run_rows
-    import timewheel.spark_planner.summary.gather  # noqa: F401
+    for name in FOR_WORKERS:
+        import_module(name)
 
     threads = len(os.listdir("/proc/self/task")) if os.path.isdir("/proc/self/task") else 1  # noqa: PTH112, PTH208
     if threads > 1:

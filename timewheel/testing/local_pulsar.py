@@ -34,8 +34,8 @@ LOOP_ATTEMPTS = 6
 
 A broker that was killed leaves its bookie's registration in the metadata. The next one deletes it and registers anew.
 If the news of the deletion comes after that, as on a busy machine it may, 4.0.7 takes it for the loss of the new one,
-deletes that too and registers anew, a hundred times a second and for ever. It takes a core, and a topic that is loaded
-in a moment without a bookie fails ("Not enough non-faulty bookies available").
+deletes that too and registers anew, a hundred times a second and for ever (seen in the log of one, and read in the
+source). A topic that is loaded in a moment without a bookie fails ("Not enough non-faulty bookies available").
 """
 LOOP_ROUNDS = 5
 """So many of those are a loop; once may happen."""

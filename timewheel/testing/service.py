@@ -61,7 +61,11 @@ class GivenBroker:
 
 @contextmanager
 def pulsar_service(
-    version: str | None = None, *, config: Mapping[str, str] | None = None, progress: Progress | None = None
+    version: str | None = None,
+    *,
+    config: Mapping[str, str] | None = None,
+    quick_start: bool = True,
+    progress: Progress | None = None,
 ) -> Iterator[Broker]:
     """Have a broker for the length of a `with` block: a given one, one in a container, or a local one.
 
@@ -72,6 +76,7 @@ def pulsar_service(
     Args:
         version: Of Pulsar; `$TIMEWHEEL_PULSAR_VERSION`, else 4.0.7, if not said. A given broker is taken as it is.
         config: Broker settings; refused for a given broker, whose settings are not ours.
+        quick_start: Of a `LocalPulsar`; False suits one that works hard for long.
         progress: Told about a download, and that the commands' broker is taken, one line at a time.
 
     Raises:
@@ -85,7 +90,7 @@ def pulsar_service(
         with PulsarContainer(version, config=config, progress=progress) as container:
             yield container
     else:
-        with LocalPulsar(version, config=config, progress=progress) as local:
+        with LocalPulsar(version, config=config, quick_start=quick_start, progress=progress) as local:
             yield local
 
 
