@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world calls it
 
+from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.plan import Native, Plan
-from timewheel.core.profile import BrokerProfile
 from timewheel.spark_planner.choice.choose import Choice, choose
 from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.spark_planner.choice.reasons import describe

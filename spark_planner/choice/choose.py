@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.plan import Native, Plan
-from timewheel.core.profile import BrokerProfile
 from timewheel.spark_planner.choice.candidates import article_plans, candidate_plans
 from timewheel.spark_planner.choice.constraints import Constraints, Cost, Room
 from timewheel.spark_planner.choice.reasons import reasons_for

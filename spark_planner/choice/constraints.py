@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.plan import MAX_PARTITIONS
-from timewheel.core.profile import BrokerProfile
 from timewheel.spark_planner.pricing.course import Course
 from timewheel.spark_planner.pricing.evaluate import BITS_PER_BYTE
 from timewheel.spark_planner.pricing.evaluation import Evaluation

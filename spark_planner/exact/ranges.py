@@ -1,7 +1,7 @@
 """Counting ranges of acknowledged entries: the kernel that sees each entry once, in numpy.
 
 For entries in position order with acknowledgement times ``a_i``, a range begins at entry i from ``a_i`` until
-``a_(i-1)``, if that is later: it is what `timewheel.core.gaps` says, and only descents matter. A range never spans
+``a_(i-1)``, if that is later: it is what `timewheel.core.gap_law` says, and only descents matter. A range never spans
 ledgers, so the first entry of a ledger begins one from ``a_i`` until the latest acknowledgement of *all* entries
 before it: until then the mark-delete position is behind it.
 

@@ -13,7 +13,7 @@ from timewheel.core.steps import Step, longest_due_stay_ms, steps
 from timewheel.spark_planner.pricing.bursts import with_bursts_apart
 from timewheel.spark_planner.pricing.flow import DIRECT, Flow, Stays, flow_of
 from timewheel.spark_planner.pricing.forget import Cursor
-from timewheel.spark_planner.pricing.gap_law import GapCurve, Rows, gap_curve, rows_of
+from timewheel.spark_planner.pricing.gap_curve import GapCurve, Rows, gap_curve, rows_of
 from timewheel.spark_planner.pricing.ramps import risen, risen_evenly
 from timewheel.spark_planner.summary.cells import LEVELS, Cells
 

@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from timewheel.core.broker_profile import AckFormat, BrokerProfile
 from timewheel.core.plan import Plan, Tiered, Wheel
-from timewheel.core.profile import AckFormat, BrokerProfile
 from timewheel.core.steps import Step, steps
 from timewheel.core.topology import Topology, topology
 from timewheel.spark_planner.pricing.course import Course, course_of

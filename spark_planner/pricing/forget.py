@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from timewheel.core.profile import AckFormat, BrokerProfile
+from timewheel.core.broker_profile import AckFormat, BrokerProfile
 
 __all__ = ["Cursor", "kept_ledgers", "ledger_ends", "redelivered_entries"]
 

@@ -24,9 +24,9 @@ from timewheel.demo.settings import SUBSCRIPTION
 from timewheel.demo.ways import way_of
 from timewheel.ops.provision import ensure
 from timewheel.testing import LocalPulsar, eventually
-from timewheel.testing.evidence.gap_law import arrivals_by_topic
 from timewheel.testing.evidence.journal import Journal, now_ms
 from timewheel.testing.evidence.messages import Told
+from timewheel.testing.evidence.predicted_gaps import arrivals_by_topic
 from timewheel.testing.evidence.recorder import Deliveries, RecordingClient
 from timewheel.wire.positions import Position
 

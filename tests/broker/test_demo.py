@@ -31,6 +31,12 @@ FIRST_LINE_CPU_S = 3.0
 BROKER_LINE_S = 200.0
 
 
+def of_the_short_play(test: Any) -> Any:
+    """Of the small run, which is the short play of the whole demo: a proof, and CI makes it."""
+    short = pytest.mark.parametrize("played", [pytest.param(None, id="short")], indirect=True)
+    return pytest.mark.proof(pytest.mark.timeout(900)(short(test)))
+
+
 def command(out: Path, *options: str) -> list[str]:
     return [
         sys.executable, "-m", "timewheel", "demo",
@@ -59,7 +65,7 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, An
     pytest.fail("\n".join(said))
 
 
-@pytest.mark.timeout(900)
+@of_the_short_play
 def test_every_scheme_but_native_keeps_its_promises(played: tuple[Path, dict[str, Any], str]) -> None:
     _, result, _ = played
     assert result["broken"] == []
@@ -73,7 +79,7 @@ def test_every_scheme_but_native_keeps_its_promises(played: tuple[Path, dict[str
         assert max(sample["holding_gaps"] for sample in result["samples"][scheme]) == 0
 
 
-@pytest.mark.timeout(900)
+@of_the_short_play
 def test_the_disease_bites_the_raw_client(played: tuple[Path, dict[str, Any], str]) -> None:
     _, result, _ = played
     # Half way some 500 ranges are there and 50 are kept: most of the 1,000 acknowledged come again.
@@ -81,14 +87,14 @@ def test_the_disease_bites_the_raw_client(played: tuple[Path, dict[str, Any], st
     assert result["schemes"]["native"]["due_peak"] > 5 * result["settings"]["limit"]
 
 
-@pytest.mark.timeout(900)
+@of_the_short_play
 def test_the_saboteur_is_caught_and_its_twin_is_not(played: tuple[Path, dict[str, Any], str]) -> None:
     _, result, _ = played
     assert result["checker_trial"]["acknowledges before it publishes"]["lost"] > 0
     assert result["checker_trial"]["publishes before it acknowledges"]["lost"] == 0
 
 
-@pytest.mark.timeout(900)
+@of_the_short_play
 def test_the_ledger_tells_the_same_as_the_verdict(played: tuple[Path, dict[str, Any], str]) -> None:
     out, result, _ = played
     rows: dict[str, list[Any]] = {}
@@ -104,7 +110,7 @@ def test_the_ledger_tells_the_same_as_the_verdict(played: tuple[Path, dict[str, 
         assert f"{scheme}: {MESSAGES} timers, lost 0, twice 0, early 0," in counted
 
 
-@pytest.mark.timeout(900)
+@of_the_short_play
 def test_it_says_what_a_sceptic_wants_to_know(played: tuple[Path, dict[str, Any], str]) -> None:
     out, result, said = played
     assert said.splitlines()[0].startswith("timewheel demo  seed 11 · 2,000 timers")
@@ -118,7 +124,7 @@ def test_it_says_what_a_sceptic_wants_to_know(played: tuple[Path, dict[str, Any]
     assert "What is above the line is delivered twice." in page
 
 
-@pytest.mark.timeout(900)
+@of_the_short_play
 def test_it_ends_by_planning_from_its_own_ledger(played: tuple[Path, dict[str, Any], str]) -> None:
     out, result, said = played
     found = result["planner"]

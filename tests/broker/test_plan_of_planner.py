@@ -19,11 +19,11 @@ from tests.support.checkout import ROOT
 from timewheel.admin.client import AdminClient
 from timewheel.consumers import DelayedConsumer
 from timewheel.consumers.relay import Relay
+from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.clock import SystemClock
 from timewheel.core.envelope import Envelope
 from timewheel.core.names import RELAY_SUBSCRIPTION, Names, partition_topic
 from timewheel.core.plan import Plan, Tiered
-from timewheel.core.profile import BrokerProfile
 from timewheel.core.routing import Hold, Router
 from timewheel.core.steps import steps
 from timewheel.core.topology import topology

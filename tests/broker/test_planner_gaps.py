@@ -21,8 +21,8 @@ from pyspark.sql import SparkSession
 
 from tests.broker.played import Played, Trace, play
 from tests.support.own_broker import own_broker
+from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.plan import Native, Plan, Scheme, Tiered
-from timewheel.core.profile import BrokerProfile
 from timewheel.demo.settings import SUBSCRIPTION
 from timewheel.spark_planner.exact.grid import Grid
 from timewheel.spark_planner.exact.pieces import PARTITION

@@ -9,7 +9,7 @@ import tomllib
 from typing import TYPE_CHECKING
 
 from timewheel.admin.client import AdminClient
-from timewheel.core.profile import BrokerProfile
+from timewheel.core.broker_profile import BrokerProfile
 from timewheel.ops.profile import profile_of
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from timewheel.core.gaps import exact_gaps, peak
+from timewheel.core.gap_law import exact_gaps, peak
 from timewheel.demo.settings import ALL_SCHEMES, DAYS, BadSettings, SchemeName, Settings, parse_schemes
-from timewheel.testing.evidence.gap_law import arrivals_by_topic, predicted_gaps
+from timewheel.testing.evidence.predicted_gaps import arrivals_by_topic, predicted_gaps
 from timewheel.testing.evidence.trace import delays_ms, timer_id, timer_index
 
 SETTINGS = Settings()

@@ -6,7 +6,7 @@ import httpx
 import pytest
 
 from timewheel.admin.client import AdminClient
-from timewheel.core.profile import BrokerProfile
+from timewheel.core.broker_profile import BrokerProfile
 from timewheel.hooks import Event
 from timewheel.ops.profile import profile_of
 

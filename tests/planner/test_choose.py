@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from tests.support.workloads import START_MS, WORKLOADS
+from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Calendar, Native, Plan, Tiered
-from timewheel.core.profile import BrokerProfile
 from timewheel.spark_planner.choice.candidates import candidate_plans
 from timewheel.spark_planner.choice.choose import PRICING_CELLS, Assessed, Choice, assess, choose
 from timewheel.spark_planner.choice.constraints import Constraints

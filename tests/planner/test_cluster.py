@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 
 from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Native, Plan, Tiered
-from timewheel.core.profile import BrokerProfile
+from timewheel.core.broker_profile import BrokerProfile
 from timewheel.spark_planner.job import plan_for, survey
 from timewheel.spark_planner.history.read import read_history
 

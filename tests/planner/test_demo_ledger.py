@@ -16,8 +16,8 @@ from rich.console import Console
 from tests.support.exact_play import play
 from tests.support.forgetting import redelivered_exactly
 from timewheel.cli.demo import _with_foresight  # pyright: ignore[reportPrivateUsage]
+from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.planfile import parse_plan
-from timewheel.core.profile import BrokerProfile
 from timewheel.demo.files import Files, save
 from timewheel.demo.results import BrokerFacts, Result
 from timewheel.demo.settings import SchemeName, Settings

@@ -10,9 +10,9 @@ import pytest
 
 from tests.support.exact_play import play
 from tests.support.workloads import START_MS, WORKLOADS
+from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
-from timewheel.core.profile import BrokerProfile
 from timewheel.spark_planner.pricing.evaluate import evaluate
 from timewheel.spark_planner.summary.cells import Cells
 

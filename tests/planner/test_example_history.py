@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from examples.history.make_renewals import PATH, ROWS, renewals
-from timewheel.core.gaps import exact_gaps, peak
+from timewheel.core.gap_law import exact_gaps, peak
 from timewheel.spark_planner.history.mapping import ColumnMapping
 from timewheel.spark_planner.history.quarantine import assessed
 from timewheel.spark_planner.history.read import read_history

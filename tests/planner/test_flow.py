@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.exact_play import play
 from tests.support.workloads import START_MS, WORKLOADS, Timers
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
-from timewheel.core.gaps import exact_gaps
+from timewheel.core.gap_law import exact_gaps
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.routing import Hold, Router
 from timewheel.core.steps import steps
@@ -19,7 +19,7 @@ from timewheel.spark_planner.pricing.bursts import with_bursts_apart
 from timewheel.spark_planner.pricing.course import at_resolution
 from timewheel.spark_planner.pricing.cuts import pieces_of
 from timewheel.spark_planner.pricing.flow import delay_edges, flow_of, held
-from timewheel.spark_planner.pricing.gap_law import gap_curve, rows_of, rows_of_bins
+from timewheel.spark_planner.pricing.gap_curve import gap_curve, rows_of, rows_of_bins
 from timewheel.spark_planner.summary.cells import LEVELS, Cells
 
 

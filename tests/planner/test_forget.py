@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from tests.support.exact_play import Played, play
 from tests.support.forgetting import redelivered_exactly
 from tests.support.workloads import WORKLOADS
+from timewheel.core.broker_profile import AckFormat, BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Calendar, Native, Plan, Scheme, Tiered
-from timewheel.core.profile import AckFormat, BrokerProfile
 from timewheel.spark_planner.pricing.course import Course, course_of
 from timewheel.spark_planner.pricing.forget import Cursor, kept_ledgers, ledger_ends, redelivered_entries
 from timewheel.spark_planner.summary.cells import Cells

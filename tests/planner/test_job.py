@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.support.workloads import WORKLOADS
+from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Calendar, Native, Plan, Tiered
-from timewheel.core.profile import BrokerProfile
 from timewheel.spark_planner.choice.choose import choose
 from timewheel.spark_planner.choice.spread import over_spark
 from timewheel.spark_planner.errors import NoSuchTopic, SeveralTopics

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.support.cursor import Stored, brute_force_peak, in_ledgers, ranges_at
-from timewheel.core.gaps import exact_gaps
+from timewheel.core.gap_law import exact_gaps
 from timewheel.spark_planner.exact.grid import NEVER_MS, Grid
 from timewheel.spark_planner.exact.ranges import Part, RangeCounter, stitched
 from timewheel.spark_planner.exact.replay_result import DuePartition, GapCounts, PartitionGaps

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 
 from tests.support.checkout import ROOT
 from timewheel.cli.app import app
+from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, MINUTE_MS
-from timewheel.core.profile import BrokerProfile
 
 START_MS = int(dt.datetime(2026, 1, 5, tzinfo=dt.UTC).timestamp() * 1_000)
 PAGE = (ROOT / "docs" / "how-to" / "choose-a-plan.md").read_text(encoding="utf-8")

@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 
 from tests.support.browser import Shown, chromium, shown
 from tests.support.workloads import WORKLOADS
+from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Calendar, Native, Plan, Tiered
-from timewheel.core.profile import BrokerProfile
 from timewheel.spark_planner.job import Planned, plan_for, survey
 from timewheel.spark_planner.results.report_page import MOST_POINTS, report_page
 from timewheel.spark_planner.results.tables import plan_label

@@ -11,9 +11,9 @@ from pyspark.sql import SparkSession
 
 from tests.support.exact_play import play
 from tests.support.workloads import WORKLOADS
+from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Native, Plan, Scheme, Tiered
-from timewheel.core.profile import BrokerProfile
 from timewheel.ops.sample import Sample, SampledEntry, draw
 from timewheel.ops.sample_figures import figures_of
 from timewheel.ops.sample_file import write_sample

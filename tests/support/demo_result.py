@@ -7,7 +7,7 @@ from math import pi, sin
 from pathlib import Path
 from types import MappingProxyType
 
-from timewheel.core.profile import BrokerProfile
+from timewheel.core.broker_profile import BrokerProfile
 from timewheel.demo.foresight import Foreseen, Foresight
 from timewheel.demo.results import BrokerFacts, Result
 from timewheel.demo.sampling import Sample

@@ -1,7 +1,7 @@
 """The truth of a plan by playing every timer through it: positions, acknowledgements, ranges. Exact, in numpy.
 
 Written apart from the planner's own code, so that the two can be compared; checked itself against `Router.route` and
-`timewheel.core.gaps.exact_gaps`.
+`timewheel.core.gap_law.exact_gaps`.
 """
 
 from __future__ import annotations

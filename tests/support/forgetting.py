@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from timewheel.core.profile import AckFormat, BrokerProfile
+from timewheel.core.broker_profile import AckFormat, BrokerProfile
 
 __all__ = ["redelivered_exactly"]
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from timewheel.cli.connecting import admin_client
-from timewheel.core.profile import DEFAULT_PROFILE
+from timewheel.core.broker_profile import DEFAULT_PROFILE
 
 if TYPE_CHECKING:
-    from timewheel.core.profile import BrokerProfile
+    from timewheel.core.broker_profile import BrokerProfile
 
 __all__ = ["BrokerUrl", "ProfileName", "profile_of"]
 
@@ -59,7 +59,7 @@ def profile_of(
 def _stored(name: str) -> BrokerProfile:
     import tomllib
 
-    from timewheel.core.profile import PROFILE_NAMES, BrokerProfile
+    from timewheel.core.broker_profile import PROFILE_NAMES, BrokerProfile
 
     if name in PROFILE_NAMES:
         return BrokerProfile.named(name)

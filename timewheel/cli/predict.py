@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from timewheel.core.broker_profile import BrokerProfile
     from timewheel.core.plan import Plan
-    from timewheel.core.profile import BrokerProfile
     from timewheel.spark_planner import History, Prediction
 
 __all__ = ["compare", "predict"]

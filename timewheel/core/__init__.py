@@ -5,11 +5,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from timewheel.core.envelope import Envelope
 from timewheel.core.plan import Calendar, Holder, Native, Plan, Readers, RelayPlace, Ring, Scheme, Tiered, Wheel
-from timewheel.core.profile import BrokerProfile
 from timewheel.core.routing import Due, Hold, Route, Router
 
 if TYPE_CHECKING:

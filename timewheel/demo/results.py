@@ -6,17 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from timewheel.core.gaps import peak
+from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.gap_law import peak
 from timewheel.core.plan import Plan
-from timewheel.core.profile import BrokerProfile
 from timewheel.demo.foresight import Foresight
 from timewheel.demo.sampling import Sample
 from timewheel.demo.settings import DAYS, SchemeName, Settings
 from timewheel.demo.verdict import Measured, Verdict, lateness
 from timewheel.testing.evidence.checker import Totals
-from timewheel.testing.evidence.gap_law import predicted_gaps
 from timewheel.testing.evidence.ledger import Entry, totals
 from timewheel.testing.evidence.messages import Done
+from timewheel.testing.evidence.predicted_gaps import predicted_gaps
 
 __all__ = ["BrokerFacts", "Result", "Seen", "measure"]
 

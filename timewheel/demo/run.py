@@ -6,8 +6,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor, wait
 
 from timewheel.admin.client import AdminClient
+from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.names import partition_topic
-from timewheel.core.profile import BrokerProfile
 from timewheel.core.topology import topology
 from timewheel.demo.crew import Crew
 from timewheel.demo.files import Files, save

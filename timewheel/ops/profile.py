@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from timewheel.admin.client import AdminClient
-from timewheel.core.profile import BrokerProfile
+from timewheel.core.broker_profile import BrokerProfile
 
 __all__ = ["profile_of"]
 

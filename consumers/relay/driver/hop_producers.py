@@ -18,7 +18,7 @@ from timewheel.wire.results import Outcome, outcome_of_error
 from timewheel.wire.schema_versions import Schemas
 from timewheel.wire.surface import SendCallback
 
-__all__ = ["Hops", "LeaseHeld", "carry", "producer_name"]
+__all__ = ["HopProducers", "LeaseHeld", "carry", "producer_name"]
 
 MAX_PRODUCERS = 64
 """Open producers of one source partition: destinations times schema versions; beyond, the oldest is closed."""
@@ -46,7 +46,7 @@ def producer_name(source: str, destination: str, version: int, fingerprint: str)
     return f"tw|{_short(source)}|{_short(destination)}|{version}|{fingerprint}"
 
 
-class Hops:
+class HopProducers:
     """Opens, keeps and closes the producers of one source partition; for one thread.
 
     Args:

@@ -13,7 +13,7 @@ from timewheel.consumers.relay.driver.visiting import Visiting
 from timewheel.consumers.relay.machine.backoff import Backoff
 from timewheel.consumers.relay.machine.broker_held import BrokerHeld
 from timewheel.consumers.relay.machine.forwarding import Forwarding
-from timewheel.consumers.relay.machine.machine import Machine
+from timewheel.consumers.relay.machine.interface import Machine
 from timewheel.consumers.relay.machine.order import Spot
 from timewheel.consumers.relay.machine.relay_held import RelayHeld
 from timewheel.consumers.relay.machine.visits import Visit

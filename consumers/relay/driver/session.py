@@ -17,7 +17,7 @@ from timewheel.consumers.relay.driver.confirmations import Confirmations
 from timewheel.consumers.relay.driver.endings import HoleFound, SessionFailed, dead_letter_properties
 from timewheel.consumers.relay.driver.handle import Handle, PartitionState
 from timewheel.consumers.relay.driver.holes import first_behind
-from timewheel.consumers.relay.driver.hop_producers import Hops, LeaseHeld, carry
+from timewheel.consumers.relay.driver.hop_producers import HopProducers, LeaseHeld, carry
 from timewheel.consumers.relay.driver.source import Source, Tools, consumer_name
 from timewheel.consumers.relay.machine.commands import (
     PROBE_PROPERTY,
@@ -41,7 +41,7 @@ from timewheel.consumers.relay.machine.commands import (
     Wait,
     judged,
 )
-from timewheel.consumers.relay.machine.machine import Machine
+from timewheel.consumers.relay.machine.interface import Machine
 from timewheel.consumers.relay.machine.states import State
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.events import RelayDeadLetter, RelayWaitsForLease
@@ -76,7 +76,7 @@ class Session:
         self._clock = tools.clock
         self._handle = handle
         self._machine = machine
-        self._hops = Hops.of(source, tools)
+        self._hops = HopProducers.of(source, tools)
         self._confirmations = Confirmations(handle, tools.clock)
         self._batch_sizes = BatchSizes()
         self._consumer: Any = None

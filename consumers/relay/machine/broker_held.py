@@ -27,7 +27,7 @@ from timewheel.consumers.relay.machine.commands import (
 )
 from timewheel.consumers.relay.machine.counts import Counts
 from timewheel.consumers.relay.machine.forwarding import FOREIGN
-from timewheel.consumers.relay.machine.machine import Machine
+from timewheel.consumers.relay.machine.interface import Machine
 from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Spot
 from timewheel.consumers.relay.machine.states import State
 from timewheel.core.envelope import Envelope

@@ -37,7 +37,7 @@ from timewheel.consumers.relay.machine.commands import (
 )
 from timewheel.consumers.relay.machine.emptiness import Emptiness, is_proven
 from timewheel.consumers.relay.machine.forwarding import Forwarding
-from timewheel.consumers.relay.machine.machine import Machine
+from timewheel.consumers.relay.machine.interface import Machine
 from timewheel.consumers.relay.machine.order import Spot
 from timewheel.consumers.relay.machine.silence import Silence
 from timewheel.consumers.relay.machine.states import State

@@ -35,7 +35,7 @@ from timewheel.consumers.relay.machine.commands import (
 )
 from timewheel.consumers.relay.machine.counts import Counts
 from timewheel.consumers.relay.machine.forwarding import Forwarding
-from timewheel.consumers.relay.machine.machine import Machine
+from timewheel.consumers.relay.machine.interface import Machine
 from timewheel.consumers.relay.machine.order import Spot
 from timewheel.consumers.relay.machine.relay_held import RelayHeld
 from timewheel.consumers.relay.machine.states import State

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timewheel.core.gaps import exact_gaps, expected_gaps, peak
+from timewheel.core.gap_law import exact_gaps, expected_gaps, peak
 
 
 def cursor_ranges(acknowledged_ms: list[int], moment_ms: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from timewheel.core.gaps import expected_gaps
+from timewheel.core.gap_law import expected_gaps
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Hold, Router
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from timewheel.core.broker_profile import DEFAULT_PROFILE, PROFILE_NAMES, BrokerProfile
 from timewheel.core.errors import ProfileError
-from timewheel.core.profile import DEFAULT_PROFILE, PROFILE_NAMES, BrokerProfile
 
 
 def test_names_give_the_defaults_of_their_versions() -> None:
