@@ -12,21 +12,21 @@ from typing import Any, Literal
 
 from timewheel.consumers.relay.machine.commands import (
     AWAIT_MS,
+    LEAVE,
     RECEIVE,
     RECEIVE_IDLE,
     Acknowledge,
     Command,
     DeadLetter,
     Forward,
-    Leave,
     Reading,
     Refile,
     Stop,
     Unreadable,
     Wait,
+    why_dead,
 )
 from timewheel.consumers.relay.machine.counts import Counts
-from timewheel.consumers.relay.machine.forwarding import FOREIGN
 from timewheel.consumers.relay.machine.interface import Machine
 from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Spot
 from timewheel.consumers.relay.machine.states import State
@@ -36,8 +36,6 @@ from timewheel.core.out_of_order import OutOfOrder
 from timewheel.wire.positions import Position
 
 __all__ = ["BrokerHeld"]
-
-_LEAVE = Leave()
 
 
 class BrokerHeld(Machine):
@@ -110,7 +108,7 @@ class BrokerHeld(Machine):
         self.state = State.RECEIVING
         reading, receipt = self._head
         if not isinstance(reading, Envelope):
-            return self._dead_letter(receipt, str(reading) if isinstance(reading, Exception) else FOREIGN)
+            return self._dead_letter(receipt, why_dead(reading))
         decision = self._onwards.delivered(reading)
         if isinstance(decision, Bury):
             return self._dead_letter(receipt, decision.reason)
@@ -127,7 +125,7 @@ class BrokerHeld(Machine):
             self.state = State.DRAINING
             return Wait(left_ms, 1)
         self.state = State.LEFT
-        return _LEAVE
+        return LEAVE
 
     def _dead_letter(self, receipt: Any, reason: str) -> Command:
         return DeadLetter(self._push(receipt, "dead"), reason)

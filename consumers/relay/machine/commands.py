@@ -16,7 +16,9 @@ from timewheel.wire.positions import Position
 
 __all__ = [
     "AWAIT_MS",
+    "FOREIGN",
     "IDLE_MS",
+    "LEAVE",
     "LINGER_MS",
     "NEVER",
     "PROBE",
@@ -46,6 +48,7 @@ __all__ = [
     "Unreadable",
     "Wait",
     "judged",
+    "why_dead",
 ]
 
 
@@ -209,6 +212,8 @@ class Leave:
     """Over: close the consumer."""
 
 
+LEAVE = Leave()
+
 PROBED = -1
 """The ordinal of probes."""
 
@@ -230,6 +235,14 @@ Command = (
     | Leave
 )
 """What a shell is told to do."""
+
+
+FOREIGN = "no envelope: a foreign producer's message"
+
+
+def why_dead(reading: Reading) -> str:
+    """Why a message that is no timer goes to the dead-letter topic, as a sentence."""
+    return str(reading) if isinstance(reading, EnvelopeError) else FOREIGN
 
 
 def judged(properties: dict[str, str]) -> Envelope | EnvelopeError | Probe | None:

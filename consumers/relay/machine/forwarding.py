@@ -25,6 +25,7 @@ from timewheel.consumers.relay.machine.commands import (
     Refile,
     Stop,
     Unreadable,
+    why_dead,
 )
 from timewheel.consumers.relay.machine.counts import Counts
 from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Contiguity, Sight, Spot, sequence_id
@@ -44,7 +45,6 @@ Each change of lane waits for a round trip. A relay that lags by a tenth of a wi
 changed there and back each time it would forward some hundred timers a second, lag more, and never catch up.
 """
 
-FOREIGN = "no envelope: a foreign producer's message"
 _ASK_AGAIN = AskAgain()
 _AWAIT_ALL = AwaitAll()
 _AWAIT_ROOM = AwaitRoom()
@@ -65,7 +65,6 @@ class Forwarding:
         "_ackable",
         "_beginning",
         "_contiguity",
-        "_delayed_count",
         "_head",
         "_late_run",
         "_limit",
@@ -124,15 +123,7 @@ class Forwarding:
         return self._window.unanswered
 
     def received(self, position: Position, batch_size: int, reading: Reading, receipt: Any, now_ms: int) -> Decision:
-        """A message was received; the machine had asked for it with `Receive`.
-
-        Args:
-            position: Its position.
-            batch_size: Messages in its entry; 0 for an unbatched one.
-            reading: Its envelope, or what is wrong with it.
-            receipt: What the shell acknowledges it with.
-            now_ms: UTC milliseconds.
-        """
+        """A message was received, after `Receive`; parameters as those of `Machine.received`."""
         assert self._head is None, "a message while another one is the head"
         if self._beginning is not None:
             sign = self._beginning.see(position, now_ms)
@@ -273,7 +264,7 @@ class Forwarding:
         if isinstance(head.reading, Probe):
             self.confirmed(self._push(head, "probe"))
             return RECEIVE
-        return self._dead_letter(head, FOREIGN if head.reading is None else str(head.reading))
+        return self._dead_letter(head, why_dead(head.reading))
 
     def _dead_letter(self, head: Item, reason: str) -> Decision:
         if self._must_drain(unnamed=True):

@@ -13,6 +13,7 @@ from typing import Any
 from timewheel.consumers.relay.machine.backoff import Backoff
 from timewheel.consumers.relay.machine.commands import (
     AWAIT_MS,
+    LEAVE,
     NEVER,
     PROBED,
     RECEIVE,
@@ -27,7 +28,6 @@ from timewheel.consumers.relay.machine.commands import (
     Forward,
     GiveBack,
     HoldUntil,
-    Leave,
     Look,
     PutProbe,
     Reading,
@@ -54,7 +54,6 @@ LEASE_LONGEST_MS = 2_000
 _ASK_LAST = AskLast()
 _GIVE_BACK = GiveBack()
 _PUT_PROBE = PutProbe()
-_LEAVE = Leave()
 
 
 class RelayHeld(Machine):
@@ -329,4 +328,4 @@ class RelayHeld(Machine):
 
     def _leave(self, visit: Visit | None) -> Command:
         self.state, self.left = State.LEFT, visit
-        return _LEAVE
+        return LEAVE

@@ -43,7 +43,7 @@ BEFORE = Spot(Position(7, -1, -1), 0)
 """As if all before entry 0 had been confirmed by this process: no need to make sure of the beginning."""
 
 
-def machine(*, known: Spot | None = BEFORE, window_limit: int = 1_000) -> Forwarding:
+def forwarding(*, known: Spot | None = BEFORE, window_limit: int = 1_000) -> Forwarding:
     return of(PLAN, known=known, window_limit=window_limit)
 
 
@@ -55,7 +55,7 @@ def of(plan: Plan, *, known: Spot | None = BEFORE, window_limit: int = 1_000) ->
 
 def from_entry(entry: int) -> Forwarding:
     """One whose next message is this entry."""
-    return machine(known=Spot(at(entry - 1), 0))
+    return forwarding(known=Spot(at(entry - 1), 0))
 
 
 def timer(remaining_ms: int, *, entered_ms: int = START_MS, hops: int = 0, revision: int = 1) -> Envelope:
@@ -77,7 +77,7 @@ def forwarded(command: Decision) -> Forward:
 
 
 def test_the_head_is_held_to_its_release_and_then_forwarded() -> None:
-    it = machine()
+    it = forwarding()
     assert receive(it, 0, timer(5_000), RELEASE_MS - 1) == HoldUntil(RELEASE_MS)
     assert it.tick(RELEASE_MS - 1) == HoldUntil(RELEASE_MS)
     command = forwarded(it.tick(RELEASE_MS))
@@ -115,7 +115,7 @@ def test_what_would_overshoot_goes_by_the_late_lane_and_by_the_clock() -> None:
 
 
 def test_lanes_change_only_when_nothing_is_under_way() -> None:
-    it = machine()
+    it = forwarding()
     first = forwarded(receive(it, 0, timer(5_000), RELEASE_MS))
     assert receive(it, 1, timer(12_000), RELEASE_MS + 2_001) == AwaitAll()
     assert it.tick(RELEASE_MS + 2_001) == AwaitAll()
@@ -134,7 +134,7 @@ def test_lanes_change_only_when_nothing_is_under_way() -> None:
 
 def test_on_time_hops_behind_a_late_one_share_its_lane_but_keep_their_route() -> None:
     # Else a relay that lags changes lanes, and waits for a round trip, at every other timer.
-    it = machine()
+    it = forwarding()
     late = forwarded(receive(it, 0, timer(12_000), RELEASE_MS + 2_001))
     on_time = forwarded(receive(it, 1, timer(32_000), RELEASE_MS + 1_000))
     assert (late.sequence_id, on_time.sequence_id) == (NO_SEQUENCE_ID, NO_SEQUENCE_ID)
@@ -146,7 +146,7 @@ def test_on_time_hops_behind_a_late_one_share_its_lane_but_keep_their_route() ->
 
 
 def test_a_steady_share_of_late_timers_never_changes_the_lane() -> None:
-    it = machine(window_limit=10_000)
+    it = forwarding(window_limit=10_000)
     for entry in range(2_000):
         remaining_ms = 12_000 if entry % LATE_RUN == 0 else 5_000
         command = receive(it, entry, timer(remaining_ms), RELEASE_MS + 2_001)
@@ -166,18 +166,18 @@ def test_a_steady_share_of_late_timers_never_changes_the_lane() -> None:
 def test_what_cannot_be_a_timer_is_a_dead_letter_at_once(
     envelope: Envelope | EnvelopeError | None, reason: str
 ) -> None:
-    command = receive(machine(), 0, envelope, START_MS)
+    command = receive(forwarding(), 0, envelope, START_MS)
     assert isinstance(command, DeadLetter)
     assert reason in command.reason
 
 
 def test_timers_of_another_revision_of_the_plan_may_have_made_more_hops() -> None:
-    assert isinstance(receive(machine(), 0, timer(5_000, hops=hop_bound(PLAN), revision=2), RELEASE_MS), Forward)
+    assert isinstance(receive(forwarding(), 0, timer(5_000, hops=hop_bound(PLAN), revision=2), RELEASE_MS), Forward)
 
 
 def test_a_producers_fast_clock_blocks_the_head_by_its_skew_only() -> None:
     skewed = timer(5_000, entered_ms=START_MS + 4_000)
-    it = machine()
+    it = forwarding()
     # Received at START: entered 4 s in the future, yet released one stay after it was seen.
     assert receive(it, 0, skewed, START_MS) == HoldUntil(START_MS + STAY_MS)
     command = forwarded(it.tick(START_MS + STAY_MS))
@@ -196,7 +196,7 @@ def test_a_producers_fast_clock_blocks_the_head_by_its_skew_only() -> None:
     ],
 )
 def test_a_hole_stops_the_partition(before: Position, size: int, after: Position) -> None:
-    it = machine(known=Spot(before._replace(batch_index=before.batch_index), size))
+    it = forwarding(known=Spot(before._replace(batch_index=before.batch_index), size))
     stop = it.received(after, 0, timer(5_000), "receipt", RELEASE_MS)
     assert isinstance(stop, Stop)
     assert (stop.after, stop.before) == (Spot(before, size), after)
@@ -213,12 +213,12 @@ def test_behind_a_ledgers_end_the_topic_is_looked_at() -> None:
 
 
 def test_what_the_client_cannot_decrypt_stops_the_partition() -> None:
-    assert isinstance(receive(machine(), 0, Unreadable("encrypted"), RELEASE_MS), Stop)
+    assert isinstance(receive(forwarding(), 0, Unreadable("encrypted"), RELEASE_MS), Stop)
 
 
 def test_the_last_message_before_a_hole_is_not_acknowledged() -> None:
     """So whoever takes over, without our memory, meets the hole again."""
-    it = machine()
+    it = forwarding()
     ordinals = [forwarded(receive(it, entry, timer(5_000), RELEASE_MS)).ordinal for entry in (0, 1)]
     for ordinal in ordinals:
         it.confirmed(ordinal)
@@ -230,7 +230,7 @@ def test_the_last_message_before_a_hole_is_not_acknowledged() -> None:
 
 
 def test_the_last_message_of_the_topic_is_acknowledged() -> None:
-    it = machine()
+    it = forwarding()
     it.confirmed(forwarded(receive(it, 0, timer(5_000), RELEASE_MS)).ordinal)
     assert it.acknowledge() is None
     assert it.acknowledge(at(0)) == "receipt 0"
@@ -238,14 +238,14 @@ def test_the_last_message_of_the_topic_is_acknowledged() -> None:
 
 
 def test_a_held_head_is_enough_to_acknowledge_what_stands_before_it() -> None:
-    it = machine()
+    it = forwarding()
     it.confirmed(forwarded(receive(it, 0, timer(5_000), RELEASE_MS)).ordinal)
     assert isinstance(receive(it, 1, timer(5_000, entered_ms=START_MS + 50), RELEASE_MS), HoldUntil)
     assert it.acknowledge() == "receipt 0"
 
 
 def test_what_was_confirmed_before_a_reload_is_skipped_and_acknowledged_again() -> None:
-    it = machine(known=Spot(at(4), 0))
+    it = forwarding(known=Spot(at(4), 0))
     assert [receive(it, entry, timer(5_000), RELEASE_MS) for entry in (2, 3, 4)] == [Receive()] * 3
     assert it.counts.skipped == 3
     assert it.acknowledge() == "receipt 3"
@@ -254,7 +254,7 @@ def test_what_was_confirmed_before_a_reload_is_skipped_and_acknowledged_again() 
 
 
 def test_what_is_under_way_when_it_is_received_again_is_sent_once() -> None:
-    it = machine()
+    it = forwarding()
     ordinal = forwarded(receive(it, 0, timer(5_000), RELEASE_MS)).ordinal
     assert receive(it, 0, timer(5_000), RELEASE_MS) == Receive()
     assert it.acknowledge() is None, "it is not confirmed yet"
@@ -263,7 +263,7 @@ def test_what_is_under_way_when_it_is_received_again_is_sent_once() -> None:
 
 
 def test_a_beginning_is_believed_when_it_is_met_twice() -> None:
-    it = machine(known=None)
+    it = forwarding(known=None)
     envelope = timer(5_000)
     # The broker gives 5 and 6 before it goes back to 3, where another consumer was.
     assert receive(it, 5, envelope, RELEASE_MS) == AskAgain()
@@ -276,7 +276,7 @@ def test_a_beginning_is_believed_when_it_is_met_twice() -> None:
 
 
 def test_a_request_that_goes_unheard_is_made_again() -> None:
-    it = machine(known=None)
+    it = forwarding(known=None)
     assert receive(it, 5, timer(5_000), RELEASE_MS) == AskAgain()
     assert receive(it, 6, timer(5_000), RELEASE_MS + 1_499) == Receive()
     assert receive(it, 7, timer(5_000), RELEASE_MS + 1_500) == AskAgain()
@@ -285,11 +285,11 @@ def test_a_request_that_goes_unheard_is_made_again() -> None:
 
 
 def test_what_this_process_has_confirmed_makes_sure_of_the_beginning() -> None:
-    assert machine(known=Spot(at(4), 0)).has_begun
+    assert forwarding(known=Spot(at(4), 0)).has_begun
 
 
 def test_no_more_than_the_window_is_under_way() -> None:
-    it = machine(window_limit=2)
+    it = forwarding(window_limit=2)
     first, _ = (forwarded(receive(it, entry, timer(5_000), RELEASE_MS)).ordinal for entry in (0, 1))
     assert receive(it, 2, timer(5_000), RELEASE_MS) == AwaitRoom()
     it.confirmed(first)
@@ -297,7 +297,7 @@ def test_no_more_than_the_window_is_under_way() -> None:
 
 
 def test_a_command_that_could_not_be_carried_out_is_decided_on_anew() -> None:
-    it = machine()
+    it = forwarding()
     first = forwarded(receive(it, 0, timer(12_000), RELEASE_MS))
     it.withdraw()
     assert it.tick(RELEASE_MS) == first
