@@ -50,7 +50,7 @@ endif
 
 proof: need-java need-chromium $(DEV_READY) ## what is long, written into docs/evidence.md (PROOFS="relay and killed" VERSIONS=4.2.4 SEEDS=1; hours)
 	@for version in $(VERSIONS); do \
-	  TIMEWHEEL_PULSAR_VERSION=$$version $(PY) -m pytest $(TESTS) --proofs --seeds $(SEEDS) $(if $(filter short,$(PROOFS)),,--evidence docs/evidence.md) \
+	  TIMEWHEEL_PULSAR_VERSION=$$version $(PY) -m pytest $(TESTS) --proofs --seeds $(SEEDS) --evidence docs/evidence.md \
 	    -n $(PROOF_WORKERS) --no-loadscope-reorder -k "$(PROOFS)" $(ARGS); \
 	done
 

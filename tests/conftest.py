@@ -281,6 +281,11 @@ class Evidence(Protocol):
         ...
 
 
+def _is_short(item: pytest.Item) -> bool:
+    """Whether it is the short play of what a longer one proves: by an id, such as ``seed1-short``."""
+    return isinstance(item, pytest.Function) and hasattr(item, "callspec") and "short" in item.callspec.id.split("-")
+
+
 @pytest.fixture
 def evidence(request: pytest.FixtureRequest, say: Callable[[object], None]) -> Evidence:
     """What a proof found, for docs/evidence.md; short plays say theirs too, and nobody writes it down."""
@@ -290,7 +295,7 @@ def evidence(request: pytest.FixtureRequest, say: Callable[[object], None]) -> E
         on = f"{processor()}, load {load()}"
         row = Row.of(proof, seed=seed, pulsar=pulsar, figures=figures, machine=on)
         say(f"{row.proof}: {row.figures}")
-        if request.node.get_closest_marker("proof") is not None:
+        if request.node.get_closest_marker("proof") is not None and not _is_short(request.node):
             request.node.user_properties.append((EVIDENCE, asdict(row)))
 
     return tell

@@ -159,6 +159,15 @@ def test_the_tests_run_in_three_parts(
     assert [line.startswith(part) for line, part in zip(ran, parts, strict=True)] == [True] * len(parts)
 
 
+@pytest.mark.parametrize(("words", "chosen"), [([], "not short"), (["PROOFS=relay and killed"], "relay and killed")])
+def test_proofs_are_written_down_whichever_are_chosen(words: list[str], chosen: str) -> None:
+    command = ["make", "-C", str(ROOT), "--dry-run", "proof", *words]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+
+    assert f'-k "{chosen}"' in told
+    assert "--evidence docs/evidence.md" in told
+
+
 def test_help_lists_the_chores() -> None:
     done = subprocess.run(["make", "-C", ROOT], capture_output=True, text=True, timeout=60, check=True)
     targets = {line.split()[0] for line in done.stdout.splitlines() if not line.startswith("make")}

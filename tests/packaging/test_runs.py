@@ -143,6 +143,20 @@ def test_a_proof_writes_its_rows_into_the_page_that_is_named(project: Path) -> N
     assert len({row.seed for row in rows(page.read_text(encoding="utf-8"))}) == 3
 
 
+def test_a_short_play_writes_no_row_though_it_is_a_proof(project: Path) -> None:
+    lengths = "[pytest.param(2, id='short'), pytest.param(20, id='two rings-long')]"
+    test = f"@pytest.mark.proof\n@pytest.mark.parametrize('kills', {lengths})\ndef test_killed(kills, evidence):\n"
+    _add(project, "core", f"import pytest\n{test}    evidence('relay killed', {{'kills': kills}})\n")
+    page = project / "evidence.md"
+
+    short = _pytest(project, "--evidence", str(page), "--proofs", "-k", "short")
+    assert "relay killed: kills 2\n" in short.stdout
+    assert not page.exists()
+
+    assert _pytest(project, "--evidence", str(page), "--proofs").returncode == 0
+    assert [row.figures for row in rows(page.read_text(encoding="utf-8"))] == ["kills 20"]
+
+
 def test_a_proof_that_fails_writes_no_row(project: Path) -> None:
     fails = "import pytest\n@pytest.mark.proof\ndef test_it(evidence):\n    evidence('x', {})\n    assert False\n"
     _add(project, "core", fails)
