@@ -65,7 +65,10 @@ def test_what_a_reload_forgot_is_dropped_by_the_window_of_handled_timers(
         eventually(lambda: len(again.times) >= 250, 60)
 
 
-def test_a_running_consumer_lives_through_a_broker_restart(mortal: LocalPulsar, connect: Connect, topic: str) -> None:
+@pytest.mark.parametrize("violent", [False, True], ids=["restart", "kill"])
+def test_a_running_consumer_lives_through_a_broker_restart(
+    mortal: LocalPulsar, connect: Connect, topic: str, violent: bool
+) -> None:
     broker = mortal
     make_topic(broker, topic, partitions=2, subscriptions=(SUBSCRIPTION,))
     plan, client = native(topic, partitions=2), connect(broker)
@@ -78,7 +81,11 @@ def test_a_running_consumer_lives_through_a_broker_restart(mortal: LocalPulsar, 
     with running(consumer, handled):
         eventually(lambda: len(handled.times) >= 100, 60)
         assert consumer.ready
-        broker.restart()
+        if violent:
+            broker.kill()
+            broker.start()
+        else:
+            broker.restart()
         eventually(lambda: len(handled.times) == TIMERS, 90)
         eventually(lambda: consumer.ready, 60)
         eventually(lambda: backlog(broker, topic) == 0, 60)
