@@ -107,7 +107,6 @@ class Partition:
         return RelayHeld(
             Forwarding(onwards, out_of_order, known=self._known, window_limit=tools.max_in_flight, counts=counts),
             visit=self._visiting.now,
-            window_limit=tools.max_in_flight,
             lease_idle_ms=tools.lease_idle_ms,
             chance=tools.chance,
         )

@@ -67,7 +67,6 @@ class Forwarding:
         "_contiguity",
         "_head",
         "_late_run",
-        "_limit",
         "_look",
         "_onwards",
         "_out_of_order",
@@ -80,6 +79,7 @@ class Forwarding:
         "confirmed_to",
         "counts",
         "head_release_ms",
+        "window_limit",
     )
 
     def __init__(
@@ -93,7 +93,7 @@ class Forwarding:
     ) -> None:
         self._onwards = onwards
         self._out_of_order = out_of_order
-        self._limit = window_limit
+        self.window_limit = window_limit
         # What follows what this process has confirmed begins at the right place by itself.
         self._beginning = Beginning() if known is None else None
         self._contiguity = Contiguity(known)
@@ -164,7 +164,7 @@ class Forwarding:
         head = self._head
         if head is None:
             return RECEIVE
-        if self._look is not None or len(self._window) >= self._limit:
+        if self._look is not None or len(self._window) >= self.window_limit:
             return self._look or _AWAIT_ROOM
         reading = head.reading
         if not isinstance(reading, Envelope):

@@ -62,7 +62,6 @@ class RelayHeld(Machine):
     Args:
         forwarding: Decides on its messages.
         visit: Tells the visit to a slot of a ring; None as its answer: stay.
-        window_limit: Messages under way at most, as `forwarding` has it.
         lease_idle_ms: A pause longer than this gives the names of producers back.
         chance: For `Backoff`.
     """
@@ -94,13 +93,12 @@ class RelayHeld(Machine):
         forwarding: Forwarding,
         *,
         visit: Callable[[], Visit | None],
-        window_limit: int,
         lease_idle_ms: int,
         chance: Chance,
     ) -> None:
         self._forwarding = forwarding
         self._visit = visit
-        self._room = max(window_limit // 4, 1)
+        self._room = max(forwarding.window_limit // 4, 1)
         self._lease_idle_ms = lease_idle_ms
         self._lease_backoff = Backoff(LEASE_FIRST_MS, LEASE_LONGEST_MS, chance)
         self._silence = Silence(chance)

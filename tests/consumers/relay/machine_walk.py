@@ -268,7 +268,7 @@ def _forwarding(plan: Plan, rng: random.Random) -> Forwarding:
 
 def _relay_held(plan: Plan, rng: random.Random, visit: Callable[[], Visit | None]) -> RelayHeld:
     forwarding = _forwarding(plan, rng)
-    return RelayHeld(forwarding, visit=visit, window_limit=WINDOW, lease_idle_ms=LEASE_IDLE_MS, chance=rng)
+    return RelayHeld(forwarding, visit=visit, lease_idle_ms=LEASE_IDLE_MS, chance=rng)
 
 
 def walk_tier(seed: int, count: int) -> list[Met]:

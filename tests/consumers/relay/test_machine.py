@@ -108,7 +108,6 @@ def relay_held(plan: Plan = PLAN, *, visit: Visit | None = None, window_limit: i
     return RelayHeld(
         Forwarding(onwards, OutOfOrder(plan), known=before, window_limit=window_limit),
         visit=lambda: visit,
-        window_limit=window_limit,
         lease_idle_ms=LEASE_IDLE_MS,
         chance=random.Random(3),
     )
