@@ -1,0 +1,89 @@
+"""How a partition goes on after what ends a subscription; the subscriptions themselves are played."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.consumers.relay.relay_world import PLAN, ROUTER, SOURCE
+from tests.support.manual_clock import LeapingClock
+from timewheel.consumers.relay.driver import partition as partitions
+from timewheel.consumers.relay.driver.endings import HoleFound, SessionFailed
+from timewheel.consumers.relay.driver.handle import PartitionState
+from timewheel.consumers.relay.driver.source import Source
+from timewheel.consumers.relay.machine.order import Spot
+from timewheel.consumers.relay.machine.visits import Visit
+from timewheel.wire.positions import Position
+
+HOLE = HoleFound("a hole", Spot(Position(7, 3, -1), 0), Position(7, 5, -1))
+VISIT = Visit(0)
+
+
+class Told:
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def emit(self, event: Any) -> None:
+        self.names.append(event.name)
+
+
+def partition(monkeypatch: pytest.MonkeyPatch, endings: list[BaseException | None], look: Any) -> tuple[Any, Told]:
+    """One whose subscriptions end so, one after the other; ``look`` is what looking at a hole does."""
+
+    class Played:
+        def __init__(self, *of_it: Any) -> None:
+            self._machine = of_it[-1]
+
+        def run(self) -> None:
+            ending = endings.pop(0)
+            if ending is not None:
+                raise ending
+            self._machine.left = VISIT
+
+    monkeypatch.setattr(partitions, "Session", Played)
+    monkeypatch.setattr(partitions, "can_be_read", look)
+    told = Told()
+    tools: Any = SimpleNamespace(
+        client=None,
+        router=ROUTER,
+        clock=LeapingClock(),
+        chance=random.Random(1),
+        hooks=told,
+        max_in_flight=10,
+        lease_idle_ms=1_000,
+    )
+    return partitions.Partition(Source(topic=PLAN.due_topic, partition=0, step=SOURCE), tools), told
+
+
+def unexpected(*_: Any) -> bool:
+    raise UnicodeDecodeError("utf-8", b"", 0, 1, "no client's error")
+
+
+def test_an_unexpected_error_at_a_hole_begins_anew_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ended the partition's thread without a word, and a slot was never visited again."""
+    it, told = partition(monkeypatch, [HOLE, SessionFailed("a send failed"), None], unexpected)
+    assert it.visit(VISIT)
+    it.run_visit()
+    assert told.names == ["relay_session_crashed", "relay_session_failed"]
+    assert it.handle.counts.failures == 2
+    assert it.handle.state is PartitionState.RESTING
+    assert it.visit(VISIT), "the visit was ended"
+
+
+def test_a_slot_that_a_hole_stopped_is_visited_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    it, told = partition(monkeypatch, [HOLE], lambda *_: False)
+    assert it.visit(VISIT)
+    it.run_visit()
+    assert told.names == ["relay_partition_stopped"]
+    assert it.handle.state is PartitionState.STOPPED
+    assert not it.visit(VISIT)
+
+
+def test_a_hole_that_can_be_read_is_a_jump(monkeypatch: pytest.MonkeyPatch) -> None:
+    it, told = partition(monkeypatch, [HOLE, None], lambda *_: True)
+    it.run()
+    assert told.names == ["relay_position_jumped"]
+    assert it.handle.counts.jumps == 1
