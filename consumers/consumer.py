@@ -103,7 +103,7 @@ class DelayedConsumer:
         )
         self._source: Source = (
             RollingSource(subscribing, plan, self._clock, self._hooks)
-            if isinstance(plan.scheme, Calendar)
+            if isinstance(plan.scheme, Calendar) or plan.former_intervals_ms
             else SingleSource(subscribing, plan.due_topic, self._clock)
         )
         self._receiver = Receiver(
@@ -119,7 +119,8 @@ class DelayedConsumer:
             clock=self._clock,
             hooks=self._hooks,
         )
-        embedded = plan.needs_relay and (plan.relay == "embedded" if relay is None else relay)
+        has_work = plan.needs_relay or former_topics is not None
+        embedded = has_work and (plan.relay == "embedded" if relay is None else relay)
         self._relay = _relay(client, plan, self._clock, hooks, former_topics) if embedded else None
         self._pid = os.getpid()
         self._fatal: BaseException | None = None

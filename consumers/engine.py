@@ -74,6 +74,7 @@ class Arrival(NamedTuple):
         position: Where it is stored.
         envelope: None for a message without a readable one.
         envelope_error: Why its envelope is unreadable; None if it has none or a good one.
+        is_too_new: A later version of timewheel wrote it.
     """
 
     message: Any
@@ -81,6 +82,7 @@ class Arrival(NamedTuple):
     position: Position
     envelope: Envelope | None
     envelope_error: str | None = None
+    is_too_new: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -157,6 +159,7 @@ class ConsumerCounts:
         timed_out: Handed out again after the ack time-out.
         foreign: Without an envelope; handed out at once.
         envelope_errors: With an unreadable one; handed out at once.
+        too_new: Written by a later version of timewheel; given back to the broker.
         done: Handled.
         failed: Negatively acknowledged.
         held: In hand and waiting now.
@@ -173,6 +176,7 @@ class ConsumerCounts:
     timed_out: int = 0
     foreign: int = 0
     envelope_errors: int = 0
+    too_new: int = 0
     done: int = 0
     failed: int = 0
     held: int = 0
@@ -242,6 +246,10 @@ class Engine:
         counts = self._counts
         counts.received += 1
         envelope = arrival.envelope
+        if arrival.is_too_new:
+            # Not for us to say when it is due: a consumer of that version shall have it.
+            counts.too_new += 1
+            return [NegativeAcknowledge(arrival)]
         if envelope is None:
             # Never lose, never guess: a message that says no due time goes to the handler as Pulsar delivered it.
             if arrival.envelope_error is None:

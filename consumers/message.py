@@ -7,7 +7,7 @@ from typing import Any
 
 from timewheel.consumers.engine import Arrival, InHand
 from timewheel.core.envelope import PREFIX, Envelope
-from timewheel.core.errors import EnvelopeError
+from timewheel.core.errors import EnvelopeError, EnvelopeTooNew
 from timewheel.wire.positions import Position
 
 __all__ = ["DelayedMessage", "arrival_of", "key_of"]
@@ -116,9 +116,12 @@ def arrival_of(message: Any, origin: Any) -> Arrival:
     """A received message with its envelope read."""
     envelope: Envelope | None = None
     error: str | None = None
+    is_too_new = False
     try:
         envelope = Envelope.read(message.properties())
+    except EnvelopeTooNew as problem:
+        error, is_too_new = str(problem), True
     except (EnvelopeError, UnicodeDecodeError) as problem:
         # Clients of other languages can write properties that are no text; no message may stop the receiving thread.
         error = str(problem)
-    return Arrival(message, origin, Position.of(message.message_id()), envelope, error)
+    return Arrival(message, origin, Position.of(message.message_id()), envelope, error, is_too_new)

@@ -30,7 +30,10 @@ __all__ = [
     "ProducerClosedWithUnknownOutcomes",
     "ProducerDispatcherFailed",
     "RelayDeadLetter",
+    "RelayDrainsFormerTopic",
+    "RelayFormerTopicUnreadable",
     "RelayFormerTopicsUnknown",
+    "RelayHopsBeyondPlan",
     "RelayPartitionStopped",
     "RelayPositionJumped",
     "RelaySessionCrashed",
@@ -39,6 +42,7 @@ __all__ = [
     "RepublishFailed",
     "SendCallbackFailed",
     "TimerFarTooEarly",
+    "TimerTooNew",
 ]
 
 E = TypeVar("E", bound=Event)
@@ -129,13 +133,50 @@ class RelayDeadLetter(Event):
 
 
 @_event(
+    "relay_hops_beyond_plan",
+    "warning",
+    means="A timer has made more hops than any that this plan sends. It goes on; told once per partition.",
+    do="Nothing after a change of the plan: raise `revision` with each, and older timers are told apart. Else look "
+    "for a clock that is far off.",
+)
+class RelayHopsBeyondPlan(Event):
+    topic: str
+    timer_id: str
+    hops: int
+    bound: int
+
+
+@_event(
     "relay_former_topics_unknown",
     "warning",
-    means="The relay could not ask whether timers wait in topics of an earlier plan, and works all the same.",
+    means="The relay could not ask which topics of earlier plans there are, and works all the same. It asks again.",
     do="Give it an admin URL that answers, or run `timewheel topics ensure`, which looks too.",
 )
 class RelayFormerTopicsUnknown(Event):
     due_topic: str
+    reason: str
+
+
+@_event(
+    "relay_drains_former_topic",
+    "info",
+    means="The relay reads a holding topic of an earlier plan, and moves its timers on by the present one.",
+    do="Once it is empty, `timewheel topics ensure PLAN --remove-drained` removes it.",
+)
+class RelayDrainsFormerTopic(Event):
+    topic: str
+    backlog: int
+
+
+@_event(
+    "relay_former_topic_unreadable",
+    "error",
+    means="Timers wait in a topic of an earlier plan that this relay cannot drain. It is not ready while they do.",
+    do="See the reason: run the version of timewheel that made it, or mend the topic that is missing.",
+)
+class RelayFormerTopicUnreadable(Event):
+    topic: str
+    backlog: int
     reason: str
 
 
@@ -199,10 +240,21 @@ class TimerFarTooEarly(Alarm):
 @_event(
     "envelope_unreadable",
     "error",
-    means="A message's timewheel properties are garbled or of an unknown version; it was handed out at once.",
-    do="Find out who wrote it; a newer timewheel needs newer consumers first.",
+    means="A message's timewheel properties are garbled; it was handed out at once.",
+    do="Find out who wrote it.",
 )
 class EnvelopeUnreadable(Alarm):
+    topic: str
+    error: str | None
+
+
+@_event(
+    "timer_too_new",
+    "error",
+    means="A later version of timewheel wrote a timer; the consumer gave it back to the broker, and it comes again.",
+    do="Upgrade the consumers: relays first, then consumers, then producers.",
+)
+class TimerTooNew(Alarm):
     topic: str
     error: str | None
 
@@ -248,7 +300,6 @@ class CalendarTopicMissing(Event):
     do="Nothing, unless it keeps on: then look after the broker.",
 )
 class CalendarTopicNotOpened(Event):
-    interval: int
     error: str
 
 

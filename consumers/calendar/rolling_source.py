@@ -1,5 +1,6 @@
-"""Reads the rolling set of a calendar's topics: one consumer of the client and one thread for each that is open.
+"""Reads a set of due topics that changes: one consumer of the client and one thread for each that is open.
 
+It is a calendar's, the calendars' of earlier plans, and the one due topic where there is or was one.
 The client cannot wait for several consumers at once, and one consumer over a list of topics cannot be extended; regex
 discovery takes 60 s (broker-facts: following-topics). So a thread per open topic (the running one, the next, a few that
 rest) moves messages into one bounded queue, and one more thread opens and closes.
@@ -10,18 +11,19 @@ from __future__ import annotations
 import threading
 from collections import deque
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import pulsar
 
-from timewheel.consumers.calendar.rolling_topics import RollingTopics
+from timewheel.consumers.calendar.rolling_topics import FORMER_RETRY_MS, MISSING_RETRY_MS, RollingTopics
 from timewheel.consumers.engine import Arrival
 from timewheel.consumers.message import arrival_of
 from timewheel.consumers.receiving.subscribing import Subscribed, Subscribing, missing_topic
 from timewheel.core.clock import Clock
 from timewheel.core.errors import TopologyError
-from timewheel.core.names import Names
-from timewheel.core.plan import Plan
+from timewheel.core.limits import hold_bound_ms
+from timewheel.core.names import CalendarTopic
+from timewheel.core.plan import Calendar, Plan
 from timewheel.events import CalendarTopicClosed, CalendarTopicMissing, CalendarTopicNotOpened, CalendarTopicOpened
 from timewheel.wire.hooks import Hooks
 
@@ -35,20 +37,47 @@ NOT_OPENED_RETRY_MS = 1_000
 JOIN_TIMEOUT_MS = 5_000
 
 
+class _Key(NamedTuple):
+    """A due topic.
+
+    Args:
+        interval_ms: Length of its interval; 0: it is the one that has none.
+        interval: Intervals since 1970.
+    """
+
+    interval_ms: int
+    interval: int
+
+
+_THE_DUE_TOPIC = _Key(0, 0)
+
+
 class RollingSource:
-    """The topics of a calendar plan.
+    """The due topics of a calendar plan, or of one that follows calendars of earlier plans.
 
     Args:
         subscribing: How to subscribe.
-        plan: A calendar plan.
+        plan: The plan.
         clock: Of the consumer.
         hooks: Told of every topic that is opened, closed or missing.
     """
 
     def __init__(self, subscribing: Subscribing, plan: Plan, clock: Clock, hooks: Hooks) -> None:
         self._subscribing = subscribing
-        self._names = Names(plan)
-        self._rolling = RollingTopics(plan)
+        self._due_topic = plan.due_topic
+        # What must be there and connected; all else is there if it is there.
+        self._own_interval_ms = plan.scheme.interval_ms if isinstance(plan.scheme, Calendar) else 0
+        hold_ms = hold_bound_ms(plan)
+        self._rolling = {
+            interval_ms: RollingTopics(
+                interval_ms,
+                hold_ms,
+                retry_ms=MISSING_RETRY_MS if interval_ms == self._own_interval_ms else FORMER_RETRY_MS,
+            )
+            for interval_ms in (self._own_interval_ms, *plan.former_intervals_ms)
+            if interval_ms
+        }
+        self._look_for_due_topic_ms = 0
         self._clock = clock
         self._hooks = hooks
         # One lock, three things to wait for: a message, room for one, time to open or close.
@@ -58,7 +87,7 @@ class RollingSource:
         self._follow_again = threading.Condition(self._lock)
         # All below is guarded by the lock.
         self._queue: deque[Arrival] = deque()
-        self._open: dict[int, _Reader] = {}
+        self._open: dict[_Key, _Reader] = {}
         self._failure: Exception | None = None
         self._closed = False
         self._follower: threading.Thread | None = None
@@ -67,21 +96,20 @@ class RollingSource:
     def open_topics(self) -> tuple[str, ...]:
         """The topics that are subscribed to, by interval."""
         with self._lock:
-            return tuple(self._open[interval].subscribed.topic for interval in sorted(self._open))
+            return tuple(self._open[key].subscribed.topic for key in sorted(self._open))
 
     @property
     def ready(self) -> bool:
         with self._lock:
-            reader = self._open.get(self._rolling.current(self._clock.now_ms()))
+            reader = self._open.get(self._needed())
             return not self._closed and reader is not None and bool(reader.subscribed.consumer.is_connected())
 
     def start(self) -> None:
-        now_ms = self._clock.now_ms()
-        current = self._rolling.current(now_ms)
-        topic = self._names.calendar_topic(current)
+        needed = self._needed()
+        topic = self._topic(needed)
         if not self._subscribing.exists(topic):
             raise missing_topic(topic)
-        self._open_one(current)
+        self._open_one(needed)
         self._follower = threading.Thread(target=self._follow, name="timewheel-calendar", daemon=True)
         self._follower.start()
 
@@ -103,8 +131,8 @@ class RollingSource:
                 condition.notify_all()
         if self._follower is not None:
             self._clock.join(self._follower, JOIN_TIMEOUT_MS)
-        for interval in tuple(self._open):
-            self._close_one(interval)
+        for key in tuple(self._open):
+            self._close_one(key)
 
     def put(self, arrival: Arrival) -> None:
         """Queue a message; waits while the queue is full. For the reading threads."""
@@ -135,42 +163,69 @@ class RollingSource:
         """Open and close what is due; returns when to do so again, 0: at once."""
         now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         with self._lock:
-            quiet_for_ms = {interval: reader.quiet_for_ms(monotonic_ms) for interval, reader in self._open.items()}
-        changes = self._rolling.step(now_ms, quiet_for_ms)
+            quiet_for_ms = {key: reader.quiet_for_ms(monotonic_ms) for key, reader in self._open.items()}
+        wake_ms = now_ms + FORMER_RETRY_MS
+        try:
+            self._follow_due_topic(now_ms)
+            for interval_ms, rolling in self._rolling.items():
+                quiet = {key.interval: ms for key, ms in quiet_for_ms.items() if key.interval_ms == interval_ms}
+                wake_ms = min(wake_ms, self._step_one(interval_ms, rolling, now_ms, quiet))
+        except pulsar.PulsarException as error:
+            # The broker is away; nothing was learnt about the topics. The next step asks again.
+            self._hooks.emit(CalendarTopicNotOpened(error=str(error)))
+            return self._clock.now_ms() + NOT_OPENED_RETRY_MS
+        return wake_ms
+
+    def _step_one(self, interval_ms: int, rolling: RollingTopics, now_ms: int, quiet: dict[int, int | None]) -> int:
+        changes = rolling.step(now_ms, quiet)
         for interval in changes.close:
-            self._close_one(interval)
+            self._close_one(_Key(interval_ms, interval))
         wake_ms = changes.wake_ms
         for interval in changes.open:
             try:
-                self._open_one(interval)
+                self._open_one(_Key(interval_ms, interval))
             except TopologyError as error:
-                if self._rolling.missing(interval, self._clock.now_ms()):
+                if rolling.missing(interval, self._clock.now_ms()):
                     wake_ms = 0  # that made room for the next visit
-                else:
+                elif interval_ms == self._own_interval_ms:
                     # It does not end the consumer, which still has other topics to drain: its readiness says so.
                     self._hooks.emit(CalendarTopicMissing(topic=error.topic, remedy=error.remedy))
-            except pulsar.PulsarException as error:
-                # The broker is away; nothing was learnt about the topic. The next step asks again.
-                self._hooks.emit(CalendarTopicNotOpened(interval=interval, error=str(error)))
-                return self._clock.now_ms() + NOT_OPENED_RETRY_MS
         return wake_ms
 
-    def _open_one(self, interval: int) -> None:
-        subscribed = self._subscribing.open(self._names.calendar_topic(interval), interval)
+    def _follow_due_topic(self, now_ms: int) -> None:
+        """Timers from before a calendar wait in the one due topic of that time, if there was one."""
+        if _THE_DUE_TOPIC in self._open or now_ms < self._look_for_due_topic_ms:
+            return
+        self._look_for_due_topic_ms = now_ms + FORMER_RETRY_MS
+        if self._subscribing.exists(self._due_topic):
+            self._open_one(_THE_DUE_TOPIC)
+
+    def _needed(self) -> _Key:
+        """The topic without which nothing comes."""
+        own_ms = self._own_interval_ms
+        return _Key(own_ms, self._clock.now_ms() // own_ms) if own_ms else _THE_DUE_TOPIC
+
+    def _topic(self, key: _Key) -> str:
+        if not key.interval_ms:
+            return self._due_topic
+        return CalendarTopic(self._due_topic, key.interval_ms, key.interval * key.interval_ms).name
+
+    def _open_one(self, key: _Key) -> None:
+        subscribed = self._subscribing.open(self._topic(key))
         reader = _Reader(self, subscribed, self._clock)
         with self._lock:
             closed = self._closed
             if not closed:
-                self._open[interval] = reader
+                self._open[key] = reader
         if closed:
             reader.close()
             return
         reader.start()
         self._hooks.emit(CalendarTopicOpened(topic=subscribed.topic))
 
-    def _close_one(self, interval: int) -> None:
+    def _close_one(self, key: _Key) -> None:
         with self._lock:
-            reader = self._open.pop(interval)
+            reader = self._open.pop(key)
         reader.close()
         self._hooks.emit(CalendarTopicClosed(topic=reader.subscribed.topic))
 

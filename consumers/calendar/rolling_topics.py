@@ -12,10 +12,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from timewheel.core.durations import HOUR_MS, MINUTE_MS, SECOND_MS
-from timewheel.core.limits import hold_bound_ms
-from timewheel.core.plan import Calendar, Plan
 
-__all__ = ["LOOK_BACK_INTERVALS", "Changes", "RollingTopics", "open_ahead_ms", "rest_ms"]
+__all__ = [
+    "FORMER_RETRY_MS",
+    "LOOK_BACK_INTERVALS",
+    "MISSING_RETRY_MS",
+    "Changes",
+    "RollingTopics",
+    "open_ahead_ms",
+    "rest_ms",
+]
 
 LOOK_BACK_INTERVALS = 366
 """Passed intervals that are visited: a year of days. A lookup of one takes milliseconds."""
@@ -29,22 +35,24 @@ MAX_PAUSE_MS = HOUR_MS
 """The longest pause between two visits of a topic that nobody removes."""
 MISSING_RETRY_MS = SECOND_MS
 """A live topic that does not exist (yet) is looked for at this pace."""
+FORMER_RETRY_MS = 30 * SECOND_MS
+"""One of an earlier plan's calendar: who still works by that plan makes it long before its interval."""
 MAX_SLEEP_MS = SECOND_MS
 """The decision is taken anew at least this often, so that a jump of the clock is noticed."""
 
 
-def open_ahead_ms(plan: Plan) -> int:
+def open_ahead_ms(interval_ms: int, hold_ms: int) -> int:
     """How long before an interval begins its topic is subscribed to.
 
     Its first timers come by the hold bound before that; to connect takes a moment, for which half an interval is
     enough where intervals are short.
     """
-    return hold_bound_ms(plan) + min(OPEN_AHEAD_MS, _interval_ms(plan) // 2)
+    return hold_ms + min(OPEN_AHEAD_MS, interval_ms // 2)
 
 
-def rest_ms(plan: Plan) -> int:
+def rest_ms(interval_ms: int, hold_ms: int) -> int:
     """How long after its end an interval stays live, and how long its topic is quiet before it is closed."""
-    return min(REST_MS, max(_interval_ms(plan), 2 * hold_bound_ms(plan)))
+    return min(REST_MS, max(interval_ms, 2 * hold_ms))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,18 +78,21 @@ class _Visit:
 
 
 class RollingTopics:
-    """Follows the calendar of one plan.
+    """Follows one calendar.
 
     Args:
-        plan: A calendar plan.
+        interval_ms: Length of its intervals.
+        hold_ms: The most that a consumer holds a message before its due time (`hold_bound_ms`).
+        retry_ms: How often a live topic that does not exist (yet) is looked for.
     """
 
-    __slots__ = ("_ahead_ms", "_interval_ms", "_not_before_ms", "_rest_ms", "_scheduled_to", "_visits")
+    __slots__ = ("_ahead_ms", "_interval_ms", "_not_before_ms", "_rest_ms", "_retry_ms", "_scheduled_to", "_visits")
 
-    def __init__(self, plan: Plan) -> None:
-        self._interval_ms = _interval_ms(plan)
-        self._ahead_ms = open_ahead_ms(plan)
-        self._rest_ms = rest_ms(plan)
+    def __init__(self, interval_ms: int, hold_ms: int, *, retry_ms: int = MISSING_RETRY_MS) -> None:
+        self._interval_ms = interval_ms
+        self._ahead_ms = open_ahead_ms(interval_ms, hold_ms)
+        self._rest_ms = rest_ms(interval_ms, hold_ms)
+        self._retry_ms = retry_ms
         self._visits: dict[int, _Visit] = {}
         self._scheduled_to: int | None = None  # every passed interval below this was given a visit, once
         self._not_before_ms: dict[int, int] = {}
@@ -103,7 +114,7 @@ class RollingTopics:
         passed = interval < self.current(now_ms)
         if passed:
             self._visits.pop(interval, None)
-        self._not_before_ms[interval] = now_ms + MISSING_RETRY_MS
+        self._not_before_ms[interval] = now_ms + self._retry_ms
         return passed
 
     def step(self, now_ms: int, quiet_for_ms: Mapping[int, int | None]) -> Changes:
@@ -156,8 +167,3 @@ class RollingTopics:
             *(visit.next_ms for visit in self._visits.values() if visit.next_ms > now_ms),
         )
         return max(min(times), now_ms + 1)
-
-
-def _interval_ms(plan: Plan) -> int:
-    assert isinstance(plan.scheme, Calendar)
-    return plan.scheme.interval_ms

@@ -23,7 +23,7 @@ from timewheel.consumers.receiving.alarms import Alarms
 from timewheel.consumers.receiving.republisher import Republisher
 from timewheel.consumers.receiving.source import Source
 from timewheel.core.clock import Clock
-from timewheel.events import AcknowledgeFailed, EnvelopeUnreadable, TimerFarTooEarly
+from timewheel.events import AcknowledgeFailed, EnvelopeUnreadable, TimerFarTooEarly, TimerTooNew
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.positions import Position
 
@@ -171,7 +171,9 @@ class Receiver:
 
     def _raise_alarm(self, arrival: Arrival, now_ms: int) -> None:
         topic = str(arrival.message.topic_name())
-        if arrival.envelope is None:
+        if arrival.is_too_new:
+            self._alarms.raised(TimerTooNew(topic=topic, error=arrival.envelope_error))
+        elif arrival.envelope is None:
             self._alarms.raised(EnvelopeUnreadable(topic=topic, error=arrival.envelope_error))
         else:
             self._alarms.raised(

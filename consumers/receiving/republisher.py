@@ -93,22 +93,22 @@ class Republisher:
     def _publish(self, timer: InHand) -> None:
         message, envelope = timer.arrival.message, timer.arrival.envelope
         assert envelope is not None, "only what has a due time can be early"
-        onward = again(self._router, envelope, self._clock.now_ms())
+        hop = again(self._router, envelope, self._clock.now_ms())
         key = message.partition_key()
         # The partition stays (broker-facts: keys-and-partitions); a foreign producer's unpartitioned name has none.
         partition = partition_of(message.topic_name())[1]
         if partition < 0:
             partition = partition_for_key(key, self._plan.partitions)
-        producer = self._producer(partition_topic(onward.topic, partition), message)
+        producer = self._producer(partition_topic(hop.topic, partition), message)
         producer.send_async(
             None if message.has_null_value() else message.data(),
             self._answer(timer),
-            properties={**message.properties(), **onward.envelope.properties()},
+            properties={**message.properties(), **hop.envelope.properties()},
             partition_key=key or None,
             ordering_key=message.ordering_key() or None,
             disable_replication=True,
             event_timestamp=message.event_timestamp() or None,
-            deliver_at=onward.deliver_at_ms or None,
+            deliver_at=hop.deliver_at_ms or None,
         )
 
     def _answer(self, timer: InHand) -> Callable[[Any, Any], None]:

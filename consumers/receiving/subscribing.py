@@ -42,13 +42,11 @@ class Subscribed:
     Args:
         topic: The partitioned topic.
         consumer: The client's.
-        interval: The calendar interval; 0 where there is one due topic.
         active_ms: When something last happened with one of its messages, on the monotonic clock.
     """
 
     topic: str
     consumer: ConsumerLike
-    interval: int
     active_ms: int
     _unanswered: set[Position] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -124,7 +122,7 @@ class Subscribing:
         except pulsar.TopicNotFound:
             return False
 
-    def open(self, topic: str, interval: int = 0) -> Subscribed:
+    def open(self, topic: str) -> Subscribed:
         """Subscribe to an existing topic.
 
         Raises:
@@ -135,7 +133,7 @@ class Subscribing:
         if not self.exists(topic):
             raise missing_topic(topic)
         consumer = self._client.subscribe(topic, self.subscription, **self._options)
-        return Subscribed(topic, consumer, interval, self._clock.monotonic_ms())
+        return Subscribed(topic, consumer, self._clock.monotonic_ms())
 
     @staticmethod
     def _check(plan: Plan, subscription: str, consumer_type: Any, options: Mapping[str, Any]) -> None:

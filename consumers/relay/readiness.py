@@ -25,6 +25,7 @@ def as_json(statuses: Sequence[RelayStatus]) -> str:
         {
             "relay_id": status.relay_id,
             "ready": status.ready,
+            "unreadable": list(status.unreadable),
             "partitions": [{**asdict(partition), "state": partition.state.value} for partition in status.partitions],
         }
         for status in statuses

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import os
 import socket
-import threading
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
+from timewheel.consumers.relay.driver.crew import Crew
+from timewheel.consumers.relay.driver.former_keeper import FormerKeeper
 from timewheel.consumers.relay.driver.handle import AT_REST, WORKING
 from timewheel.consumers.relay.driver.partition import Partition
-from timewheel.consumers.relay.driver.ring_keeper import RingKeeper
 from timewheel.consumers.relay.driver.source import Source, Tools
 from timewheel.consumers.relay.status import PartitionStatus, RelayStatus
 from timewheel.core.chance import Chance, system_chance
 from timewheel.core.clock import Clock, SystemClock
-from timewheel.core.errors import AdminError, ClientMisuse, TopologyError
-from timewheel.core.former_topics import FormerTopic, TimersLeftBehind
+from timewheel.core.errors import ClientMisuse, TopologyError
+from timewheel.core.former_topics import FormerTopic
 from timewheel.core.names import Names, partition_of
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
-from timewheel.core.topology import topology
-from timewheel.events import RelayFormerTopicsUnknown
+from timewheel.core.topology import HoldingTopic, Topology, topology
 from timewheel.hooks import Hook
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.surface import ClientLike
@@ -55,8 +54,9 @@ class Relay:
         lease_idle_ms: A pause longer than this lets another relay have the names of the producers.
         stuck_ms: A thread without a sign of life for this long makes the relay not ready; more than any one call of
             the client takes.
-        former_topics: Tells what waits in topics of an earlier plan, such as `timewheel.ops.FormerTopics`: asked once,
-            at the start. The client alone cannot list topics; None: rely on ``timewheel topics ensure``, which looks.
+        former_topics: Tells which topics of earlier plans there are, such as `timewheel.ops.FormerTopics`: asked at the
+            start and once a minute. They are drained by this plan's routing. The client alone cannot list topics; None:
+            they are left to another relay, and ``timewheel topics ensure`` tells of them.
     """
 
     def __init__(
@@ -90,11 +90,11 @@ class Relay:
             send_timeout_ms=send_timeout_ms,
             lease_idle_ms=lease_idle_ms,
         )
-        self._partitions: tuple[Partition, ...] = ()
-        self._threads: list[threading.Thread] = []
-        self._keeper: RingKeeper | None = None
+        self._crew: Crew | None = None
+        self._former = None
+        if former_topics is not None:
+            self._former = FormerKeeper(former_topics, self._partitions_of_former, self._tools)
         self._stuck_ms = stuck_ms
-        self._former_topics = former_topics
         self._started = self._stopped = False
 
     def start(self) -> Self:
@@ -102,38 +102,18 @@ class Relay:
 
         Raises:
             TopologyError: A topic is missing or has too few partitions.
-            TimersLeftBehind: Timers wait in topics that the plan does not name (broker-facts: topics-outside-the-plan).
             ClientMisuse: It was started before.
             PulsarException: The broker cannot be reached.
         """
         if self._started:
             raise ClientMisuse("a relay is started once; make a new one")
         self._started = True
-        self._refuse_to_leave_timers_behind()
         wanted = topology(self.plan, self._clock.now_ms())
-        if not wanted.holding:
-            return self
-        counts = {spec.name: self._partition_count(spec.name, spec.partitions) for spec in wanted.topics}
-        most = max(counts[topic.name] for topic in wanted.holding)
-        for spec in wanted.topics:
-            if spec.role != "dead_letter" and counts[spec.name] < most:
-                # A hop keeps the partition's index, so that a key stays on its partition.
-                raise _too_few(spec.name, counts[spec.name], most)
-        self._partitions = tuple(
-            Partition(Source(topic=topic.name, partition=partition, step=topic.step, slot=topic.slot), self._tools)
-            for topic in wanted.holding
-            for partition in range(counts[topic.name])
-        )
-        slots = [partition for partition in self._partitions if partition.source.step.kind == "slot"]
-        if slots:
-            self._keeper = RingKeeper(slots, self._tools)
-            self._keeper.start()
-        for partition in self._partitions:
-            if partition.source.step.kind == "tier":
-                name = f"timewheel-relay {partition.source.name}"
-                self._threads.append(threading.Thread(target=partition.run, name=name, daemon=True))
-        for thread in self._threads:
-            thread.start()
+        if wanted.holding:
+            self._crew = self._crew_of(wanted)
+            self._crew.start()
+        if self._former is not None:
+            self._former.start()
         return self
 
     def stop(self, drain_ms: int = DRAIN_MS) -> None:
@@ -144,34 +124,36 @@ class Relay:
                 again, and the broker drops what it has.
         """
         self._stopped = True
-        if self._keeper is not None:
-            self._keeper.stop()
-        for partition in self._partitions:
-            partition.handle.stop(drain_ms)
         # Beyond the drain a thread may be in one call of the client, which has a bound of its own.
         timeout_ms = drain_ms + self._stuck_ms
-        for thread in self._threads:
-            self._clock.join(thread, timeout_ms)
-        if self._keeper is not None:
-            self._keeper.join(timeout_ms)
+        working = [part for part in (self._crew, self._former) if part is not None]
+        for part in working:
+            part.stop(drain_ms)
+        for part in working:
+            part.join(timeout_ms)
 
     @property
     def ready(self) -> bool:
-        """Whether every partition is looked after: subscribed, connected, not stuck, not stopped."""
+        """Whether every partition is looked after: subscribed, connected, not stuck, not stopped; and no timer waits in
+        a topic of an earlier plan that cannot be drained.
+        """
         return self._started and not self._stopped and self.status().ready
 
     def status(self) -> RelayStatus:
         """What every partition is doing."""
-        now_ms = self._clock.monotonic_ms()
-        partitions = tuple(_status_of(partition, now_ms - self._stuck_ms) for partition in self._partitions)
-        keeper = self._keeper
+        alive_since_ms = self._clock.monotonic_ms() - self._stuck_ms
+        crews = self._crews()
+        partitions = tuple(_status_of(partition, alive_since_ms) for crew in crews for partition in crew.partitions)
+        unreadable = () if self._former is None else self._former.unreadable
         return RelayStatus(
             relay_id=self.relay_id,
             ready=self._started
             and not self._stopped
+            and not unreadable
             and all(status.alive and status.connected and status.state in WORKING for status in partitions)
-            and (keeper is None or (keeper.caught_up.is_set() and keeper.heartbeat_ms > now_ms - self._stuck_ms)),
+            and all(crew.is_looked_after(alive_since_ms) for crew in crews),
             partitions=partitions,
+            unreadable=unreadable,
         )
 
     def __enter__(self) -> Self:
@@ -182,17 +164,32 @@ class Relay:
     ) -> None:
         self.stop()
 
-    def _refuse_to_leave_timers_behind(self) -> None:
-        if self._former_topics is None:
-            return
-        try:
-            left_behind = self._former_topics()
-        except AdminError as error:
-            # To hold up every timer because one question has no answer would be the greater harm.
-            self._tools.hooks.emit(RelayFormerTopicsUnknown(due_topic=self.plan.due_topic, reason=str(error)))
-            return
-        if left_behind:
-            raise TimersLeftBehind(left_behind)
+    def _crews(self) -> tuple[Crew, ...]:
+        own = () if self._crew is None else (self._crew,)
+        return own if self._former is None else (*own, *self._former.crews)
+
+    def _crew_of(self, wanted: Topology) -> Crew:
+        counts = {spec.name: self._partition_count(spec.name, spec.partitions) for spec in wanted.topics}
+        most = max(counts[topic.name] for topic in wanted.holding)
+        for spec in wanted.topics:
+            if spec.role != "dead_letter" and counts[spec.name] < most:
+                # A hop keeps the partition's index, so that a key stays on its partition.
+                raise _too_few(spec.name, counts[spec.name], most)
+        partitions = [
+            partition for topic in wanted.holding for partition in self._partitions_of(topic, counts[topic.name])
+        ]
+        return Crew(partitions, self._tools)
+
+    def _partitions_of(self, topic: HoldingTopic, count: int, *, is_former: bool = False) -> list[Partition]:
+        sources = (Source(holding=topic, partition=number, is_former=is_former) for number in range(count))
+        return [Partition(source, self._tools) for source in sources]
+
+    def _partitions_of_former(self, topic: HoldingTopic) -> list[Partition]:
+        count = self._partition_count(topic.name, 1)
+        for spec in topology(self.plan, self._clock.now_ms(), drains=True).topics:
+            # A hop keeps the partition's index.
+            self._partition_count(spec.name, 1 if spec.role == "dead_letter" else count)
+        return self._partitions_of(topic, count, is_former=True)
 
     def _partition_count(self, topic: str, wanted: int) -> int:
         names = self._client.get_topic_partitions(topic)

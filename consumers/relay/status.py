@@ -55,13 +55,17 @@ class RelayStatus:
 
     Args:
         relay_id: Which one.
-        ready: Every partition is subscribed and connected (a ring's slots: looked after), none is stuck or stopped.
-        partitions: One each.
+        ready: Every partition is subscribed and connected (a ring's slots: looked after), none is stuck or stopped, and
+            nothing is unreadable.
+        partitions: One each, of the plan's holding topics and of those of earlier plans that it drains.
+        unreadable: Topics of earlier plans in which timers wait, and that it cannot drain: see the event
+            ``relay_former_topic_unreadable``.
     """
 
     relay_id: str
     ready: bool
     partitions: tuple[PartitionStatus, ...]
+    unreadable: tuple[str, ...] = ()
 
     def total(self, count: str) -> int:
         """The sum of one of the counts over all partitions, by its name."""

@@ -7,9 +7,9 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import pulsar
 
@@ -24,6 +24,8 @@ from timewheel.core.topology import topology
 from timewheel.hooks import Event
 from timewheel.ops.provision import ensure
 from timewheel.testing import Broker, eventually
+
+C = TypeVar("C", bound=AbstractContextManager[Any])
 
 BUSINESS = "billing"
 
@@ -105,6 +107,11 @@ class Stage:
         self._stack.callback(client.close)
         return client
 
+    def enter(self, context: C) -> C:
+        """Enter it, and leave it at the end of the stage."""
+        self._stack.enter_context(context)
+        return context
+
     def relay(self, *, client: Any = None, start: bool = True, **options: Any) -> Relay:
         """A relay, started and (by default) ready; stopped at the end."""
         relay = Relay(client or self.client, self.plan, hooks=(self.events,), **options)
@@ -150,6 +157,12 @@ class Stage:
         for producer in self._producers.values():
             producer.flush()
         eventually(lambda: self._unconfirmed == 0)
+
+    def close_producers(self) -> None:
+        """Nobody sends any more."""
+        for producer in self._producers.values():
+            producer.close()
+        self._producers.clear()
 
     def _confirmed(self, result: Any, _: Any) -> None:
         if result.value == 0:

@@ -15,6 +15,7 @@ from timewheel.consumers.calendar.rolling_source import RollingSource
 from timewheel.consumers.calendar.rolling_topics import MAX_VISITS, open_ahead_ms, rest_ms
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import TopologyError
+from timewheel.core.limits import hold_bound_ms
 from timewheel.core.names import Names, partition_topic
 from timewheel.core.plan import Calendar, Plan
 from timewheel.testing import Broker, eventually
@@ -88,7 +89,8 @@ def test_nothing_is_missed_early_or_late_at_a_change_of_interval(
     assert handled.early == 0
     assert handled.percentile_ms(50) <= 20
     assert handled.percentile_ms(99) <= 300  # a third of the broker's tick: no change of interval shows in it
-    assert most_open <= 2 + 2 * (rest_ms(plan) + open_ahead_ms(plan)) // INTERVAL_MS
+    hold_ms = hold_bound_ms(plan)
+    assert most_open <= 2 + 2 * (rest_ms(INTERVAL_MS, hold_ms) + open_ahead_ms(INTERVAL_MS, hold_ms)) // INTERVAL_MS
     assert sum(backlog(pulsar_broker, topic) for topic in topics.values()) == 0
 
 

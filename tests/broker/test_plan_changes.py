@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import json
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pulsar
 import pytest
 
 from tests.broker.relay_service import RelayProcess
-from tests.broker.relay_stage import TIERED, WHEEL, Stage, now_ms, plan_of
+from tests.broker.relay_stage import BUSINESS, TIERED, WHEEL, Stage, now_ms, plan_of
 from timewheel.admin import AdminClient
 from timewheel.consumers import DelayedConsumer
+from timewheel.consumers.errors import ReceiveTimeout
 from timewheel.consumers.relay import Relay
-from timewheel.consumers.relay.driver import hop_producers
+from timewheel.consumers.relay.driver import former_keeper, hop_producers
+from timewheel.consumers.relay.driver.handle import PartitionState
 from timewheel.core.envelope import Envelope
+from timewheel.core.errors import AdminError
 from timewheel.core.former_topics import TimersLeftBehind
+from timewheel.core.names import RELAY_SUBSCRIPTION, Names, partition_topic
 from timewheel.core.plan import Calendar, Native, Plan, Scheme, Tiered
-from timewheel.core.planfile import save_plan
+from timewheel.core.steps import steps
 from timewheel.ops import FormerTopics, ensure, roll
+from timewheel.ops.former_removal import RemovalStage, remove_drained
+from timewheel.ops.leaving import delete_once_left
+from timewheel.ops.provision import Report
 from timewheel.testing import Broker, eventually
 
 NARROW = Tiered(window_ms=1_500, tiers_ms=(1_500, 3_000))
@@ -93,39 +105,225 @@ def test_control_without_the_fingerprint_the_broker_drops_it(
     assert dropped == 2
 
 
+AT_ONCE = 6
+BY_MINUTE = Calendar(interval_ms=60_000)
 CHANGES: dict[str, tuple[Scheme, dict[str, Any]]] = {
     "a tier was taken out": (TIERED, {"scheme": replace(TIERED, tiers_ms=(1_500,))}),
-    "the revision under a ring": (WHEEL, {"revision": 2}),
+    "other tiers": (TIERED, {"scheme": replace(TIERED, tiers_ms=(1_500, 5_000))}),
     "held by the broker now": (TIERED, {"scheme": replace(TIERED, hold="broker")}),
-    "native now": (TIERED, {"scheme": Native()}),
-    "another interval": (Calendar(interval_ms=60_000), {"scheme": Calendar(interval_ms=30_000)}),
+    "held by the relay now": (replace(TIERED, hold="broker"), {"scheme": TIERED}),
+    "one more slot": (WHEEL, {"scheme": replace(WHEEL, rings=(replace(WHEEL.rings[0], slots=7),))}),
+    "tiers instead of rings": (WHEEL, {"scheme": TIERED}),
+    "rings instead of tiers": (TIERED, {"scheme": WHEEL, "max_delay_ms": 8_000}),
+    "native instead of tiers": (TIERED, {"scheme": Native()}),
+    "native instead of rings": (WHEEL, {"scheme": Native()}),
+    "a calendar instead of tiers": (TIERED, {"scheme": BY_MINUTE}),
+    "a holding namespace": (TIERED, {"holding_namespace": "public/held"}),
+    "no longer": (TIERED, {"max_delay_ms": 5_000, "guard_ms": 600}),
 }
+DUE_CHANGES: dict[str, tuple[Scheme, dict[str, Any]]] = {
+    "another interval": (BY_MINUTE, {"scheme": Calendar(interval_ms=30_000), "former_intervals_ms": (60_000,)}),
+    "tiers instead of a calendar": (BY_MINUTE, {"scheme": TIERED, "former_intervals_ms": (60_000,)}),
+    "native instead of a calendar": (BY_MINUTE, {"scheme": Native(), "former_intervals_ms": (60_000,)}),
+    "a calendar instead of native": (Native(), {"scheme": BY_MINUTE}),
+}
+"""Timers wait in what was a due topic."""
 
 
-@pytest.fixture(params=CHANGES)
-def changed(request: pytest.FixtureRequest, pulsar_broker: Broker) -> Iterator[tuple[Stage, Plan]]:
-    """A plan under which five timers wait, and another plan that does not name the topic in which they do."""
-    before, change = CHANGES[request.param]
-    with Stage(pulsar_broker, plan_of(before)) as stage:
-        for number in range(5):
-            now = now_ms()
-            route = stage.router.route(now + 5_900, now)
-            stage.put(route.topic, Envelope(f"t{number}", now + 5_900, now), deliver_at=route.deliver_at_ms or None)
+def filled(stage: Stage, count: int = 5) -> set[str]:
+    """Timers of the stage's plan, due in 5.9 s, wherever it puts them."""
+    names = {f"t{number}" for number in range(count)}
+    for name in sorted(names):
+        at_ms = now_ms()
+        route = stage.router.route(at_ms + 5_900, at_ms)
+        stage.put(route.topic, Envelope(name, at_ms + 5_900, at_ms), deliver_at=route.deliver_at_ms or None)
+    stage.flush()
+    return names
+
+
+def provision(stage: Stage, plan: Plan) -> Report:
+    return ensure(stage.admin, plan, now_ms=now_ms(), create_namespaces=True, despite_former_topics=True)
+
+
+def received(stage: Stage, plan: Plan, names: set[str], **options: Any) -> DelayedConsumer:
+    """A consumer of the new plan that has had every timer once, none early; it is running still."""
+    consumer = stage.enter(DelayedConsumer(stage.client, plan, plan.subscriptions[0], hooks=(stage.events,), **options))
+    waiting = set(names)
+    while waiting:
+        message = consumer.receive(timeout_millis=30_000)
+        assert message.due_at is not None
+        assert message.due_at <= dt.datetime.now(dt.UTC)
+        assert message.timer_id in waiting, "twice, or none of ours"
+        waiting.remove(message.timer_id)
+        consumer.acknowledge(message)
+    return consumer
+
+
+def at_once(play: Callable[[str], None], changes: Iterable[str]) -> None:
+    """All of them side by side, since each mostly waits; what goes wrong is told by its change."""
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        plays = {change: pool.submit(play, change) for change in changes}
+    failed = {change: error for change, done in plays.items() if (error := done.exception()) is not None}
+    if failed:
+        raise ExceptionGroup(", ".join(failed), [error for error in failed.values() if isinstance(error, Exception)])
+
+
+def test_a_relay_drains_what_an_earlier_plan_held(pulsar_broker: Broker) -> None:
+    def play(change: str) -> None:
+        before, changed = CHANGES[change]
+        with Stage(pulsar_broker, plan_of(before)) as stage:
+            names = filled(stage)
+            plan = replace(stage.plan, **changed)
+            provision(stage, plan)
+            look = FormerTopics(stage.admin, plan)
+            consumer = received(stage, plan, names, former_topics=look)
+            drained = {event.fields["topic"] for event in stage.events.named("relay_drains_former_topic")}
+            former = {topic.name for topic in look() if topic.holding}
+            if before != plan.scheme:
+                assert drained, "or this test shows nothing"
+            assert drained <= former
+            assert not stage.events.named("relay_former_topic_unreadable")
+            consumer.close()
+            stage.close_producers()
+            stage.await_all_acknowledged()
+            removals = remove_drained(stage.admin, plan)
+            assert {removal.topic for removal in removals} >= former
+            assert {removal.stage for removal in removals} <= {RemovalStage.REMOVED}
+            assert look() == ()
+
+    at_once(play, CHANGES)
+
+
+def test_consumers_read_what_was_a_due_topic(pulsar_broker: Broker) -> None:
+    def play(change: str) -> None:
+        before, changed = DUE_CHANGES[change]
+        with Stage(pulsar_broker, plan_of(before)) as stage:
+            names = filled(stage)
+            plan = replace(stage.plan, **changed)
+            report = ensure(stage.admin, plan, now_ms=now_ms())
+            assert all("this plan's consumers read it" in finding.problem for finding in report.findings)
+            assert report.findings
+            received(stage, plan, names, former_topics=FormerTopics(stage.admin, plan))
+
+    at_once(play, DUE_CHANGES)
+
+
+def test_a_topic_in_use_stays_and_one_with_timers_too(pulsar_broker: Broker) -> None:
+    with Stage(pulsar_broker, plan_of(max_delay_ms=600_000)) as stage:
+        stage.hold([500_000])  # in the long tier
+        producer = stage.producer(stage.tiers[1])
+        plan = replace(stage.plan, scheme=Native())
+        stages = {removal.topic: removal.stage for removal in remove_drained(stage.admin, plan, let_go_ms=0)}
+        assert stages == {stage.tiers[0]: RemovalStage.WAITS, stage.tiers[1]: RemovalStage.IN_USE}
+        producer.send(b"still there")
+        dry = remove_drained(stage.admin, replace(stage.plan, scheme=WHEEL, max_delay_ms=8_000), dry_run=True)
+        assert {str(removal) for removal in dry} == {"1 entry waits there"}
+
+
+def test_a_topic_without_its_subscription_is_not_taken_for_empty(pulsar_broker: Broker) -> None:
+    with Stage(pulsar_broker, plan_of()) as stage:
+        stage.hold([50_000] * 3)
+        stage.admin.subscriptions.delete(stage.tiers[0], RELAY_SUBSCRIPTION)
+        removals = remove_drained(stage.admin, replace(stage.plan, scheme=Native()), dry_run=True)
+        assert {removal.topic: removal.stage for removal in removals} == {
+            stage.tiers[0]: RemovalStage.WAITS,
+            stage.tiers[1]: RemovalStage.EMPTY,
+        }
+
+
+def test_a_relay_drains_what_comes_to_a_former_tier_later_and_lets_go_of_it_when_it_is_empty(
+    pulsar_broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a rolling deployment: the relay has the new plan before the producers have."""
+    monkeypatch.setattr(former_keeper, "LOOK_MS", 500)
+    with Stage(pulsar_broker, plan_of(replace(TIERED, tiers_ms=(1_500,)))) as stage:
+        look = FormerTopics(stage.admin, stage.plan)
+        relay = stage.relay(former_topics=look)
+        former = replace(stage.plan, scheme=TIERED)
+        provision(stage, former)
+        at_ms = now_ms()
+        tier = Names(former).of_step(steps(former)[0])[0]
+        stage.put(tier, Envelope("late comer", at_ms + 5_000, at_ms))
         stage.flush()
-        yield stage, replace(stage.plan, **change)
+        assert [message.properties()["tw-id"] for message in stage.await_due(1)] == ["late comer"]
+        assert len(relay.status().partitions) == 2
+        stage.close_producers()
+        eventually(lambda: not look()[0].backlog, 20)
+        (removal,) = remove_drained(stage.admin, stage.plan)
+        assert (removal.topic, removal.stage) == (tier, RemovalStage.REMOVED)
+        assert len(relay.status().partitions) == 1
+        assert relay.ready
+        assert look() == ()
 
 
-def test_nothing_is_provisioned_while_timers_wait_outside_the_plan(changed: tuple[Stage, Plan]) -> None:
-    stage, plan = changed
-    with pytest.raises(TimersLeftBehind):
-        ensure(stage.admin, plan, now_ms=now_ms(), dry_run=True)
-    with pytest.raises(TimersLeftBehind, match=r"--despite-former-topics.*relay run PLAN FORMER_PLAN") as refused:
-        ensure(stage.admin, plan, now_ms=now_ms())
-    (left,) = refused.value.topics
-    assert left.name.startswith(f"{stage.plan.due_topic}.tw.")
-    assert 1 <= left.backlog <= 5, "five timers, in one entry or more"
-    report = ensure(stage.admin, plan, now_ms=now_ms(), despite_former_topics=True)
-    assert [finding.where for finding in report.findings if finding.level == "warning"] == [left.name]
+def test_a_topic_that_cannot_be_read_is_told_and_the_relay_is_not_ready(pulsar_broker: Broker) -> None:
+    with Stage(pulsar_broker, plan_of()) as stage:
+        strange = f"{stage.plan.due_topic}.tw.r3.ring-1d.001"
+        stage.admin.topics.create(strange, 1)
+        stage.admin.subscriptions.create(strange, RELAY_SUBSCRIPTION)
+        relay = stage.relay(former_topics=FormerTopics(stage.admin, stage.plan))
+        assert relay.ready, "nothing waits there"
+        relay.stop()
+        stage.put(strange, Envelope("t", now_ms() + 5_000, now_ms()))
+        stage.flush()
+        other = stage.relay(start=False, former_topics=FormerTopics(stage.admin, stage.plan)).start()
+        eventually(lambda: other.status().unreadable == (strange,), 20)
+        assert not other.ready
+        (told,) = stage.events.named("relay_former_topic_unreadable")
+        assert (told.level, told.fields["topic"], told.fields["backlog"]) == ("error", strange, 1)
+
+
+def test_control_a_delete_while_a_client_is_away_for_a_moment_makes_it_revive_the_topic(pulsar_broker: Broker) -> None:
+    """The client does not know the broker's word for the end of a topic, and drops its connection over it."""
+    with Stage(pulsar_broker, plan_of()) as stage:
+        tier = stage.tiers[0]
+        consumer = stage.open_client().subscribe(
+            partition_topic(tier, 0), RELAY_SUBSCRIPTION, consumer_type=pulsar.ConsumerType.Failover
+        )
+        with pytest.raises(AdminError, match="412"):
+            stage.admin.topics.delete(tier)
+        stage.admin.topics.terminate(tier)
+        assert eventually(lambda: stage.admin.topics.delete(tier), 1, poll=0.01), "its consumer is not connected"
+        eventually(consumer.is_connected, 10)
+        assert stage.admin.topics.partitions(tier) is None
+        assert partition_topic(tier, 0) in stage.admin.topics.list("public/default")
+
+
+def test_a_topic_is_not_deleted_while_a_client_is_away_for_a_moment(pulsar_broker: Broker) -> None:
+    with Stage(pulsar_broker, plan_of()) as stage:
+        tier = stage.tiers[0]
+        consumer = stage.open_client().subscribe(
+            partition_topic(tier, 0), RELAY_SUBSCRIPTION, consumer_type=pulsar.ConsumerType.Failover
+        )
+        stage.admin.topics.terminate(tier)
+        assert not delete_once_left(stage.admin, [tier])
+        consumer.close()
+        eventually(lambda: delete_once_left(stage.admin, [tier]) == {tier}, 20)
+        assert stage.admin.topics.partitions(tier) is None
+
+
+@pytest.mark.parametrize(
+    ("place", "before", "changed", "remedy"),
+    [
+        ("embedded", TIERED, {"scheme": Native()}, "timewheel relay run PLAN"),
+        ("service", BY_MINUTE, {"scheme": Native()}, r'former_intervals = \["1m"\]'),
+    ],
+)
+def test_nothing_is_provisioned_while_nobody_would_move_timers_on(
+    pulsar_broker: Broker, place: Any, before: Scheme, changed: dict[str, Any], remedy: str
+) -> None:
+    with Stage(pulsar_broker, plan_of(before, relay=place)) as stage:
+        filled(stage)
+        plan = replace(stage.plan, **changed)
+        with pytest.raises(TimersLeftBehind):
+            ensure(stage.admin, plan, now_ms=now_ms(), dry_run=True)
+        with pytest.raises(TimersLeftBehind, match=rf"{remedy}.*--despite-former-topics") as refused:
+            ensure(stage.admin, plan, now_ms=now_ms())
+        (left,) = refused.value.topics
+        assert left.name.startswith(f"{stage.plan.due_topic}.tw.")
+        assert 1 <= left.backlog <= 5, "five timers, in one entry or more"
+        report = ensure(stage.admin, plan, now_ms=now_ms(), despite_former_topics=True)
+        assert [finding.where for finding in report.findings if finding.level == "warning"] == [left.name]
 
 
 def test_a_partition_that_nobody_has_loaded_counts(pulsar_broker: Broker) -> None:
@@ -137,22 +335,26 @@ def test_a_partition_that_nobody_has_loaded_counts(pulsar_broker: Broker) -> Non
         assert [(topic.name, topic.backlog) for topic in refused.value.topics] == [(stage.tiers[0], 3)]
 
 
-def test_a_relay_does_not_start_beside_them_and_starts_once_they_are_gone(pulsar_broker: Broker) -> None:
+def test_what_a_later_version_wrote_waits_for_it(pulsar_broker: Broker) -> None:
+    """In a relay and in a consumer of this version: neither buried nor handed out."""
     with Stage(pulsar_broker, plan_of()) as stage:
-        stage.hold([5_600] * 5)
-        plan = replace(stage.plan, scheme=replace(TIERED, tiers_ms=(1_500,)))
-        look = FormerTopics(stage.admin, plan)
-        for start in (
-            Relay(stage.client, plan, former_topics=look).start,
-            DelayedConsumer(stage.client, plan, plan.subscriptions[0], former_topics=look).start,
-        ):
-            with pytest.raises(TimersLeftBehind, match="tier-4s"):
-                start()
-        stage.relay()
-        stage.await_due(5)
-        stage.await_all_acknowledged()
-        with Relay(stage.client, plan, former_topics=look) as relay:
-            eventually(lambda: relay.ready, 20)
+        relay = stage.relay()
+        newer = {"tw-id": "newer", "tw-timer": "2 whatever it says"}
+        for topic in (stage.tiers[0], stage.plan.due_topic):
+            stage.producer(topic).send(b"later", properties=newer)
+        eventually(lambda: relay.status().partitions[0].state is PartitionState.STOPPED, 20)
+        assert not relay.ready
+        (stopped,) = stage.events.named("relay_partition_stopped")
+        assert "version 2" in str(stopped.fields["reason"])
+        assert stage.stored(stage.names.dead_letter) == []
+
+        options: dict[str, Any] = {"relay": False, "hooks": (stage.events,), "negative_ack_redelivery_delay_ms": 100}
+        consumer = stage.enter(DelayedConsumer(stage.client, stage.plan, BUSINESS, **options))
+        with pytest.raises(ReceiveTimeout):
+            consumer.receive(timeout_millis=1_500)
+        assert consumer.counts.too_new >= 2, "it came again"
+        (told,) = stage.events.named("timer_too_new")
+        assert "upgrade" in str(told.fields["error"])
 
 
 def test_a_relay_that_cannot_look_says_so_and_works(pulsar_broker: Broker) -> None:
@@ -162,29 +364,30 @@ def test_a_relay_that_cannot_look_says_so_and_works(pulsar_broker: Broker) -> No
         assert told.fields["due_topic"] == stage.plan.due_topic
 
 
-def test_the_service_refuses_the_new_plan_alone_and_runs_it_beside_the_former(
-    pulsar_broker: Broker, tmp_path: Path
-) -> None:
-    with Stage(pulsar_broker, plan_of()) as stage:
+def test_the_service_drains_and_the_command_removes(pulsar_broker: Broker, tmp_path: Path) -> None:
+    with Stage(pulsar_broker, plan_of(relay="service")) as stage:
         stage.hold([5_600] * 5)
         plan = replace(stage.plan, scheme=replace(TIERED, tiers_ms=(1_500,)), revision=2)
-        save_plan(stage.plan, tmp_path / "former.toml")
-        with RelayProcess(pulsar_broker, plan, tmp_path) as alone:
-            assert alone.process.wait(60) == 1
-            assert "tier-4s" in alone.log.read_text()
-        with RelayProcess(pulsar_broker, plan, tmp_path, more=[str(tmp_path / "former.toml")]) as both:
-            both.await_ready()
-            stage.await_due(5)
-            stage.await_all_acknowledged()  # before it is killed: a hop is acknowledged after it is stored
         command = [sys.executable, "-m", "timewheel", "topics", "ensure", str(tmp_path / "plan.toml")]
-        command += ["--admin-url", pulsar_broker.admin_url]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
+        command += ["--admin-url", pulsar_broker.admin_url, "--remove-drained"]
+        with RelayProcess(pulsar_broker, plan, tmp_path) as service:
+            service.await_ready()
+            before = subprocess.run([*command, "--dry-run"], capture_output=True, text=True, check=False)
+            assert before.returncode == 0, before.stderr
+            assert re.search(rf"{re.escape(stage.tiers[0])}: \d entr", before.stdout)
+            stage.await_due(5)
+            stage.await_all_acknowledged()
+            stage.close_producers()
+        after = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert f"{stage.tiers[0]}: removed" in after.stdout, after.stdout + after.stderr
+        last = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
+        assert last.returncode == 0, last.stdout + last.stderr
+        assert json.loads(last.stdout)["removals"] == []
 
 
 def test_a_calendar_rolls_on_and_tells_of_timers_in_intervals_of_another_length(pulsar_broker: Broker) -> None:
     """Refusing would keep the next interval's topic from being made, and sends would fail for want of it."""
-    with Stage(pulsar_broker, plan_of(Calendar(interval_ms=60_000))) as stage:
+    with Stage(pulsar_broker, plan_of(BY_MINUTE)) as stage:
         now = now_ms()
         route = stage.router.route(now + 5_000, now)
         stage.put(route.topic, Envelope("t", now + 5_000, now))

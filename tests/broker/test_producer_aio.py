@@ -269,7 +269,7 @@ def test_a_slot_that_was_swept_meanwhile_gets_a_second_copy_in_the_due_topic(
             await producer.send(b"x", deliver_at=noon_ms + DAY_MS, timer_id="sub-42")
 
     asyncio.run(main())
-    slot = f"{topic}.tw.r1.ring-1d.{(noon_ms + DAY_MS) // DAY_MS % 4:03d}"
+    slot = f"{topic}.tw.ring-1d-4.{(noon_ms + DAY_MS) // DAY_MS % 4:03d}"
     for where in (slot, topic):
         [message] = stored_messages(pulsar_client, where, 1)
         assert (message.data(), message.properties()["tw-id"]) == (b"x", "sub-42")

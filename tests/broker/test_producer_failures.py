@@ -183,7 +183,7 @@ def test_a_slot_that_was_swept_meanwhile_gets_a_second_copy_in_the_due_topic(
     clock = SetClock(noon_ms, noon_ms + DAY_MS // 2)
     with DelayedProducer(pulsar_client, plan, clock=clock) as producer:
         timer = producer.send(b"x", deliver_at=due_ms, timer_id="sub-42", properties={"a": "b"})
-    slot = f"{topic}.tw.r1.ring-1d.{due_ms // DAY_MS % 4:03d}"
+    slot = f"{topic}.tw.ring-1d-4.{due_ms // DAY_MS % 4:03d}"
     for where in (slot, topic):
         [message] = stored_messages(pulsar_client, where, 1)
         assert (message.data(), message.properties()["tw-id"], message.properties()["a"]) == (b"x", "sub-42", "b")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.consumers.support import BOUND_MS, NOW_MS, arrival, engine, handed, republished, said
-from timewheel.consumers.engine import MAX_REPUBLISHING, Arrival, Stage
+from timewheel.consumers.engine import MAX_REPUBLISHING, Arrival, NegativeAcknowledge, Stage
 from timewheel.consumers.handled import HandledWindow, timer_key
 from timewheel.core.envelope import Envelope
 from timewheel.wire.positions import Position
@@ -202,6 +202,14 @@ def test_a_garbled_envelope_is_counted_and_handed_out() -> None:
     garbled = Arrival(None, None, Position(1, 1, -1), None, "envelope: tw-timer is garbled")
     assert said(it.received(garbled, NOW_MS, 0)) == [("hand", 1)]
     assert (it.counts.envelope_errors, it.counts.foreign) == (1, 0)
+
+
+def test_a_timer_of_a_later_version_is_given_back() -> None:
+    it = engine()
+    later = Arrival(None, None, Position(1, 1, -1), None, "envelope: version 2", is_too_new=True)
+    assert it.received(later, NOW_MS, 0) == [NegativeAcknowledge(later)]
+    assert (it.counts.too_new, it.counts.envelope_errors, it.counts.foreign) == (1, 0, 0)
+    assert it.held_count == 0
 
 
 def test_when_the_clock_goes_back_by_more_than_the_bound_nothing_stays_held() -> None:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timewheel.consumers.calendar.rolling_topics import (
+    FORMER_RETRY_MS,
     LOOK_BACK_INTERVALS,
     MAX_PAUSE_MS,
     MAX_SLEEP_MS,
@@ -17,26 +18,22 @@ from timewheel.consumers.calendar.rolling_topics import (
 )
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from timewheel.core.limits import hold_bound_ms
-from timewheel.core.plan import Calendar, Plan
+from timewheel.core.plan import Plan
+
+HOLD_MS = hold_bound_ms(Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",)))
 
 
-def calendar(interval_ms: int) -> Plan:
-    return Plan(
-        due_topic="persistent://acme/crm/reminders",
-        subscriptions=("billing",),
-        scheme=Calendar(interval_ms=interval_ms),
-        max_delay_ms=min(30 * DAY_MS, 900 * interval_ms),
-    )
+def daily() -> RollingTopics:
+    return RollingTopics(DAY_MS, HOLD_MS)
 
 
-DAILY = calendar(DAY_MS)
 MIDNIGHT_MS = 20_454 * DAY_MS
 """2026-01-01T00:00:00Z is the beginning of interval 20,454 of a day."""
 
 
 def test_the_lead_is_the_hold_bound_and_time_to_connect() -> None:
-    assert open_ahead_ms(DAILY) == 6_000 + 30_000
-    assert open_ahead_ms(calendar(2 * SECOND_MS)) == 6_000 + 1_000
+    assert open_ahead_ms(DAY_MS, HOLD_MS) == 6_000 + 30_000
+    assert open_ahead_ms(2 * SECOND_MS, HOLD_MS) == 6_000 + 1_000
 
 
 @pytest.mark.parametrize(
@@ -50,11 +47,11 @@ def test_the_lead_is_the_hold_bound_and_time_to_connect() -> None:
     ],
 )
 def test_an_interval_is_live_from_its_lead_to_the_end_of_its_rest(at_ms: int, live: list[int]) -> None:
-    assert list(RollingTopics(DAILY).live(MIDNIGHT_MS + at_ms)) == live
+    assert list(daily().live(MIDNIGHT_MS + at_ms)) == live
 
 
 def test_the_running_interval_is_opened_first() -> None:
-    rolling = RollingTopics(calendar(2 * SECOND_MS))
+    rolling = RollingTopics(2 * SECOND_MS, HOLD_MS)
     now_ms = 1_000_000_000
     current = now_ms // 2_000
     assert rolling.step(now_ms, {}).open[:6] == (
@@ -68,7 +65,7 @@ def test_the_running_interval_is_opened_first() -> None:
 
 
 def test_a_passed_topic_is_closed_only_when_it_was_quiet_for_the_rest() -> None:
-    rolling = RollingTopics(DAILY)
+    rolling = daily()
     now_ms = MIDNIGHT_MS + DAY_MS + HOUR_MS
     assert rolling.step(now_ms, {20_454: None, 20_455: 0}).close == ()
     assert rolling.step(now_ms, {20_454: MINUTE_MS - 1, 20_455: 0}).close == ()
@@ -76,7 +73,7 @@ def test_a_passed_topic_is_closed_only_when_it_was_quiet_for_the_rest() -> None:
 
 
 def test_a_passed_topic_is_visited_at_growing_pauses_until_it_is_gone() -> None:
-    rolling = RollingTopics(DAILY)
+    rolling = daily()
     now_ms = MIDNIGHT_MS + DAY_MS + HOUR_MS
     for interval in range(20_455 - LOOK_BACK_INTERVALS, 20_454):
         rolling.missing(interval, now_ms)
@@ -100,8 +97,16 @@ def test_a_passed_topic_is_visited_at_growing_pauses_until_it_is_gone() -> None:
     assert 20_454 not in rolling.step(now_ms + 10 * HOUR_MS, {20_455: 0}).open
 
 
+def test_a_former_calendars_missing_topics_are_looked_for_less_often() -> None:
+    rolling = RollingTopics(DAY_MS, HOLD_MS, retry_ms=FORMER_RETRY_MS)
+    now_ms = MIDNIGHT_MS + 12 * HOUR_MS
+    assert not rolling.missing(20_454, now_ms)
+    assert 20_454 not in rolling.step(now_ms + FORMER_RETRY_MS - 1, {}).open
+    assert 20_454 in rolling.step(now_ms + FORMER_RETRY_MS, {}).open
+
+
 def test_after_a_time_away_all_that_passed_is_visited_a_few_at_a_time_the_oldest_first() -> None:
-    rolling = RollingTopics(DAILY)
+    rolling = daily()
     now_ms = MIDNIGHT_MS + 12 * HOUR_MS
     oldest = 20_454 - LOOK_BACK_INTERVALS
     assert rolling.step(now_ms, {}).open == (20_454, *range(oldest, oldest + MAX_VISITS))
@@ -110,7 +115,7 @@ def test_after_a_time_away_all_that_passed_is_visited_a_few_at_a_time_the_oldest
 
 
 def test_a_missing_topic_ahead_is_looked_for_again_and_a_passed_one_is_not() -> None:
-    rolling = RollingTopics(DAILY)
+    rolling = daily()
     now_ms = MIDNIGHT_MS + 12 * HOUR_MS
     assert not rolling.missing(20_454, now_ms)
     assert 20_454 not in rolling.step(now_ms, {}).open
@@ -125,15 +130,14 @@ def test_a_missing_topic_ahead_is_looked_for_again_and_a_passed_one_is_not() -> 
     steps=st.lists(st.integers(0, 10**6), min_size=5, max_size=60),
 )
 def test_whenever_a_timer_may_come_its_topic_is_open(interval_ms: int, start_ms: int, steps: list[int]) -> None:
-    plan = calendar(interval_ms)
-    rolling = RollingTopics(plan)
+    rolling = RollingTopics(interval_ms, HOLD_MS)
     now_ms = start_ms
     is_open: set[int] = set()
     for early_by_ms in steps:
         changes = rolling.step(now_ms, dict.fromkeys(is_open, 10 * MINUTE_MS))
         is_open = (is_open - set(changes.close)) | set(changes.open)
         # The earliest that a timer of the next intervals can be delivered, to the last that it may be sent to.
-        first, last = (now_ms + hold_bound_ms(plan)) // interval_ms, (now_ms - rest_ms(plan)) // interval_ms
+        first, last = (now_ms + HOLD_MS) // interval_ms, (now_ms - rest_ms(interval_ms, HOLD_MS)) // interval_ms
         assert set(range(last, first + 1)) <= is_open
         assert len(is_open) <= len(rolling.live(now_ms)) + MAX_VISITS
         assert now_ms < changes.wake_ms <= now_ms + MAX_SLEEP_MS

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timewheel.core.envelope import ID_PROPERTY, MAX_TIME_MS, MAX_TIMER_ID_CHARS, TIMER_PROPERTY, Envelope
-from timewheel.core.errors import EnvelopeError
+from timewheel.core.errors import EnvelopeError, EnvelopeTooNew
 
 GOOD = "1 1767225600000 0 2 1767139200000 3"
 
@@ -61,9 +61,8 @@ def test_a_message_without_our_properties_has_no_envelope(properties: dict[str, 
         ("1 1767225600000 0 1000000 1767139200000 3", "a", "garbled"),  # 10**6 hops
         ("1 253402300800000 0 0 0 1", "a", "9999"),  # 10000-01-01T00:00:00Z
         ("1 0 0 0 253402300800000 1", "a", "9999"),
-        ("2 1767225600000 0 2 1767139200000 3", "a", "unknown version 2"),
-        ("2", "a", "unknown version 2"),
-        ("0 1", "a", "unknown version 0"),
+        ("2 1767225600000 0 2 1767139200000 3", "a", "version 2, this timewheel reads version 1; upgrade it"),
+        ("0 1", "a", "garbled"),
         ("9" * 5_000, "a", "garbled"),  # int() of it would raise a ValueError of its own
         ("1 " + "9" * 5_000 + " 0 0 0 1", "a", "garbled"),
         (GOOD, "x" * (MAX_TIMER_ID_CHARS + 1), "256"),
@@ -78,6 +77,13 @@ def test_a_garbled_envelope_is_refused_with_the_reason(timer: str | None, timer_
     with pytest.raises(EnvelopeError, match=complaint) as caught:
         Envelope.read(properties)
     assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize(("line", "version"), [("2", 2), ("17 and more", 17), ("999999999 1", 999_999_999)])
+def test_a_later_version_is_told_from_garbage(line: str, version: int) -> None:
+    with pytest.raises(EnvelopeTooNew) as caught:
+        Envelope.read({TIMER_PROPERTY: line, ID_PROPERTY: "a"})
+    assert caught.value.version == version
 
 
 _near_misses = st.lists(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from timewheel.core.topology import topology
 
 TIERED = Tiered(window_ms=12 * HOUR_MS, tiers_ms=(12 * HOUR_MS, DAY_MS))
 WHEEL = Wheel(rings=(Ring(slot_ms=DAY_MS, slots=4),))
+MORE_SLOTS = Wheel(rings=(Ring(slot_ms=DAY_MS, slots=5),))
 
 
 def plan(scheme: Scheme = TIERED, **changed: Any) -> Plan:
@@ -29,8 +31,13 @@ def listed(plan: Plan, now_ms: int = NOW_MS) -> list[str]:
     return [partition_topic(spec.name, number) for spec in topology(plan, now_ms).topics for number in range(2)]
 
 
-def ends(names: tuple[str, ...]) -> list[str]:
-    return [name.removeprefix(f"{DUE_TOPIC}.tw.") for name in names]
+def ends(topics: Iterable[FormerTopic]) -> list[str]:
+    """The names' ends: of what a relay drains, and in brackets of what consumers read."""
+    short = [(topic, topic.name.removeprefix(f"{DUE_TOPIC}.tw.")) for topic in topics]
+    return [name if topic.holding else f"({name})" if topic.is_due else f"?{name}" for topic, name in short]
+
+
+DAYS = ["(1d-20260101)", "(1d-20260102)", "(1d-20260103)", "(1d-20260104)"]
 
 
 @given(plans(), moments_ms)
@@ -45,13 +52,16 @@ def test_no_topic_of_a_plan_is_a_former_one_of_it(plan: Plan, now_ms: int) -> No
         (plan(), plan(replace(TIERED, hold="broker")), ["tier-12h", "tier-1d"]),
         (plan(), plan(Native()), ["tier-12h", "tier-1d"]),
         (plan(), plan(guard_ms=HOUR_MS), []),
-        (plan(WHEEL), plan(WHEEL, revision=2), [f"r1.ring-1d.{slot:03d}" for slot in range(4)]),
+        (plan(WHEEL), plan(WHEEL, revision=2, guard_ms=HOUR_MS), []),
+        (plan(WHEEL), plan(MORE_SLOTS), [f"ring-1d-4.{slot:03d}" for slot in range(4)]),
+        (plan(WHEEL), plan(), [f"ring-1d-4.{slot:03d}" for slot in range(4)]),
+        (plan(), plan(Calendar()), [f"({DUE_TOPIC})", "tier-12h", "tier-1d"]),
         (plan(Calendar()), plan(Calendar()), []),
-        (plan(Calendar()), plan(Native()), ["1d-20260101", "1d-20260102", "1d-20260103", "1d-20260104"]),
+        (plan(Calendar()), plan(Native()), DAYS),
         (
             plan(Calendar()),
             plan(Calendar(interval_ms=12 * HOUR_MS)),
-            ["1d-20260101", "1d-20260102", "1d-20260103", "1d-20260104"],
+            DAYS,
         ),
     ],
 )
@@ -63,6 +73,17 @@ def test_what_a_change_of_the_plan_leaves_behind(before: Plan, after: Plan, form
 def test_a_holding_namespace_that_came_or_went_hides_nothing() -> None:
     before, after = plan(), plan(holding_namespace="acme/held")
     assert ends(former_topics(after, listed(before))) == ["tier-12h", "tier-1d"]
+    gone = former_topics(before, listed(after))
+    assert gone == (), "the plan does not tell where to look"
+    told = former_topics(replace(before, former_namespaces=("acme/held",)), listed(after))
+    assert {topic.name for topic in told if topic.holding} == {topic.name for topic in topology(after, 0).holding}
+
+
+def test_intervals_that_the_plan_names_are_followed_and_the_due_topic_of_old_always_is() -> None:
+    names = listed(plan(Calendar()))
+    assert {topic.is_followed for topic in former_topics(plan(), names)} == {False}
+    assert {topic.is_followed for topic in former_topics(plan(former_intervals_ms=(DAY_MS,)), names)} == {True}
+    assert [topic.is_followed for topic in former_topics(plan(Calendar()), [DUE_TOPIC])] == [True]
 
 
 def test_passed_intervals_dead_letters_and_strangers_are_none() -> None:
@@ -74,7 +95,7 @@ def test_passed_intervals_dead_letters_and_strangers_are_none() -> None:
 
 def test_the_error_names_the_fullest_topics_and_keeps_them_all() -> None:
     topics = [FormerTopic(name=f"persistent://a/b/t.tw.tier-{number}d", backlog=number) for number in range(1, 6)]
-    error = TimersLeftBehind(topics)
+    error = TimersLeftBehind(topics, "wait")
     assert isinstance(error, TopologyError)
     assert error.topic == "persistent://a/b/t.tw.tier-5d"
     assert "tier-5d (5), " in str(error)

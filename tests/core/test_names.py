@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from tests.core.plan_space import DUE_TOPIC, moments_ms, plans
 from timewheel.core.durations import DAY_MS
+from timewheel.core.former_topics import holding_topic
 from timewheel.core.names import CalendarTopic, Names, partition_of, partition_topic
-from timewheel.core.plan import Calendar, Plan, Ring, Tiered, Wheel
+from timewheel.core.plan import Calendar, Native, Plan, Ring, Tiered, Wheel
 from timewheel.core.topology import topology
 
 TIERED = Plan(
@@ -43,11 +44,50 @@ def test_a_relay_held_and_a_broker_held_tier_never_share_a_topic() -> None:
     assert held[1] == {f"{DUE_TOPIC}.tw.delay-1d", f"{DUE_TOPIC}.tw.delay-5d"}
 
 
-def test_a_rings_topics_carry_ring_and_revision() -> None:
+def test_a_rings_topics_tell_its_geometry_and_no_revision() -> None:
     plan = replace(TIERED, scheme=Wheel(rings=(Ring(slot_ms=DAY_MS, slots=32),)), revision=7)
-    assert topology(plan, 0).holding[31].name == f"{DUE_TOPIC}.tw.r7.ring-1d.031"
-    other = replace(plan, revision=8)
-    assert not {topic.name for topic in topology(plan, 0).holding} & {t.name for t in topology(other, 0).holding}
+    assert topology(plan, 0).holding[31].name == f"{DUE_TOPIC}.tw.ring-1d-32.031"
+    assert topology(replace(plan, revision=8), 0).holding == topology(plan, 0).holding
+    more = replace(plan, scheme=Wheel(rings=(Ring(slot_ms=DAY_MS, slots=33),)))
+    assert not {topic.name for topic in topology(plan, 0).holding} & {t.name for t in topology(more, 0).holding}
+
+
+@given(plans("tiered", "wheel"))
+def test_a_holding_topics_name_reads_back_as_its_step_without_the_plan(plan: Plan) -> None:
+    reader = replace(plan, scheme=Native(), revision=1, max_delay_ms=DAY_MS)
+    for topic in topology(plan, 0).holding:
+        read = holding_topic(reader, topic.name)
+        assert read is not None
+        assert (read.name, read.slot, read.by_broker, read.step.kind) == (
+            topic.name,
+            topic.slot,
+            topic.by_broker,
+            topic.step.kind,
+        )
+        for name in ("stay_ms", "slot_ms", "slots"):
+            assert getattr(read.step, name) == getattr(topic.step, name)
+        assert 0 <= read.step.headstart_ms <= topic.step.slot_ms
+
+
+@pytest.mark.parametrize(
+    "suffix",
+    [
+        ".tier-24h",  # we would have written 1d
+        ".tier-0s",
+        ".tier-1w",
+        ".tier-1d-partition-0",
+        ".later-1d",
+        ".ring-1d-32.032",
+        ".ring-1d-032.001",
+        ".ring-1d-32.1",
+        ".ring-24h-32.001",
+        ".r3.ring-1d.001",
+        ".dead-letter",
+        ".1d-20260101",
+    ],
+)
+def test_what_we_would_not_have_written_is_no_holding_topic(suffix: str) -> None:
+    assert holding_topic(TIERED, f"{DUE_TOPIC}.tw{suffix}") is None
 
 
 def test_two_plans_that_share_a_holding_namespace_share_no_holding_topic() -> None:
@@ -93,7 +133,7 @@ def test_a_calendar_topics_name_reads_back_as_its_interval(plan: Plan, now_ms: i
         ".tw.tier-1d",
         ".tw.delay-1d",
         ".tw.dead-letter",
-        ".tw.r1.ring-1d.003",
+        ".tw.ring-1d-4.003",
         ".tw.1d-20260132",  # no such day
         ".tw.1d-2026010",
         ".tw.1d-20260101T0000Z",  # a day's name has no time

@@ -153,11 +153,11 @@ RINGS = Wheel(rings=(Ring(slot_ms=HOUR_MS, slots=30), Ring(slot_ms=DAY_MS, slots
     ("due_in_ms", "slot_topic", "released_in_ms"),
     [
         # 2026-01-01 is day 20,454 since 1970 = slot 6 of 32 (20,454 = 639 x 32 + 6).
-        (3 * DAY_MS + 7 * HOUR_MS, "r1.ring-1d.009", 3 * DAY_MS - GUARD_MS),
-        (DAY_MS, "r1.ring-1d.007", DAY_MS - GUARD_MS),
+        (3 * DAY_MS + 7 * HOUR_MS, "ring-1d-32.009", 3 * DAY_MS - GUARD_MS),
+        (DAY_MS, "ring-1d-32.007", DAY_MS - GUARD_MS),
         # Day 0 has begun; its hour 490,896 = 16,363 x 30 + 6, five hours on: slot 11.
-        (5 * HOUR_MS + 1, "r1.ring-1h.011", 5 * HOUR_MS - GUARD_MS),
-        (HOUR_MS, "r1.ring-1h.007", HOUR_MS - GUARD_MS),
+        (5 * HOUR_MS + 1, "ring-1h-30.011", 5 * HOUR_MS - GUARD_MS),
+        (HOUR_MS, "ring-1h-30.007", HOUR_MS - GUARD_MS),
         (HOUR_MS - 1, None, None),
         (-1, None, None),
     ],

@@ -8,7 +8,7 @@ import shlex
 import pytest
 
 from tests.support.checkout import ROOT, files
-from tests.support.commands_table import PAGE, commands, drawn
+from tests.support.commands_table import PAGE, commands, redrawn
 from tests.support.pages import blocks
 from tests.support.pages import commands as typed
 
@@ -33,7 +33,7 @@ def unknown(line: str) -> list[str]:
 
 def test_the_tables_are_drawn_from_the_command_line() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert page == drawn(page), "run: make docs-tables"
+    assert page == redrawn(page), "run: make docs-tables"
 
 
 def test_every_command_of_every_page_is_one() -> None:

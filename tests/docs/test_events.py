@@ -11,7 +11,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from tests.support.checkout import ROOT
-from tests.support.events_table import PAGE, drawn
+from tests.support.events_table import PAGE, redrawn
 
 # What every block is tried with: one event, told as the SDK tells it.
 TOLD = """
@@ -38,7 +38,7 @@ def _stderr_of(program: str) -> str:
 
 def test_the_table_is_drawn_from_the_catalogue() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    assert page == drawn(page), "run: make docs-tables"
+    assert page == redrawn(page), "run: make docs-tables"
 
 
 def test_the_standard_library_alone_shows_events() -> None:

@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pulsar
 import pytest
@@ -17,7 +18,6 @@ from tests.support.checkout import ROOT
 from tests.support.pages import blocks, commands
 from timewheel.admin import AdminClient
 from timewheel.core import Plan
-from timewheel.core.former_topics import TimersLeftBehind
 from timewheel.core.plan import Tiered
 from timewheel.core.planfile import save_plan
 from timewheel.ops import ensure
@@ -68,31 +68,33 @@ def test_a_plan_is_changed_as_it_says(broker_of_the_pages: LocalPulsar, tmp_path
     with AdminClient(broker_of_the_pages.admin_url) as admin:
         ensure(admin, FORMER, now_ms=int(time.time() * 1_000))
     with DelayedProducer(client, FORMER) as producer:
-        producer.send(b"renew", deliver_after=timedelta(seconds=100))
-    save_plan(FORMER, tmp_path / "reminders-1.toml")
+        producer.send(b"renew", deliver_after=timedelta(seconds=15.6))
     save_plan(PLAN, tmp_path / "reminders.toml")
 
     def run(line: str) -> subprocess.CompletedProcess[str]:
         command = [str(Path(sys.executable).parent / "timewheel"), *line.split()[1:]]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
 
-    in_place, side_by_side = (commands(block.content) for block in blocks(page("change-a-plan"), "console"))
-    ensure_line, despite_line = in_place[-1].line, side_by_side[1].line
-
-    refused = run(ensure_line)
+    consoles = blocks(page("change-a-plan"), "console")
+    look, make, remove = (command.line for block in consoles for command in commands(block.content))
+    refused = run(look)
     (shown,) = blocks(page("change-a-plan"), "")
     assert refused.returncode == 1
     said = refused.stderr.replace("/change-a-plan.tw.", "/reminders.tw.")
     assert said.split() == shown.content.split(), "the error is the page's, but for the name of the topic"
 
-    allowed = run(despite_line)
-    assert allowed.returncode == 0, allowed.stderr
-    assert "warning: persistent://public/default/change-a-plan.tw.tier-15s" in allowed.stdout
+    made = run(make)
+    assert made.returncode == 0, made.stderr
+    assert "warning: persistent://public/default/change-a-plan.tw.tier-15s" in made.stdout
 
     (block,) = blocks(page("change-a-plan"), "python")
-    names: dict[str, object] = {"client": client, "plan": PLAN}
+    names: dict[str, Any] = {"client": client, "plan": PLAN}
     exec(compile(block.content, "change-a-plan.md", "exec"), names)
-    with pytest.raises(TimersLeftBehind):
-        names["consumer"].start()  # type: ignore[attr-defined] # it is what the block makes
-    names["admin"].close()  # type: ignore[attr-defined]
+    with names["admin"], names["consumer"] as consumer:
+        message = consumer.receive(timedelta(seconds=40))
+        assert message.data() == b"renew"
+        consumer.acknowledge(message)
     client.close()
+    removed = run(remove)
+    assert removed.returncode == 0, removed.stderr
+    assert "change-a-plan.tw.tier-15s: removed" in removed.stdout

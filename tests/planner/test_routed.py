@@ -67,7 +67,7 @@ def expected(plan: Plan, row: Row) -> tuple[object, ...]:
     )
 
 
-@pytest.mark.parametrize("plans_per_kind", [10, pytest.param(60, marks=pytest.mark.proof)])
+@pytest.mark.parametrize("plans_per_kind", [6, pytest.param(60, marks=pytest.mark.proof)])
 def test_routes_of_spark_are_the_routers(spark: SparkSession, plans_per_kind: int) -> None:
     cases: list[tuple[Plan, list[Row]]] = []
 

@@ -20,7 +20,7 @@ from timewheel.core.plan import Plan
 from timewheel.core.topology import topology
 from timewheel.wire.positions import Position
 
-__all__ = ["AUDIT", "Copies", "Copy", "count_copies", "read_due_topic", "where_stored"]
+__all__ = ["AUDIT", "Copies", "Copy", "count_copies", "count_dead_letters", "read_due_topic", "where_stored"]
 
 AUDIT = "audit"
 READ_TIMEOUT_MS = 10_000
@@ -90,7 +90,7 @@ def count_copies(client: Any, plan: Plan, hops: Iterable[Hop]) -> Copies:
     )
     late = {timer_id: copies for timer_id, copies in found.items() if timer_id in unnamed}
     on_time = {timer_id: copies for timer_id, copies in found.items() if timer_id not in unnamed}
-    dead_letters = sum(1 for _ in _read(client, Names(plan).dead_letter, 1)) if plan.needs_relay else 0
+    dead_letters = count_dead_letters(client, plan) if plan.needs_relay else 0
     return Copies(
         stored=len(stored),
         on_time=len(on_time),
@@ -101,6 +101,11 @@ def count_copies(client: Any, plan: Plan, hops: Iterable[Hop]) -> Copies:
         resent=len(stored) - found.total(),
         dead_letters=dead_letters,
     )
+
+
+def count_dead_letters(client: Any, plan: Plan) -> int:
+    """Messages in the plan's dead-letter topic."""
+    return sum(1 for _ in _read(client, Names(plan).dead_letter, 1))
 
 
 def read_due_topic(client: Any, plan: Plan) -> Iterable[Copy]:

@@ -60,6 +60,7 @@ class Load:
         traffic: How many, how often, how long.
         seed: Of the delays.
         before_burst: Called before each burst; False: not now.
+        first_id: The number in the first timer's id.
         producer_options: Passed on.
     """
 
@@ -71,8 +72,10 @@ class Load:
         seed: int,
         *,
         before_burst: Callable[[], bool] = lambda: True,
+        first_id: int = 0,
         **producer_options: Any,
     ) -> None:
+        self._first_id = first_id
         self.sent: dict[str, Sent] = {}
         self.failures: list[str] = []
         self._traffic = traffic
@@ -120,7 +123,7 @@ class Load:
             self._ended.wait(self._traffic.every_s)
 
     def _send(self) -> None:
-        timer_id = f"t{len(self.sent):06d}"
+        timer_id = f"t{self._first_id + len(self.sent):06d}"
         due_ms = now_ms() + self._random.randint(self._traffic.shortest_ms, self._traffic.longest_ms)
         sent = self.sent[timer_id] = Sent(due_ms)
 

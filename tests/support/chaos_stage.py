@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -77,9 +78,12 @@ class Stage:
     ) -> None:
         self._stack.close()
 
-    def relay(self, name: str, *, hop_rules: RulesName = "right", **job: Any) -> Post:
-        """A post for relays."""
-        return self._post(Job(role="relay", name=name, hop_rules=hop_rules, **self._common(), **job))
+    def relay(self, name: str, *, hop_rules: RulesName = "right", lists: bool = False, **job: Any) -> Post:
+        """A post for relays; those that can list topics drain what earlier plans held."""
+        admin_url = self.broker.admin_url if lists else ""
+        return self._post(
+            Job(role="relay", name=name, hop_rules=hop_rules, admin_url=admin_url, **self._common(), **job)
+        )
 
     def consumer(self, name: str, *, embedded: bool = False) -> Post:
         """A post for consumers of `BUSINESS`."""
@@ -92,14 +96,23 @@ class Stage:
         self._stack.callback(load.stop)
         return load
 
-    def drain(self, conductor: Conductor, load: Load, timeout_s: float) -> None:
+    def change(self, plan: Plan) -> None:
+        """Another plan from now on: for whoever starts from now on."""
+        ensure(self.admin, plan, now_ms=now_ms(), create_namespaces=True, despite_former_topics=True)
+        save_plan(plan, self.plan_file)
+        self.plan = plan
+
+    def drain(self, conductor: Conductor, loads: Load | Sequence[Load], timeout_s: float) -> None:
         """Stop the load, let everybody live, and wait until every confirmed timer is handled.
 
         Returns after ``timeout_s`` seconds too: the verdict counts what is missing.
         """
-        load.stop()
+        every = [loads] if isinstance(loads, Load) else loads
+        for load in every:
+            load.stop()
+        confirmed = {timer_id for load in every for timer_id in load.confirmed()}
         with suppress(NotInTime):
-            conductor.calm(lambda: load.confirmed() <= conductor.handled, timeout_s, "all confirmed timers handled")
+            conductor.calm(lambda: confirmed <= conductor.handled, timeout_s, "all confirmed timers handled")
 
     def verdict(self, conductor: Conductor, load: Load) -> Verdict:
         """Judge what is in the ledgers and in the due topic."""

@@ -11,7 +11,15 @@ from tests.support.chaos_ledger import Acknowledged, Beat, Event, Handled
 from tests.support.chaos_load import Sent
 from timewheel.testing.evidence.checker import Totals, check
 
-__all__ = ["Kill", "Repeats", "Verdict", "judge", "keeps_every_promise", "repeats_after_kills"]
+__all__ = [
+    "Kill",
+    "Repeats",
+    "Verdict",
+    "judge",
+    "keeps_every_promise",
+    "repeats_after_kills",
+    "times_handled_and_never_early",
+]
 
 MOST_FORGOTTEN_PER_RELOAD = 20
 """Sends that a relay repeats just when their destination is loaded again. Mostly 0; 8 were seen."""
@@ -105,6 +113,17 @@ def judge(sent: Mapping[str, Sent], events: Iterable[Event], copies: Copies) -> 
         late_p50_ms=lateness[len(lateness) // 2],
         late_max_ms=lateness[-1],
     )
+
+
+def times_handled_and_never_early(events: Iterable[Event]) -> Counter[str]:
+    """How often each timer was handled, by whatever process.
+
+    Raises:
+        AssertionError: One came before its time.
+    """
+    handled = [event for event in events if isinstance(event, Handled)]
+    assert [event for event in handled if event.at_ms < event.due_ms] == []
+    return Counter(event.timer_id for event in handled)
 
 
 def keeps_every_promise(verdict: Verdict, *, reloads: int = 0) -> None:

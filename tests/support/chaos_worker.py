@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -23,10 +24,12 @@ import pulsar
 from tests.support.chaos_client import WatchedClient
 from tests.support.chaos_ledger import Ledger
 from tests.support.wrong_hops import HopClient, RulesName, WallClock
+from timewheel.admin import AdminClient
 from timewheel.consumers import DelayedConsumer, DelayedMessage
 from timewheel.consumers.relay import Relay
-from timewheel.consumers.relay.driver import partition
+from timewheel.consumers.relay.driver import former_keeper, partition
 from timewheel.core.plan import Plan
+from timewheel.ops import FormerTopics
 from timewheel.wire.positions import Position
 
 __all__ = ["CONSUMER_POINTS", "Fuse", "Job", "Role"]
@@ -35,6 +38,9 @@ Role = Literal["relay", "consumer"]
 
 TRACE_VARIABLE = "TIMEWHEEL_CHAOS_TRACE"
 """If set, each worker writes down, beside its ledger, every message that its relay takes, sends and acknowledges."""
+
+LOOK_MS = 1_000
+"""How often a relay that can list topics looks; days are seconds here."""
 
 BEAT_S = 0.1
 """Between an answer of the broker and the next question: as long as the client keeps acknowledgements together."""
@@ -74,6 +80,7 @@ class Job:
         fuse: When to die; None: when somebody kills it.
         hop_rules: The rules by which a relay hops; anything but "right" is a control.
         batch: Of the rules "batched": how many messages a batch takes.
+        admin_url: Of a relay that can list topics; empty: it cannot.
         stalled: Sends to topics with this in their names stay in the client, as while such a topic is unloaded.
     """
 
@@ -88,6 +95,7 @@ class Job:
     hop_rules: RulesName = "right"
     batch: int = 1_000
     stalled: str | None = None
+    admin_url: str = ""
 
     def arguments(self) -> list[str]:
         """The command line that does it."""
@@ -126,10 +134,14 @@ def _relay(job: Job, client: Any, plan: Plan, burning: _Burning, ledger: Ledger)
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     if job.hop_rules == "wall clock":
-        partition.Onwards = WallClock  # type: ignore[attr-defined]
+        partition.NextHop = WallClock  # type: ignore[attr-defined]
     hopping: Any = HopClient(client, burning, job.hop_rules, job.batch)
-    relay = Relay(hopping, plan, relay_id=job.name)
-    with relay:
+    with ExitStack() as stack:
+        look = None
+        if job.admin_url:
+            former_keeper.LOOK_MS = LOOK_MS
+            look = FormerTopics(stack.enter_context(AdminClient(job.admin_url)), plan)
+        stack.enter_context(Relay(hopping, plan, relay_id=job.name, former_topics=look))
         ledger.ready()
         ended.wait()
 

@@ -11,11 +11,11 @@ from typing import Any
 import typer
 
 from tests.support.checkout import ROOT
+from tests.support.drawn import drawn
 from timewheel.cli.app import app
 
 PAGE = ROOT / "docs" / "commands.md"
 BEGIN = "<!-- drawn from timewheel/cli by `make docs-tables` -->\n"
-END = "<!-- end -->\n"
 
 Command = Any
 """A command of click, which typer may bring under a name of its own."""
@@ -72,14 +72,10 @@ def tables() -> str:
     return "".join(_section(name, command) for name, command in commands())
 
 
-def drawn(page: str) -> str:
-    """The page with the tables as they are now."""
-    before, found, rest = page.partition(BEGIN)
-    _, ended, after = rest.partition(END)
-    assert found, f"{PAGE} has no line {BEGIN!r}"
-    assert ended, f"{PAGE} has no line {END!r}"
-    return f"{before}{BEGIN}\n{tables()}{END}{after}"
+def redrawn(page: str) -> str:
+    """The page with what is drawn as it is now."""
+    return drawn(page, BEGIN, "\n" + tables())
 
 
 if __name__ == "__main__":
-    PAGE.write_text(drawn(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(redrawn(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import fields
 
 from tests.support.checkout import ROOT
+from tests.support.drawn import drawn
 from timewheel.events import CATALOGUE
 from timewheel.hooks import Event
 
 PAGE = ROOT / "docs" / "events.md"
 BEGIN = "<!-- drawn from timewheel/events.py by `make docs-tables` -->\n"
-END = "<!-- end -->\n"
 
 
 def _row(kind: type[Event]) -> str:
@@ -28,14 +28,10 @@ def table() -> str:
     return head + "".join(map(_row, CATALOGUE))
 
 
-def drawn(page: str) -> str:
-    """The page with the table as it is now."""
-    before, found, rest = page.partition(BEGIN)
-    _, ended, after = rest.partition(END)
-    assert found, f"{PAGE} has no line {BEGIN!r}"
-    assert ended, f"{PAGE} has no line {END!r}"
-    return before + BEGIN + table() + END + after
+def redrawn(page: str) -> str:
+    """The page with what is drawn as it is now."""
+    return drawn(page, BEGIN, table())
 
 
 if __name__ == "__main__":
-    PAGE.write_text(drawn(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(redrawn(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

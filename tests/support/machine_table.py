@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable
 
 from tests.consumers.relay.machine_walk import Met, walk_broker_held, walk_slot, walk_tier
 from tests.support.checkout import ROOT
+from tests.support.drawn import drawn
 from timewheel.consumers.relay.machine.states import State
 
-__all__ = ["PAGE", "TABLES", "drawn", "lines", "walked"]
+__all__ = ["PAGE", "TABLES", "begin", "lines", "redrawn", "walked"]
 
 PAGE = ROOT / "ARCHITECTURE.md"
 TABLES: dict[str, tuple[Callable[[int, int], list[Met]], ...]] = {
@@ -22,7 +23,6 @@ TABLES: dict[str, tuple[Callable[[int, int], list[Met]], ...]] = {
 """Which walks meet what a table has."""
 SEEDS = range(1_000)
 STEPS = 250
-END = "<!-- end -->\n"
 
 _STATES = list(State)
 
@@ -54,17 +54,13 @@ def begin(name: str) -> str:
     return f"<!-- {name} machine, drawn by `make docs-tables` -->\n"
 
 
-def drawn(page: str) -> str:
+def redrawn(page: str) -> str:
     """The page with the tables as they are now."""
+    head = "| state | event | then: command |\n|---|---|---|\n"
     for name in TABLES:
-        before, found, rest = page.partition(begin(name))
-        _, ended, after = rest.partition(END)
-        assert found, f"{PAGE} has no line {begin(name)!r}"
-        assert ended, f"{PAGE} has no line {END!r}"
-        head = "| state | event | then: command |\n|---|---|---|\n"
-        page = before + begin(name) + head + "".join(lines(walked(name))) + END + after
+        page = drawn(page, begin(name), head + "".join(lines(walked(name))))
     return page
 
 
 if __name__ == "__main__":
-    PAGE.write_text(drawn(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    PAGE.write_text(redrawn(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

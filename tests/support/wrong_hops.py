@@ -14,7 +14,7 @@ from tests.support.through import Through
 from timewheel.consumers.relay.driver.endings import DEAD_REASON
 from timewheel.core.envelope import TIMER_PROPERTY, Envelope
 from timewheel.core.names import RELAY_SUBSCRIPTION
-from timewheel.core.next_hop import Bury, Onward, Onwards, Wait
+from timewheel.core.next_hop import Bury, Hop, NextHop, NotYet
 from timewheel.core.routing import Due, Router
 from timewheel.core.steps import Step
 
@@ -27,19 +27,19 @@ client. ``between_publish_confirmed_and_ack``: confirmed, not acknowledged. ``af
 returned."""
 
 
-class WallClock(Onwards):
+class WallClock(NextHop):
     """Routes by the time it is, so that a replay may meet another destination: with deduplication, that loses."""
 
     def __init__(self, router: Router, step: Step) -> None:
         super().__init__(router, step)
         self._by_clock = router
 
-    def held(self, envelope: Envelope, seen_ms: int, now_ms: int) -> Onward | Wait | Bury:
+    def held(self, envelope: Envelope, seen_ms: int, now_ms: int) -> Hop | NotYet | Bury:
         decision = super().held(envelope, seen_ms, now_ms)
-        if not isinstance(decision, Onward):
+        if not isinstance(decision, Hop):
             return decision
         route = self._by_clock.route(envelope.due_ms, now_ms)
-        return Onward(route.topic, route.deliver_at_ms, envelope.hopped(now_ms), isinstance(route, Due), False)
+        return Hop(route.topic, route.deliver_at_ms, envelope.hopped(now_ms), isinstance(route, Due), False)
 
 
 class HopClient(Through):

@@ -7,7 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-__all__ = ["AckedRange", "CursorStats", "EntryPosition", "InternalStats", "Ledger"]
+__all__ = ["TERMINATED", "AckedRange", "CursorStats", "EntryPosition", "InternalStats", "Ledger"]
+
+TERMINATED = "Terminated"
+"""State of a topic's ledgers once it was ended: nothing can be sent there any more."""
 
 _RANGE = re.compile(r"\((-?\d+):(-?\d+)\.\.(-?\d+):(-?\d+)\]")
 

@@ -55,9 +55,8 @@ def run(
     """Hold and forward the timers of all these plans until SIGTERM or Ctrl-C.
 
     Several such processes share the partitions and take over from each other. A process that is stuck ends itself:
-    let something start it again. It refuses to start if timers wait in topics of an earlier plan, unless that plan
-    is among these. If the broker does not answer that (--admin-url), it warns and starts. Its log goes to standard
-    error.
+    let something start it again. Holding topics of earlier plans are drained by the routing of the present one; to
+    find them it lists topics (--admin-url), at the start and once a minute. Its log goes to standard error.
     """
     import signal
     import sys

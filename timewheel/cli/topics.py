@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from timewheel.ops.calendar_life import Rolled
+    from timewheel.ops.former_removal import Removal
     from timewheel.ops.provision import Report
 
 __all__ = ["topics"]
@@ -50,8 +51,12 @@ def ensure(
         bool,
         typer.Option(
             "--despite-former-topics",
-            help="Only warn of timers that wait in topics of an earlier plan: its relay and consumers still run.",
+            help="Only warn of timers in topics of an earlier plan that nobody would move on: somebody sees to them.",
         ),
+    ] = False,
+    remove_drained: Annotated[
+        bool,
+        typer.Option("--remove-drained", help="Remove topics of earlier plans that are empty and that nobody uses."),
     ] = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
@@ -64,6 +69,7 @@ def ensure(
 
     from timewheel.core.clock import SystemClock
     from timewheel.core.plan import Plan
+    from timewheel.ops.former_removal import remove_drained as remove_topics
     from timewheel.ops.provision import ensure as ensure_topics
 
     plan = Plan.load(plan_file)
@@ -77,10 +83,13 @@ def ensure(
             grow=grow,
             despite_former_topics=despite_former_topics,
         )
+        removals = remove_topics(admin, plan, dry_run=dry_run, waits_for=_tell_of_wait) if remove_drained else ()
     if as_json:
-        print(json.dumps(_report_json(report)))
+        print(json.dumps({**_report_json(report), "removals": [_removal_json(removal) for removal in removals]}))
     else:
         _print_report(report)
+        for removal in removals:
+            print(f"{removal.topic}: {removal}")
     if report.errors:
         raise typer.Exit(1)
 
@@ -149,6 +158,21 @@ def _report_json(report: Report) -> dict[str, Any]:
         "topics": list(report.topics),
         "steps": [{"topic": step.topic, "step": str(step)} for step in report.steps],
         "findings": [asdict(finding) for finding in report.findings],
+    }
+
+
+def _tell_of_wait(removal: Removal) -> None:
+    import sys
+
+    print(f"{removal.topic}: empty, waiting up to 150 s for {removal.clients} clients to leave", file=sys.stderr)
+
+
+def _removal_json(removal: Removal) -> dict[str, Any]:
+    return {
+        "topic": removal.topic,
+        "stage": removal.stage.value,
+        "backlog": removal.backlog,
+        "clients": removal.clients,
     }
 
 

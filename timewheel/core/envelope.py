@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from timewheel.core.errors import EnvelopeError
+from timewheel.core.errors import EnvelopeError, EnvelopeTooNew
 
 __all__ = [
     "ENVELOPE_VERSION",
@@ -97,7 +97,8 @@ class Envelope(NamedTuple):
             None for a message that carries none of our properties (a foreign producer's).
 
         Raises:
-            EnvelopeError: The properties are there but garbled, incomplete, or of another version.
+            EnvelopeTooNew: A later version of timewheel wrote them.
+            EnvelopeError: The properties are there but garbled or incomplete.
         """
         line = properties.get(TIMER_PROPERTY)
         timer_id = properties.get(ID_PROPERTY)
@@ -109,7 +110,7 @@ class Envelope(NamedTuple):
             raise EnvelopeError(f"{ID_PROPERTY} is longer than {MAX_TIMER_ID_CHARS} characters", timer_id)
         match = _LINE.fullmatch(line)
         if match is None:
-            raise EnvelopeError(_what_is_wrong(line), line)
+            raise _what_is_wrong(line)
         due, generation, hops, entered, revision = match.groups()
         due_ms, entered_ms = int(due), int(entered)
         if due_ms > MAX_TIME_MS or entered_ms > MAX_TIME_MS:
@@ -117,9 +118,9 @@ class Envelope(NamedTuple):
         return cls(timer_id, due_ms, entered_ms, int(generation), int(hops), int(revision))
 
 
-def _what_is_wrong(line: str) -> str:
+def _what_is_wrong(line: str) -> EnvelopeError:
     version = line.partition(" ")[0]
     # Nine digits at most: Python refuses to read thousands of them, with an error that is not ours.
-    if re.fullmatch(r"[0-9]{1,9}", version) and int(version) != ENVELOPE_VERSION:
-        return f"unknown version {version}, this timewheel reads version {ENVELOPE_VERSION}; upgrade it"
-    return f"{TIMER_PROPERTY} is garbled"
+    if re.fullmatch(r"[0-9]{1,9}", version) and int(version) > ENVELOPE_VERSION:
+        return EnvelopeTooNew(int(version), ENVELOPE_VERSION, line)
+    return EnvelopeError(f"{TIMER_PROPERTY} is garbled", line)

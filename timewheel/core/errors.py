@@ -119,6 +119,18 @@ class EnvelopeError(TimewheelError, ValueError):
         super().__init__(f"envelope: {reason}" + ("" if found is None else f" (found {_shown(found)})"))
 
 
+class EnvelopeTooNew(EnvelopeError):
+    """A message was written by a later version of timewheel, which may mean something else by it.
+
+    Attributes:
+        version: Of the envelope.
+    """
+
+    def __init__(self, version: int, readable: int, found: object = None) -> None:
+        self.version = version
+        super().__init__(f"version {version}, this timewheel reads version {readable}; upgrade it", found)
+
+
 class TopologyError(TimewheelError):
     """A topic, subscription or policy on the broker is not as the plan needs it."""
 

@@ -1,7 +1,8 @@
 """Topics of an earlier plan: what stands beside a due topic under timewheel's names, and no longer belongs to its plan.
 
-A tier that was taken out, a ring of another revision, an interval of another length: timers may still wait there, and
-nobody who works by the present plan would ever read them (broker-facts: topics-outside-the-plan).
+A tier that was taken out, a ring of another geometry, an interval of another length: timers may still wait there, and
+their names tell what they are (broker-facts: topics-outside-the-plan). Relays drain what an earlier plan held, by the
+present plan's routing; consumers drain what was a due topic.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from timewheel.core.errors import TopologyError
-from timewheel.core.names import CalendarTopic, Names, dead_letter_topic, partition_of
+from timewheel.core.names import CalendarTopic, Names, SlotTopic, TierTopic, dead_letter_topic, partition_of
 from timewheel.core.plan import Calendar, Plan
-from timewheel.core.steps import steps
+from timewheel.core.steps import Step, steps
+from timewheel.core.topology import HoldingTopic
 
-__all__ = ["FormerTopic", "TimersLeftBehind", "former_topics"]
+__all__ = ["FormerTopic", "TimersLeftBehind", "former_topics", "holding_topic"]
 
 _NAMED = 3
 """So many topics are named in a message; all of them stand in the attribute."""
@@ -22,25 +24,38 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormerTopic:
-    """A topic outside the plan in which timers wait.
+    """A topic outside the plan.
 
     Args:
         name: Full name, without a partition suffix.
+        holding: How a relay drains it; None: it is no holding topic, or its name cannot be read.
+        is_due: It is not for relays: it was the topic of an interval, or it is the due topic from before a calendar.
+        is_followed: It is a due topic, and consumers of this plan read it.
         backlog: Entries that are not acknowledged, on the subscription that has most; a batch of timers is one entry.
+        producers: That are connected: who works by the earlier plan may still send there.
     """
 
     name: str
-    backlog: int
+    holding: HoldingTopic | None = None
+    is_due: bool = False
+    is_followed: bool = False
+    backlog: int = 0
+    producers: int = 0
+
+    @property
+    def drained(self) -> bool:
+        """Whether nothing waits there, and nobody is about to send."""
+        return not self.backlog and not self.producers
 
 
 class TimersLeftBehind(TopologyError):
-    """Timers wait in topics that the plan does not name: nobody who works by it would move them on.
+    """Timers wait in topics that the plan does not name, and nobody who works by it would move them on.
 
     Attributes:
         topics: All of them.
     """
 
-    def __init__(self, topics: Sequence[FormerTopic]) -> None:
+    def __init__(self, topics: Sequence[FormerTopic], remedy: str) -> None:
         self.topics = tuple(topics)
         most = sorted(self.topics, key=lambda topic: -topic.backlog)
         named = ", ".join(f"{topic.name} ({topic.backlog})" for topic in most[:_NAMED])
@@ -49,12 +64,11 @@ class TimersLeftBehind(TopologyError):
             most[0].name,
             f"timers wait in topics that this plan does not name (entries in brackets): {named}"
             + (f" and {more} more" if more > 0 else ""),
-            "go back to the plan that named them until they are empty, or say --despite-former-topics, keep that "
-            "plan's consumers running, and its relay beside this one's: timewheel relay run PLAN FORMER_PLAN",
+            remedy,
         )
 
 
-def former_topics(plan: Plan, names: Iterable[str], *, beside: Iterable[Plan] = ()) -> tuple[str, ...]:
+def former_topics(plan: Plan, names: Iterable[str], *, beside: Iterable[Plan] = ()) -> tuple[FormerTopic, ...]:
     """Of the topics in the plan's namespaces those that an earlier plan of the same due topic used.
 
     A calendar's topics whose interval has passed are not among them, as long as the intervals are as long as the
@@ -66,18 +80,59 @@ def former_topics(plan: Plan, names: Iterable[str], *, beside: Iterable[Plan] = 
         beside: Plans of the same due topic whose relays and consumers run beside this one's.
 
     Returns:
-        Full names without partition suffixes, sorted.
+        Sorted by name; backlogs are not known here.
     """
     plans = [plan, *(other for other in beside if other.due_topic == plan.due_topic)]
     ours = {topic for each in plans for step in steps(each) for topic in Names(each).of_step(step)}
+    own_prefixes = Names(plan).own_prefixes
     # A dead letter waits for an operator, not for a relay.
-    ours |= {dead_letter_topic(prefix) for prefix in Names(plan).own_prefixes}
+    ours |= {dead_letter_topic(prefix) for prefix in own_prefixes}
     lengths_ms = {each.scheme.interval_ms for each in plans if isinstance(each.scheme, Calendar)}
-    prefixes = tuple(f"{prefix}." for prefix in Names(plan).own_prefixes)
-    found = {partition_of(name)[0] for name in names if name.startswith(prefixes)} - ours
-    return tuple(sorted(name for name in found if not _is_followed(plan.due_topic, name, lengths_ms)))
+    if len(lengths_ms) < len(plans):
+        ours.add(plan.due_topic)  # of one that is no calendar
+    prefixes = tuple(f"{prefix}." for prefix in own_prefixes)
+    found = {
+        topic for name in names if (topic := partition_of(name)[0]).startswith(prefixes) or topic == plan.due_topic
+    }
+    former = []
+    for name in sorted(found - ours):
+        interval = CalendarTopic.parse(plan.due_topic, name)
+        if interval is not None and interval.interval_ms in lengths_ms:
+            continue
+        is_the_due_topic = name == plan.due_topic
+        former.append(
+            FormerTopic(
+                name=name,
+                holding=holding_topic(plan, name),
+                is_due=is_the_due_topic or interval is not None,
+                is_followed=is_the_due_topic
+                or (interval is not None and interval.interval_ms in plan.former_intervals_ms),
+            )
+        )
+    return tuple(former)
 
 
-def _is_followed(due_topic: str, name: str, lengths_ms: set[int]) -> bool:
-    interval = CalendarTopic.parse(due_topic, name)
-    return interval is not None and interval.interval_ms in lengths_ms
+def holding_topic(plan: Plan, name: str) -> HoldingTopic | None:
+    """Read a holding topic's name, whichever plan of the due topic made it.
+
+    Args:
+        plan: A plan of the due topic. A slot's head start is not in its name: this plan's guard is taken, which every
+            ring has unless it was told another (broker-facts: slot-release-time).
+        name: Full name, without a partition suffix.
+
+    Returns:
+        None: it is none of this due topic's, or of a form that is not known here.
+    """
+    for prefix in Names(plan).own_prefixes:
+        if (tier := TierTopic.parse(prefix, name)) is not None:
+            step = Step(kind="tier", stay_ms=tier.stay_ms, min_remaining_ms=tier.stay_ms)
+            return HoldingTopic(name=name, step=step, slot=0, by_broker=tier.by_broker)
+        if (slot := SlotTopic.parse(prefix, name)) is not None:
+            step = Step(
+                kind="slot",
+                slot_ms=slot.slot_ms,
+                slots=slot.slots,
+                headstart_ms=min(plan.guard_ms, slot.slot_ms),
+            )
+            return HoldingTopic(name=name, step=step, slot=slot.slot, by_broker=False)
+    return None

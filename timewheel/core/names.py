@@ -1,9 +1,10 @@
 """Names of topics and subscriptions: every name that timewheel makes up is made up here.
 
-A plan's own topics are ``<due topic>.tw.<role>``; a ring's carry the plan's revision, since another ring geometry gives
-the same slot number another meaning (broker-facts: slot-release-time). In a holding namespace of its own the topic's
-tenant and namespace stand before it, ``acme~crm~reminders.tw.<role>``: two plans may share that namespace, and the last
-part of their due topics' names.
+A plan's own topics are ``<due topic>.tw.<role>``. The name of a holding topic tells all that one needs to know to read
+it without the plan that made it: a tier's stay and who holds it, a slot's length, the number of slots in its ring and
+its index (broker-facts: topics-outside-the-plan). In a holding namespace of its own the topic's tenant and namespace
+stand before it, ``acme~crm~reminders.tw.<role>``: two plans may share that namespace, and the last part of their due
+topics' names.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ __all__ = [
     "RELAY_SUBSCRIPTION",
     "CalendarTopic",
     "Names",
+    "SlotTopic",
+    "TierTopic",
     "dead_letter_topic",
     "namespace_of",
     "partition_of",
@@ -36,6 +39,8 @@ DEAD_LETTER_SUBSCRIPTION = "timewheel-dead-letter"
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _CACHED_INTERVALS = 4_096
 _PARTITION = re.compile(r"(.+)-partition-(\d+)")
+_TIER = re.compile(r"\.(tier|delay)-([0-9]+[a-z]+)", re.ASCII)
+_SLOT = re.compile(r"\.ring-([0-9]+[a-z]+)-(\d{1,4})\.(\d{3})", re.ASCII)
 _LABEL = re.compile(r"([0-9]+[a-z]+)-(\d{8})(?:T(\d{4})(\d{2})?(?:\.(\d{3}))?Z)?", re.ASCII)
 
 
@@ -60,35 +65,40 @@ def dead_letter_topic(prefix: str) -> str:
     return f"{prefix}.dead-letter"
 
 
+def _prefix(due_topic: str, namespace: str) -> str:
+    """How the names of a due topic's own topics begin in a namespace."""
+    domain, rest = due_topic.split("://")
+    own, local = rest.rsplit("/", 1)
+    # No tenant or namespace has a "~", so the parts cannot run into each other.
+    place = "" if namespace == own else own.replace("/", "~") + "~"
+    return f"{domain}://{namespace}/{place}{local}.tw"
+
+
 class Names:
     """The names of one plan's topics."""
 
-    __slots__ = ("_calendar", "_held", "_plan", "dead_letter", "own_prefixes")
+    __slots__ = ("_calendar", "_held", "_plan", "dead_letter", "namespaces", "own_prefixes")
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
-        domain, rest = plan.due_topic.split("://")
-        namespace, local = rest.rsplit("/", 1)
-        holding = plan.holding_namespace or namespace
-        # No tenant or namespace has a "~", so the parts cannot run into each other.
-        prefix = "" if holding == namespace else namespace.replace("/", "~") + "~"
-        self._held = f"{domain}://{holding}/{prefix}{local}.tw"
+        due = namespace_of(plan.due_topic)
+        self._held = _prefix(plan.due_topic, plan.holding_namespace or due)
         self.dead_letter = dead_letter_topic(self._held)
-        self.own_prefixes = tuple(sorted({self._held, f"{plan.due_topic}.tw"}))
-        """How all names begin that timewheel makes up for this due topic, in its own namespace and in the holding one;
-        a full stop follows."""
+        places = {due, plan.holding_namespace or due, *plan.former_namespaces}
+        self.own_prefixes = tuple(sorted(_prefix(plan.due_topic, place) for place in places))
+        """How all names begin that timewheel makes up for this due topic, in every namespace in which there may be any:
+        its own, the holding one, former ones. A full stop follows."""
+        self.namespaces = tuple(sorted(places))
+        """Those namespaces."""
         self._calendar: dict[int, str] = {}
 
     def of_step(self, step: Step) -> tuple[str, ...]:
         """The holding topics of a step: one for a tier, one per slot for a ring, none for the due topic."""
         match step.kind:
             case "tier":
-                # Messages under the broker's delay and messages without it must never share a topic.
-                kind = "tier" if self._plan.holds_in_relay else "delay"
-                return (f"{self._held}.{kind}-{format_duration(step.stay_ms)}",)
+                return (TierTopic(self._held, step.stay_ms, by_broker=not self._plan.holds_in_relay).name,)
             case "slot":
-                ring = f"{self._held}.r{self._plan.revision}.ring-{format_duration(step.slot_ms)}"
-                return tuple(f"{ring}.{slot:03d}" for slot in range(step.slots))
+                return tuple(SlotTopic(self._held, step.slot_ms, step.slots, slot).name for slot in range(step.slots))
             case "due":
                 return ()
 
@@ -106,6 +116,67 @@ class Names:
             topic = CalendarTopic(self._plan.due_topic, interval_ms, interval * interval_ms)
             name = self._calendar[interval] = topic.name
         return name
+
+
+class TierTopic(NamedTuple):
+    """The holding topic of one tier.
+
+    Args:
+        prefix: What the name begins with (`Names.own_prefixes`).
+        stay_ms: How long a timer stays.
+        by_broker: Whether it is held by the broker's delay, or else by a relay. Messages under that delay and messages
+            without it must never share a topic.
+    """
+
+    prefix: str
+    stay_ms: int
+    by_broker: bool
+
+    @property
+    def name(self) -> str:
+        """The topic's full name."""
+        return f"{self.prefix}.{'delay' if self.by_broker else 'tier'}-{format_duration(self.stay_ms)}"
+
+    @classmethod
+    def parse(cls, prefix: str, name: str) -> TierTopic | None:
+        """Read a topic's name; None if it is not that of a tier."""
+        match = _TIER.fullmatch(name, len(prefix)) if name.startswith(prefix) else None
+        stay_ms = _duration(match[2]) if match else None
+        if match is None or not stay_ms:
+            return None
+        topic = cls(prefix, stay_ms, by_broker=match[1] == "delay")
+        return topic if topic.name == name else None
+
+
+class SlotTopic(NamedTuple):
+    """The holding topic of one slot.
+
+    Args:
+        prefix: As of a `TierTopic`.
+        slot_ms: Length of a slot.
+        slots: How many the ring has: with another number the same due time falls into another slot.
+        slot: Which of them.
+    """
+
+    prefix: str
+    slot_ms: int
+    slots: int
+    slot: int
+
+    @property
+    def name(self) -> str:
+        """The topic's full name."""
+        return f"{self.prefix}.ring-{format_duration(self.slot_ms)}-{self.slots}.{self.slot:03d}"
+
+    @classmethod
+    def parse(cls, prefix: str, name: str) -> SlotTopic | None:
+        """Read a topic's name; None if it is not that of a slot."""
+        match = _SLOT.fullmatch(name, len(prefix)) if name.startswith(prefix) else None
+        slot_ms = _duration(match[1]) if match else None
+        if match is None or not slot_ms:
+            return None
+        topic = cls(prefix, slot_ms, int(match[2]), int(match[3]))
+        return topic if topic.slot < topic.slots and topic.name == name else None
 
 
 class CalendarTopic(NamedTuple):
@@ -148,12 +219,21 @@ class CalendarTopic(NamedTuple):
         if match is None:
             return None
         length, day, minute, second, millisecond = match.groups(default="")
+        interval_ms = _duration(length)
         try:
-            interval_ms = parse_duration(length)
             start = dt.datetime.strptime(f"{day}{minute or '0000'}{second or '00'}+0000", "%Y%m%d%H%M%S%z")
-        except (DurationError, ValueError):
+        except ValueError:
+            return None
+        if not interval_ms:
             return None
         start_ms = round((start - _EPOCH).total_seconds()) * SECOND_MS + int(millisecond or 0)
         topic = cls(due_topic, interval_ms, start_ms)
         # Only what we would have written ourselves: anything else is a stranger's, and not ours to remove.
-        return topic if interval_ms and start_ms % interval_ms == 0 and topic.name == name else None
+        return topic if start_ms % interval_ms == 0 and topic.name == name else None
+
+
+def _duration(text: str) -> int | None:
+    try:
+        return parse_duration(text)
+    except DurationError:
+        return None

@@ -1,6 +1,6 @@
 """Where a timer goes on to from where it waits: the one place in which a hop is decided.
 
-A relay asks for what it holds (`Onwards.held`), for what a broker held and has delivered (`Onwards.delivered`), a
+A relay asks for what it holds (`NextHop.held`), for what a broker held and has delivered (`NextHop.delivered`), a
 consumer for what came to it far too early (`again`). All are functions of stored data and, for *when*, of the time.
 """
 
@@ -11,13 +11,13 @@ from typing import NamedTuple
 from timewheel.core.envelope import Envelope
 from timewheel.core.plan import MAX_HOPS
 from timewheel.core.routing import Due, Hold, Router, release_at
-from timewheel.core.steps import Step, hop_bound
+from timewheel.core.steps import Step
 
-__all__ = ["Bury", "Onward", "Onwards", "Wait", "again"]
+__all__ = ["Bury", "Hop", "NextHop", "NotYet", "again"]
 
 
-class Onward(NamedTuple):
-    """Publish it there.
+class Hop(NamedTuple):
+    """A timer moves on: publish it there.
 
     Args:
         topic: Destination, without a partition suffix; the partition stays.
@@ -34,7 +34,7 @@ class Onward(NamedTuple):
     is_late: bool
 
 
-class Wait(NamedTuple):
+class NotYet(NamedTuple):
     """It may not leave before ``until_ms``, UTC milliseconds."""
 
     until_ms: int
@@ -46,7 +46,7 @@ class Bury(NamedTuple):
     reason: str
 
 
-class Onwards:
+class NextHop:
     """The decisions for the timers of one holding topic.
 
     Args:
@@ -54,15 +54,13 @@ class Onwards:
         step: The topic's step: its tier or its ring.
     """
 
-    __slots__ = ("_hop_bound", "_revision", "_router", "_step")
+    __slots__ = ("_router", "_step")
 
     def __init__(self, router: Router, step: Step) -> None:
         self._router = router
         self._step = step
-        self._hop_bound = hop_bound(router.plan)
-        self._revision = router.plan.revision
 
-    def held(self, envelope: Envelope, seen_ms: int, now_ms: int) -> Onward | Wait | Bury:
+    def held(self, envelope: Envelope, seen_ms: int, now_ms: int) -> Hop | NotYet | Bury:
         """Decide on the head of a topic that a relay holds.
 
         Args:
@@ -70,42 +68,44 @@ class Onwards:
             seen_ms: When the relay received it, UTC milliseconds.
             now_ms: UTC milliseconds.
         """
-        if self._has_too_many_hops(envelope):
-            return self._endless(envelope)
+        if _has_too_many_hops(envelope):
+            return _ENDLESS
         step, router = self._step, self._router
         nominal_ms = release_ms = release_at(step, envelope.due_ms, envelope.entered_ms)
         if step.stay_ms and seen_ms < envelope.entered_ms:
             # A producer's fast clock blocks the head by at most its skew (broker-facts: guard-and-skew).
             release_ms = seen_ms + step.stay_ms
         if now_ms < release_ms:
-            return Wait(release_ms)
+            return NotYet(release_ms)
         at_ms = nominal_ms  # not the clock's: a replay meets the same destination (broker-facts: nominal-release-time)
         route = router.route(envelope.due_ms, at_ms)
         is_late = isinstance(route, Hold) and router.overshoots(route, envelope.due_ms, now_ms)
         if is_late:
             at_ms = now_ms
             route = router.route(envelope.due_ms, now_ms)
-        return Onward(route.topic, route.deliver_at_ms, envelope.hopped(at_ms), isinstance(route, Due), is_late)
+        return Hop(route.topic, route.deliver_at_ms, envelope.hopped(at_ms), isinstance(route, Due), is_late)
 
-    def delivered(self, envelope: Envelope) -> Onward | Bury:
+    def delivered(self, envelope: Envelope) -> Hop | Bury:
         """Decide on a timer that the broker held and has delivered.
 
         By the same nominal time as on a tier that a relay holds: coming a tick early or an outage late changes nothing.
         """
-        if self._has_too_many_hops(envelope):
-            return self._endless(envelope)
+        if _has_too_many_hops(envelope):
+            return _ENDLESS
         nominal_ms = release_at(self._step, envelope.due_ms, envelope.entered_ms)
         route = self._router.route(envelope.due_ms, nominal_ms)
-        return Onward(route.topic, route.deliver_at_ms, envelope.hopped(nominal_ms), isinstance(route, Due), False)
-
-    def _has_too_many_hops(self, envelope: Envelope) -> bool:
-        return envelope.hops >= (self._hop_bound if envelope.revision == self._revision else MAX_HOPS)
-
-    def _endless(self, envelope: Envelope) -> Bury:
-        return Bury(f"{envelope.hops} hops, above the plan's bound of {self._hop_bound}")
+        return Hop(route.topic, route.deliver_at_ms, envelope.hopped(nominal_ms), isinstance(route, Due), False)
 
 
-def again(router: Router, envelope: Envelope, now_ms: int) -> Onward:
+def _has_too_many_hops(envelope: Envelope) -> bool:
+    # Whatever the plan says: a timer that was accepted may have been on its way under another plan, with more hops.
+    return envelope.hops >= MAX_HOPS
+
+
+_ENDLESS = Bury(f"{MAX_HOPS} hops, which no plan needs")
+
+
+def again(router: Router, envelope: Envelope, now_ms: int) -> Hop:
     """A timer came to a consumer far too early: back into its due topic, under its real due time.
 
     Args:
@@ -114,4 +114,4 @@ def again(router: Router, envelope: Envelope, now_ms: int) -> Onward:
         now_ms: UTC milliseconds.
     """
     due = router.to_due(envelope.due_ms, now_ms)
-    return Onward(due.topic, due.deliver_at_ms, envelope.hopped(envelope.entered_ms), True, False)
+    return Hop(due.topic, due.deliver_at_ms, envelope.hopped(envelope.entered_ms), True, False)

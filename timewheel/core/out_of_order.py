@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import count
 
 from timewheel.core.limits import OUT_OF_ORDER_EVERY, out_of_order_ms
+from timewheel.core.next_hop import Hop
 from timewheel.core.plan import Plan
 
 __all__ = ["OutOfOrder"]
@@ -22,6 +23,10 @@ class OutOfOrder:
     def __init__(self, plan: Plan) -> None:
         self._early_ms = out_of_order_ms(plan)
         self._turns = count()
+
+    def asked_of(self, hop: Hop) -> int:
+        """What the broker is asked for with a hop; call it once for each."""
+        return self.asked(hop.deliver_at_ms) if hop.is_due else hop.deliver_at_ms
 
     def asked(self, deliver_at_ms: int) -> int:
         """What the broker is asked for; call it once per message of a due topic.

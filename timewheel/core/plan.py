@@ -50,6 +50,11 @@ MAX_CALENDAR_TOPICS = 1_000
 _NO_DURATION_MS = 10**18
 """Numbers from here on are shown as they are in an error."""
 
+MAX_INTERVAL_MS = 366 * DAY_MS
+"""The longest interval of a calendar."""
+MAX_FORMER = 16
+"""Of each kind: consumers read those intervals, and each look at the topics lists those namespaces."""
+
 MIN_STAY_MS = SECOND_MS
 """No tier, slot, window or interval below the broker's default tick: it could not be kept apart from now."""
 
@@ -139,6 +144,10 @@ class Plan:
         guard_ms: Slack for clock skew, send time-out and takeover; a tier is used only if it fits with it
             (broker-facts: guard-and-skew).
         tick_ms: The broker's ``delayedDeliveryTickTimeMillis``.
+        former_intervals_ms: Lengths of the intervals of earlier plans' calendars, whose topics consumers read as well
+            until they are empty. Nobody but the plan can tell a consumer, which cannot list topics
+            (broker-facts: topics-outside-the-plan).
+        former_namespaces: Where earlier plans had their holding topics, if not in one of the namespaces above.
 
     Raises:
         PlanError: A rule is broken; names field, value and limit.
@@ -155,9 +164,12 @@ class Plan:
     readers: Readers = "timewheel"
     guard_ms: int = 5 * MINUTE_MS
     tick_ms: int = SECOND_MS
+    former_intervals_ms: tuple[int, ...] = ()
+    former_namespaces: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_names(self)
+        _check_former(self)
         _within("revision", self.revision, 1, 2**31 - 1)
         _within("partitions", self.partitions, 1, MAX_PARTITIONS)
         _within_ms("max_delay", self.max_delay_ms, MIN_STAY_MS, MAX_DURATION_MS)
@@ -251,6 +263,18 @@ def _check_names(plan: Plan) -> None:
         raise PlanError("subscriptions", plan.subscriptions, "every subscription once")
 
 
+def _check_former(plan: Plan) -> None:
+    _a_tuple("former_intervals", plan.former_intervals_ms)
+    _within("former_intervals", len(plan.former_intervals_ms), 0, MAX_FORMER, "the number of former intervals")
+    for interval_ms in plan.former_intervals_ms:
+        _within_ms("former_intervals", interval_ms, MIN_STAY_MS, MAX_INTERVAL_MS)
+    _a_tuple("former_namespaces", plan.former_namespaces)
+    _within("former_namespaces", len(plan.former_namespaces), 0, MAX_FORMER, "the number of former namespaces")
+    for namespace in plan.former_namespaces:
+        if not _is_name(namespace, _NAMESPACE):
+            raise PlanError("former_namespaces", namespace, "must be tenant/namespace")
+
+
 def _check_tiered(plan: Plan, scheme: Tiered) -> None:
     _one_of("tiered.hold", scheme.hold, ("relay", "broker"))
     _within_ms("tiered.window", scheme.window_ms, MIN_STAY_MS, MAX_DURATION_MS)
@@ -272,7 +296,7 @@ def _check_tiered(plan: Plan, scheme: Tiered) -> None:
 
 
 def _check_calendar(plan: Plan, scheme: Calendar) -> None:
-    _within_ms("calendar.interval", scheme.interval_ms, MIN_STAY_MS, 366 * DAY_MS)
+    _within_ms("calendar.interval", scheme.interval_ms, MIN_STAY_MS, MAX_INTERVAL_MS)
     topics = plan.max_delay_ms // scheme.interval_ms + 2
     _within("calendar.interval", topics, 1, MAX_CALENDAR_TOPICS, "topics within max_delay")
 

@@ -73,6 +73,8 @@ class _File(_Table):
     readers: Readers = "timewheel"
     guard: _Duration | None = None
     tick: _Duration | None = None
+    former_intervals: list[_Duration] = []
+    former_namespaces: list[str] = []
     native: _Native | None = None
     tiered: _Tiered | None = None
     calendar: _Calendar | None = None
@@ -130,6 +132,10 @@ def dump_plan(plan: Plan) -> str:
     }
     if plan.holding_namespace is not None:
         data["holding_namespace"] = plan.holding_namespace
+    if plan.former_intervals_ms:
+        data["former_intervals"] = [format_duration(interval_ms) for interval_ms in plan.former_intervals_ms]
+    if plan.former_namespaces:
+        data["former_namespaces"] = list(plan.former_namespaces)
     match plan.scheme:
         case Native():
             data["native"] = {}
@@ -172,6 +178,8 @@ def _to_plan(file: _File) -> Plan:
         holding_namespace=file.holding_namespace,
         relay=file.relay,
         readers=file.readers,
+        former_intervals_ms=tuple(file.former_intervals),
+        former_namespaces=tuple(file.former_namespaces),
         **{name: value for name, value in optional.items() if value is not None},
     )
 

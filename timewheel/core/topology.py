@@ -48,11 +48,13 @@ class HoldingTopic:
         name: Full name, without a partition suffix.
         step: Its tier or its ring.
         slot: The slot's number in its ring; 0 for a tier.
+        by_broker: Whether its timers are under the broker's delay, or else held by a relay.
     """
 
     name: str
     step: Step
     slot: int
+    by_broker: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,17 +68,18 @@ class Topology:
         return any(spec.name == topic for spec in self.topics)
 
 
-def topology(plan: Plan, now_ms: int) -> Topology:
+def topology(plan: Plan, now_ms: int, *, drains: bool = False) -> Topology:
     """Everything that a plan implies at one moment.
 
     Args:
         plan: A valid plan.
         now_ms: UTC milliseconds; decides which intervals of a calendar exist, nothing else.
+        drains: Holding topics of an earlier plan are to be drained: relays hop, whatever this plan's scheme is.
     """
     names = Names(plan)
-    hops = plan.needs_relay
+    hops = plan.needs_relay or drains
     holding = tuple(
-        HoldingTopic(name=name, step=step, slot=slot)
+        HoldingTopic(name=name, step=step, slot=slot, by_broker=not plan.holds_in_relay)
         for step in steps(plan)
         for slot, name in enumerate(names.of_step(step))
     )

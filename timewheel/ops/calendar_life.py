@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from timewheel.admin.client import AdminClient
+from timewheel.admin.internals import TERMINATED
 from timewheel.core.clock import Clock, pause
 from timewheel.core.durations import MINUTE_MS, SECOND_MS
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable, TimewheelError
@@ -30,12 +31,12 @@ from timewheel.core.names import CalendarTopic, namespace_of, partition_of
 from timewheel.core.plan import Calendar, Plan
 from timewheel.events import CalendarRollFailed, CalendarTopicDeleted, CalendarTopicStuck
 from timewheel.hooks import Hook
+from timewheel.ops.leaving import delete_once_left
 from timewheel.ops.provision import Report, ensure
 from timewheel.wire.hooks import Hooks
 
 __all__ = ["CalendarKeeper", "LifeState", "RetiredTopic", "Rolled", "Stage", "grace_ms", "roll", "stage_of"]
 
-TERMINATED = "Terminated"
 MAX_TRANSITIONS = 4
 """A topic passes at most two stages in one roll; a broker that says otherwise is asked again at the next."""
 
@@ -200,14 +201,10 @@ def _retire(admin: AdminClient, plan: Plan, interval: CalendarTopic, now_ms: int
 
 
 def _delete(admin: AdminClient, topic: str) -> RetiredTopic:
-    try:
-        admin.topics.delete(topic)  # never forced (broker-facts: removing-a-topic)
-    except AdminError as error:
-        if error.status != 412:  # Precondition Failed: producers or consumers are connected
-            raise
-        note = "drained, and clients are still connected: it is deleted once they have gone"
-        return RetiredTopic(topic=topic, stage=Stage.DRAINED, backlog={}, note=note)
-    return RetiredTopic(topic=topic, stage=Stage.DELETED, backlog={})
+    if delete_once_left(admin, [topic]):
+        return RetiredTopic(topic=topic, stage=Stage.DELETED, backlog={})
+    note = "drained, and clients are still connected: it is deleted once they have gone"
+    return RetiredTopic(topic=topic, stage=Stage.DRAINED, backlog={}, note=note)
 
 
 def _life_state(admin: AdminClient, interval: CalendarTopic) -> LifeState:

@@ -9,7 +9,6 @@ from typing import Literal
 from timewheel.admin.namespaces import NamespacePolicies
 from timewheel.admin.policies import SUBSCRIPTION_EXPIRY_MIN, DelayedDelivery
 from timewheel.core.durations import SECOND_MS, format_duration
-from timewheel.core.former_topics import FormerTopic
 from timewheel.core.limits import DEFAULT_MAX_HELD, HELD_SHARE
 from timewheel.core.topology import TopicSpec
 
@@ -17,7 +16,6 @@ __all__ = [
     "Finding",
     "delayed_delivery_findings",
     "foreign_subscriptions",
-    "former_topic_finding",
     "namespace_findings",
     "unacknowledged_findings",
 ]
@@ -151,13 +149,3 @@ def foreign_subscriptions(spec: TopicSpec, subscriptions: Mapping[int, frozenset
 
 def _set_delayed(spec: TopicSpec, options: str) -> str:
     return f"pulsar-admin topicPolicies set-delayed-delivery {spec.name} {options}"
-
-
-def former_topic_finding(topic: FormerTopic) -> Finding:
-    """Timers wait in a topic of an earlier plan, and the caller says that somebody sees to them."""
-    return Finding(
-        level="warning",
-        where=topic.name,
-        problem=f"{topic.backlog} entries wait here, and the plan does not name this topic",
-        remedy="keep consumers and relay of the former plan until it is empty: timewheel relay run PLAN FORMER_PLAN",
-    )

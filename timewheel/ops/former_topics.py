@@ -1,21 +1,24 @@
-"""What still waits in topics of earlier plans, asked of the broker."""
+"""Which topics of earlier plans there are, and what waits in them, asked of the broker."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from dataclasses import replace
 
 from timewheel.admin.client import AdminClient
 from timewheel.core.errors import AdminMissing
 from timewheel.core.former_topics import FormerTopic, former_topics
-from timewheel.core.names import namespace_of, partition_of
+from timewheel.core.names import RELAY_SUBSCRIPTION, Names, partition_of
 from timewheel.core.plan import Plan
 
-__all__ = ["FormerTopics", "waiting"]
+__all__ = ["FormerTopics", "former_names", "look_into"]
 
 
 class FormerTopics:
-    """Looks for timers outside a plan; hand it to the plan's `Relay`, which then refuses to leave them behind.
+    """Looks for topics of earlier plans; hand it to the plan's `Relay`, which then drains them.
 
     Args:
         admin: Client of the cluster; its role must be able to list the plan's namespaces.
@@ -29,24 +32,33 @@ class FormerTopics:
         self._beside = tuple(beside)
 
     def __call__(self) -> tuple[FormerTopic, ...]:
-        """Those in which something waits.
+        """All that are there, empty ones too: whoever still works by an earlier plan may send to them.
 
         Raises:
             AdminError: The broker did not tell.
         """
-        names: list[str] = []
-        for namespace in _namespaces(self._plan):
-            try:
-                names += self._admin.topics.list(namespace)
-            except AdminMissing:
-                continue  # nothing can wait in a namespace that is not there
-        return waiting(self._admin, self._plan, names, beside=self._beside)
+        return look_into(self._admin, self._plan, former_names(self._admin, self._plan), beside=self._beside)
 
 
-def waiting(
+def former_names(admin: AdminClient, plan: Plan, *, besides: Iterable[str] = ()) -> list[str]:
+    """All topics of the namespaces in which topics of the plan, or of an earlier one, may be.
+
+    Args:
+        admin: Client of the cluster.
+        plan: The plan.
+        besides: Namespaces that are known already, and left out.
+    """
+    names: list[str] = []
+    for namespace in sorted({*Names(plan).namespaces} - {*besides}):
+        with suppress(AdminMissing):  # nothing can wait in a namespace that is not there
+            names += admin.topics.list(namespace)
+    return names
+
+
+def look_into(
     admin: AdminClient, plan: Plan, names: Sequence[str], *, beside: Iterable[Plan] = ()
 ) -> tuple[FormerTopic, ...]:
-    """Of the topics that are listed, the former ones in which something waits.
+    """Of the topics that are listed the former ones, with what waits in each.
 
     Args:
         admin: Client of the cluster.
@@ -54,24 +66,27 @@ def waiting(
         names: All topics of its namespaces, each partition by its own name.
         beside: Plans whose relays and consumers run beside this one's.
     """
-    former = set(former_topics(plan, names, beside=beside))
-    backlogs: defaultdict[str, int] = defaultdict(int)
+    partitions: defaultdict[str, list[str]] = defaultdict(list)
     for name in names:
-        topic = partition_of(name)[0]
-        if topic in former:
-            backlogs[topic] += _backlog(admin, name)
-    return tuple(FormerTopic(name=name, backlog=backlogs[name]) for name in sorted(backlogs) if backlogs[name])
+        partitions[partition_of(name)[0]].append(name)
+    found: list[FormerTopic] = []
+    for topic in former_topics(plan, names, beside=beside):
+        wanted = {RELAY_SUBSCRIPTION} if topic.holding is not None else {*plan.subscriptions} if topic.is_due else set()
+        seen = [_waiting(admin, name, wanted) for name in partitions[topic.name]]
+        found.append(replace(topic, backlog=sum(one[0] for one in seen), producers=sum(one[1] for one in seen)))
+    return tuple(found)
 
 
-def _backlog(admin: AdminClient, topic: str) -> int:
-    """What waits in one partition, which this loads: in a sum over partitions one that nobody has loaded counts 0."""
+def _waiting(admin: AdminClient, topic: str, wanted: AbstractSet[str]) -> tuple[int, int]:
+    """Backlog and producers of one partition, which this loads: in a sum over partitions one that nobody has loaded
+    counts 0.
+    """
     try:
-        stats = admin.topics.stats(topic, precise_backlog=True)
+        stats = admin.topics.stats(topic, precise_backlog=True, clients=True)
+        subscriptions, producers = stats.subscriptions, stats.publishers or 0
+        if not subscriptions or not wanted <= subscriptions.keys():
+            # Nobody acknowledged anything for a subscription that is not there.
+            return admin.topics.internal_stats(topic).entries, producers
     except AdminMissing:
-        return 0  # removed since it was listed
-    return max((subscription.backlog for subscription in stats.subscriptions.values()), default=0)
-
-
-def _namespaces(plan: Plan) -> tuple[str, ...]:
-    due = namespace_of(plan.due_topic)
-    return tuple(sorted({due, plan.holding_namespace or due}))
+        return 0, 0  # removed since it was listed
+    return max(subscription.backlog for subscription in subscriptions.values()), producers

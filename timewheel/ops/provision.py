@@ -24,11 +24,11 @@ from timewheel.ops.foreign_settings import (
     Finding,
     delayed_delivery_findings,
     foreign_subscriptions,
-    former_topic_finding,
     namespace_findings,
     unacknowledged_findings,
 )
-from timewheel.ops.former_topics import waiting
+from timewheel.ops.former_findings import findings_of, left_behind, remedy_for
+from timewheel.ops.former_topics import former_names, look_into
 from timewheel.ops.provision_steps import (
     CreateMissedPartitions,
     CreateNamespace,
@@ -103,25 +103,34 @@ def ensure(
         dry_run: Change nothing, only say what would be done.
         create_namespaces: Make namespaces that are missing (never tenants).
         grow: Raise the number of partitions of topics that have fewer than the plan says.
-        despite_former_topics: Only warn of timers that wait in topics of an earlier plan: somebody who works by that
-            plan moves them on.
+        despite_former_topics: Only warn of timers in topics of an earlier plan that nobody who works by this one would
+            move on: somebody else sees to them.
 
     Returns:
         What was done and found. Findings do not stop it.
 
     Raises:
         TopologyError: A tenant or namespace is missing, or a topic is there in a form that cannot be repaired.
-        TimersLeftBehind: Timers wait in topics that the plan does not name (broker-facts: topics-outside-the-plan).
+        TimersLeftBehind: Timers wait in topics of an earlier plan, and nobody would move them on
+            (broker-facts: topics-outside-the-plan).
         AdminDenied: The role may not do it; says which right is missing.
         AdminError: A call failed for another reason; running again goes on from there.
     """
-    waves = _waves(topology(plan, now_ms).topics)
-    specs = [spec for wave in waves for spec in wave]
-    namespaces = sorted({namespace_of(spec.name) for spec in specs} | {namespace_of(plan.due_topic)})
+    namespaces = sorted(
+        {namespace_of(spec.name) for spec in topology(plan, now_ms).topics} | {namespace_of(plan.due_topic)}
+    )
     stored = {namespace: _names_in(admin, namespace, create=create_namespaces) for namespace in namespaces}
-    left_behind = waiting(admin, plan, [name for names in stored.values() for name in names or ()])
-    if left_behind and not despite_former_topics:
-        raise TimersLeftBehind(left_behind)
+    former = look_into(
+        admin,
+        plan,
+        [name for names in stored.values() for name in names or ()] + former_names(admin, plan, besides=namespaces),
+    )
+    stranded = left_behind(plan, former)
+    if stranded and not despite_former_topics:
+        raise TimersLeftBehind(stranded, remedy_for(plan, stranded))
+    drains = any(topic.holding is not None for topic in former)
+    waves = _waves(topology(plan, now_ms, drains=drains).topics)
+    specs = [spec for wave in waves for spec in wave]
     with ThreadPoolExecutor(CALLS_AT_ONCE, "timewheel-provision") as pool:
         states = dict(zip(specs, pool.map(lambda spec: _state(admin, spec, stored), specs), strict=True))
         needed = {spec: steps_for(spec, states[spec], grow=grow) for spec in specs}
@@ -131,7 +140,7 @@ def ensure(
                 _apply(admin, step)
             for wave in waves:
                 _each(pool, lambda spec: _bring_up(admin, spec, needed[spec]), wave)
-        findings = (*_findings(admin, plan, states, dry_run=dry_run), *map(former_topic_finding, left_behind))
+        findings = (*_findings(admin, plan, states, dry_run=dry_run), *findings_of(plan, former))
     return Report(
         dry_run=dry_run,
         topics=tuple(spec.name for spec in specs),

@@ -5,7 +5,7 @@
 - A schema's definition by version: there is no public call, and an SDK has no admin URL.
 - How many messages an entry holds: only the serialized message id tells.
 
-Each function says what it gives where the client is another one (such as the virtual client of `timewheel.testing`).
+Each function says what it gives where the client is another one, such as one that a test wraps around it.
 """
 
 from __future__ import annotations

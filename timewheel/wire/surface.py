@@ -1,6 +1,6 @@
 """The part of pulsar-client that timewheel uses, as Protocols.
 
-The real `pulsar.Client` meets them as it is, and so does the virtual client of `timewheel.testing`. Names, order and
+The real `pulsar.Client` meets them as it is, and so does a client that a test wraps around it. Names, order and
 defaults are pulsar-client's (3.13); whatever is not here is not used.
 """
 

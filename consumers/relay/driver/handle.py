@@ -61,6 +61,7 @@ class Handle:
         "reason",
         "state",
         "stopping",
+        "told_of_hops",
     )
 
     def __init__(self, clock: Clock) -> None:
@@ -77,6 +78,7 @@ class Handle:
         self.consumer: ConsumerLike | None = None
         """The client's, while there is one."""
         self.heartbeat_ms = clock.monotonic_ms()
+        self.told_of_hops = False
 
     @property
     def connected(self) -> bool:

@@ -17,7 +17,7 @@ from timewheel.consumers.relay.machine.interface import Machine
 from timewheel.consumers.relay.machine.order import Spot
 from timewheel.consumers.relay.machine.relay_held import RelayHeld
 from timewheel.consumers.relay.machine.visits import Visit
-from timewheel.core.next_hop import Onwards
+from timewheel.core.next_hop import NextHop
 from timewheel.core.out_of_order import OutOfOrder
 from timewheel.events import RelayPartitionStopped, RelayPositionJumped, RelaySessionCrashed, RelaySessionFailed
 
@@ -84,6 +84,9 @@ class Partition:
         Returns:
             Whether no other one is to follow.
         """
+        if self._is_gone():
+            self.handle.stop(0)
+            return True
         machine = self._machine()
         hole: HoleFound | None = None
         try:
@@ -98,14 +101,23 @@ class Partition:
             self._known = machine.confirmed_to  # a next session skips it (broker-facts: received-again)
         return hole is None or not self._goes_on_after(hole)
 
+    def _is_gone(self) -> bool:
+        """Whether it is an earlier plan's and was removed. To subscribe all the same could make it anew."""
+        if not self.source.is_former:
+            return False
+        try:
+            return self.source.topic in self._tools.client.get_topic_partitions(self.source.topic)
+        except pulsar.TopicNotFound:
+            return True
+
     def _machine(self) -> Machine:
         tools = self._tools
-        onwards, out_of_order = Onwards(tools.router, self.source.step), OutOfOrder(tools.router.plan)
+        next_hop, out_of_order = NextHop(tools.router, self.source.step), OutOfOrder(tools.router.plan)
         counts = self.handle.counts
-        if not tools.router.plan.holds_in_relay:
-            return BrokerHeld(onwards, out_of_order, window_limit=tools.max_in_flight, counts=counts)
+        if self.source.holding.by_broker:
+            return BrokerHeld(next_hop, out_of_order, window_limit=tools.max_in_flight, counts=counts)
         return RelayHeld(
-            Forwarding(onwards, out_of_order, known=self._known, window_limit=tools.max_in_flight, counts=counts),
+            Forwarding(next_hop, out_of_order, known=self._known, window_limit=tools.max_in_flight, counts=counts),
             visit=self._visiting.now,
             lease_idle_ms=tools.lease_idle_ms,
             chance=tools.chance,

@@ -118,8 +118,8 @@ class RingKeeper:
 
     @staticmethod
     def _next(partition: Partition, after_ms: int) -> Times:
-        return next_times(partition.source.step, partition.source.slot, after_ms)
+        return next_times(partition.source.step, partition.source.holding.slot, after_ms)
 
     @staticmethod
     def _last(partition: Partition, at_ms: int) -> Times:
-        return last_times(partition.source.step, partition.source.slot, at_ms)
+        return last_times(partition.source.step, partition.source.holding.slot, at_ms)

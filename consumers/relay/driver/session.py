@@ -43,8 +43,10 @@ from timewheel.consumers.relay.machine.commands import (
 )
 from timewheel.consumers.relay.machine.interface import Machine
 from timewheel.consumers.relay.machine.states import State
+from timewheel.core.envelope import Envelope
 from timewheel.core.names import RELAY_SUBSCRIPTION
-from timewheel.events import RelayDeadLetter, RelayWaitsForLease
+from timewheel.core.steps import hop_bound
+from timewheel.events import RelayDeadLetter, RelayHopsBeyondPlan, RelayWaitsForLease
 from timewheel.wire.native import NO_SCHEMA, BatchSizes, decryption_failed, schema_version_of
 from timewheel.wire.positions import Position
 
@@ -77,6 +79,7 @@ class Session:
         self._handle = handle
         self._machine = machine
         self._hops = HopProducers.of(source, tools)
+        self._hop_bound = hop_bound(tools.router.plan)
         self._confirmations = Confirmations(handle, tools.clock)
         self._batch_sizes = BatchSizes()
         self._consumer: Any = None
@@ -215,7 +218,10 @@ class Session:
         if machine.state is State.WAITING_FOR_LEASE:
             machine.lease_taken()
             self._show()
-        properties.update(command.envelope.properties())
+        envelope = command.envelope
+        if envelope.hops > self._hop_bound:
+            self._tell_of_hops(envelope)
+        properties.update(envelope.properties())
         carry(
             producer,
             message,
@@ -225,6 +231,16 @@ class Session:
             sequence_id=command.sequence_id,
         )
         return RECEIVE
+
+    def _tell_of_hops(self, envelope: Envelope) -> None:
+        plan, handle = self._tools.router.plan, self._handle
+        if envelope.revision == plan.revision and not handle.told_of_hops:
+            handle.told_of_hops = True
+            self._tools.hooks.emit(
+                RelayHopsBeyondPlan(
+                    topic=self._source.name, timer_id=envelope.timer_id, hops=envelope.hops, bound=self._hop_bound
+                )
+            )
 
     def _bury(self, command: DeadLetter) -> None:
         message = self._message

@@ -11,6 +11,7 @@ from timewheel.core.clock import Clock
 from timewheel.core.names import Names, partition_topic
 from timewheel.core.routing import Router
 from timewheel.core.steps import Step
+from timewheel.core.topology import HoldingTopic
 from timewheel.wire.hooks import Hooks
 
 __all__ = ["Source", "Tools", "consumer_name"]
@@ -21,21 +22,29 @@ class Source:
     """One partition of one holding topic.
 
     Args:
-        topic: Full name of the holding topic, without a partition suffix.
+        holding: The holding topic: the plan's, or an earlier plan's.
         partition: Which of its partitions.
-        step: The topic's tier or ring.
-        slot: The slot's number in its ring; 0 for a tier.
+        is_former: Whether it is an earlier plan's, which may be removed once it is empty.
     """
 
-    topic: str
+    holding: HoldingTopic
     partition: int
-    step: Step
-    slot: int = 0
+    is_former: bool = False
+
+    @property
+    def topic(self) -> str:
+        """Full name of the holding topic, without a partition suffix."""
+        return self.holding.name
 
     @property
     def name(self) -> str:
         """Full name of the partition."""
-        return partition_topic(self.topic, self.partition)
+        return partition_topic(self.holding.name, self.partition)
+
+    @property
+    def step(self) -> Step:
+        """The topic's tier or ring."""
+        return self.holding.step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,7 +31,7 @@ from timewheel.consumers.relay.machine.interface import Machine
 from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Spot
 from timewheel.consumers.relay.machine.states import State
 from timewheel.core.envelope import Envelope
-from timewheel.core.next_hop import Bury, Onwards
+from timewheel.core.next_hop import Bury, NextHop
 from timewheel.core.out_of_order import OutOfOrder
 from timewheel.wire.positions import Position
 
@@ -42,7 +42,7 @@ class BrokerHeld(Machine):
     """One subscription of one partition.
 
     Args:
-        onwards: Decides hops.
+        next_hop: Decides hops.
         out_of_order: Keeps the broker from starving a due topic.
         window_limit: Messages under way at most.
         counts: Goes on counting here.
@@ -51,13 +51,13 @@ class BrokerHeld(Machine):
         state: What it is doing: `RECEIVING`, `IDLE`, `CROWDED`, `STOPPED`, `DRAINING` or `LEFT`.
     """
 
-    __slots__ = ("_counts", "_head", "_limit", "_onwards", "_ordinal", "_out_of_order", "_under_way", "state")
+    __slots__ = ("_counts", "_head", "_limit", "_next_hop", "_ordinal", "_out_of_order", "_under_way", "state")
 
     cumulative = False
     left = None
 
-    def __init__(self, onwards: Onwards, out_of_order: OutOfOrder, *, window_limit: int, counts: Counts) -> None:
-        self._onwards = onwards
+    def __init__(self, next_hop: NextHop, out_of_order: OutOfOrder, *, window_limit: int, counts: Counts) -> None:
+        self._next_hop = next_hop
         self._out_of_order = out_of_order
         self._limit = window_limit
         self._counts = counts
@@ -109,12 +109,10 @@ class BrokerHeld(Machine):
         reading, receipt = self._head
         if not isinstance(reading, Envelope):
             return self._dead_letter(receipt, why_dead(reading))
-        decision = self._onwards.delivered(reading)
+        decision = self._next_hop.delivered(reading)
         if isinstance(decision, Bury):
             return self._dead_letter(receipt, decision.reason)
-        deliver_at_ms = decision.deliver_at_ms
-        if decision.is_due:
-            deliver_at_ms = self._out_of_order.asked(deliver_at_ms)
+        deliver_at_ms = self._out_of_order.asked_of(decision)
         ordinal = self._push(receipt, "forwarded")
         return Forward(ordinal, decision.topic, deliver_at_ms, NO_SEQUENCE_ID, decision.envelope)
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Spot
 from timewheel.core.envelope import PREFIX, Envelope
-from timewheel.core.errors import EnvelopeError
+from timewheel.core.errors import EnvelopeError, EnvelopeTooNew
 from timewheel.wire.positions import Position
 
 __all__ = [
@@ -53,7 +53,7 @@ __all__ = [
 
 
 class Unreadable(NamedTuple):
-    """A message whose content the client could not decrypt."""
+    """A message that this relay cannot judge: the client could not decrypt it, or a later version wrote it."""
 
     reason: str
 
@@ -245,10 +245,12 @@ def why_dead(reading: Reading) -> str:
     return str(reading) if isinstance(reading, EnvelopeError) else FOREIGN
 
 
-def judged(properties: dict[str, str]) -> Envelope | EnvelopeError | Probe | None:
+def judged(properties: dict[str, str]) -> Reading:
     """A message's envelope, or what is wrong with it, as a value."""
     try:
         envelope = Envelope.read(properties)
+    except EnvelopeTooNew as error:
+        return Unreadable(f"{error}: relays first, then consumers, then producers")
     except EnvelopeError as error:
         return error
     return PROBE if envelope is None and PROBE_PROPERTY in properties else envelope

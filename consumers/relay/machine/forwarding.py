@@ -31,7 +31,7 @@ from timewheel.consumers.relay.machine.counts import Counts
 from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Contiguity, Sight, Spot, sequence_id
 from timewheel.consumers.relay.machine.window import Fate, Item, Window
 from timewheel.core.envelope import Envelope
-from timewheel.core.next_hop import Bury, Onward, Onwards
+from timewheel.core.next_hop import Bury, Hop, NextHop
 from timewheel.core.out_of_order import OutOfOrder
 from timewheel.wire.positions import Position
 
@@ -54,7 +54,7 @@ class Forwarding:
     """One partition's messages between a subscribe and the end of that subscription.
 
     Args:
-        onwards: Decides hops.
+        next_hop: Decides hops.
         out_of_order: Keeps the broker from starving a due topic.
         known: Up to where this process has confirmed everything before (`confirmed`); None at first.
         window_limit: Messages under way at most.
@@ -68,7 +68,7 @@ class Forwarding:
         "_head",
         "_late_run",
         "_look",
-        "_onwards",
+        "_next_hop",
         "_out_of_order",
         "_previous",
         "_stopped",
@@ -84,14 +84,14 @@ class Forwarding:
 
     def __init__(
         self,
-        onwards: Onwards,
+        next_hop: NextHop,
         out_of_order: OutOfOrder,
         *,
         known: Spot | None = None,
         window_limit: int = 1_000,
         counts: Counts | None = None,
     ) -> None:
-        self._onwards = onwards
+        self._next_hop = next_hop
         self._out_of_order = out_of_order
         self.window_limit = window_limit
         # What follows what this process has confirmed begins at the right place by itself.
@@ -130,6 +130,10 @@ class Forwarding:
             if sign is not Sign.BEGUN:
                 return self.ask_again(now_ms) if sign is Sign.ASK else RECEIVE
             self._beginning = None
+        if isinstance(reading, Unreadable):
+            # Before it counts as seen: it must not release the acknowledgement that is kept back, since what may be
+            # missing before it was not looked at.
+            return self._stop(reading.reason, None, position)
         spot = Spot(position, batch_size)
         highest = self._contiguity.highest
         sight = self._contiguity.see(spot)
@@ -138,8 +142,6 @@ class Forwarding:
         if sight is Sight.HOLE:
             assert highest is not None
             return self._stop(f"a hole: {tuple(highest.position)} is followed by {tuple(position)}", highest, position)
-        if isinstance(reading, Unreadable):
-            return self._stop(reading.reason, highest, position)
         self._head = Item(spot, reading, receipt, now_ms)
         if sight is Sight.NEXT_LEDGER:
             assert highest is not None
@@ -169,8 +171,8 @@ class Forwarding:
         reading = head.reading
         if not isinstance(reading, Envelope):
             return self._without_envelope(head)
-        decision = self._onwards.held(reading, head.seen_ms, now_ms)
-        if isinstance(decision, Onward):
+        decision = self._next_hop.held(reading, head.seen_ms, now_ms)
+        if isinstance(decision, Hop):
             return self._forward(head, decision)
         if isinstance(decision, Bury):
             return self._dead_letter(head, decision.reason)
@@ -246,19 +248,18 @@ class Forwarding:
         # All messages of the last entry, whatever their index.
         self._sweep_to = last._replace(batch_index=1 << 31)
 
-    def _forward(self, head: Item, onward: Onward) -> Decision:
-        by_late_lane = onward.is_late or (self._unnamed and self._late_run > 0)
+    def _forward(self, head: Item, hop: Hop) -> Decision:
+        by_late_lane = hop.is_late or (self._unnamed and self._late_run > 0)
         sequence = NO_SEQUENCE_ID if by_late_lane else sequence_id(head.spot.position)
         unnamed = sequence == NO_SEQUENCE_ID
         if unnamed != self._unnamed and self._must_drain(unnamed=unnamed):
             return _AWAIT_ALL
-        if onward.is_late:
+        if hop.is_late:
             self._late_run = LATE_RUN
         elif self._late_run:
             self._late_run -= 1
-        deliver_at_ms = self._out_of_order.asked(onward.deliver_at_ms) if onward.is_due else onward.deliver_at_ms
         fate: Fate = "late" if by_late_lane else "forwarded"
-        return Forward(self._push(head, fate), onward.topic, deliver_at_ms, sequence, onward.envelope)
+        return Forward(self._push(head, fate), hop.topic, self._out_of_order.asked_of(hop), sequence, hop.envelope)
 
     def _without_envelope(self, head: Item) -> Decision:
         if isinstance(head.reading, Probe):

@@ -41,7 +41,7 @@ from timewheel.consumers.relay.machine.relay_held import RelayHeld
 from timewheel.consumers.relay.machine.states import State
 from timewheel.consumers.relay.machine.visits import Visit
 from timewheel.core.envelope import Envelope
-from timewheel.core.next_hop import Onwards
+from timewheel.core.next_hop import NextHop
 from timewheel.core.out_of_order import OutOfOrder
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Router
@@ -261,9 +261,9 @@ class Walk:
 
 
 def _forwarding(plan: Plan, rng: random.Random) -> Forwarding:
-    onwards = Onwards(Router(plan), steps(plan)[0])
+    next_hop = NextHop(Router(plan), steps(plan)[0])
     known = Spot(Position(7, 3, -1), 0) if rng.random() < 0.7 else None
-    return Forwarding(onwards, OutOfOrder(plan), known=known, window_limit=WINDOW)
+    return Forwarding(next_hop, OutOfOrder(plan), known=known, window_limit=WINDOW)
 
 
 def _relay_held(plan: Plan, rng: random.Random, visit: Callable[[], Visit | None]) -> RelayHeld:
@@ -306,8 +306,8 @@ def walk_slot(seed: int, count: int) -> list[Met]:
 def walk_broker_held(seed: int, count: int) -> list[Met]:
     """Through the machine of a tier that the broker holds."""
     rng = random.Random(seed)
-    onwards = Onwards(Router(BROKER_HELD_PLAN), steps(BROKER_HELD_PLAN)[0])
-    machine = BrokerHeld(onwards, OutOfOrder(BROKER_HELD_PLAN), window_limit=WINDOW, counts=Counts())
+    next_hop = NextHop(Router(BROKER_HELD_PLAN), steps(BROKER_HELD_PLAN)[0])
+    machine = BrokerHeld(next_hop, OutOfOrder(BROKER_HELD_PLAN), window_limit=WINDOW, counts=Counts())
 
     def timer(now_ms: int) -> Envelope:
         return Envelope("t", now_ms + rng.choice([2_000, 15_000]), now_ms - STAY_MS, hops=rng.choice([0] * 9 + [200]))

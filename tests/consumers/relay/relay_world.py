@@ -25,7 +25,7 @@ from timewheel.consumers.relay.machine.commands import (
 from timewheel.consumers.relay.machine.forwarding import Forwarding
 from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Spot
 from timewheel.core.envelope import Envelope
-from timewheel.core.next_hop import Onwards
+from timewheel.core.next_hop import NextHop
 from timewheel.core.out_of_order import OutOfOrder
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.routing import Router
@@ -129,7 +129,7 @@ class _Session:
         known: What this process remembers.
         rng: Chance.
         now_ms: Where the clock stands.
-        onwards: Decides hops; a control's decides wrongly.
+        next_hop: Decides hops; a control's decides wrongly.
         trusting: A control that takes the first message it is given for the first that is unacknowledged.
     """
 
@@ -140,7 +140,7 @@ class _Session:
         rng: random.Random,
         now_ms: int,
         *,
-        onwards: Onwards,
+        next_hop: NextHop,
         trusting: bool,
     ) -> None:
         self.world = world
@@ -155,7 +155,7 @@ class _Session:
             known = world.source[self.cursor - 1].spot
         self.known = known
         limit = rng.choice([1, 5, 50])
-        self.forwarding = Forwarding(onwards, OutOfOrder(PLAN), known=known, window_limit=limit)
+        self.forwarding = Forwarding(next_hop, OutOfOrder(PLAN), known=known, window_limit=limit)
         self.pending: list[Sent] = []
         self.confirmed: set[Position] = set()
         self.command: Decision = self.forwarding.tick(now_ms)
@@ -258,7 +258,7 @@ class _Session:
 def play(
     seed: int,
     *,
-    onwards: Onwards | None = None,
+    next_hop: NextHop | None = None,
     trusting: bool = False,
     messages: int = 120,
 ) -> World:
@@ -268,7 +268,7 @@ def play(
     now_ms = START_MS + STAY_MS - 1_000
     known: Spot | None = None
     while world.acknowledged < len(world.source):
-        session = _Session(world, known, rng, now_ms, onwards=onwards or Onwards(ROUTER, SOURCE), trusting=trusting)
+        session = _Session(world, known, rng, now_ms, next_hop=next_hop or NextHop(ROUTER, SOURCE), trusting=trusting)
         session.run()
         holed = isinstance(session.command, Stop)
         world.jumps += holed

@@ -37,5 +37,5 @@ def test_control_trusting_the_first_message_loses() -> None:
 
 
 def test_control_routing_by_the_wall_clock_loses() -> None:
-    worlds = [play(seed, onwards=WallClock(ROUTER, SOURCE)) for seed in SEEDS]
+    worlds = [play(seed, next_hop=WallClock(ROUTER, SOURCE)) for seed in SEEDS]
     assert sum(world.lost() for world in worlds) > 0

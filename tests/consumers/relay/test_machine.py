@@ -11,6 +11,7 @@ import pytest
 
 from tests.consumers.relay.machine_walk import WHEEL, Met
 from tests.consumers.relay.relay_world import PLAN, START_MS, STAY_MS
+from tests.support.drawn import between
 from tests.support.machine_table import PAGE, TABLES, begin, lines, walked
 from timewheel.consumers.relay.machine.commands import (
     IDLE_MS,
@@ -36,7 +37,7 @@ from timewheel.consumers.relay.machine.relay_held import ACK_EVERY, LEASE_FIRST_
 from timewheel.consumers.relay.machine.states import State
 from timewheel.consumers.relay.machine.visits import Visit
 from timewheel.core.envelope import Envelope
-from timewheel.core.next_hop import Onwards
+from timewheel.core.next_hop import NextHop
 from timewheel.core.out_of_order import OutOfOrder
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
@@ -52,9 +53,8 @@ LEASE_IDLE_MS = 3_000
 
 def rows_in(page: str, name: str) -> list[str]:
     """The rows of a table as they stand on the page."""
-    _, found, rest = page.partition(begin(name))
-    assert found, f"no table of the {name} machine"
-    return [line + "\n" for line in rest.split("<!-- end -->")[0].splitlines() if re.match(r"\| \w+ \| \w", line)][1:]
+    found = between(page, begin(name)).splitlines()
+    return [line + "\n" for line in found if re.match(r"\| \w+ \| \w", line)][1:]
 
 
 def cells(rows: list[str]) -> set[tuple[str, str, str, str]]:
@@ -103,10 +103,10 @@ def test_a_step_that_is_not_in_the_table_would_be_found(mutation: Met, words: st
 
 
 def relay_held(plan: Plan = PLAN, *, visit: Visit | None = None, window_limit: int = 1_000) -> RelayHeld:
-    onwards = Onwards(Router(plan), steps(plan)[0])
+    next_hop = NextHop(Router(plan), steps(plan)[0])
     before = Spot(Position(7, -1, -1), 0)
     return RelayHeld(
-        Forwarding(onwards, OutOfOrder(plan), known=before, window_limit=window_limit),
+        Forwarding(next_hop, OutOfOrder(plan), known=before, window_limit=window_limit),
         visit=lambda: visit,
         lease_idle_ms=LEASE_IDLE_MS,
         chance=random.Random(3),

@@ -16,10 +16,12 @@ from timewheel.consumers.relay.driver.handle import PartitionState
 from timewheel.consumers.relay.driver.source import Source
 from timewheel.consumers.relay.machine.order import Spot
 from timewheel.consumers.relay.machine.visits import Visit
+from timewheel.core.topology import HoldingTopic
 from timewheel.wire.positions import Position
 
 HOLE = HoleFound("a hole", Spot(Position(7, 3, -1), 0), Position(7, 5, -1))
 VISIT = Visit(0)
+HELD = HoldingTopic(name=PLAN.due_topic, step=SOURCE, slot=0, by_broker=False)
 
 
 class Told:
@@ -55,7 +57,7 @@ def partition(monkeypatch: pytest.MonkeyPatch, endings: list[BaseException | Non
         max_in_flight=10,
         lease_idle_ms=1_000,
     )
-    return partitions.Partition(Source(topic=PLAN.due_topic, partition=0, step=SOURCE), tools), told
+    return partitions.Partition(Source(holding=HELD, partition=0), tools), told
 
 
 def unexpected(*_: Any) -> bool:

@@ -30,7 +30,8 @@ class Slot:
     """A partition that only remembers when it was to be visited."""
 
     def __init__(self, slot: int) -> None:
-        self.source = SimpleNamespace(step=steps(PLAN)[0], slot=slot, name=f"slot {slot}")
+        held = SimpleNamespace(slot=slot)
+        self.source = SimpleNamespace(step=steps(PLAN)[0], holding=held, name=f"slot {slot}")
         self.visits: list[Visit] = []
 
     def visit(self, visit: Visit) -> bool:

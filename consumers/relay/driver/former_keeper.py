@@ -1,0 +1,152 @@
+"""Finds topics of earlier plans, and has them drained: by the present plan's routing, until they are removed.
+
+They are looked for again and again, since those who still work by the earlier plan go on sending there: during a
+rolling deployment a tier that was empty at the start may fill afterwards (broker-facts: topics-outside-the-plan).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+
+import pulsar
+
+from timewheel.consumers.relay.driver.crew import Crew
+from timewheel.consumers.relay.driver.partition import Partition
+from timewheel.consumers.relay.driver.source import Tools
+from timewheel.core.clock import wait_until
+from timewheel.core.errors import AdminError, TopologyError
+from timewheel.core.former_topics import FormerTopic
+from timewheel.core.topology import HoldingTopic
+from timewheel.events import RelayDrainsFormerTopic, RelayFormerTopicsUnknown, RelayFormerTopicUnreadable
+from timewheel.hooks import Event
+
+__all__ = ["LOOK_MS", "FormerKeeper"]
+
+LOOK_MS = 60_000
+"""Topics are looked for this often; what was found empty twice is let go."""
+
+
+class FormerKeeper:
+    """One thread that looks, and a crew for each look that found something new.
+
+    Args:
+        look: Tells which topics of earlier plans there are.
+        partitions_of: Makes the partitions of a holding topic; raises `TopologyError` if the plan's topics cannot
+            take what comes from there.
+        tools: Of the relay.
+    """
+
+    def __init__(
+        self,
+        look: Callable[[], Sequence[FormerTopic]],
+        partitions_of: Callable[[HoldingTopic], Sequence[Partition]],
+        tools: Tools,
+    ) -> None:
+        self._look = look
+        self._partitions_of = partitions_of
+        self._tools = tools
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._answers = True
+        self._thread = threading.Thread(target=self._run, name="timewheel-relay-former", daemon=True)
+        self._drained_by: dict[str, Crew] = {}
+        self._crews: tuple[Crew, ...] = ()
+        self._unreadable: frozenset[str] = frozenset()
+        self._empty: set[str] = set()
+
+    @property
+    def crews(self) -> tuple[Crew, ...]:
+        """All that were made so far."""
+        return self._crews
+
+    @property
+    def unreadable(self) -> tuple[str, ...]:
+        """Topics in which something waits, and that nobody can drain."""
+        return tuple(sorted(self._unreadable))
+
+    def start(self) -> None:
+        """Look once, begin to drain, and go on looking."""
+        self.look()
+        self._thread.start()
+
+    def stop(self, drain_ms: int) -> None:
+        """Look no more, take nothing new."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        for crew in self._crews:
+            crew.stop(drain_ms)
+
+    def join(self, timeout_ms: int) -> None:
+        """Wait for all threads."""
+        if self._thread.ident is not None:
+            self._tools.clock.join(self._thread, timeout_ms)
+        for crew in self._crews:
+            crew.join(timeout_ms)
+
+    def look(self) -> None:
+        """Begin with what is new, end with what is to be removed."""
+        try:
+            found = self._look()
+        except AdminError as error:
+            # To hold up every timer because one question has no answer would be the greater harm.
+            if self._answers:
+                self._emit(RelayFormerTopicsUnknown(due_topic=self._tools.router.plan.due_topic, reason=str(error)))
+            self._answers = False
+            return
+        self._answers = True
+        listed = {topic.name for topic in found}
+        empty = {topic.name for topic in found if topic.drained}
+        # Seen so twice, since who connects to send has not sent yet. What is drained is let go, so that it can be
+        # removed, and looked at again: a timer that comes late waits for a minute.
+        for name in [name for name in self._drained_by if name not in listed or name in empty & self._empty]:
+            self._drained_by.pop(name).retire(name)
+        self._empty = empty
+        self._unreadable &= listed
+        self._begin([topic for topic in found if topic.name not in self._drained_by and not topic.drained])
+
+    def _begin(self, new: Sequence[FormerTopic]) -> None:
+        partitions: list[Partition] = []
+        topics: list[FormerTopic] = []
+        for topic in new:
+            if topic.holding is None:
+                if topic.backlog and not topic.is_due:
+                    self._tell_unreadable(topic, "its name is none that this version of timewheel gives")
+                continue
+            try:
+                partitions += self._partitions_of(topic.holding)
+            except TopologyError as error:
+                self._tell_unreadable(topic, str(error))
+            except pulsar.PulsarException as error:
+                self._tell_unreadable(topic, str(error))  # looked at again in a minute
+            else:
+                topics.append(topic)
+        if not topics:
+            return
+        crew = Crew(partitions, self._tools)
+        with self._changed:
+            if self._stopping:
+                return
+            self._crews = (*self._crews, crew)
+            crew.start()
+        for topic in topics:
+            self._drained_by[topic.name] = crew
+            self._unreadable -= {topic.name}
+            self._emit(RelayDrainsFormerTopic(topic=topic.name, backlog=topic.backlog))
+
+    def _tell_unreadable(self, topic: FormerTopic, reason: str) -> None:
+        if topic.name not in self._unreadable:
+            self._unreadable |= {topic.name}
+            self._emit(RelayFormerTopicUnreadable(topic=topic.name, backlog=topic.backlog, reason=reason))
+
+    def _emit(self, event: Event) -> None:
+        self._tools.hooks.emit(event)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                wait_until(self._tools.clock, self._changed, lambda: self._stopping, LOOK_MS)
+                if self._stopping:
+                    return
+            self.look()

@@ -1,0 +1,39 @@
+"""What is said of timers that wait in topics of earlier plans."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from timewheel.core.durations import HOUR_MS
+from timewheel.core.former_topics import FormerTopic, holding_topic
+from timewheel.core.plan import Plan, Tiered
+from timewheel.ops.former_findings import findings_of, left_behind, remedy_for
+
+DUE_TOPIC = "persistent://acme/crm/reminders"
+TIER_9D = f"{DUE_TOPIC}.tw.tier-9d"
+
+
+def plan(**changed: Any) -> Plan:
+    tiers = Tiered(window_ms=12 * HOUR_MS, tiers_ms=(12 * HOUR_MS,))
+    return Plan(due_topic=DUE_TOPIC, subscriptions=("billing",), scheme=tiers, **changed)
+
+
+def test_what_is_left_behind_and_what_to_do() -> None:
+    tier = FormerTopic(name=TIER_9D, backlog=3, holding=holding_topic(plan(), TIER_9D))
+    day = FormerTopic(name=f"{DUE_TOPIC}.tw.1d-20260101", backlog=2, is_due=True)
+    strange = FormerTopic(name=f"{DUE_TOPIC}.tw.later", backlog=1)
+    empty = replace(strange, backlog=0)
+    topics = [tier, day, strange, empty]
+    assert left_behind(plan(), topics) == (tier, day, strange), "nobody in a consumer can list topics"
+    assert left_behind(plan(relay="service"), topics) == (day, strange)
+    assert left_behind(plan(), [replace(day, is_followed=True)]) == ()
+    remedy = remedy_for(plan(), topics)
+    assert "timewheel relay run PLAN" in remedy
+    assert 'former_intervals = ["1d"]' in remedy
+    assert "the version of timewheel" in remedy
+    assert "former_intervals" not in remedy_for(plan(), [tier])
+    told = findings_of(plan(), topics)
+    assert [finding.where for finding in told] == [tier.name, day.name, strange.name]
+    assert "3 entries wait here" in told[0].problem
+    assert "1 entry waits here" in told[2].problem

@@ -1,0 +1,75 @@
+"""What becomes of timers that wait in topics of earlier plans, in sentences: who moves them on, or that nobody does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from timewheel.core.durations import format_duration
+from timewheel.core.former_topics import FormerTopic
+from timewheel.core.names import CalendarTopic
+from timewheel.core.plan import Plan
+from timewheel.ops.foreign_settings import Finding
+
+__all__ = ["findings_of", "left_behind", "remedy_for"]
+
+
+def left_behind(plan: Plan, topics: Sequence[FormerTopic]) -> tuple[FormerTopic, ...]:
+    """Those in which timers wait that nobody who works by the plan would move on.
+
+    A relay of its own can list topics and drains what an earlier plan held; one inside a consumer cannot list them,
+    unless the service hands it the means. Consumers read the intervals that the plan names.
+    """
+    return tuple(
+        topic
+        for topic in topics
+        if topic.backlog and not topic.is_followed and (topic.holding is None or plan.relay == "embedded")
+    )
+
+
+def remedy_for(plan: Plan, topics: Sequence[FormerTopic]) -> str:
+    """What to do about timers that are left behind."""
+    remedies = []
+    if any(topic.holding is not None for topic in topics):
+        remedies.append(
+            "keep a relay that can list topics running until they are empty (timewheel relay run PLAN, or consumers "
+            "with former_topics=)"
+        )
+    lengths_ms = {
+        interval.interval_ms
+        for topic in topics
+        if topic.is_due and (interval := CalendarTopic.parse(plan.due_topic, topic.name)) is not None
+    }
+    if lengths_ms:
+        lengths = ", ".join(f'"{format_duration(length_ms)}"' for length_ms in sorted(lengths_ms))
+        remedies.append(f"write former_intervals = [{lengths}] in the plan, so that its consumers read them too")
+    if any(topic.holding is None and not topic.is_due for topic in topics):
+        remedies.append("run the version of timewheel that made them, with the plan that named them")
+    return "; ".join(remedies) + "; or say --despite-former-topics if somebody sees to them"
+
+
+def findings_of(plan: Plan, topics: Sequence[FormerTopic]) -> tuple[Finding, ...]:
+    """One for each topic in which something waits."""
+    return tuple(_finding(plan, topic) for topic in topics if topic.backlog)
+
+
+def _finding(plan: Plan, topic: FormerTopic) -> Finding:
+    entries = f"{topic.backlog} {'entry waits' if topic.backlog == 1 else 'entries wait'} here, of an earlier plan"
+    if topic.holding is not None:
+        by = "timewheel relay run" if plan.relay == "service" else "a relay that can list topics (timewheel relay run)"
+        stay = "the broker's delay" if topic.holding.by_broker else "its stay or its slot"
+        return Finding(
+            level="warning",
+            where=topic.name,
+            problem=f"{entries}: each leaves after {stay}, and goes on by this plan",
+            remedy=f"{by} drains it; afterwards: timewheel topics ensure PLAN --remove-drained",
+        )
+    if topic.is_followed:
+        return Finding(
+            level="warning",
+            where=topic.name,
+            problem=f"{entries}: this plan's consumers read it",
+            remedy="afterwards: timewheel topics ensure PLAN --remove-drained",
+        )
+    return Finding(
+        level="warning", where=topic.name, problem=f"{entries}: nobody moves it on", remedy=remedy_for(plan, [topic])
+    )

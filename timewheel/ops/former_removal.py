@@ -1,0 +1,147 @@
+"""Removing topics of earlier plans once they are empty.
+
+As with a calendar's topics (broker-facts: removing-a-topic): a topic is **terminated**, so that nothing can come any
+more; its backlog is read again after that; and only then it is deleted, unforced. All that while nobody is connected:
+relays let go of what they find empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from enum import Enum
+
+from timewheel.admin.client import AdminClient
+from timewheel.core.clock import pause
+from timewheel.core.durations import SECOND_MS
+from timewheel.core.former_topics import FormerTopic
+from timewheel.core.names import partition_of
+from timewheel.core.plan import Plan
+from timewheel.ops.former_topics import FormerTopics, former_names
+from timewheel.ops.leaving import connected_clients, delete_once_left
+
+__all__ = ["Removal", "RemovalStage", "remove_drained"]
+
+LET_GO_MS = 150 * SECOND_MS
+"""Relays let go of a topic that they find empty twice, a minute apart."""
+LOOK_AGAIN_MS = 2 * SECOND_MS
+
+
+class RemovalStage(Enum):
+    """How far a topic of an earlier plan is on its way out."""
+
+    WAITS = "waits"
+    """Timers wait there."""
+    IN_USE = "in use"
+    """It is empty, and clients are connected: relays that still look after it, or who works by the earlier plan."""
+    EMPTY = "empty"
+    """Nothing stands in the way; only in a dry run."""
+    REMOVED = "removed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """One topic of an earlier plan.
+
+    Args:
+        topic: Full name.
+        stage: How far it is.
+        backlog: Entries that wait there.
+        clients: Producers and consumers that are connected.
+    """
+
+    topic: str
+    stage: RemovalStage
+    backlog: int = 0
+    clients: int = 0
+
+    def __str__(self) -> str:
+        match self.stage:
+            case RemovalStage.WAITS:
+                return f"{self.backlog} {'entry waits' if self.backlog == 1 else 'entries wait'} there"
+            case RemovalStage.IN_USE:
+                return (
+                    f"empty, but {self.clients} {'client is' if self.clients == 1 else 'clients are'} connected: "
+                    "run this again when they have gone"
+                )
+            case RemovalStage.EMPTY:
+                return "empty: would be removed"
+            case RemovalStage.REMOVED:
+                return "removed"
+
+
+def remove_drained(
+    admin: AdminClient,
+    plan: Plan,
+    *,
+    dry_run: bool = False,
+    let_go_ms: int = LET_GO_MS,
+    waits_for: Callable[[Removal], None] | None = None,
+) -> tuple[Removal, ...]:
+    """Remove the topics of earlier plans that are empty and that nobody is connected to.
+
+    Interrupted or run twice at once it does no harm. Nothing that waits is removed, and no client is thrown out.
+
+    Args:
+        admin: Client of the cluster; its role must administer the tenant.
+        plan: The present plan.
+        dry_run: Change nothing.
+        let_go_ms: How long to wait for relays to let go.
+        waits_for: Told once of each topic that is waited for.
+
+    Returns:
+        All topics of earlier plans, by name.
+
+    Raises:
+        AdminDenied, AdminError: A call failed; run it again.
+    """
+    look = FormerTopics(admin, plan)
+    deadline_ms = admin.clock.monotonic_ms() + let_go_ms
+    removed: dict[str, Removal] = {}
+    told: set[str] = set()
+    while True:
+        found = [_removal(admin, topic) for topic in look()]
+        if dry_run:
+            break
+        empty = [removal.topic for removal in found if removal.stage is RemovalStage.EMPTY]
+        for topic in _remove(admin, plan, empty):
+            removed[topic] = Removal(topic=topic, stage=RemovalStage.REMOVED)
+        found = [removal for removal in found if removal.topic not in removed]
+        in_use = [removal for removal in found if removal.stage is not RemovalStage.WAITS]
+        if not in_use or admin.clock.monotonic_ms() >= deadline_ms:
+            break
+        for removal in in_use:
+            if waits_for is not None and removal.topic not in told:
+                waits_for(removal)
+            told.add(removal.topic)
+        pause(admin.clock, LOOK_AGAIN_MS)
+    return tuple(sorted([*found, *removed.values()], key=lambda removal: removal.topic))
+
+
+def _removal(admin: AdminClient, topic: FormerTopic) -> Removal:
+    if topic.backlog:
+        return Removal(topic=topic.name, stage=RemovalStage.WAITS, backlog=topic.backlog)
+    clients = connected_clients(admin, topic.name)
+    stage = RemovalStage.IN_USE if clients else RemovalStage.EMPTY
+    return Removal(topic=topic.name, stage=stage, clients=clients)
+
+
+def _remove(admin: AdminClient, plan: Plan, topics: Collection[str]) -> frozenset[str]:
+    """Remove topics that are empty and that nobody is connected to.
+
+    Returns:
+        Those that are gone; of the others that has changed meanwhile.
+    """
+    orphans = {topic for topic in topics if admin.topics.partitions(topic) is None}
+    if orphans:
+        # Partitions alone, as a client makes them that connects to what is being removed.
+        for name in former_names(admin, plan):
+            if partition_of(name)[0] in orphans:
+                admin.topics.delete_unpartitioned(name)
+    ended = {*topics} - orphans
+    for topic in ended:
+        admin.topics.terminate(topic)
+    if ended:
+        # Read after the end: a backlog that was 0 before it could still grow.
+        ended -= {topic.name for topic in FormerTopics(admin, plan)() if topic.backlog}
+    return frozenset(orphans) | delete_once_left(admin, sorted(ended))
