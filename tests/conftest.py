@@ -44,6 +44,7 @@ PLANNER = "planner"
 """The folder, and the lane of all that needs Spark."""
 LANES = {
     "tests/broker/test_planner_gaps.py": PLANNER,
+    "tests/broker/test_plan_of_planner.py": PLANNER,
     **dict.fromkeys(
         (
             # These three share a broker besides, at the addresses that the pages name.

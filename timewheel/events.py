@@ -12,38 +12,14 @@ from typing import TypeVar, dataclass_transform
 from timewheel.hooks import Alarm, Event, Level
 
 __all__ = [
-    "CATALOGUE",
-    "AcknowledgeFailed",
-    "BrokerConfigurationDenied",
-    "CalendarRollFailed",
-    "CalendarTopicClosed",
-    "CalendarTopicDeleted",
-    "CalendarTopicMissing",
-    "CalendarTopicNotOpened",
-    "CalendarTopicOpened",
-    "CalendarTopicStuck",
-    "EnvelopeUnreadable",
-    "HandlerFailed",
-    "HandlersLeftBehind",
-    "HookFailed",
-    "ProducerCloseFailed",
-    "ProducerClosedWithUnknownOutcomes",
-    "ProducerDispatcherFailed",
-    "RelayDeadLetter",
-    "RelayDrainsFormerTopic",
-    "RelayFormerTopicUnreadable",
-    "RelayFormerTopicsUnknown",
-    "RelayHopsBeyondPlan",
-    "RelayPartitionStopped",
-    "RelayPositionJumped",
-    "RelaySessionCrashed",
-    "RelaySessionFailed",
-    "RelayWaitsForLease",
-    "RepublishFailed",
-    "SendCallbackFailed",
-    "TimerFarTooEarly",
-    "TimerTooNew",
-]
+    "CATALOGUE", "AcknowledgeFailed", "BrokerConfigurationDenied", "CalendarRollFailed", "CalendarTopicClosed",
+    "CalendarTopicDeleted", "CalendarTopicMissing", "CalendarTopicNotOpened", "CalendarTopicOpened",
+    "CalendarTopicStuck", "EnvelopeUnreadable", "HandlerFailed", "HandlersLeftBehind", "HookFailed",
+    "ProducerCloseFailed", "ProducerClosedWithUnknownOutcomes", "ProducerDispatcherFailed", "RelayDeadLetter",
+    "RelayDrainsFormerTopic", "RelayFormerTopicUnreadable", "RelayFormerTopicsUnknown", "RelayHopsBeyondPlan",
+    "RelayPartitionStopped", "RelayPositionJumped", "RelaySessionCrashed", "RelaySessionFailed",
+    "RelayWaitsForLease", "RepublishFailed", "SendCallbackFailed", "TimerFarTooEarly", "TimerTooNew",
+]  # fmt: skip
 
 E = TypeVar("E", bound=Event)
 _kinds: list[type[Event]] = []
@@ -68,8 +44,10 @@ def _event(name: str, level: Level, *, means: str, do: str) -> Callable[[type[E]
 @_event(
     "relay_partition_stopped",
     "error",
-    means="A hole in the positions, or content that cannot be decrypted; acknowledging across it would lose messages.",
-    do="Look at the named position with the admin API, repair it or skip it by hand, then restart the relay.",
+    means="A hole in the positions, content that cannot be decrypted, or a timer that a later version of timewheel "
+    "wrote; acknowledging across it would lose messages.",
+    do="By the reason: look at the named position with the admin API, repair it or skip it by hand, then restart the "
+    "relay; or upgrade the relay.",
 )
 class RelayPartitionStopped(Event):
     topic: str

@@ -10,13 +10,16 @@ import time
 import uuid
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import pulsar
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
 from tests.support.checkout import ROOT
 from timewheel.admin.client import AdminClient
+from timewheel.cli.app import app
 from timewheel.consumers import DelayedConsumer
 from timewheel.consumers.relay import Relay
 from timewheel.core.broker_profile import BrokerProfile
@@ -29,6 +32,8 @@ from timewheel.core.steps import steps
 from timewheel.core.topology import topology
 from timewheel.ops.profile import profile_of
 from timewheel.producers import DelayedProducer, Timer
+from timewheel.spark_planner.choice import choose
+from timewheel.spark_planner.choice.candidates import candidate_plans
 from timewheel.testing import eventually
 
 if TYPE_CHECKING:
@@ -42,9 +47,6 @@ HISTORY = ROOT / "examples" / "history" / "renewals.parquet"
 SUBSCRIPTION = "billing"
 NEAR_DELAYS_MS = (0, 500, 1_000, 1_500, 2_000, 2_500, 3_000, 3_500)
 HOUR_MS = 3_600_000
-MINUTE_MS = 60_000
-SHRUNK = 360
-"""The longest renewal is 61 days ahead: 4 h of that. Of short delays there are few plans to price."""
 
 
 class Planned(NamedTuple):
@@ -69,20 +71,28 @@ def admin(pulsar_broker: Broker) -> Iterator[AdminClient]:
         yield client
 
 
+def some_candidates(*arguments: Any) -> tuple[Plan, ...]:
+    """Every sixth: all are priced in tests/planner/test_cli_plan.py."""
+    return candidate_plans(*arguments)[::6]
+
+
 @pytest.fixture(scope="module")
-def planned(pulsar_broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Planned:
+def planned(spark: SparkSession, pulsar_broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Planned:
     """Ten times the shipped example, for this broker. With so few topics allowed, native partitions are no way out."""
+    assert SparkSession.getActiveSession() is spark, "the command takes the one that is there"
     folder = tmp_path_factory.mktemp("planner")
     file, history = folder / "plan.toml", folder / "tenth.parquet"
     rows = pq.read_table(HISTORY)
-    sent_ms, due_ms = (rows[name].to_numpy() for name in ("publish_ms", "due_ms"))
-    pq.write_table(pa.table({"publish_ms": sent_ms, "due_ms": sent_ms + (due_ms - sent_ms) // SHRUNK}), history)
-    done = timewheel(
+    pq.write_table(rows.take(np.arange(0, rows.num_rows, 10)), history)  # a tenth of it plans as well, and sooner
+    arguments = [
         "plan", str(history), "--growth", "100", "--max-topics", "8", "--broker", pulsar_broker.admin_url,
         "--due-topic", f"persistent://public/default/renewals-{uuid.uuid4().hex[:8]}", "--subscription", SUBSCRIPTION,
-        "-o", str(file), "--json", timeout_s=280,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+        "-o", str(file), "--json",
+    ]  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(choose, "candidate_plans", some_candidates)
+        done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
     ensured = timewheel("topics", "ensure", str(file), "--admin-url", pulsar_broker.admin_url)
     assert ensured.returncode == 0, ensured.stdout + ensured.stderr
     return Planned(file, json.loads(done.stdout))
