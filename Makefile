@@ -11,7 +11,8 @@ ARGS ?=
 # All folders; some may be named. The order is by cost and stands in tests/conftest.py.
 TESTS ?= tests
 PURE := tests/producers tests/consumers tests/ops tests/demo
-WORKERS ?= 2
+# More than cores: many tests on a broker mostly wait.
+WORKERS ?= 3
 # For `make proof`: words of their names as pytest's -k takes them ("short": the short plays, as CI makes them, which leave
 # the page as it is); on which brokers; by how many seeds.
 PROOFS ?= not short

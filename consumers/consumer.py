@@ -104,7 +104,7 @@ class DelayedConsumer:
         self._source: Source = (
             RollingSource(subscribing, plan, self._clock, self._hooks)
             if isinstance(plan.scheme, Calendar) or plan.former_intervals_ms
-            else SingleSource(subscribing, plan.due_topic, self._clock)
+            else SingleSource(subscribing, plan.due_topic, self._clock, self._hooks)
         )
         self._receiver = Receiver(
             self._source,

@@ -20,6 +20,10 @@ T = TypeVar("T")
 
 QUEUED_PER_WORKER = 4
 """Items that wait per worker: enough to keep it busy, few enough that a stop need not wait for them."""
+KEYED_PER_WORKER = 256
+"""Items with a key that wait for the one worker that may take them. So many more, since whoever brings them has others
+to bring: a hot key, or a handler that is slow for one key, must not leave the other workers idle. A stop gives back
+what is beyond the few."""
 
 
 class Workers(Generic[T]):
@@ -42,8 +46,7 @@ class Workers(Generic[T]):
         self._keyless: deque[tuple[int, T]] = deque()
         self._idle: set[int] = set()
         self._sequence = 0
-        self._queued = 0
-        self._capacity = count * QUEUED_PER_WORKER
+        self._keyless_limit = count * QUEUED_PER_WORKER
         self._closing = False
         self._alive = count
         # Daemons: a handler that hangs must not keep the process alive after the drain's deadline.
@@ -66,13 +69,13 @@ class Workers(Generic[T]):
             False if there was no room in time; the item was not taken.
         """
         with self._lock:
-            if not wait_until(self._clock, self._room, lambda: self._queued < self._capacity, timeout_ms):
+            index = partition_for_key(key, len(self._threads)) if key else -1
+            queue, limit = (self._keyed[index], KEYED_PER_WORKER) if key else (self._keyless, self._keyless_limit)
+            if not wait_until(self._clock, self._room, lambda: len(queue) < limit, timeout_ms):
                 return False
             self._sequence += 1
-            self._queued += 1
             if key:
-                index = partition_for_key(key, len(self._threads))
-                self._keyed[index].append((self._sequence, item))
+                queue.append((self._sequence, item))
                 self._wake[index].notify()
             else:
                 self._keyless.append((self._sequence, item))
@@ -81,17 +84,19 @@ class Workers(Generic[T]):
             return True
 
     def drain(self, timeout_ms: int) -> list[T]:
-        """Take nothing new, wait for what is queued and running, end the threads.
+        """Take nothing new, wait for what is running or next in line, end the threads.
 
         Returns:
-            The items that nobody began within ``timeout_ms``; threads that are still running then are left behind.
+            The items that nobody began, in the order in which they came; threads that are still running after
+            ``timeout_ms`` are left behind.
         """
         with self._lock:
             self._closing = True
+            left = [queue.pop() for queue in self._keyed for _ in range(len(queue) - QUEUED_PER_WORKER)]
             for wake in self._wake:
                 wake.notify()
             wait_until(self._clock, self._room, lambda: self._alive == 0, timeout_ms)
-            left = [*self._keyless, *(entry for queue in self._keyed for entry in queue)]
+            left += [*self._keyless, *(entry for queue in self._keyed for entry in queue)]
             self._keyless.clear()
             for queue in self._keyed:
                 queue.clear()
@@ -123,6 +128,5 @@ class Workers(Generic[T]):
                 self._idle.discard(index)
             # The older of the two heads, so that neither kind starves the other.
             queue = own if own and (not shared or own[0][0] < shared[0][0]) else shared
-            self._queued -= 1
             self._room.notify()
             return queue.popleft()

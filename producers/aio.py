@@ -18,8 +18,8 @@ from timewheel.producers.prepare import DEFAULT_MAX_MESSAGE_BYTES
 from timewheel.producers.producer import CLOSE_GRACE_MS, CLOSE_TIMEOUT_S
 from timewheel.producers.send_options import SendOptions
 from timewheel.producers.sending.outgoing import Outgoing
-from timewheel.producers.sending.pool import DEFAULT_MAX_PRODUCERS, PooledProducer
-from timewheel.producers.sending.writer import DEFAULT_MAX_PENDING, IDLE_MS, Send, TimerWriter
+from timewheel.producers.sending.pool import PooledProducer
+from timewheel.producers.sending.writer import DEFAULT_MAX_PENDING, Send, TimerWriter, idle_ms
 from timewheel.producers.timer import Timer
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.surface import ClientLike
@@ -46,7 +46,8 @@ class AsyncDelayedProducer:
         clock: Where the send time comes from; None: the machine's. Time-outs are the event loop's, by its own clock.
         hooks: Told of what an operator should know; None: they are logged.
         max_pending: Sends under way at once, over all topics; whoever comes then waits.
-        max_producers: The client's producers that are open at once; one serves one partition of one topic.
+        max_producers: The client's producers that are open at once; one serves one partition of one topic. None: as
+            many as there are, up to 4,096.
         max_message_bytes: The broker's ``maxMessageSize``.
         producer_options: As for `DelayedProducer`.
 
@@ -63,11 +64,11 @@ class AsyncDelayedProducer:
         clock: Clock | None = None,
         hooks: tuple[Hook, ...] | None = None,
         max_pending: int = DEFAULT_MAX_PENDING,
-        max_producers: int = DEFAULT_MAX_PRODUCERS,
+        max_producers: int | None = None,
         max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
         **producer_options: Any,
     ) -> None:
-        if max_pending < 1 or max_producers < 1:
+        if max_pending < 1 or (max_producers is not None and max_producers < 1):
             raise ClientMisuse("max_pending and max_producers are at least 1")
         self._hooks = Hooks(hooks)
         self._writer = TimerWriter(
@@ -90,6 +91,7 @@ class AsyncDelayedProducer:
         self._changed = asyncio.Event()
         self._threads = ThreadPoolExecutor(OPENING_THREADS, thread_name_prefix="timewheel-producer")
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._idle_ms = idle_ms(plan)
         self._housekeeping: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -190,7 +192,7 @@ class AsyncDelayedProducer:
     def _keep_house(self) -> None:
         assert self._loop is not None, "called once a loop is known"
         self._threads.submit(self._writer.pool.close_idle)
-        self._housekeeping = self._loop.call_later(IDLE_MS / 1000, self._keep_house)
+        self._housekeeping = self._loop.call_later(self._idle_ms / 1000, self._keep_house)
 
     async def _start(self, send: Send) -> None:
         """Hand what is sent next to the client."""

@@ -18,8 +18,8 @@ from timewheel.producers.sending.dispatcher import Dispatcher
 from timewheel.producers.sending.gate import Gate
 from timewheel.producers.sending.outbox import Outbox
 from timewheel.producers.sending.outgoing import Outgoing
-from timewheel.producers.sending.pool import DEFAULT_MAX_PRODUCERS, PooledProducer
-from timewheel.producers.sending.writer import DEFAULT_MAX_PENDING, IDLE_MS, Send, TimerWriter
+from timewheel.producers.sending.pool import PooledProducer
+from timewheel.producers.sending.writer import DEFAULT_MAX_PENDING, Send, TimerWriter, idle_ms
 from timewheel.producers.timer import Timer
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.surface import ClientLike
@@ -48,7 +48,8 @@ class DelayedProducer:
         clock: Where the send time comes from, and how to wait; None: the machine's.
         hooks: Told of what an operator should know; None: they are logged.
         max_pending: Sends under way at once, over all topics; whoever comes then waits.
-        max_producers: The client's producers that are open at once; one serves one partition of one topic.
+        max_producers: The client's producers that are open at once; one serves one partition of one topic. None: as
+            many as there are, up to 4,096.
         max_message_bytes: The broker's ``maxMessageSize``.
         producer_options: pulsar-client's ``send_timeout_millis``, ``compression_type``, ``properties`` and
             ``batching_...``; batching applies where a relay holds.
@@ -66,11 +67,11 @@ class DelayedProducer:
         clock: Clock | None = None,
         hooks: tuple[Hook, ...] | None = None,
         max_pending: int = DEFAULT_MAX_PENDING,
-        max_producers: int = DEFAULT_MAX_PRODUCERS,
+        max_producers: int | None = None,
         max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
         **producer_options: Any,
     ) -> None:
-        if max_pending < 1 or max_producers < 1:
+        if max_pending < 1 or (max_producers is not None and max_producers < 1):
             raise ClientMisuse("max_pending and max_producers are at least 1")
         self._clock: Clock = clock or SystemClock()
         self._hooks = Hooks(hooks)
@@ -86,7 +87,7 @@ class DelayedProducer:
             options=producer_options,
         )
         self._dispatcher: Dispatcher[Send] = Dispatcher(
-            self._conclude, self._writer.pool.close_idle, IDLE_MS, self._clock, self._hooks
+            self._conclude, self._writer.pool.close_idle, idle_ms(plan), self._clock, self._hooks
         )
         self._gate = Gate(max_pending, self._may_wait)
         self._outbox: Outbox[Send] = Outbox(lambda: self._gate.inside, self._refused, self._clock)

@@ -14,11 +14,12 @@ from timewheel.hooks import Alarm, Event, Level
 __all__ = [
     "CATALOGUE", "AcknowledgeFailed", "BrokerConfigurationDenied", "CalendarRollFailed", "CalendarTopicClosed",
     "CalendarTopicDeleted", "CalendarTopicMissing", "CalendarTopicNotOpened", "CalendarTopicOpened",
-    "CalendarTopicStuck", "EnvelopeUnreadable", "HandlerFailed", "HandlersLeftBehind", "HookFailed",
-    "ProducerCloseFailed", "ProducerClosedWithUnknownOutcomes", "ProducerDispatcherFailed", "RelayDeadLetter",
-    "RelayDrainsFormerTopic", "RelayFormerTopicUnreadable", "RelayFormerTopicsUnknown", "RelayHopsBeyondPlan",
-    "RelayPartitionStopped", "RelayPositionJumped", "RelaySessionCrashed", "RelaySessionFailed",
-    "RelayWaitsForLease", "RepublishFailed", "SendCallbackFailed", "TimerFarTooEarly", "TimerTooNew",
+    "CalendarTopicStuck", "ConnectionBack", "ConnectionLost", "EnvelopeUnreadable", "HandlerFailed",
+    "HandlersLeftBehind", "HookFailed", "ProducerCloseFailed", "ProducerClosedWithUnknownOutcomes",
+    "ProducerDispatcherFailed", "RelayDeadLetter", "RelayDrainsFormerTopic", "RelayFormerTopicUnreadable",
+    "RelayFormerTopicsUnknown", "RelayHopsBeyondPlan", "RelayPartitionStopped", "RelayPositionJumped",
+    "RelaySessionCrashed", "RelaySessionFailed", "RelayWaitsForLease", "RepublishFailed", "SendCallbackFailed",
+    "TimerFarTooEarly", "TimerTooNew",
 ]  # fmt: skip
 
 E = TypeVar("E", bound=Event)
@@ -36,9 +37,6 @@ def _event(name: str, level: Level, *, means: str, do: str) -> Callable[[type[E]
         return made
 
     return entered
-
-
-# ------------------------------------------------------------------------------------------------------------ the relay
 
 
 @_event(
@@ -74,6 +72,27 @@ class RelaySessionCrashed(Event):
 class RelaySessionFailed(Event):
     topic: str
     reason: str
+
+
+@_event(
+    "connection_lost",
+    "warning",
+    means="A consumer or a relay has had no connection for 5 s; it is not ready. The client goes on trying.",
+    do="Look after the broker and the network. Nothing is lost.",
+)
+class ConnectionLost(Event):
+    topic: str
+
+
+@_event(
+    "connection_back",
+    "info",
+    means="A connection that was told to be lost is there again.",
+    do="Nothing.",
+)
+class ConnectionBack(Event):
+    topic: str
+    away_ms: int
 
 
 @_event(
@@ -158,9 +177,6 @@ class RelayFormerTopicUnreadable(Event):
     reason: str
 
 
-# --------------------------------------------------------------------------------------------------------- the consumer
-
-
 @_event(
     "handler_failed",
     "warning",
@@ -237,9 +253,6 @@ class TimerTooNew(Alarm):
     error: str | None
 
 
-# ------------------------------------------------------------------------------------------------ calendars, both sides
-
-
 @_event(
     "calendar_topic_opened",
     "info",
@@ -313,9 +326,6 @@ class CalendarRollFailed(Event):
     error: str
 
 
-# --------------------------------------------------------------------------------------------------------- the producer
-
-
 @_event(
     "producer_closed_with_unknown_outcomes",
     "error",
@@ -356,9 +366,6 @@ class ProducerCloseFailed(Event):
 )
 class ProducerDispatcherFailed(Event):
     error: str
-
-
-# ---------------------------------------------------------------------------------------------- the admin client, hooks
 
 
 @_event(

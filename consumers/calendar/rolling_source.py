@@ -25,6 +25,7 @@ from timewheel.core.limits import hold_bound_ms
 from timewheel.core.names import CalendarTopic
 from timewheel.core.plan import Calendar, Plan
 from timewheel.events import CalendarTopicClosed, CalendarTopicMissing, CalendarTopicNotOpened, CalendarTopicOpened
+from timewheel.wire.connection_watch import ConnectionWatch
 from timewheel.wire.hooks import Hooks
 
 __all__ = ["RollingSource"]
@@ -212,7 +213,7 @@ class RollingSource:
 
     def _open_one(self, key: _Key) -> None:
         subscribed = self._subscribing.open(self._topic(key))
-        reader = _Reader(self, subscribed, self._clock)
+        reader = _Reader(self, subscribed, self._clock, self._hooks)
         with self._lock:
             closed = self._closed
             if not closed:
@@ -233,11 +234,12 @@ class RollingSource:
 class _Reader(threading.Thread):
     """Moves messages from one consumer of the client into the source's queue."""
 
-    def __init__(self, source: RollingSource, subscribed: Subscribed, clock: Clock) -> None:
+    def __init__(self, source: RollingSource, subscribed: Subscribed, clock: Clock, hooks: Hooks) -> None:
         super().__init__(name=f"timewheel-{subscribed.topic.rsplit('.', 1)[-1]}", daemon=True)
         self.subscribed = subscribed
         self._source = source
         self._clock = clock
+        self._watch = ConnectionWatch(subscribed.topic, clock, hooks)
         self._closing = False
 
     def quiet_for_ms(self, monotonic_ms: int) -> int | None:
@@ -256,6 +258,7 @@ class _Reader(threading.Thread):
             try:
                 message = consumer.receive(timeout_millis=READ_SLICE_MS)
             except pulsar.Timeout:
+                self._watch.look(is_connected=bool(consumer.is_connected()))
                 continue
             except pulsar.PulsarException as error:
                 if not self._closing:

@@ -10,6 +10,8 @@ from timewheel.consumers.engine import Arrival
 from timewheel.consumers.message import arrival_of
 from timewheel.consumers.receiving.subscribing import Subscribed, Subscribing
 from timewheel.core.clock import Clock
+from timewheel.wire.connection_watch import ConnectionWatch
+from timewheel.wire.hooks import Hooks
 
 __all__ = ["SingleSource", "Source"]
 
@@ -48,14 +50,15 @@ class SingleSource:
         subscribing: How to subscribe.
         topic: The due topic.
         clock: Of the consumer.
+        hooks: Told of a connection that is lost.
     """
 
-    __slots__ = ("_clock", "_subscribed", "_subscribing", "_topic")
+    __slots__ = ("_subscribed", "_subscribing", "_topic", "_watch")
 
-    def __init__(self, subscribing: Subscribing, topic: str, clock: Clock) -> None:
+    def __init__(self, subscribing: Subscribing, topic: str, clock: Clock, hooks: Hooks) -> None:
         self._subscribing = subscribing
         self._topic = topic
-        self._clock = clock
+        self._watch = ConnectionWatch(topic, clock, hooks)
         self._subscribed: Subscribed | None = None
 
     @property
@@ -71,6 +74,7 @@ class SingleSource:
         try:
             message = subscribed.consumer.receive(timeout_millis=timeout_ms)
         except pulsar.Timeout:
+            self._watch.look(is_connected=bool(subscribed.consumer.is_connected()))
             return None
         return arrival_of(message, subscribed)
 

@@ -10,6 +10,7 @@ from typing import Any
 from timewheel.core.clock import Clock
 from timewheel.core.errors import ClientMisuse, TopologyError
 from timewheel.core.names import partition_topic
+from timewheel.core.plan import Calendar, Native, Plan, Tiered, Wheel
 from timewheel.events import ProducerCloseFailed
 from timewheel.producers.sending.handing_over import sender_of
 from timewheel.producers.sending.options import ProducerOptions
@@ -18,14 +19,34 @@ from timewheel.wire.hooks import Hooks
 from timewheel.wire.results import Outcome, outcome_of_error
 from timewheel.wire.surface import ClientLike
 
-__all__ = ["DEFAULT_MAX_PRODUCERS", "PooledProducer", "ProducerPool"]
+__all__ = ["PooledProducer", "ProducerPool", "room_for_all"]
 
-DEFAULT_MAX_PRODUCERS = 256
-"""Open producers: each costs the client and the broker some kilobytes, and opening one some milliseconds. Enough for
-a ring of 32 day slots over 30 hour slots with 4 partitions."""
+MOST_PRODUCERS = 4_096
+"""Open producers of one of ours, unless it is told otherwise: each costs the client and the broker some kilobytes."""
 
 Key = tuple[str, int]
 """Partitioned topic and partition."""
+
+
+def room_for_all(plan: Plan) -> int:
+    """How many producers there must be, so that each partition of each topic that a send may go to has one.
+
+    With fewer, sends that go round over all partitions close and open a producer each (broker-facts: forgotten-names).
+    """
+    return min(_topics(plan) * plan.partitions, MOST_PRODUCERS)
+
+
+def _topics(plan: Plan) -> int:
+    match plan.scheme:
+        case Native():
+            return 1
+        case Tiered(tiers_ms=tiers_ms):
+            return len(tiers_ms) + 1
+        case Wheel(rings=rings):
+            return sum(ring.slots for ring in rings) + 1
+        case Calendar(interval_ms=interval_ms):
+            # The interval that runs, the one after it, and the one in which the longest delay ends.
+            return plan.max_delay_ms // interval_ms + 3
 
 
 class PooledProducer:

@@ -13,11 +13,12 @@ from typing import Any
 import pulsar.schema
 
 from timewheel.core.clock import Clock
+from timewheel.core.durations import HOUR_MS
 from timewheel.core.errors import ClientMisuse, SendFailed, SendOutcomeUnknown, TimewheelError
 from timewheel.core.ids import TimerIds
 from timewheel.core.names import partition_topic
 from timewheel.core.out_of_order import OutOfOrder
-from timewheel.core.plan import Plan
+from timewheel.core.plan import Calendar, Plan
 from timewheel.core.routing import Router
 from timewheel.producers.afterwards import afterwards
 from timewheel.producers.prepare import prepare
@@ -27,19 +28,27 @@ from timewheel.producers.sending.forks import ForkGuard
 from timewheel.producers.sending.gate import Group
 from timewheel.producers.sending.options import ProducerOptions
 from timewheel.producers.sending.outgoing import Outgoing
-from timewheel.producers.sending.pool import ProducerPool
+from timewheel.producers.sending.pool import ProducerPool, room_for_all
 from timewheel.producers.timer import Timer
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.results import Outcome, cause_of, is_ok, is_producer_closed, outcome_of_error
 from timewheel.wire.surface import ClientLike
 
-__all__ = ["DEFAULT_MAX_PENDING", "IDLE_MS", "Send", "TimerWriter"]
+__all__ = ["DEFAULT_MAX_PENDING", "Send", "TimerWriter", "idle_ms"]
 
 DEFAULT_MAX_PENDING = 1_000
 """Sends under way, over all topics; pulsar-client's own default for one producer."""
-IDLE_MS = 30_000
-"""A producer that was not used for one to two of these is closed: a passed calendar topic cannot be removed while a
-producer is connected to it (broker-facts: removing-a-topic)."""
+IDLE_MS = 4 * HOUR_MS
+"""A producer that was not used for one to two of these is closed. Seldom, since each that opens again uses up one of
+the names that a broker remembers of a topic (broker-facts: forgotten-names)."""
+CALENDAR_IDLE_MS = 30_000
+"""In a calendar: a passed topic cannot be removed while a producer is connected to it (broker-facts: removing-a-topic),
+and no names are remembered of its topics."""
+
+
+def idle_ms(plan: Plan) -> int:
+    """How long a producer is kept open that nobody uses."""
+    return CALENDAR_IDLE_MS if isinstance(plan.scheme, Calendar) else IDLE_MS
 
 
 class Send(Attempt):
@@ -108,7 +117,7 @@ class TimerWriter:
         schema: Any,
         clock: Clock,
         hooks: Hooks,
-        max_producers: int,
+        max_producers: int | None,
         max_message_bytes: int,
         may_wait: Callable[[], bool],
         options: Mapping[str, Any],
@@ -126,7 +135,7 @@ class TimerWriter:
             client,
             ProducerOptions(schema, options),
             partitions=plan.partitions,
-            max_producers=max_producers,
+            max_producers=room_for_all(plan) if max_producers is None else max_producers,
             may_wait=may_wait,
             clock=clock,
             hooks=hooks,

@@ -404,7 +404,7 @@ def test_iteration_and_receive_time_out_as_pulsar_and_as_python_do(client: Any, 
 def test_messages_without_a_readable_envelope_are_handed_out_as_pulsar_delivers_them(client: Any, plan: Plan) -> None:
     producer = client.create_producer(partition_topic(plan.due_topic, 0))
     producer.send(b"foreign", properties={"who": "someone"})
-    producer.send(b"garbled", properties={ID_PROPERTY: "a", TIMER_PROPERTY: "9 1 2 3"})
+    producer.send(b"garbled", properties={ID_PROPERTY: "a", TIMER_PROPERTY: "1 2 3"})
     events = Events()
     with DelayedConsumer(client, plan, SUBSCRIPTION, hooks=(events,)) as consumer:
         foreign, garbled = consumer.receive(5 * SECOND), consumer.receive(5 * SECOND)
@@ -412,7 +412,7 @@ def test_messages_without_a_readable_envelope_are_handed_out_as_pulsar_delivers_
         assert foreign.properties() == {"who": "someone"}
         assert (garbled.data(), garbled.due_at, garbled.properties()) == (b"garbled", None, {})
         assert garbled.envelope_error is not None
-        assert "unknown version 9" in garbled.envelope_error
+        assert "garbled" in garbled.envelope_error
         consumer.acknowledge(foreign)
         consumer.acknowledge(garbled)
         assert (consumer.counts.foreign, consumer.counts.envelope_errors) == (1, 1)

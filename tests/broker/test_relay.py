@@ -61,8 +61,7 @@ def test_what_is_no_timer_is_parked_with_its_reason_and_blocks_nobody(stage: Sta
         b"foreign with properties": {"colour": "grün", "tw": "not ours"},
         b"garbled": {"tw-id": "x", "tw-timer": "1 soon"},
         b"half": {"tw-timer": f"1 {now + 9_000} 0 0 {now} 1"},
-        b"from the future": {"tw-id": "x", "tw-timer": "2 1 2 3"},
-        b"too many hops": Envelope("x", now + 9_000, now, hops=5_000).properties(),
+        b"too many hops": Envelope("x", now + 9_000, now, hops=10_000).properties(),
     }
     for payload, properties in bad.items():
         producer.send(payload, properties=properties or None, partition_key="k", event_timestamp=77)
@@ -80,8 +79,8 @@ def test_what_is_no_timer_is_parked_with_its_reason_and_blocks_nobody(stage: Sta
         assert dead[payload].event_timestamp() == 77
     reasons = {payload: message.properties()["tw-dead-reason"] for payload, message in dead.items()}
     assert "no envelope" in reasons[b"foreign"]
-    assert "unknown version 2" in reasons[b"from the future"]
-    assert "5000 hops" in reasons[b"too many hops"]
+    assert "garbled" in reasons[b"garbled"]
+    assert "10000 hops" in reasons[b"too many hops"]
     stage.await_all_acknowledged()
     backlog = stage.admin.topics.partitioned_stats(stage.names.dead_letter, precise_backlog=True).total
     assert backlog.subscriptions[DEAD_LETTER_SUBSCRIPTION].backlog == len(bad), "somebody can read them"

@@ -9,11 +9,13 @@ import pytest
 from tests.broker.relay_stage import WHEEL, Stage, now_ms, plan_of
 from tests.support.own_broker import own_broker
 from timewheel.consumers import DelayedConsumer
+from timewheel.consumers.errors import ReceiveTimeout
 from timewheel.consumers.relay import PartitionState
 from timewheel.core.envelope import Envelope
 from timewheel.core.plan import Ring, Wheel
 from timewheel.core.steps import steps
 from timewheel.testing import LocalPulsar, eventually
+from timewheel.wire.connection_watch import LOST_AFTER_MS
 
 ONCE = Wheel(rings=(Ring(slot_ms=8_000, slots=8, headstart_ms=500),))
 """A turn of it is longer than the test takes: each slot is looked into once."""
@@ -87,5 +89,13 @@ def test_neither_relay_nor_consumer_is_ready_without_a_connection(broker: LocalP
         eventually(lambda: not relay.ready, 5)
         eventually(lambda: not consumer.ready, 5)
         assert not any(partition.connected for partition in relay.status().partitions)
+        with pytest.raises(ReceiveTimeout):
+            consumer.receive(timeout_millis=LOST_AFTER_MS + 1_500)
+        lost = {event.fields["topic"] for event in stage.events.named("connection_lost")}
+        assert plan.due_topic in lost
+        assert {partition.topic for partition in relay.status().partitions} & lost
         broker.start()
         eventually(lambda: relay.ready and consumer.ready, 60, message=str(relay.status()))
+        with pytest.raises(ReceiveTimeout):
+            consumer.receive(timeout_millis=500)
+        assert plan.due_topic in {event.fields["topic"] for event in stage.events.named("connection_back")}

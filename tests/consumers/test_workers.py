@@ -6,8 +6,9 @@ import threading
 from collections import defaultdict
 
 from tests.support.manual_clock import LeapingClock, ManualClock
-from timewheel.consumers.workers import QUEUED_PER_WORKER, Workers
+from timewheel.consumers.workers import KEYED_PER_WORKER, QUEUED_PER_WORKER, Workers
 from timewheel.core import SystemClock
+from timewheel.core.keys import partition_for_key
 from timewheel.testing import eventually
 
 CLOCK = SystemClock()
@@ -24,6 +25,7 @@ def test_a_key_stays_on_one_worker_in_order_and_the_others_are_used() -> None:
     for number in range(100):
         for key in ("red", "green", "blue", "grey", "pink"):
             assert workers.put((key, number), key, timeout_ms=5_000)
+    eventually(lambda: sum(map(len, seen.values())) == 500)
     assert workers.drain(5_000) == []
     for entries in seen.values():
         assert len({name for name, _ in entries}) == 1
@@ -51,6 +53,30 @@ def test_items_without_a_key_go_past_a_slow_key() -> None:
     assert done[20:] == ["slow-0", "slow-1", "slow-2"]
 
 
+def test_a_hot_key_leaves_the_other_workers_busy() -> None:
+    gate = threading.Event()
+    done = []
+
+    def work(item: str) -> None:
+        if item == "hot":
+            assert gate.wait(10)
+        done.append(item)
+
+    workers: Workers[str] = Workers(4, work, CLOCK)
+    cold = [key for key in map(str, range(100)) if partition_for_key(key, 4) != partition_for_key("hot", 4)]
+    for key in cold:
+        assert workers.put("hot", "hot", timeout_ms=0)
+        assert workers.put("hot", "hot", timeout_ms=0)
+        assert workers.put(key, key, timeout_ms=5_000)
+    eventually(lambda: sorted(done) == sorted(cold))
+    while workers.put("hot", "hot", timeout_ms=0):
+        pass
+    assert len(workers._keyed[partition_for_key("hot", 4)]) == KEYED_PER_WORKER
+    threading.Timer(0.1, gate.set).start()
+    assert workers.drain(10_000) == ["hot"] * (KEYED_PER_WORKER - QUEUED_PER_WORKER)
+    assert done.count("hot") == 1 + QUEUED_PER_WORKER, "what was running and next in line"
+
+
 def test_the_queue_is_bounded() -> None:
     gate = threading.Event()
     begun = threading.Semaphore(0)
@@ -70,7 +96,7 @@ def test_the_queue_is_bounded() -> None:
     assert taken == 2 * QUEUED_PER_WORKER
     assert clock.waits_ms == [200], "only the one that found no room waited, and for as long as it was told"
     gate.set()
-    assert eventually(lambda: workers._queued == 0)
+    assert eventually(lambda: not workers._keyless)
     workers.drain(0)
     assert eventually(lambda: workers.running == 0)
 
@@ -85,7 +111,7 @@ def test_a_drain_gives_back_what_nobody_began_in_time() -> None:
     workers: Workers[int] = Workers(1, work, clock)
     for number in range(4):
         assert workers.put(number, "key" if number % 2 else "", timeout_ms=200)
-    eventually(lambda: workers._queued == 3)
+    eventually(lambda: len(workers._keyless) + len(workers._keyed[0]) == 3)
     assert workers.drain(30_000) == [1, 2, 3]
     assert clock.waits_ms == [30_000]
     assert workers.running == 1
@@ -98,7 +124,7 @@ def test_who_waits_for_room_goes_on_as_soon_as_there_is_some() -> None:
     clock = ManualClock()
     workers: Workers[int] = Workers(1, lambda _: _pass(gate), clock)
     assert workers.put(0, "", timeout_ms=0)
-    assert eventually(lambda: workers._queued == 0), "the one worker is busy"
+    assert eventually(lambda: not workers._keyless), "the one worker is busy"
     for number in range(QUEUED_PER_WORKER):
         assert workers.put(number, "", timeout_ms=0)
     taken: list[bool] = []
@@ -110,7 +136,7 @@ def test_who_waits_for_room_goes_on_as_soon_as_there_is_some() -> None:
     assert taken == [True]
     assert clock.waits_ms == [200]
     gate.release(1 + QUEUED_PER_WORKER)
-    assert eventually(lambda: workers._queued == 0)
+    assert eventually(lambda: not workers._keyless)
     workers.drain(0)
     assert eventually(lambda: workers.running == 0)
 

@@ -63,7 +63,7 @@ def short(topic: str) -> str:
 def test_a_released_timer_goes_its_nominal_way_unless_that_would_end_too_late(
     remaining_ms: int, now_ms: int, topic: str, is_late: bool
 ) -> None:
-    hop = NextHop(Router(TIERED), DAY_TIER).held(timer(remaining_ms), NOW_MS, now_ms)
+    hop = NextHop(Router(TIERED), DAY_TIER).held(timer(remaining_ms), now_ms)
     assert isinstance(hop, Hop)
     assert (short(hop.topic), hop.is_late) == (topic, is_late)
     assert hop.is_due == (topic == DUE_TOPIC)
@@ -74,21 +74,32 @@ def test_a_released_timer_goes_its_nominal_way_unless_that_would_end_too_late(
     assert hop.envelope == timer(remaining_ms, entered_ms, hops=1), "the nominal release time travels on"
 
 
-@pytest.mark.parametrize(
-    ("entered_ms", "seen_ms", "release_ms"),
-    [
-        (NOW_MS, NOW_MS, OUT_MS),
-        (NOW_MS, NOW_MS + HOUR_MS, OUT_MS),  # seen later, as after a restart: it entered when it did
-        (NOW_MS + HOUR_MS, NOW_MS, OUT_MS),  # a clock that is an hour fast: blocked by its skew at most
-    ],
-)
-def test_the_head_waits_for_a_whole_stay_from_when_it_entered_or_was_seen_whichever_is_first(
-    entered_ms: int, seen_ms: int, release_ms: int
-) -> None:
+SKEW_MS = TIERED.skew_ms
+
+
+@pytest.mark.parametrize("ahead_ms", [-HOUR_MS, 0, SKEW_MS])
+def test_the_head_waits_for_a_whole_stay_from_when_it_entered(ahead_ms: int) -> None:
     next_hop = NextHop(Router(TIERED), DAY_TIER)
-    envelope = timer(DAY_MS, entered_ms)
-    assert next_hop.held(envelope, seen_ms, release_ms - 1) == NotYet(release_ms)
-    assert isinstance(next_hop.held(envelope, seen_ms, release_ms), Hop)
+    envelope = timer(DAY_MS, NOW_MS + ahead_ms)
+    release_ms = NOW_MS + ahead_ms + DAY_MS
+    for now_ms in (NOW_MS, release_ms - 1):
+        assert next_hop.held(envelope, now_ms) == NotYet(release_ms)
+    hop = next_hop.held(envelope, release_ms)
+    assert isinstance(hop, Hop)
+    assert not hop.is_late
+
+
+@pytest.mark.parametrize("ahead_ms", [SKEW_MS + 1, DAY_MS, 400 * DAY_MS])
+def test_one_that_entered_too_far_in_the_future_leaves_at_once_by_the_clock(ahead_ms: int) -> None:
+    """It would block whatever is behind it for as long."""
+    envelope = timer(DAY_MS, NOW_MS + ahead_ms)
+    hop = NextHop(Router(TIERED), DAY_TIER).held(envelope, NOW_MS)
+    assert isinstance(hop, Hop)
+    assert hop.is_late
+    assert hop.topic == Router(TIERED).route(envelope.due_ms, NOW_MS).topic
+    assert hop.envelope == envelope.hopped(NOW_MS)
+    again_ = NextHop(Router(TIERED), DAY_TIER).held(hop.envelope, NOW_MS)
+    assert isinstance(again_, NotYet), "once"
 
 
 def test_a_slot_releases_by_its_own_time_whenever_it_was_seen() -> None:
@@ -97,8 +108,8 @@ def test_a_slot_releases_by_its_own_time_whenever_it_was_seen() -> None:
     release_ms = due_ms - HOUR_MS - GUARD_MS
     next_hop = NextHop(Router(WHEEL), step)
     envelope = Envelope("t", due_ms, NOW_MS + 2 * DAY_MS, revision=3)
-    assert next_hop.held(envelope, NOW_MS, release_ms - 1) == NotYet(release_ms)
-    hop = next_hop.held(envelope, NOW_MS, release_ms)
+    assert next_hop.held(envelope, release_ms - 1) == NotYet(release_ms)
+    hop = next_hop.held(envelope, release_ms)
     assert isinstance(hop, Hop)
     assert short(hop.topic).startswith("ring-1h-")
 
@@ -106,7 +117,7 @@ def test_a_slot_releases_by_its_own_time_whenever_it_was_seen() -> None:
 @pytest.mark.parametrize("hops", [hop_bound(TIERED), MAX_HOPS - 1, MAX_HOPS])
 def test_a_timer_is_buried_at_the_greatest_bound_of_any_plan_whatever_this_ones(hops: int) -> None:
     next_hop, envelope = NextHop(Router(TIERED), DAY_TIER), timer(DAY_MS, hops=hops)
-    for decision in (next_hop.held(envelope, NOW_MS, OUT_MS), next_hop.delivered(envelope)):
+    for decision in (next_hop.held(envelope, OUT_MS), next_hop.delivered(envelope)):
         assert isinstance(decision, Bury) == (hops == MAX_HOPS)
         assert not isinstance(decision, Bury) or decision.reason.startswith("10000 hops")
 
@@ -118,7 +129,7 @@ def test_what_a_broker_held_goes_where_a_relay_would_have_sent_it_in_time(plan: 
     for step in steps(plan)[:-1]:
         envelope = Envelope("t", due_ms, sent_ms, revision=plan.revision)
         next_hop = NextHop(router, step)
-        held = next_hop.held(envelope, sent_ms, sent_ms + step.stay_ms)
+        held = next_hop.held(envelope, sent_ms + step.stay_ms)
         delivered = next_hop.delivered(envelope)
         if not (isinstance(held, Hop) and held.is_late):
             assert delivered == held
@@ -136,9 +147,9 @@ def test_released_in_time_a_timer_makes_the_journey_that_its_plan_says(plan: Pla
     while topic in holding:
         way.append(topic)
         next_hop = NextHop(router, holding[topic])
-        waits = next_hop.held(envelope, envelope.entered_ms, envelope.entered_ms - 1)
+        waits = next_hop.held(envelope, envelope.entered_ms)
         now_ms = waits.until_ms if isinstance(waits, NotYet) else envelope.entered_ms
-        hop = next_hop.held(envelope, envelope.entered_ms, now_ms)
+        hop = next_hop.held(envelope, now_ms)
         assert isinstance(hop, Hop)
         assert not hop.is_late
         topic, envelope = hop.topic, hop.envelope

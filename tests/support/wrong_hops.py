@@ -34,8 +34,8 @@ class WallClock(NextHop):
         super().__init__(router, step)
         self._by_clock = router
 
-    def held(self, envelope: Envelope, seen_ms: int, now_ms: int) -> Hop | NotYet | Bury:
-        decision = super().held(envelope, seen_ms, now_ms)
+    def held(self, envelope: Envelope, now_ms: int) -> Hop | NotYet | Bury:
+        decision = super().held(envelope, now_ms)
         if not isinstance(decision, Hop):
             return decision
         route = self._by_clock.route(envelope.due_ms, now_ms)

@@ -54,36 +54,40 @@ class NextHop:
         step: The topic's step: its tier or its ring.
     """
 
-    __slots__ = ("_router", "_step")
+    __slots__ = ("_router", "_skew_ms", "_step")
 
     def __init__(self, router: Router, step: Step) -> None:
         self._router = router
         self._step = step
+        self._skew_ms = router.plan.skew_ms
 
-    def held(self, envelope: Envelope, seen_ms: int, now_ms: int) -> Hop | NotYet | Bury:
+    def held(self, envelope: Envelope, now_ms: int) -> Hop | NotYet | Bury:
         """Decide on the head of a topic that a relay holds.
 
         Args:
             envelope: Its.
-            seen_ms: When the relay received it, UTC milliseconds.
             now_ms: UTC milliseconds.
         """
         if _has_too_many_hops(envelope):
             return _ENDLESS
         step, router = self._step, self._router
-        nominal_ms = release_ms = release_at(step, envelope.due_ms, envelope.entered_ms)
-        if step.stay_ms and seen_ms < envelope.entered_ms:
-            # A producer's fast clock blocks the head by at most its skew (broker-facts: guard-and-skew).
-            release_ms = seen_ms + step.stay_ms
-        if now_ms < release_ms:
-            return NotYet(release_ms)
-        at_ms = nominal_ms  # not the clock's: a replay meets the same destination (broker-facts: nominal-release-time)
+        at_ms = release_at(step, envelope.due_ms, envelope.entered_ms)
+        if step.stay_ms and envelope.entered_ms > now_ms + self._skew_ms:
+            # By a clock that is far too fast. At the head it would hold up for so long what is behind it
+            # (broker-facts: clocks-too-fast).
+            return self._late(envelope, now_ms)
+        if now_ms < at_ms:
+            return NotYet(at_ms)
+        # By the nominal release time, not by the clock: a replay meets the same destination
+        # (broker-facts: nominal-release-time).
         route = router.route(envelope.due_ms, at_ms)
-        is_late = isinstance(route, Hold) and router.overshoots(route, envelope.due_ms, now_ms)
-        if is_late:
-            at_ms = now_ms
-            route = router.route(envelope.due_ms, now_ms)
-        return Hop(route.topic, route.deliver_at_ms, envelope.hopped(at_ms), isinstance(route, Due), is_late)
+        if isinstance(route, Hold) and router.overshoots(route, envelope.due_ms, now_ms):
+            return self._late(envelope, now_ms)
+        return Hop(route.topic, route.deliver_at_ms, envelope.hopped(at_ms), isinstance(route, Due), False)
+
+    def _late(self, envelope: Envelope, now_ms: int) -> Hop:
+        route = self._router.route(envelope.due_ms, now_ms)
+        return Hop(route.topic, route.deliver_at_ms, envelope.hopped(now_ms), isinstance(route, Due), True)
 
     def delivered(self, envelope: Envelope) -> Hop | Bury:
         """Decide on a timer that the broker held and has delivered.

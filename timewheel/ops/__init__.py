@@ -1,7 +1,8 @@
 """Operations: provisioning, what waits in topics of earlier plans, the life of calendar topics."""
 
 from timewheel.ops.calendar_life import CalendarKeeper, roll
+from timewheel.ops.former_removal import Removal, RemovalStage, remove_drained
 from timewheel.ops.former_topics import FormerTopics
 from timewheel.ops.provision import ensure
 
-__all__ = ["CalendarKeeper", "FormerTopics", "ensure", "roll"]
+__all__ = ["CalendarKeeper", "FormerTopics", "Removal", "RemovalStage", "ensure", "remove_drained", "roll"]

@@ -47,6 +47,7 @@ from timewheel.core.envelope import Envelope
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.steps import hop_bound
 from timewheel.events import RelayDeadLetter, RelayHopsBeyondPlan, RelayWaitsForLease
+from timewheel.wire.connection_watch import ConnectionWatch
 from timewheel.wire.native import NO_SCHEMA, BatchSizes, decryption_failed, schema_version_of
 from timewheel.wire.positions import Position
 
@@ -80,6 +81,7 @@ class Session:
         self._machine = machine
         self._hops = HopProducers.of(source, tools)
         self._hop_bound = hop_bound(tools.router.plan)
+        self._watch = ConnectionWatch(source.name, tools.clock, tools.hooks)
         self._confirmations = Confirmations(handle, tools.clock)
         self._batch_sizes = BatchSizes()
         self._consumer: Any = None
@@ -283,3 +285,4 @@ class Session:
         handle.in_flight = machine.in_flight
         handle.head_release_ms = machine.head_release_ms
         handle.state = _SHOWN.get(machine.state, PartitionState.RUNNING)
+        self._watch.look(is_connected=handle.connected)

@@ -142,7 +142,7 @@ class Forwarding:
         if sight is Sight.HOLE:
             assert highest is not None
             return self._stop(f"a hole: {tuple(highest.position)} is followed by {tuple(position)}", highest, position)
-        self._head = Item(spot, reading, receipt, now_ms)
+        self._head = Item(spot, reading, receipt)
         if sight is Sight.NEXT_LEDGER:
             assert highest is not None
             self._look = Look(highest, position)
@@ -171,7 +171,7 @@ class Forwarding:
         reading = head.reading
         if not isinstance(reading, Envelope):
             return self._without_envelope(head)
-        decision = self._next_hop.held(reading, head.seen_ms, now_ms)
+        decision = self._next_hop.held(reading, now_ms)
         if isinstance(decision, Hop):
             return self._forward(head, decision)
         if isinstance(decision, Bury):

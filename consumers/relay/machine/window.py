@@ -23,19 +23,17 @@ class Item:
         spot: Where it stands in the holding topic.
         reading: Its envelope, or what is wrong with it; opaque here.
         receipt: What it is acknowledged with; opaque here.
-        seen_ms: When it was received, UTC milliseconds.
 
     Attributes:
         fate: What is being done with it, once that is decided.
     """
 
-    __slots__ = ("fate", "reading", "receipt", "seen_ms", "spot")
+    __slots__ = ("fate", "reading", "receipt", "spot")
 
-    def __init__(self, spot: Spot, reading: Any, receipt: Any, seen_ms: int) -> None:
+    def __init__(self, spot: Spot, reading: Any, receipt: Any) -> None:
         self.spot = spot
         self.reading = reading
         self.receipt = receipt
-        self.seen_ms = seen_ms
         self.fate: Fate = "forwarded"
 
 

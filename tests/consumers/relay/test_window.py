@@ -11,7 +11,7 @@ from timewheel.wire.positions import Position
 
 
 def item(number: int) -> Item:
-    return Item(Spot(Position(1, number, -1), 0), None, number, 0)
+    return Item(Spot(Position(1, number, -1), 0), None, number)
 
 
 @given(st.permutations(range(12)))

@@ -1,0 +1,49 @@
+"""Telling of a consumer that has no connection; its readiness says so at once, and this after a while."""
+
+from __future__ import annotations
+
+from timewheel.core.clock import Clock
+from timewheel.events import ConnectionBack, ConnectionLost
+from timewheel.wire.hooks import Hooks
+
+__all__ = ["LOST_AFTER_MS", "ConnectionWatch"]
+
+LOST_AFTER_MS = 5_000
+"""A connection that was dropped is usually back within a second."""
+
+
+class ConnectionWatch:
+    """For one consumer, and one thread, which looks whenever it has nothing else to do.
+
+    Args:
+        topic: What it reads.
+        clock: Of the reader.
+        hooks: Told once when the connection has been away for `LOST_AFTER_MS`, and when it is back.
+    """
+
+    __slots__ = ("_clock", "_hooks", "_is_told", "_since_ms", "_topic")
+
+    def __init__(self, topic: str, clock: Clock, hooks: Hooks) -> None:
+        self._topic = topic
+        self._clock = clock
+        self._hooks = hooks
+        self._since_ms: int | None = None
+        self._is_told = False
+
+    def look(self, *, is_connected: bool) -> None:
+        """What the client says now."""
+        if is_connected:
+            if self._since_ms is not None:
+                self._back(self._since_ms)
+            return
+        now_ms = self._clock.monotonic_ms()
+        if self._since_ms is None:
+            self._since_ms = now_ms
+        elif not self._is_told and now_ms - self._since_ms >= LOST_AFTER_MS:
+            self._is_told = True
+            self._hooks.emit(ConnectionLost(topic=self._topic))
+
+    def _back(self, since_ms: int) -> None:
+        if self._is_told:
+            self._hooks.emit(ConnectionBack(topic=self._topic, away_ms=self._clock.monotonic_ms() - since_ms))
+        self._since_ms, self._is_told = None, False
