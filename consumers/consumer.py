@@ -23,6 +23,7 @@ from timewheel.consumers.receiving.republisher import Republisher
 from timewheel.consumers.receiving.source import SingleSource, Source
 from timewheel.consumers.receiving.subscribing import Subscribing
 from timewheel.consumers.workers import Workers
+from timewheel.core.chance import Chance
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse, UnsupportedAcknowledgement
 from timewheel.core.former_topics import FormerTopic
@@ -57,12 +58,13 @@ class DelayedConsumer:
         consumer_type: `pulsar.ConsumerType.Shared` or ``KeyShared``; the others would get every timer at once.
         schema: As for pulsar-client.
         clock: Where time comes from; None: the system's.
+        chance: Of the relay that runs here; None: the machine's.
         hooks: Told of alarms and changes, never of each message; None: they are logged.
         max_held: The most timers that wait here until they are due; at most half of the broker's
             ``maxUnackedMessagesPerConsumer`` (broker-facts: bounded-local-hold).
         handled_window: How many handled timers are remembered, to drop them when a reload delivers them again.
         relay: Whether this process runs the plan's relay; None: as the plan says.
-        former_topics: As for `Relay`, for the one that runs here.
+        former_topics: As for `Relay`: the one that runs here then drains holding topics of earlier plans.
         consumer_options: pulsar-client's own keyword arguments of ``subscribe``, such as ``receiver_queue_size``,
             ``unacked_messages_timeout_ms``, ``negative_ack_redelivery_delay_ms``, ``batch_index_ack_enabled``.
 
@@ -79,6 +81,7 @@ class DelayedConsumer:
         consumer_type: Any = pulsar.ConsumerType.Shared,
         schema: Any = None,
         clock: Clock | None = None,
+        chance: Chance | None = None,
         hooks: tuple[Hook, ...] | None = None,
         max_held: int = DEFAULT_MAX_HELD,
         handled_window: int = DEFAULT_HANDLED,
@@ -121,7 +124,7 @@ class DelayedConsumer:
         )
         has_work = plan.needs_relay or former_topics is not None
         embedded = has_work and (plan.relay == "embedded" if relay is None else relay)
-        self._relay = _relay(client, plan, self._clock, hooks, former_topics) if embedded else None
+        self._relay = _relay(client, plan, self._clock, chance, hooks, former_topics) if embedded else None
         self._pid = os.getpid()
         self._fatal: BaseException | None = None
         self._starting = threading.Lock()
@@ -351,13 +354,14 @@ def _relay(
     client: ClientLike,
     plan: Plan,
     clock: Clock,
+    chance: Chance | None,
     hooks: tuple[Hook, ...] | None,
     former_topics: Callable[[], Sequence[FormerTopic]] | None,
 ) -> Relay:
     # Imported here: a consumer that embeds no relay does not pay for one.
     from timewheel.consumers.relay import Relay  # noqa: PLC0415
 
-    return Relay(client, plan, clock=clock, hooks=hooks, former_topics=former_topics)
+    return Relay(client, plan, clock=clock, chance=chance, hooks=hooks, former_topics=former_topics)
 
 
 def _timeout_ms(timeout: dt.timedelta | None, timeout_millis: int | None) -> int | None:

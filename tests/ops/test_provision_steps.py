@@ -27,6 +27,7 @@ from timewheel.ops.foreign_settings import (
     delayed_delivery_findings,
     foreign_subscriptions,
     namespace_findings,
+    producer_name_findings,
     unacknowledged_findings,
 )
 from timewheel.ops.provision_steps import (
@@ -270,3 +271,20 @@ def test_a_bound_below_what_consumers_hold_is_found(max_unacked: int, remedy: st
     assert all(f"{max_unacked:,} messages" in finding.problem for finding in findings)
     assert all(str(remedy) in finding.remedy for finding in findings)
     assert all(finding.remedy.endswith(f"{TOPIC} -m 50000") for finding in findings)
+
+
+@pytest.mark.parametrize(
+    ("names", "broker", "told"),
+    [
+        (7_999, None, None),
+        (8_000, None, "8,000 producers' names are remembered of a partition, of 10,000"),
+        (8_000, {"brokerDeduplicationMaxNumberOfProducers": "20000"}, None),
+        (90, {"brokerDeduplicationMaxNumberOfProducers": "100"}, "90 producers' names"),
+    ],
+)
+def test_names_of_producers_that_are_about_to_be_forgotten(
+    names: int, broker: dict[str, str] | None, told: str | None
+) -> None:
+    found = producer_name_findings(SPEC, names, broker)
+    assert [finding.level for finding in found] == (["warning"] if told else [])
+    assert told is None or told in found[0].problem

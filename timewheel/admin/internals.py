@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-__all__ = ["TERMINATED", "AckedRange", "CursorStats", "EntryPosition", "InternalStats", "Ledger"]
+__all__ = ["DEDUPLICATION", "TERMINATED", "AckedRange", "CursorStats", "EntryPosition", "InternalStats", "Ledger"]
 
+DEDUPLICATION = "pulsar.dedup"
+"""The cursor under which a broker remembers producers' names; written every thousand entries."""
 TERMINATED = "Terminated"
 """State of a topic's ledgers once it was ended: nothing can be sent there any more."""
 
@@ -58,6 +60,8 @@ class CursorStats:
         cursor_ledger: Ledger in which the cursor itself is kept; -1: none is open.
         state: The cursor's state in the broker's words.
         acked_text: The ranges as the broker writes them, hundreds of kB for a sick topic; see `acked_ranges`.
+        property_count: Numbers that it keeps beside its position; the broker's own cursor of deduplication
+            (`DEDUPLICATION`) keeps one for each producer's name.
     """
 
     mark_delete: EntryPosition
@@ -68,6 +72,7 @@ class CursorStats:
     cursor_ledger: int
     state: str
     acked_text: str
+    property_count: int = 0
 
     def acked_ranges(self) -> tuple[AckedRange, ...]:
         """The ranges, in topic order; parsed at each call."""
@@ -143,4 +148,5 @@ def _cursor(stored: Mapping[str, Any]) -> CursorStats:
         cursor_ledger=stored["cursorLedger"],
         state=stored["state"],
         acked_text=stored["individuallyDeletedMessages"],
+        property_count=len(stored.get("properties") or ()),
     )

@@ -17,8 +17,14 @@ __all__ = [
     "delayed_delivery_findings",
     "foreign_subscriptions",
     "namespace_findings",
+    "producer_name_findings",
     "unacknowledged_findings",
 ]
+
+
+DEFAULT_PRODUCER_NAMES = 10_000
+"""The broker's default of ``brokerDeduplicationMaxNumberOfProducers``."""
+FULL_SHARE = 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +134,30 @@ def unacknowledged_findings(spec: TopicSpec, max_unacked: int) -> tuple[Finding,
     held = max_unacked // HELD_SHARE
     remedy = f"give each DelayedConsumer max_held={held}, or {raised}" if held else raised
     return (Finding(level="warning", where=spec.name, problem=problem, remedy=remedy),)
+
+
+def producer_name_findings(spec: TopicSpec, names: int, broker: Mapping[str, str] | None) -> tuple[Finding, ...]:
+    """Whether the broker is about to forget producers' names, and what it stored of theirs
+    (broker-facts: forgotten-names).
+
+    Args:
+        spec: A topic with deduplication.
+        names: That the broker remembers of its fullest partition.
+        broker: The broker's settings; None: they may not be read.
+    """
+    limit = int((broker or {}).get("brokerDeduplicationMaxNumberOfProducers", DEFAULT_PRODUCER_NAMES))
+    if names < limit * FULL_SHARE:
+        return ()
+    return (
+        Finding(
+            level="warning",
+            where=spec.name,
+            problem=f"{names:,} producers' names are remembered of a partition, of {limit:,}: past that the broker "
+            "forgets some, and may store a hop twice",
+            remedy="find out who opens producers again and again; an unload of the topic lets it forget those that "
+            "are gone (not on 4.0.7), or raise brokerDeduplicationMaxNumberOfProducers",
+        ),
+    )
 
 
 def foreign_subscriptions(spec: TopicSpec, subscriptions: Mapping[int, frozenset[str]]) -> tuple[Finding, ...]:

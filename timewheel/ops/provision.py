@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from tenacity import wait_random
 
 from timewheel.admin.client import AdminClient
+from timewheel.admin.internals import DEDUPLICATION
 from timewheel.admin.policies import DELAYED_DELIVERY, MAX_UNACKED_PER_CONSUMER
 from timewheel.admin.retrying import attempts
 from timewheel.core.clock import pause
@@ -25,6 +26,7 @@ from timewheel.ops.foreign_settings import (
     delayed_delivery_findings,
     foreign_subscriptions,
     namespace_findings,
+    producer_name_findings,
     unacknowledged_findings,
 )
 from timewheel.ops.former_findings import findings_of, left_behind, remedy_for
@@ -286,6 +288,13 @@ def _await_deduplication(admin: AdminClient, spec: TopicSpec) -> None:
         pause(admin.clock, POLL_MS)
 
 
+def _producer_names(admin: AdminClient, spec: TopicSpec) -> int:
+    """How many producers' names the broker remembers of the fullest partition."""
+    stored = admin.topics.partitioned_internal_stats(spec.name).values()
+    cursors = [partition.cursors[DEDUPLICATION] for partition in stored if DEDUPLICATION in partition.cursors]
+    return max((cursor.property_count for cursor in cursors), default=0)
+
+
 def _findings(
     admin: AdminClient, plan: Plan, states: Mapping[TopicSpec, TopicState], *, dry_run: bool
 ) -> tuple[Finding, ...]:
@@ -300,6 +309,9 @@ def _findings(
     due_seen = False
     for spec, state in states.items():
         findings += foreign_subscriptions(spec, state.subscriptions)
+        if spec.deduplication and spec.role != "slot" and state.partitions:
+            # Not of every slot: to ask loads a topic, and what is sent to slots is sent to the due topic as well.
+            findings += producer_name_findings(spec, _producer_names(admin, spec), broker)
         delays = (spec.role == "due" and not due_seen) or (spec.role == "tier" and by_broker)
         if not delays or (dry_run and state.partitions is None):
             continue

@@ -55,6 +55,8 @@ class Crew:
         for partition in self._all:
             if partition.source.topic == topic:
                 partition.handle.stop(0)
+        if self._keeper is not None and not self.partitions:
+            self._keeper.stop()
 
     def stop(self, drain_ms: int) -> None:
         """Take nothing new; `join` waits for the end."""

@@ -86,14 +86,12 @@ class FormerKeeper:
             crew.join(timeout_ms)
 
     def look(self) -> None:
-        """Begin with what is new, end with what is to be removed."""
+        """Begin with what is new, let go of what is empty."""
         try:
             found = self._look()
         except AdminError as error:
             # To hold up every timer because one question has no answer would be the greater harm.
-            if self._answers:
-                self._emit(RelayFormerTopicsUnknown(due_topic=self._tools.router.plan.due_topic, reason=str(error)))
-            self._answers = False
+            self._tell_no_answer(str(error))
             return
         self._answers = True
         listed = {topic.name for topic in found}
@@ -103,7 +101,8 @@ class FormerKeeper:
         for name in [name for name in self._drained_by if name not in listed or name in empty & self._empty]:
             self._drained_by.pop(name).retire(name)
         self._empty = empty
-        self._unreadable &= listed
+        self._crews = tuple(crew for crew in self._crews if crew.partitions)  # the others have ended, or are about to
+        self._unreadable &= {topic.name for topic in found if topic.backlog}
         self._begin([topic for topic in found if topic.name not in self._drained_by and not topic.drained])
 
     def _begin(self, new: Sequence[FormerTopic]) -> None:
@@ -140,6 +139,11 @@ class FormerKeeper:
             self._unreadable |= {topic.name}
             self._emit(RelayFormerTopicUnreadable(topic=topic.name, backlog=topic.backlog, reason=reason))
 
+    def _tell_no_answer(self, reason: str) -> None:
+        if self._answers:
+            self._emit(RelayFormerTopicsUnknown(due_topic=self._tools.router.plan.due_topic, reason=reason))
+        self._answers = False
+
     def _emit(self, event: Event) -> None:
         self._tools.hooks.emit(event)
 
@@ -149,4 +153,7 @@ class FormerKeeper:
                 wait_until(self._tools.clock, self._changed, lambda: self._stopping, LOOK_MS)
                 if self._stopping:
                     return
-            self.look()
+            try:
+                self.look()
+            except Exception as error:  # noqa: BLE001 - a thread that died in silence would drain nothing any more
+                self._tell_no_answer(repr(error))

@@ -109,6 +109,8 @@ class Partition:
             return self.source.topic in self._tools.client.get_topic_partitions(self.source.topic)
         except pulsar.TopicNotFound:
             return True
+        except pulsar.PulsarException:
+            return False  # nothing was learnt; the subscription will tell
 
     def _machine(self) -> Machine:
         tools = self._tools
