@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -18,6 +19,7 @@ from timewheel.consumers.errors import ReceiveTimeout, SubscribeRefused
 from timewheel.consumers.handled import DEFAULT_HANDLED, HandledWindow
 from timewheel.consumers.handlers import Handler, HandlerCalls
 from timewheel.consumers.message import DelayedMessage, key_of
+from timewheel.consumers.pace import Pace
 from timewheel.consumers.receiving.receiver import SLICE_MS, Receiver
 from timewheel.consumers.receiving.republisher import Republisher
 from timewheel.consumers.receiving.source import SingleSource, Source
@@ -62,6 +64,8 @@ class DelayedConsumer:
         hooks: Told of alarms and changes, never of each message; None: they are logged.
         max_held: The most timers that wait here until they are due; at most half of the broker's
             ``maxUnackedMessagesPerConsumer`` (broker-facts: bounded-local-hold).
+        max_rate: Timers a second at most, in this consumer; None: as they become due. What is over it comes later, in
+            order, and waits with the broker.
         handled_window: How many handled timers are remembered, to drop them when a reload delivers them again.
         relay: Whether this process runs the plan's relay; None: as the plan says.
         former_topics: As for `Relay`: the one that runs here then drains holding topics of earlier plans.
@@ -84,6 +88,7 @@ class DelayedConsumer:
         chance: Chance | None = None,
         hooks: tuple[Hook, ...] | None = None,
         max_held: int = DEFAULT_MAX_HELD,
+        max_rate: float | None = None,
         handled_window: int = DEFAULT_HANDLED,
         relay: bool | None = None,
         former_topics: Callable[[], Sequence[FormerTopic]] | None = None,
@@ -91,6 +96,8 @@ class DelayedConsumer:
     ) -> None:
         _check_count("max_held", max_held, DEFAULT_MAX_HELD * 10)
         _check_count("handled_window", handled_window, MAX_HANDLED)
+        if max_rate is not None and not 0 < max_rate < math.inf:
+            raise SubscribeRefused("max_rate", max_rate, "a number above 0")
         self.plan = plan
         self.subscription = subscription
         self._clock = clock or SystemClock()
@@ -118,6 +125,7 @@ class DelayedConsumer:
                 ack_timeout_ms=subscribing.ack_timeout_ms,
             ),
             Republisher(client, plan, self._clock, self._hooks),
+            pace=None if max_rate is None else Pace(max_rate),
             redelivery_delay_ms=subscribing.redelivery_delay_ms,
             clock=self._clock,
             hooks=self._hooks,

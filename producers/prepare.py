@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Mapping
 from typing import Any
+from zlib import crc32
 
 from timewheel.core.envelope import MAX_TIME_MS, MAX_TIMER_ID_CHARS, PREFIX, Envelope
 from timewheel.core.errors import (
@@ -94,6 +95,8 @@ def prepare(
     if event_timestamp is not None:
         _check_event_timestamp(event_timestamp)
 
+    if plan.jitter_ms and due_ms > now_ms:
+        due_ms = _spread(due_ms, timer_id, plan.jitter_ms, now_ms + plan.max_delay_ms)
     route = router.route(due_ms, now_ms)
     place, release_at_ms = place_of(route)
     all_properties = Envelope.first_properties(timer_id, due_ms, now_ms, plan.revision)
@@ -141,6 +144,11 @@ def _due_ms(now_ms: int, deliver_at: object, deliver_after: object) -> int:
     if due_ms > MAX_TIME_MS:
         raise BadDueTime(deliver_at, "beyond the year 9999; deliver_at is milliseconds since 1970, not micro- or nano-")
     return due_ms
+
+
+def _spread(due_ms: int, timer_id: str, jitter_ms: int, latest_ms: int) -> int:
+    """The due time, later by what the timer id says."""
+    return min(due_ms + crc32(timer_id.encode()) % (jitter_ms + 1), latest_ms)
 
 
 def _delay_ms(deliver_after: object) -> int:

@@ -19,6 +19,7 @@ from timewheel.consumers.engine import (
     NegativeAcknowledge,
     Republish,
 )
+from timewheel.consumers.pace import Pace
 from timewheel.consumers.receiving.alarms import Alarms
 from timewheel.consumers.receiving.republisher import Republisher
 from timewheel.consumers.receiving.source import Source
@@ -40,6 +41,7 @@ class Receiver:
         source: Where messages come from; started by the caller, closed by `close`.
         engine: Decides; nobody else may touch it.
         republisher: For what came far too early; closed by `close`.
+        pace: At which timers are handed out; None: as they become due.
         redelivery_delay_ms: After which the client has a negatively acknowledged message delivered again.
         clock: Time.
         hooks: Told of alarms.
@@ -51,12 +53,14 @@ class Receiver:
         engine: Engine,
         republisher: Republisher,
         *,
+        pace: Pace | None,
         redelivery_delay_ms: int,
         clock: Clock,
         hooks: Hooks,
     ) -> None:
         self._source = source
         self._republisher = republisher
+        self._pace = pace
         self._redelivery_delay_ms = redelivery_delay_ms
         self._clock = clock
         self._hooks = hooks
@@ -86,11 +90,24 @@ class Receiver:
             deadline_ms = self._clock.monotonic_ms() + timeout_ms
             while True:
                 wait_ms = self._wake(deadline_ms)
-                if self._due:
+                if self._due and (self._pace is None or not self._waits_for_pace(self._pace, wait_ms)):
                     return self._due.popleft()
                 if wait_ms is None:
                     return None
-                self._receive_one(wait_ms)
+                if not self._due:
+                    self._receive_one(wait_ms)
+
+    def _waits_for_pace(self, pace: Pace, most_ms: int | None) -> bool:
+        """Whether what is due may not be handed out yet; waits for that a while, and meanwhile nothing is received."""
+        now_ms = self._clock.monotonic_ms()
+        wait_ms = pace.wait_ms(now_ms)
+        if not wait_ms:
+            pace.take(now_ms)
+            return False
+        if most_ms:
+            with self._state:
+                self._clock.wait(self._never, min(wait_ms, most_ms))
+        return True
 
     def done(self, timer: InHand, *, quietly: bool = False) -> None:
         """A timer is handled.

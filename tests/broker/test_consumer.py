@@ -419,6 +419,27 @@ def test_messages_without_a_readable_envelope_are_handed_out_as_pulsar_delivers_
     assert len(events.named("envelope_unreadable")) == 1
 
 
+def test_a_herd_is_handed_out_at_the_pace_that_was_asked_for(client: Any, plan: Plan, pulsar_broker: Broker) -> None:
+    sender, handled = Sender(client, plan), Handled()
+    for number in range(400):
+        sender.send(f"t{number}", now_ms())
+    sender.flush()
+    consumer = DelayedConsumer(client, plan, SUBSCRIPTION, max_rate=200)
+    with running(consumer, handled):
+        began_ms = now_ms()
+        eventually(lambda: len(handled.times) == 400, 30)
+        took_ms = now_ms() - began_ms
+    assert took_ms > 1_900, "two seconds' worth"
+    assert set(handled.times.values()) == {1}
+    assert backlog(pulsar_broker, plan.due_topic) == 0
+
+
+@pytest.mark.parametrize("rate", [0, -1, float("nan"), float("inf")])
+def test_a_pace_that_is_none_is_refused(client: Any, plan: Plan, rate: float) -> None:
+    with pytest.raises(SubscribeRefused, match="max_rate"):
+        DelayedConsumer(client, plan, SUBSCRIPTION, max_rate=rate)
+
+
 def test_a_timer_that_is_stored_twice_is_handled_once_and_both_are_acknowledged(
     client: Any, plan: Plan, pulsar_broker: Broker
 ) -> None:

@@ -62,6 +62,9 @@ def plans(draw: st.DrawFn, *kinds: str) -> Plan:
         readers=draw(st.sampled_from(["timewheel", "any"])),
         guard_ms=guard_ms,
         tick_ms=draw(st.sampled_from([SECOND_MS, 100, MINUTE_MS])),
+        jitter_ms=draw(st.sampled_from([0, max_delay_ms // 2])),
+        former_intervals_ms=draw(st.sampled_from([(), (DAY_MS,)])),
+        former_namespaces=draw(st.sampled_from([(), ("acme/then",)])),
     )
 
 

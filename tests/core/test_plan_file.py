@@ -32,6 +32,9 @@ def test_the_file_of_the_design_reads_as_the_plan_it_describes() -> None:
         readers = "any"
         guard = "10m"
         tick = "500ms"
+        jitter = "30s"
+        former_intervals = ["1d", "12h"]
+        former_namespaces = ["acme/then"]
         [tiered]
         window = "12h"
         tiers = ["12h", "1d", "5d"]
@@ -48,6 +51,9 @@ def test_the_file_of_the_design_reads_as_the_plan_it_describes() -> None:
         readers="any",
         guard_ms=10 * MINUTE_MS,
         tick_ms=500,
+        jitter_ms=30_000,
+        former_intervals_ms=(86_400_000, 43_200_000),
+        former_namespaces=("acme/then",),
         scheme=Tiered(window_ms=12 * HOUR_MS, tiers_ms=(12 * HOUR_MS, DAY_MS, 5 * DAY_MS), hold="broker"),
     )
 

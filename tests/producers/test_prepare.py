@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime as dt
 import inspect
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -306,3 +307,38 @@ def test_every_option_of_a_send_is_an_argument_here() -> None:
         if argument.kind == argument.KEYWORD_ONLY
     }
     assert keywords == set(SendOptions.__annotations__)
+
+
+SPREAD = replace(TIERED, jitter_ms=HOUR_MS)
+
+
+def test_jitter_spreads_due_times_evenly_after_what_was_asked_for() -> None:
+    asked_ms = NOW_MS + DAY_MS
+    later_ms = sorted(
+        prepared(plan=SPREAD, deliver_at=asked_ms, timer_id=f"t-{number}").due_ms - asked_ms for number in range(2_000)
+    )
+    assert 0 <= later_ms[0] < 0.01 * HOUR_MS
+    assert 0.99 * HOUR_MS < later_ms[-1] <= HOUR_MS
+    assert later_ms[1_000] == pytest.approx(HOUR_MS / 2, rel=0.06)
+
+
+def test_a_timer_that_is_sent_again_is_due_at_the_same_time() -> None:
+    due_ms = {
+        prepared(plan=SPREAD, deliver_at=NOW_MS + DAY_MS, timer_id="renew-17", turn=turn).due_ms for turn in range(5)
+    }
+    assert len(due_ms) == 1
+    (only,) = due_ms
+    assert only != NOW_MS + DAY_MS
+    outgoing = prepared(plan=SPREAD, deliver_at=NOW_MS + DAY_MS, timer_id="renew-17")
+    envelope = Envelope.read(outgoing.properties)
+    assert envelope is not None
+    assert envelope.due_ms == only
+
+
+def test_jitter_touches_neither_what_is_due_now_nor_the_limit() -> None:
+    assert prepared(plan=SPREAD, deliver_at=NOW_MS, timer_id="a").due_ms == NOW_MS
+    assert prepared(plan=SPREAD, deliver_at=NOW_MS - DAY_MS, timer_id="a").due_ms == NOW_MS - DAY_MS
+    longest_ms = NOW_MS + SPREAD.max_delay_ms
+    assert {prepared(plan=SPREAD, deliver_at=longest_ms, timer_id=f"{n}").due_ms for n in range(20)} == {longest_ms}
+    with pytest.raises(DelayTooLong):
+        prepared(plan=SPREAD, deliver_at=longest_ms + 1)

@@ -144,6 +144,8 @@ class Plan:
         guard_ms: Slack for clock skew, send time-out and takeover; a tier is used only if it fits with it
             (broker-facts: guard-and-skew).
         tick_ms: The broker's ``delayedDeliveryTickTimeMillis``.
+        jitter_ms: Due times in the future are spread over so long after what was asked for: by the timer id, so that a
+            timer that is sent again is due at the same time. 0: none.
         former_intervals_ms: Lengths of the intervals of earlier plans' calendars, whose topics consumers read as well
             until they are empty. Nobody but the plan can tell a consumer, which cannot list topics
             (broker-facts: topics-outside-the-plan).
@@ -164,6 +166,7 @@ class Plan:
     readers: Readers = "timewheel"
     guard_ms: int = 5 * MINUTE_MS
     tick_ms: int = SECOND_MS
+    jitter_ms: int = 0
     former_intervals_ms: tuple[int, ...] = ()
     former_namespaces: tuple[str, ...] = ()
 
@@ -175,6 +178,7 @@ class Plan:
         _within_ms("max_delay", self.max_delay_ms, MIN_STAY_MS, MAX_DURATION_MS)
         _within_ms("guard", self.guard_ms, 0, DAY_MS)
         _within_ms("tick", self.tick_ms, 1, MINUTE_MS)
+        _within_ms("jitter", self.jitter_ms, 0, MAX_DURATION_MS)
         _one_of("relay", self.relay, ("embedded", "service"))
         _one_of("readers", self.readers, ("timewheel", "any"))
         match self.scheme:

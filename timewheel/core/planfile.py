@@ -73,6 +73,7 @@ class _File(_Table):
     readers: Readers = "timewheel"
     guard: _Duration | None = None
     tick: _Duration | None = None
+    jitter: _Duration | None = None
     former_intervals: list[_Duration] = []
     former_namespaces: list[str] = []
     native: _Native | None = None
@@ -130,6 +131,8 @@ def dump_plan(plan: Plan) -> str:
         "guard": format_duration(plan.guard_ms),
         "tick": format_duration(plan.tick_ms),
     }
+    if plan.jitter_ms:
+        data["jitter"] = format_duration(plan.jitter_ms)
     if plan.holding_namespace is not None:
         data["holding_namespace"] = plan.holding_namespace
     if plan.former_intervals_ms:
@@ -168,7 +171,7 @@ def _to_plan(file: _File) -> Plan:
     given = [name for name in _SCHEMES if getattr(file, name) is not None]
     if len(given) != 1:
         raise PlanError("scheme", given, f"exactly one table of {', '.join(f'[{name}]' for name in _SCHEMES)}")
-    optional = {"max_delay_ms": file.max_delay, "guard_ms": file.guard, "tick_ms": file.tick}
+    optional = {"max_delay_ms": file.max_delay, "guard_ms": file.guard, "tick_ms": file.tick, "jitter_ms": file.jitter}
     return Plan(
         due_topic=file.due_topic,
         subscriptions=tuple(file.subscriptions),
