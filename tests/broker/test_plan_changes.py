@@ -29,6 +29,7 @@ from timewheel.core.errors import AdminError
 from timewheel.core.former_topics import TimersLeftBehind
 from timewheel.core.names import RELAY_SUBSCRIPTION, Names, partition_topic
 from timewheel.core.plan import Calendar, Native, Plan, Scheme, Tiered
+from timewheel.core.planfile import save_plan
 from timewheel.core.steps import steps
 from timewheel.ops import FormerTopics, ensure, roll
 from timewheel.ops.former_removal import RemovalStage, remove_drained
@@ -367,22 +368,24 @@ def test_a_relay_that_cannot_look_says_so_and_works(pulsar_broker: Broker) -> No
 def test_the_service_drains_and_the_command_removes(pulsar_broker: Broker, tmp_path: Path) -> None:
     with Stage(pulsar_broker, plan_of(relay="service")) as stage:
         stage.hold([5_600] * 5)
+        stage.close_producers()
         plan = replace(stage.plan, scheme=replace(TIERED, tiers_ms=(1_500,)), revision=2)
-        command = [sys.executable, "-m", "timewheel", "topics", "ensure", str(tmp_path / "plan.toml")]
-        command += ["--admin-url", pulsar_broker.admin_url, "--remove-drained"]
+        save_plan(plan, tmp_path / "plan.toml")
+
+        def ensured(*options: str) -> str:
+            command = [sys.executable, "-m", "timewheel", "topics", "ensure", str(tmp_path / "plan.toml"), *options]
+            command += ["--admin-url", pulsar_broker.admin_url, "--remove-drained"]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            assert done.returncode == 0, done.stdout + done.stderr
+            return done.stdout
+
+        assert re.search(rf"{re.escape(stage.tiers[0])}: \d entr.* wait", ensured("--dry-run"))
         with RelayProcess(pulsar_broker, plan, tmp_path) as service:
             service.await_ready()
-            before = subprocess.run([*command, "--dry-run"], capture_output=True, text=True, check=False)
-            assert before.returncode == 0, before.stderr
-            assert re.search(rf"{re.escape(stage.tiers[0])}: \d entr", before.stdout)
             stage.await_due(5)
             stage.await_all_acknowledged()
-            stage.close_producers()
-        after = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert f"{stage.tiers[0]}: removed" in after.stdout, after.stdout + after.stderr
-        last = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
-        assert last.returncode == 0, last.stdout + last.stderr
-        assert json.loads(last.stdout)["removals"] == []
+        assert f"{stage.tiers[0]}: removed" in ensured()
+        assert json.loads(ensured("--json"))["removals"] == []
 
 
 def test_a_calendar_rolls_on_and_tells_of_timers_in_intervals_of_another_length(pulsar_broker: Broker) -> None:
