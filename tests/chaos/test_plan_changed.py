@@ -123,7 +123,7 @@ def test_a_plan_changes_under_way_and_nothing_is_lost_or_left_behind(
 
     for post in (*relays, consumer):
         post.kill()
-    removals = eventually(lambda: _removed(on), 60, poll=1.0, message="topics of the old plan")
+    (removals,) = eventually(lambda: [_removed(on)], 60, poll=1.0, message="topics of the old plan")
     say(f"{len(removals)} topics of the old plan removed")
     assert FormerTopics(on.admin, on.plan)() == ()
     evidence(
@@ -141,7 +141,7 @@ def test_a_plan_changes_under_way_and_nothing_is_lost_or_left_behind(
     )
 
 
-def _removed(on: Any) -> tuple[Any, ...] | None:
+def _removed(on: Any) -> tuple[Any, ...]:
     """What was removed, once nothing else is left; what is not drained yet is an error at the end."""
     for topic in FormerTopics(on.admin, on.plan)():
         if topic.is_due:
