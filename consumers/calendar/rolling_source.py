@@ -204,7 +204,7 @@ class RollingSource:
     def _needed(self) -> _Key:
         """The topic without which nothing comes."""
         own_ms = self._own_interval_ms
-        return _Key(own_ms, self._clock.now_ms() // own_ms) if own_ms else _THE_DUE_TOPIC
+        return _Key(own_ms, self._rolling[own_ms].current(self._clock.now_ms())) if own_ms else _THE_DUE_TOPIC
 
     def _topic(self, key: _Key) -> str:
         if not key.interval_ms:

@@ -164,7 +164,12 @@ def _report_json(report: Report) -> dict[str, Any]:
 def _tell_of_wait(removal: Removal) -> None:
     import sys
 
-    print(f"{removal.topic}: empty, waiting up to 150 s for {removal.clients} clients to leave", file=sys.stderr)
+    from timewheel.ops.former_removal import LET_GO_MS
+
+    print(
+        f"{removal.topic}: empty, waiting up to {LET_GO_MS // 1_000} s for {removal.clients} clients to leave",
+        file=sys.stderr,
+    )
 
 
 def _removal_json(removal: Removal) -> dict[str, Any]:

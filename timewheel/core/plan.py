@@ -145,7 +145,7 @@ class Plan:
             (broker-facts: guard-and-skew).
         tick_ms: The broker's ``delayedDeliveryTickTimeMillis``.
         jitter_ms: Due times in the future are spread over so long after what was asked for: by the timer id, so that a
-            timer that is sent again is due at the same time. 0: none.
+            timer that is sent again is due at the same time, while this stays as it is. 0: none.
         former_intervals_ms: Lengths of the intervals of earlier plans' calendars, whose topics consumers read as well
             until they are empty. Nobody but the plan can tell a consumer, which cannot list topics
             (broker-facts: topics-outside-the-plan).
