@@ -13,6 +13,7 @@ from timewheel.consumers.relay.driver.former_keeper import FormerKeeper
 from timewheel.consumers.relay.driver.handle import AT_REST, WORKING
 from timewheel.consumers.relay.driver.partition import Partition
 from timewheel.consumers.relay.driver.source import Source, Tools
+from timewheel.consumers.relay.machine.gathering import default_linger_ms
 from timewheel.consumers.relay.status import PartitionStatus, RelayStatus
 from timewheel.core.chance import Chance, system_chance
 from timewheel.core.clock import Clock, SystemClock
@@ -28,7 +29,8 @@ from timewheel.wire.surface import ClientLike
 
 __all__ = ["Relay"]
 
-MAX_IN_FLIGHT = 1_000
+MAX_IN_FLIGHT = 4_000
+"""Four groups of hops: one gathers while others are on their way."""
 SEND_TIMEOUT_MS = 30_000
 LEASE_IDLE_MS = 1_000
 DRAIN_MS = 30_000
@@ -52,6 +54,9 @@ class Relay:
         max_in_flight: Hops under way at most, per partition.
         send_timeout_ms: After this time without an answer a send has failed, and its partition begins anew.
         lease_idle_ms: A pause longer than this lets another relay have the names of the producers.
+        hop_linger_ms: Hops from one holding topic to another leave in groups, as one entry each, and wait so long for
+            each other, if their due times leave room for it; None: a second, or a tenth of the plan's guard if that is
+            less.
         stuck_ms: A thread without a sign of life for this long makes the relay not ready; more than any one call of
             the client takes.
         former_topics: Tells which topics of earlier plans there are, such as `timewheel.ops.FormerTopics`: asked at the
@@ -71,6 +76,7 @@ class Relay:
         max_in_flight: int = MAX_IN_FLIGHT,
         send_timeout_ms: int = SEND_TIMEOUT_MS,
         lease_idle_ms: int = LEASE_IDLE_MS,
+        hop_linger_ms: int | None = None,
         stuck_ms: int = STUCK_MS,
         former_topics: Callable[[], Sequence[FormerTopic]] | None = None,
     ) -> None:
@@ -89,6 +95,7 @@ class Relay:
             max_in_flight=max_in_flight,
             send_timeout_ms=send_timeout_ms,
             lease_idle_ms=lease_idle_ms,
+            hop_linger_ms=default_linger_ms(plan.guard_ms) if hop_linger_ms is None else hop_linger_ms,
         )
         self._crew: Crew | None = None
         self._former = None

@@ -301,7 +301,7 @@ def test_the_command_ends_in_order_while_its_broker_still_starts(tmp_path: Path)
         java = java_of(process)
         folder = Path(java.cwd())
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(60) == 0, (tmp_path / "stderr").read_text()
     assert not java.is_running()
     assert not folder.exists()
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pulsar
 import pytest
 
 from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import BUSINESS, WHEEL, Stage, now_ms, plan_of
+from tests.support.through import Through
 from timewheel.admin.internals import EntryPosition
 from timewheel.consumers.relay import PartitionState, Relay
 from timewheel.consumers.relay.driver.holes import can_be_read
@@ -23,6 +25,7 @@ from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Due
 from timewheel.core.steps import steps
+from timewheel.events import RelayGroupCut
 from timewheel.testing import Broker, eventually
 from timewheel.testing.plugin import MakeLocalPulsar
 from timewheel.wire.positions import Position
@@ -286,6 +289,70 @@ def test_a_frozen_relay_that_comes_back_steps_into_line(
         assert set(stage.copies().values()) == {1}
 
 
+def test_hops_into_a_tier_are_a_few_entries_and_arrive_in_order(stage: Stage) -> None:
+    """broker-facts: batched-hops"""
+    longest, shortest = stage.tiers
+    now = now_ms()
+    for number in range(2_000):
+        stage.put(longest, Envelope(f"t{number}", now + 4_000 + 3_000, now))
+    stage.flush()
+    relay = stage.relay()
+    stage.await_due(2_000)
+    hopped = [message.message_id() for message in stage.stored(shortest)]
+    assert len(hopped) == 2_000
+    entries = {(message_id.ledger_id(), message_id.entry_id()) for message_id in hopped}
+    assert len(entries) <= 40
+    assert [message.properties()["tw-id"] for message in stage.stored(shortest)] == [f"t{n}" for n in range(2_000)]
+    stage.await_all_acknowledged()
+    assert set(stage.copies().values()) == {1}
+    assert relay.status().total("late") == 0
+
+
+class _Cutting(Through):
+    """A client that sends batches of two at most."""
+
+    def create_producer(self, topic: str, **options: Any) -> Any:
+        if options.get("max_pending_messages") == 0:
+            options["batching_max_messages"] = 2
+        return self._inner.create_producer(topic, **options)
+
+
+def test_groups_that_the_client_cuts_are_told_and_lose_nothing(stage: Stage) -> None:
+    """broker-facts: batched-hops"""
+    sent = [*stage.hold(7_000 for _ in range(50))]
+    stage.relay(client=_Cutting(stage.client))
+    stage.await_due(len(sent))
+    stage.await_all_acknowledged()
+    cut = stage.events.named("relay_group_cut")
+    assert sum(event.messages for event in cut if isinstance(event, RelayGroupCut)) >= 50
+
+
+class _Mute(Through):
+    """A client whose topic's end cannot be asked for, as while it is moved."""
+
+    def subscribe(self, *args: Any, **options: Any) -> Any:
+        return _MuteConsumer(self._inner.subscribe(*args, **options))
+
+
+class _MuteConsumer(Through):
+    asked = 0
+
+    def get_last_message_id(self) -> Any:
+        self.asked += 1
+        if self.asked <= 3:
+            raise pulsar.BrokerMetadataError
+        return self._inner.get_last_message_id()
+
+
+def test_a_question_that_fails_while_a_topic_moves_ends_no_session(stage: Stage) -> None:
+    """It did: the relay subscribed anew, and its partition was silent for 11 s in one demo."""
+    sent = [*stage.hold(2_100 for _ in range(50))]
+    relay = stage.relay(client=_Mute(stage.client))
+    stage.await_due(len(sent))
+    stage.await_all_acknowledged()
+    assert relay.status().total("failures") == 0
+
+
 def test_after_reload_the_holder_skips_what_it_forwarded(stage: Stage) -> None:
     """One batch whose messages leave over three seconds: half done, a reload delivers all of it again
     (broker-facts: lost-acknowledgements).
@@ -316,7 +383,8 @@ def test_a_killed_broker_forgets_acknowledgements_and_nothing_is_doubled(
     with Stage(broker, patient()) as stage:
         sent = stage.hold(PATIENT_LEFT_MS for _ in range(3_000))
         relay = stage.relay()
-        eventually(lambda: relay.status().total("forwarded") >= 4_000, 60, poll=0.05)
+        # Into the due topic each hop is an entry: there is always one under way.
+        eventually(lambda: relay.status().total("forwarded") >= 7_000, 60, poll=0.01)
         broker.kill()
         broker.start()
         stage.await_due(len(sent), 180)

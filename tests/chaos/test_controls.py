@@ -72,7 +72,7 @@ class _Play:
 
     def __init__(self, on: Stage, script: Script, hop_rules: RulesName) -> None:
         self._on = on
-        self._relay = on.relay("relay", hop_rules=hop_rules)
+        self._relay = on.relay("relay", hop_rules=hop_rules, group=1_000)
         consumer = on.consumer("consumer")
         consumer.start()
         shortest_ms, longest_ms = script.delays_ms
@@ -132,10 +132,10 @@ def stages(chaos_broker: LocalPulsar, stage: MakeStage) -> tuple[Stage, Stage]:
 
 
 LOSING: dict[RulesName, Script] = {
-    # The tier hops to itself, so that the client does batch. A first relay stores 199 timers in batches of five; the
-    # next one cuts one large batch, which begins below the highest stored id: it is dropped whole, with Result.Ok.
-    "batched": Script(
-        lives=[Life(fuse=Fuse(point="before_forward", passes=200, linger_ms=LINGER_MS), job={"batch": 5})],
+    # The tier hops to itself, so that hops go in groups. A first relay stores 195 timers in groups of five; the next
+    # one makes one large group, which begins below the highest stored id: it is dropped whole, with Result.Ok.
+    "both of these": Script(
+        lives=[Life(fuse=Fuse(point="before_forward", passes=200, linger_ms=LINGER_MS), job={"group": 5})],
         delays_ms=(16_000, 20_000),
     ),
     # Timers with more than 4.5 s left go to the tier, the others to the due topic. Sends to the tier do not get
@@ -179,6 +179,31 @@ def test_control_loses_and_its_twin_does_not(
             "timers": control.totals.acknowledged,
             "lost": control.totals.lost,
             "its twin lost": twin.totals.lost,
+        },
+        seed=seed,
+    )
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("hop_rules", ["numbered by the start", "not cut at the mark"])
+def test_control_doubles_and_its_twin_does_not(
+    stages: tuple[Stage, Stage], hop_rules: RulesName, seed: int, say: Callable[[object], None], evidence: Evidence
+) -> None:
+    """broker-facts: batched-hops"""
+    control, twin = play_both(*stages, LOSING["both of these"], hop_rules)
+
+    say(f"{hop_rules}: {control}")
+    say(f"its twin: {twin}")
+    assert control.totals.lost == 0, control
+    assert control.copies.extra_on_time > 0, control
+    keeps_every_promise(twin)
+    evidence(
+        f"control: {hop_rules}",
+        {
+            "timers": control.totals.acknowledged,
+            "extra copies on time": control.copies.extra_on_time,
+            "its twin's extra copies": twin.copies.extra_on_time,
         },
         seed=seed,
     )

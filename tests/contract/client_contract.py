@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ import pulsar
 import pytest
 
 from timewheel.core.names import partition_topic
+from timewheel.wire.native import flush_soon
 from timewheel.wire.positions import Position
 from timewheel.wire.results import Outcome, outcome_of_error, outcome_of_result
 from timewheel.wire.surface import ClientLike, ConsumerLike, MessageIdLike, MessageLike, ProducerLike
@@ -53,6 +54,32 @@ class _Outcomes:
 
     def next(self) -> tuple[Any, Any]:
         return self._queue.get(timeout=OUTCOME_TIMEOUT_S)
+
+
+def _group_producer(client: ClientLike, partition: str, **options: Any) -> ProducerLike:
+    """One whose batches are cut by nobody but `flush_soon`, unless ``options`` say otherwise."""
+    producer: ProducerLike = client.create_producer(
+        partition,
+        producer_name="one",
+        **{
+            "batching_enabled": True,
+            "batching_max_messages": 1_000_000,
+            "batching_max_allowed_size_in_bytes": 1 << 30,
+            "batching_max_publish_delay_ms": 3_600_000,
+            "max_pending_messages": 0,
+            **options,
+        },
+    )
+    return producer
+
+
+def _sent_as_group(producer: ProducerLike, payloads: Sequence[bytes], number: int) -> list[Position]:
+    """Where the messages came to stand, by their callbacks."""
+    outcomes = _Outcomes()
+    for payload in payloads:
+        producer.send_async(payload, outcomes, sequence_id=number)
+    flush_soon(producer)
+    return [Position.of(outcomes.next()[1]) for _ in payloads]
 
 
 class ClientContract:
@@ -145,6 +172,40 @@ class ClientContract:
         places = [(message_id.ledger_id(), message_id.entry_id()) for _, message_id in stored]
         assert [place == (-1, -1) for place in places] == [False, True, True, False], places
         assert [consumer.receive(RECEIVE_MS).data() for _ in range(2)] == [b"7", b"8"]
+
+    def test_a_batch_has_one_number_and_one_outcome_and_each_message_its_place(
+        self, client: ClientLike, topics: Topics
+    ) -> None:
+        partition = partition_topic(topics.make(deduplication=True), 0)
+        consumer = subscribed(client, partition)
+        first = _group_producer(client, partition)
+        assert first.last_sequence_id() == -1
+
+        stored = _sent_as_group(first, (b"1", b"2", b"3"), 30)
+        again = _sent_as_group(first, (b"1", b"2", b"3"), 30)
+        first.close()
+        second = _group_producer(client, partition)
+        mark = second.last_sequence_id()
+        replayed = _sent_as_group(second, (b"2", b"3"), 30)
+        above = _sent_as_group(second, (b"4",), 40)
+
+        assert [place.batch_index for place in stored] == [0, 1, 2]
+        assert len({(place.ledger, place.entry) for place in stored}) == 1
+        assert again == [Position(-1, -1, 0), Position(-1, -1, 1), Position(-1, -1, 2)]
+        assert mark == 30, "what the broker has stored is told to whoever opens the producer next"
+        assert replayed == [Position(-1, -1, 0), Position(-1, -1, 1)]
+        assert [place.batch_index for place in above] == [0]
+        assert [consumer.receive(RECEIVE_MS).data() for _ in range(4)] == [b"1", b"2", b"3", b"4"]
+
+    def test_a_group_that_the_client_cuts_is_told_by_the_place_of_its_last_message(
+        self, client: ClientLike, topics: Topics
+    ) -> None:
+        partition = partition_topic(topics.make(deduplication=True), 0)
+        producer = _group_producer(client, partition, batching_max_messages=2)
+
+        places = _sent_as_group(producer, (b"1", b"2", b"3"), 30)
+
+        assert [place.batch_index for place in places] == [0, 1, 0]
 
     def test_a_name_belongs_to_one_producer_at_a_time(self, client: ClientLike, partition: str) -> None:
         first = client.create_producer(partition, producer_name="one")

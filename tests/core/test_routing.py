@@ -173,30 +173,27 @@ def test_the_coarsest_ring_that_still_separates_now_from_the_due_time(
 
 
 @pytest.mark.parametrize(
-    ("entered_late_ms", "overshoots"), [(0, False), (GUARD_MS, False), (GUARD_MS + 1, True), (DAY_MS, True)]
+    ("remaining_ms", "room_ms"), [(DAY_MS + GUARD_MS, GUARD_MS), (DAY_MS + GUARD_MS + 5, GUARD_MS + 5)]
 )
-def test_a_hop_that_would_end_behind_the_due_time_takes_the_late_lane(
-    *, entered_late_ms: int, overshoots: bool
-) -> None:
-    router, due_ms = Router(plan(TIERED)), NOW_MS + DAY_MS + GUARD_MS  # the tier of 1 d fits just with its guard
+def test_a_tier_may_be_entered_until_its_stay_would_end_behind_the_due_time(remaining_ms: int, room_ms: int) -> None:
+    router, due_ms = Router(plan(TIERED)), NOW_MS + remaining_ms  # the tier of 1 d fits just with its guard
     hold = router.route(due_ms, NOW_MS)
     assert isinstance(hold, Hold)
-    assert router.overshoots(hold, due_ms, NOW_MS + entered_late_ms) is overshoots
+    assert router.latest_entry_ms(hold, due_ms) == NOW_MS + room_ms
 
 
-def test_a_slot_that_was_swept_already_is_overshot() -> None:
+def test_a_slot_may_be_entered_until_it_is_swept() -> None:
     router, due_ms = Router(plan(RINGS)), NOW_MS + 3 * DAY_MS
     hold = router.route(due_ms, NOW_MS)
     assert isinstance(hold, Hold)
-    assert router.overshoots(hold, due_ms, hold.release_at_ms - 1) is False
-    assert router.overshoots(hold, due_ms, hold.release_at_ms) is True
+    assert router.latest_entry_ms(hold, due_ms) == hold.release_at_ms - 1
 
 
-def test_a_broker_held_tier_is_never_overshot_since_nothing_stands_before_a_message() -> None:
+def test_a_broker_held_tier_may_always_be_entered_since_nothing_stands_before_a_message() -> None:
     router = Router(plan(Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,), hold="broker")))
     hold = router.route(NOW_MS + 2 * DAY_MS, NOW_MS)
     assert isinstance(hold, Hold)
-    assert router.overshoots(hold, NOW_MS + 2 * DAY_MS, NOW_MS + 10 * DAY_MS) is False
+    assert router.latest_entry_ms(hold, NOW_MS + 2 * DAY_MS) is None
 
 
 # ---------------------------------------------------------------------------------------- over the whole space of plans
@@ -227,7 +224,8 @@ def test_every_hold_leaves_after_it_is_entered_and_before_the_due_time(data: st.
             assert hold.release_at_ms == entered_ms + hold.stay_ms
             assert due_ms - hold.release_at_ms >= value.guard_ms
         assert hold.deliver_at_ms in ((0,) if value.holds_in_relay else (hold.release_at_ms,))
-        assert not Router(value).overshoots(hold, due_ms, entered_ms)
+        latest_ms = Router(value).latest_entry_ms(hold, due_ms)
+        assert latest_ms is None or latest_ms >= entered_ms
 
 
 @given(st.data())

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import sys
 import threading
@@ -23,11 +24,12 @@ import pulsar
 
 from tests.support.chaos_client import WatchedClient
 from tests.support.chaos_ledger import Ledger
-from tests.support.wrong_hops import HopClient, RulesName, WallClock
+from tests.support.wrong_hops import WRONG_GROUPS, HopClient, RulesName, WallClock
 from timewheel.admin import AdminClient
 from timewheel.consumers import DelayedConsumer, DelayedMessage
 from timewheel.consumers.relay import Relay
-from timewheel.consumers.relay.driver import former_keeper, partition
+from timewheel.consumers.relay.driver import former_keeper, groups, partition
+from timewheel.consumers.relay.machine.gathering import default_linger_ms
 from timewheel.core.plan import Plan
 from timewheel.ops import FormerTopics
 from timewheel.wire.positions import Position
@@ -79,7 +81,8 @@ class Job:
         embedded: Whether a consumer runs the plan's relay as well.
         fuse: When to die; None: when somebody kills it.
         hop_rules: The rules by which a relay hops; anything but "right" is a control.
-        batch: Of the rules "batched": how many messages a batch takes.
+        group: How many hops go together at most; 0: it is drawn, and so is how long they wait for each other, so that
+            each life of a relay cuts its groups elsewhere.
         admin_url: Of a relay that can list topics; empty: it cannot.
         stalled: Sends to topics with this in their names stay in the client, as while such a topic is unloaded.
     """
@@ -93,7 +96,7 @@ class Job:
     embedded: bool = False
     fuse: Fuse | None = None
     hop_rules: RulesName = "right"
-    batch: int = 1_000
+    group: int = 0
     stalled: str | None = None
     admin_url: str = ""
 
@@ -135,13 +138,17 @@ def _relay(job: Job, client: Any, plan: Plan, burning: _Burning, ledger: Ledger)
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     if job.hop_rules == "wall clock":
         partition.NextHop = WallClock  # type: ignore[attr-defined]
-    hopping: Any = HopClient(client, burning, job.hop_rules, job.batch)
+    groups.Group = WRONG_GROUPS.get(job.hop_rules, groups.Group)  # type: ignore[misc]
+    chance = random.Random(os.getpid())
+    groups.GROUP_MESSAGES = job.group or chance.choice([1, 3, 20, 100, 500, 1_000])
+    linger_ms = default_linger_ms(plan.guard_ms) if job.group else min(chance.choice([0, 5, 20, 100]), plan.guard_ms)
+    hopping: Any = HopClient(client, burning, job.hop_rules)
     with ExitStack() as stack:
         look = None
         if job.admin_url:
             former_keeper.LOOK_MS = LOOK_MS
             look = FormerTopics(stack.enter_context(AdminClient(job.admin_url)), plan)
-        stack.enter_context(Relay(hopping, plan, relay_id=job.name, former_topics=look))
+        stack.enter_context(Relay(hopping, plan, relay_id=job.name, hop_linger_ms=linger_ms, former_topics=look))
         ledger.ready()
         ended.wait()
 

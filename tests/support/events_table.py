@@ -13,7 +13,7 @@ from timewheel.events import CATALOGUE
 from timewheel.hooks import Event
 
 PAGE = ROOT / "docs" / "events.md"
-BEGIN = "<!-- drawn from timewheel/events.py by `make docs-tables` -->\n"
+BEGIN = "<!-- drawn from timewheel/events/ by `make docs-tables` -->\n"
 
 
 def _row(kind: type[Event]) -> str:

@@ -12,15 +12,18 @@ from typing import Any, Literal
 
 from tests.support.through import Through
 from timewheel.consumers.relay.driver.endings import DEAD_REASON
+from timewheel.consumers.relay.driver.groups import Group, Member
 from timewheel.core.envelope import TIMER_PROPERTY, Envelope
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.next_hop import Bury, Hop, NextHop, NotYet
 from timewheel.core.routing import Due, Router
 from timewheel.core.steps import Step
 
-__all__ = ["HopClient", "RelayPoint", "RulesName", "WallClock"]
+__all__ = ["WRONG_GROUPS", "HopClient", "RelayPoint", "RulesName", "WallClock"]
 
-RulesName = Literal["right", "batched", "wall clock", "acknowledge first"]
+RulesName = Literal[
+    "right", "numbered by the start", "not cut at the mark", "both of these", "wall clock", "acknowledge first"
+]
 RelayPoint = Literal["at_takeover", "before_forward", "between_publish_confirmed_and_ack", "after_ack"]
 """``at_takeover``: the first message after a subscribe was received. ``before_forward``: decided, not handed to the
 client. ``between_publish_confirmed_and_ack``: confirmed, not acknowledged. ``after_ack``: the acknowledgement has
@@ -42,24 +45,47 @@ class WallClock(NextHop):
         return Hop(route.topic, route.deliver_at_ms, envelope.hopped(now_ms), isinstance(route, Due), False)
 
 
+class StartNumbered(Group):
+    """A group that is cut anew after a crash begins below what is stored, and is dropped whole or doubled."""
+
+    def add(self, member: Member, sequence_id: int, size: int) -> None:
+        start = self.end if self.members else sequence_id
+        super().add(member, sequence_id, size)
+        self.end = start
+
+
+class Straddling(Group):
+    """What is stored and what is not goes together, and is stored once more."""
+
+    def __init__(self, topic: str, version: int, producer: Any, mark: int) -> None:
+        del mark
+        super().__init__(topic, version, producer, -1)
+
+
+class StraddlingStart(StartNumbered, Straddling):
+    """Both, and then what is new is dropped with what is stored."""
+
+
+WRONG_GROUPS: dict[RulesName, type[Group]] = {
+    "numbered by the start": StartNumbered,
+    "not cut at the mark": Straddling,
+    "both of these": StraddlingStart,
+}
+
+
 class HopClient(Through):
     """The client of a relay.
 
     Args:
         inner: The client's own.
         passing: Told each moment, on the thread that meets it.
-        rules: "batched": named producers batch, and a batch that is cut anew after a crash is dropped whole.
-            "acknowledge first": what is on its way when the relay dies is lost.
-        batch: Of "batched": how many messages a batch takes.
+        rules: "acknowledge first": what is on its way when the relay dies is lost.
     """
 
-    def __init__(
-        self, inner: Any, passing: Callable[[RelayPoint], None], rules: RulesName = "right", batch: int = 1_000
-    ) -> None:
+    def __init__(self, inner: Any, passing: Callable[[RelayPoint], None], rules: RulesName = "right") -> None:
         super().__init__(inner)
         self._passing = passing
         self._rules = rules
-        self._batch = batch
         # A session receives and sends in one thread.
         self._here = threading.local()
 
@@ -68,12 +94,6 @@ class HopClient(Through):
         return _Consumer(consumer, self._passing, self._here) if subscription_name == RELAY_SUBSCRIPTION else consumer
 
     def create_producer(self, topic: str, **options: Any) -> Any:
-        if self._rules == "batched" and "producer_name" in options:
-            options |= {
-                "batching_enabled": True,
-                "batching_max_messages": self._batch,
-                "batching_max_publish_delay_ms": 20,
-            }
         acknowledges_first = self._here if self._rules == "acknowledge first" else None
         return _Producer(self._inner.create_producer(topic, **options), self._passing, acknowledges_first)
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from timewheel.core.envelope import Envelope
 from timewheel.core.plan import MAX_HOPS
-from timewheel.core.routing import Due, Hold, Router, release_at
+from timewheel.core.routing import Due, Router, release_at
 from timewheel.core.steps import Step
 
 __all__ = ["Bury", "Hop", "NextHop", "NotYet", "again"]
@@ -25,6 +25,8 @@ class Hop(NamedTuple):
         envelope: The next one.
         is_due: Whether the destination is a due topic.
         is_late: By the late lane: on its nominal way it would come after its due time (broker-facts: late-lane).
+        latest_ms: When it must enter a topic that a relay holds at the latest, so as not to be late; None: the
+            destination is none, or it is late already.
     """
 
     topic: str
@@ -32,6 +34,7 @@ class Hop(NamedTuple):
     envelope: Envelope
     is_due: bool
     is_late: bool
+    latest_ms: int | None = None
 
 
 class NotYet(NamedTuple):
@@ -81,9 +84,12 @@ class NextHop:
         # By the nominal release time, not by the clock: a replay meets the same destination
         # (broker-facts: nominal-release-time).
         route = router.route(envelope.due_ms, at_ms)
-        if isinstance(route, Hold) and router.overshoots(route, envelope.due_ms, now_ms):
+        if isinstance(route, Due):
+            return Hop(route.topic, route.deliver_at_ms, envelope.hopped(at_ms), True, False)
+        latest_ms = router.latest_entry_ms(route, envelope.due_ms)
+        if latest_ms is not None and now_ms > latest_ms:
             return self._late(envelope, now_ms)
-        return Hop(route.topic, route.deliver_at_ms, envelope.hopped(at_ms), isinstance(route, Due), False)
+        return Hop(route.topic, route.deliver_at_ms, envelope.hopped(at_ms), False, False, latest_ms)
 
     def _late(self, envelope: Envelope, now_ms: int) -> Hop:
         route = self._router.route(envelope.due_ms, now_ms)

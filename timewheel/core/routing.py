@@ -113,17 +113,16 @@ class Router:
             topic = self._names.calendar_topic(max(due_ms, at_ms) // self.interval_ms)
         return Due(topic, deliver_at_ms if deliver_at_ms > at_ms else 0)
 
-    def overshoots(self, hold: Hold, due_ms: int, now_ms: int) -> bool:
-        """Whether a timer that enters ``hold`` only now would leave it after its due time, or too late to be swept.
+    def latest_entry_ms(self, hold: Hold, due_ms: int) -> int | None:
+        """When a timer must enter ``hold`` at the latest, UTC milliseconds; None: whenever.
 
-        It stands behind whatever entered before it: in a tier up to a whole stay from now, however early its nominal
-        release is. Such a timer takes the late lane (broker-facts: late-lane).
+        Later it would leave it after its due time, or too late to be swept: it stands behind whatever entered before
+        it, in a tier up to a whole stay, however early its nominal release is. Such a timer takes the late lane
+        (broker-facts: late-lane).
         """
         if hold.deliver_at_ms:
-            return False  # the broker releases each message by itself, nothing stands in its way
-        if hold.stay_ms:
-            return now_ms + hold.stay_ms > due_ms
-        return hold.release_at_ms <= now_ms
+            return None  # the broker releases each message by itself, nothing stands in its way
+        return due_ms - hold.stay_ms if hold.stay_ms else hold.release_at_ms - 1
 
 
 def _fingerprint(table: tuple[Step, ...], names: Names, due_topic: str) -> str:

@@ -3,7 +3,9 @@
 - A message's schema version as a number: the client's own `Message.schema_version` gives text that cannot be decoded
   from version 128 on.
 - A schema's definition by version: there is no public call, and an SDK has no admin URL.
+- The size of a payload: the client's own calls copy it first.
 - How many messages an entry holds: only the serialized message id tells.
+- To send a batch now without waiting for its outcome: the client's own `Producer.flush` waits for it.
 
 Each function says what it gives where the client is another one, such as one that a test wraps around it.
 """
@@ -14,7 +16,16 @@ from typing import Any
 
 from timewheel.wire.positions import Position
 
-__all__ = ["NO_SCHEMA", "BatchSizes", "batch_size_of", "decryption_failed", "fetch_schema_info", "schema_version_of"]
+__all__ = [
+    "NO_SCHEMA",
+    "BatchSizes",
+    "batch_size_of",
+    "decryption_failed",
+    "fetch_schema_info",
+    "flush_soon",
+    "schema_version_of",
+    "size_of",
+]
 
 NO_SCHEMA = -1
 """The schema version of a message that was written without one."""
@@ -84,6 +95,28 @@ class BatchSizes:
         if self._entry != (ledger, entry):
             self._entry, self._size = (ledger, entry), batch_size_of(message_id)
         return self._size
+
+
+def size_of(message: Any) -> int:
+    """Bytes of a message's payload, without copying it."""
+    raw = getattr(message, "_message", None)
+    return len(message.data()) if raw is None else int(raw.length())
+
+
+def flush_soon(producer: Any) -> None:
+    """Send what a producer has in its batch; the sends' own callbacks tell the outcome.
+
+    A client without such a call flushes, which waits for a round trip.
+    """
+    inner = getattr(producer, "_producer", None)
+    if inner is None:
+        producer.flush()
+    else:
+        inner.flush_async(_unheard)
+
+
+def _unheard(result: Any) -> None:
+    """The client wants somebody to tell."""
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:

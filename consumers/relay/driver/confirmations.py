@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
+from timewheel.consumers.relay.driver.groups import Group
 from timewheel.consumers.relay.driver.handle import Handle
 from timewheel.consumers.relay.machine.commands import NEVER
 from timewheel.core.clock import Clock
@@ -25,13 +26,15 @@ class Confirmations:
         clock: Waits.
     """
 
-    __slots__ = ("_clock", "_handle", "_wake_at", "outcomes")
+    __slots__ = ("_clock", "_handle", "_wake_at", "cut", "outcomes")
 
     def __init__(self, handle: Handle, clock: Clock) -> None:
         self._handle = handle
         self._clock = clock
         self.outcomes: deque[tuple[int, str | None]] = deque()
         """(ordinal, what went wrong). To look whether there are any costs a call less than asking this object."""
+        self.cut: deque[Group] = deque()
+        """Groups that the client sent in several entries: what became of their messages is not known."""
         self._wake_at = NEVER
 
     def on_sent(self, ordinal: int, result: Any, message_id: Any) -> None:
@@ -43,8 +46,27 @@ class Confirmations:
             self._handle.counts.deduplicated += 1
         self.outcomes.append((ordinal, failure))
         if failure is not None or len(self.outcomes) >= self._wake_at:
-            with self._handle.changed:
-                self._handle.changed.notify_all()
+            self._wake()
+
+    def on_group(self, group: Group, result: Any, message_id: Any) -> None:
+        """Of the last message of a group; runs on the client's thread, like `on_sent`."""
+        members = group.members
+        failure = None
+        if result.value:
+            failure = result.name
+        elif message_id.batch_index() != len(members) - 1:
+            self.cut.append(group)
+            self._wake()
+            return
+        elif message_id.ledger_id() < 0:
+            self._handle.counts.deduplicated += len(members)
+        self.outcomes.extend((member.ordinal, failure) for member in members)
+        if failure is not None or len(self.outcomes) >= self._wake_at:
+            self._wake()
+
+    def _wake(self) -> None:
+        with self._handle.changed:
+            self._handle.changed.notify_all()
 
     def wait(self, timeout_ms: int, *, wake_at: int, also_while_stopping: bool = False) -> None:
         """Wait for so many outcomes, a stop, or the time; at most `HEARTBEAT_MS`."""
@@ -52,7 +74,7 @@ class Confirmations:
         with handle.changed:
             # The client's thread appends first and looks at _wake_at then: either it sees this, or we see that.
             self._wake_at = wake_at
-            if len(self.outcomes) < wake_at and (also_while_stopping or not handle.stopping):
+            if len(self.outcomes) < wake_at and not self.cut and (also_while_stopping or not handle.stopping):
                 self._clock.wait(handle.changed, min(max(timeout_ms, 0), HEARTBEAT_MS))
             self._wake_at = NEVER
         handle.beat()

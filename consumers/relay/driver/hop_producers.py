@@ -7,7 +7,7 @@ so of all relays only one at a time can have it, and the broker drops what it ha
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any, Self
+from typing import Any, Final, Literal, Self
 
 import pulsar
 
@@ -28,8 +28,19 @@ class LeaseHeld(Exception):
     """Somebody else has the producer of this name: another relay that still forwards, or one that just died."""
 
 
-_Key = tuple[str, int, bool]
-"""Topic, schema version, whether it is named. A plain tuple: one is made per hop."""
+_Lane = Literal["single", "group", "unnamed", "unnamed batch"]
+_Key = tuple[str, int, _Lane]
+"""Topic, schema version, how it sends. A plain tuple: one is made per hop."""
+
+_UNBOUNDED: Final = {
+    # All bounds of the client lie far above a group's: a group that it cuts in two is not exact
+    # (broker-facts: batched-hops).
+    "batching_enabled": True,
+    "batching_max_messages": 1_000_000,
+    "batching_max_allowed_size_in_bytes": 1 << 30,
+    "batching_max_publish_delay_ms": 3_600_000,
+    "max_pending_messages": 0,
+}
 
 
 def producer_name(source: str, destination: str, version: int, fingerprint: str) -> str:
@@ -59,7 +70,7 @@ class HopProducers:
         send_timeout_ms: After this time without an answer a send has failed.
     """
 
-    __slots__ = ("_client", "_fingerprint", "_options", "_partition", "_producers", "_schemas", "_source")
+    __slots__ = ("_client", "_fingerprint", "_marks", "_options", "_partition", "_producers", "_schemas", "_source")
 
     def __init__(
         self,
@@ -77,6 +88,7 @@ class HopProducers:
         self._fingerprint = fingerprint
         self._schemas = Schemas(client, source)
         self._producers: dict[_Key, Any] = {}
+        self._marks: dict[_Key, int] = {}
         self._options = {
             "send_timeout_millis": send_timeout_ms,
             # More than can be under way: the client drops what is over its bound into the callback
@@ -99,21 +111,41 @@ class HopProducers:
     def __len__(self) -> int:
         return len(self._producers)
 
-    def to(self, topic: str, version: int, *, named: bool) -> Any:
-        """The producer for this source's messages of one schema version to a destination.
+    def to(self, topic: str, version: int, *, named: bool, delayed: bool = False) -> Any:
+        """The producer for this source's messages of one schema version to a destination, each by itself.
 
         Args:
             topic: Destination, without a partition suffix.
             version: The schema version in the source; -1: none.
             named: Whether its sends carry sequence ids.
+            delayed: Whether the broker delays what it sends, so that it cannot be batched.
 
         Raises:
             LeaseHeld: Somebody else has that name.
             PulsarException: It could not be opened.
         """
-        key = (topic, version, named)
+        key: _Key = (topic, version, "single" if named else "unnamed" if delayed else "unnamed batch")
         producer = self._producers.get(key)
         return self._open(key, partition_topic(topic, self._partition)) if producer is None else producer
+
+    def for_groups(self, topic: str, version: int) -> tuple[Any, int]:
+        """The named producer for groups to a destination, and the highest sequence id that the broker had from it when
+        it was opened; -1: none.
+
+        Args:
+            topic: Destination, without a partition suffix.
+            version: The schema version in the source; -1: none.
+
+        Raises:
+            LeaseHeld: Somebody else has that name.
+            PulsarException: It could not be opened.
+        """
+        key: _Key = (topic, version, "group")
+        producer = self._producers.get(key)
+        if producer is None:
+            producer = self._open(key, partition_topic(topic, self._partition))
+            self._marks[key] = producer.last_sequence_id()
+        return producer, self._marks[key]
 
     def to_dead_letters(self, topic: str) -> Any:
         """The unnamed producer of plain bytes to the one partition of a dead-letter topic.
@@ -121,7 +153,7 @@ class HopProducers:
         Without a schema: what is garbled may claim any, and a registry's refusal must not block the head.
         """
         destination = partition_topic(topic, 0)
-        key = (destination, NO_SCHEMA, False)
+        key: _Key = (destination, NO_SCHEMA, "unnamed batch")
         producer = self._producers.get(key)
         return self._open(key, destination) if producer is None else producer
 
@@ -138,11 +170,15 @@ class HopProducers:
                 oldest.flush()
             finally:
                 _close(oldest)  # or its name would be held by nobody
-        _, version, is_named = key
+        _, version, lane = key
+        is_named = lane in ("single", "group")
         options = {**self._options, **self._schemas.producer_options(version)}
+        # Without a number a batch may be cut anew after a crash; with one it would be dropped whole, or its rest
+        # (broker-facts: exact-hops, batched-hops).
+        options["batching_enabled"] = lane == "unnamed batch"
+        if lane == "group":
+            options |= _UNBOUNDED
         if is_named:
-            # A batch that is cut anew after a crash would be dropped whole (broker-facts: exact-hops).
-            options["batching_enabled"] = False
             options["producer_name"] = producer_name(self._source, destination, version, self._fingerprint)
         try:
             producer = self._producers[key] = self._client.create_producer(destination, **options)

@@ -26,6 +26,8 @@ __all__ = ["Partition"]
 RETRY_FIRST_MS = 100
 RETRY_LONGEST_MS = 10_000
 """A destination that refuses is asked this often at the least; a relay's window for it is its tiers' guard."""
+BROKER_HELD_WINDOW = 1_000
+"""Each message under way there is acknowledged by itself, and may be a gap until then."""
 
 
 class Partition:
@@ -117,9 +119,17 @@ class Partition:
         next_hop, out_of_order = NextHop(tools.router, self.source.step), OutOfOrder(tools.router.plan)
         counts = self.handle.counts
         if self.source.holding.by_broker:
-            return BrokerHeld(next_hop, out_of_order, window_limit=tools.max_in_flight, counts=counts)
+            limit = min(tools.max_in_flight, BROKER_HELD_WINDOW)
+            return BrokerHeld(next_hop, out_of_order, window_limit=limit, counts=counts)
         return RelayHeld(
-            Forwarding(next_hop, out_of_order, known=self._known, window_limit=tools.max_in_flight, counts=counts),
+            Forwarding(
+                next_hop,
+                out_of_order,
+                known=self._known,
+                window_limit=tools.max_in_flight,
+                counts=counts,
+                linger_ms=tools.hop_linger_ms,
+            ),
             visit=self._visiting.now,
             lease_idle_ms=tools.lease_idle_ms,
             chance=tools.chance,

@@ -15,6 +15,7 @@ import pulsar
 
 from timewheel.consumers.relay.driver.confirmations import Confirmations
 from timewheel.consumers.relay.driver.endings import HoleFound, SessionFailed, dead_letter_properties
+from timewheel.consumers.relay.driver.groups import Group, Groups, Member
 from timewheel.consumers.relay.driver.handle import Handle, PartitionState
 from timewheel.consumers.relay.driver.holes import first_behind
 from timewheel.consumers.relay.driver.hop_producers import HopProducers, LeaseHeld, carry
@@ -36,6 +37,7 @@ from timewheel.consumers.relay.machine.commands import (
     Reading,
     Receive,
     Refile,
+    SendGroups,
     Stop,
     Unreadable,
     Wait,
@@ -46,7 +48,7 @@ from timewheel.consumers.relay.machine.states import State
 from timewheel.core.envelope import Envelope
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.steps import hop_bound
-from timewheel.events import RelayDeadLetter, RelayHopsBeyondPlan, RelayWaitsForLease
+from timewheel.events import RelayDeadLetter, RelayGroupCut, RelayHopsBeyondPlan, RelayWaitsForLease
 from timewheel.wire.connection_watch import ConnectionWatch
 from timewheel.wire.native import NO_SCHEMA, BatchSizes, decryption_failed, schema_version_of
 from timewheel.wire.positions import Position
@@ -59,6 +61,9 @@ come from hops an entry is one message, and each refill of half the queue waits 
 than 8."""
 BROKER_HELD_QUEUE_MESSAGES = 200
 """Delayed messages are never batched: an entry is a message. What waits here unacknowledged is a gap at most."""
+
+MAX_UNANSWERED = 10
+"""Questions for the topic's last position that fail in a row, after which it is the connection that has failed."""
 
 _SHOWN = {State.HOLDING: PartitionState.HOLDING, State.WAITING_FOR_LEASE: PartitionState.WAITING_FOR_LEASE}
 
@@ -83,8 +88,10 @@ class Session:
         self._hop_bound = hop_bound(tools.router.plan)
         self._watch = ConnectionWatch(source.name, tools.clock, tools.hooks)
         self._confirmations = Confirmations(handle, tools.clock)
+        self._groups = Groups(self._hops, self._confirmations.on_group)
         self._batch_sizes = BatchSizes()
         self._consumer: Any = None
+        self._unanswered = 0
         # What was received last, and is decided on.
         self._message: Any = None
         self._properties: dict[str, str] = {}
@@ -137,7 +144,10 @@ class Session:
                     self._settle()
                 command = self._receive(command.wait_ms)  # type: ignore[union-attr]
             elif kind is Forward:
+                asks = command.asks  # type: ignore[union-attr]
                 command = self._forward(command)  # type: ignore[arg-type]
+                if asks and command is RECEIVE:
+                    command = machine.done(self._clock.now_ms())
             else:
                 command = self._do_rare(command)
 
@@ -150,8 +160,7 @@ class Session:
                 stops = machine.state is State.DRAINING
                 self._confirmations.wait(timeout_ms, wake_at=wake_at, also_while_stopping=stops)
             case AskLast():
-                last = Position.of(self._consumer.get_last_message_id())
-                return machine.last_position(last, self._clock.now_ms())
+                return self._ask_last()
             case Look(after=after):
                 found = first_behind(self._tools.client, self._source.name, after.position)
                 return machine.found(found, self._clock.now_ms())
@@ -161,6 +170,18 @@ class Session:
                 self._carry_out(command)
         return self._next()
 
+    def _ask_last(self) -> Command:
+        try:
+            last = Position.of(self._consumer.get_last_message_id())
+        except pulsar.PulsarException:
+            # A question that fails while its topic moves to another broker is no reason to begin anew.
+            self._unanswered += 1
+            if self._unanswered > MAX_UNANSWERED:
+                raise
+            return self._machine.no_last_position()
+        self._unanswered = 0
+        return self._machine.last_position(last, self._clock.now_ms())
+
     def _carry_out(self, command: Command) -> None:
         match command:
             case Acknowledge():
@@ -169,6 +190,8 @@ class Session:
                 self._consumer.redeliver_unacknowledged_messages()
             case GiveBack():
                 self._hops.give_back()
+            case SendGroups():
+                self._groups.send()
             case PutProbe():
                 self._put_probe()
             case DeadLetter():
@@ -210,9 +233,15 @@ class Session:
         return self._machine.received(position, self._batch_sizes.of(position, message_id), reading, message_id, now_ms)
 
     def _forward(self, command: Forward) -> Command:
-        message, properties, machine = self._message, self._properties, self._machine
+        machine, envelope = self._machine, command.envelope
+        if envelope.hops > self._hop_bound:
+            self._tell_of_hops(envelope)
+        self._properties.update(envelope.properties())
         try:
-            producer = self._hops.to(command.topic, schema_version_of(message), named=command.named)
+            if command.in_group:
+                self._join(command)
+            else:
+                self._send(command)
         except LeaseHeld as held:
             if machine.state is not State.WAITING_FOR_LEASE:
                 self._tools.hooks.emit(RelayWaitsForLease(topic=self._source.name, producer_name=str(held)))
@@ -220,19 +249,32 @@ class Session:
         if machine.state is State.WAITING_FOR_LEASE:
             machine.lease_taken()
             self._show()
-        envelope = command.envelope
-        if envelope.hops > self._hop_bound:
-            self._tell_of_hops(envelope)
-        properties.update(envelope.properties())
+        return RECEIVE
+
+    def _join(self, command: Forward) -> None:
+        message = self._message
+        member = Member(command.ordinal, message, self._properties)
+        self._groups.add(command.topic, schema_version_of(message), command.sequence_id, member)
+
+    def _send(self, command: Forward) -> None:
+        message = self._message
         carry(
-            producer,
+            self._hops.to(command.topic, schema_version_of(message), named=command.named, delayed=True),
             message,
             partial(self._confirmations.on_sent, command.ordinal),
-            properties,
+            self._properties,
             deliver_at_ms=command.deliver_at_ms,
             sequence_id=command.sequence_id,
         )
-        return RECEIVE
+
+    def _send_singly(self, group: Group) -> None:
+        """What the client cut in two: which part is stored is not known, so all of it goes by the late lane."""
+        self._tools.hooks.emit(
+            RelayGroupCut(topic=self._source.name, destination=group.topic, messages=len(group.members))
+        )
+        producer = self._hops.to(group.topic, group.version, named=False)
+        for ordinal, message, properties in group.members:
+            carry(producer, message, partial(self._confirmations.on_sent, ordinal), properties)
 
     def _tell_of_hops(self, envelope: Envelope) -> None:
         plan, handle = self._tools.router.plan, self._handle
@@ -271,6 +313,8 @@ class Session:
 
     def _settle(self) -> None:
         """Tell the machine all confirmations that are in."""
+        while self._confirmations.cut:
+            self._send_singly(self._confirmations.cut.popleft())
         if not self._confirmations.outcomes:
             return
         ordinals, failure = self._confirmations.take()

@@ -62,6 +62,7 @@ class Tools:
         max_in_flight: Hops under way at most, per partition.
         send_timeout_ms: After this time without an answer a send has failed.
         lease_idle_ms: A pause longer than this gives the names of producers back (broker-facts: named-producers).
+        hop_linger_ms: How long a hop waits for others that go with it as one entry (broker-facts: batched-hops).
     """
 
     client: Any
@@ -74,6 +75,7 @@ class Tools:
     max_in_flight: int
     send_timeout_ms: int
     lease_idle_ms: int
+    hop_linger_ms: int
 
 
 def consumer_name(relay_id: str, topic: str) -> str:

@@ -26,6 +26,7 @@ __all__ = [
     "PROBE_PROPERTY",
     "RECEIVE",
     "RECEIVE_IDLE",
+    "SEND_GROUPS",
     "Acknowledge",
     "AskAgain",
     "AskLast",
@@ -44,6 +45,7 @@ __all__ = [
     "Reading",
     "Receive",
     "Refile",
+    "SendGroups",
     "Stop",
     "Unreadable",
     "Wait",
@@ -86,7 +88,7 @@ class Receive(NamedTuple):
 
 
 RECEIVE = Receive()
-"""What follows every hop: a shell need not ask for it."""
+"""What follows a hop unless it asks: a shell need not."""
 RECEIVE_IDLE = Receive(IDLE_MS)
 
 
@@ -112,7 +114,7 @@ class AwaitRoom:
 
 
 class Forward(NamedTuple):
-    """Publish the head to the source's own partition of ``topic``.
+    """Publish the head to the source's own partition of ``topic``, or add it to the group that goes there.
 
     Args:
         ordinal: What to confirm it with.
@@ -120,6 +122,8 @@ class Forward(NamedTuple):
         deliver_at_ms: What to ask the broker for; 0: at once.
         sequence_id: For the named producer; `NO_SEQUENCE_ID`: by an unnamed one.
         envelope: The next one.
+        in_group: It goes with others, as one entry (broker-facts: batched-hops).
+        asks: `RECEIVE` does not follow by itself: ask what does.
     """
 
     ordinal: int
@@ -127,11 +131,21 @@ class Forward(NamedTuple):
     deliver_at_ms: int
     sequence_id: int
     envelope: Envelope
+    in_group: bool = False
+    asks: bool = False
 
     @property
     def named(self) -> bool:
         """Whether it goes by the named producer."""
         return self.sequence_id != NO_SEQUENCE_ID
+
+
+@dataclass(frozen=True, slots=True)
+class SendGroups:
+    """Hand all groups over to the client, whatever their size."""
+
+
+SEND_GROUPS = SendGroups()
 
 
 class DeadLetter(NamedTuple):
@@ -223,6 +237,7 @@ Command = (
     Receive
     | AskAgain
     | Forward
+    | SendGroups
     | DeadLetter
     | Refile
     | Look

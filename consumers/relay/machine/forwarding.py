@@ -28,6 +28,7 @@ from timewheel.consumers.relay.machine.commands import (
     why_dead,
 )
 from timewheel.consumers.relay.machine.counts import Counts
+from timewheel.consumers.relay.machine.gathering import Gathering
 from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Contiguity, Sight, Spot, sequence_id
 from timewheel.consumers.relay.machine.window import Fate, Item, Window
 from timewheel.core.envelope import Envelope
@@ -59,6 +60,7 @@ class Forwarding:
         known: Up to where this process has confirmed everything before (`confirmed`); None at first.
         window_limit: Messages under way at most.
         counts: Goes on counting here; a new one if None.
+        linger_ms: How long a hop waits for others that go to the same topic, see `Gathering`.
     """
 
     __slots__ = (
@@ -66,6 +68,7 @@ class Forwarding:
         "_beginning",
         "_contiguity",
         "_head",
+        "_joined",
         "_late_run",
         "_look",
         "_next_hop",
@@ -78,6 +81,7 @@ class Forwarding:
         "_withdrawable",
         "confirmed_to",
         "counts",
+        "gathering",
         "head_release_ms",
         "window_limit",
     )
@@ -90,6 +94,7 @@ class Forwarding:
         known: Spot | None = None,
         window_limit: int = 1_000,
         counts: Counts | None = None,
+        linger_ms: int = 0,
     ) -> None:
         self._next_hop = next_hop
         self._out_of_order = out_of_order
@@ -99,7 +104,10 @@ class Forwarding:
         self._contiguity = Contiguity(known)
         self._window = Window()
         self._head: Item | None = None
+        # The newest item of the window, and whether it joined a group.
         self._withdrawable: Item | None = None
+        self._joined = False
+        self.gathering = Gathering(linger_ms)
         self._unnamed = False
         self._late_run = 0
         self._sweep_to: Position | None = None
@@ -173,7 +181,7 @@ class Forwarding:
             return self._without_envelope(head)
         decision = self._next_hop.held(reading, now_ms)
         if isinstance(decision, Hop):
-            return self._forward(head, decision)
+            return self._forward(head, decision, now_ms)
         if isinstance(decision, Bury):
             return self._dead_letter(head, decision.reason)
         self.head_release_ms = decision.until_ms
@@ -242,13 +250,15 @@ class Forwarding:
         assert self._withdrawable is not None, "nothing to withdraw"
         self._window.withdraw()
         self._head, self._withdrawable = self._withdrawable, None
+        if self._joined:
+            self.gathering.leave()
 
     def sweep(self, last: Position) -> None:
         """A slot's release time has come: up to ``last`` nothing that is due later may stand in anybody's way."""
         # All messages of the last entry, whatever their index.
         self._sweep_to = last._replace(batch_index=1 << 31)
 
-    def _forward(self, head: Item, hop: Hop) -> Decision:
+    def _forward(self, head: Item, hop: Hop, now_ms: int) -> Decision:
         by_late_lane = hop.is_late or (self._unnamed and self._late_run > 0)
         sequence = NO_SEQUENCE_ID if by_late_lane else sequence_id(head.spot.position)
         unnamed = sequence == NO_SEQUENCE_ID
@@ -258,8 +268,14 @@ class Forwarding:
             self._late_run = LATE_RUN
         elif self._late_run:
             self._late_run -= 1
-        fate: Fate = "late" if by_late_lane else "forwarded"
-        return Forward(self._push(head, fate), hop.topic, self._out_of_order.asked_of(hop), sequence, hop.envelope)
+        ordinal = self._push(head, "late" if by_late_lane else "forwarded")
+        gathering, latest_ms = self.gathering, hop.latest_ms
+        if latest_ms is not None and not unnamed:
+            self._joined = True
+            gathering.join(latest_ms, now_ms)
+            return Forward(ordinal, hop.topic, 0, sequence, hop.envelope, True, gathering.is_due(now_ms))
+        asked_ms = self._out_of_order.asked_of(hop)
+        return Forward(ordinal, hop.topic, asked_ms, sequence, hop.envelope, False, gathering.is_due(now_ms))
 
     def _without_envelope(self, head: Item) -> Decision:
         if isinstance(head.reading, Probe):
@@ -287,6 +303,7 @@ class Forwarding:
 
     def _push(self, head: Item, fate: Fate) -> int:
         self._head, self._withdrawable = None, head
+        self._joined = False
         self.head_release_ms = None
         head.fate = fate
         return self._window.push(head)

@@ -93,6 +93,10 @@ class Machine(ABC):
         """The answer to `AskLast`."""
         raise self._out_of_table(last, now_ms)
 
+    def no_last_position(self) -> Command:
+        """`AskLast` was not answered, as while a topic moves to another broker: it is asked again in its time."""
+        raise self._out_of_table()
+
     def found(self, position: Position, now_ms: int) -> Command:
         """The answer to `Look`: the first position that can be read behind the one that was named."""
         raise self._out_of_table(position, now_ms)

@@ -13,11 +13,13 @@ from typing import Any
 from timewheel.consumers.relay.machine.backoff import Backoff
 from timewheel.consumers.relay.machine.commands import (
     AWAIT_MS,
+    IDLE_MS,
     LEAVE,
     NEVER,
     PROBED,
     RECEIVE,
     RECEIVE_IDLE,
+    SEND_GROUPS,
     Acknowledge,
     AskLast,
     AwaitAll,
@@ -31,7 +33,9 @@ from timewheel.consumers.relay.machine.commands import (
     Look,
     PutProbe,
     Reading,
+    Receive,
     Refile,
+    SendGroups,
     Stop,
     Wait,
 )
@@ -51,6 +55,7 @@ ACK_EVERY = 100
 """Confirmed messages per cumulative acknowledgement while the pipeline runs; a pause acknowledges at once."""
 LEASE_FIRST_MS = 50
 LEASE_LONGEST_MS = 2_000
+ASK_LAST_AGAIN_MS = 200
 _ASK_LAST = AskLast()
 _GIVE_BACK = GiveBack()
 _PUT_PROBE = PutProbe()
@@ -73,6 +78,7 @@ class RelayHeld(Machine):
         "_asked_ms",
         "_emptiness",
         "_forwarding",
+        "_gathering",
         "_gave_back",
         "_idle_since_ms",
         "_last",
@@ -97,6 +103,7 @@ class RelayHeld(Machine):
         chance: Chance,
     ) -> None:
         self._forwarding = forwarding
+        self._gathering = forwarding.gathering
         self._visit = visit
         self._room = max(forwarding.window_limit // 4, 1)
         self._lease_idle_ms = lease_idle_ms
@@ -152,6 +159,8 @@ class RelayHeld(Machine):
         return self._acknowledgement() if self._unacknowledged >= ACK_EVERY else None
 
     def done(self, now_ms: int) -> Command:
+        if self._gathering.is_due(now_ms):
+            return self._send_groups()
         if self.state is State.CLEARING:
             return self._clear(now_ms)
         if self.state is State.IDLE:
@@ -172,6 +181,14 @@ class RelayHeld(Machine):
             self._sweep(last)
         return self._clear(now_ms)
 
+    def no_last_position(self) -> Command:
+        if self.state is State.DRAINING:
+            return self._leave(None)
+        if self.state is State.SWEEPING:
+            return Wait(ASK_LAST_AGAIN_MS, NEVER)
+        self.state, self._last = State.IDLE, None
+        return RECEIVE_IDLE
+
     def found(self, position: Position, now_ms: int) -> Command:
         self._forwarding.found(position)
         return self.done(now_ms)
@@ -191,6 +208,8 @@ class RelayHeld(Machine):
         self.state = State.DRAINING
         if isinstance(undone, Acknowledge):
             return undone
+        if isinstance(undone, SendGroups):
+            return self._send_groups()
         if isinstance(undone, Forward | DeadLetter | Refile):
             self._forwarding.withdraw()  # it was never sent: no confirmation of it could end the drain
         return self._drain(left_ms)
@@ -221,11 +240,15 @@ class RelayHeld(Machine):
 
     def _await(self, count: int) -> Command:
         self.state = State.CROWDED
+        if self._gathering.members:
+            return self._send_groups()
         # Some came in since more of them were asked for: wait for no more than are on their way.
         return Wait(AWAIT_MS, min(count, self._forwarding.unanswered))
 
     def _stop(self, stop: Stop) -> Command:
         """Nobody may go on from here: what is before it is done with as far as it can be, at least."""
+        if self._gathering.members:
+            return self._send_groups()
         first, self.state = self.state is not State.STOPPED, State.STOPPED
         if first and self._forwarding.unanswered:
             return Wait(AWAIT_MS, self._forwarding.unanswered)
@@ -239,7 +262,7 @@ class RelayHeld(Machine):
             return acknowledgement
         if forwarding.in_flight:
             self.state, self._last = State.RECEIVING, None
-            return RECEIVE
+            return self._receive(now_ms)
         if self._idle_since_ms is None or now_ms < self._idle_since_ms:  # the clock was set back
             self._idle_since_ms = now_ms
         visit = self._visit()
@@ -270,7 +293,9 @@ class RelayHeld(Machine):
         acknowledgement = self._acknowledgement()
         if acknowledgement is not None:
             return acknowledgement
-        in_flight = self._forwarding.in_flight
+        in_flight, send_at_ms = self._forwarding.in_flight, self._gathering.send_at_ms
+        if send_at_ms is not None and until_ms >= send_at_ms:
+            return self._send_groups()  # nothing joins them before they must go
         if sweeps.is_over(visit, now_ms):
             if not in_flight:
                 return self._leave(visit)  # the head is due a turn later
@@ -287,12 +312,16 @@ class RelayHeld(Machine):
         if self._may_give_back:
             # Whoever waits holds nothing: two relays could wait for each other.
             return self._give_back()
+        if self._gathering.members:
+            return self._send_groups()
         self._must_wait = False
         return Wait(self._lease_backoff.next_ms(), NEVER)
 
     def _drain(self, left_ms: int) -> Command:
         """Nothing new; wait for what is under way, up to the deadline, and leave the rest unacknowledged."""
         forwarding = self._forwarding
+        if self._gathering.members and left_ms > 0:
+            return self._send_groups()
         if forwarding.in_flight and left_ms > 0:
             return Wait(left_ms, 1)
         acknowledgement = self._acknowledgement(self._last)
@@ -301,6 +330,19 @@ class RelayHeld(Machine):
         if forwarding.keeps_back and self._last is None:
             return _ASK_LAST
         return self._leave(None)
+
+    def _receive(self, now_ms: int) -> Command:
+        """Something is under way. Where all of it waits for others in groups, nothing comes of looking often."""
+        gathering = self._gathering
+        if gathering.send_at_ms is None or self._forwarding.unanswered > gathering.members:
+            return RECEIVE
+        if gathering.is_due(now_ms):
+            return self._send_groups()
+        return Receive(min(gathering.send_at_ms - now_ms, IDLE_MS))
+
+    def _send_groups(self) -> Command:
+        self._gathering.sent()
+        return SEND_GROUPS
 
     def _acknowledgement(self, last: Position | None = None) -> Acknowledge | None:
         receipt = self._forwarding.acknowledge(last)

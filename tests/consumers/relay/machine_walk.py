@@ -29,6 +29,7 @@ from timewheel.consumers.relay.machine.commands import (
     Reading,
     Receive,
     Refile,
+    SendGroups,
     Stop,
     Unreadable,
     Wait,
@@ -110,6 +111,7 @@ class Walk:
         self._position = Position(7, 3, -1)
         self._last_sent = self._position
         self._sent: dict[int, Position] = {}
+        self._gathered: dict[int, Position] = {}
         self._acknowledged: set[Position] = set()
         self._confirmed: set[Position] = set()
         self._stopping = False
@@ -129,7 +131,7 @@ class Walk:
                 undone = getattr(command, "ordinal", None)
                 state = self.machine.state
                 command = self._met("stopping", self.machine.stopping(self.rng.choice([0, 500]), command), state)
-                assert undone is None or undone not in self._sent
+                assert undone is None or undone not in self._sent | self._gathered
                 continue
             command = self._carry_out(command)
             self.now_ms += self.rng.choice([0, 0, 0, 1, 5])
@@ -148,6 +150,8 @@ class Walk:
             case Forward():
                 return self._forward(command)
             case AskLast():
+                if self.rng.random() < 0.05:
+                    return self._met("no last position", machine.no_last_position(), state)
                 return self._met("last position", machine.last_position(self._last_position(), self.now_ms), state)
             case Look(before=before):
                 found = before if self.rng.random() < 0.8 else before._replace(entry=before.entry + 9)
@@ -164,12 +168,16 @@ class Walk:
 
     def _do(self, command: Command) -> None:
         match command:
+            case SendGroups():
+                self._send_groups()
             case DeadLetter(ordinal=ordinal) | Refile(ordinal=ordinal):
+                assert not self._gathered, "another lane while groups wait for their hops"
                 self._sent[ordinal] = self._last_sent
             case Acknowledge(receipts=receipts):
                 self._acknowledge(receipts)
             case GiveBack():
                 assert not self.machine.in_flight, "closes producers with hops under way"
+                assert not self._gathered, "closes producers with hops in groups"
                 assert PROBED not in self._sent, "closes a producer with a probe under way"
             case PutProbe():
                 self._sent[PROBED] = Position(0, 0, 0)
@@ -180,11 +188,21 @@ class Walk:
             return self._met("lease held", machine.lease_held(), state)
         if state is State.WAITING_FOR_LEASE:
             machine.lease_taken()
-            self.met.append(Met(state, "lease taken", machine.state, Receive))
-        self._sent[command.ordinal] = self._last_sent
-        return RECEIVE
+            state = machine.state
+            self.met.append(Met(State.WAITING_FOR_LEASE, "lease taken", state, Receive))
+        where = self._gathered if command.in_group else self._sent
+        where[command.ordinal] = self._last_sent
+        if self.rng.random() < 0.1:
+            self._send_groups()  # one is full: the shell needs no command for that
+        return self._met("done", machine.done(self.now_ms), state) if command.asks else RECEIVE
+
+    def _send_groups(self) -> None:
+        self._sent |= self._gathered
+        self._gathered.clear()
 
     def _wait(self, command: Wait) -> None:
+        if command.wake_at != NEVER and self.machine.state not in (State.HOLDING, State.DRAINING):
+            assert not self._gathered, "waits for what was never sent"
         assert command.wake_at in (NEVER, 1) or command.wake_at <= len(self._sent), "waits for more than is on its way"
         if len(self._sent) < command.wake_at or self.rng.random() < 0.3:
             self.now_ms += min(max(command.timeout_ms, 0), 2_000)
@@ -234,7 +252,8 @@ class Walk:
     def _acknowledge(self, receipts: tuple[Position, ...]) -> None:
         for receipt in receipts:
             if self.machine.cumulative:
-                on_its_way = [position for position in self._sent.values() if position.ledger and position <= receipt]
+                under_way = [*self._sent.values(), *self._gathered.values()]
+                on_its_way = [position for position in under_way if position.ledger and position <= receipt]
                 assert not on_its_way, f"{receipt} acknowledged over {on_its_way}"
             self._acknowledged.add(receipt)
 
@@ -263,7 +282,8 @@ class Walk:
 def _forwarding(plan: Plan, rng: random.Random) -> Forwarding:
     next_hop = NextHop(Router(plan), steps(plan)[0])
     known = Spot(Position(7, 3, -1), 0) if rng.random() < 0.7 else None
-    return Forwarding(next_hop, OutOfOrder(plan), known=known, window_limit=WINDOW)
+    linger_ms = rng.choice([0, 10, 1_000])
+    return Forwarding(next_hop, OutOfOrder(plan), known=known, window_limit=WINDOW, linger_ms=linger_ms)
 
 
 def _relay_held(plan: Plan, rng: random.Random, visit: Callable[[], Visit | None]) -> RelayHeld:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from typing import Literal
 
 from timewheel.consumers.relay.machine.commands import (
     AskAgain,
@@ -65,6 +66,25 @@ class Sent:
     sequence_id: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """How groups are made; the defaults are right, and each of the others is a control's."""
+
+    numbered_by: Literal["end", "start"] = "end"
+    cut_at_mark: bool = True
+    client_cuts: bool = False
+    """The client sends some groups in two parts, and nobody notices."""
+
+
+@dataclass(slots=True)
+class Entry:
+    """What goes to the broker at once, under one number."""
+
+    topic: str
+    sequence_id: int
+    messages: list[Sent]
+
+
 @dataclass(slots=True)
 class World:
     """The topics; ``copies`` counts what is stored, by source position and lane."""
@@ -80,12 +100,12 @@ class World:
     trusting: bool = False
     """A control's relay acknowledges what it never saw: its checks are off, its losses are counted."""
 
-    def store(self, sent: Sent) -> None:
-        if sent.sequence_id == NO_SEQUENCE_ID:
-            self.late[sent.position] += 1
-        elif sent.sequence_id > self.marks.get(sent.topic, -1):
-            self.marks[sent.topic] = sent.sequence_id
-            self.on_time[sent.position] += 1
+    def store(self, entry: Entry) -> None:
+        if entry.sequence_id == NO_SEQUENCE_ID:
+            self.late.update(sent.position for sent in entry.messages)
+        elif entry.sequence_id > self.marks.get(entry.topic, -1):
+            self.marks[entry.topic] = entry.sequence_id
+            self.on_time.update(sent.position for sent in entry.messages)
 
     def forget_acknowledgements(self, rng: random.Random) -> None:
         """What a reload leaves: whole entries, and the last ones may be lost (broker-facts: lost-acknowledgements)."""
@@ -131,6 +151,7 @@ class _Session:
         now_ms: Where the clock stands.
         next_hop: Decides hops; a control's decides wrongly.
         trusting: A control that takes the first message it is given for the first that is unacknowledged.
+        rules: How groups are made.
     """
 
     def __init__(
@@ -142,8 +163,10 @@ class _Session:
         *,
         next_hop: NextHop,
         trusting: bool,
+        rules: Rules,
     ) -> None:
         self.world = world
+        self.rules = rules
         self.rng = rng
         self.now_ms = now_ms
         self.cursor = world.acknowledged
@@ -155,8 +178,12 @@ class _Session:
             known = world.source[self.cursor - 1].spot
         self.known = known
         limit = rng.choice([1, 5, 50])
-        self.forwarding = Forwarding(next_hop, OutOfOrder(PLAN), known=known, window_limit=limit)
-        self.pending: list[Sent] = []
+        linger_ms = rng.choice([0, 5, 200])
+        self.forwarding = Forwarding(next_hop, OutOfOrder(PLAN), known=known, window_limit=limit, linger_ms=linger_ms)
+        self.pending: list[Entry] = []
+        self.group_limit = rng.choice([1, 3, 20])
+        self.groups: dict[str, list[Sent]] = {}
+        self.marks: dict[str, int] = {}
         self.confirmed: set[Position] = set()
         self.command: Decision = self.forwarding.tick(now_ms)
 
@@ -167,6 +194,8 @@ class _Session:
                 self._confirm_one()
             if self.rng.random() < 0.3:
                 self._acknowledge()
+            if self.forwarding.gathering.is_due(self.now_ms) or isinstance(self.command, AwaitAll | AwaitRoom):
+                self._send_groups()
             if isinstance(self.command, Stop):
                 break
             self.command = self._carry_out(self.command)
@@ -194,8 +223,8 @@ class _Session:
             case AwaitAll() | AwaitRoom():
                 assert self.pending, "waits for confirmations while nothing is under way"
                 return command
-            case Forward(ordinal=ordinal, topic=topic, sequence_id=sequence_id):
-                return self._send(ordinal, topic, sequence_id)
+            case Forward():
+                return self._forward(command)
             case DeadLetter(ordinal=ordinal):
                 return self._send(ordinal, "dead", NO_SEQUENCE_ID)
             case _:
@@ -213,22 +242,50 @@ class _Session:
     def _send(self, ordinal: int, topic: str, sequence_id: int) -> Decision:
         position = self.world.source[self.cursor - 1].spot.position
         named = sequence_id != NO_SEQUENCE_ID
-        assert all((sent.sequence_id != NO_SEQUENCE_ID) == named for sent in self.pending), "two lanes at once"
+        assert all((entry.sequence_id != NO_SEQUENCE_ID) == named for entry in self.pending), "two lanes at once"
+        assert named or not self.groups, "another lane while groups wait"
         if named:
             self.world.routed[position].add((topic, sequence_id))
-        self.pending.append(Sent(ordinal, position, topic, sequence_id))
+        self.pending.append(Entry(topic, sequence_id, [Sent(ordinal, position, topic, sequence_id)]))
         return self.forwarding.tick(self.now_ms)
+
+    def _forward(self, command: Forward) -> Decision:
+        ordinal, topic, sequence_id = command.ordinal, command.topic, command.sequence_id
+        if not command.in_group:
+            return self._send(ordinal, topic, sequence_id)
+        # As the shell does it (`driver.groups`).
+        position = self.world.source[self.cursor - 1].spot.position
+        self.world.routed[position].add((topic, sequence_id))
+        mark = self.marks.setdefault(topic, self.world.marks.get(topic, -1))
+        group = self.groups.get(topic, [])
+        straddles = group and group[-1].sequence_id <= mark < sequence_id
+        if (straddles and self.rules.cut_at_mark) or len(group) >= self.group_limit:
+            self._send_group(topic)
+        self.groups.setdefault(topic, []).append(Sent(ordinal, position, topic, sequence_id))
+        return self.forwarding.tick(self.now_ms)
+
+    def _send_groups(self) -> None:
+        for topic in list(self.groups):
+            self._send_group(topic)
+        self.forwarding.gathering.sent()
+
+    def _send_group(self, topic: str) -> None:
+        group = self.groups.pop(topic)
+        number = group[-1 if self.rules.numbered_by == "end" else 0].sequence_id
+        at = self.rng.randrange(len(group)) if self.rules.client_cuts else 0
+        self.pending.extend(Entry(topic, number, part) for part in (group[:at], group[at:]) if part)
 
     def _confirm_one(self) -> None:
         """Each producer confirms in its order; who is first among them is chance."""
-        first: dict[str, Sent] = {}
-        for sent in self.pending:
-            first.setdefault(sent.topic, sent)
-        sent = self.rng.choice(list(first.values()))
-        self.pending.remove(sent)
-        self.world.store(sent)
-        self.confirmed.add(sent.position)
-        self.forwarding.confirmed(sent.ordinal)
+        first: dict[str, Entry] = {}
+        for entry in self.pending:
+            first.setdefault(entry.topic, entry)
+        entry = self.rng.choice(list(first.values()))
+        self.pending.remove(entry)
+        self.world.store(entry)
+        for sent in entry.messages:
+            self.confirmed.add(sent.position)
+            self.forwarding.confirmed(sent.ordinal)
         if isinstance(self.command, AwaitAll | AwaitRoom):
             self.command = self.forwarding.tick(self.now_ms)
 
@@ -248,10 +305,10 @@ class _Session:
 
     def _crash(self) -> None:
         """What had no answer may have been stored, in each producer's order; acknowledgements may be forgotten."""
-        for topic in {sent.topic for sent in self.pending}:
-            of_one = [sent for sent in self.pending if sent.topic == topic]
-            for sent in of_one[: self.rng.randrange(len(of_one) + 1)]:
-                self.world.store(sent)
+        for topic in sorted({entry.topic for entry in self.pending}):
+            of_one = [entry for entry in self.pending if entry.topic == topic]
+            for entry in of_one[: self.rng.randrange(len(of_one) + 1)]:
+                self.world.store(entry)
         self.world.forget_acknowledgements(self.rng)
 
 
@@ -261,6 +318,7 @@ def play(
     next_hop: NextHop | None = None,
     trusting: bool = False,
     messages: int = 120,
+    rules: Rules | None = None,
 ) -> World:
     """Relay a whole topic through crashes, reloads and outages, and check at every step what must always hold."""
     rng = random.Random(seed)
@@ -268,7 +326,15 @@ def play(
     now_ms = START_MS + STAY_MS - 1_000
     known: Spot | None = None
     while world.acknowledged < len(world.source):
-        session = _Session(world, known, rng, now_ms, next_hop=next_hop or NextHop(ROUTER, SOURCE), trusting=trusting)
+        session = _Session(
+            world,
+            known,
+            rng,
+            now_ms,
+            next_hop=next_hop or NextHop(ROUTER, SOURCE),
+            trusting=trusting,
+            rules=rules or Rules(),
+        )
         session.run()
         holed = isinstance(session.command, Stop)
         world.jumps += holed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.consumers.relay.relay_world import ROUTER, SOURCE, play
+from tests.consumers.relay.relay_world import ROUTER, SOURCE, Rules, play
 from tests.support.wrong_hops import WallClock
 
 SEEDS = range(150)
@@ -39,3 +39,22 @@ def test_control_trusting_the_first_message_loses() -> None:
 def test_control_routing_by_the_wall_clock_loses() -> None:
     worlds = [play(seed, next_hop=WallClock(ROUTER, SOURCE)) for seed in SEEDS]
     assert sum(world.lost() for world in worlds) > 0
+
+
+# broker-facts: batched-hops
+
+
+@pytest.mark.parametrize(
+    ("rules", "loses"),
+    [
+        (Rules(cut_at_mark=False), False),
+        (Rules(numbered_by="start"), False),
+        (Rules(numbered_by="start", cut_at_mark=False), True),
+        (Rules(client_cuts=True), True),
+    ],
+)
+def test_controls_that_group_otherwise_send_copies_or_lose(rules: Rules, *, loses: bool) -> None:
+    worlds = [play(seed, rules=rules) for seed in SEEDS]
+    lost = sum(world.lost() for world in worlds)
+    assert (lost > 0) is loses
+    assert lost or sum(world.extra_on_time() for world in worlds) > 0

@@ -20,6 +20,7 @@ from timewheel.consumers.relay.machine.commands import (
     PROBED,
     RECEIVE,
     RECEIVE_IDLE,
+    SEND_GROUPS,
     Acknowledge,
     AskAgain,
     AskLast,
@@ -28,6 +29,7 @@ from timewheel.consumers.relay.machine.commands import (
     GiveBack,
     Leave,
     PutProbe,
+    Receive,
     Refile,
     Wait,
 )
@@ -102,11 +104,13 @@ def test_a_step_that_is_not_in_the_table_would_be_found(mutation: Met, words: st
 # Waits, silence, leases, acknowledgements
 
 
-def relay_held(plan: Plan = PLAN, *, visit: Visit | None = None, window_limit: int = 1_000) -> RelayHeld:
+def relay_held(
+    plan: Plan = PLAN, *, visit: Visit | None = None, window_limit: int = 1_000, linger_ms: int = 0
+) -> RelayHeld:
     next_hop = NextHop(Router(plan), steps(plan)[0])
     before = Spot(Position(7, -1, -1), 0)
     return RelayHeld(
-        Forwarding(next_hop, OutOfOrder(plan), known=before, window_limit=window_limit),
+        Forwarding(next_hop, OutOfOrder(plan), known=before, window_limit=window_limit, linger_ms=linger_ms),
         visit=lambda: visit,
         lease_idle_ms=LEASE_IDLE_MS,
         chance=random.Random(3),
@@ -214,6 +218,106 @@ def test_who_cannot_have_a_lease_holds_none_and_tries_again_rarer_and_rarer() ->
     assert isinstance(it.done(RELEASE_MS), Forward)
     it.lease_taken()
     assert it.state is State.RECEIVING
+
+
+# Groups (broker-facts: batched-hops)
+
+LINGER = 200
+
+
+def joined(it: RelayHeld, entry: int, now_ms: int = RELEASE_MS, remaining_ms: int = 30_000) -> Forward:
+    """A hop into the tier of 10 s."""
+    command = it.received(at(entry), 0, timer(remaining_ms, now_ms - STAY_MS), f"receipt {entry}", now_ms)
+    assert isinstance(command, Forward)
+    assert command.in_group
+    return command
+
+
+def test_hops_into_the_due_topic_go_alone_and_those_into_a_tier_in_groups() -> None:
+    it = relay_held(linger_ms=LINGER)
+    alone = it.received(at(0), 0, timer(5_000), "r", RELEASE_MS)
+    assert isinstance(alone, Forward)
+    assert not alone.in_group
+    assert not joined(it, 1).asks
+
+
+def test_a_group_goes_when_its_time_is_over_whatever_comes_meanwhile() -> None:
+    it = relay_held(linger_ms=LINGER)
+    joined(it, 0)
+    assert it.nothing_came(RELEASE_MS + 50) == Receive(LINGER - 50), "one wait, not one every 20 ms"
+    assert not joined(it, 1, RELEASE_MS + LINGER - 1).asks
+    assert joined(it, 2, RELEASE_MS + LINGER).asks
+    assert it.done(RELEASE_MS + LINGER) == SEND_GROUPS
+    assert it.done(RELEASE_MS + LINGER) == RECEIVE
+    assert it.nothing_came(RELEASE_MS + LINGER) == RECEIVE, "its confirmation is out"
+
+
+def test_a_hop_that_goes_alone_asks_too_when_a_group_must_go() -> None:
+    it = relay_held(linger_ms=LINGER)
+    joined(it, 0)
+    command = it.received(at(1), 0, timer(5_000), "r", RELEASE_MS + LINGER)
+    assert isinstance(command, Forward)
+    assert (command.in_group, command.asks) == (False, True)
+
+
+def test_a_head_that_waits_longer_than_the_group_sends_it_at_once() -> None:
+    it = relay_held(linger_ms=LINGER)
+    joined(it, 0)
+    soon = it.received(at(1), 0, timer(5_000, START_MS + 100), "r", RELEASE_MS)
+    assert soon == Wait(100, 1), "it may join them"
+    assert isinstance(it.done(RELEASE_MS + 100), Forward)
+    assert it.received(at(2), 0, timer(5_000, START_MS + 2_000), "r", RELEASE_MS + 100) == SEND_GROUPS
+
+
+def test_whoever_waits_for_confirmations_sends_the_groups_first() -> None:
+    full = relay_held(linger_ms=LINGER, window_limit=2)
+    joined(full, 0)
+    joined(full, 1)
+    assert full.received(at(2), 0, timer(5_000), "r", RELEASE_MS) == SEND_GROUPS
+    assert isinstance(full.done(RELEASE_MS), Wait)
+    late = relay_held(linger_ms=LINGER)
+    joined(late, 0)
+    assert late.received(at(1), 0, timer(-60_000), "r", RELEASE_MS) != SEND_GROUPS, "into the due topic: the same lane"
+    dead = relay_held(linger_ms=LINGER)
+    joined(dead, 0)
+    assert dead.received(at(1), 0, None, "r", RELEASE_MS) == SEND_GROUPS
+    assert isinstance(dead.done(RELEASE_MS), Wait)
+    leased = relay_held(linger_ms=LINGER)
+    joined(leased, 0)
+    joined(leased, 1)
+    assert leased.lease_held() == SEND_GROUPS, "the first of them"
+    assert isinstance(leased.done(RELEASE_MS), Wait)
+
+
+def test_a_stop_sends_the_groups_and_waits_for_them() -> None:
+    it = relay_held(linger_ms=LINGER)
+    ordinal = joined(it, 0).ordinal
+    assert it.stopping(500) == SEND_GROUPS
+    assert it.stopping(500) == Wait(500, 1)
+    it.confirmed([ordinal])
+    assert it.stopping(400) == AskLast()
+    hasty = relay_held(linger_ms=LINGER)
+    joined(hasty, 0)
+    assert hasty.stopping(0) == Leave(), "they are left to the next relay"
+
+
+def test_what_could_not_join_a_group_leaves_no_moment_behind() -> None:
+    it = relay_held(linger_ms=LINGER)
+    joined(it, 0)
+    assert it.lease_held() == GiveBack()
+    assert isinstance(it.done(RELEASE_MS + 5_000), Wait)
+
+
+def test_a_question_without_an_answer_is_asked_again_and_ends_nothing() -> None:
+    it = relay_held()
+    it.confirmed([forwarded(it, 0)])
+    assert it.nothing_came(RELEASE_MS) == AskLast()
+    assert it.no_last_position() == RECEIVE_IDLE
+    assert it.nothing_came(RELEASE_MS + IDLE_MS) == AskLast()
+    swept = relay_held(WHEEL, visit=VISIT)
+    assert swept.received(at(0), 0, slot_timer(1), "r", SLOT_RELEASE_MS) == AskLast()
+    assert isinstance(swept.no_last_position(), Wait)
+    assert swept.done(SLOT_RELEASE_MS) == AskLast()
 
 
 # Slots

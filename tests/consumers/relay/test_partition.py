@@ -56,6 +56,7 @@ def partition(monkeypatch: pytest.MonkeyPatch, endings: list[BaseException | Non
         hooks=told,
         max_in_flight=10,
         lease_idle_ms=1_000,
+        hop_linger_ms=0,
     )
     return partitions.Partition(Source(holding=HELD, partition=0), tools), told
 

@@ -1,0 +1,125 @@
+"""Hops that leave as one entry: what a relay-held topic is sent, gathered and numbered (broker-facts: batched-hops).
+
+A group is complete before its first message is handed to the client, since all its messages carry the number of its
+last position: whatever cut a crash leaves behind, a position up to the broker's mark is stored, and one above it is
+not. Two things must never be: a group that straddles the mark as it was when the producer was opened, and a group
+that the client cuts in two. The first is seen to here; the second is told by the place of its last message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from timewheel.consumers.relay.driver.hop_producers import HopProducers, carry
+from timewheel.wire.native import flush_soon, size_of
+
+__all__ = ["GROUP_BYTES", "GROUP_MESSAGES", "Group", "Groups", "Member"]
+
+GROUP_MESSAGES = 1_000
+GROUP_BYTES = 1_000_000
+"""Of payloads. A broker takes entries of 5 MB; properties and keys come on top."""
+
+
+class Member(NamedTuple):
+    """One message of a group.
+
+    Args:
+        ordinal: What to confirm it with.
+        message: As it was received.
+        properties: In place of its own.
+    """
+
+    ordinal: int
+    message: Any
+    properties: dict[str, str]
+
+
+class Group:
+    """What goes to one topic with one schema version as one entry.
+
+    Args:
+        topic: Destination, without a partition suffix.
+        version: The schema version in the source.
+        producer: The named one.
+        mark: The highest sequence id that the broker had stored from it when it was opened.
+    """
+
+    __slots__ = ("_mark", "_size", "end", "members", "producer", "topic", "version")
+
+    def __init__(self, topic: str, version: int, producer: Any, mark: int) -> None:
+        self.topic = topic
+        self.version = version
+        self.producer = producer
+        self._mark = mark
+        self.members: list[Member] = []
+        self._size = 0
+        self.end = -1
+        """The sequence id of the last position."""
+
+    def takes(self, sequence_id: int, size: int) -> bool:
+        """Whether one more message may join: by the broker's mark, by count and by bytes."""
+        if not self.members:
+            return True
+        straddles = self.end <= self._mark < sequence_id
+        return not straddles and len(self.members) < GROUP_MESSAGES and self._size + size <= GROUP_BYTES
+
+    def add(self, member: Member, sequence_id: int, size: int) -> None:
+        """The next message joins."""
+        self.members.append(member)
+        self._size += size
+        self.end = sequence_id
+
+
+class Groups:
+    """Those of one source partition that are not complete yet; for one thread.
+
+    Args:
+        hops: Opens producers.
+        on_sent: Told the outcome of a group: ``on_sent(group, result, message_id)``, of its last message.
+    """
+
+    __slots__ = ("_hops", "_on_sent", "_open")
+
+    def __init__(self, hops: HopProducers, on_sent: Callable[[Group, Any, Any], None]) -> None:
+        self._hops = hops
+        self._on_sent = on_sent
+        self._open: dict[tuple[str, int], Group] = {}
+
+    def add(self, topic: str, version: int, sequence_id: int, member: Member) -> None:
+        """Add a message to the group of its destination and schema version; a full one goes first.
+
+        Raises:
+            LeaseHeld: Somebody else has the name of the producer.
+            PulsarException: It could not be opened.
+        """
+        key = topic, version
+        group = self._open.get(key)
+        size = size_of(member.message)
+        if group is not None and not group.takes(sequence_id, size):
+            del self._open[key]
+            self._send(group)
+            group = None
+        if group is None:
+            producer, mark = self._hops.for_groups(topic, version)
+            group = self._open[key] = Group(topic, version, producer, mark)
+        group.add(member, sequence_id, size)
+
+    def send(self) -> None:
+        """Hand all of them over."""
+        groups, self._open = self._open, {}
+        for group in groups.values():
+            self._send(group)
+
+    def _send(self, group: Group) -> None:
+        producer, end = group.producer, group.end
+        *others, last = group.members
+        for member in others:
+            carry(producer, member.message, _unheard, member.properties, sequence_id=end)
+        carry(producer, last.message, partial(self._on_sent, group), last.properties, sequence_id=end)
+        flush_soon(producer)
+
+
+def _unheard(result: Any, message_id: Any) -> None:
+    """All messages of one entry have one outcome: the last one tells it."""

@@ -1,0 +1,65 @@
+"""How long the hops of a group wait for each other (broker-facts: batched-hops).
+
+All groups of a partition leave together: there is one moment for all of them, and the first that must go decides it.
+"""
+
+from __future__ import annotations
+
+__all__ = ["Gathering", "default_linger_ms"]
+
+LONGEST_LINGER_MS = 1_000
+PARTS_OF_ROOM = 10
+"""A hop waits for no more than a tenth of the time after which it would be late, and by default of the plan's guard."""
+
+
+def default_linger_ms(guard_ms: int) -> int:
+    """How long a hop waits for others where nobody says otherwise: a second, or a tenth of the guard if that is less.
+
+    The guard is the room that a plan leaves for everything that delays a hop (broker-facts: guard-and-skew).
+    """
+    return min(LONGEST_LINGER_MS, guard_ms // PARTS_OF_ROOM)
+
+
+class Gathering:
+    """The moment at which the groups of one partition go.
+
+    Args:
+        linger_ms: How long a hop waits for others at most; 0: not at all.
+    """
+
+    __slots__ = ("_linger_ms", "members", "send_at_ms")
+
+    def __init__(self, linger_ms: int) -> None:
+        self._linger_ms = linger_ms
+        self.members = 0
+        """Hops that joined since groups were sent last. A shell sends full ones unasked: there may be fewer."""
+        self.send_at_ms: int | None = None
+        """UTC milliseconds; None: there is no group."""
+
+    def join(self, latest_ms: int, now_ms: int) -> None:
+        """One more hop waits for others.
+
+        Args:
+            latest_ms: After this moment it would be late.
+            now_ms: UTC milliseconds.
+        """
+        self.members += 1
+        at_ms = now_ms + min(self._linger_ms, (latest_ms - now_ms) // PARTS_OF_ROOM)
+        if self.send_at_ms is None or at_ms < self.send_at_ms:
+            self.send_at_ms = at_ms
+
+    def leave(self) -> None:
+        """The newest does not go after all."""
+        self.members -= 1
+        if not self.members:
+            self.send_at_ms = None
+
+    def sent(self) -> None:
+        """All groups went."""
+        self.members, self.send_at_ms = 0, None
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether the groups must go now."""
+        at_ms = self.send_at_ms
+        # The second: the clock was set back.
+        return at_ms is not None and not at_ms - self._linger_ms <= now_ms < at_ms

@@ -1,0 +1,92 @@
+"""The catalogue of events: everything that timewheel tells of itself, each with what it means and what to do.
+
+A new event is a new class in one of these modules; `make docs-tables` writes it into docs/events.md.
+"""
+
+from __future__ import annotations
+
+from timewheel.events.calendars import (
+    CalendarRollFailed,
+    CalendarTopicClosed,
+    CalendarTopicDeleted,
+    CalendarTopicMissing,
+    CalendarTopicNotOpened,
+    CalendarTopicOpened,
+    CalendarTopicStuck,
+)
+from timewheel.events.consumers import (
+    AcknowledgeFailed,
+    EnvelopeUnreadable,
+    HandlerFailed,
+    HandlersLeftBehind,
+    RepublishFailed,
+    TimerFarTooEarly,
+    TimerTooNew,
+)
+from timewheel.events.kind import kinds
+from timewheel.events.operations import (
+    BrokerConfigurationDenied,
+    HookFailed,
+)
+from timewheel.events.producers import (
+    ProducerClosedWithUnknownOutcomes,
+    ProducerCloseFailed,
+    ProducerDispatcherFailed,
+    SendCallbackFailed,
+)
+from timewheel.events.relays import (
+    ConnectionBack,
+    ConnectionLost,
+    RelayDeadLetter,
+    RelayDrainsFormerTopic,
+    RelayFormerTopicsUnknown,
+    RelayFormerTopicUnreadable,
+    RelayGroupCut,
+    RelayHopsBeyondPlan,
+    RelayPartitionStopped,
+    RelayPositionJumped,
+    RelaySessionCrashed,
+    RelaySessionFailed,
+    RelayWaitsForLease,
+)
+from timewheel.hooks import Event
+
+__all__ = [
+    "CATALOGUE",
+    "AcknowledgeFailed",
+    "BrokerConfigurationDenied",
+    "CalendarRollFailed",
+    "CalendarTopicClosed",
+    "CalendarTopicDeleted",
+    "CalendarTopicMissing",
+    "CalendarTopicNotOpened",
+    "CalendarTopicOpened",
+    "CalendarTopicStuck",
+    "ConnectionBack",
+    "ConnectionLost",
+    "EnvelopeUnreadable",
+    "HandlerFailed",
+    "HandlersLeftBehind",
+    "HookFailed",
+    "ProducerCloseFailed",
+    "ProducerClosedWithUnknownOutcomes",
+    "ProducerDispatcherFailed",
+    "RelayDeadLetter",
+    "RelayDrainsFormerTopic",
+    "RelayFormerTopicUnreadable",
+    "RelayFormerTopicsUnknown",
+    "RelayGroupCut",
+    "RelayHopsBeyondPlan",
+    "RelayPartitionStopped",
+    "RelayPositionJumped",
+    "RelaySessionCrashed",
+    "RelaySessionFailed",
+    "RelayWaitsForLease",
+    "RepublishFailed",
+    "SendCallbackFailed",
+    "TimerFarTooEarly",
+    "TimerTooNew",
+]
+
+CATALOGUE: tuple[type[Event], ...] = tuple(kinds)
+"""Every kind of event that timewheel emits."""

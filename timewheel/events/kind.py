@@ -1,0 +1,35 @@
+"""How an event enters the catalogue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar, dataclass_transform
+
+from timewheel.hooks import Event, Level
+
+__all__ = ["event", "kinds"]
+
+E = TypeVar("E", bound=Event)
+kinds: list[type[Event]] = []
+"""All that entered, in the order in which they are imported."""
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+def event(name: str, level: Level, *, means: str, do: str) -> Callable[[type[E]], type[E]]:
+    """Make a class of fields an entry of the catalogue.
+
+    Args:
+        name: In snake case, as logs show it.
+        level: Of its log line.
+        means: What has happened, for whoever is on call.
+        do: What to do about it.
+    """
+
+    def entered(kind: type[E]) -> type[E]:
+        made = dataclass(frozen=True, slots=True, kw_only=True)(kind)
+        made.name, made.level, made.means, made.do = name, level, means, do
+        kinds.append(made)
+        return made
+
+    return entered

@@ -1,0 +1,34 @@
+"""Of commands, and of hooks themselves."""
+
+from __future__ import annotations
+
+from timewheel.events.kind import event
+from timewheel.hooks import Event
+
+__all__ = [
+    "BrokerConfigurationDenied",
+    "HookFailed",
+]
+
+
+@event(
+    "broker_configuration_denied",
+    "warning",
+    means="The role may not read the broker's settings, so those of its version are assumed.",
+    do="Give the command a superuser's token, or check the limits by hand.",
+)
+class BrokerConfigurationDenied(Event):
+    endpoint: str
+    reason: str
+    consequence: str
+
+
+@event(
+    "hook_failed",
+    "error",
+    means="A hook raised; the event that it was told of went to the other hooks.",
+    do="Repair the hook.",
+)
+class HookFailed(Event):
+    hook: str
+    error: str

@@ -1,0 +1,173 @@
+"""Of relays, and of any connection."""
+
+from __future__ import annotations
+
+from timewheel.events.kind import event
+from timewheel.hooks import Event
+
+__all__ = [
+    "ConnectionBack",
+    "ConnectionLost",
+    "RelayDeadLetter",
+    "RelayDrainsFormerTopic",
+    "RelayFormerTopicUnreadable",
+    "RelayFormerTopicsUnknown",
+    "RelayGroupCut",
+    "RelayHopsBeyondPlan",
+    "RelayPartitionStopped",
+    "RelayPositionJumped",
+    "RelaySessionCrashed",
+    "RelaySessionFailed",
+    "RelayWaitsForLease",
+]
+
+
+@event(
+    "relay_partition_stopped",
+    "error",
+    means="A hole in the positions, content that cannot be decrypted, or a timer that a later version of timewheel "
+    "wrote; acknowledging across it would lose messages.",
+    do="By the reason: look at the named position with the admin API, repair it or skip it by hand, then restart the "
+    "relay; or upgrade the relay.",
+)
+class RelayPartitionStopped(Event):
+    topic: str
+    reason: str
+
+
+@event(
+    "relay_session_crashed",
+    "error",
+    means="A partition began anew after an exception that should not arise; nothing is lost.",
+    do="Report it with its reason: it is a fault of timewheel or of the client.",
+)
+class RelaySessionCrashed(Event):
+    topic: str
+    reason: str
+
+
+@event(
+    "relay_session_failed",
+    "warning",
+    means="A partition began anew after a failed send or a lost connection; nothing is lost.",
+    do="Nothing, unless it keeps on: then see what the reason names, and the broker's log.",
+)
+class RelaySessionFailed(Event):
+    topic: str
+    reason: str
+
+
+@event(
+    "connection_lost",
+    "warning",
+    means="A consumer or a relay has had no connection for 5 s; it is not ready. The client goes on trying.",
+    do="Look after the broker and the network. Nothing is lost.",
+)
+class ConnectionLost(Event):
+    topic: str
+
+
+@event(
+    "connection_back",
+    "info",
+    means="A connection that was told to be lost is there again.",
+    do="Nothing.",
+)
+class ConnectionBack(Event):
+    topic: str
+    away_ms: int
+
+
+@event(
+    "relay_waits_for_lease",
+    "info",
+    means="Another relay still holds the named producer.",
+    do="Nothing: this one takes over within seconds of the other's end.",
+)
+class RelayWaitsForLease(Event):
+    topic: str
+    producer_name: str
+
+
+@event(
+    "relay_position_jumped",
+    "warning",
+    means="Somebody skipped, cleared or moved the holding topic's subscription; timers that were skipped are gone.",
+    do="Find out who did it.",
+)
+class RelayPositionJumped(Event):
+    topic: str
+    reason: str
+
+
+@event(
+    "relay_dead_letter",
+    "warning",
+    means="A garbled, foreign or endless envelope was moved to `<due topic>.tw.dead-letter`, with the properties "
+    "`tw-dead-reason` and `tw-dead-from`.",
+    do="Read it there: the subscription `timewheel-dead-letter` keeps it.",
+)
+class RelayDeadLetter(Event):
+    topic: str
+    reason: str
+
+
+@event(
+    "relay_hops_beyond_plan",
+    "warning",
+    means="A timer has made more hops than any that this plan sends. It goes on; told once per partition.",
+    do="Nothing after a change of the plan: raise `revision` with each, and older timers are told apart. Else look "
+    "for a clock that is far off.",
+)
+class RelayHopsBeyondPlan(Event):
+    topic: str
+    timer_id: str
+    hops: int
+    bound: int
+
+
+@event(
+    "relay_group_cut",
+    "error",
+    means="The client sent a group of hops in several parts, so what became of each message is not known. All of them "
+    "were sent once more, one by one: copies may arrive. If the relay died in that moment, some may be lost.",
+    do="Report it: nothing that timewheel asks of the client does that. It needs a client with limits of its own.",
+)
+class RelayGroupCut(Event):
+    topic: str
+    destination: str
+    messages: int
+
+
+@event(
+    "relay_former_topics_unknown",
+    "warning",
+    means="The relay could not ask which topics of earlier plans there are, and works all the same. It asks again.",
+    do="Give it an admin URL that answers, or run `timewheel topics ensure`, which looks too.",
+)
+class RelayFormerTopicsUnknown(Event):
+    due_topic: str
+    reason: str
+
+
+@event(
+    "relay_drains_former_topic",
+    "info",
+    means="The relay reads a holding topic of an earlier plan, and moves its timers on by the present one.",
+    do="Once it is empty, `timewheel topics ensure PLAN --remove-drained` removes it.",
+)
+class RelayDrainsFormerTopic(Event):
+    topic: str
+    backlog: int
+
+
+@event(
+    "relay_former_topic_unreadable",
+    "error",
+    means="Timers wait in a topic of an earlier plan that this relay cannot drain. It is not ready while they do.",
+    do="See the reason: run the version of timewheel that made it, or mend the topic that is missing.",
+)
+class RelayFormerTopicUnreadable(Event):
+    topic: str
+    backlog: int
+    reason: str
