@@ -13,12 +13,12 @@ from timewheel.consumers.relay.driver.former_keeper import FormerKeeper
 from timewheel.consumers.relay.driver.handle import AT_REST, WORKING
 from timewheel.consumers.relay.driver.partition import Partition
 from timewheel.consumers.relay.driver.source import Source, Tools
-from timewheel.consumers.relay.machine.gathering import default_linger_ms
 from timewheel.consumers.relay.status import PartitionStatus, RelayStatus
 from timewheel.core.chance import Chance, system_chance
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse, TopologyError
 from timewheel.core.former_topics import FormerTopic
+from timewheel.core.grouping import default_linger_ms
 from timewheel.core.names import Names, partition_of
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router

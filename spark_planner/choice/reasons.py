@@ -142,7 +142,7 @@ def _price(chosen: Evaluation) -> str:
         return f"It re-publishes nothing, and runs {topics}{_relay(chosen)}."
     return (
         f"The price is {chosen.hops_mean:.2f} hops a timer (99 % at most {chosen.hops_p99}), so "
-        f"{chosen.hops_mean:.0%} more writes, and {topics}{_relay(chosen)}."
+        f"{chosen.writes_per_timer - 1:.0%} more entries are written, and {topics}{_relay(chosen)}."
     )
 
 

@@ -14,6 +14,7 @@ from timewheel.spark_planner.pricing.bursts import with_bursts_apart
 from timewheel.spark_planner.pricing.flow import DIRECT, Flow, Stays, flow_of
 from timewheel.spark_planner.pricing.forget import Cursor
 from timewheel.spark_planner.pricing.gap_curve import GapCurve, Rows, gap_curve, rows_of
+from timewheel.spark_planner.pricing.grouping import HopRates, hop_rates
 from timewheel.spark_planner.pricing.ramps import risen, risen_evenly
 from timewheel.spark_planner.summary.cells import LEVELS, Cells
 
@@ -98,7 +99,8 @@ class Course:
         moments: Cursors at some moments.
         due_lines: For each due topic the entries of its runs and when each run had arrived, in position order.
         hops: (number of hops, timers), ascending.
-        step_entries: Entries received by each step.
+        step_entries: Timers received by each step, once each time.
+        hop_rates: Of the hops that relays send in groups, by where from; empty where none are.
         relay: What it has to do.
     """
 
@@ -114,6 +116,7 @@ class Course:
     due_lines: tuple[tuple[Floats, Floats], ...]
     hops: tuple[Integers, Floats]
     step_entries: Floats
+    hop_rates: tuple[HopRates, ...]
     relay: Relay
 
 
@@ -173,6 +176,7 @@ def course_of(
         due_lines=tuple(due_line(rows, order, line) for line in range(len(rows.topics))),
         hops=(numbers, np.bincount(index, flow.pieces.count, len(numbers)).astype(np.float64)),
         step_entries=flow.step_entries,
+        hop_rates=hop_rates(steps(plan), flow.stays) if plan.holds_in_relay else (),
         relay=_relay(plan, steps(plan), flow.stays),
     )
 

@@ -11,12 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timewheel.core.broker_profile import AckFormat, BrokerProfile
+from timewheel.core.grouping import default_linger_ms
 from timewheel.core.plan import Plan, Tiered, Wheel
 from timewheel.core.steps import Step, steps
 from timewheel.core.topology import Topology, topology
 from timewheel.spark_planner.pricing.course import Course, course_of
 from timewheel.spark_planner.pricing.evaluation import Evaluation, Redelivered
 from timewheel.spark_planner.pricing.forget import ledger_ends, redelivered_entries
+from timewheel.spark_planner.pricing.grouping import grouped_entries
 from timewheel.spark_planner.summary.cells import Cells
 
 __all__ = ["evaluate", "price", "redelivered_at_moments"]
@@ -96,6 +98,7 @@ def price(course: Course, profile: BrokerProfile, partitions: int) -> Evaluation
         hops_max=int(hop_counts.max(initial=0)),
         step_entries=tuple(float(entries) for entries in course.step_entries[:-1]),
         republished_entries=republished,
+        written_entries=_written_entries(course, partitions, entry_bytes),
         republished_bytes=republished * entry_bytes * copies,
         written_bytes=(course.timers + republished) * entry_bytes * copies,
         held_peak_entries=course.relay.held_peak_entries,
@@ -211,6 +214,16 @@ def _lateness_seconds(course: Course, profile: BrokerProfile, table: tuple[Step,
         if entries:
             late = max(late, entries / rate - step.headstart_ms / 1_000)
     return max(late, 0.0)
+
+
+def _written_entries(course: Course, partitions: int, entry_bytes: float) -> float:
+    hop_counts, timers_of = course.hops
+    if not course.hop_rates:
+        return float(course.timers + (hop_counts * timers_of).sum())
+    # The last hop of each timer goes into a due topic, by itself.
+    linger_ms = default_linger_ms(course.plan.guard_ms)
+    grouped = grouped_entries(course.hop_rates, partitions=partitions, linger_ms=linger_ms, entry_bytes=entry_bytes)
+    return float(course.timers + timers_of[hop_counts > 0].sum() + grouped.sum())
 
 
 def _broker_holds(plan: Plan) -> bool:

@@ -59,8 +59,10 @@ class Evaluation:
         hops_mean: Per timer.
         hops_p99: 99 % of timers make at most as many.
         hops_max: The most of any timer in the history.
-        step_entries: Entries received by the holding topics of each step, in the order of the plan's steps.
+        step_entries: Timers received by the holding topics of each step, in the order of the plan's steps.
         republished_entries: Hops of all timers.
+        written_entries: Entries of all sends and hops, hops in groups counted as one; a send counts as one, though a
+            producer that is busy batches it.
         republished_bytes: Their size times the write quorum.
         written_bytes: Of all entries, first sends included, times the write quorum.
         held_peak_entries: Waiting in holding topics at the peak.
@@ -99,6 +101,7 @@ class Evaluation:
     hops_max: int
     step_entries: tuple[float, ...]
     republished_entries: float
+    written_entries: float
     republished_bytes: float
     written_bytes: float
     held_peak_entries: float
@@ -122,8 +125,8 @@ class Evaluation:
 
     @property
     def writes_per_timer(self) -> float:
-        """Entries written for each timer: its send and its hops."""
-        return 1.0 + self.hops_mean
+        """Entries written for each timer: its send and its hops, of which relays send many as one."""
+        return self.written_entries / self.timers if self.timers else 1.0
 
     @property
     def needs_relay(self) -> bool:

@@ -25,13 +25,15 @@ from timewheel.spark_planner.pricing.cuts import (
 )
 from timewheel.spark_planner.summary.cells import Cells
 
-__all__ = ["DIRECT", "Flow", "Stays", "delay_edges", "flow_of", "held"]
+__all__ = ["DIRECT", "SENT", "Flow", "Stays", "delay_edges", "flow_of", "held"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 
 DIRECT = -1
 """Group of what did not come out of a slot."""
+SENT = -1
+"""In place of a step: a producer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -43,12 +45,14 @@ class Stays:
         entered_ms: When they entered, in the middle.
         released_ms: When they left, in the middle.
         half_ms: Half of the time over which they entered; over as much they leave a tier, but a slot all at once.
+        came_from: The index of the step that they hopped from; `SENT`: producers sent them.
     """
 
     count: Floats
     entered_ms: Floats
     released_ms: Floats
     half_ms: Floats
+    came_from: Integers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -168,6 +172,7 @@ def _followed(table: tuple[Step, ...], pieces: Pieces) -> Flow:
     step_entries = np.zeros(len(table))
     stays: list[list[Stays]] = [[] for _ in table]
     moving = np.arange(len(pieces))
+    came_from = np.full(len(pieces), SENT, np.int64)
     while len(moving):
         index, release_ms = held(table, at_ms[moving], due_ms[moving])
         step_entries += np.bincount(index, pieces.count[moving], len(table))
@@ -189,11 +194,13 @@ def _followed(table: tuple[Step, ...], pieces: Pieces) -> Flow:
                     entered_ms=entered_ms[here],
                     released_ms=release_ms[here],
                     half_ms=half,
+                    came_from=came_from[mine],
                 )
             )
             if step.kind == "slot":
                 arrival_ms[mine] = at_ms[mine]
                 group[mine] = at_ms[mine].astype(np.int64)
+        came_from[moving] = index
     interval_ms = table[-1].interval_ms
     topic = (due_ms // interval_ms).astype(np.int64) if interval_ms else np.zeros(len(pieces), np.int64)
     return Flow(
@@ -215,4 +222,5 @@ def _joined(found: list[Stays]) -> Stays:
         entered_ms=np.concatenate([stays.entered_ms for stays in found] or none),
         released_ms=np.concatenate([stays.released_ms for stays in found] or none),
         half_ms=np.concatenate([stays.half_ms for stays in found] or none),
+        came_from=np.concatenate([stays.came_from for stays in found] or [np.zeros(0, np.int64)]),
     )

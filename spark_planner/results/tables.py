@@ -203,8 +203,8 @@ def hop_table(evaluation: Evaluation) -> Table | None:
     if not 0 < len(holding) <= MOST_STEP_ROWS:
         return None
     rows = [
-        (_step_name(step), f"{entries:,.0f}", f"{entries / max(evaluation.timers, 1):.2f}")
-        for step, entries in zip(holding, evaluation.step_entries, strict=True)
+        (_step_name(step), f"{received:,.0f}", f"{received / max(evaluation.timers, 1):.2f}")
+        for step, received in zip(holding, evaluation.step_entries, strict=True)
     ]
     rows.append(
         (
@@ -213,7 +213,14 @@ def hop_table(evaluation: Evaluation) -> Table | None:
             f"mean {evaluation.hops_mean:.2f}, 99 % at most {evaluation.hops_p99}, most {evaluation.hops_max}",
         )
     )
-    return Table(caption="Hops on this history", header=("step", "entries", "for each timer"), rows=rows)
+    rows.append(
+        (
+            "entries written by sends and hops",
+            f"{evaluation.written_entries:,.0f}",
+            f"{evaluation.writes_per_timer:.2f}",
+        )
+    )
+    return Table(caption="Hops on this history", header=("step", "timers", "for each timer"), rows=rows)
 
 
 _PLAN_HEADER = (

@@ -29,7 +29,7 @@ from timewheel.admin import AdminClient
 from timewheel.consumers import DelayedConsumer, DelayedMessage
 from timewheel.consumers.relay import Relay
 from timewheel.consumers.relay.driver import former_keeper, groups, partition
-from timewheel.consumers.relay.machine.gathering import default_linger_ms
+from timewheel.core.grouping import default_linger_ms
 from timewheel.core.plan import Plan
 from timewheel.ops import FormerTopics
 from timewheel.wire.positions import Position
@@ -140,7 +140,7 @@ def _relay(job: Job, client: Any, plan: Plan, burning: _Burning, ledger: Ledger)
         partition.NextHop = WallClock  # type: ignore[attr-defined]
     groups.Group = WRONG_GROUPS.get(job.hop_rules, groups.Group)  # type: ignore[misc]
     chance = random.Random(os.getpid())
-    groups.GROUP_MESSAGES = job.group or chance.choice([1, 3, 20, 100, 500, 1_000])
+    groups.GROUP_MESSAGES = job.group or chance.choice([1, 3, 20, 100, 500, 1_000])  # type: ignore[attr-defined]
     linger_ms = default_linger_ms(plan.guard_ms) if job.group else min(chance.choice([0, 5, 20, 100]), plan.guard_ms)
     hopping: Any = HopClient(client, burning, job.hop_rules)
     with ExitStack() as stack:

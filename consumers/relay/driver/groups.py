@@ -13,13 +13,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from timewheel.consumers.relay.driver.hop_producers import HopProducers, carry
+from timewheel.core.grouping import GROUP_BYTES, GROUP_MESSAGES
 from timewheel.wire.native import flush_soon, size_of
 
-__all__ = ["GROUP_BYTES", "GROUP_MESSAGES", "Group", "Groups", "Member"]
-
-GROUP_MESSAGES = 1_000
-GROUP_BYTES = 1_000_000
-"""Of payloads. A broker takes entries of 5 MB; properties and keys come on top."""
+__all__ = ["Group", "Groups", "Member"]
 
 
 class Member(NamedTuple):

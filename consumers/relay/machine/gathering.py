@@ -5,19 +5,9 @@ All groups of a partition leave together: there is one moment for all of them, a
 
 from __future__ import annotations
 
-__all__ = ["Gathering", "default_linger_ms"]
+from timewheel.core.grouping import PARTS_OF_ROOM
 
-LONGEST_LINGER_MS = 1_000
-PARTS_OF_ROOM = 10
-"""A hop waits for no more than a tenth of the time after which it would be late, and by default of the plan's guard."""
-
-
-def default_linger_ms(guard_ms: int) -> int:
-    """How long a hop waits for others where nobody says otherwise: a second, or a tenth of the guard if that is less.
-
-    The guard is the room that a plan leaves for everything that delays a hop (broker-facts: guard-and-skew).
-    """
-    return min(LONGEST_LINGER_MS, guard_ms // PARTS_OF_ROOM)
+__all__ = ["Gathering"]
 
 
 class Gathering:

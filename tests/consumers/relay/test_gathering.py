@@ -10,9 +10,10 @@ import pytest
 
 from tests.support.manual_clock import ManualClock
 from timewheel.consumers.relay.driver.confirmations import Confirmations
-from timewheel.consumers.relay.driver.groups import GROUP_BYTES, GROUP_MESSAGES, Group, Member
+from timewheel.consumers.relay.driver.groups import Group, Member
 from timewheel.consumers.relay.driver.handle import Handle
-from timewheel.consumers.relay.machine.gathering import Gathering, default_linger_ms
+from timewheel.consumers.relay.machine.gathering import Gathering
+from timewheel.core.grouping import GROUP_BYTES, GROUP_MESSAGES, default_linger_ms
 
 TOPIC = "persistent://acme/crm/held"
 

@@ -1,0 +1,158 @@
+"""How many entries the hops of a plan are written as, where relays send them in groups (broker-facts: batched-hops).
+
+A group of hops begins with the first one and goes a linger L later, and all groups of one source partition go together.
+So with r hops a second out of a source, of which a share p goes to one destination, there are ``1 / (L + 1 / r)`` such
+rounds a second, and a round has a group for that destination unless neither its first hop nor any of the others goes
+there: with a probability of ``1 - (1 - p) exp(-p r L)``, for hops that come by chance. A group holds no more than so
+many messages and bytes.
+
+Rates are those of the pieces, even within a piece, and of a minute where pieces are single moments; what stands out of
+its minute within one second is a burst, and so is all that a slot releases. Bursts that are shorter than a piece need
+fewer entries than told here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from timewheel.core.grouping import GROUP_BYTES, GROUP_MESSAGES
+from timewheel.core.steps import Step
+from timewheel.spark_planner.pricing.flow import Stays
+
+__all__ = ["HopRates", "grouped_entries", "hop_rates"]
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Flags = NDArray[np.bool_]
+
+AT_ONCE_S = 1.0
+"""What leaves within twice this time is a single moment."""
+MINUTE_S = 60.0
+BURST_SIZE, BURST_SHARE = 20.0, 0.5
+"""So many moments in one second that are so much of their minute are a burst."""
+BINS_PER_DOUBLING = 8
+"""How finely rates are told apart: within 9 %."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class HopRates:
+    """Hops out of the topics of one step, by where to; of all partitions together.
+
+    Args:
+        seconds: How long each of some rates lasts, in all.
+        per_s: Hops a second: one row per destination step, one column per rate.
+        burst_step: The destination of each burst.
+        burst_size: Its hops.
+    """
+
+    seconds: Floats
+    per_s: Floats
+    burst_step: Integers
+    burst_size: Floats
+
+
+def hop_rates(table: tuple[Step, ...], stays: tuple[Stays, ...]) -> tuple[HopRates, ...]:
+    """The rates of the hops from step to step, one entry per source step.
+
+    Args:
+        table: Of `timewheel.core.steps.steps`.
+        stays: For each step, the timers that wait in it.
+    """
+    return tuple(_rates_from(stays, source, source_is_tier=step.kind == "tier") for source, step in enumerate(table))
+
+
+def grouped_entries(rates: tuple[HopRates, ...], *, partitions: int, linger_ms: int, entry_bytes: float) -> Floats:
+    """The entries that the hops into each step are written as.
+
+    Args:
+        rates: Of `hop_rates`.
+        partitions: Of every topic; hops spread over them evenly.
+        linger_ms: How long hops wait for each other.
+        entry_bytes: Of one message.
+    """
+    most = max(min(GROUP_MESSAGES, GROUP_BYTES / max(entry_bytes, 1.0)), 1.0)
+    entries = np.zeros(len(rates))
+    for one in rates:
+        entries += _of_streams(one, partitions, linger_ms / 1000, most)
+        sizes = one.burst_size / partitions
+        groups = np.maximum(sizes / most, np.minimum(sizes, 1.0)) * partitions
+        entries += np.bincount(one.burst_step, groups, len(rates))
+    return entries
+
+
+def _of_streams(rates: HopRates, partitions: int, linger_s: float, most: float) -> Floats:
+    per_s = rates.per_s / partitions
+    in_all = np.maximum(per_s.sum(axis=0), 1e-300)
+    rounds_per_s = 1.0 / (linger_s + 1.0 / in_all)
+    has_group = 1.0 - (1.0 - per_s / in_all) * np.exp(-per_s * linger_s)
+    groups_per_s = np.clip(rounds_per_s * has_group, per_s / most, per_s)
+    found: Floats = (groups_per_s * rates.seconds).sum(axis=1) * partitions
+    return found
+
+
+def _rates_from(stays: tuple[Stays, ...], source: int, *, source_is_tier: bool) -> HopRates:
+    picked = [one.came_from == source for one in stays]
+    step = np.repeat(np.arange(len(stays)), [int(mask.sum()) for mask in picked])
+    count, entered_ms, released_ms, half_ms = (
+        np.concatenate([getattr(one, name)[mask] for one, mask in zip(stays, picked, strict=True)])
+        for name in ("count", "entered_ms", "released_ms", "half_ms")
+    )
+    middle_s, half_s = entered_ms / 1000, half_ms / 1000
+    is_burst = half_s <= AT_ONCE_S
+    if source_is_tier:
+        is_burst &= _stands_out(middle_s, count, is_burst)
+        middle_s, half_s = _in_minutes(middle_s, half_s)
+    burst_step, burst_size = _bursts(step[is_burst], count[is_burst], entered_ms[is_burst], released_ms[is_burst])
+    spread = ~is_burst
+    seconds, per_s = _streams(len(stays), step[spread], count[spread], middle_s[spread], half_s[spread])
+    return HopRates(seconds=seconds, per_s=per_s, burst_step=burst_step, burst_size=burst_size)
+
+
+def _stands_out(at_s: Floats, count: Floats, is_moment: Flags) -> Flags:
+    """Whether the second of a moment has much of what its minute has."""
+    in_second, in_minute = (
+        _summed(np.floor(at_s / width_s).astype(np.int64), np.where(is_moment, count, 0.0))
+        for width_s in (1.0, MINUTE_S)
+    )
+    return (in_second >= BURST_SIZE) & (in_second >= BURST_SHARE * in_minute)
+
+
+def _summed(key: Integers, count: Floats) -> Floats:
+    """For each element the sum of all with its key."""
+    _, index = np.unique(key, return_inverse=True)
+    return np.bincount(index, count)[index].astype(np.float64)
+
+
+def _in_minutes(middle_s: Floats, half_s: Floats) -> tuple[Floats, Floats]:
+    """Moments spread over the minute in which they are: they come by chance there."""
+    is_moment = half_s <= AT_ONCE_S
+    minute_s = (np.floor(middle_s / MINUTE_S) + 0.5) * MINUTE_S
+    return np.where(is_moment, minute_s, middle_s), np.where(is_moment, MINUTE_S / 2, half_s)
+
+
+def _bursts(step: Integers, count: Floats, at_ms: Floats, until_ms: Floats) -> tuple[Integers, Floats]:
+    """What goes to one topic in the same second goes together; the topics of a ring are told by when they release."""
+    moments = [np.floor(moment_ms / 1000).astype(np.int64) for moment_ms in (at_ms, until_ms)]
+    keys, index = np.unique(np.stack([step, *moments]), axis=1, return_inverse=True)
+    return keys[0], np.bincount(index.ravel(), count, keys.shape[1]).astype(np.float64)
+
+
+def _streams(steps: int, step: Integers, count: Floats, middle_s: Floats, half_s: Floats) -> tuple[Floats, Floats]:
+    """What leaves evenly over a time, and overlaps: how long which rates last; alike ones together."""
+    if not len(step):
+        return np.zeros(0), np.zeros((steps, 0))
+    edges_s, index = np.unique(np.concatenate([middle_s - half_s, middle_s + half_s]), return_inverse=True)
+    rate = count / (2 * half_s)
+    cells = np.concatenate([step, step]) * len(edges_s) + index
+    changes = np.bincount(cells, np.concatenate([rate, -rate]), steps * len(edges_s)).reshape(steps, -1)
+    per_s = np.maximum(changes.cumsum(axis=1)[:, :-1], 0.0)
+    lasts_s = np.diff(edges_s)
+    in_all = per_s.sum(axis=0)
+    alike = np.floor(np.log2(np.maximum(in_all, 1e-12)) * BINS_PER_DOUBLING).astype(np.int64)
+    _, bins = np.unique(alike, return_inverse=True)
+    seconds = np.bincount(bins, lasts_s)
+    summed = np.stack([np.bincount(bins, row * lasts_s, len(seconds)) for row in per_s])
+    return seconds.astype(np.float64), summed / seconds

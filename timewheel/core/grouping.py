@@ -1,0 +1,23 @@
+"""How many hops go as one entry, and how long they wait for each other: what relays do and the planner reckons with
+(broker-facts: batched-hops).
+"""
+
+from __future__ import annotations
+
+__all__ = ["GROUP_BYTES", "GROUP_MESSAGES", "PARTS_OF_ROOM", "default_linger_ms"]
+
+GROUP_MESSAGES = 1_000
+GROUP_BYTES = 1_000_000
+"""Of payloads. A broker takes entries of 5 MB; properties and keys come on top."""
+
+LONGEST_LINGER_MS = 1_000
+PARTS_OF_ROOM = 10
+"""A hop waits for no more than a tenth of the time after which it would be late, and by default of the plan's guard."""
+
+
+def default_linger_ms(guard_ms: int) -> int:
+    """How long a hop waits for others where nobody says otherwise: a second, or a tenth of the guard if that is less.
+
+    The guard is the room that a plan leaves for everything that delays a hop (broker-facts: guard-and-skew).
+    """
+    return min(LONGEST_LINGER_MS, guard_ms // PARTS_OF_ROOM)
