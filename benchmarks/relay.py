@@ -3,7 +3,8 @@
 Both forward the same timers from a full holding topic to the same kind of destination, with at most 4,000 under way and
 cumulative acknowledgements (single ones where the broker holds). The raw loop only passes them on; the relay also reads
 envelopes, checks contiguity, routes, and numbers what it sends. They take turns. From tier to tier there are two raw
-loops: one that sends each message by itself, and one that lets the client batch, up to 1,000 messages in 10 ms.
+loops: one sends each message by itself, the other lets the client batch and compress as the relay does, up to 1,000
+messages in 10 ms.
 
 Both are timed in full flow, from the thousandth confirmation to the last: a relay that holds begins more than a second
 after it subscribed, on purpose (it makes sure of where the subscription begins, which a raw loop takes on trust). How
@@ -107,6 +108,7 @@ KINDS = (
                     "batching_max_messages": 1_000,
                     "batching_max_allowed_size_in_bytes": 1_000_000,
                     "batching_max_publish_delay_ms": 10,
+                    "compression_type": pulsar.CompressionType.LZ4,
                 },
             ),
         },

@@ -42,6 +42,11 @@ def timer(remaining_ms: int, entered_ms: int = NOW_MS, **more: int) -> Envelope:
     return Envelope("t", NOW_MS + DAY_MS + remaining_ms, entered_ms, revision=3, **more)
 
 
+def held_until(decision: Hop | NotYet | Bury) -> int:
+    assert isinstance(decision, NotYet)
+    return decision.until_ms
+
+
 def short(topic: str) -> str:
     return topic.removeprefix(f"{DUE_TOPIC}.tw.")
 
@@ -83,10 +88,28 @@ def test_the_head_waits_for_a_whole_stay_from_when_it_entered(ahead_ms: int) -> 
     envelope = timer(DAY_MS, NOW_MS + ahead_ms)
     release_ms = NOW_MS + ahead_ms + DAY_MS
     for now_ms in (NOW_MS, release_ms - 1):
-        assert next_hop.held(envelope, now_ms) == NotYet(release_ms)
+        assert held_until(next_hop.held(envelope, now_ms)) == release_ms
     hop = next_hop.held(envelope, release_ms)
     assert isinstance(hop, Hop)
     assert not hop.is_late
+
+
+@pytest.mark.parametrize(
+    ("remaining_ms", "room_ms"),
+    [
+        (DAY_MS + GUARD_MS, GUARD_MS),  # into the tier of a day
+        (DAY_MS + GUARD_MS - 1, 12 * HOUR_MS + GUARD_MS - 1),  # into that of half a day
+        (12 * HOUR_MS + GUARD_MS - 1, 0),  # into the due topic
+    ],
+)
+def test_it_is_told_how_much_later_a_timer_may_leave(remaining_ms: int, room_ms: int) -> None:
+    next_hop, envelope = NextHop(Router(TIERED), DAY_TIER), timer(remaining_ms)
+    assert next_hop.held(envelope, NOW_MS) == NotYet(OUT_MS, room_ms)
+    for now_ms, is_late in ((OUT_MS + room_ms, False), (OUT_MS + room_ms + 1, room_ms > 0)):
+        hop = next_hop.held(envelope, now_ms)
+        assert isinstance(hop, Hop)
+        assert hop.is_late is is_late
+        assert hop.latest_ms == (OUT_MS + room_ms if room_ms and not is_late else None)
 
 
 @pytest.mark.parametrize("ahead_ms", [SKEW_MS + 1, DAY_MS, 400 * DAY_MS])
@@ -108,7 +131,7 @@ def test_a_slot_releases_by_its_own_time_whenever_it_was_seen() -> None:
     release_ms = due_ms - HOUR_MS - GUARD_MS
     next_hop = NextHop(Router(WHEEL), step)
     envelope = Envelope("t", due_ms, NOW_MS + 2 * DAY_MS, revision=3)
-    assert next_hop.held(envelope, release_ms - 1) == NotYet(release_ms)
+    assert held_until(next_hop.held(envelope, release_ms - 1)) == release_ms
     hop = next_hop.held(envelope, release_ms)
     assert isinstance(hop, Hop)
     assert short(hop.topic).startswith("ring-1h-")
@@ -132,7 +155,8 @@ def test_what_a_broker_held_goes_where_a_relay_would_have_sent_it_in_time(plan: 
         held = next_hop.held(envelope, sent_ms + step.stay_ms)
         delivered = next_hop.delivered(envelope)
         if not (isinstance(held, Hop) and held.is_late):
-            assert delivered == held
+            assert isinstance(held, Hop)
+            assert delivered == held._replace(latest_ms=None), "the broker holds each by itself: none comes too late"
 
 
 @given(plans("tiered", "wheel"), st.data())

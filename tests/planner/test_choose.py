@@ -250,13 +250,13 @@ def test_sixty_partitions_are_dearer_than_a_relay() -> None:
     assert found.native.peak_gaps == pytest.approx(472_811, rel=0.01)
     needs = [one.evaluation.plan.partitions for one in found.candidates]
     assert needs == [pytest.approx(472_811 / 8_000, abs=1.5), 1, 2, 5, pytest.approx(9, abs=1)]
-    assert found.recommended.evaluation == three_hours
-    assert f"A 3h window fits 2 partitions; 12h would need 5, 1d {needs[-1]}." in found.reasons
-    enough = (
-        f"One partition is enough for a 1h window over tiers of 1h, 6h, 1d, at {one_hour.hops_mean:.2f} hops a timer"
-    )
-    # Due topic, three tiers and dead letters.
-    assert f"{enough}, with 5 partition topics and a relay to run." in found.reasons
+    # With more hops, most of which go in groups: in 1.34 entries a timer instead of 1.33.
+    assert found.recommended.evaluation == one_hour
+    assert one_hour.hops_mean > 1.5 * three_hours.hops_mean
+    assert one_hour.writes_per_timer == pytest.approx(three_hours.writes_per_timer, rel=0.02)
+    assert f"A 1h window fits one partition; 3h would need 2, 1d {needs[-1]}." in found.reasons
+    price = f"The price is {one_hour.hops_mean:.2f} hops a timer (99 % at most {one_hour.hops_p99}), so 34% more"
+    assert any(reason.startswith(price) for reason in found.reasons)
 
 
 def test_an_empty_history_has_no_plan() -> None:

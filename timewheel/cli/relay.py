@@ -36,6 +36,14 @@ def run(
         typer.Option("--relay-id", help="Unique among relays that run at once, the same after a restart."),
     ] = None,
     drain: Annotated[str, typer.Option("--drain", help="At SIGTERM: how long to wait for hops under way.")] = "30s",
+    hop_linger: Annotated[
+        str | None,
+        typer.Option(
+            "--hop-linger",
+            help="How long hops into a topic that a relay holds wait for each other, to go as one entry.",
+            show_default="1s, or a tenth of the plan's guard if that is less",
+        ),
+    ] = None,
     ready_port: Annotated[
         int | None, typer.Option("--ready-port", min=0, max=65_535, help="Tell readiness by HTTP on 127.0.0.1.")
     ] = None,
@@ -73,6 +81,7 @@ def run(
 
     log_to_stderr(log_format, log_level)
     drain_ms = parse_duration(drain)
+    hop_linger_ms = None if hop_linger is None else parse_duration(hop_linger)
     plans = [Plan.load(path) for path in plan_files]
     with client_log() as log:
         client = pulsar.Client(service_url, logger=log, **_security(token, token_file, tls_ca))
@@ -80,7 +89,13 @@ def run(
             with admin_client(admin_url, token, token_file, tls_ca, hooks=(log_event,)) as admin:
                 service = Service(
                     [
-                        Relay(client, plan, relay_id=relay_id, former_topics=FormerTopics(admin, plan, beside=plans))
+                        Relay(
+                            client,
+                            plan,
+                            relay_id=relay_id,
+                            hop_linger_ms=hop_linger_ms,
+                            former_topics=FormerTopics(admin, plan, beside=plans),
+                        )
                         for plan in plans
                     ],
                     drain_ms=drain_ms,

@@ -38,9 +38,15 @@ class Hop(NamedTuple):
 
 
 class NotYet(NamedTuple):
-    """It may not leave before ``until_ms``, UTC milliseconds."""
+    """It may not leave before ``until_ms``, UTC milliseconds.
+
+    Args:
+        until_ms: Its release time.
+        room_ms: How much later it may leave for a topic that a relay holds without being late; 0: it must not.
+    """
 
     until_ms: int
+    room_ms: int
 
 
 class Bury(NamedTuple):
@@ -79,14 +85,16 @@ class NextHop:
             # By a clock that is far too fast. At the head it would hold up for so long what is behind it
             # (broker-facts: clocks-too-fast).
             return self._late(envelope, now_ms)
-        if now_ms < at_ms:
-            return NotYet(at_ms)
         # By the nominal release time, not by the clock: a replay meets the same destination
         # (broker-facts: nominal-release-time).
         route = router.route(envelope.due_ms, at_ms)
         if isinstance(route, Due):
+            if now_ms < at_ms:
+                return NotYet(at_ms, 0)
             return Hop(route.topic, route.deliver_at_ms, envelope.hopped(at_ms), True, False)
         latest_ms = router.latest_entry_ms(route, envelope.due_ms)
+        if now_ms < at_ms:
+            return NotYet(at_ms, 0 if latest_ms is None else latest_ms - at_ms)
         if latest_ms is not None and now_ms > latest_ms:
             return self._late(envelope, now_ms)
         return Hop(route.topic, route.deliver_at_ms, envelope.hopped(at_ms), False, False, latest_ms)

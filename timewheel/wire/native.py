@@ -6,6 +6,8 @@
 - The size of a payload: the client's own calls copy it first.
 - How many messages an entry holds: only the serialized message id tells.
 - To send a batch now without waiting for its outcome: the client's own `Producer.flush` waits for it.
+- To send a message whose outcome nobody wants to hear: each callback takes the interpreter's lock on the client's
+  thread, which costs a relay a quarter of its speed where one callback of a thousand is enough.
 
 Each function says what it gives where the client is another one, such as one that a test wraps around it.
 """
@@ -14,12 +16,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import _pulsar
+import pulsar
+
 from timewheel.wire.positions import Position
+from timewheel.wire.surface import SendCallback
 
 __all__ = [
     "NO_SCHEMA",
     "BatchSizes",
     "batch_size_of",
+    "carry",
     "decryption_failed",
     "fetch_schema_info",
     "flush_soon",
@@ -103,6 +110,61 @@ def size_of(message: Any) -> int:
     return len(message.data()) if raw is None else int(raw.length())
 
 
+def carry(
+    producer: Any,
+    message: Any,
+    callback: SendCallback | None,
+    properties: dict[str, str],
+    *,
+    deliver_at_ms: int = 0,
+    sequence_id: int = 0,
+) -> None:
+    """Send a received message on, untouched but for its properties (broker-facts: byte-for-byte).
+
+    Args:
+        producer: Where to.
+        message: As it was received.
+        callback: Is told the result, on the client's thread; None: nobody wants to hear.
+        properties: In place of its own.
+        deliver_at_ms: What to ask the broker for, UTC milliseconds; 0: at once.
+        sequence_id: 0: none of ours.
+    """
+    content = None if message.has_null_value() else message.data()
+    if type(producer) is not pulsar.Producer:
+        producer.send_async(
+            content,
+            callback or _unheard,
+            properties=properties,
+            partition_key=message.partition_key() or None,
+            ordering_key=message.ordering_key() or None,
+            sequence_id=sequence_id or None,
+            # A replicated hop would be made once per cluster (broker-facts: policies-of-topics).
+            disable_replication=True,
+            event_timestamp=message.event_timestamp() or None,
+            deliver_at=deliver_at_ms or None,
+        )
+        return
+    # The same without the client's looks at each argument: they are its own message's.
+    building = _pulsar.MessageBuilder()
+    if content is None:
+        building.set_null_value()
+    else:
+        building.content(content)
+    building.properties(properties)
+    building.disable_replication(True)
+    if key := message.partition_key():
+        building.partition_key(key)
+    if ordering_key := message.ordering_key():
+        building.ordering_key(ordering_key)
+    if event_ms := message.event_timestamp():
+        building.event_timestamp(event_ms)
+    if sequence_id:
+        building.sequence_id(sequence_id)
+    if deliver_at_ms:
+        building.deliver_at(deliver_at_ms)
+    producer._producer.send_async(building.build(), callback)  # noqa: SLF001 - this module's purpose
+
+
 def flush_soon(producer: Any) -> None:
     """Send what a producer has in its batch; the sends' own callbacks tell the outcome.
 
@@ -115,7 +177,7 @@ def flush_soon(producer: Any) -> None:
         inner.flush_async(_unheard)
 
 
-def _unheard(result: Any) -> None:
+def _unheard(*_: Any) -> None:
     """The client wants somebody to tell."""
 
 

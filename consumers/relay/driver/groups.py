@@ -12,9 +12,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-from timewheel.consumers.relay.driver.hop_producers import HopProducers, carry
+from timewheel.consumers.relay.driver.hop_producers import HopProducers
 from timewheel.core.grouping import GROUP_BYTES, GROUP_MESSAGES
-from timewheel.wire.native import flush_soon, size_of
+from timewheel.wire.native import carry, flush_soon, size_of
 
 __all__ = ["Group", "Groups", "Member"]
 
@@ -112,11 +112,8 @@ class Groups:
     def _send(self, group: Group) -> None:
         producer, end = group.producer, group.end
         *others, last = group.members
+        # All messages of one entry have one outcome: the last one tells it.
         for member in others:
-            carry(producer, member.message, _unheard, member.properties, sequence_id=end)
+            carry(producer, member.message, None, member.properties, sequence_id=end)
         carry(producer, last.message, partial(self._on_sent, group), last.properties, sequence_id=end)
         flush_soon(producer)
-
-
-def _unheard(result: Any, message_id: Any) -> None:
-    """All messages of one entry have one outcome: the last one tells it."""

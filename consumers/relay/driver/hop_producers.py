@@ -16,9 +16,8 @@ from timewheel.core.names import partition_topic
 from timewheel.wire.native import NO_SCHEMA
 from timewheel.wire.results import Outcome, outcome_of_error
 from timewheel.wire.schema_versions import Schemas
-from timewheel.wire.surface import SendCallback
 
-__all__ = ["HopProducers", "LeaseHeld", "carry", "producer_name"]
+__all__ = ["HopProducers", "LeaseHeld", "producer_name"]
 
 MAX_PRODUCERS = 64
 """Open producers of one source partition: destinations times schema versions; beyond, the oldest is closed."""
@@ -40,6 +39,8 @@ _UNBOUNDED: Final = {
     "batching_max_allowed_size_in_bytes": 1 << 30,
     "batching_max_publish_delay_ms": 3_600_000,
     "max_pending_messages": 0,
+    # Cheap to make, and a batch of timers repeats itself.
+    "compression_type": pulsar.CompressionType.LZ4,
 }
 
 
@@ -187,38 +188,6 @@ class HopProducers:
                 raise LeaseHeld(options["producer_name"]) from error
             raise
         return producer
-
-
-def carry(
-    producer: Any,
-    message: Any,
-    callback: SendCallback,
-    properties: dict[str, str],
-    *,
-    deliver_at_ms: int = 0,
-    sequence_id: int = 0,
-) -> None:
-    """Send a received message on, untouched but for its properties (broker-facts: byte-for-byte).
-
-    Args:
-        producer: Where to.
-        message: As it was received.
-        callback: Is told the result, on the client's thread.
-        properties: In place of its own.
-        deliver_at_ms: What to ask the broker for, UTC milliseconds; 0: at once.
-        sequence_id: 0: none of ours.
-    """
-    producer.send_async(
-        None if message.has_null_value() else message.data(),
-        callback,
-        properties=properties,
-        partition_key=message.partition_key() or None,
-        ordering_key=message.ordering_key() or None,
-        sequence_id=sequence_id or None,
-        disable_replication=True,  # a replicated hop would be made once per cluster (broker-facts: policies-of-topics)
-        event_timestamp=message.event_timestamp() or None,
-        deliver_at=deliver_at_ms or None,
-    )
 
 
 def _short(topic: str) -> str:

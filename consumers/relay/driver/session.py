@@ -18,7 +18,7 @@ from timewheel.consumers.relay.driver.endings import HoleFound, SessionFailed, d
 from timewheel.consumers.relay.driver.groups import Group, Groups, Member
 from timewheel.consumers.relay.driver.handle import Handle, PartitionState
 from timewheel.consumers.relay.driver.holes import first_behind
-from timewheel.consumers.relay.driver.hop_producers import HopProducers, LeaseHeld, carry
+from timewheel.consumers.relay.driver.hop_producers import HopProducers, LeaseHeld
 from timewheel.consumers.relay.driver.source import Source, Tools, consumer_name
 from timewheel.consumers.relay.machine.commands import (
     PROBE_PROPERTY,
@@ -50,7 +50,7 @@ from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.steps import hop_bound
 from timewheel.events import RelayDeadLetter, RelayGroupCut, RelayHopsBeyondPlan, RelayWaitsForLease
 from timewheel.wire.connection_watch import ConnectionWatch
-from timewheel.wire.native import NO_SCHEMA, BatchSizes, decryption_failed, schema_version_of
+from timewheel.wire.native import NO_SCHEMA, BatchSizes, carry, decryption_failed, schema_version_of
 from timewheel.wire.positions import Position
 
 __all__ = ["Session"]

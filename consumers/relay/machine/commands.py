@@ -98,9 +98,10 @@ class AskAgain:
 
 
 class HoldUntil(NamedTuple):
-    """The head may not leave before ``at_ms`` (UTC milliseconds): ask again then."""
+    """The head may not leave before ``at_ms`` (UTC milliseconds): ask again then, or up to ``slack_ms`` later."""
 
     at_ms: int
+    slack_ms: int
 
 
 @dataclass(frozen=True, slots=True)

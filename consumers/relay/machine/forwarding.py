@@ -187,7 +187,7 @@ class Forwarding:
         self.head_release_ms = decision.until_ms
         if self._sweep_to is not None and head.spot.position <= self._sweep_to:
             return self._refile(head)
-        return HoldUntil(decision.until_ms)
+        return HoldUntil(decision.until_ms, self.gathering.slack_ms(decision.room_ms))
 
     def confirmed(self, ordinal: int) -> None:
         """What a command with this ordinal published is stored."""

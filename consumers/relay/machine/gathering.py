@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from timewheel.core.grouping import PARTS_OF_ROOM
 
-__all__ = ["Gathering"]
+__all__ = ["LOOKS_PER_LINGER", "Gathering"]
+
+LOOKS_PER_LINGER = 4
 
 
 class Gathering:
@@ -25,6 +27,14 @@ class Gathering:
         """Hops that joined since groups were sent last. A shell sends full ones unasked: there may be fewer."""
         self.send_at_ms: int | None = None
         """UTC milliseconds; None: there is no group."""
+
+    def slack_ms(self, room_ms: int) -> int:
+        """How much later than its release time a hop may be looked at, so that one look is at many of them.
+
+        Args:
+            room_ms: How much later it may leave without being late.
+        """
+        return min(self._linger_ms, room_ms // PARTS_OF_ROOM) // LOOKS_PER_LINGER
 
     def join(self, latest_ms: int, now_ms: int) -> None:
         """One more hop waits for others.

@@ -218,7 +218,7 @@ class RelayHeld(Machine):
 
     def _told(self, decision: Decision, now_ms: int) -> Command:
         if isinstance(decision, HoldUntil):
-            return self._hold(decision.at_ms, now_ms)
+            return self._hold(decision, now_ms)
         if isinstance(decision, AwaitRoom | AwaitAll):
             return self._await(self._room if isinstance(decision, AwaitRoom) else 1)
         if isinstance(decision, Stop):
@@ -283,8 +283,9 @@ class RelayHeld(Machine):
         self.state, self._last = State.IDLE, None
         return forwarding.ask_again(now_ms) if self._silence.is_too_long(now_ms) else RECEIVE_IDLE
 
-    def _hold(self, until_ms: int, now_ms: int) -> Command:
+    def _hold(self, head: HoldUntil, now_ms: int) -> Command:
         """The head waits for its release."""
+        until_ms, slack_ms = head
         visit, sweeps = self._visit(), self._sweeps
         if sweeps.is_due(visit, now_ms):
             self.state = State.SWEEPING
@@ -294,8 +295,11 @@ class RelayHeld(Machine):
         if acknowledgement is not None:
             return acknowledgement
         in_flight, send_at_ms = self._forwarding.in_flight, self._gathering.send_at_ms
-        if send_at_ms is not None and until_ms >= send_at_ms:
-            return self._send_groups()  # nothing joins them before they must go
+        if send_at_ms is not None:
+            if until_ms >= send_at_ms:
+                return self._send_groups()  # nothing joins them before they must go
+            slack_ms = min(slack_ms, send_at_ms - 1 - until_ms)
+        until_ms += slack_ms
         if sweeps.is_over(visit, now_ms):
             if not in_flight:
                 return self._leave(visit)  # the head is due a turn later

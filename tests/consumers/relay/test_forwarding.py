@@ -77,8 +77,8 @@ def forwarded(command: Decision) -> Forward:
 
 def test_the_head_is_held_to_its_release_and_then_forwarded() -> None:
     it = forwarding()
-    assert receive(it, 0, timer(5_000), RELEASE_MS - 1) == HoldUntil(RELEASE_MS)
-    assert it.tick(RELEASE_MS - 1) == HoldUntil(RELEASE_MS)
+    assert receive(it, 0, timer(5_000), RELEASE_MS - 1) == HoldUntil(RELEASE_MS, 0)
+    assert it.tick(RELEASE_MS - 1) == HoldUntil(RELEASE_MS, 0)
     command = forwarded(it.tick(RELEASE_MS))
     assert command.topic == DUE
     # due - lead - 2.5 ticks: the first of a relay's is the one in a thousand (broker-facts: starved-due-topic)
@@ -174,7 +174,7 @@ def test_timers_of_an_earlier_plan_may_have_made_more_hops() -> None:
 def test_a_producers_fast_clock_blocks_nothing() -> None:
     it = forwarding()
     within = timer(5_000, entered_ms=START_MS + PLAN.skew_ms)
-    assert receive(it, 0, within, START_MS) == HoldUntil(START_MS + PLAN.skew_ms + STAY_MS), "as a clock may be"
+    assert receive(it, 0, within, START_MS) == HoldUntil(START_MS + PLAN.skew_ms + STAY_MS, 0), "as a clock may be"
     it = forwarding()
     beyond = timer(5_000, entered_ms=START_MS + PLAN.skew_ms + 1)
     command = forwarded(receive(it, 0, beyond, START_MS))
@@ -338,7 +338,7 @@ def slot_timer(turns: int) -> Envelope:
 
 def test_a_slot_is_released_its_head_start_before_it_starts() -> None:
     it = of(WHEEL)
-    assert receive(it, 0, slot_timer(0), START_MS) == HoldUntil(SLOT_START_MS - 2_000)
+    assert receive(it, 0, slot_timer(0), START_MS) == HoldUntil(SLOT_START_MS - 2_000, 0)
     command = forwarded(it.tick(SLOT_START_MS - 2_000))
     assert command.topic == DUE
     assert command.envelope.entered_ms == SLOT_START_MS - 2_000
@@ -347,7 +347,7 @@ def test_a_slot_is_released_its_head_start_before_it_starts() -> None:
 def test_a_sweep_refiles_a_later_turn_that_stands_before_a_straggler() -> None:
     it = of(WHEEL)
     release_ms = SLOT_START_MS - 2_000
-    assert receive(it, 0, slot_timer(1), release_ms) == HoldUntil(release_ms + TURN_MS)
+    assert receive(it, 0, slot_timer(1), release_ms) == HoldUntil(release_ms + TURN_MS, 0)
     it.sweep(at(1))
     refile = it.tick(release_ms)
     assert isinstance(refile, Refile)
@@ -364,7 +364,7 @@ def test_a_sweep_ends_with_what_the_topic_held_when_it_began() -> None:
     assert isinstance(refile, Refile)
     it.confirmed(refile.ordinal)
     # Its own copy at the tail is not touched again, or the sweep would never end.
-    assert receive(it, 1, slot_timer(1), release_ms) == HoldUntil(release_ms + TURN_MS)
+    assert receive(it, 1, slot_timer(1), release_ms) == HoldUntil(release_ms + TURN_MS, 0)
 
 
 def test_the_article_s_plan_is_relayed_too() -> None:

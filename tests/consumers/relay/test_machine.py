@@ -34,6 +34,7 @@ from timewheel.consumers.relay.machine.commands import (
     Wait,
 )
 from timewheel.consumers.relay.machine.forwarding import Forwarding
+from timewheel.consumers.relay.machine.gathering import LOOKS_PER_LINGER
 from timewheel.consumers.relay.machine.order import Spot
 from timewheel.consumers.relay.machine.relay_held import ACK_EVERY, LEASE_FIRST_MS, LEASE_LONGEST_MS, RelayHeld
 from timewheel.consumers.relay.machine.states import State
@@ -267,6 +268,21 @@ def test_a_head_that_waits_longer_than_the_group_sends_it_at_once() -> None:
     assert soon == Wait(100, 1), "it may join them"
     assert isinstance(it.done(RELEASE_MS + 100), Forward)
     assert it.received(at(2), 0, timer(5_000, START_MS + 2_000), "r", RELEASE_MS + 100) == SEND_GROUPS
+
+
+def test_a_head_that_goes_in_a_group_is_looked_at_with_those_behind_it() -> None:
+    """A wake-up for each of a thousand timers a second is dearer than all the rest."""
+    it = relay_held(linger_ms=LINGER)
+    command = it.received(at(0), 0, timer(30_000), "r", RELEASE_MS - 500)
+    assert command == Wait(500 + LINGER // LOOKS_PER_LINGER, 1)
+    assert isinstance(it.done(RELEASE_MS + LINGER // LOOKS_PER_LINGER), Forward)
+    alone = relay_held(linger_ms=LINGER)
+    assert alone.received(at(0), 0, timer(5_000), "r", RELEASE_MS - 500) == Wait(500, 1), "into the due topic: at once"
+    with_others = relay_held(linger_ms=LINGER)
+    joined(with_others, 0)
+    soon_ms = LINGER - 10
+    behind = with_others.received(at(1), 0, timer(30_000, START_MS + soon_ms), "r", RELEASE_MS)
+    assert behind == Wait(LINGER - 1, 1), "before the group goes"
 
 
 def test_whoever_waits_for_confirmations_sends_the_groups_first() -> None:
