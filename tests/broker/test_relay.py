@@ -113,6 +113,23 @@ def test_a_stop_drains_what_is_under_way_and_the_next_relay_goes_on_behind_it(st
     assert again < 1_000, "acknowledged, but for the batch that the drain ended in"
 
 
+def test_large_messages_pass_a_few_at_a_time(stage: Stage) -> None:
+    """broker-facts: windows-in-bytes; by their properties, too: a group of these would be more than an entry may be."""
+    now = now_ms()
+    longest = stage.tiers[0]
+    producer = stage.producer(longest, batching_enabled=False)
+    for number in range(40):
+        envelope = Envelope(f"t{number}", now + 12_000, now)
+        producer.send(
+            bytes(2_000_000) if number % 2 else b"", properties={**envelope.properties(), "note": "x" * 400_000}
+        )
+    relay = stage.relay()
+    stage.await_due(40)
+    stage.await_all_acknowledged()
+    assert set(stage.copies().values()) == {1}
+    assert relay.status().total("failures") == relay.status().total("dead") == 0
+
+
 def test_a_topic_that_was_not_provisioned_is_named(stage: Stage) -> None:
     missing = plan_of()
     with pytest.raises(TopologyError, match="timewheel topics ensure") as refused:

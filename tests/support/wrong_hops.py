@@ -48,9 +48,9 @@ class WallClock(NextHop):
 class StartNumbered(Group):
     """A group that is cut anew after a crash begins below what is stored, and is dropped whole or doubled."""
 
-    def add(self, member: Member, sequence_id: int, size: int) -> None:
+    def add(self, member: Member, sequence_id: int) -> None:
         start = self.end if self.members else sequence_id
-        super().add(member, sequence_id, size)
+        super().add(member, sequence_id)
         self.end = start
 
 

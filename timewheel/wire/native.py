@@ -30,6 +30,7 @@ __all__ = [
     "decryption_failed",
     "fetch_schema_info",
     "flush_soon",
+    "properties_size",
     "schema_version_of",
     "size_of",
 ]
@@ -108,6 +109,11 @@ def size_of(message: Any) -> int:
     """Bytes of a message's payload, without copying it."""
     raw = getattr(message, "_message", None)
     return len(message.data()) if raw is None else int(raw.length())
+
+
+def properties_size(properties: dict[str, str]) -> int:
+    """Characters of all names and values."""
+    return sum(map(len, properties)) + sum(map(len, properties.values()))
 
 
 def carry(

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from timewheel.consumers.relay.driver.hop_producers import HopProducers
 from timewheel.core.grouping import GROUP_BYTES, GROUP_MESSAGES
-from timewheel.wire.native import carry, flush_soon, size_of
+from timewheel.wire.native import carry, flush_soon
 
 __all__ = ["Group", "Groups", "Member"]
 
@@ -26,11 +26,13 @@ class Member(NamedTuple):
         ordinal: What to confirm it with.
         message: As it was received.
         properties: In place of its own.
+        size: Bytes of payload and properties, about.
     """
 
     ordinal: int
     message: Any
     properties: dict[str, str]
+    size: int
 
 
 class Group:
@@ -62,10 +64,10 @@ class Group:
         straddles = self.end <= self._mark < sequence_id
         return not straddles and len(self.members) < GROUP_MESSAGES and self._size + size <= GROUP_BYTES
 
-    def add(self, member: Member, sequence_id: int, size: int) -> None:
+    def add(self, member: Member, sequence_id: int) -> None:
         """The next message joins."""
         self.members.append(member)
-        self._size += size
+        self._size += member.size
         self.end = sequence_id
 
 
@@ -93,15 +95,14 @@ class Groups:
         """
         key = topic, version
         group = self._open.get(key)
-        size = size_of(member.message)
-        if group is not None and not group.takes(sequence_id, size):
+        if group is not None and not group.takes(sequence_id, member.size):
             del self._open[key]
             self._send(group)
             group = None
         if group is None:
             producer, mark = self._hops.for_groups(topic, version)
             group = self._open[key] = Group(topic, version, producer, mark)
-        group.add(member, sequence_id, size)
+        group.add(member, sequence_id)
 
     def send(self) -> None:
         """Hand all of them over."""

@@ -50,7 +50,15 @@ from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.steps import hop_bound
 from timewheel.events import RelayDeadLetter, RelayGroupCut, RelayHopsBeyondPlan, RelayWaitsForLease
 from timewheel.wire.connection_watch import ConnectionWatch
-from timewheel.wire.native import NO_SCHEMA, BatchSizes, carry, decryption_failed, schema_version_of
+from timewheel.wire.native import (
+    NO_SCHEMA,
+    BatchSizes,
+    carry,
+    decryption_failed,
+    properties_size,
+    schema_version_of,
+    size_of,
+)
 from timewheel.wire.positions import Position
 
 __all__ = ["Session"]
@@ -95,6 +103,7 @@ class Session:
         # What was received last, and is decided on.
         self._message: Any = None
         self._properties: dict[str, str] = {}
+        self._size = 0
 
     def run(self) -> None:
         """Work until told to stop, or until the machine leaves.
@@ -230,7 +239,9 @@ class Session:
             if decryption_failed(message)
             else judged(properties)
         )
-        return self._machine.received(position, self._batch_sizes.of(position, message_id), reading, message_id, now_ms)
+        batch_size = self._batch_sizes.of(position, message_id)
+        self._size = size = size_of(message) + properties_size(properties)
+        return self._machine.received(position, batch_size, reading, message_id, now_ms, size)
 
     def _forward(self, command: Forward) -> Command:
         machine, envelope = self._machine, command.envelope
@@ -253,7 +264,7 @@ class Session:
 
     def _join(self, command: Forward) -> None:
         message = self._message
-        member = Member(command.ordinal, message, self._properties)
+        member = Member(command.ordinal, message, self._properties, self._size)
         self._groups.add(command.topic, schema_version_of(message), command.sequence_id, member)
 
     def _send(self, command: Forward) -> None:
@@ -273,7 +284,7 @@ class Session:
             RelayGroupCut(topic=self._source.name, destination=group.topic, messages=len(group.members))
         )
         producer = self._hops.to(group.topic, group.version, named=False)
-        for ordinal, message, properties in group.members:
+        for ordinal, message, properties, _ in group.members:
             carry(producer, message, partial(self._confirmations.on_sent, ordinal), properties)
 
     def _tell_of_hops(self, envelope: Envelope) -> None:

@@ -27,6 +27,7 @@ from timewheel.consumers.relay.machine.commands import (
     why_dead,
 )
 from timewheel.consumers.relay.machine.counts import Counts
+from timewheel.consumers.relay.machine.forwarding import WINDOW_BYTES
 from timewheel.consumers.relay.machine.interface import Machine
 from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Spot
 from timewheel.consumers.relay.machine.states import State
@@ -51,7 +52,17 @@ class BrokerHeld(Machine):
         state: What it is doing: `RECEIVING`, `IDLE`, `CROWDED`, `STOPPED`, `DRAINING` or `LEFT`.
     """
 
-    __slots__ = ("_counts", "_head", "_limit", "_next_hop", "_ordinal", "_out_of_order", "_under_way", "state")
+    __slots__ = (
+        "_bytes",
+        "_counts",
+        "_head",
+        "_limit",
+        "_next_hop",
+        "_ordinal",
+        "_out_of_order",
+        "_under_way",
+        "state",
+    )
 
     cumulative = False
     left = None
@@ -62,8 +73,10 @@ class BrokerHeld(Machine):
         self._limit = window_limit
         self._counts = counts
         self._ordinal = 0
-        self._under_way: dict[int, tuple[Any, Literal["forwarded", "dead"]]] = {}
-        self._head: tuple[Reading, Any] | None = None
+        # (receipt, bytes) and what is being done with it.
+        self._under_way: dict[int, tuple[tuple[Any, int], Literal["forwarded", "dead"]]] = {}
+        self._bytes = 0
+        self._head: tuple[Reading, tuple[Any, int]] | None = None
         self.state = State.RECEIVING
 
     @property
@@ -78,12 +91,14 @@ class BrokerHeld(Machine):
     def in_flight(self) -> int:
         return len(self._under_way)
 
-    def received(self, position: Position, batch_size: int, reading: Reading, receipt: Any, now_ms: int) -> Command:
+    def received(
+        self, position: Position, batch_size: int, reading: Reading, receipt: Any, now_ms: int, size: int = 0
+    ) -> Command:
         del batch_size
         if isinstance(reading, Unreadable):
             self.state = State.STOPPED
             return Stop(reading.reason, None, position)
-        self._head = reading, receipt
+        self._head = reading, (receipt, size)
         return self.done(now_ms)
 
     def nothing_came(self, now_ms: int) -> Command:
@@ -92,7 +107,8 @@ class BrokerHeld(Machine):
     def confirmed(self, ordinals: Iterable[int]) -> Acknowledge | None:
         receipts = []
         for ordinal in ordinals:
-            receipt, fate = self._under_way.pop(ordinal)
+            (receipt, size), fate = self._under_way.pop(ordinal)
+            self._bytes -= size
             self._counts.add(fate)
             receipts.append(receipt)
         return Acknowledge(tuple(receipts)) if receipts else None
@@ -102,34 +118,36 @@ class BrokerHeld(Machine):
         if self._head is None:
             self.state = State.RECEIVING if self._under_way else State.IDLE
             return RECEIVE if self._under_way else RECEIVE_IDLE
-        if len(self._under_way) >= self._limit:
+        if len(self._under_way) >= self._limit or self._bytes >= WINDOW_BYTES:
             self.state = State.CROWDED
             return Wait(AWAIT_MS, 1)
         self.state = State.RECEIVING
-        reading, receipt = self._head
+        reading, message = self._head
         if not isinstance(reading, Envelope):
-            return self._dead_letter(receipt, why_dead(reading))
+            return self._dead_letter(message, why_dead(reading))
         decision = self._next_hop.delivered(reading)
         if isinstance(decision, Bury):
-            return self._dead_letter(receipt, decision.reason)
+            return self._dead_letter(message, decision.reason)
         deliver_at_ms = self._out_of_order.asked_of(decision)
-        ordinal = self._push(receipt, "forwarded")
+        ordinal = self._push(message, "forwarded")
         return Forward(ordinal, decision.topic, deliver_at_ms, NO_SEQUENCE_ID, decision.envelope)
 
     def stopping(self, left_ms: int, undone: Command | None = None) -> Command:
         if isinstance(undone, Forward | DeadLetter | Refile):
-            del self._under_way[undone.ordinal]
+            (_, size), _ = self._under_way.pop(undone.ordinal)
+            self._bytes -= size
         if self._under_way and left_ms > 0:
             self.state = State.DRAINING
             return Wait(left_ms, 1)
         self.state = State.LEFT
         return LEAVE
 
-    def _dead_letter(self, receipt: Any, reason: str) -> Command:
-        return DeadLetter(self._push(receipt, "dead"), reason)
+    def _dead_letter(self, message: tuple[Any, int], reason: str) -> Command:
+        return DeadLetter(self._push(message, "dead"), reason)
 
-    def _push(self, receipt: Any, fate: Literal["forwarded", "dead"]) -> int:
+    def _push(self, message: tuple[Any, int], fate: Literal["forwarded", "dead"]) -> int:
         self._head = None
         self._ordinal += 1
-        self._under_way[self._ordinal] = receipt, fate
+        self._under_way[self._ordinal] = message, fate
+        self._bytes += message[1]
         return self._ordinal

@@ -36,7 +36,7 @@ from timewheel.core.next_hop import Bury, Hop, NextHop
 from timewheel.core.out_of_order import OutOfOrder
 from timewheel.wire.positions import Position
 
-__all__ = ["Forwarding"]
+__all__ = ["WINDOW_BYTES", "Forwarding"]
 
 
 LATE_RUN = 50
@@ -44,6 +44,11 @@ LATE_RUN = 50
 
 Each change of lane waits for a round trip. A relay that lags by a tenth of a window finds every tenth timer late: if it
 changed there and back each time it would forward some hundred timers a second, lag more, and never catch up.
+"""
+
+WINDOW_BYTES = 16_000_000
+"""Of messages under way, per partition, but for one: 4,000 messages may be any number of bytes
+(broker-facts: windows-in-bytes).
 """
 
 _ASK_AGAIN = AskAgain()
@@ -130,7 +135,9 @@ class Forwarding:
         """Messages whose confirmation is not in."""
         return self._window.unanswered
 
-    def received(self, position: Position, batch_size: int, reading: Reading, receipt: Any, now_ms: int) -> Decision:
+    def received(
+        self, position: Position, batch_size: int, reading: Reading, receipt: Any, now_ms: int, size: int = 0
+    ) -> Decision:
         """A message was received, after `Receive`; parameters as those of `Machine.received`."""
         assert self._head is None, "a message while another one is the head"
         if self._beginning is not None:
@@ -150,7 +157,7 @@ class Forwarding:
         if sight is Sight.HOLE:
             assert highest is not None
             return self._stop(f"a hole: {tuple(highest.position)} is followed by {tuple(position)}", highest, position)
-        self._head = Item(spot, reading, receipt)
+        self._head = Item(spot, reading, receipt, size)
         if sight is Sight.NEXT_LEDGER:
             assert highest is not None
             self._look = Look(highest, position)
@@ -174,7 +181,8 @@ class Forwarding:
         head = self._head
         if head is None:
             return RECEIVE
-        if self._look is not None or len(self._window) >= self.window_limit:
+        window = self._window
+        if self._look is not None or len(window) >= self.window_limit or window.size >= WINDOW_BYTES:
             return self._look or _AWAIT_ROOM
         reading = head.reading
         if not isinstance(reading, Envelope):

@@ -50,7 +50,9 @@ class Machine(ABC):
         """Messages whose confirmation is not in yet, or is but for one before them."""
 
     @abstractmethod
-    def received(self, position: Position, batch_size: int, reading: Reading, receipt: Any, now_ms: int) -> Command:
+    def received(
+        self, position: Position, batch_size: int, reading: Reading, receipt: Any, now_ms: int, size: int = 0
+    ) -> Command:
         """A message came, after `Receive`.
 
         Args:
@@ -59,6 +61,7 @@ class Machine(ABC):
             reading: Its envelope, or what is wrong with it.
             receipt: What the shell acknowledges it with.
             now_ms: UTC milliseconds.
+            size: Its bytes, about.
 
         Returns:
             Mostly `Forward`. What follows that is `RECEIVE`, and need not be asked for.

@@ -138,10 +138,12 @@ class RelayHeld(Machine):
 
     # Events: what came of the last command.
 
-    def received(self, position: Position, batch_size: int, reading: Reading, receipt: Any, now_ms: int) -> Command:
+    def received(
+        self, position: Position, batch_size: int, reading: Reading, receipt: Any, now_ms: int, size: int = 0
+    ) -> Command:
         if self.state is not State.RECEIVING:
             self._wake()
-        decision = self._forwarding.received(position, batch_size, reading, receipt, now_ms)
+        decision = self._forwarding.received(position, batch_size, reading, receipt, now_ms, size)
         return decision if type(decision) is Forward else self._told(decision, now_ms)
 
     def nothing_came(self, now_ms: int) -> Command:
@@ -220,7 +222,9 @@ class RelayHeld(Machine):
         if isinstance(decision, HoldUntil):
             return self._hold(decision, now_ms)
         if isinstance(decision, AwaitRoom | AwaitAll):
-            return self._await(self._room if isinstance(decision, AwaitRoom) else 1)
+            # A quarter of it, also where few large messages fill it.
+            room = min(self._room, max(self._forwarding.in_flight // 4, 1))
+            return self._await(room if isinstance(decision, AwaitRoom) else 1)
         if isinstance(decision, Stop):
             return self._stop(decision)
         if isinstance(decision, Look):

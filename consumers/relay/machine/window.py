@@ -23,29 +23,36 @@ class Item:
         spot: Where it stands in the holding topic.
         reading: Its envelope, or what is wrong with it; opaque here.
         receipt: What it is acknowledged with; opaque here.
+        size: Its bytes.
 
     Attributes:
         fate: What is being done with it, once that is decided.
     """
 
-    __slots__ = ("fate", "reading", "receipt", "spot")
+    __slots__ = ("fate", "reading", "receipt", "size", "spot")
 
-    def __init__(self, spot: Spot, reading: Any, receipt: Any) -> None:
+    def __init__(self, spot: Spot, reading: Any, receipt: Any, size: int = 0) -> None:
         self.spot = spot
         self.reading = reading
         self.receipt = receipt
+        self.size = size
         self.fate: Fate = "forwarded"
 
 
 class Window:
-    """The messages between the acknowledged and the newest, numbered in order by ordinals that count from 0."""
+    """The messages between the acknowledged and the newest, numbered in order by ordinals that count from 0.
 
-    __slots__ = ("_base", "_confirmed", "_items")
+    Attributes:
+        size: Their bytes.
+    """
+
+    __slots__ = ("_base", "_confirmed", "_items", "size")
 
     def __init__(self) -> None:
         self._items: deque[Item] = deque()
         self._base = 0
         self._confirmed: set[int] = set()
+        self.size = 0
 
     def __len__(self) -> int:
         """Messages not in the confirmed prefix."""
@@ -63,11 +70,12 @@ class Window:
             Its ordinal.
         """
         self._items.append(item)
+        self.size += item.size
         return self._base + len(self._items) - 1
 
     def withdraw(self) -> None:
         """Take the newest message out again; its ordinal is given to the next."""
-        self._items.pop()
+        self.size -= self._items.pop().size
 
     def confirm(self, ordinal: int) -> list[Item]:
         """Note a confirmation.
@@ -85,4 +93,6 @@ class Window:
             self._confirmed.remove(self._base)
             grown.append(self._items.popleft())
             self._base += 1
+        for item in grown:
+            self.size -= item.size
         return grown

@@ -68,7 +68,7 @@ def test_without_members_nothing_goes() -> None:
 def group(*sequence_ids: int, mark: int = -1, size: int = 1) -> Group:
     found = Group(TOPIC, -1, None, mark)
     for ordinal, sequence_id in enumerate(sequence_ids):
-        found.add(Member(ordinal, None, {}), sequence_id, size)
+        found.add(Member(ordinal, None, {}, size), sequence_id)
     return found
 
 

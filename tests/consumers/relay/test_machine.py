@@ -33,7 +33,7 @@ from timewheel.consumers.relay.machine.commands import (
     Refile,
     Wait,
 )
-from timewheel.consumers.relay.machine.forwarding import Forwarding
+from timewheel.consumers.relay.machine.forwarding import WINDOW_BYTES, Forwarding
 from timewheel.consumers.relay.machine.gathering import LOOKS_PER_LINGER
 from timewheel.consumers.relay.machine.order import Spot
 from timewheel.consumers.relay.machine.relay_held import ACK_EVERY, LEASE_FIRST_MS, LEASE_LONGEST_MS, RelayHeld
@@ -201,6 +201,21 @@ def test_a_full_window_waits_for_a_quarter_of_it_or_for_all_that_is_left() -> No
     assert it.done(RELEASE_MS) == Wait(2_000, 1)
     it.confirmed(ordinals[:1])
     assert isinstance(it.done(RELEASE_MS), Forward)
+
+
+def test_a_window_is_full_by_bytes_too() -> None:
+    """broker-facts: windows-in-bytes"""
+    it = relay_held()
+    ordinals = []
+    for entry in range(8):
+        command = it.received(at(entry), 0, timer(5_000), "r", RELEASE_MS, WINDOW_BYTES // 8)
+        assert isinstance(command, Forward)
+        ordinals.append(command.ordinal)
+    assert it.received(at(8), 0, timer(5_000), "r", RELEASE_MS, 1) == Wait(2_000, 2)
+    it.confirmed(ordinals[:1])
+    assert isinstance(it.done(RELEASE_MS), Forward)
+    huge = relay_held()
+    assert isinstance(huge.received(at(0), 0, timer(5_000), "r", RELEASE_MS, 10 * WINDOW_BYTES), Forward), "alone"
 
 
 def test_who_cannot_have_a_lease_holds_none_and_tries_again_rarer_and_rarer() -> None:
