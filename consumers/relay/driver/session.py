@@ -247,12 +247,14 @@ class Session:
         machine, envelope = self._machine, command.envelope
         if envelope.hops > self._hop_bound:
             self._tell_of_hops(envelope)
-        self._properties.update(envelope.properties())
+        alone = None
         try:
             if command.in_group:
                 self._join(command)
             else:
-                self._send(command)
+                alone = self._hops.to(
+                    command.topic, schema_version_of(self._message), named=command.named, delayed=True
+                )
         except LeaseHeld as held:
             if machine.state is not State.WAITING_FOR_LEASE:
                 self._tools.hooks.emit(RelayWaitsForLease(topic=self._source.name, producer_name=str(held)))
@@ -260,6 +262,10 @@ class Session:
         if machine.state is State.WAITING_FOR_LEASE:
             machine.lease_taken()
             self._show()
+        # Not before: without a lease the message stays as it came, and may go another way. A member shares them.
+        self._properties.update(envelope.properties())
+        if alone is not None:
+            self._send(alone, command)
         return RECEIVE
 
     def _join(self, command: Forward) -> None:
@@ -267,11 +273,10 @@ class Session:
         member = Member(command.ordinal, message, self._properties, self._size)
         self._groups.add(command.topic, schema_version_of(message), command.sequence_id, member)
 
-    def _send(self, command: Forward) -> None:
-        message = self._message
+    def _send(self, producer: Any, command: Forward) -> None:
         carry(
-            self._hops.to(command.topic, schema_version_of(message), named=command.named, delayed=True),
-            message,
+            producer,
+            self._message,
             partial(self._confirmations.on_sent, command.ordinal),
             self._properties,
             deliver_at_ms=command.deliver_at_ms,
