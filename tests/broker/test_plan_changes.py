@@ -58,13 +58,17 @@ class Unanswered:
 
 class _Swallowing:
     def __init__(self, producer: Any) -> None:
-        self._producer = producer
+        self._inner = producer
+        self.last_sequence_id = producer.last_sequence_id
 
     def send_async(self, *_: Any, **__: Any) -> None:
         """Under way for ever."""
 
+    def flush(self) -> None:
+        """Nothing is waited for."""
+
     def close(self) -> None:
-        self._producer.close()
+        self._inner.close()
 
 
 def replay_after_a_change(broker: Broker) -> tuple[set[str], int]:

@@ -177,11 +177,11 @@ def flush_soon(producer: Any) -> None:
 
     A client without such a call flushes, which waits for a round trip.
     """
-    inner = getattr(producer, "_producer", None)
-    if inner is None:
+    flush_async = getattr(getattr(producer, "_producer", None), "flush_async", None)
+    if flush_async is None:
         producer.flush()
     else:
-        inner.flush_async(_unheard)
+        flush_async(_unheard)
 
 
 def _unheard(*_: Any) -> None:
