@@ -73,3 +73,24 @@ def test_an_unknown_command_is_a_usage_error() -> None:
 
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
+
+
+# The signal arrives in code that Python compiled from a string, as it does in the making of any dataclass.
+STOPPED = """
+import os, signal
+from timewheel.cli.stopping import stop_on
+
+stop_on(signal.SIGINT, signal.SIGTERM)
+try:
+    exec("os.kill(os.getpid(), signal.{name})\\nwhile True: pass")
+except KeyboardInterrupt:
+    print("in order")
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_command_that_is_stopped_ends_in_order_wherever_the_signal_finds_it(name: str) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", STOPPED.format(name=name)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (0, "in order\n")

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from timewheel.testing import LocalPulsar
 
 __all__ = ["broker"]
@@ -35,22 +33,18 @@ def broker(
     import signal
     import sys
 
+    from timewheel.cli.stopping import Stopped, stop_on
     from timewheel.testing import BrokerFailed, LocalPulsar
-
-    def end(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        raise KeyboardInterrupt
 
     config = _parsed(settings or [])
     # Both end in the same order: leave the with block, which removes the broker and its data.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, end)
+    stop_on(signal.SIGINT, signal.SIGTERM)
     try:
         with LocalPulsar(version, config=config, progress=lambda line: print(line, file=sys.stderr)) as pulsar:
             _announce(pulsar, as_json=as_json)
             code = _wait(pulsar)
             raise BrokerFailed(f"the broker ended with exit code {code}; its log ends:\n{pulsar.log_tail()}")
-    except KeyboardInterrupt:
+    except Stopped:
         print("stopped", file=sys.stderr)
 
 

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from rich.console import Console
 
     from timewheel.demo.foresight import Foresight
@@ -56,16 +54,13 @@ def demo(
 
     from rich.console import Console
 
+    from timewheel.cli.stopping import stop_on
     from timewheel.core.durations import parse_duration
     from timewheel.demo.settings import ALL_SCHEMES, Settings, parse_schemes
 
     began_s = time.monotonic()
 
-    def end(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGTERM, end)  # as Ctrl-C: leave the with blocks, which end every process that was started
+    stop_on(signal.SIGINT, signal.SIGTERM)  # leave the with blocks, which end every process that was started
     settings = Settings(
         messages=messages,
         day_ms=parse_duration(day),

@@ -13,8 +13,6 @@ import typer
 from timewheel.spark_planner.errors import PlannerMissing
 
 if TYPE_CHECKING:
-    from types import FrameType
-
     from pyspark.sql import SparkSession
     from rich.console import Console
 
@@ -155,16 +153,15 @@ def _stopped_by_signals() -> threading.Event:
     import logging
     import signal
 
+    from timewheel.cli.stopping import stop_on
+
     stopped = threading.Event()
 
-    def end(number: int, frame: FrameType | None) -> None:
-        del number, frame
+    def told() -> None:
         stopped.set()
         logging.disable(logging.CRITICAL)  # py4j logs the call that this ends as an error, with its stack
-        raise KeyboardInterrupt
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, end)
+    stop_on(signal.SIGINT, signal.SIGTERM, told=told)
     return stopped
 
 
