@@ -39,7 +39,7 @@ demo: need-java $(DEMO_READY) ## start a real Pulsar, play all schemes, print th
 # the tests on a broker mostly wait. Named folders run as they are. Code 5: ARGS chose no test of that part.
 test: need-java need-chromium $(DEV_READY) ## all tests but the proofs, cheap ones first (TESTS=tests/core ARGS="-k route"; TIMEWHEEL_PULSAR_VERSION=4.2.4)
 ifeq ($(TESTS),tests)
-	@ran=; for part in "tests/core --exitfirst" "$(PURE) --exitfirst" \
+	@ran=; for part in "tests/core --exitfirst" "$(PURE) --exitfirst -n 2" \
 	    "tests --ignore=tests/core $(PURE:%=--ignore=%) -n $(WORKERS) --no-loadscope-reorder"; do \
 	  code=0; $(PY) -m pytest $$part $(ARGS) || code=$$?; \
 	  case $$code in 0) ran=1;; 5) ;; *) exit $$code;; esac; \

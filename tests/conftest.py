@@ -18,6 +18,7 @@ from benchmarks.machine import load, processor
 from tests.support import distribution
 from tests.support.checkout import ROOT
 from tests.support.evidence import Ledger, Row
+from tests.support.kept import Kept
 from timewheel.testing.settings import version_asked_for
 
 if TYPE_CHECKING:
@@ -42,6 +43,8 @@ FOLDERS = (
 
 PLANNER = "planner"
 """The folder, and the lane of all that needs Spark."""
+CHAOS = "chaos"
+"""The folder, and the lane of all that shares its broker."""
 LANES = {
     "tests/broker/test_planner_gaps.py": PLANNER,
     "tests/broker/test_plan_of_planner.py": PLANNER,
@@ -76,6 +79,7 @@ SEED_VARIABLE = "TIMEWHEEL_SEED"
 """Another seed than the test's own; or "random"."""
 
 _skips = pytest.StashKey[list[str]]()
+_kept = pytest.StashKey[Kept]()
 
 
 def _folder(item: pytest.Item) -> str:
@@ -89,7 +93,10 @@ def _folder(item: pytest.Item) -> str:
 def _lane(nodeid: str) -> str:
     """Tests of one lane run in one process, where several run side by side: they share what is dear to start."""
     path = nodeid.partition("::")[0]
-    return PLANNER if path.startswith(f"tests/{PLANNER}/") else LANES.get(path, path)
+    for folder in (PLANNER, CHAOS):
+        if path.startswith(f"tests/{folder}/"):
+            return folder
+    return LANES.get(path, path)
 
 
 class _Lanes(LoadScopeScheduling):  # type: ignore[misc]
@@ -155,6 +162,7 @@ def _in_ci() -> bool:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_skips] = []
+    config.stash[_kept] = Kept()
     if "PYTEST_XDIST_WORKER" not in os.environ:  # workers report to the process that started them
         config.pluginmanager.register(_EvidenceWatch(Ledger(config.getoption("evidence"))), "timewheel-evidence-watch")
     config.pluginmanager.register(_SkipWatch(config.stash[_skips]), "timewheel-skip-watch")
@@ -202,6 +210,21 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section("skipped in CI, which is a failure", red=True)
         for skip in config.stash[_skips]:
             terminalreporter.line(skip)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    try:
+        return (yield)
+    finally:
+        if nextitem is None or _lane(nextitem.nodeid) != _lane(item.nodeid):
+            item.config.stash[_kept].close()
+
+
+@pytest.fixture
+def kept(request: pytest.FixtureRequest) -> Kept:
+    """Starts what the tests of a lane share, and ends it with the lane."""
+    return request.config.stash[_kept]
 
 
 @pytest.fixture(scope="session")

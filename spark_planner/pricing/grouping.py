@@ -6,9 +6,9 @@ rounds a second, and a round has a group for that destination unless neither its
 there: with a probability of ``1 - (1 - p) exp(-p r L)``, for hops that come by chance. A group holds no more than so
 many messages and bytes.
 
-Rates are those of the pieces, even within a piece, and of a minute where pieces are single moments; what stands out of
-its minute within one second is a burst, and so is all that a slot releases. Bursts that are shorter than a piece need
-fewer entries than told here.
+Rates are those of the pieces, even within a piece, and of a minute where pieces are single moments, but of no less than
+a part of `PLACES`. What stands out of its minute within one second is a burst, and so is all that a slot releases.
+Bursts that are shorter than a piece need fewer entries than told here.
 """
 
 from __future__ import annotations
@@ -33,6 +33,10 @@ AT_ONCE_S = 1.0
 MINUTE_S = 60.0
 BURST_SIZE, BURST_SHARE = 20.0, 0.5
 """So many moments in one second that are so much of their minute are a burst."""
+PLACES = 65_536
+"""In which rates are told; of a history of 45 days each is a minute."""
+LEAST_PER_S = 1e-12
+"""Lower rates are what sums of floats leave behind."""
 BINS_PER_DOUBLING = 8
 """How finely rates are told apart: within 9 %."""
 
@@ -94,36 +98,33 @@ def _of_streams(rates: HopRates, partitions: int, linger_s: float, most: float) 
 
 
 def _rates_from(stays: tuple[Stays, ...], source: int, *, source_is_tier: bool) -> HopRates:
-    picked = [one.came_from == source for one in stays]
-    step = np.repeat(np.arange(len(stays)), [int(mask.sum()) for mask in picked])
+    picked = [np.flatnonzero(one.came_from == source) for one in stays]
+    step = np.repeat(np.arange(len(stays)), [len(mine) for mine in picked])
     count, entered_ms, released_ms, half_ms = (
-        np.concatenate([getattr(one, name)[mask] for one, mask in zip(stays, picked, strict=True)])
+        np.concatenate([getattr(one, name)[mine] for one, mine in zip(stays, picked, strict=True)])
         for name in ("count", "entered_ms", "released_ms", "half_ms")
     )
     middle_s, half_s = entered_ms / 1000, half_ms / 1000
     is_burst = half_s <= AT_ONCE_S
     if source_is_tier:
-        is_burst &= _stands_out(middle_s, count, is_burst)
+        is_burst = _stands_out(middle_s, count, is_burst)
         middle_s, half_s = _in_minutes(middle_s, half_s)
-    burst_step, burst_size = _bursts(step[is_burst], count[is_burst], entered_ms[is_burst], released_ms[is_burst])
+    which = np.flatnonzero(is_burst)
+    burst_step, burst_size = _bursts(len(stays), step[which], count[which], entered_ms[which], released_ms[which])
     spread = ~is_burst
     seconds, per_s = _streams(len(stays), step[spread], count[spread], middle_s[spread], half_s[spread])
     return HopRates(seconds=seconds, per_s=per_s, burst_step=burst_step, burst_size=burst_size)
 
 
 def _stands_out(at_s: Floats, count: Floats, is_moment: Flags) -> Flags:
-    """Whether the second of a moment has much of what its minute has."""
-    in_second, in_minute = (
-        _summed(np.floor(at_s / width_s).astype(np.int64), np.where(is_moment, count, 0.0))
-        for width_s in (1.0, MINUTE_S)
-    )
-    return (in_second >= BURST_SIZE) & (in_second >= BURST_SHARE * in_minute)
-
-
-def _summed(key: Integers, count: Floats) -> Floats:
-    """For each element the sum of all with its key."""
-    _, index = np.unique(key, return_inverse=True)
-    return np.bincount(index, count)[index].astype(np.float64)
+    """Whether a moment's second has much of what its minute has."""
+    found = is_moment.copy()
+    seconds, index = np.unique(np.floor(at_s[is_moment]).astype(np.int64), return_inverse=True)
+    in_second = np.bincount(index, count[is_moment], len(seconds))
+    _, minute = np.unique(seconds // MINUTE_S, return_inverse=True)
+    in_minute = np.bincount(minute, in_second)[minute] if len(seconds) else in_second
+    found[is_moment] = ((in_second >= BURST_SIZE) & (in_second >= BURST_SHARE * in_minute))[index]
+    return found
 
 
 def _in_minutes(middle_s: Floats, half_s: Floats) -> tuple[Floats, Floats]:
@@ -133,26 +134,35 @@ def _in_minutes(middle_s: Floats, half_s: Floats) -> tuple[Floats, Floats]:
     return np.where(is_moment, minute_s, middle_s), np.where(is_moment, MINUTE_S / 2, half_s)
 
 
-def _bursts(step: Integers, count: Floats, at_ms: Floats, until_ms: Floats) -> tuple[Integers, Floats]:
+def _bursts(steps: int, step: Integers, count: Floats, at_ms: Floats, until_ms: Floats) -> tuple[Integers, Floats]:
     """What goes to one topic in the same second goes together; the topics of a ring are told by when they release."""
-    moments = [np.floor(moment_ms / 1000).astype(np.int64) for moment_ms in (at_ms, until_ms)]
-    keys, index = np.unique(np.stack([step, *moments]), axis=1, return_inverse=True)
-    return keys[0], np.bincount(index.ravel(), count, keys.shape[1]).astype(np.float64)
+    if not len(step):
+        return step, count
+    at_s, until_s = (np.floor(moment_ms / 1000).astype(np.int64) for moment_ms in (at_ms, until_ms))
+    stay_s = until_s - at_s
+    keys, index = np.unique(
+        ((at_s - at_s.min()) * (stay_s.max() + 1) + stay_s) * steps + step,
+        return_inverse=True,
+    )
+    return keys % steps, np.bincount(index, count).astype(np.float64)
 
 
 def _streams(steps: int, step: Integers, count: Floats, middle_s: Floats, half_s: Floats) -> tuple[Floats, Floats]:
     """What leaves evenly over a time, and overlaps: how long which rates last; alike ones together."""
     if not len(step):
         return np.zeros(0), np.zeros((steps, 0))
-    edges_s, index = np.unique(np.concatenate([middle_s - half_s, middle_s + half_s]), return_inverse=True)
-    rate = count / (2 * half_s)
-    cells = np.concatenate([step, step]) * len(edges_s) + index
-    changes = np.bincount(cells, np.concatenate([rate, -rate]), steps * len(edges_s)).reshape(steps, -1)
-    per_s = np.maximum(changes.cumsum(axis=1)[:, :-1], 0.0)
-    lasts_s = np.diff(edges_s)
-    in_all = per_s.sum(axis=0)
-    alike = np.floor(np.log2(np.maximum(in_all, 1e-12)) * BINS_PER_DOUBLING).astype(np.int64)
-    _, bins = np.unique(alike, return_inverse=True)
-    seconds = np.bincount(bins, lasts_s)
-    summed = np.stack([np.bincount(bins, row * lasts_s, len(seconds)) for row in per_s])
-    return seconds.astype(np.float64), summed / seconds
+    start_s, end_s = middle_s - half_s, middle_s + half_s
+    base_s = float(start_s.min())
+    place_s = (float(end_s.max()) - base_s) / PLACES
+    first = np.rint((start_s - base_s) / place_s).astype(np.int64)
+    last = np.maximum(np.rint((end_s - base_s) / place_s).astype(np.int64), first + 1)
+    rate = count / ((last - first) * place_s)
+    row, size = step * (PLACES + 2), steps * (PLACES + 2)
+    changes = np.bincount(row + first, rate, size) - np.bincount(row + last, rate, size)
+    per_s = np.maximum(changes.reshape(steps, -1).cumsum(axis=1), 0.0)
+    in_all = np.maximum(per_s.sum(axis=0), LEAST_PER_S)
+    bins = np.floor(np.log2(in_all / LEAST_PER_S) * BINS_PER_DOUBLING).astype(np.int64)
+    places = np.bincount(bins)
+    summed = np.stack([np.bincount(bins, rates) for rates in per_s])
+    found = places > 0
+    return (places[found] * place_s).astype(np.float64), summed[:, found] / places[found]

@@ -12,6 +12,7 @@ import pulsar
 import pytest
 
 from tests.broker.due_topic import MAX_UNACKED
+from tests.support.kept import Kept
 from tests.support.own_broker import own_broker
 from tests.support.secured import Secured, secured_broker
 from timewheel.testing.choice import BROKER_VARIABLE, BrokerKind
@@ -69,31 +70,26 @@ def topic(request: pytest.FixtureRequest) -> str:
     return f"persistent://public/default/{name}-{uuid.uuid4().hex[:8]}"
 
 
-@pytest.fixture(scope="session")
-def _mortal() -> Iterator[LocalPulsar]:
-    with own_broker({}) as broker:
-        yield broker
+@pytest.fixture
+def mortal(kept: Kept) -> Iterator[LocalPulsar]:
+    """A broker to be killed and frozen, which lives again when the test ends: with topics of each test's own."""
+    broker = kept.get("mortal", lambda: own_broker({}))
+    yield broker
+    if broker.pid is None:
+        broker.start()
+    else:
+        broker.resume()
 
 
 @pytest.fixture
-def mortal(_mortal: LocalPulsar) -> Iterator[LocalPulsar]:
-    """A broker to be killed and frozen, which lives again when the test ends: with topics of each test's own."""
-    yield _mortal
-    if _mortal.pid is None:
-        _mortal.start()
-    else:
-        _mortal.resume()
-
-
-@pytest.fixture(scope="session")
-def undelaying() -> Iterator[LocalPulsar]:
+def undelaying(kept: Kept) -> LocalPulsar:
     """A broker that delays nothing, and hands out few messages at a time."""
-    with own_broker({"delayedDeliveryEnabled": "false", "maxUnackedMessagesPerConsumer": str(MAX_UNACKED)}) as broker:
-        yield broker
+    config = {"delayedDeliveryEnabled": "false", "maxUnackedMessagesPerConsumer": str(MAX_UNACKED)}
+    return kept.get("undelaying", lambda: own_broker(config))
 
 
-@pytest.fixture(scope="session")
-def forgetful() -> Iterator[LocalPulsar]:
+@pytest.fixture
+def forgetful(kept: Kept) -> LocalPulsar:
     """A broker that keeps ten ranges of acknowledgements, and takes them for messages within a batch.
 
     It has no policies of topics either, which nobody misses but who asks for them.
@@ -104,12 +100,11 @@ def forgetful() -> Iterator[LocalPulsar]:
         "managedLedgerPersistIndividualAckAsLongArray": "false",
         "acknowledgmentAtBatchIndexLevelEnabled": "true",
     }
-    with own_broker(config) as broker:
-        yield broker
+    return kept.get("forgetful", lambda: own_broker(config))
 
 
-@pytest.fixture(scope="session")
-def tuned() -> Iterator[LocalPulsar]:
+@pytest.fixture
+def tuned(kept: Kept) -> LocalPulsar:
     """A broker with limits of its own, which may be killed and restarted; it runs between the tests."""
     config = {
         "managedLedgerMaxUnackedRangesToPersist": "777",
@@ -118,12 +113,10 @@ def tuned() -> Iterator[LocalPulsar]:
         "managedLedgerMinLedgerRolloverTimeMinutes": "3",
         "delayedDeliveryTickTimeMillis": "250",
     }
-    with own_broker(config) as broker:
-        yield broker
+    return kept.get("tuned", lambda: own_broker(config))
 
 
-@pytest.fixture(scope="session")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+@pytest.fixture
+def secured(kept: Kept, tmp_path_factory: pytest.TempPathFactory) -> Secured:
     """A broker where a token's role decides, and that speaks TLS; tenants are the tests' own."""
-    with secured_broker(tmp_path_factory.mktemp("certificates")) as broker:
-        yield broker
+    return kept.get("secured", lambda: secured_broker(tmp_path_factory.mktemp("certificates")))

@@ -12,6 +12,7 @@ import pytest
 
 from tests.support.chaos_audit import AUDIT
 from tests.support.chaos_stage import BUSINESS, QUICK_TAKEOVER, Stage
+from tests.support.kept import Kept
 from tests.support.own_broker import own_broker
 from timewheel.core.plan import Plan, Scheme
 
@@ -29,11 +30,10 @@ class MakeStage(Protocol):
         ...
 
 
-@pytest.fixture(scope="session")
-def chaos_broker() -> Iterator[LocalPulsar]:
+@pytest.fixture
+def chaos_broker(kept: Kept) -> LocalPulsar:
     """A broker that lives through all tests but those that kill it."""
-    with own_broker(QUICK_TAKEOVER) as broker:
-        yield broker
+    return kept.get("chaos", lambda: own_broker(QUICK_TAKEOVER))
 
 
 @pytest.fixture

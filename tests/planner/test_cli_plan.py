@@ -50,8 +50,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def some_candidates(*arguments: Any) -> tuple[Plan, ...]:
-    """Every third: to price one takes a tenth of a second. That there are over 300: test_candidates.py."""
-    return candidate_plans(*arguments)[::3]
+    """Every sixth: to price one takes a quarter of a second. That there are over 300: test_candidates.py."""
+    return candidate_plans(*arguments)[::6]
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_one_command_plans_from_the_shipped_example(planned: Result, folder: Pat
     assert found["history"]["timers"] == ROWS
     assert found["history"]["quarantined_by_reason"] == {}
     assert found["keeps_limits"]
-    assert found["candidate_count"] >= 100
+    assert found["candidate_count"] >= 50
     assert set(found["article_rules"]) == {"1 day", "1 day and 5 days", "12 hours", "day topics"}
     assert "<h2>Why</h2>" in (folder / "why.html").read_text(encoding="utf-8")
 

@@ -45,6 +45,7 @@ from timewheel.consumers.relay.machine.commands import (
 )
 from timewheel.consumers.relay.machine.interface import Machine
 from timewheel.consumers.relay.machine.states import State
+from timewheel.core.clock import pause
 from timewheel.core.envelope import Envelope
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.steps import hop_bound
@@ -70,6 +71,9 @@ than 8."""
 BROKER_HELD_QUEUE_MESSAGES = 200
 """Delayed messages are never batched: an entry is a message. What waits here unacknowledged is a gap at most."""
 
+QUIET_MS = 100
+"""Before the broker is asked for redelivery, nothing is received for so long: the client's queue fills, its permits are
+used up, and the broker has no read under way that a second one could cross (broker-facts: interleaved-redelivery)."""
 MAX_UNANSWERED = 10
 """Questions for the topic's last position that fail in a row, after which it is the connection that has failed."""
 
@@ -196,6 +200,7 @@ class Session:
             case Acknowledge():
                 self._acknowledge(command)
             case AskAgain():
+                pause(self._clock, QUIET_MS)
                 self._consumer.redeliver_unacknowledged_messages()
             case GiveBack():
                 self._hops.give_back()
@@ -253,7 +258,7 @@ class Session:
                 self._join(command)
             else:
                 alone = self._hops.to(
-                    command.topic, schema_version_of(self._message), named=command.named, delayed=True
+                    command.topic, schema_version_of(self._message), named=command.named, delayed=not command.batches
                 )
         except LeaseHeld as held:
             if machine.state is not State.WAITING_FOR_LEASE:

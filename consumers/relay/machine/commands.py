@@ -125,6 +125,7 @@ class Forward(NamedTuple):
         envelope: The next one.
         in_group: It goes with others, as one entry (broker-facts: batched-hops).
         asks: `RECEIVE` does not follow by itself: ask what does.
+        batches: The client may send it in a batch; else it may be delayed by the broker, or goes to consumers.
     """
 
     ordinal: int
@@ -134,6 +135,7 @@ class Forward(NamedTuple):
     envelope: Envelope
     in_group: bool = False
     asks: bool = False
+    batches: bool = False
 
     @property
     def named(self) -> bool:

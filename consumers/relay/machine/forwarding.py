@@ -283,7 +283,9 @@ class Forwarding:
             gathering.join(latest_ms, now_ms)
             return Forward(ordinal, hop.topic, 0, sequence, hop.envelope, True, gathering.is_due(now_ms))
         asked_ms = self._out_of_order.asked_of(hop)
-        return Forward(ordinal, hop.topic, asked_ms, sequence, hop.envelope, False, gathering.is_due(now_ms))
+        # Of the late lane the client may make batches, where a relay holds what arrives.
+        batches = unnamed and not hop.is_due and not asked_ms
+        return Forward(ordinal, hop.topic, asked_ms, sequence, hop.envelope, False, gathering.is_due(now_ms), batches)
 
     def _without_envelope(self, head: Item) -> Decision:
         if isinstance(head.reading, Probe):

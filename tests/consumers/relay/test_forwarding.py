@@ -144,6 +144,17 @@ def test_on_time_hops_behind_a_late_one_share_its_lane_but_keep_their_route() ->
     assert it.counts.late == 2
 
 
+def test_what_goes_to_a_tier_by_the_late_lane_may_be_batched_by_the_client_and_nothing_else() -> None:
+    it = forwarding()
+    to_due = forwarded(receive(it, 0, timer(12_000), RELEASE_MS + 2_001))
+    to_tier = forwarded(receive(it, 1, timer(32_000), RELEASE_MS + 2_001))
+    assert (to_due.topic, to_due.batches) == (DUE, False)
+    assert (to_tier.topic, to_tier.batches) == (TIER_10S, True)
+    it = forwarding()
+    named = [forwarded(receive(it, entry, timer(left_ms), RELEASE_MS)) for entry, left_ms in enumerate((32_000, 0))]
+    assert [command.batches for command in named] == [False, False]
+
+
 def test_a_steady_share_of_late_timers_never_changes_the_lane() -> None:
     it = forwarding(window_limit=10_000)
     for entry in range(2_000):
