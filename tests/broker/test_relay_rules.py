@@ -373,6 +373,42 @@ def test_a_question_that_fails_while_a_topic_moves_ends_no_session(stage: Stage)
     assert relay.status().total("failures") == 0
 
 
+class _Asking(Through):
+    """A client that counts requests for redelivery."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner)
+        self.asked = 0
+
+    def subscribe(self, *args: Any, **options: Any) -> Any:
+        return _AskingConsumer(self._inner.subscribe(*args, **options), self)
+
+
+class _AskingConsumer(Through):
+    def __init__(self, inner: Any, client: _Asking) -> None:
+        super().__init__(inner)
+        self._client = client
+
+    def redeliver_unacknowledged_messages(self) -> None:
+        self._client.asked += 1
+        self._inner.redeliver_unacknowledged_messages()
+
+
+def test_large_messages_that_are_asked_for_again_come_in_order(stage: Stage) -> None:
+    """broker-facts: interleaved-redelivery. One request is enough; out of order each beginning asks for another one."""
+    now = now_ms()
+    producer = stage.producer(stage.tiers[0], batching_enabled=False)
+    for number in range(40):
+        producer.send(bytes(900_000), properties=Envelope(f"t{number}", now + 8_000, now).properties())
+    asking = _Asking(stage.open_client())
+    stage.relay(client=asking)
+    stage.await_due(40)
+    stage.await_all_acknowledged()
+    # Each of two tiers' partitions asks once at its first message; one that is idle for 2 s asks once more.
+    assert asking.asked <= 4
+    assert set(stage.copies().values()) == {1}
+
+
 def test_after_reload_the_holder_skips_what_it_forwarded(stage: Stage) -> None:
     """One batch whose messages leave over three seconds: half done, a reload delivers all of it again
     (broker-facts: lost-acknowledgements).
