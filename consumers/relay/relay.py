@@ -11,6 +11,7 @@ from typing import Self
 from timewheel.consumers.relay.driver.crew import Crew
 from timewheel.consumers.relay.driver.former_keeper import FormerKeeper
 from timewheel.consumers.relay.driver.handle import AT_REST, WORKING
+from timewheel.consumers.relay.driver.memory import MEMORY_BYTES, Memory
 from timewheel.consumers.relay.driver.partition import Partition
 from timewheel.consumers.relay.driver.source import Source, Tools
 from timewheel.consumers.relay.status import PartitionStatus, RelayStatus
@@ -57,6 +58,8 @@ class Relay:
         hop_linger_ms: Hops from one holding topic to another leave in groups, as one entry each, and wait so long for
             each other, if their due times leave room for it; None: a second, or a tenth of the plan's guard if that is
             less.
+        memory_bytes: What all partitions together may receive ahead and have on its way, of payloads and properties;
+            where it is too small for one entry of each, they take that.
         stuck_ms: A thread without a sign of life for this long makes the relay not ready; more than any one call of
             the client takes.
         former_topics: Tells which topics of earlier plans there are, such as `timewheel.ops.FormerTopics`: asked at the
@@ -77,6 +80,7 @@ class Relay:
         send_timeout_ms: int = SEND_TIMEOUT_MS,
         lease_idle_ms: int = LEASE_IDLE_MS,
         hop_linger_ms: int | None = None,
+        memory_bytes: int = MEMORY_BYTES,
         stuck_ms: int = STUCK_MS,
         former_topics: Callable[[], Sequence[FormerTopic]] | None = None,
     ) -> None:
@@ -96,6 +100,7 @@ class Relay:
             send_timeout_ms=send_timeout_ms,
             lease_idle_ms=lease_idle_ms,
             hop_linger_ms=default_linger_ms(plan.guard_ms) if hop_linger_ms is None else hop_linger_ms,
+            memory=Memory(memory_bytes),
         )
         self._crew: Crew | None = None
         self._former = None

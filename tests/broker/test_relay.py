@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.broker.relay_stage import TIERED, WHEEL, Stage, now_ms, plan_of
+from tests.support.through import Through
 from timewheel.consumers.relay import PartitionState, Relay
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import ClientMisuse, TopologyError
-from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, RELAY_SUBSCRIPTION
+from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, RELAY_SUBSCRIPTION, partition_topic
 from timewheel.core.plan import Calendar, Scheme, Tiered
 from timewheel.testing import Broker, eventually
 
@@ -126,6 +128,35 @@ def test_large_messages_pass_a_few_at_a_time(stage: Stage) -> None:
     relay = stage.relay()
     stage.await_due(40)
     stage.await_all_acknowledged()
+    assert set(stage.copies().values()) == {1}
+    assert relay.status().total("failures") == relay.status().total("dead") == 0
+
+
+class _Queues(Through):
+    """A client that notes how long the queues are that it is asked for."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner)
+        self.of: dict[str, list[int]] = defaultdict(list)
+
+    def subscribe(self, topic: str, *args: Any, **options: Any) -> Any:
+        self.of[topic].append(options["receiver_queue_size"])
+        return self._inner.subscribe(topic, *args, **options)
+
+
+def test_what_is_received_ahead_keeps_to_the_budget_once_it_is_known_to_be_large(stage: Stage) -> None:
+    """broker-facts: queues-count-entries. Half of 32 MB is for two queues: 3 groups each, or 2 of 4 MB."""
+    now = now_ms()
+    longest, shortest = (partition_topic(tier, 0) for tier in stage.tiers)
+    producer = stage.producer(stage.tiers[0], batching_enabled=False)
+    for number in range(20):
+        size = 4_000_000 if number >= 10 else 100_000
+        producer.send(bytes(size), properties=Envelope(f"t{number}", now + 8_000, now).properties())
+    queues = _Queues(stage.client)
+    relay = stage.relay(client=queues, memory_bytes=32 << 20)
+    stage.await_due(20)
+    stage.await_all_acknowledged()
+    assert queues.of == {longest: [3, 2], shortest: [3, 2]}
     assert set(stage.copies().values()) == {1}
     assert relay.status().total("failures") == relay.status().total("dead") == 0
 

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import httpx
 import pulsar
 import pytest
 
@@ -21,7 +22,7 @@ from timewheel.consumers.relay.driver.source import consumer_name
 from timewheel.consumers.relay.machine.order import Spot
 from timewheel.core.clock import SystemClock
 from timewheel.core.envelope import Envelope
-from timewheel.core.names import RELAY_SUBSCRIPTION
+from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Due
 from timewheel.core.steps import steps
@@ -176,6 +177,31 @@ def test_a_jump_over_what_others_acknowledged_is_no_hole(stage: Stage) -> None:
     behind = positions[3]._replace(entry=positions[3].entry + 2)
     stage.producer(stage.tiers[-1], chunking_enabled=True).send(os.urandom(6_000_000))
     assert not can_be_read(stage.client, topic, Spot(positions[3], 0), behind)
+
+
+def test_a_position_whose_ledger_was_trimmed_is_no_hole(stage: Stage) -> None:
+    """In the middle of a batch, the rest of which an operator has skipped."""
+    whole = f"{stage.plan.due_topic}-trimmed"  # without deduplication, whose cursor would keep the ledger for minutes
+    topic = partition_topic(whole, 0)
+    stage.admin.topics.create(whole, 1)
+    stage.admin.subscriptions.create(topic, RELAY_SUBSCRIPTION)
+    batching = stage.client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=60_000)
+    for number in range(10):
+        batching.send_async(b"%d" % number, lambda *_: None)
+    batching.flush()
+    batching.close()
+    in_batch = [Position.of(message.message_id()) for message in stage.stored(whole)][3]
+    stage.unload(whole)  # which ends the ledger
+    later = Position.of(stage.client.create_producer(topic).send(b""))
+    stage.admin.subscriptions.clear(topic, RELAY_SUBSCRIPTION)
+    path = topic.replace("://", "/")
+
+    def is_trimmed() -> bool:
+        httpx.post(f"{stage.broker.admin_url}/admin/v2/{path}/trim").raise_for_status()
+        return all(ledger.ledger_id != in_batch.ledger for ledger in stage.admin.topics.internal_stats(topic).ledgers)
+
+    eventually(is_trimmed, 30)
+    assert can_be_read(stage.client, topic, Spot(in_batch, 10), later)
 
 
 def test_silence_is_no_hole(stage: Stage) -> None:

@@ -44,6 +44,10 @@ def run(
             show_default="1s, or a tenth of the plan's guard if that is less",
         ),
     ] = None,
+    memory_mb: Annotated[
+        int,
+        typer.Option("--memory-mb", min=1, help="What may be received ahead and on its way, of all plans together."),
+    ] = 512,
     ready_port: Annotated[
         int | None, typer.Option("--ready-port", min=0, max=65_535, help="Tell readiness by HTTP on 127.0.0.1.")
     ] = None,
@@ -94,6 +98,7 @@ def run(
                             plan,
                             relay_id=relay_id,
                             hop_linger_ms=hop_linger_ms,
+                            memory_bytes=(memory_mb << 20) // len(plans),
                             former_topics=FormerTopics(admin, plan, beside=plans),
                         )
                         for plan in plans

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Self, TypeVar
 
 from timewheel.admin.client import AdminClient
-from timewheel.consumers.relay.driver.session import BROKER_HELD_QUEUE_MESSAGES
+from timewheel.consumers.relay.driver.prefetch import BROKER_HELD_ENTRIES
 from timewheel.consumers.relay.relay import MAX_IN_FLIGHT
 from timewheel.core.errors import TimewheelError
 from timewheel.core.plan import Calendar, Plan, Tiered
@@ -241,4 +241,4 @@ class Stage:
 def _in_flight_window(plan: Plan) -> int:
     """How many messages the relay may hold unacknowledged, over all tiers: as many gaps broker-held tiers may have."""
     tiers = len(plan.scheme.tiers_ms) if isinstance(plan.scheme, Tiered) else 0
-    return tiers * (MAX_IN_FLIGHT + BROKER_HELD_QUEUE_MESSAGES)
+    return tiers * (MAX_IN_FLIGHT + BROKER_HELD_ENTRIES)

@@ -6,10 +6,13 @@ import threading
 from collections.abc import Iterable, Sequence
 
 from timewheel.consumers.relay.driver.partition import Partition
-from timewheel.consumers.relay.driver.ring_keeper import RingKeeper
+from timewheel.consumers.relay.driver.ring_keeper import MAX_CATCH_UPS, RingKeeper
 from timewheel.consumers.relay.driver.source import Tools
 
 __all__ = ["Crew"]
+
+SLOTS_AT_ONCE = 2
+"""Of a ring's partition: one is left while the next is opened."""
 
 
 class Crew:
@@ -26,6 +29,8 @@ class Crew:
         self._retired: frozenset[str] = frozenset()
         slots = [partition for partition in self._all if partition.source.step.kind == "slot"]
         self._keeper = RingKeeper(slots, tools) if slots else None
+        self._memory = tools.memory
+        self._memory.share_with(self._readers())
         self._threads = tuple(
             threading.Thread(target=partition.run, name=f"timewheel-relay {partition.source.name}", daemon=True)
             for partition in self._all
@@ -51,7 +56,9 @@ class Crew:
         Args:
             topic: Full name, without a partition suffix.
         """
+        before = self._readers()
         self._retired |= {topic}
+        self._memory.share_with(self._readers() - before)
         for partition in self._all:
             if partition.source.topic == topic:
                 partition.handle.stop(0)
@@ -71,6 +78,13 @@ class Crew:
             self._clock.join(thread, timeout_ms)
         if self._keeper is not None:
             self._keeper.join(timeout_ms)
+
+    def _readers(self) -> int:
+        """How many partitions are read at once: those of tiers, and of slots the few whose time it is."""
+        sources = [partition.source for partition in self.partitions]
+        slots = [source for source in sources if source.step.kind == "slot"]
+        rings = {(source.step, source.partition) for source in slots}
+        return len(sources) - len(slots) + min(len(slots), SLOTS_AT_ONCE * len(rings) + MAX_CATCH_UPS)
 
     def is_looked_after(self, alive_since_ms: int) -> bool:
         """Whether the keeper of the slots has looked into each of them and is alive."""

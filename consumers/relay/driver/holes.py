@@ -7,6 +7,8 @@ and a new subscription that makes sure of its beginning goes on rightly. What ca
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import closing
 from typing import Any
 
 import pulsar
@@ -36,8 +38,12 @@ def can_be_read(client: Any, topic: str, after: Spot, before: Position) -> bool:
         PulsarException: The topic could not be read now.
     """
     found = first_behind(client, topic, after.position)
+    if found > before:
+        return False
     # `before` itself, if only the look that doubted it was at fault.
-    return found <= before and follows(after, found)
+    return follows(after, found) or (
+        found.ledger > after.position.ledger and _is_trimmed(client, topic, after.position)
+    )
 
 
 def first_behind(client: Any, topic: str, after: Position) -> Position:
@@ -54,17 +60,28 @@ def first_behind(client: Any, topic: str, after: Position) -> Position:
     Raises:
         PulsarException: The topic could not be read now; `pulsar.Timeout` if nothing came.
     """
-    ledger, entry, index = after
+    with closing(_read_from(client, topic, after)) as positions:
+        return next(found for found in positions if found > after)
+
+
+def _is_trimmed(client: Any, topic: str, position: Position) -> bool:
+    """Whether the ledger of a position is gone: then all that was in it is acknowledged, or was skipped or expired."""
+    entry = position._replace(batch_index=-1)
+    with closing(_read_from(client, topic, entry, inclusive=True)) as positions:
+        return next(positions).ledger > position.ledger
+
+
+def _read_from(client: Any, topic: str, start: Position, *, inclusive: bool = False) -> Generator[Position]:
+    ledger, entry, index = start
     reader = client.create_reader(
         topic,
         pulsar.MessageId(-1, ledger, entry, index),
         receiver_queue_size=READ_AHEAD,
+        start_message_id_inclusive=inclusive,
         crypto_failure_action=pulsar.ConsumerCryptoFailureAction.CONSUME,
     )
     try:
         while True:
-            found = Position.of(reader.read_next(READ_TIMEOUT_MS).message_id())
-            if found > after:
-                return found
+            yield Position.of(reader.read_next(READ_TIMEOUT_MS).message_id())
     finally:
         reader.close()

@@ -7,6 +7,7 @@ import pulsar
 from timewheel.consumers.relay.driver.endings import HoleFound, SessionFailed
 from timewheel.consumers.relay.driver.handle import Handle, PartitionState
 from timewheel.consumers.relay.driver.holes import can_be_read
+from timewheel.consumers.relay.driver.prefetch import Prefetch
 from timewheel.consumers.relay.driver.session import Session
 from timewheel.consumers.relay.driver.source import Source, Tools
 from timewheel.consumers.relay.driver.visiting import Visiting
@@ -43,6 +44,7 @@ class Partition:
         self.handle = Handle(tools.clock)
         self._tools = tools
         self._known: Spot | None = None
+        self._prefetch = Prefetch(tools.memory, by_broker=source.holding.by_broker)
         self._visiting = Visiting()
         self._left: Visit | None = None
 
@@ -90,9 +92,10 @@ class Partition:
             self.handle.stop(0)
             return True
         machine = self._machine()
+        session = Session(self.source, self._tools, self.handle, machine, self._prefetch)
         hole: HoleFound | None = None
         try:
-            Session(self.source, self._tools, self.handle, machine).run()
+            session.run()
             self._left = machine.left
         except HoleFound as found:
             hole = found
@@ -101,7 +104,9 @@ class Partition:
             return False
         finally:
             self._known = machine.confirmed_to  # a next session skips it (broker-facts: received-again)
-        return hole is None or not self._goes_on_after(hole)
+        if hole is not None:
+            return not self._goes_on_after(hole)
+        return self.handle.stopping or not session.outgrown
 
     def _is_gone(self) -> bool:
         """Whether it is an earlier plan's and was removed. To subscribe all the same could make it anew."""
@@ -120,13 +125,16 @@ class Partition:
         counts = self.handle.counts
         if self.source.holding.by_broker:
             limit = min(tools.max_in_flight, BROKER_HELD_WINDOW)
-            return BrokerHeld(next_hop, out_of_order, window_limit=limit, counts=counts)
+            return BrokerHeld(
+                next_hop, out_of_order, window_limit=limit, counts=counts, window_bytes=tools.memory.window_bytes()
+            )
         return RelayHeld(
             Forwarding(
                 next_hop,
                 out_of_order,
                 known=self._known,
                 window_limit=tools.max_in_flight,
+                window_bytes=tools.memory.window_bytes(),
                 counts=counts,
                 linger_ms=tools.hop_linger_ms,
             ),

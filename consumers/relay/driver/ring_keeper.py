@@ -11,7 +11,7 @@ from timewheel.consumers.relay.driver.partition import Partition
 from timewheel.consumers.relay.driver.source import Tools
 from timewheel.consumers.relay.machine.visits import Times, Visit, last_times, next_times
 
-__all__ = ["RingKeeper"]
+__all__ = ["MAX_CATCH_UPS", "RingKeeper"]
 
 MAX_CATCH_UPS = 16
 """Slots looked into at once after a start: what became due while no relay ran must not wait for a whole turn."""

@@ -19,6 +19,7 @@ from timewheel.consumers.relay.driver.groups import Group, Groups, Member
 from timewheel.consumers.relay.driver.handle import Handle, PartitionState
 from timewheel.consumers.relay.driver.holes import first_behind
 from timewheel.consumers.relay.driver.hop_producers import HopProducers, LeaseHeld
+from timewheel.consumers.relay.driver.prefetch import Prefetch
 from timewheel.consumers.relay.driver.source import Source, Tools, consumer_name
 from timewheel.consumers.relay.machine.commands import (
     PROBE_PROPERTY,
@@ -64,13 +65,6 @@ from timewheel.wire.positions import Position
 
 __all__ = ["Session"]
 
-RELAY_HELD_QUEUE_ENTRIES = 16
-"""Entries, not messages: a thousand of them may be a million messages (broker-facts: queues-count-entries). Where hops
-come from hops an entry is one message, and each refill of half the queue waits for the broker: 16 forward a third more
-than 8."""
-BROKER_HELD_QUEUE_MESSAGES = 200
-"""Delayed messages are never batched: an entry is a message. What waits here unacknowledged is a gap at most."""
-
 QUIET_MS = 100
 """Before the broker is asked for redelivery, nothing is received for so long: the client's queue fills, its permits are
 used up, and the broker has no read under way that a second one could cross (broker-facts: interleaved-redelivery)."""
@@ -88,9 +82,13 @@ class Session:
         tools: What to work with.
         handle: Shared with onlookers.
         machine: Decides; a new one.
+        prefetch: What the client may receive ahead.
+
+    Attributes:
+        outgrown: The entries are larger than thought, so that it ends: begin anew with a shorter queue.
     """
 
-    def __init__(self, source: Source, tools: Tools, handle: Handle, machine: Machine) -> None:
+    def __init__(self, source: Source, tools: Tools, handle: Handle, machine: Machine, prefetch: Prefetch) -> None:
         self._source = source
         self._tools = tools
         self._clock = tools.clock
@@ -102,6 +100,8 @@ class Session:
         self._confirmations = Confirmations(handle, tools.clock)
         self._groups = Groups(self._hops, self._confirmations.on_group)
         self._batch_sizes = BatchSizes()
+        self._prefetch = prefetch
+        self.outgrown = False
         self._consumer: Any = None
         self._unanswered = 0
         # What was received last, and is decided on.
@@ -135,12 +135,13 @@ class Session:
 
     def _subscribe(self) -> Any:
         in_order = self._machine.cumulative
+        self._prefetch.begin()
         return self._tools.client.subscribe(
             self._source.name,
             RELAY_SUBSCRIPTION,
             consumer_type=pulsar.ConsumerType.Failover if in_order else pulsar.ConsumerType.Shared,
             initial_position=pulsar.InitialPosition.Earliest,  # broker-facts: earliest-always
-            receiver_queue_size=RELAY_HELD_QUEUE_ENTRIES if in_order else BROKER_HELD_QUEUE_MESSAGES,
+            receiver_queue_size=self._prefetch.entries,
             crypto_failure_action=pulsar.ConsumerCryptoFailureAction.CONSUME,  # broker-facts: holes-in-positions
             consumer_name=consumer_name(self._tools.relay_id, self._source.topic),
         )
@@ -149,8 +150,8 @@ class Session:
         machine, handle, outcomes = self._machine, self._handle, self._confirmations.outcomes
         command = machine.done(self._clock.now_ms())
         while (kind := type(command)) is not Leave:
-            if handle.stopping and machine.state is not State.DRAINING:
-                command = machine.stopping(handle.drain_left_ms(), undone=command)
+            if (handle.stopping or self.outgrown) and machine.state is not State.DRAINING:
+                command = machine.stopping(self._drain_left_ms(), undone=command)
                 continue
             if kind is Receive:
                 if outcomes:
@@ -218,9 +219,13 @@ class Session:
     def _next(self) -> Command:
         # First what is confirmed, so that the machine waits for no more than is on its way.
         self._settle()
-        if self._handle.stopping:
-            return self._machine.stopping(self._handle.drain_left_ms())
+        if self._handle.stopping or self.outgrown:
+            return self._machine.stopping(self._drain_left_ms())
         return self._machine.done(self._clock.now_ms())
+
+    def _drain_left_ms(self) -> int:
+        # A send without an answer ends the session by itself.
+        return self._handle.drain_left_ms() if self._handle.stopping else self._tools.send_timeout_ms
 
     # Commands
 
@@ -246,6 +251,8 @@ class Session:
         )
         batch_size = self._batch_sizes.of(position, message_id)
         self._size = size = size_of(message) + properties_size(properties)
+        if self._prefetch.met(position.batch_index, size):
+            self.outgrown = True
         return self._machine.received(position, batch_size, reading, message_id, now_ms, size)
 
     def _forward(self, command: Forward) -> Command:

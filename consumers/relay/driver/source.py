@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
+from timewheel.consumers.relay.driver.memory import Memory
 from timewheel.core.chance import Chance
 from timewheel.core.clock import Clock
 from timewheel.core.names import Names, partition_topic
@@ -63,6 +64,7 @@ class Tools:
         send_timeout_ms: After this time without an answer a send has failed.
         lease_idle_ms: A pause longer than this gives the names of producers back (broker-facts: named-producers).
         hop_linger_ms: How long a hop waits for others that go with it as one entry (broker-facts: batched-hops).
+        memory: How much of it each partition may take.
     """
 
     client: Any
@@ -76,6 +78,7 @@ class Tools:
     send_timeout_ms: int
     lease_idle_ms: int
     hop_linger_ms: int
+    memory: Memory
 
 
 def consumer_name(relay_id: str, topic: str) -> str:

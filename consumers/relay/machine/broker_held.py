@@ -27,10 +27,10 @@ from timewheel.consumers.relay.machine.commands import (
     why_dead,
 )
 from timewheel.consumers.relay.machine.counts import Counts
-from timewheel.consumers.relay.machine.forwarding import WINDOW_BYTES
 from timewheel.consumers.relay.machine.interface import Machine
 from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Spot
 from timewheel.consumers.relay.machine.states import State
+from timewheel.consumers.relay.machine.window import WINDOW_BYTES
 from timewheel.core.envelope import Envelope
 from timewheel.core.next_hop import Bury, NextHop
 from timewheel.core.out_of_order import OutOfOrder
@@ -46,6 +46,7 @@ class BrokerHeld(Machine):
         next_hop: Decides hops.
         out_of_order: Keeps the broker from starving a due topic.
         window_limit: Messages under way at most.
+        window_bytes: Their bytes at most, but for one message (broker-facts: windows-in-bytes).
         counts: Goes on counting here.
 
     Attributes:
@@ -57,6 +58,7 @@ class BrokerHeld(Machine):
         "_counts",
         "_head",
         "_limit",
+        "_limit_bytes",
         "_next_hop",
         "_ordinal",
         "_out_of_order",
@@ -67,10 +69,19 @@ class BrokerHeld(Machine):
     cumulative = False
     left = None
 
-    def __init__(self, next_hop: NextHop, out_of_order: OutOfOrder, *, window_limit: int, counts: Counts) -> None:
+    def __init__(
+        self,
+        next_hop: NextHop,
+        out_of_order: OutOfOrder,
+        *,
+        window_limit: int,
+        counts: Counts,
+        window_bytes: int = WINDOW_BYTES,
+    ) -> None:
         self._next_hop = next_hop
         self._out_of_order = out_of_order
         self._limit = window_limit
+        self._limit_bytes = window_bytes
         self._counts = counts
         self._ordinal = 0
         # (receipt, bytes) and what is being done with it.
@@ -118,7 +129,7 @@ class BrokerHeld(Machine):
         if self._head is None:
             self.state = State.RECEIVING if self._under_way else State.IDLE
             return RECEIVE if self._under_way else RECEIVE_IDLE
-        if len(self._under_way) >= self._limit or self._bytes >= WINDOW_BYTES:
+        if len(self._under_way) >= self._limit or self._bytes >= self._limit_bytes:
             self.state = State.CROWDED
             return Wait(AWAIT_MS, 1)
         self.state = State.RECEIVING

@@ -30,13 +30,13 @@ from timewheel.consumers.relay.machine.commands import (
 from timewheel.consumers.relay.machine.counts import Counts
 from timewheel.consumers.relay.machine.gathering import Gathering
 from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Contiguity, Sight, Spot, sequence_id
-from timewheel.consumers.relay.machine.window import Fate, Item, Window
+from timewheel.consumers.relay.machine.window import WINDOW_BYTES, Fate, Item, Window
 from timewheel.core.envelope import Envelope
 from timewheel.core.next_hop import Bury, Hop, NextHop
 from timewheel.core.out_of_order import OutOfOrder
 from timewheel.wire.positions import Position
 
-__all__ = ["WINDOW_BYTES", "Forwarding"]
+__all__ = ["Forwarding"]
 
 
 LATE_RUN = 50
@@ -44,11 +44,6 @@ LATE_RUN = 50
 
 Each change of lane waits for a round trip. A relay that lags by a tenth of a window finds every tenth timer late: if it
 changed there and back each time it would forward some hundred timers a second, lag more, and never catch up.
-"""
-
-WINDOW_BYTES = 16_000_000
-"""Of messages under way, per partition, but for one: 4,000 messages may be any number of bytes
-(broker-facts: windows-in-bytes).
 """
 
 _ASK_AGAIN = AskAgain()
@@ -64,6 +59,7 @@ class Forwarding:
         out_of_order: Keeps the broker from starving a due topic.
         known: Up to where this process has confirmed everything before (`confirmed`); None at first.
         window_limit: Messages under way at most.
+        window_bytes: Their bytes at most, but for one message (broker-facts: windows-in-bytes).
         counts: Goes on counting here; a new one if None.
         linger_ms: How long a hop waits for others that go to the same topic, see `Gathering`.
     """
@@ -83,6 +79,7 @@ class Forwarding:
         "_sweep_to",
         "_unnamed",
         "_window",
+        "_window_bytes",
         "_withdrawable",
         "confirmed_to",
         "counts",
@@ -98,12 +95,14 @@ class Forwarding:
         *,
         known: Spot | None = None,
         window_limit: int = 1_000,
+        window_bytes: int = WINDOW_BYTES,
         counts: Counts | None = None,
         linger_ms: int = 0,
     ) -> None:
         self._next_hop = next_hop
         self._out_of_order = out_of_order
         self.window_limit = window_limit
+        self._window_bytes = window_bytes
         # What follows what this process has confirmed begins at the right place by itself.
         self._beginning = Beginning() if known is None else None
         self._contiguity = Contiguity(known)
@@ -182,7 +181,7 @@ class Forwarding:
         if head is None:
             return RECEIVE
         window = self._window
-        if self._look is not None or len(window) >= self.window_limit or window.size >= WINDOW_BYTES:
+        if self._look is not None or len(window) >= self.window_limit or window.size >= self._window_bytes:
             return self._look or _AWAIT_ROOM
         reading = head.reading
         if not isinstance(reading, Envelope):

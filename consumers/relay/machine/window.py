@@ -11,7 +11,10 @@ from typing import Any, Literal
 
 from timewheel.consumers.relay.machine.order import Spot
 
-__all__ = ["Fate", "Item", "Window"]
+__all__ = ["WINDOW_BYTES", "Fate", "Item", "Window"]
+
+WINDOW_BYTES = 16_000_000
+"""On its way at most, and more only for one message that is larger by itself (broker-facts: windows-in-bytes)."""
 
 Fate = Literal["forwarded", "late", "dead", "refiled", "probe"]
 

@@ -33,12 +33,13 @@ from timewheel.consumers.relay.machine.commands import (
     Refile,
     Wait,
 )
-from timewheel.consumers.relay.machine.forwarding import WINDOW_BYTES, Forwarding
+from timewheel.consumers.relay.machine.forwarding import Forwarding
 from timewheel.consumers.relay.machine.gathering import LOOKS_PER_LINGER
 from timewheel.consumers.relay.machine.order import Spot
 from timewheel.consumers.relay.machine.relay_held import ACK_EVERY, LEASE_FIRST_MS, LEASE_LONGEST_MS, RelayHeld
 from timewheel.consumers.relay.machine.states import State
 from timewheel.consumers.relay.machine.visits import Visit
+from timewheel.consumers.relay.machine.window import WINDOW_BYTES
 from timewheel.core.envelope import Envelope
 from timewheel.core.next_hop import NextHop
 from timewheel.core.out_of_order import OutOfOrder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -13,6 +13,7 @@ from tests.support.manual_clock import LeapingClock
 from timewheel.consumers.relay.driver import partition as partitions
 from timewheel.consumers.relay.driver.endings import HoleFound, SessionFailed
 from timewheel.consumers.relay.driver.handle import PartitionState
+from timewheel.consumers.relay.driver.memory import Memory
 from timewheel.consumers.relay.driver.source import Source
 from timewheel.consumers.relay.machine.order import Spot
 from timewheel.consumers.relay.machine.visits import Visit
@@ -32,18 +33,26 @@ class Told:
         self.names.append(event.name)
 
 
-def partition(monkeypatch: pytest.MonkeyPatch, endings: list[BaseException | None], look: Any) -> tuple[Any, Told]:
+OUTGROWN: Literal["outgrown"] = "outgrown"
+Ending = BaseException | Literal["outgrown"] | None
+
+
+def partition(monkeypatch: pytest.MonkeyPatch, endings: list[Ending], look: Any) -> tuple[Any, Told]:
     """One whose subscriptions end so, one after the other; ``look`` is what looking at a hole does."""
 
     class Played:
         def __init__(self, *of_it: Any) -> None:
-            self._machine = of_it[-1]
+            *_, self._machine, _ = of_it
+            self.outgrown = False
 
         def run(self) -> None:
             ending = endings.pop(0)
-            if ending is not None:
+            if isinstance(ending, BaseException):
                 raise ending
-            self._machine.left = VISIT
+            if ending is None:
+                self._machine.left = VISIT
+            else:
+                self.outgrown = True
 
     monkeypatch.setattr(partitions, "Session", Played)
     monkeypatch.setattr(partitions, "can_be_read", look)
@@ -57,6 +66,7 @@ def partition(monkeypatch: pytest.MonkeyPatch, endings: list[BaseException | Non
         max_in_flight=10,
         lease_idle_ms=1_000,
         hop_linger_ms=0,
+        memory=Memory(),
     )
     return partitions.Partition(Source(holding=HELD, partition=0), tools), told
 
@@ -83,6 +93,16 @@ def test_a_slot_that_a_hole_stopped_is_visited_no_more(monkeypatch: pytest.Monke
     assert told.names == ["relay_partition_stopped"]
     assert it.handle.state is PartitionState.STOPPED
     assert not it.visit(VISIT)
+
+
+def test_who_has_outgrown_its_queue_begins_anew_and_that_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    endings: list[Ending] = [OUTGROWN, None]
+    it, told = partition(monkeypatch, endings, unexpected)
+    it.visit(VISIT)
+    it.run_visit()
+    assert endings == []
+    assert told.names == []
+    assert it.handle.counts.failures == 0
 
 
 def test_a_hole_that_can_be_read_is_a_jump(monkeypatch: pytest.MonkeyPatch) -> None:

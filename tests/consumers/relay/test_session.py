@@ -12,6 +12,8 @@ from tests.support.manual_clock import ManualClock
 from timewheel.consumers.relay.driver import session as sessions
 from timewheel.consumers.relay.driver.handle import Handle
 from timewheel.consumers.relay.driver.hop_producers import LeaseHeld
+from timewheel.consumers.relay.driver.memory import Memory
+from timewheel.consumers.relay.driver.prefetch import Prefetch
 from timewheel.consumers.relay.driver.source import Source
 from timewheel.consumers.relay.machine.commands import RECEIVE, Forward, Wait
 from timewheel.consumers.relay.machine.states import State
@@ -76,7 +78,9 @@ def test_a_message_that_waits_for_a_lease_keeps_the_properties_it_came_with(
         router=ROUTER, clock=ManualClock(), hooks=SimpleNamespace(emit=lambda _event: None), relay_id="r"
     )
     holding = HoldingTopic(name=PLAN.due_topic, step=SOURCE, slot=0, by_broker=False)
-    session = sessions.Session(Source(holding=holding, partition=0), tools, Handle(tools.clock), machine)
+    session = sessions.Session(
+        Source(holding=holding, partition=0), tools, Handle(tools.clock), machine, Prefetch(Memory(), by_broker=False)
+    )
     came = {**ENVELOPE.properties(), "tenant": "acme"}
     session._message, session._properties = Message(), dict(came)
     command = Forward(0, PLAN.due_topic, 0, 7, ENVELOPE.hopped(START_MS + 30_000), in_group)

@@ -1,0 +1,61 @@
+"""What the client may receive ahead of a session: a queue of entries, by the size of those that were met."""
+
+from __future__ import annotations
+
+from timewheel.consumers.relay.driver.memory import Memory
+from timewheel.core.grouping import GROUP_BYTES, GROUP_MESSAGES
+
+__all__ = ["Prefetch"]
+
+RELAY_HELD_ENTRIES = 16
+"""Entries, not messages: a thousand of them may be a million messages (broker-facts: queues-count-entries). Where hops
+come from hops an entry is one message, and each refill of half the queue waits for the broker: 16 forward a third more
+than 8."""
+BROKER_HELD_ENTRIES = 200
+"""Delayed messages are never batched: an entry is a message. What waits here unacknowledged is a gap at most."""
+MESSAGE_BYTES = 1_200
+"""Of the client's memory for a message besides its payload (broker-facts: windows-in-bytes)."""
+GROUP_ENTRY_BYTES = GROUP_BYTES + GROUP_MESSAGES * MESSAGE_BYTES
+BROKER_HELD_BYTES = 64 << 10
+"""What is expected of an entry, until a larger one is met."""
+
+
+class Prefetch:
+    """The queue of one partition's sessions; for its thread.
+
+    Args:
+        memory: The relay's.
+        by_broker: Whether the partition's messages are held by the broker.
+    """
+
+    __slots__ = ("_entry_bytes", "_largest_bytes", "_memory", "_most", "entries")
+
+    def __init__(self, memory: Memory, *, by_broker: bool) -> None:
+        self._memory = memory
+        self._most = BROKER_HELD_ENTRIES if by_broker else RELAY_HELD_ENTRIES
+        self._largest_bytes = BROKER_HELD_BYTES if by_broker else GROUP_ENTRY_BYTES
+        self._entry_bytes = 0
+        self.entries = self._most
+        """For the session's consumer."""
+
+    def begin(self) -> None:
+        """A session begins."""
+        self._entry_bytes = 0
+        self.entries = self._memory.queue_entries(self._largest_bytes, self._most)
+
+    def met(self, batch_index: int, size: int) -> bool:
+        """One more message was received.
+
+        Args:
+            batch_index: Its place in its entry; at most 0: it is the first.
+            size: Its bytes: payload and properties.
+
+        Returns:
+            Whether the queue is too long for such entries, so that another session should begin with a shorter one.
+        """
+        size += MESSAGE_BYTES
+        self._entry_bytes = entry_bytes = size if batch_index <= 0 else self._entry_bytes + size
+        if entry_bytes <= self._largest_bytes:
+            return False
+        self._largest_bytes = entry_bytes
+        return self._memory.queue_entries(entry_bytes, self._most) < self.entries
