@@ -14,6 +14,7 @@ from tests.consumers.relay.relay_world import PLAN, ROUTER
 from tests.support.manual_clock import ManualClock
 from timewheel.consumers.relay.driver import former_keeper
 from timewheel.consumers.relay.driver.former_keeper import LOOK_MS, FormerKeeper
+from timewheel.consumers.relay.driver.memory import Memory
 from timewheel.core.errors import AdminError, TopologyError
 from timewheel.core.former_topics import FormerTopic, holding_topic
 from timewheel.core.topology import HoldingTopic
@@ -31,7 +32,9 @@ class Read:
     """A partition that is read until it is told to stop."""
 
     def __init__(self, holding: HoldingTopic) -> None:
-        self.source = SimpleNamespace(topic=holding.name, name=f"{holding.name}-partition-0", step=holding.step)
+        self.source = SimpleNamespace(
+            topic=holding.name, name=f"{holding.name}-partition-0", step=holding.step, partition=0
+        )
         self._stopped = threading.Event()
         self.handle = SimpleNamespace(stop=lambda _: self._stopped.set())
 
@@ -47,7 +50,9 @@ class World:
         self.refuses = False
         self.told: list[str] = []
         self.clock = ManualClock()
-        tools: Any = SimpleNamespace(router=ROUTER, clock=self.clock, chance=random.Random(1), hooks=self)
+        tools: Any = SimpleNamespace(
+            router=ROUTER, clock=self.clock, chance=random.Random(1), hooks=self, memory=Memory()
+        )
         self.keeper = FormerKeeper(self._look, self._partitions_of, tools)
 
     def emit(self, event: Any) -> None:
