@@ -12,15 +12,16 @@ from typing import Any
 
 from timewheel.consumers.relay.status import RelayStatus
 
-__all__ = ["ReadyFile", "ReadyServer", "as_json"]
+__all__ = ["ReadyFile", "ReadyServer", "answer_of"]
 
 LOOPBACK = "127.0.0.1"
 
-Statuses = Callable[[], Sequence[RelayStatus]]
+Answer = Callable[[], tuple[bool, str]]
+"""Whether all is well, and the whole story as JSON."""
 
 
-def as_json(statuses: Sequence[RelayStatus]) -> str:
-    """Statuses as one JSON object: ``{"ready": ..., "relays": [...]}``."""
+def answer_of(statuses: Sequence[RelayStatus]) -> tuple[bool, str]:
+    """Whether all are ready, and one JSON object: ``{"ready": ..., "relays": [...]}``."""
     relays: list[dict[str, Any]] = [
         {
             "relay_id": status.relay_id,
@@ -30,7 +31,8 @@ def as_json(statuses: Sequence[RelayStatus]) -> str:
         }
         for status in statuses
     ]
-    return json.dumps({"ready": all(status.ready for status in statuses), "relays": relays})
+    ready = all(status.ready for status in statuses)
+    return ready, json.dumps({"ready": ready, "relays": relays})
 
 
 class ReadyServer:
@@ -38,18 +40,18 @@ class ReadyServer:
 
     Args:
         port: 0: any free one, see `port`.
-        statuses: Asked at every call.
+        answer: Asked at every call.
 
     Raises:
         OSError: The port is taken.
     """
 
-    def __init__(self, port: int, statuses: Statuses) -> None:
+    def __init__(self, port: int, answer: Answer) -> None:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                found = statuses()
-                body = as_json(found).encode()
-                self.send_response(200 if all(status.ready for status in found) else 503)
+                ready, told = answer()
+                body = told.encode()
+                self.send_response(200 if ready else 503)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()

@@ -28,7 +28,7 @@ from timewheel.hooks import Hook
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.surface import ClientLike
 
-__all__ = ["Relay"]
+__all__ = ["Relay", "new_relay_id"]
 
 MAX_IN_FLIGHT = 4_000
 """Four groups of hops: one gathers while others are on their way."""
@@ -37,6 +37,11 @@ LEASE_IDLE_MS = 1_000
 DRAIN_MS = 30_000
 STUCK_MS = 60_000
 """Twice as long as the client's own calls take at most."""
+
+
+def new_relay_id() -> str:
+    """One that no other relay has, made of host and process."""
+    return f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
 
 
 class Relay:
@@ -85,7 +90,7 @@ class Relay:
         former_topics: Callable[[], Sequence[FormerTopic]] | None = None,
     ) -> None:
         self.plan = plan
-        self.relay_id = relay_id or f"{socket.gethostname()}-{os.getpid()}-{os.urandom(3).hex()}"
+        self.relay_id = relay_id or new_relay_id()
         self._client = client
         self._clock = clock or SystemClock()
         self._tools = Tools(

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from timewheel.consumers.relay.readiness import ReadyFile, ReadyServer
+from timewheel.consumers.relay.readiness import ReadyFile, ReadyServer, answer_of
 from timewheel.consumers.relay.relay import DRAIN_MS, Relay
 from timewheel.consumers.relay.status import RelayStatus
 from timewheel.core.clock import Clock, SystemClock
@@ -95,6 +95,9 @@ class Service:
         """Of all relays."""
         return tuple(relay.status() for relay in self._relays)
 
+    def _answer(self) -> tuple[bool, str]:
+        return answer_of(self.statuses())
+
     def run(self) -> None:
         """Start all relays, look after them, and stop them when told to end.
 
@@ -103,7 +106,7 @@ class Service:
             OSError: The port for readiness is taken.
         """
         file = None if self._ready_file is None else ReadyFile(self._ready_file)
-        server = None if self._ready_port is None else ReadyServer(self._ready_port, self.statuses)
+        server = None if self._ready_port is None else ReadyServer(self._ready_port, self._answer)
         try:
             # Before the watchdog: without a broker a start lasts as long as the calls of the client, which end.
             for relay in self._relays:

@@ -60,7 +60,9 @@ def _option(option: Any) -> str:
 def _section(name: str, command: Command) -> str:
     arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
     options = [
-        parameter for parameter in command.params if parameter.param_type_name == "option" and parameter.name != "help"
+        parameter
+        for parameter in command.params
+        if parameter.param_type_name == "option" and parameter.name != "help" and not parameter.hidden
     ]
     usage = " ".join([name, *(argument.metavar for argument in arguments)])
     head = f"## {name}\n\n`{usage}`\n\n{command.help.strip()}\n\n"

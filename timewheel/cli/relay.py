@@ -11,6 +11,7 @@ from timewheel.cli.connecting import DEFAULT_ADMIN_URL, AdminUrl, admin_client
 from timewheel.cli.logs import Format, Level, LogFormat, LogLevel, log_to_stderr
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
 
 __all__ = ["relay"]
@@ -48,6 +49,10 @@ def run(
         int,
         typer.Option("--memory-mb", min=1, help="What may be received ahead and on its way, of all plans together."),
     ] = 512,
+    processes: Annotated[
+        int,
+        typer.Option("--processes", min=1, help="So many processes share the work: one uses one core."),
+    ] = 1,
     ready_port: Annotated[
         int | None, typer.Option("--ready-port", min=0, max=65_535, help="Tell readiness by HTTP on 127.0.0.1.")
     ] = None,
@@ -63,14 +68,18 @@ def run(
     tls_ca: Annotated[Path | None, typer.Option("--tls-ca", help="PEM file with the authorities to trust.")] = None,
     log_format: LogFormat = Format.AUTO,
     log_level: LogLevel = Level.INFO,
+    with_stdin: Annotated[
+        bool, typer.Option("--with-stdin", hidden=True, help="End when standard input does.")
+    ] = False,
 ) -> None:
     """Hold and forward the timers of all these plans until SIGTERM or Ctrl-C.
 
     Several such processes share the partitions and take over from each other. A process that is stuck ends itself:
     let something start it again. Holding topics of earlier plans are drained by the routing of the present one; to
     find them it lists topics (--admin-url), at the start and once a minute. Its log goes to standard error.
+
+    With --processes it starts so many of itself, starts those again that end, and is ready when all are.
     """
-    import signal
     import sys
 
     import pulsar
@@ -87,6 +96,28 @@ def run(
     drain_ms = parse_duration(drain)
     hop_linger_ms = None if hop_linger is None else parse_duration(hop_linger)
     plans = [Plan.load(path) for path in plan_files]
+    if processes > 1:
+        options = {
+            "--service-url": service_url,
+            "--admin-url": admin_url,
+            "--drain": drain,
+            "--hop-linger": hop_linger,
+            "--memory-mb": max(memory_mb // processes, 1),
+            "--token-file": token_file,
+            "--tls-ca": tls_ca,
+            "--log-format": log_format.value,
+            "--log-level": log_level.value,
+        }
+        code = _run_processes(
+            processes,
+            [*map(str, plan_files), *_given(options)],
+            relay_id=relay_id,
+            token=token,
+            drain_ms=drain_ms,
+            ready_port=ready_port,
+            ready_file=ready_file,
+        )
+        raise typer.Exit(code)
     with client_log() as log:
         client = pulsar.Client(service_url, logger=log, **_security(token, token_file, tls_ca))
         try:
@@ -107,19 +138,83 @@ def run(
                     ready_port=ready_port,
                     ready_file=ready_file,
                 )
-
-                def end(number: int, frame: FrameType | None) -> None:
-                    del number, frame
-                    service.end_from_signal()
-
-                for number in (signal.SIGINT, signal.SIGTERM):
-                    signal.signal(number, end)
+                _end_by_signal(service.end_from_signal)
+                if with_stdin:
+                    _end_with_stdin(service.end_from_signal)
                 service.run()
         except pulsar.PulsarException as error:
             print(f"timewheel: {service_url}: {error}", file=sys.stderr)
             raise typer.Exit(1) from error
         finally:
             client.close()
+
+
+def _run_processes(
+    count: int,
+    arguments: list[str],
+    *,
+    relay_id: str | None,
+    token: str | None,
+    drain_ms: int,
+    ready_port: int | None,
+    ready_file: Path | None,
+) -> int:
+    """Run so many of this command, and return the exit status."""
+    import os
+    import sys
+    import tempfile
+
+    from timewheel.cli.relay_processes import Child, Processes
+    from timewheel.consumers.relay.relay import new_relay_id
+    from timewheel.core.chance import system_chance
+    from timewheel.core.clock import SystemClock
+
+    if token is not None:
+        os.environ["PULSAR_TOKEN"] = token  # not as an argument, which everybody on the host can read
+    base = relay_id or new_relay_id()
+    with tempfile.TemporaryDirectory(prefix="timewheel-relay-") as folder:
+        children = []
+        for number in range(count):
+            own = ["--relay-id", f"{base}-{number}", "--ready-file", f"{folder}/{number}", "--with-stdin"]
+            command = [sys.executable, "-m", "timewheel", "relay", "run", *arguments, *own]
+            children.append(Child(f"{base}-{number}", command, Path(folder, str(number)), system_chance()))
+        running = Processes(
+            children, drain_ms=drain_ms, ready_port=ready_port, ready_file=ready_file, clock=SystemClock()
+        )
+        _end_by_signal(running.end_from_signal)
+        return running.run()
+
+
+def _given(options: dict[str, Any]) -> list[str]:
+    return [text for name, value in options.items() if value is not None for text in (name, str(value))]
+
+
+def _end_by_signal(end: Callable[[], None]) -> None:
+    import signal
+
+    def told(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        end()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, told)
+
+
+def _end_with_stdin(end: Callable[[], None]) -> None:
+    """The process that started this one has the other end of standard input: it is gone when that closes."""
+    import os
+    import sys
+    import threading
+
+    stdin = sys.stdin.fileno()
+
+    def read() -> None:
+        # Not by Python's own reader, whose lock this thread would hold for ever: an interpreter that ends aborts on it.
+        while os.read(stdin, 1_024):
+            pass
+        end()
+
+    threading.Thread(target=read, name="timewheel-relay-stdin", daemon=True).start()
 
 
 def _security(token: str | None, token_file: Path | None, tls_ca: Path | None) -> dict[str, Any]:

@@ -1,0 +1,134 @@
+"""What do more relay processes on one machine bring?
+
+Timers wait in a tier of eight partitions, all with the same release time. Relays of 1, 2 and 4 processes
+(`timewheel relay run --processes`) are ready before it, and from then on move them to the next tier, in groups. Told is
+how many a second until the last is acknowledged, and who took how much of a core meanwhile. One process works on one
+core; what more of them bring depends on how many cores the broker leaves them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+
+from benchmarks.result import Result, table
+from benchmarks.service import connected, now_ms, provisioned, service
+from timewheel.admin import AdminClient
+from timewheel.core import Envelope, Plan, Tiered
+from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic
+from timewheel.core.planfile import save_plan
+from timewheel.core.topology import topology
+from timewheel.testing import Broker, LocalPulsar, eventually
+
+DAY_MS = 86_400_000
+TIERS = Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS))
+PARTITIONS = 8
+TIMERS, QUICK_TIMERS = 400_000, 8_000
+PROCESSES, QUICK_PROCESSES = (1, 2, 4), (1, 2)
+PAYLOAD = bytes(200)
+READY_MS = 40_000
+"""Time to fill the tier and to start the relays."""
+TIMEOUT_S = 300.0
+
+
+class Cpu(NamedTuple):
+    """CPU seconds of the relays and of the broker."""
+
+    relays_s: float
+    broker_s: float
+
+
+def fill(client: Any, topic: str, timers: int, release_ms: int) -> None:
+    """Put timers into a partition that leave it for the next tier at ``release_ms``."""
+    producer = client.create_producer(topic, batching_enabled=True, max_pending_messages=0)
+    entered_ms = release_ms - max(TIERS.tiers_ms)
+    for number in range(timers):
+        properties = Envelope(f"t{number}", release_ms + 3 * DAY_MS, entered_ms).properties()
+        producer.send_async(PAYLOAD, lambda *_: None, properties=properties)
+    producer.flush()
+    producer.close()
+
+
+@contextmanager
+def relays_of(broker: Broker, plan: Plan, processes: int) -> Iterator[list[psutil.Process]]:
+    """A ready relay of so many processes: all of them, with the one that started the others."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        save_plan(plan, folder / "plan.toml")
+        command = [sys.executable, "-m", "timewheel", "relay", "run", str(folder / "plan.toml")]
+        command += ["--service-url", broker.service_url, "--admin-url", broker.admin_url, "--drain", "1s"]
+        command += ["--ready-file", str(folder / "ready"), "--processes", str(processes)]
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+        try:
+            eventually((folder / "ready").exists, TIMEOUT_S, poll=0.1)
+            own = psutil.Process(process.pid)
+            yield [own, *own.children()]
+        finally:
+            process.terminate()
+            process.wait()
+
+
+def cpu_s(processes: list[psutil.Process]) -> float:
+    times = [process.cpu_times() for process in processes]
+    return float(sum(one.user + one.system for one in times))
+
+
+def play(broker: Broker, client: Any, admin: AdminClient, processes: int, timers: int) -> tuple[float, Cpu]:
+    """Move them.
+
+    Returns:
+        Seconds, and CPU seconds.
+    """
+    plan = provisioned(broker, f"processes-{processes}", TIERS, partitions=PARTITIONS, max_delay_ms=60 * DAY_MS)
+    tier = max(topology(plan, now_ms()).holding, key=lambda topic: topic.step.stay_ms).name
+    release_ms = now_ms() + READY_MS
+    for partition in range(PARTITIONS):
+        fill(client, partition_topic(tier, partition), timers // PARTITIONS, release_ms)
+    brokers = [psutil.Process(broker.pid)] if isinstance(broker, LocalPulsar) and broker.pid else []
+
+    def backlog() -> int:
+        total = admin.topics.partitioned_stats(tier).total
+        return total.subscriptions[RELAY_SUBSCRIPTION].backlog
+
+    with relays_of(broker, plan, processes) as relays:
+        if now_ms() >= release_ms:
+            raise RuntimeError("the relays were ready too late: this machine needs a longer READY_MS")
+        time.sleep((release_ms - now_ms()) / 1000)
+        before = Cpu(cpu_s(relays), cpu_s(brokers))
+        eventually(lambda: backlog() == 0, TIMEOUT_S, poll=0.1)
+        took_s = (now_ms() - release_ms) / 1000
+        return took_s, Cpu(cpu_s(relays) - before.relays_s, cpu_s(brokers) - before.broker_s)
+
+
+def main(quick: bool = False) -> list[Result]:
+    """Play it with each number of processes."""
+    timers, found = QUICK_TIMERS if quick else TIMERS, []
+    one_s = 0.0
+    with service() as broker, connected(broker) as client, AdminClient(broker.admin_url) as admin:
+        for processes in QUICK_PROCESSES if quick else PROCESSES:
+            took_s, cpu = play(broker, client, admin, processes, timers)
+            one_s = one_s or took_s
+            figures = {
+                "timers/s": timers / took_s,
+                "of one process": one_s / took_s,
+                "cores of the relays": cpu.relays_s / took_s,
+                "cores of the broker": cpu.broker_s / took_s,
+            }
+            found.append(Result(question="processes", subject=f"{processes}", figures=figures))
+    print(table(found))
+    return found
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--quick", action="store_true")
+    main(parser.parse_args().quick)

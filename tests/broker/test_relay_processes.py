@@ -1,0 +1,90 @@
+"""`timewheel relay run --processes`: several processes that are one to whoever runs them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.broker.relay_service import RelayProcess
+from tests.broker.relay_stage import Stage, plan_of
+from timewheel.core.names import RELAY_SUBSCRIPTION
+from timewheel.testing import Broker, eventually
+
+PARTITIONS = 4
+
+
+@pytest.fixture
+def stage(pulsar_broker: Broker) -> Iterator[Stage]:
+    with Stage(pulsar_broker, plan_of(partitions=PARTITIONS)) as made:
+        yield made
+
+
+def readers(stage: Stage) -> set[str]:
+    """The relays that read the partitions of the longest tier: of each the one that is active."""
+    partitions = stage.admin.topics.partitioned_stats(stage.tiers[0], clients=True).partitions.values()
+    return {one.subscriptions[RELAY_SUBSCRIPTION].active_consumer or "" for one in partitions}
+
+
+def children(relay: RelayProcess) -> list[psutil.Process]:
+    return [psutil.Process(one["pid"]) for one in relay.status()["processes"]]
+
+
+def move(stage: Stage, prefix: str) -> None:
+    """Timers through every partition, to the due topic."""
+    before = len(stage.copies())
+    sent = stage.hold((4_600 for _ in range(200)), prefix=prefix)
+    stage.await_due(before + len(sent), 60)
+
+
+def test_they_share_the_work_are_started_again_and_end_together(stage: Stage, tmp_path: Path) -> None:
+    more = ["--processes", "2"]
+    with RelayProcess(stage.broker, stage.plan, tmp_path, relay_id="host", more=more) as relay:
+        relay.await_ready()
+        eventually(lambda: {name.rpartition("-")[2] for name in readers(stage)} == {"0", "1"}, 30)
+        move(stage, "a")
+
+        killed, other = children(relay)
+        killed.kill()
+        eventually(lambda: not relay.status()["ready"], 30)
+        eventually(lambda: [one["restarts"] for one in relay.status()["processes"]] == [1, 0], 60)
+        eventually(lambda: relay.status()["ready"], 60)
+        assert other.is_running()
+        move(stage, "b")
+        stage.await_all_acknowledged()
+        assert set(stage.copies().values()) == {1}
+
+        running = children(relay)
+        assert relay.terminate() == 0, relay.log.read_text()
+        assert not any(child.is_running() for child in running)
+        assert not relay.ready_file.exists()
+
+
+def test_they_end_when_who_started_them_is_killed(stage: Stage, tmp_path: Path) -> None:
+    with RelayProcess(stage.broker, stage.plan, tmp_path, more=["--processes", "2"]) as relay:
+        relay.await_ready()
+        running = children(relay)
+        os.kill(relay.process.pid, signal.SIGKILL)
+        psutil.wait_procs(running, timeout=60)
+        assert not any(child.is_running() for child in running)
+
+
+def test_what_ends_one_at_its_start_ends_all_of_them_and_is_told(pulsar_broker: Broker, tmp_path: Path) -> None:
+    with RelayProcess(pulsar_broker, plan_of(), tmp_path, more=["--processes", "2"]) as relay:
+        assert relay.process.wait(60) == 1
+        log = relay.log.read_text()
+    assert "timewheel topics ensure" in log
+    assert "Traceback" not in log
+
+
+def test_of_one_process_nothing_changes(stage: Stage, tmp_path: Path) -> None:
+    with RelayProcess(stage.broker, stage.plan, tmp_path, more=["--processes", "1"]) as relay:
+        relay.await_ready()
+        found: dict[str, Any] = relay.status()
+        assert [one["ready"] for one in found["relays"]] == [True]
+        assert psutil.Process(relay.process.pid).children() == []

@@ -1,0 +1,180 @@
+"""Several relay processes of one host as one: started together, started again, ready together, ended together.
+
+One process works on one core, whatever number of threads it has. Which of them reads which partition is the broker's
+choice by their names, as among relays of several hosts.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from timewheel.consumers.relay.machine.backoff import Backoff
+from timewheel.consumers.relay.readiness import ReadyFile, ReadyServer
+from timewheel.core.chance import Chance
+from timewheel.core.clock import Clock
+
+__all__ = ["Child", "Processes"]
+
+LOOK_MS = 500
+"""How often the children are looked at; the command's end is noticed as soon."""
+AGAIN_FIRST_MS, AGAIN_LONGEST_MS = 500, 30_000
+"""Before a child that ended is started again."""
+GRACE_S = 70.0
+"""What a child may take to end beyond its drain: the longest of the client's own calls."""
+
+
+class Child:
+    """One relay process, through all its starts.
+
+    Args:
+        relay_id: Its relay's.
+        command: What starts it. It must end when its standard input does, so that it never outlives this process.
+        ready_file: Exists while it is ready.
+        chance: For `Backoff`.
+    """
+
+    def __init__(self, relay_id: str, command: Sequence[str], ready_file: Path, chance: Chance) -> None:
+        self.relay_id = relay_id
+        self._command = list(command)
+        self._ready_file = ready_file
+        self._backoff = Backoff(AGAIN_FIRST_MS, AGAIN_LONGEST_MS, chance)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._again_at_ms: int | None = None
+        self._was_ready = False
+        self.restarts = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether it runs and says so."""
+        return self._process is not None and self._process.poll() is None and self._ready_file.exists()
+
+    def start(self) -> None:
+        """Start it; what an earlier one said is forgotten."""
+        self._ready_file.unlink(missing_ok=True)
+        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE)
+
+    def look(self, now_ms: int) -> int | None:
+        """Start it again if it has ended and its pause is over.
+
+        Args:
+            now_ms: Monotonic milliseconds.
+
+        Returns:
+            None; or the exit code of one that ended before it was ever ready: another start would end so too.
+        """
+        assert self._process is not None, "not started"
+        if self.ready:
+            self._was_ready = True
+            self._backoff.reset()
+        code = self._process.poll()
+        if code is None:
+            return None
+        if not self._was_ready:
+            return code
+        if self._again_at_ms is None:
+            self._again_at_ms = now_ms + self._backoff.next_ms()
+        elif now_ms >= self._again_at_ms:
+            self._again_at_ms = None
+            self.restarts += 1
+            self.start()
+        return None
+
+    def end(self) -> None:
+        """Ask it to drain and end."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for its end, and kill it where that takes too long."""
+        if self._process is None:
+            return
+        try:
+            self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        finally:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+
+    def as_json(self) -> dict[str, Any]:
+        """For whoever asks for readiness."""
+        pid = None if self._process is None else self._process.pid
+        return {"relay_id": self.relay_id, "pid": pid, "ready": self.ready, "restarts": self.restarts}
+
+
+class Processes:
+    """Runs children until it is told to end.
+
+    Args:
+        children: Not started.
+        drain_ms: How long each drains at the end.
+        ready_port: Port on 127.0.0.1 that tells readiness of all by HTTP; None: none.
+        ready_file: File that exists while all are ready; None: none.
+        clock: Time.
+    """
+
+    def __init__(
+        self,
+        children: Sequence[Child],
+        *,
+        drain_ms: int,
+        ready_port: int | None,
+        ready_file: Path | None,
+        clock: Clock,
+    ) -> None:
+        self._children = tuple(children)
+        self._drain_ms = drain_ms
+        self._ready_port = ready_port
+        self._ready_file = ready_file
+        self._clock = clock
+        self._ending = False
+
+    def end_from_signal(self) -> None:
+        """Ask `run` to end; noticed within `LOOK_MS`."""
+        self._ending = True
+
+    def run(self) -> int:
+        """Start all, look after them, and end them when told to.
+
+        Returns:
+            0; or the exit code of a child that could not begin, after which all others were ended.
+
+        Raises:
+            OSError: The port for readiness is taken.
+        """
+        file = None if self._ready_file is None else ReadyFile(self._ready_file)
+        server = None if self._ready_port is None else ReadyServer(self._ready_port, self._answer)
+        nothing = threading.Condition()
+        try:
+            for child in self._children:
+                child.start()
+            while not self._ending:
+                now_ms = self._clock.monotonic_ms()
+                for child in self._children:
+                    if (code := child.look(now_ms)) is not None:
+                        return code if code > 0 else 1
+                if file is not None:
+                    file.show(ready=all(child.ready for child in self._children))
+                with nothing:
+                    self._clock.wait(nothing, LOOK_MS)
+            return 0
+        finally:
+            if file is not None:
+                file.show(ready=False)
+            for child in self._children:
+                child.end()
+            for child in self._children:
+                child.join(self._drain_ms / 1000 + GRACE_S)
+            if server is not None:
+                server.close()
+
+    def _answer(self) -> tuple[bool, str]:
+        told = [child.as_json() for child in self._children]
+        ready = all(one["ready"] for one in told)
+        return ready, json.dumps({"ready": ready, "processes": told})
