@@ -120,6 +120,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--evidence", type=Path, metavar="FILE", help="write what the proofs find into this page")
 
 
+def pytest_unconfigure(config: pytest.Config) -> None:
+    config.stash[_kept].close()  # a run that was interrupted in a test has not come to the end of its lane
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.config.getoption("proofs") and "seed_number" in metafunc.fixturenames:
         numbers = range(1, int(metafunc.config.getoption("seeds") or 1) + 1)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 
 from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import Stage, plan_of
+from timewheel.cli.relay_processes import AGAIN_LONGEST_MS, Child
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.testing import Broker, eventually
 
@@ -61,6 +64,7 @@ def test_they_share_the_work_are_started_again_and_end_together(stage: Stage, tm
 
         running = children(relay)
         assert relay.terminate() == 0, relay.log.read_text()
+        assert "relay_process_ended" in relay.log.read_text()
         assert not any(child.is_running() for child in running)
         assert not relay.ready_file.exists()
 
@@ -80,6 +84,47 @@ def test_what_ends_one_at_its_start_ends_all_of_them_and_is_told(pulsar_broker: 
         log = relay.log.read_text()
     assert "timewheel topics ensure" in log
     assert "Traceback" not in log
+
+
+def child_that(does: str, tmp_path: Path) -> Child:
+    started = Child("r-0", [sys.executable, "-c", f"import os; {does}"], tmp_path / "ready", random.Random(1))
+    started.start()
+    return started
+
+
+def looked_at(child: Child, now_ms: int) -> int | None:
+    """What a look finds once the process has ended."""
+    child.join(30)
+    return child.look(now_ms)
+
+
+def test_one_that_is_killed_before_it_was_ever_ready_is_started_again(tmp_path: Path) -> None:
+    """A machine short of memory kills whom it likes, and so early too."""
+    child = child_that("os.kill(os.getpid(), 9)", tmp_path)
+    for number in range(3):
+        now_ms = number * 2 * AGAIN_LONGEST_MS
+        assert looked_at(child, now_ms) is None
+        assert child.restarts == number
+        assert child.look(now_ms + AGAIN_LONGEST_MS) is None
+        assert child.restarts == number + 1
+    child.join(30)
+
+
+def test_one_that_has_been_ready_is_started_again_whatever_it_ends_with(tmp_path: Path) -> None:
+    child = child_that(f"open({str(tmp_path / 'ready')!r}, 'w').close(); os.read(0, 1); os._exit(7)", tmp_path)
+    eventually(lambda: child.ready, 30)
+    assert child.look(0) is None
+    child.end()
+    assert looked_at(child, 0) is None
+    assert not child.ready, "the file is still there"
+    assert child.look(AGAIN_LONGEST_MS) is None
+    assert child.restarts == 1
+    child.end()
+    child.join(30)
+
+
+def test_one_that_refuses_at_its_start_is_not_started_again(tmp_path: Path) -> None:
+    assert looked_at(child_that("os._exit(3)", tmp_path), 0) == 3
 
 
 def test_of_one_process_nothing_changes(stage: Stage, tmp_path: Path) -> None:

@@ -179,6 +179,13 @@ def test_a_jump_over_what_others_acknowledged_is_no_hole(stage: Stage) -> None:
     assert not can_be_read(stage.client, topic, Spot(positions[3], 0), behind)
 
 
+def is_trimmed(stage: Stage, topic: str, ledger_id: int) -> bool:
+    """Whether a ledger of a partition is gone; if not, the broker is asked to."""
+    path = topic.replace("://", "/")
+    httpx.post(f"{stage.broker.admin_url}/admin/v2/{path}/trim").raise_for_status()
+    return all(ledger.ledger_id != ledger_id for ledger in stage.admin.topics.internal_stats(topic).ledgers)
+
+
 def test_a_position_whose_ledger_was_trimmed_is_no_hole(stage: Stage) -> None:
     """In the middle of a batch, the rest of which an operator has skipped."""
     whole = f"{stage.plan.due_topic}-trimmed"  # without deduplication, whose cursor would keep the ledger for minutes
@@ -194,14 +201,24 @@ def test_a_position_whose_ledger_was_trimmed_is_no_hole(stage: Stage) -> None:
     stage.unload(whole)  # which ends the ledger
     later = Position.of(stage.client.create_producer(topic).send(b""))
     stage.admin.subscriptions.clear(topic, RELAY_SUBSCRIPTION)
-    path = topic.replace("://", "/")
-
-    def is_trimmed() -> bool:
-        httpx.post(f"{stage.broker.admin_url}/admin/v2/{path}/trim").raise_for_status()
-        return all(ledger.ledger_id != in_batch.ledger for ledger in stage.admin.topics.internal_stats(topic).ledgers)
-
-    eventually(is_trimmed, 30)
+    eventually(lambda: is_trimmed(stage, topic, in_batch.ledger), 30)
     assert can_be_read(stage.client, topic, Spot(in_batch, 10), later)
+
+
+def test_what_is_hidden_behind_a_trimmed_ledger_is_a_hole(stage: Stage) -> None:
+    whole = f"{stage.plan.due_topic}-hidden"
+    topic = partition_topic(whole, 0)
+    stage.admin.topics.create(whole, 1)
+    stage.admin.subscriptions.create(topic, RELAY_SUBSCRIPTION)
+    last = Position.of(stage.client.create_producer(topic).send(b""))
+    stage.unload(whole)
+    # Two entries, and what the client hands out of them has the position of the second.
+    stage.client.create_producer(topic, chunking_enabled=True).send(os.urandom(6_000_000))
+    behind = Position.of(stage.client.create_producer(topic).send(b""))
+    stage.admin.subscriptions.clear(topic, RELAY_SUBSCRIPTION)
+    eventually(lambda: is_trimmed(stage, topic, last.ledger), 30)
+    assert behind.ledger > last.ledger
+    assert not can_be_read(stage.client, topic, Spot(last, 0), behind)
 
 
 def test_silence_is_no_hole(stage: Stage) -> None:

@@ -102,7 +102,8 @@ def run(
             "--admin-url": admin_url,
             "--drain": drain,
             "--hop-linger": hop_linger,
-            "--memory-mb": max(memory_mb // processes, 1),
+            # Of a partition that relays hold one process receives, of one that the broker holds all do.
+            "--memory-mb": memory_mb if all(plan.holds_in_relay for plan in plans) else max(memory_mb // processes, 1),
             "--token-file": token_file,
             "--tls-ca": tls_ca,
             "--log-format": log_format.value,

@@ -17,6 +17,8 @@ from timewheel.consumers.relay.machine.backoff import Backoff
 from timewheel.consumers.relay.readiness import ReadyFile, ReadyServer
 from timewheel.core.chance import Chance
 from timewheel.core.clock import Clock
+from timewheel.events import RelayProcessEnded
+from timewheel.hooks import log_event
 
 __all__ = ["Child", "Processes"]
 
@@ -24,7 +26,7 @@ LOOK_MS = 500
 """How often the children are looked at; the command's end is noticed as soon."""
 AGAIN_FIRST_MS, AGAIN_LONGEST_MS = 500, 30_000
 """Before a child that ended is started again."""
-GRACE_S = 70.0
+GRACE_MS = 70_000
 """What a child may take to end beyond its drain: the longest of the client's own calls."""
 
 
@@ -54,8 +56,14 @@ class Child:
         return self._process is not None and self._process.poll() is None and self._ready_file.exists()
 
     def start(self) -> None:
-        """Start it; what an earlier one said is forgotten."""
+        """Start it; what an earlier one said is forgotten.
+
+        Raises:
+            OSError: The machine has no room for a process.
+        """
         self._ready_file.unlink(missing_ok=True)
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.close()
         self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE)
 
     def look(self, now_ms: int) -> int | None:
@@ -65,7 +73,7 @@ class Child:
             now_ms: Monotonic milliseconds.
 
         Returns:
-            None; or the exit code of one that ended before it was ever ready: another start would end so too.
+            None; or the exit status of one that has refused before it was ever ready: another start would end so too.
         """
         assert self._process is not None, "not started"
         if self.ready:
@@ -74,15 +82,24 @@ class Child:
         code = self._process.poll()
         if code is None:
             return None
-        if not self._was_ready:
+        if code > 0 and not self._was_ready:
             return code
         if self._again_at_ms is None:
-            self._again_at_ms = now_ms + self._backoff.next_ms()
+            pause_ms = self._backoff.next_ms()
+            self._again_at_ms = now_ms + pause_ms
+            log_event(RelayProcessEnded(relay_id=self.relay_id, exit_code=code, again_in_ms=pause_ms))
         elif now_ms >= self._again_at_ms:
+            self._start_again(now_ms)
+        return None
+
+    def _start_again(self, now_ms: int) -> None:
+        try:
+            self.start()
+        except OSError:  # the machine has no room for a process: the others go on
+            self._again_at_ms = now_ms + self._backoff.next_ms()
+        else:
             self._again_at_ms = None
             self.restarts += 1
-            self.start()
-        return None
 
     def end(self) -> None:
         """Ask it to drain and end."""
@@ -158,7 +175,7 @@ class Processes:
                 now_ms = self._clock.monotonic_ms()
                 for child in self._children:
                     if (code := child.look(now_ms)) is not None:
-                        return code if code > 0 else 1
+                        return code
                 if file is not None:
                     file.show(ready=all(child.ready for child in self._children))
                 with nothing:
@@ -169,8 +186,9 @@ class Processes:
                 file.show(ready=False)
             for child in self._children:
                 child.end()
+            until_ms = self._clock.monotonic_ms() + self._drain_ms + GRACE_MS
             for child in self._children:
-                child.join(self._drain_ms / 1000 + GRACE_S)
+                child.join(max(until_ms - self._clock.monotonic_ms(), 0) / 1000)
             if server is not None:
                 server.close()
 

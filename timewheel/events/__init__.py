@@ -27,6 +27,7 @@ from timewheel.events.kind import kinds
 from timewheel.events.operations import (
     BrokerConfigurationDenied,
     HookFailed,
+    RelayProcessEnded,
 )
 from timewheel.events.producers import (
     ProducerClosedWithUnknownOutcomes,
@@ -79,6 +80,7 @@ __all__ = [
     "RelayHopsBeyondPlan",
     "RelayPartitionStopped",
     "RelayPositionJumped",
+    "RelayProcessEnded",
     "RelaySessionCrashed",
     "RelaySessionFailed",
     "RelayWaitsForLease",

@@ -8,6 +8,7 @@ from timewheel.hooks import Event
 __all__ = [
     "BrokerConfigurationDenied",
     "HookFailed",
+    "RelayProcessEnded",
 ]
 
 
@@ -32,3 +33,15 @@ class BrokerConfigurationDenied(Event):
 class HookFailed(Event):
     hook: str
     error: str
+
+
+@event(
+    "relay_process_ended",
+    "error",
+    means="One of several relay processes (`--processes`) has ended by itself; it is started again after a pause.",
+    do="See why in the log before it. The others go on, and take over its partitions meanwhile.",
+)
+class RelayProcessEnded(Event):
+    relay_id: str
+    exit_code: int
+    again_in_ms: int

@@ -41,9 +41,11 @@ def can_be_read(client: Any, topic: str, after: Spot, before: Position) -> bool:
     if found > before:
         return False
     # `before` itself, if only the look that doubted it was at fault.
-    return follows(after, found) or (
-        found.ledger > after.position.ledger and _is_trimmed(client, topic, after.position)
-    )
+    if follows(after, found):
+        return True
+    # That a ledger is trimmed excuses what is missing at its end, and nothing that is missing of a later one.
+    begins_ledger = found.ledger > after.position.ledger and found.entry == 0 and found.batch_index <= 0
+    return begins_ledger and _is_trimmed(client, topic, after.position)
 
 
 def first_behind(client: Any, topic: str, after: Position) -> Position:
