@@ -9,25 +9,17 @@ each that it reads: they wait in the client, and what they cost is what is measu
 
 from __future__ import annotations
 
-import argparse
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import psutil
 
+from benchmarks.relays import cpu_s, running_relays
 from benchmarks.result import Result, table
 from benchmarks.service import connected, now_ms, provisioned, service
-from timewheel.core import Envelope, Plan, Tiered
+from timewheel.core import Envelope, Tiered
 from timewheel.core.names import partition_topic
-from timewheel.core.planfile import save_plan
 from timewheel.core.topology import topology
-from timewheel.testing import Broker, eventually
 
 DAY_MS = 86_400_000
 TIERS = Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS, 20 * DAY_MS))
@@ -38,7 +30,6 @@ PAYLOAD = bytes(200)
 BUDGET_MB = 512
 GOAL_CPU = 1.0
 GOAL_OVER_MB = 100
-READY_TIMEOUT_S = 300.0
 
 
 def fill(client: Any, topic: str) -> None:
@@ -57,36 +48,13 @@ def fill(client: Any, topic: str) -> None:
     producer.close()
 
 
-@contextmanager
-def relay_of(broker: Broker, plan: Plan) -> Iterator[psutil.Process]:
-    """A relay process that is ready."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        save_plan(plan, folder / "plan.toml")
-        command = [sys.executable, "-m", "timewheel", "relay", "run", str(folder / "plan.toml")]
-        command += ["--service-url", broker.service_url, "--admin-url", broker.admin_url, "--drain", "1s"]
-        command += ["--ready-file", str(folder / "ready"), "--memory-mb", str(BUDGET_MB)]
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        try:
-            eventually((folder / "ready").exists, READY_TIMEOUT_S, poll=0.5)
-            yield psutil.Process(process.pid)
-        finally:
-            process.terminate()
-            process.wait()
-
-
-def cpu_s(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system)
-
-
 def at_rest(process: psutil.Process, idle_s: float) -> float:
     """Share of a core, in percent, once what it received at its start is worked off."""
 
     def look() -> float:
-        before_s, began_s = cpu_s(process), time.monotonic()
+        before_s, began_s = cpu_s([process]), time.monotonic()
         time.sleep(idle_s)
-        return (cpu_s(process) - before_s) / (time.monotonic() - began_s) * 100
+        return (cpu_s([process]) - before_s) / (time.monotonic() - began_s) * 100
 
     shares = [look(), look()]
     while shares[-1] < 0.8 * shares[-2]:
@@ -107,7 +75,7 @@ def main(quick: bool = False) -> list[Result]:
         ]
         for topic in read:
             fill(client, topic)
-        with relay_of(broker, plan) as process:
+        with running_relays(broker, plan, "--memory-mb", str(BUDGET_MB)) as (process,):
             share = at_rest(process, QUICK_IDLE_S if quick else IDLE_S)
             rss_mb = process.memory_info().rss / (1 << 20)
             threads = process.num_threads()
@@ -130,9 +98,3 @@ def main(quick: bool = False) -> list[Result]:
     ]
     print(table(found))
     return found
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true")
-    main(parser.parse_args().quick)

@@ -8,24 +8,17 @@ core; what more of them bring depends on how many cores the broker leaves them.
 
 from __future__ import annotations
 
-import argparse
-import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
 
+from benchmarks.relays import cpu_s, running_relays
 from benchmarks.result import Result, table
 from benchmarks.service import connected, now_ms, provisioned, service
 from timewheel.admin import AdminClient
-from timewheel.core import Envelope, Plan, Tiered
+from timewheel.core import Envelope, Tiered
 from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic
-from timewheel.core.planfile import save_plan
 from timewheel.core.topology import topology
 from timewheel.testing import Broker, LocalPulsar, eventually
 
@@ -58,30 +51,6 @@ def fill(client: Any, topic: str, timers: int, release_ms: int) -> None:
     producer.close()
 
 
-@contextmanager
-def relays_of(broker: Broker, plan: Plan, processes: int) -> Iterator[list[psutil.Process]]:
-    """A ready relay of so many processes: all of them, with the one that started the others."""
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        save_plan(plan, folder / "plan.toml")
-        command = [sys.executable, "-m", "timewheel", "relay", "run", str(folder / "plan.toml")]
-        command += ["--service-url", broker.service_url, "--admin-url", broker.admin_url, "--drain", "1s"]
-        command += ["--ready-file", str(folder / "ready"), "--processes", str(processes)]
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        try:
-            eventually((folder / "ready").exists, TIMEOUT_S, poll=0.1)
-            own = psutil.Process(process.pid)
-            yield [own, *own.children()]
-        finally:
-            process.terminate()
-            process.wait()
-
-
-def cpu_s(processes: list[psutil.Process]) -> float:
-    times = [process.cpu_times() for process in processes]
-    return float(sum(one.user + one.system for one in times))
-
-
 def play(broker: Broker, client: Any, admin: AdminClient, processes: int, timers: int) -> tuple[float, Cpu]:
     """Move them.
 
@@ -99,7 +68,7 @@ def play(broker: Broker, client: Any, admin: AdminClient, processes: int, timers
         total = admin.topics.partitioned_stats(tier).total
         return total.subscriptions[RELAY_SUBSCRIPTION].backlog
 
-    with relays_of(broker, plan, processes) as relays:
+    with running_relays(broker, plan, "--processes", str(processes)) as relays:
         if now_ms() >= release_ms:
             raise RuntimeError("the relays were ready too late: this machine needs a longer READY_MS")
         time.sleep((release_ms - now_ms()) / 1000)
@@ -126,9 +95,3 @@ def main(quick: bool = False) -> list[Result]:
             found.append(Result(question="processes", subject=f"{processes}", figures=figures))
     print(table(found))
     return found
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--quick", action="store_true")
-    main(parser.parse_args().quick)

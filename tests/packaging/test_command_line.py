@@ -78,9 +78,9 @@ def test_an_unknown_command_is_a_usage_error() -> None:
 # The signal arrives in code that Python compiled from a string, as it does in the making of any dataclass.
 STOPPED = """
 import os, signal
-from timewheel.cli.stopping import stop_on
+from timewheel.cli.stopping import stop_at_end
 
-stop_on(signal.SIGINT, signal.SIGTERM)
+stop_at_end()
 try:
     exec("os.kill(os.getpid(), signal.{name})\\nwhile True: pass")
 except KeyboardInterrupt:

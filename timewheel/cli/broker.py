@@ -30,15 +30,14 @@ def broker(
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")] = False,
 ) -> None:
     """Run a real Pulsar on this machine until Ctrl-C; its data goes when it ends."""
-    import signal
     import sys
 
-    from timewheel.cli.stopping import Stopped, stop_on
+    from timewheel.cli.stopping import Stopped, stop_at_end
     from timewheel.testing import BrokerFailed, LocalPulsar
 
     config = _parsed(settings or [])
     # Both end in the same order: leave the with block, which removes the broker and its data.
-    stop_on(signal.SIGINT, signal.SIGTERM)
+    stop_at_end()
     try:
         with LocalPulsar(version, config=config, progress=lambda line: print(line, file=sys.stderr)) as pulsar:
             _announce(pulsar, as_json=as_json)

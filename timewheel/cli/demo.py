@@ -49,18 +49,17 @@ def demo(
     installed, predicts the same from the run's ledger. This does not change the verdict or the status.
     """
     import json
-    import signal
     import time
 
     from rich.console import Console
 
-    from timewheel.cli.stopping import stop_on
+    from timewheel.cli.stopping import stop_at_end
     from timewheel.core.durations import parse_duration
     from timewheel.demo.settings import ALL_SCHEMES, Settings, parse_schemes
 
     began_s = time.monotonic()
 
-    stop_on(signal.SIGINT, signal.SIGTERM)  # leave the with blocks, which end every process that was started
+    stop_at_end()  # leave the with blocks, which end every process that was started
     settings = Settings(
         messages=messages,
         day_ms=parse_duration(day),

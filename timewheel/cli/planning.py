@@ -151,9 +151,8 @@ def session(
 def _stopped_by_signals() -> threading.Event:
     """SIGTERM as Ctrl-C, and neither as Spark has it: its handler calls Java in the middle of a call."""
     import logging
-    import signal
 
-    from timewheel.cli.stopping import stop_on
+    from timewheel.cli.stopping import stop_at_end
 
     stopped = threading.Event()
 
@@ -161,7 +160,7 @@ def _stopped_by_signals() -> threading.Event:
         stopped.set()
         logging.disable(logging.CRITICAL)  # py4j logs the call that this ends as an error, with its stack
 
-    stop_on(signal.SIGINT, signal.SIGTERM, told=told)
+    stop_at_end(told)
     return stopped
 
 

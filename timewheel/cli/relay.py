@@ -12,7 +12,6 @@ from timewheel.cli.logs import Format, Level, LogFormat, LogLevel, log_to_stderr
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import FrameType
 
 __all__ = ["relay"]
 
@@ -85,6 +84,7 @@ def run(
     import pulsar
 
     from timewheel.cli.client_log import client_log
+    from timewheel.cli.stopping import call_at_end
     from timewheel.consumers.relay import Relay
     from timewheel.consumers.relay.service import Service
     from timewheel.core.durations import parse_duration
@@ -139,7 +139,7 @@ def run(
                     ready_port=ready_port,
                     ready_file=ready_file,
                 )
-                _end_by_signal(service.end_from_signal)
+                call_at_end(service.end_from_signal)
                 if with_stdin:
                     _end_with_stdin(service.end_from_signal)
                 service.run()
@@ -166,6 +166,7 @@ def _run_processes(
     import tempfile
 
     from timewheel.cli.relay_processes import Child, Processes
+    from timewheel.cli.stopping import call_at_end
     from timewheel.consumers.relay.relay import new_relay_id
     from timewheel.core.chance import system_chance
     from timewheel.core.clock import SystemClock
@@ -182,23 +183,12 @@ def _run_processes(
         running = Processes(
             children, drain_ms=drain_ms, ready_port=ready_port, ready_file=ready_file, clock=SystemClock()
         )
-        _end_by_signal(running.end_from_signal)
+        call_at_end(running.end_from_signal)
         return running.run()
 
 
 def _given(options: dict[str, Any]) -> list[str]:
     return [text for name, value in options.items() if value is not None for text in (name, str(value))]
-
-
-def _end_by_signal(end: Callable[[], None]) -> None:
-    import signal
-
-    def told(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        end()
-
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, told)
 
 
 def _end_with_stdin(end: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as an exception that leaves the `with` blocks of a command."""
+"""What a command does at Ctrl-C and SIGTERM."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-__all__ = ["Stopped", "stop_on"]
+__all__ = ["Stopped", "call_at_end", "stop_at_end"]
+
+ASKED_TO_END = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopped(KeyboardInterrupt):
@@ -20,13 +22,22 @@ class Stopped(KeyboardInterrupt):
     """
 
 
-def stop_on(*numbers: signal.Signals, told: Callable[[], None] = lambda: None) -> None:
-    """Raise `Stopped` in the main thread at each of these signals, after calling `told`."""
+def call_at_end(told: Callable[[], None]) -> None:
+    """Call this in the main thread, between any two of its steps, when the process is asked to end."""
 
-    def end(number: int, frame: FrameType | None) -> NoReturn:
+    def end(number: int, frame: FrameType | None) -> None:
         del number, frame
+        told()
+
+    for number in ASKED_TO_END:
+        signal.signal(number, end)
+
+
+def stop_at_end(told: Callable[[], None] = lambda: None) -> None:
+    """Call this and raise `Stopped`, which leaves the `with` blocks of the command."""
+
+    def stop() -> NoReturn:
         told()
         raise Stopped
 
-    for number in numbers:
-        signal.signal(number, end)
+    call_at_end(stop)

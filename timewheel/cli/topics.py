@@ -139,12 +139,12 @@ def roll(
 
 def _until_interrupted(pause_s: float) -> Iterator[None]:
     """Yield at once and then after every pause, until SIGINT or SIGTERM."""
-    import signal
     import threading
 
+    from timewheel.cli.stopping import call_at_end
+
     ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
+    call_at_end(ended.set)
     yield
     while not ended.wait(pause_s):
         yield

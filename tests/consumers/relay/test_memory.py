@@ -64,6 +64,13 @@ def test_all_shares_keep_to_the_budget_but_for_an_entry_and_a_small_window_each(
         assert (queue_bytes + it.window_bytes()) * readers <= budget_bytes
 
 
+@pytest.mark.parametrize(("readers", "entries"), [(1, 16), (7, 16), (8, 15), (32, 3), (61, 2), (62, 1), (300, 1)])
+def test_the_page_about_relays_tells_what_the_default_allows(readers: int, entries: int) -> None:
+    it = Prefetch(memory(512, readers), by_broker=False)
+    it.begin()
+    assert it.entries == entries
+
+
 def test_who_reads_no_more_leaves_its_share_to_the_others() -> None:
     it = memory(512, 32)
     it.share_with(-16)
