@@ -69,7 +69,14 @@ LANES = {
         ),
         "mortal",
     ),
-    **dict.fromkeys(("tests/broker/test_admin_security.py", "tests/broker/test_provision_denied.py"), "secured"),
+    **dict.fromkeys(
+        (
+            "tests/broker/test_admin_security.py",
+            "tests/broker/test_provision_denied.py",
+            "tests/broker/test_token_expires.py",
+        ),
+        "secured",
+    ),
     **dict.fromkeys(("tests/broker/test_local_pulsar.py", "tests/broker/test_profile.py"), "tuned"),
 }
 """Files that share what is dear to start: Spark, the built wheel, brokers of one kind. Each other file is a lane."""

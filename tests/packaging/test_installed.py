@@ -20,6 +20,7 @@ SDK = (
     "timewheel.errors",
     "timewheel.events",
     "timewheel.hooks",
+    "timewheel.tokens",
 )
 
 PROBE = """

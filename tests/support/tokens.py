@@ -12,13 +12,14 @@ __all__ = ["SECURED_SETTINGS", "token_for"]
 SECRET = secrets.token_bytes(32)
 
 
-def token_for(role: str) -> str:
-    """A JSON web token, signed with the broker's secret."""
+def token_for(role: str, *, expires_s: int | None = None) -> str:
+    """A JSON web token, signed with the broker's secret; it expires at this time since 1970, or never."""
+    claims = {"sub": role} if expires_s is None else {"sub": role, "exp": expires_s}
 
     def part(content: bytes) -> str:
         return base64.urlsafe_b64encode(content).decode().rstrip("=")
 
-    signed = ".".join(part(json.dumps(claims).encode()) for claims in ({"alg": "HS256"}, {"sub": role}))
+    signed = ".".join(part(json.dumps(content).encode()) for content in ({"alg": "HS256"}, claims))
     return f"{signed}.{part(hmac.digest(SECRET, signed.encode(), 'sha256'))}"
 
 
@@ -26,6 +27,7 @@ SECURED_SETTINGS = {
     "authenticationEnabled": "true",
     "authorizationEnabled": "true",
     "authenticationProviders": "org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
+    "authenticationRefreshCheckSeconds": "1",  # how soon a connection's token is found to have expired; usually 60
     "tokenSecretKey": f"data:;base64,{base64.b64encode(SECRET).decode()}",
     # Whoever shows no token is a superuser, so that LocalPulsar sees the broker get healthy. A token that is shown
     # counts: its role and no other is what the tests find allowed or denied.

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
+import datetime as dt
 import json
 from http import HTTPStatus
 
 import httpx
 
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing
+from timewheel.core.tokens import expires_ms_of, role_of
 
-__all__ = ["error_of", "role_of"]
+__all__ = ["error_of"]
 
 MAX_REASON_CHARACTERS = 400
 """Brokers put whole Java stack traces into a reason."""
@@ -23,7 +23,7 @@ def error_of(response: httpx.Response, endpoint: str, token: str | None) -> Admi
     Args:
         response: An answer that is no success.
         endpoint: Method and path, as the reader of the error should see them.
-        token: What was sent, for the role's name; it does not appear itself.
+        token: What was sent, for its role and its end; it does not appear itself.
     """
     reason = _reason(response)
     match response.status_code:
@@ -33,19 +33,6 @@ def error_of(response: httpx.Response, endpoint: str, token: str | None) -> Admi
             return AdminMissing(response.status_code, endpoint, reason)
         case _:
             return AdminError(response.status_code, endpoint, reason)
-
-
-def role_of(token: str | None) -> str | None:
-    """The role that a JSON web token claims (unverified, for messages to humans); None if it is no such token."""
-    parts = (token or "").split(".")
-    if len(parts) != 3:
-        return None
-    try:
-        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-    except (binascii.Error, ValueError):
-        return None
-    role = claims.get("sub") if isinstance(claims, dict) else None
-    return role if isinstance(role, str) else None
 
 
 def _reason(response: httpx.Response) -> str:
@@ -69,8 +56,11 @@ def _reason(response: httpx.Response) -> str:
 def _who(token: str | None) -> str:
     if token is None:
         return "no token was sent"
-    role = role_of(token)
-    return "the token names no role" if role is None else f"the token's role is {role!r}"
+    role, expires_ms = role_of(token), expires_ms_of(token)
+    who = "the token names no role" if role is None else f"the token's role is {role!r}"
+    if expires_ms is None:
+        return who
+    return f"{who}, valid until {dt.datetime.fromtimestamp(expires_ms / 1000, dt.UTC):%Y-%m-%d %H:%M:%SZ}"
 
 
 def _needed(endpoint: str) -> str:

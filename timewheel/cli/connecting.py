@@ -12,8 +12,19 @@ if TYPE_CHECKING:
 
     from timewheel.admin.client import AdminClient
     from timewheel.hooks import Event, Hook
+    from timewheel.wire.token_reader import TokenReader
 
-__all__ = ["DEFAULT_ADMIN_URL", "AdminUrl", "Token", "TokenFile", "TrustFile", "admin_client", "warn"]
+__all__ = [
+    "DEFAULT_ADMIN_URL",
+    "AdminUrl",
+    "Token",
+    "TokenFile",
+    "TrustFile",
+    "admin_client",
+    "admin_client_with",
+    "token_reader",
+    "warn",
+]
 
 AdminUrl = Annotated[
     str,
@@ -50,23 +61,63 @@ def admin_client(
         option: That gave the URL.
         hooks: None: `warn`.
     """
+    hooks = (warn,) if hooks is None else hooks
+    return admin_client_with(admin_url, token_reader(token, token_file, hooks), tls_ca, option=option, hooks=hooks)
+
+
+def admin_client_with(
+    admin_url: str,
+    token: TokenReader | None,
+    tls_ca: Path | None,
+    *,
+    option: str = "--admin-url",
+    hooks: tuple[Hook, ...],
+) -> AbstractContextManager[AdminClient]:
+    """The same with a reader that others use as well.
+
+    Args:
+        admin_url: Of any broker's web service.
+        token: See `token_reader`.
+        tls_ca: Whom to trust.
+        option: That gave the URL.
+        hooks: Whom to tell.
+    """
     from timewheel.admin.client import AdminClient
     from timewheel.admin.http import tls_context
 
-    if token is not None and token_file is not None:
-        raise typer.BadParameter("give the token itself or its file, not both", param_hint="--token")
     try:
         return AdminClient(
             admin_url,
-            token=token if token_file is None else token_file.read_text,
+            token=token,
             tls=None if tls_ca is None else tls_context(ca_path=str(tls_ca)),
             retry_for_s=RETRY_FOR_S,
-            hooks=(warn,) if hooks is None else hooks,
+            hooks=hooks,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from error
     except OSError as error:
         raise typer.BadParameter(f"{tls_ca}: {error}", param_hint="--tls-ca") from error
+
+
+def token_reader(token: str | None, token_file: Path | None, hooks: tuple[Hook, ...]) -> TokenReader | None:
+    """What reads the token; None if neither is given. What cannot be read is a usage error.
+
+    Args:
+        token: Itself.
+        token_file: Or its file.
+        hooks: Told of a token that has expired, and of a file that cannot be read later.
+    """
+    from timewheel.wire.token_reader import TokenReader
+
+    if token is not None and token_file is not None:
+        raise typer.BadParameter("give the token itself or its file, not both", param_hint="--token")
+    try:
+        if token_file is not None:
+            return TokenReader(token_file, hooks=hooks)
+        return None if token is None else TokenReader(lambda: token, name="--token", hooks=hooks)
+    except (OSError, ValueError) as error:
+        reason, option = str(error), "--token" if token_file is None else "--token-file"
+        raise typer.BadParameter(reason, param_hint=option) from error
 
 
 def warn(event: Event) -> None:

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from timewheel.cli.connecting import DEFAULT_ADMIN_URL, AdminUrl, admin_client
+from timewheel.cli.connecting import DEFAULT_ADMIN_URL, AdminUrl, admin_client_with, token_reader
 from timewheel.cli.logs import Format, Level, LogFormat, LogLevel, log_to_stderr
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from timewheel.wire.token_reader import TokenReader
 
 __all__ = ["relay"]
 
@@ -96,6 +98,7 @@ def run(
     drain_ms = parse_duration(drain)
     hop_linger_ms = None if hop_linger is None else parse_duration(hop_linger)
     plans = [Plan.load(path) for path in plan_files]
+    reader = token_reader(token, token_file, (log_event,))
     if processes > 1:
         options = {
             "--service-url": service_url,
@@ -120,9 +123,9 @@ def run(
         )
         raise typer.Exit(code)
     with client_log() as log:
-        client = pulsar.Client(service_url, logger=log, **_security(token, token_file, tls_ca))
+        client = pulsar.Client(service_url, logger=log, **_security(reader, tls_ca))
         try:
-            with admin_client(admin_url, token, token_file, tls_ca, hooks=(log_event,)) as admin:
+            with admin_client_with(admin_url, reader, tls_ca, hooks=(log_event,)) as admin:
                 service = Service(
                     [
                         Relay(
@@ -208,16 +211,12 @@ def _end_with_stdin(end: Callable[[], None]) -> None:
     threading.Thread(target=read, name="timewheel-relay-stdin", daemon=True).start()
 
 
-def _security(token: str | None, token_file: Path | None, tls_ca: Path | None) -> dict[str, Any]:
+def _security(token: TokenReader | None, tls_ca: Path | None) -> dict[str, Any]:
     import pulsar
 
     options: dict[str, Any] = {}
-    if token is not None and token_file is not None:
-        raise typer.BadParameter("give --token or --token-file, not both")
     if token is not None:
         options["authentication"] = pulsar.AuthenticationToken(token)
-    if token_file is not None:
-        options["authentication"] = pulsar.AuthenticationToken(lambda: token_file.read_text(encoding="utf-8").strip())
     if tls_ca is not None:
         options["tls_trust_certs_file_path"] = str(tls_ca)
     return options

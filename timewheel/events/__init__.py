@@ -28,6 +28,8 @@ from timewheel.events.operations import (
     BrokerConfigurationDenied,
     HookFailed,
     RelayProcessEnded,
+    TokenExpired,
+    TokenUnreadable,
 )
 from timewheel.events.producers import (
     ProducerClosedWithUnknownOutcomes,
@@ -88,6 +90,8 @@ __all__ = [
     "SendCallbackFailed",
     "TimerFarTooEarly",
     "TimerTooNew",
+    "TokenExpired",
+    "TokenUnreadable",
 ]
 
 CATALOGUE: tuple[type[Event], ...] = tuple(kinds)

@@ -1,4 +1,4 @@
-"""Of commands, and of hooks themselves."""
+"""Of commands, of tokens, and of hooks themselves."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ __all__ = [
     "BrokerConfigurationDenied",
     "HookFailed",
     "RelayProcessEnded",
+    "TokenExpired",
+    "TokenUnreadable",
 ]
 
 
@@ -45,3 +47,27 @@ class RelayProcessEnded(Event):
     relay_id: str
     exit_code: int
     again_in_ms: int
+
+
+@event(
+    "token_expired",
+    "error",
+    means="The client shows a token that has expired, by this machine's clock. The broker drops it without a reason, "
+    "and the client tries again for ever; told once per token.",
+    do="Renew the token in its file: the client reads it again at its next try and goes on, with nothing lost. A token "
+    "that was given as text needs a restart.",
+)
+class TokenExpired(Event):
+    source: str
+    expired_at_ms: int
+
+
+@event(
+    "token_unreadable",
+    "warning",
+    means="The token could not be read when the client asked for it; it shows the one that was read before.",
+    do="See that the file is there. Renew it by a rename, so that it is never half written.",
+)
+class TokenUnreadable(Event):
+    source: str
+    reason: str

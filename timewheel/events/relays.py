@@ -61,7 +61,7 @@ class RelaySessionFailed(Event):
     "connection_lost",
     "warning",
     means="A consumer or a relay has had no connection for 5 s; it is not ready. The client goes on trying.",
-    do="Look after the broker and the network. Nothing is lost.",
+    do="Look after the broker, the network, and a token that has expired (`token_expired`). Nothing is lost.",
 )
 class ConnectionLost(Event):
     topic: str

@@ -1,0 +1,79 @@
+"""The token that a client shows, read again at every connect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from timewheel.core.clock import Clock, SystemClock
+from timewheel.core.tokens import expires_ms_of
+from timewheel.events import TokenExpired, TokenUnreadable
+from timewheel.hooks import Hook
+from timewheel.wire.hooks import Hooks
+
+__all__ = ["TokenReader"]
+
+
+class TokenReader:
+    """Gives the token to pulsar-client, and tells of what client and broker keep to themselves.
+
+        token = TokenReader(Path("/run/secrets/pulsar-token"))
+        client = pulsar.Client(url, authentication=pulsar.AuthenticationToken(token))
+
+    The client asks at every connect, and when the broker finds that a token has expired. It does so on a thread of its
+    own, where an exception ends the process: so a file that cannot be read, or is empty because it is being written,
+    leaves the token as it was. A client with an expired token is dropped by the broker without a reason, and tries for
+    ever: the hooks are told why, once per token (broker-facts: expired-tokens).
+
+    Args:
+        source: A file that is renewed in time, or what returns the current token.
+        name: What events call it; None: the file's path.
+        clock: Tells whether a token has expired.
+        hooks: Told on the client's own thread: they must not call the client. None: it is logged.
+
+    Raises:
+        OSError: The file cannot be read now.
+        ValueError: It is empty, or no text.
+    """
+
+    __slots__ = ("_clock", "_hooks", "_name", "_read", "_token", "_told_of")
+
+    def __init__(
+        self,
+        source: Path | Callable[[], str],
+        *,
+        name: str | None = None,
+        clock: Clock | None = None,
+        hooks: tuple[Hook, ...] | None = None,
+    ) -> None:
+        self._read = _file_reader(source) if isinstance(source, Path) else source
+        self._name = name or (str(source) if isinstance(source, Path) else "a function")
+        self._clock = clock or SystemClock()
+        self._hooks = Hooks(hooks)
+        self._told_of: str | None = None
+        self._token = self._current()
+
+    def __call__(self) -> str:
+        """The token as it is now; the last one that could be read, if it cannot be."""
+        try:
+            self._token = self._current()
+        except Exception as error:  # noqa: BLE001 - on the client's thread it would end the process
+            self._hooks.emit(TokenUnreadable(source=self._name, reason=str(error) or repr(error)))
+        self._tell_if_expired(self._token)
+        return self._token
+
+    def _current(self) -> str:
+        token = self._read().strip()
+        if not token:
+            raise ValueError("it is empty")
+        return token
+
+    def _tell_if_expired(self, token: str) -> None:
+        expires_ms = expires_ms_of(token)
+        if expires_ms is not None and expires_ms <= self._clock.now_ms() and token != self._told_of:
+            self._told_of = token
+            self._hooks.emit(TokenExpired(source=self._name, expired_at_ms=expires_ms))
+
+
+def _file_reader(path: Path) -> Callable[[], str]:
+    return lambda: path.read_text(encoding="utf-8")
