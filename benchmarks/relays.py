@@ -15,7 +15,7 @@ from timewheel.core import Plan
 from timewheel.core.planfile import save_plan
 from timewheel.testing import Broker, eventually
 
-__all__ = ["cpu_s", "running_relays"]
+__all__ = ["cpu_s", "peak_mb", "running_relays"]
 
 READY_TIMEOUT_S = 300.0
 
@@ -43,3 +43,10 @@ def cpu_s(processes: Sequence[psutil.Process]) -> float:
     """Seconds of CPU that they have used so far."""
     times = [process.cpu_times() for process in processes]
     return float(sum(one.user + one.system for one in times))
+
+
+def peak_mb(process: psutil.Process) -> float:
+    """The most memory that a process has had resident, in MiB: what Linux calls its high water mark."""
+    status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii", errors="replace")
+    (kib,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:"))
+    return int(kib) / 1024

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from benchmarks import producer, unload
+from benchmarks import herd, producer, unload
 from benchmarks.result import table
 from timewheel.admin.client import AdminClient
 
@@ -50,3 +50,23 @@ def test_producer_compares_both_ways(where: str, pulsar_broker: Broker, pulsar_c
     assert float(result.figures["ratio"]) > 0
     assert result.met is not None
     assert result.subject in table([result])
+
+
+def test_herd_counts_what_is_lost_twice_early_late_and_passed_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    later, size = herd.LATER, herd.Size(timers=4, unit_ms=1_000)
+    assert len(size.dues_ms(0)) == size.timers + later
+    clocked = herd.Clocked(size.timers + later)
+    handled = [(0, 10_000, 10_010), (1, 10_500, 10_499), (0, 10_000, 11_000), (2, 10_200, 12_000), (4, 20_000, 20_000)]
+    for number, due_ms, at_ms in handled:
+        monkeypatch.setattr(herd, "now_ms", lambda at_ms=at_ms: at_ms)
+        assert clocked.note(number, due_ms), "some are missing"
+
+    seen = clocked.seen()
+
+    assert (seen.timers, seen.twice, seen.early, seen.passed_s) == (4, 1, 1, 0.3)
+    assert seen.per_s == 3 / 2.0, "three of the herd, from the first due time to when the last was handled"
+    assert seen.late_s == (-0.001, 0.01, 1.8, 1.8)
+    assert seen.mb > 1
+    found = herd.result("ours", seen, size, raw=seen)
+    assert found.met is False, "one is missing and one came early"
+    assert found.figures["lost"] == later
