@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
 from timewheel.consumers.relay.driver.crew import Crew
 from timewheel.consumers.relay.driver.former_keeper import FormerKeeper
-from timewheel.consumers.relay.driver.handle import AT_REST, WORKING
+from timewheel.consumers.relay.driver.handle import AT_REST, WORKING, Handle
 from timewheel.consumers.relay.driver.memory import MEMORY_BYTES, Memory
 from timewheel.consumers.relay.driver.partition import Partition
 from timewheel.consumers.relay.driver.source import Source, Tools
@@ -154,23 +154,29 @@ class Relay:
         """Whether every partition is looked after: subscribed, connected, not stuck, not stopped; and no timer waits in
         a topic of an earlier plan that cannot be drained.
         """
-        return self._started and not self._stopped and self.status().ready
+        alive_since_ms = self._alive_since_ms()
+        return (
+            self._started
+            and not self._stopped
+            and not self._unreadable()
+            and all(_is_well(partition.handle, alive_since_ms) for partition in self._partitions())
+            and all(crew.is_looked_after(alive_since_ms) for crew in self._crews())
+        )
+
+    @property
+    def alive(self) -> bool:
+        """Whether no partition is stuck: every thread gave a sign of life lately."""
+        alive_since_ms = self._alive_since_ms()
+        return all(_is_alive(partition.handle, alive_since_ms) for partition in self._partitions())
 
     def status(self) -> RelayStatus:
         """What every partition is doing."""
-        alive_since_ms = self._clock.monotonic_ms() - self._stuck_ms
-        crews = self._crews()
-        partitions = tuple(_status_of(partition, alive_since_ms) for crew in crews for partition in crew.partitions)
-        unreadable = () if self._former is None else self._former.unreadable
+        alive_since_ms = self._alive_since_ms()
         return RelayStatus(
             relay_id=self.relay_id,
-            ready=self._started
-            and not self._stopped
-            and not unreadable
-            and all(status.alive and status.connected and status.state in WORKING for status in partitions)
-            and all(crew.is_looked_after(alive_since_ms) for crew in crews),
-            partitions=partitions,
-            unreadable=unreadable,
+            ready=self.ready,
+            partitions=tuple(_status_of(partition, alive_since_ms) for partition in self._partitions()),
+            unreadable=self._unreadable(),
         )
 
     def __enter__(self) -> Self:
@@ -184,6 +190,15 @@ class Relay:
     def _crews(self) -> tuple[Crew, ...]:
         own = () if self._crew is None else (self._crew,)
         return own if self._former is None else (*own, *self._former.crews)
+
+    def _partitions(self) -> Iterator[Partition]:
+        return (partition for crew in self._crews() for partition in crew.partitions)
+
+    def _unreadable(self) -> tuple[str, ...]:
+        return () if self._former is None else self._former.unreadable
+
+    def _alive_since_ms(self) -> int:
+        return self._clock.monotonic_ms() - self._stuck_ms
 
     def _crew_of(self, wanted: Topology) -> Crew:
         counts = {spec.name: self._partition_count(spec.name, spec.partitions) for spec in wanted.topics}
@@ -222,16 +237,23 @@ def _too_few(topic: str, count: int, wanted: int) -> TopologyError:
     return TopologyError(topic, problem, "run: timewheel topics ensure PLAN")
 
 
+def _is_alive(handle: Handle, alive_since_ms: int) -> bool:
+    # A slot at rest has no thread that could give a sign.
+    return handle.state in AT_REST or handle.heartbeat_ms > alive_since_ms
+
+
+def _is_well(handle: Handle, alive_since_ms: int) -> bool:
+    return handle.state in WORKING and _is_alive(handle, alive_since_ms) and handle.connected
+
+
 def _status_of(partition: Partition, alive_since_ms: int) -> PartitionStatus:
     handle = partition.handle
     counts = handle.counts
-    # A slot at rest has no thread that could give a sign.
-    alive = handle.state in AT_REST or handle.heartbeat_ms > alive_since_ms
     return PartitionStatus(
         topic=partition.source.name,
         state=handle.state,
         connected=handle.connected,
-        alive=alive,
+        alive=_is_alive(handle, alive_since_ms),
         head_release_ms=handle.head_release_ms,
         in_flight=handle.in_flight,
         forwarded=counts.forwarded,

@@ -113,10 +113,9 @@ class Service:
                 relay.start()
             with Watchdog(self._watchdog_ms) as watchdog:
                 while not self._ending:
-                    statuses = self.statuses()
                     if file is not None:
-                        file.show(ready=all(status.ready for status in statuses))
-                    if all(partition.alive for status in statuses for partition in status.partitions):
+                        file.show(ready=all(relay.ready for relay in self._relays))
+                    if all(relay.alive for relay in self._relays):
                         watchdog.hold_off()
                     with self._changed:
                         if not self._ending:

@@ -119,8 +119,8 @@ def test_without_the_venv_module_the_package_is_named(programs: Path) -> None:
     assert "python3-venv" in done.stderr
 
 
-def _tests_end(programs: Path, codes: dict[str, int]) -> tuple[int, list[str]]:
-    """`make test` with a pytest that ends so where its arguments begin so; what it was asked to run, in order."""
+def _tests_end(programs: Path, codes: dict[str, int], target: str = "test") -> tuple[int, list[str]]:
+    """The target with a pytest that ends so where its arguments begin so; what it was asked to run, in order."""
     _fake(programs, "java", _java("17.0.15"))
     for name in ("mvn", "chromium", "python3"):
         _fake(programs, name, "true")
@@ -131,7 +131,7 @@ def _tests_end(programs: Path, codes: dict[str, int]) -> tuple[int, list[str]]:
     ends = "".join(f'    "{words}"*) exit {code};;\n' for words, code in codes.items())
     (venv / "bin" / "bash").symlink_to(programs / "bash")
     _fake(venv / "bin", "python", f'echo "$*" >> {programs}/ran\ncase "$*" in\n{ends}esac')
-    done = _make(programs, "test", f"VENV={venv}")
+    done = _make(programs, target, f"VENV={venv}")
     return done.returncode, (programs / "ran").read_text().splitlines()
 
 
@@ -157,6 +157,28 @@ def test_the_tests_run_in_three_parts(
 
     assert (code == 0) == is_green
     assert [line.startswith(part) for line, part in zip(ran, parts, strict=True)] == [True] * len(parts)
+
+
+ALL, ON_BROKER = "-m pytest tests --proofs", "-m pytest tests/broker tests/chaos --proofs"
+
+
+@pytest.mark.parametrize(
+    ("codes", "is_green"),
+    [
+        ({}, True),
+        ({ALL: 1}, False),  # the second version is tried all the same
+        ({ON_BROKER: 1}, False),
+        ({ON_BROKER: 5}, True),  # what was chosen needs no broker
+        ({ALL: 5, ON_BROKER: 5}, False),
+    ],
+)
+def test_proofs_run_on_both_versions_and_what_needs_no_broker_once(
+    programs: Path, codes: dict[str, int], is_green: bool
+) -> None:
+    code, ran = _tests_end(programs, codes, "proof")
+
+    assert (code == 0) == is_green
+    assert [line.startswith(part) for line, part in zip(ran, (ALL, ON_BROKER), strict=True)] == [True, True]
 
 
 @pytest.mark.parametrize(("words", "chosen"), [([], "not short"), (["PROOFS=relay and killed"], "relay and killed")])

@@ -12,8 +12,9 @@ from timewheel.core.clock import Clock
 
 __all__ = ["HEARTBEAT_MS", "Confirmations"]
 
-HEARTBEAT_MS = 2_000
-"""No wait is longer, so that a jump of the clock is noticed and the thread is known to live."""
+HEARTBEAT_MS = 5_000
+"""No wait is longer, so that a jump of the clock is noticed and the thread is known to live. Where hundreds of
+partitions hold a head, waking up is most of what a relay at rest costs."""
 
 
 class Confirmations:

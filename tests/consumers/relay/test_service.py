@@ -8,19 +8,19 @@ import sys
 SERVICE = """
 import sys, time
 from timewheel.consumers.relay.service import Service
-from timewheel.consumers.relay.status import RelayStatus
 
 class Relay:
     def start(self):
         time.sleep({start_s})
     def stop(self, drain_ms):
         pass
-    def status(self):
+    @property
+    def alive(self):
         if time.monotonic() > begun + {stuck_after_s}:
             time.sleep(60)
         if time.monotonic() > begun + {end_after_s}:
             service.end_from_signal()
-        return RelayStatus(relay_id="r", ready=True, partitions=())
+        return True
 
 begun = time.monotonic()
 service = Service([Relay()], watchdog_ms=2_000)
