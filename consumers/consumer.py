@@ -69,6 +69,7 @@ class DelayedConsumer:
         handled_window: How many handled timers are remembered, to drop them when a reload delivers them again.
         relay: Whether this process runs the plan's relay; None: as the plan says.
         former_topics: As for `Relay`: the one that runs here then drains holding topics of earlier plans.
+        relay_memory_bytes: ``memory_bytes`` of the relay that runs here; None: as `Relay` has it.
         consumer_options: pulsar-client's own keyword arguments of ``subscribe``, such as ``receiver_queue_size``,
             ``unacked_messages_timeout_ms``, ``negative_ack_redelivery_delay_ms``, ``batch_index_ack_enabled``.
 
@@ -92,6 +93,7 @@ class DelayedConsumer:
         handled_window: int = DEFAULT_HANDLED,
         relay: bool | None = None,
         former_topics: Callable[[], Sequence[FormerTopic]] | None = None,
+        relay_memory_bytes: int | None = None,
         **consumer_options: Any,
     ) -> None:
         _check_count("max_held", max_held, DEFAULT_MAX_HELD * 10)
@@ -132,7 +134,21 @@ class DelayedConsumer:
         )
         has_work = plan.needs_relay or former_topics is not None
         embedded = has_work and (plan.relay == "embedded" if relay is None else relay)
-        self._relay = _relay(client, plan, self._clock, chance, hooks, former_topics) if embedded else None
+        self._relay: Relay | None = None
+        if embedded:
+            # Imported here: a consumer that embeds no relay does not pay for one.
+            from timewheel.consumers.relay import Relay  # noqa: PLC0415
+            from timewheel.consumers.relay.driver.memory import MEMORY_BYTES  # noqa: PLC0415
+
+            self._relay = Relay(
+                client,
+                plan,
+                clock=self._clock,
+                chance=chance,
+                hooks=hooks,
+                former_topics=former_topics,
+                memory_bytes=MEMORY_BYTES if relay_memory_bytes is None else relay_memory_bytes,
+            )
         self._pid = os.getpid()
         self._fatal: BaseException | None = None
         self._starting = threading.Lock()
@@ -356,20 +372,6 @@ class DelayedConsumer:
             )
         if self._closed:
             raise ClientMisuse("the consumer was closed")
-
-
-def _relay(
-    client: ClientLike,
-    plan: Plan,
-    clock: Clock,
-    chance: Chance | None,
-    hooks: tuple[Hook, ...] | None,
-    former_topics: Callable[[], Sequence[FormerTopic]] | None,
-) -> Relay:
-    # Imported here: a consumer that embeds no relay does not pay for one.
-    from timewheel.consumers.relay import Relay  # noqa: PLC0415
-
-    return Relay(client, plan, clock=clock, chance=chance, hooks=hooks, former_topics=former_topics)
 
 
 def _timeout_ms(timeout: dt.timedelta | None, timeout_millis: int | None) -> int | None:

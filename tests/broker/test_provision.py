@@ -498,3 +498,28 @@ def test_delayed_messages_survive_a_time_to_live_that_drops_them_elsewhere(
 ) -> None:
     admin, plans = harsh
     check_dropped_elsewhere_only(admin, plans[TTL])
+
+
+def test_many_relays_within_consumers_are_counted_and_told(admin: AdminClient, pulsar_client: Any, topic: str) -> None:
+    plan = Plan(due_topic=topic, subscriptions=("billing",), scheme=TIERED, partitions=2)
+    assert ensure(admin, plan, now_ms=NOW_MS).findings == ()
+    tier = f"{topic}.tw.tier-12h"
+    relays = [
+        pulsar_client.subscribe(
+            partition_topic(tier, 0),
+            RELAY_SUBSCRIPTION,
+            consumer_type=pulsar.ConsumerType.Failover,
+            consumer_name=f"relay-{number}",
+        )
+        for number in range(50)
+    ]
+
+    (finding,) = ensure(admin, plan, now_ms=NOW_MS).findings
+
+    assert (finding.level, finding.where) == ("warning", tier)
+    assert "50 relays read each partition" in finding.problem
+    assert ensure(admin, replace(plan, relay="service"), now_ms=NOW_MS).findings == ()
+    relays.pop().close()
+    assert ensure(admin, plan, now_ms=NOW_MS).findings == ()
+    for relay in relays:
+        relay.close()

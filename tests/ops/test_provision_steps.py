@@ -28,6 +28,7 @@ from timewheel.ops.foreign_settings import (
     foreign_subscriptions,
     namespace_findings,
     producer_name_findings,
+    relay_count_findings,
     unacknowledged_findings,
 )
 from timewheel.ops.provision_steps import (
@@ -288,3 +289,9 @@ def test_names_of_producers_that_are_about_to_be_forgotten(
     found = producer_name_findings(SPEC, names, broker)
     assert [finding.level for finding in found] == (["warning"] if told else [])
     assert told is None or told in found[0].problem
+
+
+@pytest.mark.parametrize(("relays", "told"), [(0, False), (49, False), (50, True)])
+def test_many_relays_within_consumers_are_warned_of(relays: int, told: bool) -> None:
+    found = relay_count_findings(SPEC, relays)
+    assert [(finding.level, f"{relays} relays" in finding.problem) for finding in found] == [("warning", True)] * told

@@ -18,6 +18,7 @@ __all__ = [
     "foreign_subscriptions",
     "namespace_findings",
     "producer_name_findings",
+    "relay_count_findings",
     "unacknowledged_findings",
 ]
 
@@ -25,6 +26,8 @@ __all__ = [
 DEFAULT_PRODUCER_NAMES = 10_000
 """The broker's default of ``brokerDeduplicationMaxNumberOfProducers``."""
 FULL_SHARE = 0.8
+MANY_RELAYS = 50
+"""From so many on, relays within consumers cost more than relays of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +159,27 @@ def producer_name_findings(spec: TopicSpec, names: int, broker: Mapping[str, str
             "forgets some, and may store a hop twice",
             remedy="find out who opens producers again and again; an unload of the topic lets it forget those that "
             "are gone (not on 4.0.7), or raise brokerDeduplicationMaxNumberOfProducers",
+        ),
+    )
+
+
+def relay_count_findings(spec: TopicSpec, relays: int) -> tuple[Finding, ...]:
+    """Whether more relays than do any good read a tier, one in each consumer.
+
+    Args:
+        spec: A tier that relays hold, of a plan with embedded relays.
+        relays: Connected to one of its partitions.
+    """
+    if relays < MANY_RELAYS:
+        return ()
+    return (
+        Finding(
+            level="warning",
+            where=spec.name,
+            problem=f"{relays} relays read each partition, and one of them works: the others keep threads and "
+            "connections, and each one that comes or goes may move partitions to another",
+            remedy='write relay = "service" in the plan and run two or three of timewheel relay run, before the '
+            "consumers are deployed with it",
         ),
     )
 

@@ -18,7 +18,7 @@ from timewheel.admin.retrying import attempts
 from timewheel.core.clock import pause
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, TopologyError
 from timewheel.core.former_topics import TimersLeftBehind
-from timewheel.core.names import namespace_of, partition_of, partition_topic
+from timewheel.core.names import RELAY_SUBSCRIPTION, namespace_of, partition_of, partition_topic
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.topology import TopicSpec, topology
 from timewheel.ops.foreign_settings import (
@@ -27,6 +27,7 @@ from timewheel.ops.foreign_settings import (
     foreign_subscriptions,
     namespace_findings,
     producer_name_findings,
+    relay_count_findings,
     unacknowledged_findings,
 )
 from timewheel.ops.former_findings import findings_of, left_behind, remedy_for
@@ -295,6 +296,13 @@ def _producer_names(admin: AdminClient, spec: TopicSpec) -> int:
     return max((cursor.property_count for cursor in cursors), default=0)
 
 
+def _relays(admin: AdminClient, spec: TopicSpec) -> int:
+    """How many relays are connected to the first partition: each reads all of them."""
+    stats = admin.topics.stats(partition_topic(spec.name, 0), clients=True)
+    relays = stats.subscriptions.get(RELAY_SUBSCRIPTION)
+    return 0 if relays is None else len(relays.consumers or ())
+
+
 def _findings(
     admin: AdminClient, plan: Plan, states: Mapping[TopicSpec, TopicState], *, dry_run: bool
 ) -> tuple[Finding, ...]:
@@ -306,12 +314,15 @@ def _findings(
         except AdminMissing:
             continue  # a dry run, and it would be made
     by_broker = isinstance(plan.scheme, Tiered) and plan.scheme.hold == "broker"
-    due_seen = False
+    due_seen, asked_of_relays = False, by_broker or plan.relay != "embedded"
     for spec, state in states.items():
         findings += foreign_subscriptions(spec, state.subscriptions)
         if spec.deduplication and spec.role != "slot" and state.partitions:
             # Not of every slot: to ask loads a topic, and what is sent to slots is sent to the due topic as well.
             findings += producer_name_findings(spec, _producer_names(admin, spec), broker)
+        if spec.role == "tier" and state.partitions and not asked_of_relays:
+            asked_of_relays = True  # they read all tiers alike
+            findings += relay_count_findings(spec, _relays(admin, spec))
         delays = (spec.role == "due" and not due_seen) or (spec.role == "tier" and by_broker)
         if not delays or (dry_run and state.partitions is None):
             continue
