@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import random
+from dataclasses import fields
 from itertools import islice
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.chaos_audit import Copies
+from tests.support.chaos_audit import Copies, Copy
 from tests.support.chaos_conductor import OUTSIDE, schedule
 from tests.support.chaos_ledger import Acknowledged, Beat, Event, Handled, Ledger, Tail
 from tests.support.chaos_load import Sent
 from tests.support.chaos_verdict import Kill, Verdict, judge, keeps_every_promise, repeats_after_kills
 from tests.support.chaos_worker import Fuse
+from timewheel.core.envelope import Envelope
 from timewheel.wire.positions import Position
 
 if TYPE_CHECKING:
@@ -96,8 +98,21 @@ def test_a_reload_excuses_a_few_copies_that_the_broker_made_and_none_that_a_rela
 
 def verdict_of(events: list[Event], **copies: int) -> Verdict:
     """Over one timer, ``a``, that was sent and confirmed."""
-    none = dict.fromkeys(("late", "extra_on_time", "extra_by_relays", "extra_late", "resent", "dead_letters"), 0)
+    none = {field.name: 0 for field in fields(Copies)}
     return judge({"a": Sent(due_ms=0, confirmed=True)}, events, Copies(**{**none, "stored": 1, "on_time": 1, **copies}))
+
+
+def test_how_late_timers_were_handed_out_is_told() -> None:
+    verdict = verdict_of([handled(FIRST, 1_000 + late_ms, due_ms=1_000) for late_ms in range(200)])
+
+    assert (verdict.late_p50_ms, verdict.late_p99_ms, verdict.late_max_ms) == (100, 198, 199)
+
+
+def test_a_copy_tells_how_long_after_its_release_its_last_hop_was_made() -> None:
+    sent = Envelope("a", due_ms=5_000, entered_ms=1_000)
+
+    assert Copy(0, AT, sent.hopped(2_000), sent_ms=2_030).lag_ms == 30
+    assert Copy(0, AT, sent, sent_ms=1_030).lag_ms == 0
 
 
 def test_a_line_that_a_kill_cut_short_is_left_out(tmp_path: Path) -> None:

@@ -27,11 +27,21 @@ READ_TIMEOUT_MS = 10_000
 
 
 class Copy(NamedTuple):
-    """One stored copy of a timer."""
+    """One stored copy of a timer.
+
+    Attributes:
+        sent_ms: When the producer sent it, or the relay that made its last hop; UTC milliseconds.
+    """
 
     partition: int
     position: Position
     envelope: Envelope
+    sent_ms: int
+
+    @property
+    def lag_ms(self) -> int:
+        """How long after its nominal release the last hop was made; 0: there was none."""
+        return self.sent_ms - self.envelope.entered_ms if self.envelope.hops else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +60,8 @@ class Copies:
         resent: Copies that a sender made beside the one in a slot, which may have been swept before
             (broker-facts: slot-sweep); in none of the other figures.
         dead_letters: Messages in the dead-letter topic.
+        lag_max_ms: The longest time from a nominal release to the hop that took the timer's first copy into the due
+            topic: so far some partition of a holding topic lay behind.
     """
 
     stored: int
@@ -60,6 +72,7 @@ class Copies:
     extra_late: int
     resent: int
     dead_letters: int
+    lag_max_ms: int
 
 
 def count_copies(client: Any, plan: Plan, hops: Iterable[Hop]) -> Copies:
@@ -90,6 +103,9 @@ def count_copies(client: Any, plan: Plan, hops: Iterable[Hop]) -> Copies:
     )
     late = {timer_id: copies for timer_id, copies in found.items() if timer_id in unnamed}
     on_time = {timer_id: copies for timer_id, copies in found.items() if timer_id not in unnamed}
+    first: dict[str, Copy] = {}
+    for copy in sorted(stored, key=lambda copy: copy.sent_ms):
+        first.setdefault(copy.envelope.timer_id, copy)
     dead_letters = count_dead_letters(client, plan) if plan.needs_relay else 0
     return Copies(
         stored=len(stored),
@@ -100,6 +116,7 @@ def count_copies(client: Any, plan: Plan, hops: Iterable[Hop]) -> Copies:
         extra_late=sum(late.values()) - len(late),
         resent=len(stored) - found.total(),
         dead_letters=dead_letters,
+        lag_max_ms=max((copy.lag_ms for copy in first.values()), default=0),
     )
 
 
@@ -113,7 +130,7 @@ def read_due_topic(client: Any, plan: Plan) -> Iterable[Copy]:
     for partition, message in _read(client, plan.due_topic, plan.partitions):
         envelope = Envelope.read(message.properties())
         assert envelope is not None, f"a message without an envelope: {message.properties()}"
-        yield Copy(partition, Position.of(message.message_id()), envelope)
+        yield Copy(partition, Position.of(message.message_id()), envelope, message.publish_timestamp())
 
 
 def where_stored(client: Any, plan: Plan, timer_ids: Collection[str]) -> list[str]:

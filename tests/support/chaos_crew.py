@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from tests.support.chaos_ledger import Event, Tail
+from tests.support.chaos_ledger import Event, Tail, ready_file
 from tests.support.chaos_worker import Fuse, Job
 from tests.support.checkout import ROOT
 from timewheel.testing.process import OwnedProcess
@@ -33,6 +33,7 @@ class Post:
         self._folder = folder
         self._process = OwnedProcess(log=folder / f"{job.name}.log")
         self._tails: list[Tail] = []
+        self._ready: Path | None = None
 
     @property
     def pid(self) -> int | None:
@@ -44,6 +45,11 @@ class Post:
         """How the last life ended; None while one lasts."""
         return self._process.exit_code
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether the living process, a service, says so by its ready file."""
+        return self.pid is not None and self._ready is not None and self._ready.exists()
+
     def start(self, fuse: Fuse | None = None, **changes: object) -> None:
         """Begin a life.
 
@@ -54,6 +60,7 @@ class Post:
         ledger = self._folder / f"{self.name}.{self.lives:03d}.ledger"
         job = replace(self._job, ledger=str(ledger), fuse=fuse, **changes)  # type: ignore[arg-type]
         self._tails = [*self._tails[-1:], Tail(ledger)]
+        self._ready = ready_file(ledger)
         self.lives += 1
         self.stopped = False
         self._process.start(job.arguments(), cwd=ROOT)

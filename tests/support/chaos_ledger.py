@@ -14,7 +14,19 @@ from typing import NamedTuple
 
 from timewheel.wire.positions import Position
 
-__all__ = ["Acknowledged", "Beat", "Dying", "Event", "Handled", "Hop", "Ledger", "Ready", "Tail", "now_ms"]
+__all__ = [
+    "Acknowledged",
+    "Beat",
+    "Dying",
+    "Event",
+    "Handled",
+    "Hop",
+    "Ledger",
+    "Ready",
+    "Tail",
+    "now_ms",
+    "ready_file",
+]
 
 
 class Handled(NamedTuple):
@@ -84,6 +96,11 @@ Event = Handled | Acknowledged | Beat | Hop | Ready | Dying
 def now_ms() -> int:
     """UTC milliseconds; the same clock for all processes of a test, since they share a machine."""
     return time.time_ns() // 1_000_000
+
+
+def ready_file(ledger: Path) -> Path:
+    """Where a service says that it is ready, beside its ledger."""
+    return ledger.with_suffix(".ready")
 
 
 class Ledger:

@@ -85,6 +85,10 @@ class Stage:
             Job(role="relay", name=name, hop_rules=hop_rules, admin_url=admin_url, **self._common(), **job)
         )
 
+    def service(self, name: str) -> Post:
+        """A post for `timewheel relay run`."""
+        return self._post(Job(role="service", name=name, admin_url=self.broker.admin_url, **self._common()))
+
     def consumer(self, name: str, *, embedded: bool = False) -> Post:
         """A post for consumers of `BUSINESS`."""
         return self._post(Job(role="consumer", name=name, embedded=embedded, subscription=BUSINESS, **self._common()))

@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,9 +24,10 @@ from typing import Any, Literal
 import pulsar
 
 from tests.support.chaos_client import WatchedClient
-from tests.support.chaos_ledger import Ledger
+from tests.support.chaos_ledger import Ledger, ready_file
 from tests.support.wrong_hops import WRONG_GROUPS, HopClient, RulesName, WallClock
 from timewheel.admin import AdminClient
+from timewheel.cli.app import main as command
 from timewheel.consumers import DelayedConsumer, DelayedMessage
 from timewheel.consumers.relay import Relay
 from timewheel.consumers.relay.driver import former_keeper, groups, partition
@@ -36,7 +38,8 @@ from timewheel.wire.positions import Position
 
 __all__ = ["CONSUMER_POINTS", "Fuse", "Job", "Role"]
 
-Role = Literal["relay", "consumer"]
+Role = Literal["relay", "service", "consumer"]
+"""A service is the command `timewheel relay run` itself; only its client is watched."""
 
 TRACE_VARIABLE = "TIMEWHEEL_CHAOS_TRACE"
 """If set, each worker writes down, beside its ledger, every message that its relay takes, sends and acknowledges."""
@@ -83,7 +86,7 @@ class Job:
         hop_rules: The rules by which a relay hops; anything but "right" is a control.
         group: How many hops go together at most; 0: it is drawn, and so is how long they wait for each other, so that
             each life of a relay cuts its groups elsewhere.
-        admin_url: Of a relay that can list topics; empty: it cannot.
+        admin_url: Of a relay that can list topics, as every service can; empty: it cannot.
         stalled: Sends to topics with this in their names stay in the client, as while such a topic is unloaded.
     """
 
@@ -153,6 +156,16 @@ def _relay(job: Job, client: Any, plan: Plan, burning: _Burning, ledger: Ledger)
         ended.wait()
 
 
+def _serve(job: Job, watch: Callable[[Any], Any]) -> None:
+    make = pulsar.Client
+    pulsar.Client = lambda *args, **options: watch(make(*args, **options))
+    sys.argv[1:] = [
+        "relay", "run", job.plan, "--service-url", job.service_url, "--admin-url", job.admin_url,
+        "--relay-id", job.name, "--ready-file", str(ready_file(Path(job.ledger))),
+    ]  # fmt: skip
+    command()
+
+
 def _beat(client: Any, plan: Plan, ledger: Ledger, ended: threading.Event) -> None:
     """Ask the broker something again and again, on the connection that the acknowledgements take, behind them.
 
@@ -197,16 +210,22 @@ def main() -> None:
         ledger.acknowledged(Position.of(message.message_id()))
         burning("after_ack")
 
+    def watch(client: Any) -> WatchedClient:
+        return WatchedClient(
+            client,
+            ledger=ledger,
+            subscription=job.subscription,
+            stalled=job.stalled,
+            trace=Path(job.ledger).with_suffix(".trace") if os.environ.get(TRACE_VARIABLE) else None,
+            acknowledged=acknowledged,
+        )
+
+    if job.role == "service":
+        _serve(job, watch)
+        return
     quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
     client = pulsar.Client(job.service_url, logger=quiet, operation_timeout_seconds=10)
-    watched = WatchedClient(
-        client,
-        ledger=ledger,
-        subscription=job.subscription,
-        stalled=job.stalled,
-        trace=Path(job.ledger).with_suffix(".trace") if os.environ.get(TRACE_VARIABLE) else None,
-        acknowledged=acknowledged,
-    )
+    watched = watch(client)
     plan = Plan.load(job.plan)
     if job.role == "relay":
         _relay(job, watched, plan, burning, ledger)
