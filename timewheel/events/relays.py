@@ -91,9 +91,10 @@ class RelayWaitsForLease(Event):
 
 @event(
     "relay_position_jumped",
-    "warning",
-    means="Somebody skipped, cleared or moved the holding topic's subscription; timers that were skipped are gone.",
-    do="Find out who did it.",
+    "info",
+    means="A relay met a gap in the positions of a holding topic behind which all can be read: another relay did what "
+    "lies between, or somebody skipped, cleared or moved the subscription.",
+    do="Nothing while relays come and go. Otherwise find out who skipped messages: those timers are gone.",
 )
 class RelayPositionJumped(Event):
     topic: str

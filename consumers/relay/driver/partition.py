@@ -106,7 +106,7 @@ class Partition:
             self._known = machine.confirmed_to  # a next session skips it (broker-facts: received-again)
         if hole is not None:
             return not self._goes_on_after(hole)
-        return self.handle.stopping or not session.outgrown
+        return self.handle.stopping or not (session.outgrown or machine.begins_anew)
 
     def _is_gone(self) -> bool:
         """Whether it is an earlier plan's and was removed. To subscribe all the same could make it anew."""

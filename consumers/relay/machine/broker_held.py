@@ -68,6 +68,7 @@ class BrokerHeld(Machine):
 
     cumulative = False
     left = None
+    begins_anew = False
 
     def __init__(
         self,

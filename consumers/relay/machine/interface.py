@@ -23,6 +23,7 @@ class Machine(ABC):
     Attributes:
         state: What it is doing.
         left: The visit that was over when it left; None: there was none.
+        begins_anew: It left because what it has in hand may be old: another subscription is to follow.
         confirmed_to: Up to where everything is confirmed; outlives the subscription. None: nowhere, or nothing is in
             order.
         head_release_ms: When the held head may leave, UTC milliseconds; None: no head is held.
@@ -35,6 +36,7 @@ class Machine(ABC):
 
     state: State
     left: Visit | None
+    begins_anew: bool
 
     @property
     @abstractmethod

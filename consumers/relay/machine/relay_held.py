@@ -90,6 +90,7 @@ class RelayHeld(Machine):
         "_sweeps",
         "_unacknowledged",
         "_visit",
+        "begins_anew",
         "left",
         "state",
     )
@@ -123,6 +124,7 @@ class RelayHeld(Machine):
         self._asked_in_vain = False
         self.state = State.RECEIVING
         self.left: Visit | None = None
+        self.begins_anew = False
 
     @property
     def confirmed_to(self) -> Spot | None:
@@ -227,6 +229,8 @@ class RelayHeld(Machine):
             return self._await(room if isinstance(decision, AwaitRoom) else 1)
         if isinstance(decision, Stop):
             return self._stop(decision)
+        if self.state is State.WAITING_FOR_LEASE and isinstance(decision, Forward) and not decision.named:
+            return self._begin_anew()
         if isinstance(decision, Look):
             self.state = State.LOOKING
         elif not (isinstance(decision, Forward) and self.state is State.WAITING_FOR_LEASE):
@@ -243,7 +247,8 @@ class RelayHeld(Machine):
         self._silence.broken()
 
     def _await(self, count: int) -> Command:
-        self.state = State.CROWDED
+        if self.state is not State.WAITING_FOR_LEASE:
+            self.state = State.CROWDED
         if self._gathering.members:
             return self._send_groups()
         # Some came in since more of them were asked for: wait for no more than are on their way.
@@ -324,6 +329,19 @@ class RelayHeld(Machine):
             return self._send_groups()
         self._must_wait = False
         return Wait(self._lease_backoff.next_ms(), NEVER)
+
+    def _begin_anew(self) -> Command:
+        """The head has become late while another relay has the lease, and most likely has sent it long since: without
+        a lease it would be stored twice (broker-facts: late-lane). What still waits comes again.
+        """
+        self._forwarding.withdraw()
+        if self._forwarding.unanswered:
+            return Wait(AWAIT_MS, self._forwarding.unanswered)
+        acknowledgement = self._acknowledgement()
+        if acknowledgement is not None:
+            return acknowledgement
+        self.begins_anew = True
+        return self._leave(None)
 
     def _drain(self, left_ms: int) -> Command:
         """Nothing new; wait for what is under way, up to the deadline, and leave the rest unacknowledged."""

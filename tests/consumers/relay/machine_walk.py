@@ -262,7 +262,7 @@ class Walk:
             assert self.machine.state is State.LEFT
             if not self._stopping:
                 assert not self.machine.in_flight
-                assert self.machine.left is not None, "left without a visit"
+                assert (self.machine.left is not None) != self.machine.begins_anew, "left without a visit"
             if self.machine.cumulative:
                 self._check_acknowledged()
         else:

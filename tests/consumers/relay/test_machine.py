@@ -14,7 +14,9 @@ from tests.consumers.relay.relay_world import PLAN, START_MS, STAY_MS
 from tests.support.drawn import between
 from tests.support.machine_table import PAGE, TABLES, begin, lines, walked
 from timewheel.consumers.relay.machine.commands import (
+    AWAIT_MS,
     IDLE_MS,
+    LEAVE,
     NEVER,
     PROBE,
     PROBED,
@@ -40,6 +42,7 @@ from timewheel.consumers.relay.machine.relay_held import ACK_EVERY, LEASE_FIRST_
 from timewheel.consumers.relay.machine.states import State
 from timewheel.consumers.relay.machine.visits import Visit
 from timewheel.consumers.relay.machine.window import WINDOW_BYTES
+from timewheel.core.durations import DAY_MS
 from timewheel.core.envelope import Envelope
 from timewheel.core.next_hop import NextHop
 from timewheel.core.out_of_order import OutOfOrder
@@ -235,6 +238,29 @@ def test_who_cannot_have_a_lease_holds_none_and_tries_again_rarer_and_rarer() ->
     assert isinstance(it.done(RELEASE_MS), Forward)
     it.lease_taken()
     assert it.state is State.RECEIVING
+
+
+def test_who_waits_for_a_lease_until_its_head_is_late_begins_anew_and_sends_nothing_without_one() -> None:
+    """It was displaced, and what it has in hand was sent long since: by the late lane it would be stored twice."""
+    it = relay_held()
+    first = forwarded(it, 0)
+    second = it.received(at(1), 0, timer(30_000), "receipt 1", RELEASE_MS)
+    assert isinstance(second, Forward)
+    it.lease_held()
+    late_ms = RELEASE_MS + 10 * DAY_MS
+    assert it.done(late_ms) == Wait(AWAIT_MS, 1), "what is under way is waited for"
+    it.confirmed([first])
+    assert it.done(late_ms) == Acknowledge(("receipt 0",))
+    assert it.done(late_ms) == LEAVE
+    assert (it.state, it.begins_anew, it.left) == (State.LEFT, True, None)
+
+
+def test_a_late_head_that_met_no_other_relay_needs_no_lease() -> None:
+    it = relay_held()
+    command = it.received(at(0), 0, timer(30_000), "r", RELEASE_MS + 10 * DAY_MS)
+    assert isinstance(command, Forward)
+    assert not command.named
+    assert not it.begins_anew
 
 
 # Groups (broker-facts: batched-hops)

@@ -34,7 +34,8 @@ class Told:
 
 
 OUTGROWN: Literal["outgrown"] = "outgrown"
-Ending = BaseException | Literal["outgrown"] | None
+OLD: Literal["old"] = "old"
+Ending = BaseException | Literal["outgrown", "old"] | None
 
 
 def partition(monkeypatch: pytest.MonkeyPatch, endings: list[Ending], look: Any) -> tuple[Any, Told]:
@@ -51,6 +52,8 @@ def partition(monkeypatch: pytest.MonkeyPatch, endings: list[Ending], look: Any)
                 raise ending
             if ending is None:
                 self._machine.left = VISIT
+            elif ending == OLD:
+                self._machine.begins_anew = True
             else:
                 self.outgrown = True
 
@@ -95,8 +98,11 @@ def test_a_slot_that_a_hole_stopped_is_visited_no_more(monkeypatch: pytest.Monke
     assert not it.visit(VISIT)
 
 
-def test_who_has_outgrown_its_queue_begins_anew_and_that_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
-    endings: list[Ending] = [OUTGROWN, None]
+@pytest.mark.parametrize("ending", [OUTGROWN, OLD])
+def test_who_has_outgrown_its_queue_or_holds_what_is_old_begins_anew_and_that_is_no_failure(
+    ending: Ending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endings: list[Ending] = [ending, None]
     it, told = partition(monkeypatch, endings, unexpected)
     it.visit(VISIT)
     it.run_visit()
