@@ -25,6 +25,7 @@ from timewheel.core.routing import Router
 from timewheel.events import ProducerCloseFailed, RepublishFailed
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.native import schema_version_of
+from timewheel.wire.own_numbers import OWN_NUMBERS
 from timewheel.wire.schema_versions import Schemas
 from timewheel.wire.surface import ClientLike, ProducerLike
 
@@ -132,6 +133,7 @@ class Republisher:
             producer = self._producers[where] = self._client.create_producer(
                 topic,
                 **schemas.producer_options(version),
+                **OWN_NUMBERS,
                 batching_enabled=False,
                 block_if_queue_full=True,
                 send_timeout_millis=SEND_TIMEOUT_MS,

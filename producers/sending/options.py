@@ -9,6 +9,7 @@ import pulsar
 
 from timewheel.core.errors import ClientMisuse
 from timewheel.producers.sending.outgoing import Place
+from timewheel.wire.own_numbers import OWN_NUMBERS
 from timewheel.wire.schemas import PassThroughSchema
 
 __all__ = ["ProducerOptions"]
@@ -32,7 +33,7 @@ OWNED: Mapping[str, str] = {
     "chunking_enabled": "a relay forwards whole messages only; store large payloads elsewhere and send a reference",
     "crypto_key_reader": "a relay must be able to read what it forwards; encrypt the payload yourself",
     "encryption_key": "a relay must be able to read what it forwards; encrypt the payload yourself",
-    "initial_sequence_id": "sequence ids belong to relays",
+    "initial_sequence_id": "the client must not use a number twice",
     "lazy_start_partitioned_producers": "every producer writes to one partition topic",
     "max_pending_messages": "use max_pending, which bounds all topics together",
     "max_pending_messages_across_partitions": "use max_pending, which bounds all topics together",
@@ -69,6 +70,7 @@ class ProducerOptions:
             # (broker-facts: full-send-queue).
             "max_pending_messages": 0,
             "schema": PassThroughSchema.like(schema),
+            **OWN_NUMBERS,
             **{name: value for name, value in options.items() if not name.startswith("batching_")},
         }
         self._held: dict[str, Any] = {

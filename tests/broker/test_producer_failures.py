@@ -14,15 +14,18 @@ from typing import TYPE_CHECKING, Any
 import pulsar
 import pytest
 
-from tests.broker.producing import DAY_MS, HOUR_MS, make_plan, now_ms, stored_entries, stored_messages
+from tests.broker.producing import DAY_MS, HOUR_MS, TIER_1D, make_plan, now_ms, stored_entries, stored_messages
 from tests.support.checkout import ROOT
+from tests.support.through import Through
 from timewheel.admin.client import AdminClient
 from timewheel.core import Calendar, Plan, Ring, SystemClock, Wheel
 from timewheel.core.errors import ClientMisuse, SendFailed, SendOutcomeUnknown, TimewheelError
 from timewheel.core.names import partition_topic
 from timewheel.core.routing import calendar_topic_of
 from timewheel.producers import DelayedProducer, Timer
+from timewheel.producers.sending import options as sending_options
 from timewheel.testing import eventually
+from timewheel.wire.own_numbers import OWN_NUMBERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,6 +76,60 @@ def test_without_an_answer_the_outcome_is_unknown_and_the_same_id_may_be_sent_ag
     # Unknown is not failed: here the frozen broker stored it after all, and one id names both copies.
     ids = [message.properties()["tw-id"] for message in stored_messages(client, topic, 4)]
     assert ids[1:] == ["sub-42", "sub-43", "sub-42"]
+
+
+class PausesWhatItOpens(Through):
+    """A client whose broker stands still as soon as a producer is open: nothing is acknowledged to it."""
+
+    def __init__(self, inner: Any, broker: LocalPulsar) -> None:
+        super().__init__(inner)
+        self._broker = broker
+
+    def create_producer(self, *arguments: Any, **options: Any) -> Any:
+        producer = self._inner.create_producer(*arguments, **options)
+        self._broker.pause()
+        return producer
+
+
+CLIENTS_OWN: dict[str, Any] = {}
+
+
+@pytest.mark.parametrize("delay", [dt.timedelta(0), dt.timedelta(days=17)], ids=["due topic", "tier, batched"])
+@pytest.mark.parametrize(("options", "stored"), [(OWN_NUMBERS, 60), (CLIENTS_OWN, 50)], ids=["ours", "control"])
+def test_a_producer_that_loses_its_broker_before_the_first_acknowledgement_uses_no_number_twice(
+    delay: dt.timedelta,
+    options: dict[str, Any],
+    stored: int,
+    mortal: LocalPulsar,
+    connect: Callable[..., Any],
+    topic: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """broker-facts: numbers-used-twice. The control is the client as it comes: ten are dropped, with Ok."""
+    monkeypatch.setattr(sending_options, "OWN_NUMBERS", options)
+    plan = make_plan(mortal, topic)
+    client = connect(mortal)
+    told: list[TimewheelError | None] = []
+    with DelayedProducer(PausesWhatItOpens(client, mortal), plan, send_timeout_millis=120_000) as producer:
+
+        def send(count: int, name: str) -> None:
+            for number in range(count):
+                producer.send_async(
+                    b"x", lambda error, _: told.append(error), timer_id=f"{name}-{number}", deliver_after=delay
+                )
+
+        send(50, "before")
+        mortal.kill()
+        mortal.start()
+        eventually(lambda: len(told) == 50, 60)
+        send(10, "after")
+        producer.flush()
+    assert told == [None] * 60
+    reader = client.create_reader(partition_topic(topic + (TIER_1D if delay else ""), 0), pulsar.MessageId.earliest)
+    ids = []
+    while reader.has_message_available():
+        ids.append(reader.read_next(10_000).properties()["tw-id"])
+    assert len(ids) == len(set(ids)) == stored
 
 
 def test_never_more_in_flight_than_the_bound_and_none_dropped(

@@ -134,7 +134,7 @@ class Stage:
     def backlogs(self) -> dict[str, int]:
         """Entries that wait, by partition and subscription; what `AUDIT` keeps is left out."""
         waiting: dict[str, int] = {}
-        for spec in topology(self.plan, 0).topics:
+        for spec in topology(self.plan, now_ms()).topics:
             for name, topic in self.admin.topics.partitioned_stats(spec.name).partitions.items():
                 for subscription, one in topic.subscriptions.items():
                     if one.backlog and subscription != AUDIT:

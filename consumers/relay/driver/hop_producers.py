@@ -14,6 +14,7 @@ import pulsar
 from timewheel.consumers.relay.driver.source import Source, Tools
 from timewheel.core.names import partition_topic
 from timewheel.wire.native import NO_SCHEMA
+from timewheel.wire.own_numbers import OWN_NUMBERS
 from timewheel.wire.results import Outcome, outcome_of_error
 from timewheel.wire.schema_versions import Schemas
 
@@ -181,6 +182,8 @@ class HopProducers:
             options |= _UNBOUNDED
         if is_named:
             options["producer_name"] = producer_name(self._source, destination, version, self._fingerprint)
+        else:
+            options |= OWN_NUMBERS
         try:
             producer = self._producers[key] = self._client.create_producer(destination, **options)
         except pulsar.PulsarException as error:

@@ -36,7 +36,10 @@ class Client:
     def __init__(self) -> None:
         self.opened: list[Opened] = []
 
-    def create_producer(self, topic: str, *, producer_name: str | None = None, **_: Any) -> Opened:
+    def create_producer(self, topic: str, *, producer_name: str | None = None, **options: Any) -> Opened:
+        assert ("initial_sequence_id" in options) == (producer_name is None), (
+            "without a name it needs a first number, with one it is asked for the broker's last"
+        )
         assert producer_name is None or all(one.name != producer_name or "close" in one.done for one in self.opened), (
             "a name that is held"
         )
@@ -79,3 +82,12 @@ def test_all_names_are_given_back(client: Client, full: HopProducers) -> None:
     full.give_back()
     assert len(full) == 0
     assert all(one.done == ["close"] for one in client.opened)
+
+
+def test_producers_without_a_name_have_a_first_number_of_their_own(client: Client) -> None:
+    """broker-facts: numbers-used-twice"""
+    producers = HopProducers(client, SOURCE, 3, fingerprint="f", max_pending=10, send_timeout_ms=1_000)
+    for delayed in (True, False):
+        producers.to("persistent://acme/crm/t", NO_SCHEMA, named=False, delayed=delayed)
+    producers.to_dead_letters("persistent://acme/crm/dead")
+    assert [one.name for one in client.opened] == [None] * 3
