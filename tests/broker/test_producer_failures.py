@@ -109,8 +109,9 @@ def test_a_producer_that_loses_its_broker_before_the_first_acknowledgement_uses_
     monkeypatch.setattr(sending_options, "OWN_NUMBERS", options)
     plan = make_plan(mortal, topic)
     client = connect(mortal)
+    pauses: Any = PausesWhatItOpens(client, mortal)
     told: list[TimewheelError | None] = []
-    with DelayedProducer(PausesWhatItOpens(client, mortal), plan, send_timeout_millis=120_000) as producer:
+    with DelayedProducer(pauses, plan, send_timeout_millis=120_000) as producer:
 
         def send(count: int, name: str) -> None:
             for number in range(count):

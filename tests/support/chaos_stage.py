@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -17,12 +18,14 @@ from tests.support.chaos_ledger import Hop, now_ms
 from tests.support.chaos_load import Load, Traffic
 from tests.support.chaos_verdict import Verdict, judge
 from tests.support.chaos_worker import Job
+from tests.support.checkout import ROOT
 from tests.support.wrong_hops import RulesName
 from timewheel.admin.client import AdminClient
-from timewheel.core.plan import Plan
+from timewheel.core.plan import Calendar, Plan
 from timewheel.core.planfile import save_plan
 from timewheel.core.topology import topology
 from timewheel.ops.provision import ensure
+from timewheel.testing.process import OwnedProcess
 
 __all__ = ["BUSINESS", "QUICK_TAKEOVER", "Stage"]
 
@@ -105,6 +108,15 @@ class Stage:
         ensure(self.admin, plan, now_ms=now_ms(), create_namespaces=True, despite_former_topics=True)
         save_plan(plan, self.plan_file)
         self.plan = plan
+        if isinstance(plan.scheme, Calendar):
+            self._keep_rolling()
+
+    def _keep_rolling(self) -> None:
+        """Somebody makes a calendar's topics ahead, as long as this lasts: a relay waits for those that are missing."""
+        roller = OwnedProcess(log=self._folder / "roller.log")
+        self._stack.callback(roller.close)
+        command = ["-m", "timewheel", "topics", "roll", str(self.plan_file), "--watch"]
+        roller.start([sys.executable, *command, "--admin-url", self.broker.admin_url], cwd=ROOT)
 
     def drain(self, conductor: Conductor, loads: Load | Sequence[Load], timeout_s: float) -> None:
         """Stop the load, let everybody live, and wait until every confirmed timer is handled.
