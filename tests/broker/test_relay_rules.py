@@ -450,7 +450,8 @@ def test_large_messages_that_are_asked_for_again_come_in_order(stage: Stage) -> 
     stage.relay(client=asking)
     stage.await_due(40)
     stage.await_all_acknowledged()
-    # Each of two tiers' partitions asks once at its first message; one that is idle for 2 s asks once more.
+    # Each of two tiers' partitions asks once at its first message; one that is idle for 2 s asks once more,
+    # and more of them are where the machine is busy; without the pause there were 13.
     assert asking.asked <= 6
     assert set(stage.copies().values()) == {1}
 
