@@ -60,11 +60,13 @@ class Script:
         lives: One relay after another, each killed; then one lives.
         delays_ms: The shortest and the longest.
         batched: Whether the tier's entries are batches.
+        group: How many hops go together at most.
     """
 
     lives: Sequence[Life]
     delays_ms: tuple[int, int]
     batched: bool = True
+    group: int = 1_000
 
 
 class _Play:
@@ -72,7 +74,7 @@ class _Play:
 
     def __init__(self, on: Stage, script: Script, hop_rules: RulesName) -> None:
         self._on = on
-        self._relay = on.relay("relay", hop_rules=hop_rules, group=1_000)
+        self._relay = on.relay("relay", hop_rules=hop_rules, group=script.group)
         consumer = on.consumer("consumer")
         consumer.start()
         shortest_ms, longest_ms = script.delays_ms
@@ -155,6 +157,8 @@ LOSING: dict[RulesName, Script] = {
         delays_ms=(16_000, 20_000),
         # an acknowledgement within a batch counts only up to the entry before it (broker-facts: lost-acknowledgements)
         batched=False,
+        # a life loses a group at most: of all together nothing would be left for the next one
+        group=100,
     ),
 }
 
