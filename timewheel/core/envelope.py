@@ -62,11 +62,11 @@ class Envelope(NamedTuple):
 
     def properties(self) -> dict[str, str]:
         """As Pulsar properties."""
-        return {
-            ID_PROPERTY: self.timer_id,
-            TIMER_PROPERTY: f"{ENVELOPE_VERSION} {self.due_ms} {self.generation} {self.hops} {self.entered_ms}"
-            f" {self.revision}",
-        }
+        return {ID_PROPERTY: self.timer_id, TIMER_PROPERTY: self.line()}
+
+    def line(self) -> str:
+        """As the value of `TIMER_PROPERTY`, the only one that changes with a hop."""
+        return f"{ENVELOPE_VERSION} {self.due_ms} {self.generation} {self.hops} {self.entered_ms} {self.revision}"
 
     def hopped(self, entered_ms: int) -> Envelope:
         """The envelope of its next copy.

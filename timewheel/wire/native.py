@@ -24,7 +24,7 @@ from timewheel.wire.surface import SendCallback
 
 __all__ = [
     "NO_SCHEMA",
-    "BatchSizes",
+    "Entries",
     "batch_size_of",
     "carry",
     "decryption_failed",
@@ -86,23 +86,32 @@ def batch_size_of(message_id: Any) -> int:
     return 0
 
 
-class BatchSizes:
-    """`batch_size_of`, asked once per entry: it costs more than all the rest of a receive."""
+class Entries:
+    """What all messages of one entry have in common, asked once per entry: together it costs as much as a receive.
 
-    __slots__ = ("_entry", "_size")
+    Attributes:
+        batch_size: How many messages it holds; 0: it is unbatched, or the client does not say.
+        schema_version: See `schema_version_of`.
+        is_encrypted: Whether nobody could decrypt it, see `decryption_failed`.
+    """
+
+    __slots__ = ("_entry", "batch_size", "is_encrypted", "schema_version")
 
     def __init__(self) -> None:
         self._entry = (-1, -1)
-        self._size = 0
+        self.batch_size = 0
+        self.schema_version = NO_SCHEMA
+        self.is_encrypted = False
 
-    def of(self, position: Position, message_id: Any) -> int:
-        """How many messages the entry at a position holds; 0: it is unbatched."""
+    def see(self, position: Position, message: Any, message_id: Any) -> None:
+        """Turn to the entry of a message."""
         ledger, entry, index = position
-        if index < 0:
-            return 0
-        if self._entry != (ledger, entry):
-            self._entry, self._size = (ledger, entry), batch_size_of(message_id)
-        return self._size
+        if index > 0 and self._entry == (ledger, entry):
+            return
+        self._entry = ledger, entry
+        self.batch_size = batch_size_of(message_id) if index >= 0 else 0
+        self.schema_version = schema_version_of(message)
+        self.is_encrypted = decryption_failed(message)
 
 
 def size_of(message: Any) -> int:
@@ -135,10 +144,9 @@ def carry(
         deliver_at_ms: What to ask the broker for, UTC milliseconds; 0: at once.
         sequence_id: 0: none of ours.
     """
-    content = None if message.has_null_value() else message.data()
     if type(producer) is not pulsar.Producer:
         producer.send_async(
-            content,
+            None if message.has_null_value() else message.data(),
             callback or _unheard,
             properties=properties,
             partition_key=message.partition_key() or None,
@@ -151,18 +159,19 @@ def carry(
         )
         return
     # The same without the client's looks at each argument: they are its own message's.
+    received: Any = getattr(message, "_message", message)
     building = _pulsar.MessageBuilder()
-    if content is None:
+    if received.has_null_value():
         building.set_null_value()
     else:
-        building.content(content)
+        building.content(received.data())
     building.properties(properties)
     building.disable_replication(True)
-    if key := message.partition_key():
+    if key := received.partition_key():
         building.partition_key(key)
-    if ordering_key := message.ordering_key():
+    if ordering_key := received.ordering_key():
         building.ordering_key(ordering_key)
-    if event_ms := message.event_timestamp():
+    if event_ms := received.event_timestamp():
         building.event_timestamp(event_ms)
     if sequence_id:
         building.sequence_id(sequence_id)

@@ -47,18 +47,16 @@ from timewheel.consumers.relay.machine.commands import (
 from timewheel.consumers.relay.machine.interface import Machine
 from timewheel.consumers.relay.machine.states import State
 from timewheel.core.clock import pause
-from timewheel.core.envelope import Envelope
+from timewheel.core.envelope import TIMER_PROPERTY, Envelope
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.steps import hop_bound
 from timewheel.events import RelayDeadLetter, RelayGroupCut, RelayHopsBeyondPlan, RelayWaitsForLease
 from timewheel.wire.connection_watch import ConnectionWatch
 from timewheel.wire.native import (
     NO_SCHEMA,
-    BatchSizes,
+    Entries,
     carry,
-    decryption_failed,
     properties_size,
-    schema_version_of,
     size_of,
 )
 from timewheel.wire.positions import Position
@@ -99,7 +97,7 @@ class Session:
         self._watch = ConnectionWatch(source.name, tools.clock, tools.hooks)
         self._confirmations = Confirmations(handle, tools.clock)
         self._groups = Groups(self._hops, self._confirmations.on_group)
-        self._batch_sizes = BatchSizes()
+        self._entries = Entries()
         self._prefetch = prefetch
         self.outgrown = False
         self._consumer: Any = None
@@ -242,18 +240,19 @@ class Session:
         handle.beat()
         message_id = message.message_id()
         position = Position.of(message_id)
+        entry = self._entries
+        entry.see(position, message, message_id)
         self._message = message
         self._properties = properties = message.properties()
         reading: Reading = (
             Unreadable(f"{tuple(position)} is encrypted, and a relay has no key")
-            if decryption_failed(message)
+            if entry.is_encrypted
             else judged(properties)
         )
-        batch_size = self._batch_sizes.of(position, message_id)
         self._size = size = size_of(message) + properties_size(properties)
         if self._prefetch.met(position.batch_index, size):
             self.outgrown = True
-        return self._machine.received(position, batch_size, reading, message_id, now_ms, size)
+        return self._machine.received(position, entry.batch_size, reading, message_id, now_ms, size)
 
     def _forward(self, command: Forward) -> Command:
         machine, envelope = self._machine, command.envelope
@@ -265,7 +264,7 @@ class Session:
                 self._join(command)
             else:
                 alone = self._hops.to(
-                    command.topic, schema_version_of(self._message), named=command.named, delayed=not command.batches
+                    command.topic, self._entries.schema_version, named=command.named, delayed=not command.batches
                 )
         except LeaseHeld as held:
             if machine.state is not State.WAITING_FOR_LEASE:
@@ -275,15 +274,14 @@ class Session:
             machine.lease_taken()
             self._show()
         # Not before: without a lease the message stays as it came, and may go another way. A member shares them.
-        self._properties.update(envelope.properties())
+        self._properties[TIMER_PROPERTY] = envelope.line()
         if alone is not None:
             self._send(alone, command)
         return RECEIVE
 
     def _join(self, command: Forward) -> None:
-        message = self._message
-        member = Member(command.ordinal, message, self._properties, self._size)
-        self._groups.add(command.topic, schema_version_of(message), command.sequence_id, member)
+        member = Member(command.ordinal, self._message, self._properties, self._size)
+        self._groups.add(command.topic, self._entries.schema_version, command.sequence_id, member)
 
     def _send(self, producer: Any, command: Forward) -> None:
         carry(
@@ -323,7 +321,7 @@ class Session:
 
     def _refile(self, command: Refile) -> None:
         message = self._message
-        producer = self._hops.to(self._source.topic, schema_version_of(message), named=False)
+        producer = self._hops.to(self._source.topic, self._entries.schema_version, named=False)
         carry(producer, message, partial(self._confirmations.on_sent, command.ordinal), self._properties)
 
     def _put_probe(self) -> None:
