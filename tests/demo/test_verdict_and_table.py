@@ -86,6 +86,14 @@ def test_broker_held_topics_may_have_what_is_in_flight() -> None:
     assert broken(hold="broker", holding_peak=64, in_flight_window=64) == ()
 
 
+def test_a_hundredth_of_what_native_delays_bring_again_is_on_its_way() -> None:
+    for redelivered, is_kept in ((100, True), (170, True), (171, False)):
+        ours = replace(OURS, redelivered_due=redelivered)
+        assert judge([NATIVE, ours], sabotaged=LOSSY, honest=CLEAN).kept == is_kept
+    few = replace(NATIVE, redelivered_due=40)
+    assert judge([few, replace(OURS, redelivered_due=100)], sabotaged=LOSSY, honest=CLEAN).kept
+
+
 def test_native_must_show_the_disease() -> None:
     healthy = replace(NATIVE, redelivered_due=0)
     assert "disease" in judge([healthy, OURS], sabotaged=LOSSY, honest=CLEAN).broken[0]

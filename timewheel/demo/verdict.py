@@ -14,7 +14,9 @@ from timewheel.testing.evidence.messages import Told
 __all__ = ["Lateness", "Measured", "Verdict", "judge", "lateness"]
 
 MAX_REDELIVERED = 100
-"""To business, per scheme, for one unload of every topic: acknowledgements that were on their way at that moment.
+PART_OF_NATIVE = 100
+"""To business, per scheme, for one unload of every topic: acknowledgements that were on their way at that moment. A
+hundred, or a hundredth of what native delays bring again: on a busy machine more are on their way.
 
 A relay skips what is delivered to it again; that is shown beside it and promises nothing.
 """
@@ -117,7 +119,9 @@ def judge(rows: Sequence[Measured], *, sabotaged: Totals | None, honest: Totals 
         sabotaged: What the checker found under a relay that acknowledges before it publishes; None: not played.
         honest: What it found under its twin that publishes first.
     """
-    broken = [f"{row.scheme}: {sentence}" for row in rows for sentence in _broken_by(row)]
+    native = sum(row.redelivered_due for row in rows if row.scheme == "native")
+    allowed = max(MAX_REDELIVERED, native // PART_OF_NATIVE)
+    broken = [f"{row.scheme}: {sentence}" for row in rows for sentence in _broken_by(row, allowed)]
     if sabotaged is not None and sabotaged.lost == 0:
         broken.append("checker: it saw no loss under a relay that acknowledges before it publishes")
     if honest is not None and (honest.lost or honest.unexpected):
@@ -125,7 +129,7 @@ def judge(rows: Sequence[Measured], *, sabotaged: Totals | None, honest: Totals 
     return Verdict(broken=tuple(broken))
 
 
-def _broken_by(row: Measured) -> list[str]:
+def _broken_by(row: Measured, most_redelivered: int) -> list[str]:
     broken = []
 
     def promise(kept: bool, otherwise: str) -> None:
@@ -151,8 +155,8 @@ def _broken_by(row: Measured) -> list[str]:
     promise(found.duplicated == 0, f"{found.duplicated} timers handled twice")
     promise(row.early == 0, f"{row.early} timers handled early")
     promise(
-        row.redelivered_due <= MAX_REDELIVERED,
-        f"{row.redelivered_due} redelivered, at most {MAX_REDELIVERED} are allowed",
+        row.redelivered_due <= most_redelivered,
+        f"{row.redelivered_due} redelivered, at most {most_redelivered} are allowed",
     )
     if row.hold == "relay":
         promise(row.holding_peak == 0, f"{row.holding_peak} gaps in relay-held topics")
