@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from timewheel.spark_planner.choice.constraints import Constraints, Cost, Room
     from timewheel.spark_planner.choice.spread import over_spark
     from timewheel.spark_planner.exact.grid import Grid
-    from timewheel.spark_planner.exact.replay import Replay, replay
+    from timewheel.spark_planner.exact.replay import Replay, replay, replay_all
+    from timewheel.spark_planner.exact.sends import Kept, keep
     from timewheel.spark_planner.history.generate import (
         DAY_AND_NIGHT,
         WORKLOADS,
@@ -68,6 +69,7 @@ __all__ = [
     "FullHours",
     "Grid",
     "History",
+    "Kept",
     "OnTheClock",
     "Planned",
     "Prediction",
@@ -87,6 +89,7 @@ __all__ = [
     "compare",
     "evaluate",
     "generate",
+    "keep",
     "local_session",
     "over_spark",
     "plan_for",
@@ -95,6 +98,7 @@ __all__ = [
     "prediction_facts",
     "read_history",
     "replay",
+    "replay_all",
     "report_page",
     "survey",
     "verdict",
@@ -106,7 +110,8 @@ _NAMES_OF = {
     "choice.constraints": ("Constraints", "Cost", "Room"),
     "choice.spread": ("over_spark",),
     "exact.grid": ("Grid",),
-    "exact.replay": ("Replay", "replay"),
+    "exact.replay": ("Replay", "replay", "replay_all"),
+    "exact.sends": ("Kept", "keep"),
     "history.generate": (
         *("DAY_AND_NIGHT", "WORKLOADS", "Workload", "generate"),
         *("Publishing", "Bursts", "Seasons"),

@@ -23,6 +23,7 @@ __all__ = [
     "SeveralTopics",
     "StatisticUnreadable",
     "TooManyTopics",
+    "UnitUnknown",
     "WrongTimeUnit",
 ]
 
@@ -145,6 +146,31 @@ class WrongTimeUnit(PlannerError, ValueError):
         )
 
 
+class UnitUnknown(PlannerError, ValueError):
+    """Nobody says what the numbers of a column count: neither an option, nor the column's name, nor they themselves.
+
+    Attributes:
+        column: Which.
+        option: The option that would say it.
+        values: The first numbers.
+        readings: What they would be in each unit, as texts.
+    """
+
+    def __init__(
+        self, column: str, option: str, values: Sequence[float], readings: Mapping[str, Sequence[str]]
+    ) -> None:
+        self.column = column
+        self.option = option
+        self.values = tuple(values)
+        self.readings = {unit: tuple(texts) for unit, texts in readings.items()}
+        shown = ", ".join(f"{value:.15g}" for value in values)
+        read = "; ".join(f"{unit}: {', '.join(texts)}" for unit, texts in readings.items())
+        super().__init__(
+            f"column {column!r} begins with {shown or 'nothing'}, and nothing says in which unit; read as {read}. "
+            f"Give the option {option}, or end the column's name with its unit, as {column}_ms"
+        )
+
+
 class TooManyTopics(PlannerError, ValueError):
     """The history names more topics than one plan is made for.
 
@@ -157,8 +183,8 @@ class TooManyTopics(PlannerError, ValueError):
         self.limit = limit
         self.some = tuple(some)
         super().__init__(
-            f"the history names more than {limit} topics ({_some(some)}): filter it to the topics of one plan, "
-            "or leave the option topic out to take them as one"
+            f"the history names more than {limit} topics ({_some(some)}): name the one to plan for with the option "
+            "topic, which leaves the others unread"
         )
 
 

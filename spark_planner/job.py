@@ -6,20 +6,23 @@ Every function takes and gives values, so that a notebook can stop between any t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world calls it
 
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.plan import Native, Plan
-from timewheel.spark_planner.choice.choose import Choice, choose
+from timewheel.spark_planner.choice.choose import Assessed, Choice, assess_as_it_is, choose
 from timewheel.spark_planner.choice.constraints import Constraints
+from timewheel.spark_planner.choice.decide import decide
 from timewheel.spark_planner.choice.reasons import describe
 from timewheel.spark_planner.choice.spread import over_spark
-from timewheel.spark_planner.errors import NoSuchTopic, SeveralTopics
-from timewheel.spark_planner.exact.replay import Replay, replay
+from timewheel.spark_planner.errors import EmptyHistory, NoSoundRow, NoSuchTopic, SeveralTopics
+from timewheel.spark_planner.exact.replay import Replay, replay_all
+from timewheel.spark_planner.exact.sends import Kept, keep
 from timewheel.spark_planner.history.columns import TOPIC
 from timewheel.spark_planner.history.mapping import ColumnMapping
 from timewheel.spark_planner.history.quarantine import assessed, sound_rows
@@ -27,7 +30,7 @@ from timewheel.spark_planner.pricing.evaluate import evaluate
 from timewheel.spark_planner.pricing.evaluation import Evaluation
 from timewheel.spark_planner.progress import Tell, told, untold
 from timewheel.spark_planner.summary.cells import Cells
-from timewheel.spark_planner.summary.histogram import CELL_LIMIT, statistic_of
+from timewheel.spark_planner.summary.histogram import CELL_LIMIT, TOPIC_LIMIT, statistic_of
 from timewheel.spark_planner.summary.statistic import Statistic
 
 __all__ = ["History", "Planned", "Prediction", "compare", "most_countable", "plan_for", "predict", "survey"]
@@ -40,7 +43,7 @@ PEAK_ROOTS = 3.5
 under two plans: half of the peaks were 0.2 to 2.2 roots above it, the highest 3.5 where the mean was 8 or more."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class History:
     """A history that was looked at once.
 
@@ -48,11 +51,17 @@ class History:
         source: Its name.
         rows: Every row with the reason against it, `columns.ASSESSED_SCHEMA`.
         statistic: What a plan is made from.
+        kept: The sends of the sound rows, in order, in Spark's cache (`Kept.forget` gives its room back); made when it
+            is first asked for, from one more pass over the rows.
     """
 
     source: str
     rows: DataFrame
     statistic: Statistic
+
+    @cached_property
+    def kept(self) -> Kept:
+        return keep(sound_rows(self.rows))
 
     def topic(self, wanted: str | None = None) -> str:
         """The topic to plan for: the wanted one, or the only one (empty: the history names none).
@@ -163,6 +172,7 @@ def survey(
     raw: DataFrame,
     mapping: ColumnMapping | None = None,
     *,
+    topic: str | None = None,
     source: str = "given",
     cell_limit: int = CELL_LIMIT,
     tell: Tell = untold,
@@ -172,13 +182,26 @@ def survey(
     Args:
         raw: As `read.read_history` gives it, or any frame.
         mapping: Its columns; None: the usual names.
+        topic: Leave all others out; None: take all, which may be `histogram.TOPIC_LIMIT` at most.
         source: Its name for errors and reports.
         cell_limit: See `histogram.statistic_of`, also for the errors.
         tell: Told of the progress.
+
+    Raises:
+        NoSuchTopic: The history does not have it.
     """
-    rows = raw.transform(assessed(mapping or ColumnMapping()))
-    with told(raw.sparkSession, "reading the history", tell, one_job=True):
-        statistic = statistic_of(rows, cell_limit=cell_limit, source=source)
+    every = rows = raw.transform(assessed(mapping or ColumnMapping()))
+    if topic is not None:
+        # A row of no topic is in quarantine, and is counted there.
+        rows = every.where((F.col(TOPIC) == topic) | F.col(TOPIC).isNull())
+    try:
+        with told(raw.sparkSession, "reading the history", tell, one_job=True):
+            statistic = statistic_of(rows, cell_limit=cell_limit, source=source)
+    except (EmptyHistory, NoSoundRow):
+        others = sound_rows(every).select(TOPIC).distinct().limit(TOPIC_LIMIT).collect() if topic is not None else []
+        if topic is None or not others:
+            raise
+        raise NoSuchTopic(topic, sorted(row[0] for row in others)) from None
     return History(source=source, rows=rows, statistic=statistic)
 
 
@@ -204,16 +227,9 @@ def compare(
     Returns:
         What each does, by the same names.
     """
-    cells = history.cells(topic)
-    found: dict[str, Prediction] = {}
-    for name, plan in plans.items():
-        stage = f"replaying {describe(plan)}, {plan.partitions} partition{'s' * (plan.partitions > 1)}"
-        with told(history.rows.sparkSession, stage, tell, one_job=False):
-            played = replay(history.timers_of(topic), plan, exact_peak=cells.timers <= EXACT_PEAK_TIMERS)
-        evaluation = evaluate(plan, cells, profile)
-        grown = evaluation if growth == 1 else evaluate(plan, cells, profile, growth=growth)
-        found[name] = Prediction(evaluation=evaluation, replay=played, grown=grown)
-    return found
+    counting = _Counting(history, topic, tell)
+    counting.play(list(dict.fromkeys(plans.values())), f"replaying {_listed(plans)}", exact=True)
+    return {name: counting.prediction(plan, profile, growth) for name, plan in plans.items()}
 
 
 def predict(
@@ -250,20 +266,37 @@ def plan_for(
     """
     limits = constraints or Constraints()
     spark = history.rows.sparkSession
-    with told(spark, "pricing candidates", tell, one_job=True):
-        choice = choose(
-            history.cells(topic),
-            base,
-            profile,
-            limits,
-            candidates=candidates,
-            max_delay_ms=max_delay_ms,
-            growth=growth,
-            spread=over_spark(spark),
-        )
+    cells = history.cells(topic)
+    counting = _Counting(history, topic, tell)
+    decided = partial(
+        decide,
+        constraints=limits,
+        allowed=most_countable(limits.gap_fraction * profile.gap_limit_ranges, growth),
+        count=counting.count,
+        confirm=counting.confirm,
+        assess=partial(assess_as_it_is, cells=cells, profile=profile, constraints=limits, growth=growth),
+    )
+    stages = iter(("pricing candidates", "pricing the best of them closely"))
+
+    def spread(function: Callable[[Plan], Assessed], plans: Sequence[Plan]) -> Iterable[Assessed]:
+        with told(spark, next(stages), tell, one_job=True):
+            return over_spark(spark)(function, plans)
+
+    choice = choose(
+        cells,
+        base,
+        profile,
+        limits,
+        candidates=candidates,
+        max_delay_ms=max_delay_ms,
+        growth=growth,
+        spread=spread,
+        settle=decided,
+    )
     plan = choice.recommended.evaluation.plan
     native_plan = replace(plan, scheme=Native(), partitions=1)
-    native = predict(history, topic, native_plan, profile, tell=tell)
+    counting.play([plan, native_plan], "replaying today's plan and the new one", exact=True)
+    native = counting.prediction(native_plan, profile)
     return Planned(
         history=history,
         topic=topic,
@@ -272,5 +305,56 @@ def plan_for(
         growth=growth,
         choice=choice,
         native=native,
-        recommended=native if plan == native_plan else predict(history, topic, plan, profile, tell=tell),
+        recommended=native if plan == native_plan else counting.prediction(plan, profile),
     )
+
+
+def _listed(plans: Mapping[str, Plan]) -> str:
+    return next(map(describe, plans.values())) if len(plans) == 1 else f"{len(plans)} plans"
+
+
+class _Counting:
+    """Replays of one topic, none of them made twice."""
+
+    def __init__(self, history: History, topic: str, tell: Tell) -> None:
+        self._history = history
+        self._topic = topic
+        self._tell = tell
+        self._spark = history.rows.sparkSession
+        self._replays: dict[Plan, Replay] = {}
+        self._rounds = 0
+
+    def count(self, plans: Sequence[Plan]) -> list[int]:
+        """The most gaps of any partition under each plan, at moments of a grid."""
+        self._rounds += 1
+        self.play(plans, f"counting {len(plans)} candidates, round {self._rounds}", exact=False)
+        return [self._replays[plan].peak_per_partition.gap_count for plan in plans]
+
+    def confirm(self, plan: Plan) -> int:
+        """The same of one plan, at whatever moment."""
+        self.play([plan], f"confirming {describe(plan)}", exact=True)
+        return self._replays[plan].peak_per_partition.gap_count
+
+    def play(self, plans: Sequence[Plan], stage: str, *, exact: bool) -> None:
+        """Replay those that were not yet, exactly if it is asked for and the history is not too long for it."""
+        exact = exact and self._history.cells(self._topic).timers <= EXACT_PEAK_TIMERS
+        wanted = [plan for plan in dict.fromkeys(plans) if not self._has(plan, exact=exact)]
+        if not wanted:
+            return
+        if "kept" not in vars(self._history):
+            with told(self._spark, "putting the history in order", self._tell, one_job=False):
+                _ = self._history.kept
+        kept = self._history.kept.of(self._topic)
+        with told(self._spark, stage, self._tell, one_job=False):
+            self._replays |= zip(wanted, replay_all(kept, wanted, exact_peaks=exact), strict=True)
+
+    def prediction(self, plan: Plan, profile: BrokerProfile, growth: float = 1.0) -> Prediction:
+        """What cells and replay say of a plan that was replayed."""
+        cells = self._history.cells(self._topic)
+        evaluation = evaluate(plan, cells, profile)
+        grown = evaluation if growth == 1 else evaluate(plan, cells, profile, growth=growth)
+        return Prediction(evaluation=evaluation, replay=self._replays[plan], grown=grown)
+
+    def _has(self, plan: Plan, *, exact: bool) -> bool:
+        found = self._replays.get(plan)
+        return found is not None and (not exact or (found.peak_of_total.is_exact and found.peak_per_partition.is_exact))

@@ -46,6 +46,8 @@ def local_settings(*, cores: int | None = None, memory: str = "2g") -> dict[str,
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir(), f"timewheel-spark-{os.getuid()}")),
         # A time without a zone in a history is UTC, on whichever machine the plan is made.
         "spark.sql.session.timeZone": "UTC",
+        # pandas writes times in nanoseconds, which Spark has no type for: as whole numbers they can be read.
+        "spark.sql.legacy.parquet.nanosAsLong": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_BATCH_ROWS),
         # With any limit but the highest on a batch's bytes, Spark 4.3 measures the batch after every single row: 0.3 us
         # each, two thirds of a pass. Rows are a few numbers; the text that goes with some is bounded (`quarantine`).

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         SeveralTopics,
         StatisticUnreadable,
         TooManyTopics,
+        UnitUnknown,
         WrongTimeUnit,
     )
     from timewheel.testing.errors import (
@@ -101,6 +102,7 @@ __all__ = [
     "TimewheelError",
     "TooManyTopics",
     "TopologyError",
+    "UnitUnknown",
     "UnsupportedAcknowledgement",
     "WrongTimeUnit",
 ]
@@ -121,6 +123,7 @@ _MODULE_OF = {
     "SeveralTopics": "timewheel.spark_planner.errors",
     "StatisticUnreadable": "timewheel.spark_planner.errors",
     "TooManyTopics": "timewheel.spark_planner.errors",
+    "UnitUnknown": "timewheel.spark_planner.errors",
     "WrongTimeUnit": "timewheel.spark_planner.errors",
     "BrokerFailed": "timewheel.testing.errors",
     "BrokerUnavailable": "timewheel.testing.errors",

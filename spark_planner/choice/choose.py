@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from timewheel.core.broker_profile import BrokerProfile
@@ -17,11 +17,14 @@ from timewheel.spark_planner.pricing.evaluate import price
 from timewheel.spark_planner.pricing.evaluation import Evaluation
 from timewheel.spark_planner.summary.cells import Cells
 
-__all__ = ["Assessed", "Choice", "Spread", "assess", "choose", "coarse_cells"]
+__all__ = ["Assessed", "Choice", "Decided", "Settle", "Spread", "assess", "assess_as_it_is", "choose", "coarse_cells"]
 
+SCREENING_CELLS = 5_000
+"""All candidates are priced from so many cells: the time of a candidate goes with their number."""
+CLOSELY = 40
+"""So many of the best, and the best of each scheme, are priced again from `PRICING_CELLS`."""
 PRICING_CELLS = 30_000
-"""All candidates are priced from so many cells, and the best of them again from all: the time of a candidate goes with
-their number, and peaks move by less than a percent (tests/planner/test_flow.py)."""
+"""Peaks move by less than a percent against all cells (tests/planner/test_flow.py)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,7 @@ class Choice:
         article: What the source article's rules of thumb give, by name.
         rooms: At which volume each limit is reached, the nearest first.
         reasons: Sentences.
+        counted: The most gaps of any partition, of the plans that were not only estimated.
     """
 
     recommended: Assessed
@@ -66,10 +70,28 @@ class Choice:
     article: tuple[tuple[str, Assessed], ...]
     rooms: tuple[Room, ...]
     reasons: tuple[str, ...]
+    counted: Mapping[Plan, int] = field(default_factory=dict)
 
 
 Spread = Callable[[Callable[[Plan], Assessed], Sequence[Plan]], Iterable[Assessed]]
 """How candidates are assessed: ``map``, or the same over processes or Spark. The function and its results pickle."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """What was decided by counting gaps timer by timer.
+
+    Args:
+        winner: The cheapest that was counted within the limit and breaks no other; None: there is none.
+        counted: The most gaps of any partition, of every plan that was counted, partitions included.
+    """
+
+    winner: Assessed | None
+    counted: Mapping[Plan, int]
+
+
+Settle = Callable[[Sequence[Assessed]], Decided]
+"""What decides among the priced candidates."""
 
 
 def assess(
@@ -77,7 +99,17 @@ def assess(
 ) -> Assessed:
     """Evaluate a candidate with the fewest partitions that it needs."""
     course = course_of(plan, cells, growth)
-    evaluation = price(course, profile, constraints.least_partitions(course, profile))
+    return _assessed(price(course, profile, constraints.least_partitions(course, profile)), constraints)
+
+
+def assess_as_it_is(
+    plan: Plan, cells: Cells | tuple[Cells, ...], profile: BrokerProfile, constraints: Constraints, growth: float = 1.0
+) -> Assessed:
+    """Evaluate a candidate with its own partitions."""
+    return _assessed(price(course_of(plan, cells, growth), profile, plan.partitions), constraints)
+
+
+def _assessed(evaluation: Evaluation, constraints: Constraints) -> Assessed:
     return Assessed(
         evaluation=evaluation,
         broken=constraints.broken_by(evaluation),
@@ -95,11 +127,13 @@ def choose(
     max_delay_ms: int | None = None,
     growth: float = 1.0,
     spread: Spread = map,
+    settle: Settle | None = None,
 ) -> Choice:
     """Price all candidates on a history and recommend one.
 
-    All are priced from at most `PRICING_CELLS` cells. Whichever is then the best is priced again from all cells, until
-    the best is one of those: a burst that coarse cells blur can cost a plan its place, but cannot be overlooked.
+    All are priced from few cells, and the best of them again from more. Whichever is then the best is priced again from
+    all cells, until the best is one of those: a burst that coarse cells blur can cost a plan its place, but cannot be
+    overlooked.
 
     Args:
         cells: The history of one topic.
@@ -110,6 +144,7 @@ def choose(
         max_delay_ms: Of the candidates; None: the history's longest delay, rounded up.
         growth: Plan for as many times the history's volume.
         spread: How to go through them.
+        settle: Decides, once all are priced; None: the prices do.
 
     Raises:
         ValueError: There is not one timer in the cells, or no candidate.
@@ -122,15 +157,23 @@ def choose(
     plans = candidate_plans(base, longest_ms, max_delay_ms) if candidates is None else tuple(candidates)
     if not plans:
         raise ValueError("no candidate to choose from")
-    coarse = coarse_cells(cells)
-    job = partial(assess, cells=coarse, profile=profile, constraints=limits, growth=growth)
+    rough, coarse = coarse_cells(cells, SCREENING_CELLS), coarse_cells(cells)
+    job = partial(assess, profile=profile, constraints=limits, growth=growth)
     article = article_plans(base, longest_ms, max_delay_ms)
-    found = list(spread(job, [*plans, *article.values()]))
-    priced, by_rule = found[: len(plans)], dict(zip(article, found[len(plans) :], strict=True))
-    finely = set(range(len(priced))) if coarse[0] is cells else set[int]()
+    priced = list(spread(partial(job, cells=rough), plans))
+    again = [] if rough[0] is cells else _best(priced)
+    found = list(spread(partial(job, cells=coarse), [*(plans[index] for index in again), *article.values()]))
+    for index, one in zip(again, found, strict=False):
+        priced[index] = one
+    by_rule = dict(zip(article, found[len(again) :], strict=True))
+    finely = set(range(len(priced))) if rough[0] is cells else set(again) if coarse[0] is cells else set[int]()
     while (best := min(range(len(priced)), key=lambda index: _rank(priced[index]))) not in finely:
         priced[best] = assess(plans[best], cells, profile, limits, growth)
         finely.add(best)
+    settled = Decided(winner=None, counted={}) if settle is None else settle(priced)
+    if settled.winner is not None:
+        best = next(at for at, plan in enumerate(plans) if plan.scheme == settled.winner.evaluation.plan.scheme)
+        priced[best] = settled.winner
     assessed, recommended = tuple(priced), priced[best]
     fitting = [one for one in assessed if not one.broken]
     native = price(course_of(_native(plans), cells, growth), profile, 1)
@@ -151,13 +194,15 @@ def choose(
             {name: one.evaluation for name, one in by_rule.items()},
             rooms,
             limits,
+            settled.counted,
         ),
+        counted=settled.counted,
     )
 
 
-def coarse_cells(cells: Cells) -> tuple[Cells, ...]:
-    """From what all candidates are priced: few cells, and those of bursts apart."""
-    bounded = cells.bounded(PRICING_CELLS)
+def coarse_cells(cells: Cells, limit: int = PRICING_CELLS) -> tuple[Cells, ...]:
+    """From what candidates are priced: few cells, and those of bursts apart."""
+    bounded = cells.bounded(limit)
     return (cells,) if bounded.level == cells.level else with_bursts_apart(cells, bounded.level)
 
 
@@ -170,6 +215,13 @@ def front_of(assessed: Sequence[Assessed]) -> tuple[Assessed, ...]:
             front.append(one)
             fewest = one.evaluation.peak_gaps
     return tuple(front)
+
+
+def _best(priced: Sequence[Assessed]) -> list[int]:
+    """The best, and the best of each scheme, as indexes."""
+    ranked = sorted(range(len(priced)), key=lambda index: _rank(priced[index]))
+    of_scheme = {type(priced[index].evaluation.plan.scheme): index for index in reversed(ranked)}
+    return list(dict.fromkeys([*ranked[:CLOSELY], *of_scheme.values()]))
 
 
 def _rank(one: Assessed) -> tuple[int, float, float, str]:

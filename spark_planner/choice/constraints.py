@@ -11,7 +11,10 @@ from timewheel.spark_planner.pricing.course import Course
 from timewheel.spark_planner.pricing.evaluate import BITS_PER_BYTE
 from timewheel.spark_planner.pricing.evaluation import Evaluation
 
-__all__ = ["Constraints", "Cost", "Room"]
+__all__ = ["GAP_FRACTION", "Constraints", "Cost", "Room"]
+
+GAP_FRACTION = "gap_fraction"
+"""The one constraint that a count decides."""
 
 SECONDS_PER_DAY = 86_400
 
@@ -102,6 +105,21 @@ class Constraints:
             relay=self.relay_writes_per_second if evaluation.needs_relay else 0.0,
         )
 
+    def cost_with(self, evaluation: Evaluation, partitions: int) -> float:
+        """What the plan of an evaluation costs with another number of partitions, all entries written as before."""
+        cost = self.cost_of(evaluation)
+        # All topics have as many, but that of dead letters, which is there where hops are.
+        dead_letters = int(evaluation.needs_relay)
+        each = (evaluation.partition_topics - dead_letters) // evaluation.plan.partitions
+        return cost.written + self.topic_writes_per_second * (dead_letters + each * partitions) + cost.relay
+
+    def partitions_for_silence(self, evaluation: Evaluation) -> int:
+        """The fewest partitions with which silence keeps its limit."""
+        if self.silence_seconds is None:
+            return 1
+        whole = evaluation.silence_seconds * evaluation.plan.partitions
+        return min(max(math.ceil(whole / self.silence_seconds - 1e-9), 1), MAX_PARTITIONS)
+
     def least_partitions(self, course: Course, profile: BrokerProfile) -> int:
         """The fewest partitions with which gaps and silence keep their limits, at most what a plan may have."""
         gaps = course.gaps.peak_topic_gaps / (self.gap_fraction * max(profile.gap_limit_ranges, 1))
@@ -113,7 +131,7 @@ class Constraints:
     def broken_by(self, evaluation: Evaluation) -> tuple[str, ...]:
         """The names of those that an evaluation breaks."""
         limits: tuple[tuple[str, float, float | None], ...] = (
-            ("gap_fraction", evaluation.gap_fraction, self.gap_fraction),
+            (GAP_FRACTION, evaluation.gap_fraction, self.gap_fraction),
             ("silence_seconds", evaluation.silence_seconds, self.silence_seconds),
             ("hops_mean", evaluation.hops_mean, self.hops_mean),
             ("hops_max", evaluation.hops_max, self.hops_max),

@@ -36,6 +36,7 @@ def reasons_for(
     article: Mapping[str, Evaluation],
     rooms: Sequence[Room],
     constraints: Constraints,
+    counted: Mapping[Plan, int],
 ) -> tuple[str, ...]:
     """Sentences, the most important first.
 
@@ -48,8 +49,9 @@ def reasons_for(
         article: What the article's rules give.
         rooms: The nearest limit first.
         constraints: What was asked, and the prices.
+        counted: The most gaps of any partition, of the plans that were not only estimated.
     """
-    found = [_summary(chosen, len(candidates), broken)]
+    found = [_summary(chosen, len(candidates), broken, counted)]
     if not _stays(chosen):
         found.append(_against_native(chosen, native))
     found += [*_windows(chosen, candidates), _one_partition(chosen, candidates[:fitting])]
@@ -68,23 +70,29 @@ def reasons_for(
     return tuple(sentence for sentence in found if sentence)
 
 
-def _summary(chosen: Evaluation, priced: int, broken: Sequence[str]) -> str:
+def _summary(chosen: Evaluation, priced: int, broken: Sequence[str], counted: Mapping[Plan, int]) -> str:
+    estimated = f"about {chosen.peak_gaps_per_partition:,.0f}"
+    own = counted.get(chosen.plan)
     gaps = (
-        f"about {chosen.peak_gaps_per_partition:,.0f} gaps in a partition at the peak, {chosen.gap_fraction:.0%} of "
-        f"the broker's limit of {chosen.gap_limit_ranges:,}"
+        f"{estimated} gaps in a partition at the peak (estimated), {chosen.gap_fraction:.0%} of the broker's limit of "
+        f"{chosen.gap_limit_ranges:,}"
+        if own is None
+        else f"{own:,} gaps in a partition at the peak of this history (counted; estimated {estimated}"
+        f"), of {chosen.gap_limit_ranges:,} that the broker keeps"
     )
     what = f"{describe(chosen.plan)} on {_partitions(chosen)}"
     if broken:
         limits = ", ".join(broken)
         return f"No candidate keeps every limit. Of {priced}, {what} breaks fewest ({limits}): {gaps}."
+    how = f" {len({plan.scheme for plan in counted})} of them were counted, the others estimated." if counted else ""
     if _stays(chosen):
-        return f"Stay with {what}: {gaps}. None of the other {priced - 1} candidates is cheaper."
-    return f"Of {priced} candidates, {what} is the cheapest that fits: {gaps}."
+        return f"Stay with {what}: {gaps}. None of the other {priced - 1} candidates is cheaper.{how}"
+    return f"Of {priced} candidates, {what} is the cheapest that fits: {gaps}.{how}"
 
 
 def _against_native(chosen: Evaluation, native: Evaluation) -> str:
     again = native.redelivered.worst_entries
-    said = f"Native delays on one partition peak at {native.peak_gaps:,.0f} gaps, "
+    said = f"Native delays on one partition peak at about {native.peak_gaps:,.0f} gaps (estimated), "
     said += f"{_times(native.gap_fraction)} the limit"
     if again >= 1:
         said += f"; an unload at the worst moment delivers {again:,.0f} messages again"
@@ -119,7 +127,8 @@ def _windows(chosen: Evaluation, candidates: Sequence[Evaluation]) -> list[str]:
         other = others[shorter[-1]]
         said.append(
             f"A {format_duration(shorter[-1])} {word} would bring {other.peak_gaps:,.0f} gaps instead of "
-            f"{chosen.peak_gaps:,.0f}, for {other.hops_mean:.2f} hops a timer instead of {chosen.hops_mean:.2f}."
+            f"{chosen.peak_gaps:,.0f} (estimated), for {other.hops_mean:.2f} hops a timer instead of "
+            f"{chosen.hops_mean:.2f}."
         )
     return said
 
@@ -200,9 +209,9 @@ def _rule(name: str, evaluation: Evaluation, constraints: Constraints) -> str:
     why = " for the silence after an unload" if _needs(evaluation) > by_gaps else ""
     cost = constraints.cost_of(evaluation).writes_per_second
     return (
-        f'The rule "{name}" peaks at {total:,.0f} gaps {where}, {_times(total / limit)} the limit: it needs '
-        f"{_partitions(evaluation)}{why}, with {_hops(evaluation)} and {_topics(evaluation)}, and costs {cost:,.1f} "
-        "entries a second."
+        f'The rule "{name}" peaks at about {total:,.0f} gaps {where} (estimated), {_times(total / limit)} the limit: '
+        f"it needs {_partitions(evaluation)}{why}, with {_hops(evaluation)} and {_topics(evaluation)}, and costs "
+        f"{cost:,.1f} entries a second."
     )
 
 

@@ -1,213 +1,262 @@
-"""What a Spark task does with Arrow batches of arrivals: runs, due partitions and turns, in numpy.
+"""Pieces: stretches of one topic's sends in order of their publish times, each one row of a frame.
 
-A task's rows come in pieces. A **run** is an unbroken stretch of them in order of arrival; rows that a task reads from
-sorted files are one run, or a few where it reads several files.
+A row holds three arrays in bytes, and what the driver has to know of them. So half a million sends go through Spark as
+two rows, and a pass over a history that is kept costs next to nothing but the counting. Where a piece stands in the
+input is written in it, so that nothing depends on which task reads it later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pyspark import TaskContext
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
-from timewheel.spark_planner.exact.distinct import distinct
-from timewheel.spark_planner.exact.replay_result import DuePartition
-from timewheel.spark_planner.history.columns import TOPIC
+from timewheel.core.keys import java_string_hash
+from timewheel.spark_planner.history.columns import DUE_MS, KEY, PUBLISH_MS, TOPIC
 
 __all__ = [
-    "MAX_RUNS",
-    "ORDER_MS",
-    "PARTITION",
+    "NOTES",
+    "NO_KEY",
+    "PIECE",
+    "PIECES_ARROW",
+    "PIECES_SCHEMA",
+    "PIECE_SENDS",
     "SOURCE",
-    "DueNumbers",
-    "OutOfOrder",
+    "TASK",
     "Piece",
-    "Run",
-    "TopicNumbers",
-    "Turns",
-    "integers",
-    "pieces_of",
+    "Sends",
+    "key_hashes",
+    "piece_batch",
+    "piece_of",
+    "pieces",
+    "rows_of",
+    "sends_of",
 ]
 
 Integers = NDArray[np.int64]
 
-ORDER_MS = "order_ms"
-"""By what the rows of a task are ordered; rows of the same moment are in order as they come."""
+PIECE_SENDS = 1 << 18
+"""A piece and what numpy makes of it take 20 MB of a task."""
+MARKS = 64
+"""Sends of a piece that the driver gets to see, evenly over it: by them it cuts time into chunks."""
+NO_KEY = -1
+
+TASK, PIECE = "task", "piece"
+"""Where a piece stands in the input: all of a lower task come before it, and in its task all of a lower number."""
 SOURCE = "source"
-"""Which piece of which file a row is from, where a frame has that. Two files may follow each other in a task whose
-times have a third one between them: so a run ends with its file. bigint."""
-PARTITION = "partition"
-"""Partition of the due topic; null where it has yet to be found by turns."""
+FIRST_MS, LAST_MS, LAST_DUE_MS, SENDS, MARKED = "first_ms", "last_ms", "last_due_ms", "sends", "marked"
+KEY_HASH = "key_hash"
 
-MAX_RUNS = 64
-"""Of one task; beyond it the rows are not in order, and sorting is cheaper than stitching."""
+PIECES_SCHEMA = StructType(
+    [
+        StructField(TOPIC, StringType(), nullable=False),
+        StructField(TASK, LongType(), nullable=False),
+        StructField(PIECE, IntegerType(), nullable=False),
+        StructField(FIRST_MS, LongType(), nullable=False),
+        StructField(LAST_MS, LongType(), nullable=False),
+        StructField(LAST_DUE_MS, LongType(), nullable=False),
+        StructField(SENDS, LongType(), nullable=False),
+        StructField(MARKED, BinaryType(), nullable=False),
+        StructField(PUBLISH_MS, BinaryType(), nullable=False),
+        StructField(DUE_MS, BinaryType(), nullable=False),
+        StructField(KEY_HASH, BinaryType(), nullable=False),
+    ]
+)
+"""A piece: its arrays are little-endian 64-bit integers, those of keys 32-bit and empty if no send has a key."""
+NOTES = (TOPIC, TASK, PIECE, FIRST_MS, LAST_MS, LAST_DUE_MS, SENDS, MARKED)
+
+PIECES_ARROW = to_arrow_schema(PIECES_SCHEMA)
 
 
-@dataclass(slots=True, kw_only=True)
-class Run:
-    """A stretch in order.
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Sends:
+    """Sends of one topic, in order of their publish times; those of one millisecond as the input has them.
 
     Args:
-        number: Within its task.
-        source: See `SOURCE`.
-        first_ms: When it begins.
-        last_ms: When it ends, so far.
+        publish_ms: When each was sent, UTC milliseconds.
+        due_ms: When each is due.
+        key_hash: Of each one's key, as Java has it with the sign cleared; `NO_KEY`: none. None: no send has a key.
     """
 
-    number: int
-    source: int
-    first_ms: int
-    last_ms: int
+    publish_ms: Integers
+    due_ms: Integers
+    key_hash: Integers | None
+
+    def __len__(self) -> int:
+        return len(self.publish_ms)
+
+    def at(self, index: Any) -> Sends:
+        """Some of them."""
+        key_hash = None if self.key_hash is None else self.key_hash[index]
+        return Sends(publish_ms=self.publish_ms[index], due_ms=self.due_ms[index], key_hash=key_hash)
+
+    def in_order(self) -> Sends:
+        """The same in order; what is in order already is not touched."""
+        if bool((np.diff(self.publish_ms) >= 0).all()):
+            return self
+        return self.at(np.argsort(self.publish_ms, kind="stable"))
+
+    @classmethod
+    def joined(cls, several: Sequence[Sends]) -> Sends:
+        """All of these, one after the other."""
+        if len(several) == 1:
+            return several[0]
+        keyed = any(sends.key_hash is not None for sends in several)
+        return cls(
+            publish_ms=np.concatenate([sends.publish_ms for sends in several]),
+            due_ms=np.concatenate([sends.due_ms for sends in several]),
+            key_hash=np.concatenate([sends.key_hashes() for sends in several]) if keyed else None,
+        )
+
+    def key_hashes(self) -> Integers:
+        """`key_hash`, also where there is none."""
+        return np.full(len(self), NO_KEY, np.int64) if self.key_hash is None else self.key_hash
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Piece:
-    """Some rows of a run, in order."""
-
-    run: Run
-    rows: pa.RecordBatch
-
-
-class OutOfOrder(Exception):
-    """A task has more than `MAX_RUNS` runs."""
-
-
-def pieces_of(batches: Iterable[pa.RecordBatch], *, split: bool = True) -> Iterator[Piece]:
-    """The rows cut where the order breaks.
+    """What the driver knows of a piece.
 
     Args:
-        batches: With `ORDER_MS`, not null.
-        split: Whether it may break; if not, all of a task is one run, and there need be no `ORDER_MS`.
-
-    Raises:
-        OutOfOrder: There are too many runs.
+        topic: Whose sends.
+        place: (task, number in it): the order of the input.
+        first_ms: Its first publish time.
+        last_ms: And its last.
+        last_due_ms: The latest of its due times.
+        sends: How many.
+        marks: (publish, due) of some, evenly over it: an array of two rows.
     """
-    run: Run | None = None
+
+    topic: str
+    place: tuple[int, int]
+    first_ms: int
+    last_ms: int
+    last_due_ms: int
+    sends: int
+    marks: Integers
+
+
+def piece_of(row: Mapping[str, Any]) -> Piece:
+    """What the driver has to know, out of the columns `NOTES`."""
+    return Piece(
+        topic=row[TOPIC],
+        place=(row[TASK], row[PIECE]),
+        first_ms=row[FIRST_MS],
+        last_ms=row[LAST_MS],
+        last_due_ms=row[LAST_DUE_MS],
+        sends=row[SENDS],
+        marks=np.frombuffer(row[MARKED], "<i8").reshape(2, -1),
+    )
+
+
+def sends_of(row: Mapping[str, Any]) -> Sends:
+    """The sends of one row of `PIECES_SCHEMA`."""
+    key_hash = row[KEY_HASH]
+    return Sends(
+        publish_ms=np.frombuffer(row[PUBLISH_MS], "<i8").astype(np.int64, copy=False),
+        due_ms=np.frombuffer(row[DUE_MS], "<i8").astype(np.int64, copy=False),
+        key_hash=np.frombuffer(key_hash, "<i4").astype(np.int64) if key_hash.size else None,
+    )
+
+
+def rows_of(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    """The rows of a batch, one after the other; arrays in bytes are not copied."""
+    columns = {name: batch.column(name) for name in batch.schema.names}
+    for index in range(batch.num_rows):
+        yield {
+            name: column[index].as_buffer() if pa.types.is_binary(column.type) else column[index].as_py()
+            for name, column in columns.items()
+        }
+
+
+def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows into pieces."""
+    context = TaskContext.get()
+    task, number = (0 if context is None else context.partitionId()), 0
+    for table in _buffered(batches):
+        for topic, sends in _by_topic(table):
+            yield piece_batch(topic, (task, number), sends.in_order())
+            number += 1
+
+
+def _buffered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """As many rows as a piece may have, all of one source."""
+    waiting: list[pa.RecordBatch] = []
+    rows, source = 0, None
     for batch in batches:
-        if not batch.num_rows:
-            continue
-        if not split:
-            run = run or Run(number=0, source=0, first_ms=0, last_ms=0)
-            yield Piece(run=run, rows=batch)
-            continue
-        order_ms = integers(batch, ORDER_MS)
-        is_break = order_ms[1:] < order_ms[:-1]
-        source = integers(batch, SOURCE) if SOURCE in batch.schema.names else None
-        if source is not None:
-            is_break |= source[1:] != source[:-1]
-        breaks = np.flatnonzero(is_break) + 1
-        if len(breaks) > MAX_RUNS:
-            raise OutOfOrder
-        cuts = [0, *breaks.tolist(), len(order_ms)]
-        for low, high in pairwise(cuts):
-            own_source = 0 if source is None else int(source[low])
-            if run is None or int(order_ms[low]) < run.last_ms or own_source != run.source:
-                run = Run(
-                    number=run.number + 1 if run else 0, source=own_source, first_ms=int(order_ms[low]), last_ms=0
-                )
-                if run.number >= MAX_RUNS:
-                    raise OutOfOrder
-            run.last_ms = int(order_ms[high - 1])
-            yield Piece(run=run, rows=batch.slice(low, high - low) if len(cuts) > 2 else batch)
+        for part, own in _by_source(batch):
+            if waiting and (rows + part.num_rows > PIECE_SENDS or own != source):
+                yield pa.Table.from_batches(waiting)
+                waiting, rows = [], 0
+            waiting.append(part)
+            rows, source = rows + part.num_rows, own
+    if waiting:
+        yield pa.Table.from_batches(waiting)
 
 
-class TopicNumbers:
-    """Numbers topics as they are met, from 0."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-        self._numbers: dict[str, int] = {}
-
-    def of(self, rows: pa.RecordBatch) -> Integers:
-        """The number of each row's topic."""
-        encoded = rows.column(TOPIC).dictionary_encode()
-        table = np.array([self._number(name) for name in encoded.dictionary.to_pylist()], np.int64)
-        found: Integers = table[encoded.indices.to_numpy(zero_copy_only=False)]
-        return found
-
-    def all_of(self, name: str, rows: int) -> Integers:
-        """The number of one topic for so many rows."""
-        return np.full(rows, self._number(name), np.int64)
-
-    def _number(self, name: str) -> int:
-        if name not in self._numbers:
-            self._numbers[name] = len(self.names)
-            self.names.append(name)
-        return self._numbers[name]
+def _by_source(batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, int]]:
+    if not batch.num_rows:
+        return
+    if SOURCE not in batch.schema.names:
+        yield batch, 0
+        return
+    source = batch.column(SOURCE).to_numpy()
+    cuts = [0, *(np.flatnonzero(source[1:] != source[:-1]) + 1).tolist(), batch.num_rows]
+    for low, high in pairwise(cuts):
+        yield batch.slice(low, high - low), int(source[low])
 
 
-class DueNumbers:
-    """Numbers due partitions as they are met, from 0."""
-
-    def __init__(self) -> None:
-        self.met: list[DuePartition] = []
-        self._numbers: dict[DuePartition, int] = {}
-
-    def of(self, topics: TopicNumbers, topic: Integers, interval: Integers, partition: Integers) -> Integers:
-        """The number of each row's due partition."""
-        least, intervals = int(interval.min()), int(interval.max() - interval.min()) + 1
-        partitions = int(partition.max()) + 1
-        # One number for all three; Python's integers say whether it fits.
-        if len(topics.names) * intervals * partitions > np.iinfo(np.int64).max:
-            raise OverflowError(f"{intervals} calendar intervals between the due times of one batch of rows")
-        code = (topic * intervals + (interval - least)) * partitions + partition
-        present, where = distinct(code)
-        rest, own_partition = np.divmod(present, partitions)
-        own_topic, own_interval = np.divmod(rest, intervals)
-        numbers = [
-            self.one(DuePartition(topic=topics.names[name], interval=least + number, partition=own))
-            for name, number, own in zip(own_topic.tolist(), own_interval.tolist(), own_partition.tolist(), strict=True)
-        ]
-        found: Integers = np.array(numbers, np.int64)[where]
-        return found
-
-    def one(self, due: DuePartition) -> int:
-        """The number of one due partition."""
-        if due not in self._numbers:
-            self._numbers[due] = len(self.met)
-            self.met.append(due)
-        return self._numbers[due]
+def _by_topic(table: pa.Table) -> Iterator[tuple[str, Sends]]:
+    sends = Sends(
+        publish_ms=table[PUBLISH_MS].to_numpy().astype(np.int64, copy=False),
+        due_ms=table[DUE_MS].to_numpy().astype(np.int64, copy=False),
+        key_hash=key_hashes(table[KEY]),
+    )
+    encoded = table[TOPIC].combine_chunks().dictionary_encode()
+    names = encoded.dictionary.to_pylist()
+    if len(names) == 1:
+        yield names[0], sends
+        return
+    codes = encoded.indices.to_numpy()
+    order = np.argsort(codes.astype(np.uint16) if len(names) < 1 << 16 else codes, kind="stable")
+    ends = np.cumsum(np.bincount(codes, minlength=len(names)))
+    for name, rows in zip(names, np.split(order, ends[:-1]), strict=True):
+        own = sends.at(rows)
+        yield name, own
 
 
-class Turns:
-    """Partitions of one run's rows: by key where there is one, else in turn, as the producer counts its sends.
-
-    Args:
-        partitions: Of the due topic.
-        topics: Shared with whoever numbers the rows' topics.
-        sends_before: For each topic how many sends come before this run.
-    """
-
-    def __init__(self, partitions: int, topics: TopicNumbers, sends_before: Mapping[str, int]) -> None:
-        self._partitions = partitions
-        self._topics = topics
-        self._sends_before = sends_before
-        self._sends = np.zeros(0, np.int64)
-
-    def partitions_of(self, rows: pa.RecordBatch, topic: Integers) -> Integers:
-        """The partition of each row; counts them all, since a send with a key takes its turn as well."""
-        given = rows.column(PARTITION)
-        if not given.null_count:
-            return integers(rows, PARTITION)
-        by_key = given.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-        if self._partitions == 1:
-            return np.where(by_key < 0, 0, by_key)
-        for name in self._topics.names[len(self._sends) :]:
-            self._sends = np.append(self._sends, self._sends_before.get(name, 0))
-        counts = np.bincount(topic, minlength=len(self._sends))
-        order = np.argsort(topic, kind="stable")
-        turn = np.empty(len(topic), np.int64)
-        begins = np.cumsum(counts) - counts
-        turn[order] = np.arange(len(topic)) + np.repeat(self._sends - begins, counts)
-        self._sends += counts
-        return np.where(by_key < 0, turn % self._partitions, by_key)
+def key_hashes(keys: pa.ChunkedArray) -> Integers | None:
+    """Java's hash of each; an empty key is no key, as in the producer."""
+    if keys.null_count == len(keys):
+        return None
+    encoded = keys.combine_chunks().dictionary_encode()
+    hashes = [java_string_hash(key) if key else NO_KEY for key in encoded.dictionary.to_pylist()]
+    table = np.array([*hashes, NO_KEY], np.int64)
+    found: Integers = table[encoded.indices.fill_null(len(hashes)).to_numpy(zero_copy_only=False)]
+    return found
 
 
-def integers(rows: pa.RecordBatch, name: str) -> Integers:
-    """A column without nulls."""
-    values: Integers = rows.column(name).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
-    return values
+def piece_batch(topic: str, place: tuple[int, int], sends: Sends) -> pa.RecordBatch:
+    some = np.unique(np.linspace(0, len(sends) - 1, min(MARKS, len(sends))).astype(np.int64))
+    row: dict[str, Any] = {
+        TOPIC: topic,
+        TASK: place[0],
+        PIECE: place[1],
+        FIRST_MS: int(sends.publish_ms[0]),
+        LAST_MS: int(sends.publish_ms[-1]),
+        LAST_DUE_MS: int(sends.due_ms.max()),
+        SENDS: len(sends),
+        MARKED: np.stack([sends.publish_ms[some], sends.due_ms[some]]).astype("<i8").tobytes(),
+        PUBLISH_MS: sends.publish_ms.astype("<i8", copy=False).tobytes(),
+        DUE_MS: sends.due_ms.astype("<i8", copy=False).tobytes(),
+        KEY_HASH: b"" if sends.key_hash is None else sends.key_hash.astype("<i4").tobytes(),
+    }
+    return pa.RecordBatch.from_pylist([row], schema=PIECES_ARROW)

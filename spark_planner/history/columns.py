@@ -24,6 +24,7 @@ __all__ = [
     "PUBLISH_MS",
     "RAW",
     "REASON",
+    "REMARK",
     "SAMPLES",
     "SIZE_BYTES",
     "TASK",
@@ -57,8 +58,10 @@ HISTORY_COLUMNS = tuple(HISTORY_SCHEMA.fieldNames())
 # ----------------------------------------------------------------------------- a history whose rows have been looked at
 REASON = "reason"
 """Why the row is quarantined (`quarantine.REASONS`); null for a sound row."""
+REMARK = "remark"
+"""What is wrong with a row that is used all the same (`quarantine.REMARKS`); null mostly."""
 RAW = "raw"
-"""What a quarantined row said, as JSON text for people; null for a sound row."""
+"""What a row with a reason or a remark said, as JSON text for people; null for all others."""
 
 ASSESSED_SCHEMA = StructType(
     [
@@ -68,6 +71,7 @@ ASSESSED_SCHEMA = StructType(
         StructField(KEY, StringType(), nullable=True),
         StructField(TOPIC, StringType(), nullable=True),
         StructField(REASON, StringType(), nullable=True),
+        StructField(REMARK, StringType(), nullable=True),
         StructField(RAW, StringType(), nullable=True),
     ]
 )
@@ -119,4 +123,5 @@ PARTS_SCHEMA = StructType(
         *CELLS_SCHEMA.fields,
     ]
 )
-"""A row is a cell if its reason is null, and a count of quarantined rows (the facts but the count being 0) if not."""
+"""A row is a cell if its reason is null, and a count of rows with that reason or remark (the facts but the count being
+0) if not."""

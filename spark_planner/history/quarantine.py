@@ -7,8 +7,10 @@ All is column expressions; no row passes through Python.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
+from dataclasses import dataclass
+from datetime import datetime
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world calls it
@@ -24,22 +26,27 @@ from pyspark.sql.types import (
 from timewheel.core.durations import MAX_DURATION_MS
 from timewheel.spark_planner.errors import BadColumnMapping, WrongTimeUnit
 from timewheel.spark_planner.history import columns
-from timewheel.spark_planner.history.mapping import UNITS_PER_MS, ColumnMapping
+from timewheel.spark_planner.history.mapping import ColumnMapping, Columns
+from timewheel.spark_planner.history.units import (
+    EARLIEST_MS,
+    LATEST_MS,
+    TIME_UNITS,
+    UNITS_PER_MS,
+    refuse_delays,
+    unit_of_name,
+    unit_of_times,
+)
 
 __all__ = [
-    "EARLIEST_MS",
-    "LATEST_MS",
     "MAX_SIZE_BYTES",
     "MAX_TOPIC_BYTES",
     "REASONS",
+    "REMARKS",
     "assessed",
     "refuse_wrong_unit",
     "sound_rows",
 ]
 
-EARLIEST_MS = int(datetime(2000, 1, 1, tzinfo=UTC).timestamp() * 1_000)
-LATEST_MS = int(datetime(2100, 1, 1, tzinfo=UTC).timestamp() * 1_000)
-"""A timer of a history was sent between these; a time in another unit never falls there."""
 MAX_SIZE_BYTES = 1 << 30
 """Far above what a broker takes, chunked or not."""
 MAX_TOPIC_BYTES = 1_024
@@ -56,16 +63,24 @@ REASONS: dict[str, str] = {
     "delay_not_a_number": "a delay that is no number",
     "delay_negative": "a negative delay",
     "delay_absurd": "a delay of more than ten years",
-    "size_not_a_number": "a size that is no number",
-    "size_negative": "a negative size",
-    "size_absurd": "a size of more than 1 GiB",
+    "due_delay_conflict": "a due time that is not the publish time and the delay",
     "topic_missing": "no topic, in a history that names topics",
     "topic_absurd": "a topic of more than 1,024 bytes",
 }
 """Reasons against a row, in the order in which they are looked for; the first that fits is the row's."""
+REMARKS: dict[str, str] = {
+    "size_not_a_number": "a size that is no number",
+    "size_negative": "a negative size",
+    "size_absurd": "a size of more than 1 GiB",
+}
+"""Why a row's size counts as unknown. The row is used: without its size nothing but bytes is less exact."""
 
 _SPAN_MS = "span_ms"
 """The due time, or the delay: whichever the history has."""
+_CHECK_MS = "check_ms"
+"""The delay, where there is a due time as well."""
+_FIRST_ROWS = 100
+"""That are looked at for units."""
 _RAW_CHARS = 64
 """Of each value of a bad row that is shown."""
 _NEARLY_ALL = 0.9
@@ -75,12 +90,16 @@ _NEARLY_ALL = 0.9
 def assessed(mapping: ColumnMapping) -> Callable[[DataFrame], DataFrame]:
     """Look at every row of a history: ``history.transform(assessed(mapping))`` is of `columns.ASSESSED_SCHEMA`.
 
+    Where neither an option nor a column's name tells a unit, the first rows are looked at when this is applied.
+
     Raises (when applied):
         MissingColumn, BadColumnMapping: The history has no such columns, or of types that cannot be meant.
+        UnitUnknown: Nothing tells what its numbers count.
     """
 
     def transform(history: DataFrame) -> DataFrame:
-        return _assessed(history, mapping.resolved(history.columns))
+        found = mapping.resolved(history.columns)
+        return _assessed(history, found, mapping, _units_of(history, found, mapping))
 
     return transform
 
@@ -107,7 +126,7 @@ def refuse_wrong_unit(rows: int, quarantined: Mapping[str, int], samples: Mappin
         samples: Some raw rows by reason, as the assessed frame has them.
     """
     for reason, column, option, units, least, most in (
-        ("publish_absurd", "publish", "time-unit", ("s", "ms", "us", "ns"), EARLIEST_MS, LATEST_MS),
+        ("publish_absurd", "publish", "time-unit", TIME_UNITS, EARLIEST_MS, LATEST_MS),
         ("delay_absurd", "delay", "delay-unit", ("ms", "us", "ns"), 0, MAX_DURATION_MS),
     ):
         absurd = quarantined.get(reason, 0)
@@ -126,43 +145,93 @@ def _number(raw: str, column: str) -> float | None:
         return None
 
 
-def _assessed(history: DataFrame, mapping: ColumnMapping) -> DataFrame:
-    types = {field.name: field.dataType for field in history.schema.fields}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Units:
+    """What the numbers of each column of times count; of columns that hold no numbers it does not matter.
+
+    Args:
+        publish: Of the publish time.
+        due: Of the due time.
+        delay: Of the delay; None: nobody says, and there is a due time.
+    """
+
+    publish: str
+    due: str
+    delay: str | None
+
+    @property
+    def coarsest_ms(self) -> float:
+        """The longest of them."""
+        return max(1 / UNITS_PER_MS[unit] for unit in (self.publish, self.due, self.delay or "ms"))
+
+
+def _units_of(history: DataFrame, found: Columns, mapping: ColumnMapping) -> _Units:
+    def time_unit(column: str | None) -> str:
+        if column is None or mapping.time_unit == "timestamp":
+            return "ms"
+        if mapping.time_unit != "auto":
+            return mapping.time_unit
+        return unit_of_name(column) or unit_of_times(column, "time-unit", _first_numbers(history, column))
+
+    def delay_unit(column: str | None) -> str | None:
+        if column is None or isinstance(history.schema[column].dataType, DayTimeIntervalType):
+            return "ms"
+        if mapping.delay_unit != "auto":
+            return mapping.delay_unit
+        unit = unit_of_name(column)
+        if unit is None and found.due is None:
+            refuse_delays(column, "delay-unit", _first_numbers(history, column))
+        return unit
+
+    return _Units(publish=time_unit(found.publish), due=time_unit(found.due), delay=delay_unit(found.delay))
+
+
+def _first_numbers(history: DataFrame, column: str) -> list[float]:
+    """The numbers of a column's first rows, none where it holds something else."""
+    kind = history.schema[column].dataType
+    if not isinstance(kind, NumericType | StringType):
+        return []
+    number = _number_of(_column(column), kind, column).alias("number")
+    # The limit comes first: where no row holds a number, one would be looked for to the end.
+    found = [row["number"] for row in history.select(number).limit(_FIRST_ROWS).collect()]
+    return [value for value in found if value is not None and not math.isnan(value)]
+
+
+def _assessed(history: DataFrame, found: Columns, mapping: ColumnMapping, units: _Units) -> DataFrame:
     options: dict[str, str | None] = {
-        "publish": mapping.publish,
-        "due": mapping.due,
-        "delay": mapping.delay,
-        "size": mapping.size,
-        "key": mapping.key,
-        "topic": mapping.topic,
+        "publish": found.publish,
+        "due": found.due,
+        "delay": None if units.delay is None else found.delay,
+        "size": found.size,
+        "key": found.key,
+        "topic": found.topic,
     }
     named = {option: column for option, column in options.items() if column is not None}
-    kinds = {option: types[column] for option, column in named.items()}
+    kinds = {option: history.schema[column].dataType for option, column in named.items()}
 
     # Three steps, so that each number and each reason is computed once; names of our own, since a history may have
     # columns called like ours. What is typed as null is not computed at all.
     raw = history.select(*(_column(column).alias(_raw(option)) for option, column in named.items()))
-    publish_ms = _time_ms(F.col(_raw("publish")), kinds["publish"], mapping, "publish")
-    span_ms = (
-        _time_ms(F.col(_raw("due")), kinds["due"], mapping, "due")
-        if "due" in named
-        else _delay_ms(F.col(_raw("delay")), kinds["delay"], mapping)
-    )
-    # No size in a row is a size that is not known, which is allowed; a text that is no number is not.
-    size = F.col(_raw("size"))
-    size_bytes = (
-        F.when(size.isNull(), F.lit(0.0)).otherwise(_number_of(size, kinds["size"], "size"))
-        if "size" in named
-        else F.lit(0.0)
-    )
+    times = {
+        option: _time_ms(F.col(_raw(option)), kinds[option], unit, mapping.time_unit, option)
+        for option, unit in (("publish", units.publish), ("due", units.due))
+        if option in named
+    }
+    delay_ms = F.lit(None)
+    if units.delay is not None and "delay" in named:
+        delay_ms = _delay_ms(F.col(_raw("delay")), kinds["delay"], units.delay, mapping.delay_unit)
     numbers = raw.select(
         "*",
-        publish_ms.alias(columns.PUBLISH_MS),
-        span_ms.alias(_SPAN_MS),
-        size_bytes.alias(columns.SIZE_BYTES),
+        times["publish"].alias(columns.PUBLISH_MS),
+        times.get("due", delay_ms).alias(_SPAN_MS),
+        delay_ms.cast("double").alias(_CHECK_MS),
+        (_number_of(F.col(_raw("size")), kinds["size"], "size") if "size" in named else F.lit(0.0)).alias(
+            columns.SIZE_BYTES
+        ),
     )
-    reasons = F.coalesce(*(F.when(holds, F.lit(name)) for name, holds in _objections(set(named))))
-    judged = numbers.select("*", reasons.alias(columns.REASON))
+    reasons = F.coalesce(*(F.when(holds, F.lit(name)) for name, holds in _objections(set(named), units)))
+    remarks = F.coalesce(*(F.when(holds, F.lit(name)) for name, holds in _remarks(set(named))))
+    judged = numbers.select("*", reasons.alias(columns.REASON), remarks.alias(columns.REMARK))
 
     publish_ms, span_ms = F.col(columns.PUBLISH_MS), F.col(_SPAN_MS)
     due_ms = _whole(span_ms) if "due" in named else F.try_add(_whole(publish_ms), _whole(span_ms))
@@ -171,22 +240,26 @@ def _assessed(history: DataFrame, mapping: ColumnMapping) -> DataFrame:
         for option in named
         if option != "key"
     )
+    reason, remark = F.col(columns.REASON), F.col(columns.REMARK)
     # Only bad rows pay for their text.
-    text = F.when(F.col(columns.REASON).isNotNull(), F.to_json(F.struct(*texts), {"ignoreNullFields": "false"}))
+    text = F.when(reason.isNotNull() | remark.isNotNull(), F.to_json(F.struct(*texts), {"ignoreNullFields": "false"}))
+    # No size in a row is a size that is not known, as is one that cannot be meant.
+    size_bytes = F.when(remark.isNull(), F.coalesce(columns.SIZE_BYTES, F.lit(0.0))).otherwise(F.lit(0.0))
     return judged.select(
         _whole(publish_ms).alias(columns.PUBLISH_MS),
         due_ms.alias(columns.DUE_MS),
-        _whole(F.col(columns.SIZE_BYTES)).alias(columns.SIZE_BYTES),
+        _whole(size_bytes).alias(columns.SIZE_BYTES),
         (F.col(_raw("key")) if "key" in named else F.lit(None)).cast("string").alias(columns.KEY),
         (F.col(_raw("topic")) if "topic" in named else F.lit("")).cast("string").alias(columns.TOPIC),
-        F.col(columns.REASON),
+        reason,
+        F.when(reason.isNull(), remark).alias(columns.REMARK),
         text.alias(columns.RAW),
     )
 
 
-def _objections(options: set[str]) -> list[tuple[str, Column]]:
+def _objections(options: set[str], units: _Units) -> list[tuple[str, Column]]:
     """Each reason that the mapped columns can have, in order, with the condition under which it holds."""
-    publish_ms, span_ms, size_bytes = F.col(columns.PUBLISH_MS), F.col(_SPAN_MS), F.col(columns.SIZE_BYTES)
+    publish_ms, span_ms, check_ms = F.col(columns.PUBLISH_MS), F.col(_SPAN_MS), F.col(_CHECK_MS)
     found = [
         ("publish_missing", F.col(_raw("publish")).isNull()),
         ("publish_not_a_time", _no_number(publish_ms)),
@@ -199,6 +272,9 @@ def _objections(options: set[str]) -> list[tuple[str, Column]]:
             ("due_before_publish", span_ms < publish_ms),
             ("delay_absurd", span_ms - publish_ms > MAX_DURATION_MS),
         ]
+        if "delay" in options:
+            apart_ms = F.abs(span_ms - publish_ms - check_ms)
+            found.append(("due_delay_conflict", ~_no_number(check_ms) & (apart_ms > units.coarsest_ms)))
     else:
         found += [
             ("delay_missing", F.col(_raw("delay")).isNull()),
@@ -206,16 +282,22 @@ def _objections(options: set[str]) -> list[tuple[str, Column]]:
             ("delay_negative", span_ms < 0),
             ("delay_absurd", span_ms > MAX_DURATION_MS),
         ]
-    if "size" in options:
-        found += [
-            ("size_not_a_number", _no_number(size_bytes)),
-            ("size_negative", size_bytes < 0),
-            ("size_absurd", size_bytes > MAX_SIZE_BYTES),
-        ]
     if "topic" in options:
         topic = F.col(_raw("topic")).cast("string")
         found += [("topic_missing", topic.isNull()), ("topic_absurd", F.octet_length(topic) > MAX_TOPIC_BYTES)]
     return found
+
+
+def _remarks(options: set[str]) -> list[tuple[str, Column]]:
+    """The same for remarks."""
+    if "size" not in options:
+        return [("", F.lit(False))]
+    size_bytes = F.col(columns.SIZE_BYTES)
+    return [
+        ("size_not_a_number", F.col(_raw("size")).isNotNull() & _no_number(size_bytes)),
+        ("size_negative", size_bytes < 0),
+        ("size_absurd", size_bytes > MAX_SIZE_BYTES),
+    ]
 
 
 def _column(name: str) -> Column:
@@ -244,11 +326,10 @@ def _number_of(column: Column, kind: DataType, option: str) -> Column:
     raise BadColumnMapping(option, f"a column of type {kind.simpleString()} holds no numbers")
 
 
-def _time_ms(column: Column, kind: DataType, mapping: ColumnMapping, option: str) -> Column:
+def _time_ms(column: Column, kind: DataType, unit: str, given: str, option: str) -> Column:
     """UTC milliseconds as a double; null or NaN: no time."""
-    unit = mapping.time_unit
     if isinstance(kind, TimestampType | TimestampNTZType):
-        if unit not in {"auto", "timestamp"}:
+        if given not in {"auto", "timestamp"}:
             raise BadColumnMapping("time-unit", f"{option} is a timestamp, which counts in no unit: leave it out")
         if isinstance(kind, TimestampNTZType):  # without a zone: UTC, whatever the session's zone
             epoch = F.lit(datetime(1970, 1, 1)).cast("timestamp_ntz")  # noqa: DTZ001 - it has no zone either
@@ -256,24 +337,23 @@ def _time_ms(column: Column, kind: DataType, mapping: ColumnMapping, option: str
         return F.unix_millis(column).cast("double")
     if isinstance(kind, StringType):
         text_ms = F.unix_millis(F.try_to_timestamp(column)).cast("double")
-        if unit == "timestamp":
+        if given == "timestamp":
             return text_ms
-        number_ms = _number_of(column, kind, option) / F.lit(UNITS_PER_MS["ms" if unit == "auto" else unit])
-        return F.coalesce(number_ms, text_ms) if unit == "auto" else number_ms
+        number_ms = _number_of(column, kind, option) / F.lit(UNITS_PER_MS[unit])
+        return F.coalesce(number_ms, text_ms) if given == "auto" else number_ms
     if not isinstance(kind, NumericType):
         raise BadColumnMapping(option, f"a column of type {kind.simpleString()} holds no times")
-    if unit == "timestamp":
+    if given == "timestamp":
         raise BadColumnMapping(
             "time-unit", f"{option} is of type {kind.simpleString()}, not a timestamp: name its unit"
         )
-    return _number_of(column, kind, option) / F.lit(UNITS_PER_MS["ms" if unit == "auto" else unit])
+    return _number_of(column, kind, option) / F.lit(UNITS_PER_MS[unit])
 
 
-def _delay_ms(column: Column, kind: DataType, mapping: ColumnMapping) -> Column:
+def _delay_ms(column: Column, kind: DataType, unit: str, given: str) -> Column:
     """Milliseconds as a double; null or NaN: no number."""
     if isinstance(kind, DayTimeIntervalType):
-        if mapping.delay_unit != "auto":
+        if given != "auto":
             raise BadColumnMapping("delay-unit", "delay is an interval, which counts in no unit: leave it out")
         return F.unix_millis(F.timestamp_seconds(F.lit(0)) + column).cast("double")
-    unit = "ms" if mapping.delay_unit == "auto" else mapping.delay_unit
     return _number_of(column, kind, "delay") / F.lit(UNITS_PER_MS[unit])

@@ -1,20 +1,17 @@
-"""Reading a history: any format that Spark reads, as it is, without a pass over its rows.
+"""Reading a history: any format that Spark reads, as it is.
 
-CSV and JSON are read as text, never with Spark's schema inference: that would read every row once more, and guess a
-different type each day. What a text means is decided once, in `quarantine.assessed`.
+CSV and JSON are read as text, never by types that Spark guesses, which would be others each day. What a text means is
+decided once, in `quarantine.assessed`. The fields of JSON are known once all lines were read, so those are read twice.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import PurePath
-from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StringType, StructField, StructType
 
 from timewheel.spark_planner.errors import HistoryUnreadable
 
@@ -32,11 +29,16 @@ _FORMATS = {
     ".orc": "orc",
 }
 _COMPRESSIONS = {".gz", ".bz2", ".zst", ".snappy", ".lz4"}
-_HEAD_LINES = 1_000
-"""Of a JSON history, whose fields name its columns. A field that none of them has is no column."""
+_BROKEN_LINE = "_corrupt_record"
+"""The column that Spark adds where a line is no JSON object."""
 _REASON_CHARS = 300
 _CONDITION = re.compile(r"\[([A-Z][A-Z_0-9]+)(\.[A-Z_0-9]+)?\]")
 _REMEDY = "check that it is whole, and name its format with the option format"
+_NANOS = "TIMESTAMP(NANOS"
+_NANOS_REMEDY = (
+    "its times are in nanoseconds, as pandas writes them: set spark.sql.legacy.parquet.nanosAsLong to true in the "
+    "session, as `local_session` does"
+)
 _REMEDIES = {
     "PATH_NOT_FOUND": "check the path; a path in an object store needs its scheme, such as s3a://",
     "TABLE_OR_VIEW_NOT_FOUND": "check the table's name and catalogue",
@@ -67,7 +69,7 @@ def read_history(spark: SparkSession, source: str, *, file_format: str = "auto")
                 source, header=True, inferSchema=False, ignoreLeadingWhiteSpace=True, ignoreTrailingWhiteSpace=True
             )
         if kind == "json":
-            return spark.read.schema(_json_schema(spark, source)).json(source)
+            return _json(spark, source)
         return spark.read.format(kind).load(source)
     except SPARK_ERRORS as error:
         raise unreadable(source, error) from None  # Java's stack says nothing more to a reader
@@ -77,7 +79,7 @@ def unreadable(source: str, error: Exception) -> HistoryUnreadable:
     """Spark's error about a history, as ours."""
     text = str(error.java_exception.getMessage()) if isinstance(error, Py4JJavaError) else str(error)
     condition = _CONDITION.search(text)
-    remedy = _REMEDIES.get(condition[1] if condition else "", _REMEDY)
+    remedy = _NANOS_REMEDY if _NANOS in text else _REMEDIES.get(condition[1] if condition else "", _REMEDY)
     # The first paragraph of what follows the condition; a failed job says much before it.
     reason = " ".join(text[condition.start() if condition else 0 :].split("\n")[0].split())
     return HistoryUnreadable(source, reason[:_REASON_CHARS], remedy)
@@ -93,16 +95,11 @@ def _format_of(spark: SparkSession, source: str) -> str:
     return "table" if is_name and spark.catalog.tableExists(source) else "parquet"
 
 
-def _json_schema(spark: SparkSession, source: str) -> StructType:
-    lines = [row.value for row in spark.read.text(source).limit(_HEAD_LINES).collect()]
-    fields: dict[str, Any] = {}
-    for line in lines:
-        try:
-            found = json.loads(line)
-        except ValueError:
-            continue  # a broken line is a row without values, which the quarantine counts
-        if isinstance(found, dict):
-            fields.update({name: value for name, value in found.items() if name not in fields})
-    if lines and not fields:
+def _json(spark: SparkSession, source: str) -> DataFrame:
+    # Every value as text. A broken line is a row without values, which the quarantine counts.
+    found = spark.read.json(source, primitivesAsString=True)
+    if found.columns in ([], [_BROKEN_LINE]):
+        if not found.columns and spark.read.text(source).isEmpty():
+            return found
         raise HistoryUnreadable(source, "no line of it is a JSON object", "write one object per line")
-    return StructType([StructField(name, StringType()) for name in fields])
+    return spark.read.schema(found.drop(_BROKEN_LINE).schema).json(source)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import pairwise
 
 import numpy as np
 
-from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, format_duration
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, format_duration, rounded_up
 from timewheel.spark_planner.summary.cells import Cells
 
-__all__ = ["DelaySpan", "delay_quantile_ms", "delay_spans"]
+__all__ = ["DelaySpan", "delay_quantile_ms", "delay_spans", "reading"]
 
 EDGES_MS = (
     0,
@@ -61,6 +62,19 @@ def delay_spans(cells: Cells) -> tuple[DelaySpan, ...]:
     ]
     used = [number for number, span in enumerate(spans) if span.timers > 0]
     return tuple(spans[used[0] : used[-1] + 1]) if used else ()
+
+
+def reading(cells: Cells) -> str:
+    """One sentence by which a reader sees whether columns and units were meant so."""
+    first, last = (
+        datetime.fromtimestamp(at_ms / 1_000, UTC)
+        for at_ms in (int(cells.publish_min_ms.min()), int(cells.publish_max_ms.max()))
+    )
+    half, most = (rounded_up(delay_quantile_ms(cells, share)) for share in (0.5, 0.99))
+    return (
+        f"As read: {cells.timers:,} timers sent from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC; half of the "
+        f"delays are within {half}, 99 % within {most}, the longest is {rounded_up(int(cells.delay_max_ms.max()))}."
+    )
 
 
 def delay_quantile_ms(cells: Cells, share: float) -> int:

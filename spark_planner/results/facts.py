@@ -13,6 +13,7 @@ from timewheel.spark_planner.choice.reasons import describe
 from timewheel.spark_planner.exact.replay_result import Peak
 from timewheel.spark_planner.job import History, Planned, Prediction
 from timewheel.spark_planner.pricing.evaluation import Evaluation
+from timewheel.spark_planner.results.steady import steady_state
 
 __all__ = ["evaluation_facts", "history_facts", "planned_facts", "prediction_facts"]
 
@@ -22,7 +23,7 @@ _CURVES = ("gaps_at_ms", "gaps")
 
 def planned_facts(planned: Planned) -> dict[str, Any]:
     """All of `timewheel plan`'s answer but the curves."""
-    choice = planned.choice
+    choice, steady = planned.choice, steady_state(planned.history.cells(planned.topic))
     return {
         "history": history_facts(planned.history),
         "topic": planned.topic,
@@ -38,6 +39,7 @@ def planned_facts(planned: Planned) -> dict[str, Any]:
             **_cost(planned.constraints.cost_of(choice.native)),
             "on_this_history": prediction_facts(planned.native),
         },
+        "steady_state": None if steady is None else asdict(steady),
         "candidate_count": len(choice.candidates),
         "front": [_assessed(one) for one in choice.front],
         "article_rules": {name: _assessed(one) for name, one in choice.article},
@@ -54,6 +56,7 @@ def history_facts(history: History) -> dict[str, Any]:
         "timers": statistic.timers,
         "timers_by_topic": {topic: cells.timers for topic, cells in statistic.cells.items()},
         "quarantined_by_reason": dict(statistic.quarantined),
+        "remarked_by_remark": dict(statistic.remarked),
         "quarantine_samples": {reason: list(texts) for reason, texts in statistic.samples.items()},
         "first_publish_ms": statistic.first_publish_ms,
         "last_publish_ms": statistic.last_publish_ms,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,7 +17,8 @@ from timewheel.spark_planner.exact.replay import Replay
 from timewheel.spark_planner.job import Planned
 from timewheel.spark_planner.pricing.evaluation import Evaluation
 from timewheel.spark_planner.results import tables
-from timewheel.spark_planner.results.delays import delay_quantile_ms, delay_spans
+from timewheel.spark_planner.results.delays import delay_quantile_ms, delay_spans, reading
+from timewheel.spark_planner.results.steady import said_of_short
 from timewheel.spark_planner.results.verdict import verdict
 
 __all__ = ["report_page"]
@@ -53,11 +52,7 @@ def report_page(planned: Planned, *, plan_file: str = "plan.toml") -> str:
     error = planned.recommended.peak_gaps_error
     facts = [
         ("History", planned.history.source + (f", topic {planned.topic}" if planned.topic else "")),
-        (
-            "Timers",
-            f"{cells.timers:,} sent from {_utc(int(cells.publish_min_ms.min()))} to "
-            f"{_utc(int(cells.publish_max_ms.max()))} UTC, {recommended.timers_per_day:,.0f} a day",
-        ),
+        ("As read", f"{reading(cells).removeprefix('As read: ')} {recommended.timers_per_day:,.0f} a day."),
         ("Not used", f"{sum(statistic.quarantined.values()):,} of {statistic.rows:,} rows (see Quarantine)"),
         ("Planned for", "this volume" if planned.growth == 1 else f"{planned.growth:g} times this volume"),
         (
@@ -68,7 +63,9 @@ def report_page(planned: Planned, *, plan_file: str = "plan.toml") -> str:
         ("Prediction", f"{error:+.1%} off the exact count of the peak"),
     ]
     sections = [
-        Section(heading="Why", sentences=choice.reasons, tables=[tables.plans_table(planned)]),
+        Section(
+            heading="Why", sentences=[*said_of_short(planned), *choice.reasons], tables=[tables.plans_table(planned)]
+        ),
         Section(heading="Delays", figure=_delays(planned)),
         Section(heading="Alternatives", figure=_front(planned), tables=[tables.front_table(planned)]),
         Section(
@@ -216,7 +213,3 @@ def _about(duration_ms: int) -> str:
         if duration_ms >= 2 * unit_ms:
             return format_duration(-(-duration_ms // unit_ms) * unit_ms)
     return format_duration(duration_ms)
-
-
-def _utc(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M")

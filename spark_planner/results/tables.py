@@ -12,7 +12,7 @@ from timewheel.core.steps import Step, steps
 from timewheel.spark_planner.choice.choose import Assessed
 from timewheel.spark_planner.choice.constraints import Constraints, Room
 from timewheel.spark_planner.choice.reasons import describe
-from timewheel.spark_planner.history.quarantine import REASONS
+from timewheel.spark_planner.history.quarantine import REASONS, REMARKS
 from timewheel.spark_planner.job import Planned, Prediction
 from timewheel.spark_planner.pricing.evaluation import Evaluation
 from timewheel.spark_planner.summary.statistic import Statistic
@@ -71,7 +71,7 @@ def plans_table(planned: Planned) -> Table:
         _plan_row("recommended", planned.choice.recommended.evaluation, planned.choice.recommended.broken),
         *(_plan_row(f'rule "{name}"', one.evaluation, one.broken) for name, one in planned.choice.article),
     ]
-    return Table(caption="Predicted" + _at(planned.growth), header=_PLAN_HEADER, rows=rows)
+    return Table(caption="Estimated" + _at(planned.growth), header=_PLAN_HEADER, rows=rows)
 
 
 def evaluations_table(evaluations: Mapping[str, Evaluation], growth: float = 1.0) -> Table:
@@ -79,21 +79,27 @@ def evaluations_table(evaluations: Mapping[str, Evaluation], growth: float = 1.0
     rows = [
         _plan_row(name, one, ("gap_fraction",) if one.gap_fraction > 1 else ()) for name, one in evaluations.items()
     ]
-    return Table(caption="Predicted" + _at(growth), header=_PLAN_HEADER, rows=rows)
+    return Table(caption="Estimated" + _at(growth), header=_PLAN_HEADER, rows=rows)
 
 
 def front_table(planned: Planned) -> Table:
     """The candidates that no other beats in both gaps and cost."""
     front = planned.choice.front
+    counted = planned.choice.counted
     rows = [
-        (plan_label(one.evaluation.plan), *_cost_and_gaps(one), f"{one.evaluation.hops_mean:.2f}")
+        (
+            plan_label(one.evaluation.plan),
+            *_cost_and_gaps(one),
+            f"{counted[one.evaluation.plan]:,}" if one.evaluation.plan in counted else "-",
+            f"{one.evaluation.hops_mean:.2f}",
+        )
         for one in _thinned(front, MOST_FRONT_ROWS)
     ]
     shown = f" ({len(rows)} shown)" if len(rows) < len(front) else ""
     return Table(
         caption=f"Alternatives: of {len(planned.choice.candidates)} candidates, the {len(front)}{shown} that no other "
         f"beats in both cost and gaps. Cost: {prices(planned.constraints)}",
-        header=("plan", "cost, writes/s", "peak gaps", "fullest partition", "hops mean"),
+        header=("plan", "cost, writes/s", "gaps estimated", "fullest partition", "counted", "hops mean"),
         rows=rows,
     )
 
@@ -108,12 +114,18 @@ def room_table(rooms: Sequence[Room]) -> Table:
 
 
 def quarantine_table(statistic: Statistic) -> Table | None:
-    """Rows that could not be used, by reason; None: there are none."""
-    if not statistic.quarantined:
+    """Rows that could not be used, or not whole, by what is wrong with them; None: there are none."""
+    said = {**statistic.quarantined, **statistic.remarked}
+    if not said:
         return None
     rows = [
-        (reason, REASONS.get(reason, ""), f"{count:,}", next(iter(statistic.samples.get(reason, ())), ""))
-        for reason, count in statistic.quarantined.items()
+        (
+            name,
+            REASONS.get(name) or REMARKS.get(name, "") + "; used without it",
+            f"{count:,}",
+            next(iter(statistic.samples.get(name, ())), ""),
+        )
+        for name, count in said.items()
     ]
     left_out = sum(statistic.quarantined.values())
     return Table(
@@ -191,7 +203,7 @@ def cost_table(planned: Planned) -> Table:
         ("consumers to run", [f"{one.consumers}" for _, one in pairs]),
     ]
     return Table(
-        caption="Predicted costs" + _at(planned.growth),
+        caption="Estimated costs" + _at(planned.growth),
         header=("", *(name for name, _ in pairs)),
         rows=[(name, *values) for name, values in facts],
     )

@@ -68,7 +68,7 @@ class Gathered:
         self.cells = bounded_together(self.cells, self.cell_limit)
 
     def add_quarantined(self, reason: str, count: int, samples: Iterable[str]) -> None:
-        """Count rows in quarantine; of the samples the first few in the order of their text are kept."""
+        """Count rows with a reason or a remark; of the samples the first few in the order of their text are kept."""
         self.quarantined[reason] = self.quarantined.get(reason, 0) + count
         some = {*self.samples.get(reason, ()), *samples}
         self.samples[reason] = tuple(sorted(some)[:SAMPLES_PER_REASON])
@@ -141,19 +141,21 @@ def gather_parts(batches: Iterable[Any], gathered: Gathered) -> Gathered:
 
 
 def _without_quarantined(batch: Any, gathered: Gathered) -> Any:
-    """The sound rows of a batch; the others are counted."""
+    """The sound rows of a batch; the others are counted, and so are those with a remark."""
+    for name in (columns.REASON, columns.REMARK):
+        said = batch[name]
+        if said.null_count == len(batch):
+            continue
+        bad = batch.filter(said.is_valid())
+        encoded = bad[name].dictionary_encode()
+        codes = encoded.indices.to_numpy()
+        raw = bad[columns.RAW]
+        for code, reason in enumerate(encoded.dictionary.to_pylist()):
+            rows = np.flatnonzero(codes == code)
+            # All of them, since the kept ones must not depend on the order of rows.
+            gathered.add_quarantined(reason, len(rows), raw.take(pa.array(rows)).unique().to_pylist())
     reasons = batch[columns.REASON]
-    if reasons.null_count == len(batch):
-        return batch
-    bad = batch.filter(reasons.is_valid())
-    encoded = bad[columns.REASON].dictionary_encode()
-    codes = encoded.indices.to_numpy()
-    raw = bad[columns.RAW]
-    for code, reason in enumerate(encoded.dictionary.to_pylist()):
-        rows = np.flatnonzero(codes == code)
-        # All of them, since the kept ones must not depend on the order of rows.
-        gathered.add_quarantined(reason, len(rows), raw.take(pa.array(rows)).unique().to_pylist())
-    return batch.filter(reasons.is_null())
+    return batch if reasons.null_count == len(batch) else batch.filter(reasons.is_null())
 
 
 def _cells_of_rows(batches: list[Any], gathered: Gathered) -> dict[str, Cells]:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world c
 
 from timewheel.spark_planner.errors import EmptyHistory, NoSoundRow, TooManyTopics
 from timewheel.spark_planner.history import columns
-from timewheel.spark_planner.history.quarantine import refuse_wrong_unit
+from timewheel.spark_planner.history.quarantine import REMARKS, refuse_wrong_unit
 from timewheel.spark_planner.history.read import SPARK_ERRORS, unreadable
 from timewheel.spark_planner.summary.gather import TOO_MANY_TOPICS, Gathered, gather_parts, gather_rows
 from timewheel.spark_planner.summary.statistic import Statistic
@@ -82,7 +82,8 @@ def _checked(found: Gathered, topic_limit: int) -> Statistic:
     by_count = sorted(found.quarantined.items(), key=lambda item: (-item[1], item[0]))
     statistic = Statistic(
         cells=dict(sorted(found.cells.items())),
-        quarantined=dict(by_count),
+        quarantined={reason: count for reason, count in by_count if reason not in REMARKS},
+        remarked={remark: count for remark, count in by_count if remark in REMARKS},
         samples={reason: found.samples[reason] for reason, _ in by_count},
     )
     if statistic.rows == 0:
@@ -102,6 +103,7 @@ def _handed_over(history: DataFrame) -> DataFrame:
         # Of a row in quarantine only the reason and the text are looked at, and its topic may be of any length.
         F.when(F.col(columns.REASON).isNull(), F.col(columns.TOPIC)).alias(columns.TOPIC),
         columns.REASON,
+        columns.REMARK,
         columns.RAW,
     )
 

@@ -21,7 +21,7 @@ from timewheel.spark_planner.summary.cells import LEVELS, Cells
 
 __all__ = ["CELLS_ARROW", "Statistic", "cells_by_topic", "cells_table"]
 
-FORMAT = 1
+FORMAT = 2
 _NOTE = b"timewheel.statistic"
 
 CELLS_ARROW = pa.schema(
@@ -41,11 +41,13 @@ class Statistic:
     Args:
         cells: By topic (the empty name where the history has none); all at one level, no topic without a timer.
         quarantined: Rows that could not be used, by reason (`quarantine.REASONS`), the most frequent first.
-        samples: A few such rows by reason, as JSON text.
+        remarked: Rows that are used though something is wrong with them, by remark (`quarantine.REMARKS`).
+        samples: A few such rows by reason or remark, as JSON text.
     """
 
     cells: Mapping[str, Cells]
     quarantined: Mapping[str, int] = field(default_factory=dict)
+    remarked: Mapping[str, int] = field(default_factory=dict)
     samples: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
@@ -79,7 +81,12 @@ class Statistic:
 
     def save(self, path: Path | str) -> None:
         """Write it as one Parquet file of `columns.CELLS_SCHEMA`, the quarantine in the file's metadata."""
-        note = {"format": FORMAT, "quarantined": dict(self.quarantined), "samples": dict(self.samples)}
+        note = {
+            "format": FORMAT,
+            "quarantined": dict(self.quarantined),
+            "remarked": dict(self.remarked),
+            "samples": dict(self.samples),
+        }
         table = cells_table(self.cells).replace_schema_metadata({_NOTE: json.dumps(note).encode()})
         pq.write_table(table, str(path), compression="zstd")
 
@@ -96,12 +103,12 @@ class Statistic:
             if note["format"] != FORMAT:
                 raise StatisticUnreadable(str(path), f"it is of format {note['format']}, not {FORMAT}")
             cells = cells_by_topic(table)
+            samples = {reason: tuple(texts) for reason, texts in note["samples"].items()}
+            return cls(cells=cells, quarantined=note["quarantined"], remarked=note["remarked"], samples=samples)
         except (OSError, pa.ArrowException, KeyError, TypeError, ValueError) as error:
             if isinstance(error, StatisticUnreadable):
                 raise
             raise StatisticUnreadable(str(path), f"no statistic ({error})") from error
-        samples = {reason: tuple(texts) for reason, texts in note["samples"].items()}
-        return cls(cells=cells, quarantined=note["quarantined"], samples=samples)
 
 
 def cells_table(cells: Mapping[str, Cells]) -> Any:

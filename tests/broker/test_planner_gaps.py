@@ -25,10 +25,7 @@ from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.plan import Native, Plan, Scheme, Tiered
 from timewheel.demo.settings import SUBSCRIPTION
 from timewheel.spark_planner.exact.grid import Grid
-from timewheel.spark_planner.exact.pieces import PARTITION
-from timewheel.spark_planner.exact.replay import count_acks
-from timewheel.spark_planner.exact.routed import ACKNOWLEDGED_MS
-from timewheel.spark_planner.exact.run_rows import ENTRY, LEDGER
+from timewheel.spark_planner.exact.observed import ACKNOWLEDGED_MS, ENTRY, LEDGER, PARTITION, count_acks
 from timewheel.spark_planner.history.read import read_history
 from timewheel.spark_planner.job import predict, survey
 

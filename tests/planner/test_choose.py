@@ -82,7 +82,7 @@ def test_the_reasons_say_the_numbers(choice: Choice) -> None:
     text = "\n".join(choice.reasons)
     assert f"{choice.native.peak_gaps:,.0f} gaps" in text
     for name, one in choice.article:
-        assert f'The rule "{name}" peaks at {one.evaluation.peak_gaps_per_topic:,.0f} gaps' in text
+        assert f'The rule "{name}" peaks at about {one.evaluation.peak_gaps_per_topic:,.0f} gaps' in text
     assert "limit to be reached" in text
     assert f"{choice.recommended.evaluation.partition_topics} partition topics" in text
 

@@ -93,7 +93,7 @@ def test_people_read_the_reasons_beside_the_json(planned: Result) -> None:
     found = json.loads(planned.stdout)
     for sentence in found["reasons"]:
         assert sentence in planned.stderr
-    for stage in ("reading the history", "pricing candidates", "replaying native delays, 1 partition"):
+    for stage in ("reading the history", "pricing candidates", "counting ", "replaying today's plan"):
         assert stage in planned.stderr
     for caption in ("Alternatives: ", "Growth: ", "This history: "):
         assert caption in planned.stderr

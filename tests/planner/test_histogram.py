@@ -13,12 +13,16 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world calls it
 
+from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.durations import DAY_MS, HOUR_MS
+from timewheel.core.plan import Calendar, Native, Plan, Tiered
 from timewheel.spark_planner.errors import HistoryUnreadable, StatisticUnreadable, TooManyTopics
 from timewheel.spark_planner.history import columns
 from timewheel.spark_planner.history.generate import WORKLOADS, generate
 from timewheel.spark_planner.history.mapping import ColumnMapping
 from timewheel.spark_planner.history.quarantine import assessed
 from timewheel.spark_planner.history.read import read_history
+from timewheel.spark_planner.job import plan_for, survey
 from timewheel.spark_planner.summary.cells import Cells, bounded_together
 from timewheel.spark_planner.summary.gather import BUFFER_ROWS, Gathered, gather_parts, gather_rows
 from timewheel.spark_planner.summary.histogram import CELL_LIMIT, LEAST_CELL_LIMIT, TOPIC_LIMIT, statistic_of
@@ -95,6 +99,21 @@ def test_each_row_is_read_exactly_once(spark: SparkSession, history: str, tmp_pa
     assert statistic.rows == statistic.timers == ROWS
 
 
+def test_a_whole_plan_reads_the_source_twice(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "history.parquet")
+    generate(spark, WORKLOADS["mixture"], rows=ROWS, partitions=3).write.parquet(path)
+    before = executions(spark).executionsCount()
+    found = survey(read_history(spark, path))
+    base = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",))
+    schemes = (Native(), Calendar(interval_ms=DAY_MS), Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, DAY_MS)))
+    profile = BrokerProfile.from_mapping({"base": "4.0", "name": "small", "gap_limit_ranges": 400})
+    planned = plan_for(found, "", base, profile, candidates=[replace(base, scheme=scheme) for scheme in schemes])
+    assert len(planned.choice.counted) >= len(schemes)
+    # Once for the statistic and once to keep the sends in order, however many plans are counted how often.
+    assert rows_scanned(executions(spark), before).count(("Scan parquet", ROWS)) == 2
+    found.kept.forget()
+
+
 def test_the_column_of_keys_is_not_read(spark: SparkSession, history: str) -> None:
     before = executions(spark).executionsCount()
     statistic_of(read_history(spark, history).transform(USUAL))
@@ -164,9 +183,9 @@ def test_a_task_holds_no_more_for_more_rows() -> None:
                 publish_ms + delay_ms,
                 np.full(size, 7),
                 np.full(size, ""),
-                *[pa.nulls(size, pa.string())] * 2,
+                *[pa.nulls(size, pa.string())] * 3,
             ]
-            names = ["publish_ms", "due_ms", "size_bytes", "topic", "reason", "raw"]
+            names = ["publish_ms", "due_ms", "size_bytes", "topic", "reason", "remark", "raw"]
             yield pa.RecordBatch.from_arrays([pa.array(value) for value in values], names)
             held = max(held, sum(map(len, gathered.cells.values())))
 

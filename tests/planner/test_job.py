@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -15,9 +16,11 @@ from timewheel.core.plan import Calendar, Native, Plan, Tiered
 from timewheel.spark_planner.choice.choose import choose
 from timewheel.spark_planner.choice.spread import over_spark
 from timewheel.spark_planner.errors import NoSuchTopic, SeveralTopics
+from timewheel.spark_planner.history.generate import START_MS
 from timewheel.spark_planner.job import History, Planned, plan_for, survey
 from timewheel.spark_planner.progress import Progress, told, untold
 from timewheel.spark_planner.results.delays import delay_quantile_ms, delay_spans
+from timewheel.spark_planner.results.verdict import verdict
 
 ROWS = 30_000
 BASE = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",))
@@ -102,8 +105,15 @@ def test_growth_is_planned_for_and_predicted_apart_from_what_was(history: Histor
 @pytest.mark.usefixtures("planned")
 def test_every_stage_is_told_from_nothing_to_all(heard: list[Progress]) -> None:
     stages = list(dict.fromkeys(progress.stage for progress in heard))
-    assert stages[:3] == ["reading the history", "pricing candidates", "replaying native delays, 1 partition"]
-    assert len(stages) == 4
+    assert stages[:5] == [
+        "reading the history",
+        "pricing candidates",
+        "pricing the best of them closely",
+        "putting the history in order",
+        "counting 4 candidates, round 1",
+    ]
+    assert stages[-2].startswith("confirming ")
+    assert stages[-1] == "replaying today's plan and the new one"
     for stage in stages:
         fractions = [progress.fraction for progress in heard if progress.stage == stage]
         known = [fraction for fraction in fractions if fraction is not None]
@@ -135,3 +145,63 @@ def test_the_shares_of_delays_are_those_of_the_timers(history: History) -> None:
     # Of 10 % between 1 h and 7 d, 48 h of 167 h lie between 5 d and 7 d.
     assert spans["5d to 10d"] / cells.timers == pytest.approx(0.1 * 48 / 167, abs=0.005)
     assert delay_quantile_ms(cells, 1.0) == int(cells.delay_max_ms.max())
+
+
+# --------------------------------------------------------------------------- histories whose delays are not independent
+def _campaigns(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Each hour a batch of 1,500, sent within a minute and sorted by due time, up to a day ahead."""
+    sent_ms, due_ms = [], []
+    for hour in range(48):
+        begin_ms = START_MS + hour * HOUR_MS
+        sent_ms.append(begin_ms + np.sort(rng.integers(0, 60_000, 1_500)))
+        due_ms.append(begin_ms + 60_000 + np.sort(rng.integers(0, DAY_MS, 1_500)))
+    return np.concatenate(sent_ms), np.concatenate(due_ms)
+
+
+def _in_turns(_: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """Delays of 1 h, 12 h and a day in turns."""
+    sent_ms = START_MS + 4_000 * np.arange(60_000)
+    return sent_ms, sent_ms + np.array([HOUR_MS, 12 * HOUR_MS, DAY_MS])[np.arange(60_000) % 3]
+
+
+def _planned(spark: SparkSession, sent_ms: np.ndarray, due_ms: np.ndarray, limit: int) -> Planned:
+    table = pa.table({"publish_ms": sent_ms, "due_ms": due_ms})
+    history = survey(spark.createDataFrame(table, "publish_ms bigint, due_ms bigint"))
+    profile = BrokerProfile.from_mapping({"base": "4.0", "name": "4.0, small", "gap_limit_ranges": limit})
+    planned = plan_for(history, "", BASE, profile, candidates=CANDIDATES)
+    history.kept.forget()
+    return planned
+
+
+def _counted_by_hand(due_ms: np.ndarray) -> int:
+    """The peak of native gaps by the definition: neighbours of which the later one is acknowledged first."""
+    before, after = due_ms[:-1], due_ms[1:]
+    descends = after < before
+    moments = np.concatenate([after[descends], before[descends]])
+    steps = np.concatenate([np.ones(descends.sum()), -np.ones(descends.sum())])
+    order = np.lexsort((steps, moments))  # a range that ends at a moment is gone when another begins
+    return int(np.cumsum(steps[order]).max())
+
+
+def test_sorted_campaigns_stay_where_they_are_though_the_law_sees_thousands_of_gaps(spark: SparkSession) -> None:
+    sent_ms, due_ms = _campaigns(np.random.default_rng(1))
+    true = _counted_by_hand(due_ms)
+    planned = _planned(spark, sent_ms, due_ms, limit=2_000)
+    assert planned.choice.native.peak_gaps > 20 * true
+    assert true < 100
+    assert planned.plan == replace(planned.plan, scheme=Native(), partitions=1)
+    assert planned.native.replay.peak_of_total.gap_count == true
+    assert planned.keeps_limits
+    assert f"at most {true} gaps (counted)" in verdict(planned)
+
+
+def test_delays_in_turns_get_the_partitions_that_the_law_does_not_see(spark: SparkSession) -> None:
+    sent_ms, due_ms = _in_turns(np.random.default_rng(1))
+    true = _counted_by_hand(due_ms)
+    limit = int(true * 1.1)  # above what the law says, and 0.8 of it below what is true
+    planned = _planned(spark, sent_ms, due_ms, limit)
+    assert planned.choice.native.peak_gaps < 0.8 * limit < true
+    assert planned.native.replay.peak_of_total.gap_count == true
+    assert planned.plan != replace(planned.plan, scheme=Native(), partitions=1)
+    assert planned.recommended.replay.peak_per_partition.gap_count <= 0.8 * limit
+    assert planned.keeps_limits

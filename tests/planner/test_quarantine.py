@@ -11,7 +11,14 @@ from pyspark.sql import SparkSession
 from timewheel.spark_planner.errors import EmptyHistory, NoSoundRow, WrongTimeUnit
 from timewheel.spark_planner.history import columns
 from timewheel.spark_planner.history.mapping import ColumnMapping
-from timewheel.spark_planner.history.quarantine import MAX_SIZE_BYTES, MAX_TOPIC_BYTES, REASONS, assessed, sound_rows
+from timewheel.spark_planner.history.quarantine import (
+    MAX_SIZE_BYTES,
+    MAX_TOPIC_BYTES,
+    REASONS,
+    REMARKS,
+    assessed,
+    sound_rows,
+)
 from timewheel.spark_planner.summary.histogram import statistic_of
 
 T0_MS = 1_767_571_200_000
@@ -34,12 +41,18 @@ WITH_DUE: list[tuple[str | None, tuple[Any, ...]]] = [
     ("due_before_publish", (str(T0_MS), str(T0_MS - 1), "10", "t")),
     ("delay_absurd", (str(T0_MS), str(T0_MS + TEN_YEARS_MS + 1), "10", "t")),
     ("delay_absurd", (str(T0_MS), "99999999999999999999", "10", "t")),
-    ("size_not_a_number", (str(T0_MS), str(T0_MS), "big", "t")),
-    ("size_negative", (str(T0_MS), str(T0_MS), "-1", "t")),
-    ("size_absurd", (str(T0_MS), str(T0_MS), str(MAX_SIZE_BYTES + 1), "t")),
     ("topic_missing", (str(T0_MS), str(T0_MS), "10", None)),
     (None, (str(T0_MS), str(T0_MS), "10", "t" * MAX_TOPIC_BYTES)),
     ("topic_absurd", (str(T0_MS), str(T0_MS), "10", "t" * (MAX_TOPIC_BYTES + 1))),
+]
+WITH_BOTH: list[tuple[str | None, tuple[Any, ...]]] = [
+    (None, (T0_MS, T0_MS + 60_000, 60.0)),
+    (None, (T0_MS, T0_MS + 60_999, 60.0)),  # whole seconds, cut off
+    (None, (T0_MS, T0_MS + 60_000, None)),
+    (None, (T0_MS, T0_MS + 60_000, NAN)),
+    ("due_delay_conflict", (T0_MS, T0_MS + 60_000, 58.0)),
+    ("due_delay_conflict", (T0_MS, T0_MS + 60_000, 60_000.0)),  # which holds milliseconds
+    ("due_before_publish", (T0_MS, T0_MS - 1, 60.0)),
 ]
 WITH_DELAY: list[tuple[str | None, tuple[Any, ...]]] = [
     (None, (float(T0_MS), 0.0)),
@@ -64,8 +77,9 @@ def counts(cases: list[tuple[str | None, tuple[Any, ...]]]) -> dict[str, int]:
     [
         (WITH_DUE, "publish_ms string, due_ms string, size_bytes string, topic string"),
         (WITH_DELAY, "publish_ms double, delay_ms double"),
+        (WITH_BOTH, "publish_ms bigint, due_ms bigint, delay_s double"),
     ],
-    ids=["due", "delay"],
+    ids=["due", "delay", "both"],
 )
 def test_each_bad_row_has_its_reason_and_all_are_counted_in_the_pass(
     spark: SparkSession, cases: list[tuple[str | None, tuple[Any, ...]]], schema: str
@@ -83,7 +97,31 @@ def test_each_bad_row_has_its_reason_and_all_are_counted_in_the_pass(
 
 
 def test_every_reason_is_tried_above() -> None:
-    assert {reason for reason, _ in WITH_DUE + WITH_DELAY} - {None} == set(REASONS)
+    assert {reason for reason, _ in WITH_DUE + WITH_DELAY + WITH_BOTH} - {None} == set(REASONS)
+
+
+def test_a_timer_without_a_sound_size_is_a_timer_and_its_size_is_unknown(spark: SparkSession) -> None:
+    sizes = ["big", "-1", str(MAX_SIZE_BYTES + 1), str(MAX_SIZE_BYTES), None, "", "7"]
+    rows = [(T0_MS, T0_MS, size) for size in sizes] + [(None, T0_MS, "big")]
+    frame = spark.createDataFrame(rows, "publish_ms bigint, due_ms bigint, size_bytes string").transform(
+        assessed(ColumnMapping())
+    )
+    found = frame.collect()
+    remarks = ["size_not_a_number", "size_negative", "size_absurd", None, None, "size_not_a_number", None, None]
+    assert [row[columns.REMARK] for row in found] == remarks
+    assert [row[columns.SIZE_BYTES] for row in found[:-1]] == [0, 0, 0, MAX_SIZE_BYTES, 0, 0, 7]
+    statistic = statistic_of(frame)
+    assert (statistic.rows, statistic.timers, statistic.quarantined) == (8, 7, {"publish_missing": 1})
+    assert statistic.remarked == {"size_not_a_number": 2, "size_absurd": 1, "size_negative": 1}
+    assert set(statistic.remarked) == set(REMARKS)
+    assert json.loads(statistic.samples["size_negative"][0])["size"] == "-1"
+
+
+def test_a_delay_of_no_known_unit_is_not_held_against_the_due_time(spark: SparkSession) -> None:
+    raw = spark.createDataFrame([(T0_MS, T0_MS + 60_000, 1)] * 3, "publish_ms bigint, due_ms bigint, delay bigint")
+    assert statistic_of(raw.transform(assessed(ColumnMapping()))).timers == 3
+    told = raw.transform(assessed(ColumnMapping(delay_unit="s")))
+    assert [row[columns.REASON] for row in told.collect()] == ["due_delay_conflict"] * 3
 
 
 def test_a_few_raw_rows_of_each_reason_are_kept(spark: SparkSession) -> None:

@@ -12,17 +12,17 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.core.plan_space import journey
 from tests.support.brute_replay import Sent, brute_replay
 from tests.support.cursor import Stored, ranges_at
 from timewheel.core.durations import HOUR_MS, SECOND_MS
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.spark_planner.errors import EmptyHistory
 from timewheel.spark_planner.exact.grid import Grid
-from timewheel.spark_planner.exact.pieces import PARTITION
-from timewheel.spark_planner.exact.replay import count_acks, replay
+from timewheel.spark_planner.exact.observed import ACKNOWLEDGED_MS, ENTRY, LEDGER, PARTITION, count_acks
+from timewheel.spark_planner.exact.replay import replay, replay_all
 from timewheel.spark_planner.exact.replay_result import DuePartition
-from timewheel.spark_planner.exact.routed import ACKNOWLEDGED_MS
-from timewheel.spark_planner.exact.run_rows import ENTRY, LEDGER
+from timewheel.spark_planner.exact.sends import keep
 from timewheel.spark_planner.history.columns import HISTORY_SCHEMA
 
 CASES = 120
@@ -33,6 +33,7 @@ TICK_MS = 500
 """Times are few, so that they often meet."""
 
 TIERS = Tiered(window_ms=3_000, tiers_ms=(2_000, 5_000))
+TIERS_OF_HOURS = Tiered(window_ms=HOUR_MS // 4, tiers_ms=(HOUR_MS // 4,))
 RINGS = Wheel(rings=(Ring(slot_ms=2_000, slots=20), Ring(slot_ms=10_000, slots=10)))
 
 
@@ -43,7 +44,7 @@ def plan(scheme: Scheme, partitions: int = 1) -> Plan:
         scheme=scheme,
         partitions=partitions,
         guard_ms=500,
-        max_delay_ms=SPAN_MS,
+        max_delay_ms=max(SPAN_MS, HOUR_MS if scheme is TIERS_OF_HOURS else 0),
     )
 
 
@@ -115,7 +116,7 @@ def test_a_replay_equals_brute_force(
         grid=GRID,
         ledger_entries=ledger_entries,
         exact_peak=True,
-        rows_per_chunk=len(history) // 5,
+        sends_per_chunk=len(history) // 5,
     )
     cursors = brute_replay(history, value, ledger_entries)
 
@@ -136,6 +137,30 @@ def test_a_replay_equals_brute_force(
     assert sum(counts[EVERY_TICK.index(found.peak_of_total.at_ms)] for counts in over_time) == (
         found.peak_of_total.gap_count
     )
+
+
+def test_many_plans_in_one_pass_are_each_counted_as_if_alone(spark: SparkSession) -> None:
+    history = frame_of(spark, [sent for sent in histories(7) if sent.topic.endswith("7")])
+    plans = [plan(scheme, partitions) for scheme, partitions, _ in REPLAYED.values()]
+    kept = keep(history)
+    together = replay_all(kept, plans, grid=GRID, exact_peaks=True)
+    assert len(together) == len(plans)
+    for value, found in zip(plans, together, strict=True):
+        alone = replay(history, value, grid=GRID, exact_peak=True)
+        assert {of.due: of.entries for of in found.gaps.partitions} == {
+            of.due: of.entries for of in alone.gaps.partitions
+        }
+        assert found.gaps.total.tolist() == alone.gaps.total.tolist()
+        assert (found.hop_count, found.hop_count_max) == (alone.hop_count, alone.hop_count_max)
+        assert (found.peak_of_total, found.peak_per_partition) == (alone.peak_of_total, alone.peak_per_partition)
+    kept.forget()
+
+
+def test_hops_are_those_of_the_router(spark: SparkSession) -> None:
+    history = histories(8)
+    found = replay(frame_of(spark, history), plan(TIERS), grid=GRID)
+    hops = [len(journey(plan(TIERS), sent.due_ms, sent.publish_ms).holds) for sent in history]
+    assert (found.hop_count, found.hop_count_max) == (sum(hops), max(hops))
 
 
 def test_files_in_order_need_no_sort_however_spark_reads_them(spark: SparkSession, tmp_path: Path) -> None:
@@ -163,8 +188,14 @@ def test_files_in_order_need_no_sort_however_spark_reads_them(spark: SparkSessio
     assert not found.was_sorted
     in_one = replay(history.orderBy("publish_ms").coalesce(1), plan(Native()))
     assert found.gaps.total.tolist() == in_one.gaps.total.tolist()
+    # Where the order of arrival is another, and where sends take turns, the order of the files matters as well.
+    for value in (plan(TIERS_OF_HOURS, 3), plan(Native(), 3)):
+        of_files, of_one = (replay(of, value) for of in (history, history.orderBy("publish_ms").coalesce(1)))
+        assert of_files.gaps.total.tolist() == of_one.gaps.total.tolist()
+        assert of_files.peak_per_partition == of_one.peak_per_partition
+        assert len(of_files.gaps.partitions) == 3
     before, after = due_ms[:-1], due_ms[1:]
-    for at_ms, count in zip(found.gaps.grid.points_ms[::500], found.gaps.total[::500], strict=True):
+    for at_ms, count in zip(found.gaps.grid.points_ms[::50], found.gaps.total[::50], strict=True):
         assert count == np.count_nonzero((after <= at_ms) & (at_ms < before))
 
 

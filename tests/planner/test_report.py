@@ -66,7 +66,7 @@ def test_the_browser_shows_what_was_found(report: Shown, planned: Planned) -> No
     text = "\n".join(texts)
     counted = planned.recommended.replay.peak_per_partition.gap_count
     today = planned.native.replay.peak_of_total.gap_count
-    assert f"at most {counted:,} gaps in a partition, of 1,000 that the broker keeps" in text
+    assert f"at most {counted:,} gaps in a partition (counted), of 1,000 that the broker keeps" in text
     assert f"native delays on one partition leave {today:,}." in text
     assert "timewheel plan: persistent://acme/crm/<reminders>" in texts
     for heading in ("Why", "Delays", "Alternatives", "Costs and hops", "Growth", "Quarantine"):

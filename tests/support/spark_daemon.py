@@ -17,7 +17,7 @@ FOR_WORKERS = (
     "pandas",
     "pyarrow",
     "pyspark.worker",
-    "timewheel.spark_planner.exact.run_rows",
+    "timewheel.spark_planner.exact.counting",
     "timewheel.spark_planner.summary.gather",
 )
 

@@ -31,7 +31,7 @@ from timewheel.cli.planning import (
     mapping_of,
     progress_on,
     session,
-    show_quarantine,
+    show_reading,
     show_table,
     surveyed,
 )
@@ -150,7 +150,7 @@ def plan(
         )
         volume = growth_of(growth, history, console)
         with progress_on(console) as tell:
-            seen = surveyed(spark, history, file_format, mapping, tell)
+            seen = surveyed(spark, history, file_format, mapping, topic, tell)
             wanted = seen.topic(topic)
             base = _base(due_topic, subscriptions, wanted, history, judged_by.tick_ms)
             planned = plan_for(
@@ -212,9 +212,12 @@ def _refused(planned: Planned) -> str:
 def _print(console: Console, planned: Planned, assumed: str) -> None:
     from timewheel.spark_planner import verdict
     from timewheel.spark_planner.results import tables
+    from timewheel.spark_planner.results.steady import said_of_short
 
     statistic = planned.history.statistic
-    show_quarantine(console, statistic.quarantined, statistic.rows)
+    show_reading(console, planned.history, planned.topic)
+    for said in said_of_short(planned):
+        console.print(f"SHORT  {said}", style="bold red", markup=False, soft_wrap=True)
     console.print(
         verdict(planned), style="bold green" if planned.keeps_limits else "bold red", markup=False, soft_wrap=True
     )

@@ -40,7 +40,7 @@ __all__ = [
     "mapping_of",
     "progress_on",
     "session",
-    "show_quarantine",
+    "show_reading",
     "show_table",
     "surveyed",
     "take_options_of",
@@ -118,22 +118,23 @@ def session(
 
     from pyspark.sql import SparkSession
 
-    from timewheel.spark_planner import local_session
-    from timewheel.spark_planner.errors import (
-        BadColumnMapping,
-        MaxDelayTooShort,
-        MissingColumn,
-        NoSuchTopic,
-        SeveralTopics,
-        WrongTimeUnit,
-    )
+    from timewheel.spark_planner import errors, local_session
 
+    refused = (
+        errors.BadColumnMapping,
+        errors.MaxDelayTooShort,
+        errors.MissingColumn,
+        errors.NoSuchTopic,
+        errors.SeveralTopics,
+        errors.UnitUnknown,
+        errors.WrongTimeUnit,
+    )
     ours = SparkSession.getActiveSession() is None
     spark = local_session(cores=cores, memory=memory)
     stopped = _stopped_by_signals() if ours else threading.Event()
     try:
         yield spark
-    except (BadColumnMapping, MaxDelayTooShort, MissingColumn, NoSuchTopic, SeveralTopics, WrongTimeUnit) as error:
+    except refused as error:
         raise typer.BadParameter(str(error)) from error
     except (Exception, KeyboardInterrupt):
         # What Spark raises for the cancelled job may have taken the interrupt's place.
@@ -171,11 +172,14 @@ def mapping_of(**options: str | None) -> ColumnMapping:
     return ColumnMapping(**options)  # type: ignore[arg-type] # it checks the units itself
 
 
-def surveyed(spark: SparkSession, source: str, file_format: str, mapping: ColumnMapping, tell: Tell) -> History:
+def surveyed(
+    spark: SparkSession, source: str, file_format: str, mapping: ColumnMapping, topic: str | None, tell: Tell
+) -> History:
     """Read a history."""
     from timewheel.spark_planner import read_history, survey
 
-    return survey(read_history(spark, source, file_format=file_format), mapping, source=source, tell=tell)
+    raw = read_history(spark, source, file_format=file_format)
+    return survey(raw, mapping, topic=topic, source=source, tell=tell)
 
 
 def growth_of(growth: float | None, source: str, console: Console) -> float:
@@ -263,9 +267,21 @@ def _longest_word(texts: Iterable[str]) -> int:
     return min(max((len(word) for text in texts for word in text.split()), default=0), LONGEST_WORD)
 
 
-def show_quarantine(console: Console, quarantined: Mapping[str, int], rows: int) -> None:
-    """One line that no reader can miss, if there is anything to tell."""
-    if quarantined:
-        counts = ", ".join(f"{count:,} {reason}" for reason, count in quarantined.items())
-        text = f"QUARANTINE  {sum(quarantined.values()):,} of {rows:,} rows were not used: {counts}"
-        console.print(text, style="bold red", markup=False, soft_wrap=True)
+def show_reading(console: Console, history: History, topic: str) -> None:
+    """How the history was read: a line by which a wrong unit is seen, and one that no reader can miss if rows were not
+    used.
+    """
+    from timewheel.spark_planner.results.delays import reading
+
+    console.print(reading(history.cells(topic)), markup=False, soft_wrap=True)
+    statistic = history.statistic
+    if statistic.quarantined:
+        text = f"QUARANTINE  {sum(statistic.quarantined.values()):,} of {statistic.rows:,} rows were not used: "
+        console.print(text + _counts(statistic.quarantined), style="bold red", markup=False, soft_wrap=True)
+    if statistic.remarked:
+        text = f"NOTED  {sum(statistic.remarked.values()):,} of {statistic.rows:,} rows count without their size: "
+        console.print(text + _counts(statistic.remarked), markup=False, soft_wrap=True)
+
+
+def _counts(rows_by: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in rows_by.items())

@@ -31,7 +31,7 @@ from timewheel.cli.planning import (
     mapping_of,
     progress_on,
     session,
-    show_quarantine,
+    show_reading,
     show_table,
     surveyed,
     take_options_of,
@@ -141,18 +141,19 @@ def _compare(
 
         growth = growth_of(asked.growth, asked.source, console)
         with progress_on(console) as tell:
-            seen = surveyed(spark, asked.source, asked.file_format, mapping_of(**asked.columns), tell)
+            mapping = mapping_of(**asked.columns)
+            seen = surveyed(spark, asked.source, asked.file_format, mapping, asked.topic, tell)
             wanted = seen.topic(asked.topic)
             found = compared(seen, wanted, plans, broker, growth=growth, tell=tell)
-    _print(console, seen, found, growth)
+    _print(console, seen, wanted, found, growth)
     if as_json:
         print(json.dumps(_facts(seen, wanted, found, growth), indent=1))
 
 
-def _print(console: Console, history: History, found: Mapping[str, Prediction], growth: float) -> None:
+def _print(console: Console, history: History, topic: str, found: Mapping[str, Prediction], growth: float) -> None:
     from timewheel.spark_planner.results import tables
 
-    show_quarantine(console, history.statistic.quarantined, history.statistic.rows)
+    show_reading(console, history, topic)
     for name, one in found.items():
         console.print(f"{name}: {tables.plan_label(one.grown.plan)}", markup=False, soft_wrap=True)
     show_table(console, tables.evaluations_table({name: one.grown for name, one in found.items()}, growth))

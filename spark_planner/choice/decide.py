@@ -1,0 +1,211 @@
+"""Deciding by the count: of all candidates the cheapest whose gaps, counted timer by timer, keep their limit.
+
+The law estimates gaps from the mixture of delays. It is right where neighbouring delays are independent, and can be
+wrong by any factor where they are not. So its estimates say only what to count first. Whatever could be cheaper than
+the cheapest that was counted within the limit is counted too, each with the partitions that its last count asks for,
+until nothing is left that could be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from timewheel.core.plan import MAX_PARTITIONS, Plan
+from timewheel.spark_planner.choice.choose import Assessed, Decided
+from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Constraints
+
+__all__ = ["decide"]
+
+AT_ONCE = 20
+"""Candidates that are counted in one pass."""
+LEAST_RATIO = 0.25
+"""An estimate is taken to be at most so many times too high, until a count shows that it can be more."""
+DOUBT = 2.0
+"""And the next one may be off by as many times more than the worst that was seen."""
+HELPED = 0.95
+"""Of the count before, at most, or more partitions have not helped."""
+LEAST_GAPS = 20.0
+"""Estimates below say nothing of how far estimates are off: chance is as large."""
+
+Count = Callable[[Sequence[Plan]], Sequence[int]]
+"""The most gaps of any partition under each of these plans, counted."""
+Assess = Callable[[Plan], Assessed]
+"""A plan priced with its own partitions."""
+
+
+def decide(
+    candidates: Sequence[Assessed],
+    constraints: Constraints,
+    *,
+    allowed: int,
+    count: Count,
+    confirm: Callable[[Plan], int],
+    assess: Assess,
+    at_once: int = AT_ONCE,
+) -> Decided:
+    """Count until the cheapest is certain.
+
+    Args:
+        candidates: Each with the partitions that its estimate asks for.
+        constraints: What else they have to keep, and prices.
+        allowed: The most gaps of a partition that a count may find.
+        count: Counts several at moments of a grid.
+        confirm: Counts one wherever its peak is.
+        assess: Prices a plan again where a count asks for other partitions.
+        at_once: The most that are handed to ``count``.
+    """
+    table = [_Candidate(one, constraints, allowed, assess) for one in candidates]
+    table = [one for one in table if one.can_win]
+    # In the first round the cheapest, and the cheapest of each scheme whatever it costs.
+    wanted = _first(table, at_once)
+    while wanted:
+        plans = [one.next_plan for one in wanted]
+        for one, gaps in zip(wanted, count(plans), strict=True):
+            one.note(gaps)
+        winner = _winner(table)
+        if winner is not None and not winner.is_confirmed:
+            winner.note_exactly(confirm(winner.plan))
+            winner = _winner(table)
+        wanted = _contenders(table, winner)[:at_once]
+    winner = _winner(table)
+    counted = {plan: gaps for one in table for plan, gaps in one.counted.items()}
+    if winner is None:
+        return Decided(winner=None, counted=counted)
+    # What was counted is within the limit, whatever the estimate says.
+    broken = tuple(name for name in winner.assessed.broken if name != GAP_FRACTION)
+    return Decided(winner=replace(winner.assessed, broken=broken), counted=counted)
+
+
+class _Candidate:
+    """One scheme, and what is known of it with one number of partitions or another."""
+
+    def __init__(self, estimated: Assessed, constraints: Constraints, allowed: int, assess: Assess) -> None:
+        evaluation = estimated.evaluation
+        self._constraints = constraints
+        self._allowed = max(allowed, 0)
+        self._assess = assess
+        self._estimated = estimated
+        self._plan = evaluation.plan
+        self._priced = {self._plan.partitions: estimated}
+        self._gaps: dict[int, int] = {}
+        self._confirmed: set[int] = set()
+        self._least = constraints.partitions_for_silence(evaluation)
+        self.can_win = not set(estimated.broken) - {GAP_FRACTION}
+
+    @property
+    def scheme(self) -> type:
+        return type(self._plan.scheme)
+
+    @property
+    def estimated_cost(self) -> float:
+        return self._estimated.cost_writes_per_second
+
+    @property
+    def fewest(self) -> int | None:
+        """The fewest partitions with which a count was within the limit."""
+        return min((partitions for partitions, gaps in self._gaps.items() if gaps <= self._allowed), default=None)
+
+    @property
+    def assessed(self) -> Assessed:
+        """Priced with the fewest partitions."""
+        assert self.fewest is not None
+        if self.fewest not in self._priced:
+            self._priced[self.fewest] = self._assess(self._with(self.fewest))
+        return self._priced[self.fewest]
+
+    @property
+    def plan(self) -> Plan:
+        assert self.fewest is not None
+        return self._with(self.fewest)
+
+    @property
+    def is_confirmed(self) -> bool:
+        return self.fewest in self._confirmed
+
+    @property
+    def counted(self) -> dict[Plan, int]:
+        return {self._with(partitions): gaps for partitions, gaps in self._gaps.items()}
+
+    @property
+    def next_partitions(self) -> int | None:
+        """How many to count it with next; None: no other number can help."""
+        if not self._gaps:
+            return self._plan.partitions
+        fewest = self.fewest
+        if fewest is None:
+            most = max(self._gaps)
+            if self._is_stuck:
+                return None
+            return None if most >= MAX_PARTITIONS else min(max(most + 1, self._needed(most)), MAX_PARTITIONS)
+        too_few = max((partitions for partitions in self._gaps if partitions < fewest), default=0)
+        fewer = max(self._needed(fewest), too_few + 1, self._least)
+        return fewer if fewer < fewest else None
+
+    @property
+    def _is_stuck(self) -> bool:
+        """Whether more partitions do not help: all of a hot key's timers are in one of them."""
+        *_, before, last = [math.inf, *(self._gaps[partitions] for partitions in sorted(self._gaps))]
+        return last > HELPED * before
+
+    @property
+    def next_plan(self) -> Plan:
+        assert self.next_partitions is not None
+        return self._with(self.next_partitions)
+
+    def least_cost(self, ratio: float) -> float:
+        """What it may cost at the least, if its estimate is ``1 / ratio`` times too high; counted, what its next number
+        of partitions costs.
+        """
+        partitions = self.next_partitions
+        assert partitions is not None
+        if not self._gaps:
+            evaluation = self._estimated.evaluation
+            gaps = evaluation.peak_gaps_per_partition * self._plan.partitions * ratio
+            partitions = min(max(math.ceil(gaps / max(self._allowed, 1)), self._least, 1), partitions)
+        return self._constraints.cost_with(self._estimated.evaluation, partitions)
+
+    def ratio(self) -> float:
+        """The count beside the estimate, both with the estimate's partitions; 1 where one of them says nothing."""
+        estimate, gaps = self._estimated.evaluation.peak_gaps_per_partition, self._gaps.get(self._plan.partitions)
+        return 1.0 if gaps is None or estimate < LEAST_GAPS else gaps / estimate
+
+    def note(self, gaps: int) -> None:
+        """It was counted with the next number of partitions."""
+        assert self.next_partitions is not None
+        self._gaps[self.next_partitions] = gaps
+
+    def note_exactly(self, gaps: int) -> None:
+        """It was counted with the fewest, also between the moments of the grid."""
+        assert self.fewest is not None
+        self._confirmed.add(self.fewest)
+        self._gaps[self.fewest] = gaps
+
+    def _needed(self, partitions: int) -> int:
+        # The fewest that can be enough: all but the fullest may have one gap less.
+        least = partitions * max(self._gaps[partitions] - 1, 0) + min(self._gaps[partitions], 1)
+        return math.ceil(least / max(self._allowed, 1))
+
+    def _with(self, partitions: int) -> Plan:
+        return replace(self._plan, partitions=partitions)
+
+
+def _first(table: Sequence[_Candidate], at_once: int) -> list[_Candidate]:
+    ranked = sorted(table, key=lambda one: one.estimated_cost)
+    best = {one.scheme: one for one in reversed(ranked)}
+    found = list(dict.fromkeys([*best.values(), *ranked]))
+    return found[: max(at_once, len(best))]
+
+
+def _winner(table: Sequence[_Candidate]) -> _Candidate | None:
+    within = [one for one in table if one.fewest is not None and not set(one.assessed.broken) - {GAP_FRACTION}]
+    return min(within, key=lambda one: one.assessed.cost_writes_per_second, default=None)
+
+
+def _contenders(table: Sequence[_Candidate], winner: _Candidate | None) -> list[_Candidate]:
+    """Those that may turn out cheaper, the cheapest first."""
+    ratio = min(LEAST_RATIO, *(one.ratio() / DOUBT for one in table)) if table else LEAST_RATIO
+    most = math.inf if winner is None else winner.assessed.cost_writes_per_second
+    costs = [(one.least_cost(ratio), number) for number, one in enumerate(table) if one.next_partitions is not None]
+    return [table[number] for cost, number in sorted(costs) if cost < most]

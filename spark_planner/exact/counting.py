@@ -1,0 +1,335 @@
+"""Counting the gaps of several plans in one pass over the sends that are kept.
+
+Under native delays and in calendars timers arrive in the order of their sends: each piece is counted where it is read.
+Tiers and rings change the order: there each piece is cut by times of arrival, Spark brings together what arrives in one
+chunk of time, and that is put in order and counted. Either way a count gives a `Part` for each due partition and place,
+and `ranges.stitched` puts those together on the driver, by places that stand in the data.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
+
+from timewheel.core.plan import Plan
+from timewheel.spark_planner.exact.distinct import distinct
+from timewheel.spark_planner.exact.found import (
+    FOUND_ARROW,
+    FOUND_SCHEMA,
+    HOPS,
+    HOPS_MAX,
+    NUMBER,
+    Found,
+    found_batch,
+    found_rows,
+    gap_counts,
+    one_row,
+)
+from timewheel.spark_planner.exact.grid import Grid
+from timewheel.spark_planner.exact.pieces import NO_KEY, PIECE, TASK, Sends, rows_of, sends_of
+from timewheel.spark_planner.exact.ranges import Part, RangeCounter
+from timewheel.spark_planner.exact.replay_result import DuePartition, GapCounts
+from timewheel.spark_planner.exact.sends import SENDS_PER_CHUNK, Kept, few_at_once, quantile_borders
+from timewheel.spark_planner.exact.ways import keeps_order, ways
+from timewheel.spark_planner.history.columns import TOPIC
+
+__all__ = ["Asked", "Counted", "count"]
+
+Integers = NDArray[np.int64]
+_Entries = Mapping[tuple[int, str, int], Mapping[DuePartition, int]]
+"""By plan, topic and place: how many entries each due partition has before it."""
+
+CHUNK, RANK = "chunk", "rank"
+ARRIVAL_MS, ACKNOWLEDGED_MS, DUE_PARTITION = "arrival_ms", "acknowledged_ms", "due_partition"
+
+ARRANGED_SCHEMA = StructType(
+    [
+        StructField(NUMBER, IntegerType(), nullable=False),
+        StructField(TOPIC, StringType(), nullable=False),
+        StructField(CHUNK, IntegerType(), nullable=False),
+        StructField(RANK, IntegerType(), nullable=False),
+        StructField(ARRIVAL_MS, BinaryType(), nullable=False),
+        StructField(ACKNOWLEDGED_MS, BinaryType(), nullable=False),
+        StructField(DUE_PARTITION, BinaryType(), nullable=False),
+        StructField(HOPS, LongType(), nullable=False),
+        StructField(HOPS_MAX, LongType(), nullable=False),
+    ]
+)
+"""What of a piece arrives in one chunk of time under one plan, in order of arrival: arrays in bytes."""
+_ARRANGED = to_arrow_schema(ARRANGED_SCHEMA)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Asked:
+    """What is asked of one plan.
+
+    Args:
+        plan: Its partitions included.
+        grid: Where to count.
+        ledger_entries: Entries after which a ledger is closed; 0: all are in one.
+    """
+
+    plan: Plan
+    grid: Grid
+    ledger_entries: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Counted:
+    """What a pass found of one plan.
+
+    Args:
+        gaps: At the moments of its grid.
+        hop_count: Re-publications of all timers.
+        hop_count_max: The most of one.
+    """
+
+    gaps: GapCounts
+    hop_count: int
+    hop_count_max: int
+
+
+def count(kept: Kept, asked: Sequence[Asked], *, sends_per_chunk: int = SENDS_PER_CHUNK) -> list[Counted]:
+    """Count the gaps of several plans, all in one pass (two, where there are ledgers).
+
+    Args:
+        kept: The sends, at least one.
+        asked: The plans.
+        sends_per_chunk: About how many arrivals one task puts in order, where their order is another than the sends'.
+    """
+    jobs = [_Job.of(number, one, kept, sends_per_chunk) for number, one in enumerate(asked)]
+    with_ledgers = [job for job in jobs if job.asked.ledger_entries]
+    entries = _entries_before(_passed(kept, with_ledgers, {}, tally=True)) if with_ledgers else {}
+    found = _passed(kept, jobs, entries, tally=False)
+    own: defaultdict[int, list[Found]] = defaultdict(list)
+    for row in found:
+        own[row.number].append(row)
+    return [
+        Counted(
+            gaps=gap_counts(one.grid, own[number]),
+            hop_count=sum(row.hops for row in own[number]),
+            hop_count_max=max(row.hops_max for row in own[number]),
+        )
+        for number, one in enumerate(asked)
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Job:
+    """One plan of a pass, as the workers get it.
+
+    Args:
+        number: Of the plan.
+        asked: The plan.
+        borders: By topic, when chunks of arrivals begin, but for the first; None: arrivals are in order of sends.
+        ranks: Of pieces, see `Kept.ranks`.
+        sends_before: By rank, for turns.
+    """
+
+    number: int
+    asked: Asked
+    borders: Mapping[str, Integers] | None
+    ranks: Mapping[tuple[str, int, int], int]
+    sends_before: tuple[int, ...]
+
+    @classmethod
+    def of(cls, number: int, asked: Asked, kept: Kept, sends_per_chunk: int) -> _Job:
+        borders = None
+        if not keeps_order(asked.plan):
+            borders = {
+                topic: quantile_borders(
+                    ways(asked.plan, marks.publish_ms, marks.due_ms).arrival_ms, marks.weights, sends_per_chunk
+                )
+                for topic, marks in kept.marks.items()
+            }
+        return cls(number=number, asked=asked, borders=borders, ranks=kept.ranks, sends_before=kept.sends_before)
+
+    def partitions_of(self, rank: int, sends: Sends) -> Integers | None:
+        """The partition of each: by its key, else in turn, as the producer counts its sends; None: there is one. A send
+        with a key takes its turn as well.
+        """
+        partitions = self.asked.plan.partitions
+        if partitions == 1:
+            return None
+        turn = (self.sends_before[rank] + np.arange(len(sends))) % partitions
+        if sends.key_hash is None:
+            return turn
+        return np.where(sends.key_hash == NO_KEY, turn, sends.key_hash % partitions)
+
+
+def _passed(kept: Kept, jobs: Sequence[_Job], entries: _Entries, *, tally: bool) -> list[Found]:
+    """One pass over the sends."""
+    direct = [job for job in jobs if job.borders is None]
+    arranged = {job.number: job for job in jobs if job.borders is not None}
+    frames: list[DataFrame] = []
+    if direct:
+        frames.append(kept.frame.mapInArrow(_counting_pieces(direct, entries, tally=tally), FOUND_SCHEMA))
+    if arranged:
+        cut = kept.frame.mapInArrow(_arranging(list(arranged.values())), ARRANGED_SCHEMA)
+        by_chunk = cut.groupBy(NUMBER, TOPIC, CHUNK)
+        frames.append(by_chunk.applyInArrow(_counting_chunks(arranged, entries, tally=tally), FOUND_SCHEMA))
+    with few_at_once(kept.frame.sparkSession):
+        return found_rows(reduce(DataFrame.unionAll, frames).toArrow())
+
+
+def _counting_pieces(jobs: Sequence[_Job], entries: _Entries, *, tally: bool) -> Any:
+    """Pieces in, counts out: under plans that keep the order of sends."""
+
+    def kernel(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for row in (row for batch in batches for row in rows_of(batch)):
+            topic, sends = row[TOPIC], sends_of(row)
+            for job in jobs:
+                rank = job.ranks[topic, row[TASK], row[PIECE]]
+                way = ways(job.asked.plan, sends.publish_ms, sends.due_ms)
+                partition = job.partitions_of(rank, sends)
+                before = entries.get((job.number, topic, rank), {})
+                yield _counted(job, topic, rank, way.acknowledged_ms, way.interval, partition, before, tally=tally)
+
+    return kernel
+
+
+def _arranging(jobs: Sequence[_Job]) -> Any:
+    """Pieces in, and out what of them arrives in each chunk of time: under plans that change the order."""
+
+    def kernel(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for row in (row for batch in batches for row in rows_of(batch)):
+            topic, sends = row[TOPIC], sends_of(row)
+            for job in jobs:
+                yield from _arranged(job, topic, job.ranks[topic, row[TASK], row[PIECE]], sends)
+
+    return kernel
+
+
+def _counting_chunks(jobs: Mapping[int, _Job], entries: _Entries, *, tally: bool) -> Any:
+    """All that arrives in one chunk of time under one plan in, counts out."""
+
+    def kernel(table: pa.Table) -> pa.Table:
+        rows = sorted((row for batch in table.to_batches() for row in rows_of(batch)), key=lambda row: row[RANK])
+        job, topic, place = jobs[rows[0][NUMBER]], rows[0][TOPIC], rows[0][CHUNK]
+        arrival_ms, acknowledged_ms = (_joined(rows, name, "<i8") for name in (ARRIVAL_MS, ACKNOWLEDGED_MS))
+        partition = _joined(rows, DUE_PARTITION, "<i4") if job.asked.plan.partitions > 1 else None
+        # What arrives in the same millisecond stands in the order of the sends.
+        order = np.argsort(arrival_ms, kind="stable")
+        found = _counted(
+            job,
+            topic,
+            place,
+            acknowledged_ms[order],
+            None,
+            None if partition is None else partition[order],
+            entries.get((job.number, topic, place), {}),
+            hops=sum(row[HOPS] for row in rows),
+            hops_max=max(row[HOPS_MAX] for row in rows),
+            tally=tally,
+        )
+        return pa.Table.from_batches([found], FOUND_ARROW)
+
+    return kernel
+
+
+def _arranged(job: _Job, topic: str, rank: int, sends: Sends) -> Iterator[pa.RecordBatch]:
+    """A piece cut by when its timers arrive, each part in order of arrival."""
+    assert job.borders is not None
+    way = ways(job.asked.plan, sends.publish_ms, sends.due_ms)
+    partition = job.partitions_of(rank, sends)
+    order = np.argsort(way.arrival_ms, kind="stable")
+    arrival_ms = way.arrival_ms[order]
+    cuts = [0, *np.searchsorted(arrival_ms, job.borders[topic], "left").tolist(), len(order)]
+    for chunk, (low, high) in enumerate(pairwise(cuts)):
+        if low == high:
+            continue
+        mine = order[low:high]
+        hops = way.hops[mine]
+        yield one_row(
+            _ARRANGED,
+            job.number,
+            topic,
+            chunk,
+            rank,
+            arrival_ms[low:high].astype("<i8", copy=False).tobytes(),
+            way.acknowledged_ms[mine].astype("<i8", copy=False).tobytes(),
+            b"" if partition is None else partition[mine].astype("<i4").tobytes(),
+            int(hops.sum()),
+            int(hops.max()),
+        )
+
+
+def _counted(
+    job: _Job,
+    topic: str,
+    place: int,
+    acknowledged_ms: Integers,
+    interval: Integers | None,
+    partition: Integers | None,
+    before: Mapping[DuePartition, int],
+    *,
+    hops: int = 0,
+    hops_max: int = 0,
+    tally: bool,
+) -> pa.RecordBatch:
+    """Count one stretch of positions: a row of `FOUND_SCHEMA` for each of its due partitions."""
+    dues, number = _numbered(topic, job.asked.plan.partitions, interval, partition)
+    if tally:
+        counts = [len(acknowledged_ms)] if number is None else np.bincount(number, minlength=len(dues)).tolist()
+        found: list[tuple[DuePartition, int, Part | None]] = [
+            (due, entries, None) for due, entries in zip(dues, counts, strict=True)
+        ]
+    else:
+        counter = RangeCounter(job.asked.grid, ledger_entries=job.asked.ledger_entries)
+        for index, due in enumerate(dues):
+            counter.open(index, before.get(due, 0))
+        counter.feed(0 if number is None else number, acknowledged_ms)
+        found = [(due, part.entries, part) for due, part in zip(dues, counter.parts(), strict=True)]
+    batches = [
+        found_batch(job.number, place, due, entries, part, hops=0 if index else hops, hops_max=hops_max)
+        for index, (due, entries, part) in enumerate(found)
+    ]
+    return pa.Table.from_batches(batches, FOUND_ARROW).combine_chunks().to_batches()[0]
+
+
+def _numbered(
+    topic: str, partitions: int, interval: Integers | None, partition: Integers | None
+) -> tuple[list[DuePartition], Integers | None]:
+    """The due partitions of some entries, and for each entry which of them; None: there is one."""
+    if interval is None and partition is None:
+        return [DuePartition(topic=topic, interval=0, partition=0)], None
+    least, code = 0, partition
+    if interval is not None:
+        least = int(interval.min())
+        # One number for both; Python's integers say whether it fits.
+        if (int(interval.max()) - least + 1) * partitions > np.iinfo(np.int64).max:
+            raise OverflowError(
+                f"{int(interval.max()) - least + 1} calendar intervals between the due times of a piece"
+            )
+        code = (interval - least) * partitions + (0 if partition is None else partition)
+    assert code is not None
+    present, number = distinct(code)
+    dues = [
+        DuePartition(topic=topic, interval=least + one // partitions, partition=one % partitions)
+        for one in present.tolist()
+    ]
+    return dues, number
+
+
+def _entries_before(found: Sequence[Found]) -> _Entries:
+    so_far: defaultdict[tuple[int, DuePartition], int] = defaultdict(int)
+    before: defaultdict[tuple[int, str, int], dict[DuePartition, int]] = defaultdict(dict)
+    for row in sorted(found, key=lambda row: row.place):
+        before[row.number, row.due.topic, row.place][row.due] = so_far[row.number, row.due]
+        so_far[row.number, row.due] += row.entries
+    return dict(before)
+
+
+def _joined(rows: Sequence[Mapping[str, Any]], name: str, kind: str) -> Integers:
+    return np.concatenate([np.frombuffer(row[name], kind) for row in rows]).astype(np.int64, copy=False)

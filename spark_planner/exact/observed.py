@@ -1,0 +1,86 @@
+"""Gap ranges from acknowledgements that were observed on a broker, by the position of each entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name that every user of PySpark knows
+
+from timewheel.spark_planner.errors import EmptyHistory
+from timewheel.spark_planner.exact.distinct import distinct
+from timewheel.spark_planner.exact.found import FOUND_SCHEMA, found_batch, found_rows, gap_counts
+from timewheel.spark_planner.exact.grid import NEVER_MS, Grid
+from timewheel.spark_planner.exact.ranges import RangeCounter
+from timewheel.spark_planner.exact.replay_result import DuePartition, GapCounts
+
+__all__ = ["ACKNOWLEDGED_MS", "ENTRY", "LEDGER", "PARTITION", "count_acks"]
+
+Integers = NDArray[np.int64]
+
+PARTITION = "partition"
+"""Partition of the due topic. int."""
+LEDGER = "ledger"
+"""Number of an entry's ledger. bigint."""
+ENTRY = "entry"
+"""Number of an entry in its ledger. bigint."""
+ACKNOWLEDGED_MS = "acknowledged_ms"
+"""When it was acknowledged, UTC milliseconds; null: it was not. bigint."""
+
+
+def count_acks(acks: DataFrame, *, grid: Grid | None = None) -> GapCounts:
+    """Gap ranges over time.
+
+    Args:
+        acks: `PARTITION` (int), `ENTRY` (bigint), optionally `LEDGER` (bigint; else all entries are in one), and
+            `ACKNOWLEDGED_MS` (bigint, UTC milliseconds; null: not acknowledged), none of the others null and each
+            position once. An entry that is missing between two of its ledger, or before the first of a later ledger,
+            counts as not acknowledged; what is before a partition's first row is taken as deleted.
+        grid: Where to count; None: 4,096 moments from the first acknowledgement to the last.
+
+    Raises:
+        EmptyHistory: There is not one acknowledgement.
+    """
+    if grid is None:
+        first_ms, last_ms = acks.agg(F.min(ACKNOWLEDGED_MS), F.max(ACKNOWLEDGED_MS)).first() or (None, None)
+        if first_ms is None or last_ms is None:
+            raise EmptyHistory
+        grid = Grid.regular(first_ms, last_ms)
+    points = grid
+
+    def kernel(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        counter, numbers = RangeCounter(points), dict[int, int]()
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            present, where = distinct(_integers(batch, PARTITION))
+            for partition in present.tolist():
+                if partition not in numbers:
+                    numbers[partition] = len(numbers)
+                    counter.open(numbers[partition])
+            number = np.array([numbers[partition] for partition in present.tolist()], np.int64)[where]
+            acknowledged_ms = batch.column(ACKNOWLEDGED_MS).fill_null(NEVER_MS).to_numpy(zero_copy_only=False)
+            counter.feed(
+                number, acknowledged_ms.astype(np.int64, copy=False), _integers(batch, LEDGER), _integers(batch, ENTRY)
+            )
+        dues = [DuePartition(topic="", interval=0, partition=partition) for partition in numbers]
+        for due, part in zip(dues, counter.parts(), strict=True):
+            yield found_batch(0, 0, due, part.entries, part)
+
+    ledger = F.col(LEDGER) if LEDGER in acks.columns else F.lit(0)
+    placed = acks.select(
+        F.col(PARTITION).cast("int").alias(PARTITION),
+        ledger.cast("bigint").alias(LEDGER),
+        F.col(ENTRY).cast("bigint").alias(ENTRY),
+        F.col(ACKNOWLEDGED_MS).cast("bigint").alias(ACKNOWLEDGED_MS),
+    ).orderBy(PARTITION, LEDGER, ENTRY)
+    # Each task of a sorted frame has one stretch of positions, and where it begins stands in what was counted.
+    return gap_counts(grid, found_rows(placed.mapInArrow(kernel, FOUND_SCHEMA).toArrow()))
+
+
+def _integers(rows: pa.RecordBatch, name: str) -> Integers:
+    values: Integers = rows.column(name).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    return values

@@ -1,0 +1,233 @@
+"""Deciding by the count: whatever the estimates say, the cheapest whose counted gaps keep their limit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.durations import DAY_MS, HOUR_MS
+from timewheel.core.plan import MAX_PARTITIONS, Calendar, Native, Plan, Scheme, Tiered
+from timewheel.spark_planner.choice.choose import Assessed, assess
+from timewheel.spark_planner.choice.constraints import Constraints
+from timewheel.spark_planner.choice.decide import decide
+from timewheel.spark_planner.summary.cells import Cells
+
+BASE = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",), max_delay_ms=30 * DAY_MS)
+PROFILE = BrokerProfile.named("4.0")
+LIMITS = Constraints(silence_seconds=None)
+ALLOWED = 8_000
+SCHEMES: tuple[Scheme, ...] = (
+    Native(),
+    Calendar(interval_ms=DAY_MS),
+    Calendar(interval_ms=HOUR_MS),
+    *(Tiered(window_ms=hours * HOUR_MS, tiers_ms=(hours * HOUR_MS, DAY_MS)) for hours in (1, 2, 3, 6, 12)),
+)
+
+
+@pytest.fixture(scope="module")
+def priced() -> dict[Scheme, Assessed]:
+    """All schemes priced on some history; what they are said to leave is put in by each case."""
+    rng = np.random.default_rng(1)
+    sent_ms = np.sort(rng.integers(0, 10 * DAY_MS, 20_000)) + 1_767_571_200_000
+    cells = Cells.of_timers(sent_ms, sent_ms + rng.integers(0, 3 * DAY_MS, 20_000))
+    return {scheme: assess(replace(BASE, scheme=scheme), cells, PROFILE, LIMITS) for scheme in SCHEMES}
+
+
+@dataclass
+class World:
+    """What is true of each scheme, and what was asked.
+
+    Args:
+        priced: By scheme.
+        estimated: Gaps of all partitions together, as estimated.
+        true: As a count finds them.
+    """
+
+    priced: dict[Scheme, Assessed]
+    estimated: dict[Scheme, float]
+    true: dict[Scheme, float]
+
+    def __post_init__(self) -> None:
+        self.asked: list[Plan] = []
+
+    def at(self, scheme: Scheme, partitions: int) -> Assessed:
+        found = self.priced[scheme]
+        gaps = self.estimated[scheme] / partitions
+        evaluation = replace(
+            found.evaluation,
+            plan=replace(found.evaluation.plan, partitions=partitions),
+            peak_gaps_per_partition=gaps,
+            partition_topics=self.topics(scheme, partitions),
+        )
+        return replace(
+            found,
+            evaluation=evaluation,
+            broken=("gap_fraction",) if gaps > ALLOWED else (),
+            cost=LIMITS.cost_of(evaluation),
+        )
+
+    def topics(self, scheme: Scheme, partitions: int) -> int:
+        found = self.priced[scheme].evaluation
+        dead_letters = int(found.needs_relay)
+        return dead_letters + (found.partition_topics - dead_letters) // found.plan.partitions * partitions
+
+    def candidates(self) -> list[Assessed]:
+        return [
+            self.at(scheme, min(max(math.ceil(gaps / ALLOWED), 1), MAX_PARTITIONS))
+            for scheme, gaps in self.estimated.items()
+        ]
+
+    def gaps(self, plan: Plan) -> int:
+        return math.ceil(self.true[plan.scheme] / plan.partitions)
+
+    def count(self, plans: Sequence[Plan]) -> list[int]:
+        self.asked += plans
+        return [self.gaps(plan) for plan in plans]
+
+    def decided(self, at_once: int = 3) -> Assessed | None:
+        found = decide(
+            self.candidates(),
+            LIMITS,
+            allowed=ALLOWED,
+            count=self.count,
+            confirm=self.gaps,
+            assess=lambda plan: self.at(plan.scheme, plan.partitions),
+            at_once=at_once,
+        )
+        assert dict(found.counted) == {plan: self.gaps(plan) for plan in self.asked}
+        assert len(self.asked) == len(set(self.asked)), "nothing is counted twice"
+        return found.winner
+
+    def best_cost(self) -> float:
+        """By brute force: of every scheme the fewest partitions that are enough."""
+        return min(
+            self.at(scheme, max(math.ceil(gaps / ALLOWED), 1)).cost_writes_per_second
+            for scheme, gaps in self.true.items()
+        )
+
+
+gap_numbers = st.floats(0, 400_000)
+
+
+# Where the partitions of a count leave a remainder, one fewer can be enough.
+@example(true=[16_000.0, 231_184.0, 0.0, 0.0, 262_381.0, 0.0, 7_999.0, 0.0], factor=1.3)
+@example(true=[384_253.0, 144_842.0, 2_039.0, 4_626.0, 8_001.0, 8_000.0, 307_981.0, 300_819.0], factor=180.6)
+@given(true=st.lists(gap_numbers, min_size=len(SCHEMES), max_size=len(SCHEMES)), factor=st.floats(0.3, 200.0))
+def test_a_law_that_is_wrong_by_one_factor_changes_nothing(
+    priced: dict[Scheme, Assessed], true: list[float], factor: float
+) -> None:
+    gaps = dict(zip(SCHEMES, true, strict=True))
+    world = World(priced, {scheme: number * factor for scheme, number in gaps.items()}, gaps)
+    winner = world.decided()
+    assert winner is not None
+    assert winner.cost_writes_per_second == pytest.approx(world.best_cost())
+    assert not winner.broken
+
+
+@given(
+    true=st.lists(gap_numbers, min_size=len(SCHEMES), max_size=len(SCHEMES)),
+    factors=st.lists(st.floats(0.01, 200.0), min_size=len(SCHEMES), max_size=len(SCHEMES)),
+)
+def test_whatever_the_law_says_the_winner_was_counted_within_the_limit(
+    priced: dict[Scheme, Assessed], true: list[float], factors: list[float]
+) -> None:
+    gaps = dict(zip(SCHEMES, true, strict=True))
+    world = World(
+        priced, {scheme: gaps[scheme] * factor for scheme, factor in zip(SCHEMES, factors, strict=True)}, gaps
+    )
+    winner = world.decided()
+    assert winner is not None
+    plan = winner.evaluation.plan
+    assert plan in world.asked
+    assert world.gaps(plan) <= ALLOWED
+    native = world.at(Native(), max(math.ceil(gaps[Native()] / ALLOWED), 1))
+    assert winner.cost_writes_per_second <= native.cost_writes_per_second + 1e-9, "no needless migration"
+
+
+def test_nobody_migrates_for_gaps_that_only_the_law_sees(priced: dict[Scheme, Assessed]) -> None:
+    world = World(priced, dict.fromkeys(SCHEMES, 24_025.0), dict.fromkeys(SCHEMES, 143.0))
+    winner = world.decided()
+    assert winner is not None
+    assert winner.evaluation.plan == replace(BASE, scheme=Native(), partitions=1)
+
+
+def test_a_limit_that_only_the_count_sees_broken_is_kept_by_more_partitions(priced: dict[Scheme, Assessed]) -> None:
+    world = World(priced, dict.fromkeys(SCHEMES, 4_000.0), dict.fromkeys(SCHEMES, 30_000.0))
+    winner = world.decided()
+    assert winner is not None
+    assert world.gaps(winner.evaluation.plan) <= ALLOWED
+    assert winner.cost_writes_per_second == pytest.approx(world.best_cost())
+
+
+def test_where_the_law_is_right_little_is_counted(priced: dict[Scheme, Assessed]) -> None:
+    gaps = {scheme: 1_000.0 if number else 90_000.0 for number, scheme in enumerate(SCHEMES)}
+    world = World(priced, gaps, gaps)
+    world.decided(at_once=3)
+    assert len(world.asked) <= 6
+
+
+def test_a_peak_between_the_moments_of_the_grid_is_not_overlooked(priced: dict[Scheme, Assessed]) -> None:
+    world = World(priced, dict.fromkeys(SCHEMES, 7_000.0), dict.fromkeys(SCHEMES, 7_000.0))
+    confirmed: list[Plan] = []
+
+    def confirm(plan: Plan) -> int:
+        confirmed.append(plan)
+        return world.gaps(plan) + (5_000 if plan.partitions == 1 else 0)
+
+    found = decide(
+        world.candidates(),
+        LIMITS,
+        allowed=ALLOWED,
+        count=world.count,
+        confirm=confirm,
+        assess=lambda plan: world.at(plan.scheme, plan.partitions),
+    )
+    assert found.winner is not None
+    plan = found.winner.evaluation.plan
+    assert plan.partitions == 2
+    assert confirmed[-1] == plan
+    assert found.counted[plan] <= ALLOWED
+
+
+def test_what_breaks_another_limit_is_not_counted(priced: dict[Scheme, Assessed]) -> None:
+    world = World(priced, dict.fromkeys(SCHEMES, 100.0), dict.fromkeys(SCHEMES, 100.0))
+    found = decide(
+        [replace(one, broken=("hops_max",)) for one in world.candidates()],
+        LIMITS,
+        allowed=ALLOWED,
+        count=world.count,
+        confirm=world.gaps,
+        assess=lambda plan: world.at(plan.scheme, plan.partitions),
+    )
+    assert found.winner is None
+    assert not world.asked
+
+
+def test_partitions_that_do_not_help_are_not_tried_on_and_on(priced: dict[Scheme, Assessed]) -> None:
+    # All native timers have one key; tiers are enough on one partition.
+    true = dict.fromkeys(SCHEMES, 500.0)
+    world = World(priced, {**true, Native(): 9_000.0}, {**true, Native(): 9_000.0})
+    asked: list[Plan] = []
+
+    def count(plans: Sequence[Plan]) -> list[int]:
+        asked.extend(plans)
+        return [9_000 if plan.scheme == Native() else world.gaps(plan) for plan in plans]
+
+    found = decide(
+        world.candidates(),
+        LIMITS,
+        allowed=ALLOWED,
+        count=count,
+        confirm=lambda plan: count([plan])[0],
+        assess=lambda plan: world.at(plan.scheme, plan.partitions),
+    )
+    assert found.winner is not None
+    assert found.winner.evaluation.plan.scheme != Native()
+    assert sum(plan.scheme == Native() for plan in asked) <= 2
