@@ -34,7 +34,7 @@ VERDICT_S = 3.0
 HEAD_START_MS = 300
 """Between telling a player to go and its first send: it connects meanwhile."""
 CALENDAR_AHEAD_MS = 20_000
-"""How long a calendar's topics may take to make, and its burst to send, on a machine that is busy with other things."""
+"""By how much a calendar's burst may end late, on a machine that is busy with other things."""
 AFTER_LAST_DUE_MS = 2_500
 """How long after the last due time the wait for stragglers and redeliveries goes on at least."""
 GRACE_DAYS = 4
@@ -145,8 +145,9 @@ class Stage:
         moments_ms = [now_ms()]
         self._ensure(plan, moments_ms[0])
         if isinstance(plan.scheme, Calendar):
-            # Its topics are those of the moment of sending, and days pass while they are made: some more, ahead.
-            moments_ms.append(now_ms() + CALENDAR_AHEAD_MS)
+            # Its topics are those of the moment of sending, and days pass before its turn: some more, ahead.
+            in_turn_ms = max(now_ms(), self._began_ms + self._settings.start_offset_ms(scheme))
+            moments_ms.append(in_turn_ms + self._settings.publish_ms + CALENDAR_AHEAD_MS)
             self._ensure(plan, moments_ms[1])
         start_ms = max(now_ms() + HEAD_START_MS, self._began_ms + self._settings.start_offset_ms(scheme))
         if not self._gauges:
