@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     )
     from timewheel.spark_planner.history.mapping import ColumnMapping
     from timewheel.spark_planner.history.read import read_history
-    from timewheel.spark_planner.job import History, Planned, Prediction, compare, plan_for, predict, survey
+    from timewheel.spark_planner.job import Planned, Prediction, compare, plan_for, predict
     from timewheel.spark_planner.pricing.evaluate import evaluate
     from timewheel.spark_planner.pricing.evaluation import Evaluation
     from timewheel.spark_planner.progress import Progress, Tell
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from timewheel.spark_planner.session import local_session
     from timewheel.spark_planner.summary.cells import Cells
     from timewheel.spark_planner.summary.statistic import Statistic
+    from timewheel.spark_planner.traffic import History, Traffic, survey, traffic_of
 
 __all__ = [
     "DAY_AND_NIGHT",
@@ -82,6 +83,7 @@ __all__ = [
     "Spread",
     "Statistic",
     "Tell",
+    "Traffic",
     "Uniform",
     "Workload",
     "candidate_plans",
@@ -101,6 +103,7 @@ __all__ = [
     "replay_all",
     "report_page",
     "survey",
+    "traffic_of",
     "verdict",
 ]
 
@@ -119,7 +122,7 @@ _NAMES_OF = {
     ),
     "history.mapping": ("ColumnMapping",),
     "history.read": ("read_history",),
-    "job": ("History", "Planned", "Prediction", "compare", "plan_for", "predict", "survey"),
+    "job": ("Planned", "Prediction", "compare", "plan_for", "predict"),
     "pricing.evaluate": ("evaluate",),
     "pricing.evaluation": ("Evaluation",),
     "progress": ("Progress", "Tell"),
@@ -129,6 +132,7 @@ _NAMES_OF = {
     "session": ("local_session",),
     "summary.cells": ("Cells",),
     "summary.statistic": ("Statistic",),
+    "traffic": ("History", "Traffic", "survey", "traffic_of"),
 }
 _MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names}
 

@@ -8,10 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world calls it
+from functools import partial
 
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.plan import Native, Plan
@@ -20,20 +17,14 @@ from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.spark_planner.choice.decide import decide
 from timewheel.spark_planner.choice.reasons import describe
 from timewheel.spark_planner.choice.spread import over_spark
-from timewheel.spark_planner.errors import EmptyHistory, NoSoundRow, NoSuchTopic, SeveralTopics
 from timewheel.spark_planner.exact.replay import Replay, replay_all
-from timewheel.spark_planner.exact.sends import Kept, keep
-from timewheel.spark_planner.history.columns import TOPIC
-from timewheel.spark_planner.history.mapping import ColumnMapping
-from timewheel.spark_planner.history.quarantine import assessed, sound_rows
+from timewheel.spark_planner.exact.sends import Kept
 from timewheel.spark_planner.pricing.evaluate import evaluate
 from timewheel.spark_planner.pricing.evaluation import Evaluation
 from timewheel.spark_planner.progress import Tell, told, untold
-from timewheel.spark_planner.summary.cells import Cells
-from timewheel.spark_planner.summary.histogram import CELL_LIMIT, TOPIC_LIMIT, statistic_of
-from timewheel.spark_planner.summary.statistic import Statistic
+from timewheel.spark_planner.traffic import History, Traffic, traffic_of
 
-__all__ = ["History", "Planned", "Prediction", "compare", "most_countable", "plan_for", "predict", "survey"]
+__all__ = ["Planned", "Prediction", "compare", "most_countable", "plan_for", "predict"]
 
 EXACT_PEAK_TIMERS = 5_000_000
 """Up to so many the replay goes over them again until its peaks are exact between its 4,096 moments too."""
@@ -43,52 +34,9 @@ PEAK_ROOTS = 3.5
 under two plans: half of the peaks were 0.2 to 2.2 roots above it, the highest 3.5 where the mean was 8 or more."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class History:
-    """A history that was looked at once.
-
-    Args:
-        source: Its name.
-        rows: Every row with the reason against it, `columns.ASSESSED_SCHEMA`.
-        statistic: What a plan is made from.
-        kept: The sends of the sound rows, in order, in Spark's cache (`Kept.forget` gives its room back); made when it
-            is first asked for, from one more pass over the rows.
-    """
-
-    source: str
-    rows: DataFrame
-    statistic: Statistic
-
-    @cached_property
-    def kept(self) -> Kept:
-        return keep(sound_rows(self.rows))
-
-    def topic(self, wanted: str | None = None) -> str:
-        """The topic to plan for: the wanted one, or the only one (empty: the history names none).
-
-        Raises:
-            NoSuchTopic: The history does not have it.
-            SeveralTopics: There is more than one, and none was named.
-        """
-        topics = list(self.statistic.cells)
-        if wanted is not None and wanted not in topics:
-            raise NoSuchTopic(wanted, topics)
-        if wanted is None and len(topics) > 1:
-            raise SeveralTopics(topics)
-        return topics[0] if wanted is None else wanted
-
-    def cells(self, topic: str) -> Cells:
-        """The statistic's cells of a topic."""
-        return self.statistic.cells[topic]
-
-    def timers_of(self, topic: str) -> DataFrame:
-        """The sound rows of a topic, `columns.HISTORY_SCHEMA`."""
-        return sound_rows(self.rows).where(F.col(TOPIC) == topic)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Prediction:
-    """One plan on a history as it is: what the statistic says, and what every timer's own way says.
+    """One plan on the traffic as it is: what the statistic says, and what every timer's own way says.
 
     Args:
         evaluation: From the cells.
@@ -112,24 +60,34 @@ class Planned:
     """What a plan was chosen from, and what came of it.
 
     Args:
-        history: As it was looked at.
-        topic: Of the history.
+        traffic: What it is made for.
         profile: The broker.
-        constraints: What was asked.
-        growth: How many times the history's volume was planned for. Predictions are of the history as it is.
+        constraints: What was asked; its margin as the traffic wants it.
+        growth: How many times its volume was planned for. Predictions are of the traffic as it is.
         choice: The recommended plan among all candidates, at that volume.
         native: One partition under the broker's delay: what a user has today.
         recommended: The plan.
+        native_alone: One partition under the broker's delay, in the history alone; None: the traffic is the history's.
     """
 
-    history: History
-    topic: str
+    traffic: Traffic
     profile: BrokerProfile
     constraints: Constraints
     growth: float
     choice: Choice
     native: Prediction
     recommended: Prediction
+    native_alone: Replay | None = None
+
+    @property
+    def history(self) -> History:
+        """As it was looked at."""
+        return self.traffic.history
+
+    @property
+    def topic(self) -> str:
+        """Of the history."""
+        return self.traffic.topic
 
     @property
     def plan(self) -> Plan:
@@ -138,8 +96,8 @@ class Planned:
 
     @property
     def most_countable_gaps(self) -> int:
-        """The most that the replay may count in a partition of this history, see `most_countable`."""
-        return most_countable(self.constraints.gap_fraction * self.profile.gap_limit_ranges, self.growth)
+        """The most that the replay may count in a partition of this traffic, see `most_countable`."""
+        return most_countable(self.constraints.allowed_gaps(self.profile), self.growth)
 
     @property
     def is_borne_out(self) -> bool:
@@ -168,43 +126,6 @@ def most_countable(allowed: float, growth: float) -> int:
     return math.floor(mean + PEAK_ROOTS * math.sqrt(mean) + 1e-6)
 
 
-def survey(
-    raw: DataFrame,
-    mapping: ColumnMapping | None = None,
-    *,
-    topic: str | None = None,
-    source: str = "given",
-    cell_limit: int = CELL_LIMIT,
-    tell: Tell = untold,
-) -> History:
-    """Look at a history: one pass, which reads every row once.
-
-    Args:
-        raw: As `read.read_history` gives it, or any frame.
-        mapping: Its columns; None: the usual names.
-        topic: Leave all others out; None: take all, which may be `histogram.TOPIC_LIMIT` at most.
-        source: Its name for errors and reports.
-        cell_limit: See `histogram.statistic_of`, also for the errors.
-        tell: Told of the progress.
-
-    Raises:
-        NoSuchTopic: The history does not have it.
-    """
-    every = rows = raw.transform(assessed(mapping or ColumnMapping()))
-    if topic is not None:
-        # A row of no topic is in quarantine, and is counted there.
-        rows = every.where((F.col(TOPIC) == topic) | F.col(TOPIC).isNull())
-    try:
-        with told(raw.sparkSession, "reading the history", tell, one_job=True):
-            statistic = statistic_of(rows, cell_limit=cell_limit, source=source)
-    except (EmptyHistory, NoSoundRow):
-        others = sound_rows(every).select(TOPIC).distinct().limit(TOPIC_LIMIT).collect() if topic is not None else []
-        if topic is None or not others:
-            raise
-        raise NoSuchTopic(topic, sorted(row[0] for row in others)) from None
-    return History(source=source, rows=rows, statistic=statistic)
-
-
 def compare(
     history: History,
     topic: str,
@@ -212,6 +133,7 @@ def compare(
     profile: BrokerProfile,
     *,
     growth: float = 1.0,
+    as_is: bool = False,
     tell: Tell = untold,
 ) -> dict[str, Prediction]:
     """Evaluate plans on one history, and play it through each.
@@ -221,22 +143,30 @@ def compare(
         topic: Of the history.
         plans: Any, with their partitions, by names of yours.
         profile: The broker.
-        growth: As many times the history's volume, for `Prediction.grown`; all else is of the history as it is.
+        growth: As many times the history's volume, for `Prediction.grown`; all else is of the volume as it is.
+        as_is: See `traffic.traffic_of`.
         tell: Told of the progress.
 
     Returns:
         What each does, by the same names.
     """
-    counting = _Counting(history, topic, tell)
+    counting = _Counting(traffic_of(history, topic, as_is=as_is), tell)
     counting.play(list(dict.fromkeys(plans.values())), f"replaying {_listed(plans)}", exact=True)
     return {name: counting.prediction(plan, profile, growth) for name, plan in plans.items()}
 
 
 def predict(
-    history: History, topic: str, plan: Plan, profile: BrokerProfile, *, growth: float = 1.0, tell: Tell = untold
+    history: History,
+    topic: str,
+    plan: Plan,
+    profile: BrokerProfile,
+    *,
+    growth: float = 1.0,
+    as_is: bool = False,
+    tell: Tell = untold,
 ) -> Prediction:
     """`compare` of one plan."""
-    return compare(history, topic, {"plan": plan}, profile, growth=growth, tell=tell)["plan"]
+    return compare(history, topic, {"plan": plan}, profile, growth=growth, as_is=as_is, tell=tell)["plan"]
 
 
 def plan_for(
@@ -249,6 +179,7 @@ def plan_for(
     candidates: Sequence[Plan] | None = None,
     max_delay_ms: int | None = None,
     growth: float = 1.0,
+    as_is: bool = False,
     tell: Tell = untold,
 ) -> Planned:
     """Choose a plan for one topic of a history, and prove it on that history.
@@ -262,16 +193,20 @@ def plan_for(
         candidates: Instead of those of `candidates.candidate_plans`.
         max_delay_ms: Of the candidates; None: the history's longest delay, rounded up.
         growth: Plan for as many times the history's volume.
+        as_is: See `traffic.traffic_of`.
         tell: Told of the progress.
     """
-    limits = constraints or Constraints()
     spark = history.rows.sparkSession
-    cells = history.cells(topic)
-    counting = _Counting(history, topic, tell)
+    traffic = traffic_of(history, topic, as_is=as_is)
+    cells = traffic.cells
+    asked = constraints or Constraints()
+    # What is not known for certain is held to the limit at its upper end.
+    limits = replace(asked, gap_margin=asked.gap_margin * traffic.upper)
+    counting = _Counting(traffic, tell)
     decided = partial(
         decide,
         constraints=limits,
-        allowed=most_countable(limits.gap_fraction * profile.gap_limit_ranges, growth),
+        allowed=most_countable(limits.allowed_gaps(profile), growth),
         count=counting.count,
         confirm=counting.confirm,
         assess=partial(assess_as_it_is, cells=cells, profile=profile, constraints=limits, growth=growth),
@@ -298,14 +233,14 @@ def plan_for(
     counting.play([plan, native_plan], "replaying today's plan and the new one", exact=True)
     native = counting.prediction(native_plan, profile)
     return Planned(
-        history=history,
-        topic=topic,
+        traffic=traffic,
         profile=profile,
         constraints=limits,
         growth=growth,
         choice=choice,
         native=native,
         recommended=native if plan == native_plan else counting.prediction(plan, profile),
+        native_alone=None if traffic.continuation is None else counting.alone(native_plan),
     )
 
 
@@ -316,11 +251,10 @@ def _listed(plans: Mapping[str, Plan]) -> str:
 class _Counting:
     """Replays of one topic, none of them made twice."""
 
-    def __init__(self, history: History, topic: str, tell: Tell) -> None:
-        self._history = history
-        self._topic = topic
+    def __init__(self, traffic: Traffic, tell: Tell) -> None:
+        self._traffic = traffic
         self._tell = tell
-        self._spark = history.rows.sparkSession
+        self._spark = traffic.history.rows.sparkSession
         self._replays: dict[Plan, Replay] = {}
         self._rounds = 0
 
@@ -336,24 +270,38 @@ class _Counting:
         return self._replays[plan].peak_per_partition.gap_count
 
     def play(self, plans: Sequence[Plan], stage: str, *, exact: bool) -> None:
-        """Replay those that were not yet, exactly if it is asked for and the history is not too long for it."""
-        exact = exact and self._history.cells(self._topic).timers <= EXACT_PEAK_TIMERS
+        """Replay those that were not yet, exactly if it is asked for and the traffic is not too much for it."""
+        exact = exact and self._traffic.cells.timers <= EXACT_PEAK_TIMERS
         wanted = [plan for plan in dict.fromkeys(plans) if not self._has(plan, exact=exact)]
         if not wanted:
             return
-        if "kept" not in vars(self._history):
-            with told(self._spark, "putting the history in order", self._tell, one_job=False):
-                _ = self._history.kept
-        kept = self._history.kept.of(self._topic)
+        kept = self._kept()
         with told(self._spark, stage, self._tell, one_job=False):
             self._replays |= zip(wanted, replay_all(kept, wanted, exact_peaks=exact), strict=True)
 
+    def alone(self, plan: Plan) -> Replay:
+        """Of the history without what it was continued by."""
+        kept = self._traffic.history.kept.of(self._traffic.topic)
+        with told(self._spark, "replaying the history alone", self._tell, one_job=False):
+            (found,) = replay_all(kept, [plan])
+        return found
+
     def prediction(self, plan: Plan, profile: BrokerProfile, growth: float = 1.0) -> Prediction:
         """What cells and replay say of a plan that was replayed."""
-        cells = self._history.cells(self._topic)
+        cells = self._traffic.cells
         evaluation = evaluate(plan, cells, profile)
         grown = evaluation if growth == 1 else evaluate(plan, cells, profile, growth=growth)
         return Prediction(evaluation=evaluation, replay=self._replays[plan], grown=grown)
+
+    def _kept(self) -> Kept:
+        if "kept" not in vars(self._traffic.history):
+            with told(self._spark, "putting the history in order", self._tell, one_job=False):
+                _ = self._traffic.history.kept
+        if "kept" not in vars(self._traffic) and self._traffic.continuation is not None:
+            days = len(self._traffic.continuation.sources)
+            with told(self._spark, f"continuing the history by {days} days", self._tell, one_job=False):
+                _ = self._traffic.kept
+        return self._traffic.kept
 
     def _has(self, plan: Plan, *, exact: bool) -> bool:
         found = self._replays.get(plan)

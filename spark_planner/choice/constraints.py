@@ -60,6 +60,7 @@ class Constraints:
 
     Args:
         gap_fraction: Greatest part of the broker's gap limit that a partition may use.
+        gap_margin: So many times the gaps that are found are held to that: what a history is too short to tell.
         silence_seconds: After an unload, of any due partition.
         hops_mean: Per timer.
         hops_max: Of any timer.
@@ -73,6 +74,7 @@ class Constraints:
     """
 
     gap_fraction: float = 0.8
+    gap_margin: float = 1.0
     silence_seconds: float | None = 10.0
     hops_mean: float | None = None
     hops_max: int | None = None
@@ -85,6 +87,8 @@ class Constraints:
     def __post_init__(self) -> None:
         if not 0 < self.gap_fraction <= 1:
             raise ValueError(f"gap_fraction = {self.gap_fraction}: more than 0, at most 1")
+        if not 1 <= self.gap_margin < math.inf:
+            raise ValueError(f"gap_margin = {self.gap_margin}: 1 or more")
         for name in ("silence_seconds", "partition_topics", "storage_bytes"):
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -96,6 +100,10 @@ class Constraints:
         for name in ("topic_writes_per_second", "relay_writes_per_second"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} = {getattr(self, name)}: 0 or more")
+
+    def allowed_gaps(self, profile: BrokerProfile) -> float:
+        """The most gaps that may be found in a partition."""
+        return self.gap_fraction / self.gap_margin * profile.gap_limit_ranges
 
     def cost_of(self, evaluation: Evaluation) -> Cost:
         """What a plan costs to run."""
@@ -122,7 +130,7 @@ class Constraints:
 
     def least_partitions(self, course: Course, profile: BrokerProfile) -> int:
         """The fewest partitions with which gaps and silence keep their limits, at most what a plan may have."""
-        gaps = course.gaps.peak_topic_gaps / (self.gap_fraction * max(profile.gap_limit_ranges, 1))
+        gaps = course.gaps.peak_topic_gaps / max(self.allowed_gaps(profile), self.gap_fraction / self.gap_margin)
         pending = 0.0
         if self.silence_seconds is not None:
             pending = course.peak_topic_pending * profile.silence_us_per_pending / 1e6 / self.silence_seconds
@@ -131,7 +139,7 @@ class Constraints:
     def broken_by(self, evaluation: Evaluation) -> tuple[str, ...]:
         """The names of those that an evaluation breaks."""
         limits: tuple[tuple[str, float, float | None], ...] = (
-            (GAP_FRACTION, evaluation.gap_fraction, self.gap_fraction),
+            (GAP_FRACTION, evaluation.gap_fraction * self.gap_margin, self.gap_fraction),
             ("silence_seconds", evaluation.silence_seconds, self.silence_seconds),
             ("hops_mean", evaluation.hops_mean, self.hops_mean),
             ("hops_max", evaluation.hops_max, self.hops_max),
@@ -146,7 +154,7 @@ class Constraints:
 
     def rooms(self, evaluation: Evaluation, profile: BrokerProfile) -> tuple[Room, ...]:
         """The volume at which each limit is reached that grows with it, the nearest first; partitions stay."""
-        gaps, hops = evaluation.gap_fraction, evaluation.relay_hops_per_second
+        gaps, hops = evaluation.gap_fraction * self.gap_margin, evaluation.relay_hops_per_second
         capable = float(profile.relay_hops_per_second)
         shares: list[tuple[str, float, float]] = [
             (f"{self.gap_fraction:.0%} of the broker's gap limit in a partition", gaps, self.gap_fraction),

@@ -77,7 +77,7 @@ def _summary(chosen: Evaluation, priced: int, broken: Sequence[str], counted: Ma
         f"{estimated} gaps in a partition at the peak (estimated), {chosen.gap_fraction:.0%} of the broker's limit of "
         f"{chosen.gap_limit_ranges:,}"
         if own is None
-        else f"{own:,} gaps in a partition at the peak of this history (counted; estimated {estimated}"
+        else f"{own:,} gaps in a partition at the peak (counted; estimated {estimated}"
         f"), of {chosen.gap_limit_ranges:,} that the broker keeps"
     )
     what = f"{describe(chosen.plan)} on {_partitions(chosen)}"
@@ -205,7 +205,7 @@ def _rule(name: str, evaluation: Evaluation, constraints: Constraints) -> str:
     total = evaluation.peak_gaps_per_topic
     where = "in the fullest topic" if isinstance(evaluation.plan.scheme, Calendar) else "in all partitions together"
     limit = max(evaluation.gap_limit_ranges, 1)
-    by_gaps = max(math.ceil(total / (constraints.gap_fraction * limit)), 1)
+    by_gaps = max(math.ceil(total / (constraints.gap_fraction / constraints.gap_margin * limit)), 1)
     why = " for the silence after an unload" if _needs(evaluation) > by_gaps else ""
     cost = constraints.cost_of(evaluation).writes_per_second
     return (

@@ -34,7 +34,7 @@ from timewheel.spark_planner.exact.pieces import (
 )
 from timewheel.spark_planner.history.columns import DUE_MS, KEY, PUBLISH_MS, TOPIC
 
-__all__ = ["SENDS_PER_CHUNK", "Kept", "few_at_once", "keep", "quantile_borders"]
+__all__ = ["SENDS_PER_CHUNK", "Kept", "few_at_once", "keep", "noted", "quantile_borders"]
 
 Integers = NDArray[np.int64]
 
@@ -117,12 +117,12 @@ def keep(history: DataFrame, *, sends_per_chunk: int = SENDS_PER_CHUNK) -> Kept:
         # file.
         wanted = wanted.withColumn(SOURCE, F.xxhash64(F.input_file_name(), F.input_file_block_start()))
     frame = wanted.mapInArrow(pieces, PIECES_SCHEMA).persist()
-    found = _noted(frame)
+    found = noted(frame)
     if _is_in_order(found):
         return Kept(frame=frame, pieces=found, was_sorted=False)
     sorted_frame = _sorted(frame, found, sends_per_chunk).persist()
     with few_at_once(history.sparkSession):
-        kept = Kept(frame=sorted_frame, pieces=_noted(sorted_frame), was_sorted=True)
+        kept = Kept(frame=sorted_frame, pieces=noted(sorted_frame), was_sorted=True)
     frame.unpersist()
     return kept
 
@@ -169,7 +169,7 @@ def _marks(found: Sequence[Piece]) -> dict[str, Marks]:
     return marks
 
 
-def _noted(frame: DataFrame) -> tuple[Piece, ...]:
+def noted(frame: DataFrame) -> tuple[Piece, ...]:
     """What the driver has to know, in order of time; reads the frame into its cache."""
     found = [piece_of(row) for row in frame.select(*NOTES).toArrow().to_pylist()]
     return tuple(sorted(found, key=lambda piece: (piece.first_ms, piece.place, piece.topic)))

@@ -11,9 +11,10 @@ from timewheel.spark_planner.choice.choose import Assessed
 from timewheel.spark_planner.choice.constraints import Cost
 from timewheel.spark_planner.choice.reasons import describe
 from timewheel.spark_planner.exact.replay_result import Peak
-from timewheel.spark_planner.job import History, Planned, Prediction
+from timewheel.spark_planner.job import Planned, Prediction
 from timewheel.spark_planner.pricing.evaluation import Evaluation
-from timewheel.spark_planner.results.steady import steady_state
+from timewheel.spark_planner.results.steady import steady_facts
+from timewheel.spark_planner.traffic import History
 
 __all__ = ["evaluation_facts", "history_facts", "planned_facts", "prediction_facts"]
 
@@ -23,7 +24,7 @@ _CURVES = ("gaps_at_ms", "gaps")
 
 def planned_facts(planned: Planned) -> dict[str, Any]:
     """All of `timewheel plan`'s answer but the curves."""
-    choice, steady = planned.choice, steady_state(planned.history.cells(planned.topic))
+    choice, alone = planned.choice, planned.native_alone
     return {
         "history": history_facts(planned.history),
         "topic": planned.topic,
@@ -33,13 +34,14 @@ def planned_facts(planned: Planned) -> dict[str, Any]:
         "keeps_limits": planned.keeps_limits,
         "plan": dump_plan(planned.plan),
         "reasons": list(choice.reasons),
-        "recommended": {**_assessed(choice.recommended), "on_this_history": prediction_facts(planned.recommended)},
+        "recommended": {**_assessed(choice.recommended), "on_this_traffic": prediction_facts(planned.recommended)},
         "native": {
             **evaluation_facts(choice.native),
             **_cost(planned.constraints.cost_of(choice.native)),
-            "on_this_history": prediction_facts(planned.native),
+            "on_this_traffic": prediction_facts(planned.native),
         },
-        "steady_state": None if steady is None else asdict(steady),
+        "native_alone": None if alone is None else {"peak_gaps": _peak(alone.peak_of_total)},
+        "steady_state": steady_facts(planned.traffic),
         "candidate_count": len(choice.candidates),
         "front": [_assessed(one) for one in choice.front],
         "article_rules": {name: _assessed(one) for name, one in choice.article},

@@ -18,7 +18,7 @@ from timewheel.spark_planner.job import Planned
 from timewheel.spark_planner.pricing.evaluation import Evaluation
 from timewheel.spark_planner.results import tables
 from timewheel.spark_planner.results.delays import delay_quantile_ms, delay_spans, reading
-from timewheel.spark_planner.results.steady import said_of_short
+from timewheel.spark_planner.results.steady import said_of_native, said_of_traffic
 from timewheel.spark_planner.results.verdict import verdict
 
 __all__ = ["report_page"]
@@ -64,7 +64,9 @@ def report_page(planned: Planned, *, plan_file: str = "plan.toml") -> str:
     ]
     sections = [
         Section(
-            heading="Why", sentences=[*said_of_short(planned), *choice.reasons], tables=[tables.plans_table(planned)]
+            heading="Why",
+            sentences=[*said_of_traffic(planned.traffic), *said_of_native(planned), *choice.reasons],
+            tables=[tables.plans_table(planned)],
         ),
         Section(heading="Delays", figure=_delays(planned)),
         Section(heading="Alternatives", figure=_front(planned), tables=[tables.front_table(planned)]),
@@ -110,9 +112,7 @@ def _gaps(planned: Planned) -> GapChart:
     unit, unit_ms = _unit(last_ms - first_ms)
     partitions = planned.plan.partitions
     growth = planned.growth
-    volume = (
-        "" if growth == 1 else f" Counted at this history's volume and multiplied by {growth:g}: gaps grow with it."
-    )
+    volume = "" if growth == 1 else f" Counted at this volume and multiplied by {growth:g}: gaps grow with it."
     series = [Series(name="native, 1 partition", points=_line(native, first_ms, unit_ms, growth))]
     if planned.recommended is not planned.native:
         name = "this plan" if partitions == 1 else f"this plan, of {partitions}"
@@ -122,9 +122,13 @@ def _gaps(planned: Planned) -> GapChart:
         caption=GAPS_CAPTION + volume,
         series=series,
         limit=planned.profile.gap_limit_ranges,
-        marks=[Mark(at=(int(cells.publish_max_ms.max()) - first_ms) / unit_ms, name="last timer sent")],
+        marks=[Mark(at=(int(cells.publish_max_ms.max()) - first_ms) / unit_ms, name=_end(planned))],
         time_unit=f"{unit} since the first timer was sent",
     )
+
+
+def _end(planned: Planned) -> str:
+    return "last timer sent" if planned.traffic.continuation is None else "end of the history, here continued"
 
 
 def _line(played: Replay, first_ms: int, unit_ms: int, growth: float) -> list[tuple[float, float]]:

@@ -1,100 +1,116 @@
-"""A history that is shorter than its delays: it shows how a topic fills up, not how it is once it is full."""
+"""What has to be said first of a history that is shorter than its delays."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
+from datetime import UTC, datetime
+from typing import Any
 
 from timewheel.core.durations import DAY_MS, rounded_up
 from timewheel.spark_planner.job import Planned
-from timewheel.spark_planner.results.delays import delay_quantile_ms
-from timewheel.spark_planner.summary.cells import Cells
+from timewheel.spark_planner.steady.band import LEAST_DAYS
+from timewheel.spark_planner.traffic import MOST_TIMERS, Traffic
 
-__all__ = ["SteadyState", "said_of_short", "steady_state"]
-
-Floats = NDArray[np.float64]
-
-SHARE = 0.99
-"""Of the timers, whose delays a history should be longer than."""
+__all__ = ["said_of_native", "said_of_traffic", "steady_facts"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SteadyState:
-    """What a topic holds under native delays if timers go on being sent as in a history that ends before their delays.
-
-    Args:
-        history_ms: From the first send of the history to the last.
-        delay_ms: What 99 % of the delays do not exceed; longer than that.
-        longest_ms: The longest delay.
-        pending: Timers that will wait at any time.
-        gaps: Ranges that there will be at any time.
-    """
-
-    history_ms: int
-    delay_ms: int
-    longest_ms: int
-    pending: float
-    gaps: float
-
-    def said(self, counted_gaps: int) -> str:
-        """In words.
-
-        Args:
-            counted_gaps: The most native gaps of the history itself.
-        """
-        return (
-            f"This history spans {rounded_up(self.history_ms)}, and 1 % of its timers wait longer than "
-            f"{rounded_up(self.delay_ms)}. So it shows how a topic fills up, not how it is once it is full. If timers "
-            f"go on being sent like this, about {self.pending:,.0f} will wait, and native delays on one partition will "
-            f"leave about {self.gaps:,.0f} gaps (estimated), not {counted_gaps:,}. What is said here is of the history "
-            f"alone: plan from one that is longer than {rounded_up(self.longest_ms)}."
-        )
-
-
-def steady_state(cells: Cells) -> SteadyState | None:
-    """The steady state of a topic; None: the history is long enough to show it.
-
-    With ``L`` sends a second and delays that are distributed as ``F``, ``L`` times the mean delay wait, and native
-    delays leave ``L`` times the integral of ``F (1 - F)`` gaps: rate times half the mean difference of two delays.
-
-    Args:
-        cells: Of one topic.
-    """
-    history_ms = int(cells.publish_max_ms.max()) - int(cells.publish_min_ms.min())
-    delay_ms = delay_quantile_ms(cells, SHARE)
-    # A minute's burst is no rate that could go on; a day of a topic is.
-    if delay_ms <= history_ms or history_ms < DAY_MS:
-        return None
-    at_ms, below = _distribution(cells)
-    before, after, length_ms = below[:-1], below[1:], np.diff(at_ms)
-    mean_ms = float(at_ms[0]) + float((length_ms * (1 - (before + after) / 2)).sum())
-    # Below is linear between two points, so its square is exact by Simpson's rule.
-    squares = (before * before + before * after + after * after) / 3
-    spread_ms = float((length_ms * ((before + after) / 2 - squares)).sum())
-    per_ms = cells.timers / history_ms
-    return SteadyState(
-        history_ms=history_ms,
-        delay_ms=delay_ms,
-        longest_ms=int(cells.delay_max_ms.max()),
-        pending=per_ms * mean_ms,
-        gaps=per_ms * spread_ms,
+def said_of_traffic(traffic: Traffic) -> list[str]:
+    """Sentences on a history that is too short, and on how it was continued; none where it is long enough."""
+    found = traffic.settling
+    if found is None:
+        return []
+    said = (
+        f"This history spans {rounded_up(found.history_ms)}, but with its delays a topic takes "
+        f"{rounded_up(found.settles_ms)} to fill up: it shows how the topic fills, not how it is once it is full."
     )
+    if traffic.continuation is None:
+        return [f"{said} {_alone(traffic)}"]
+    further, days = len(traffic.continuation.sources), len(traffic.continuation.days.drawn)
+    how = "a Monday for a Monday" if traffic.continuation.days.by_weekday else "in an order by chance"
+    said += (
+        f" So it was continued by {further} days, drawn from {days} of its own ({how}); a history of "
+        f"{rounded_up(found.settles_ms)} would settle it, and --as-is takes it for all that there will be."
+    )
+    return [said, *_left_out(traffic)]
 
 
-def said_of_short(planned: Planned) -> list[str]:
-    """What has to be said first of a plan from a history that is too short; nothing if it is not."""
-    found = steady_state(planned.history.cells(planned.topic))
-    return [] if found is None else [found.said(planned.native.replay.peak_of_total.gap_count)]
+def said_of_native(planned: Planned) -> list[str]:
+    """What native delays come to, in the history alone and continued; nothing where that is the same."""
+    if planned.native_alone is None:
+        return []
+    traffic, counted = planned.traffic, planned.native.replay.peak_of_total.gap_count
+    said = (
+        f"Native delays on one partition leave at most {planned.native_alone.peak_of_total.gap_count:,} gaps in the "
+        f"history alone, and {counted:,} when it is continued (both counted)"
+    )
+    if traffic.band is not None:
+        low, high = traffic.band.low * counted, traffic.band.high * counted
+        return [f"{said}: between {low:,.0f} and {high:,.0f} with a certainty of 95 %. The plan is for the upper end."]
+    if counted and len(traffic.continuation.days.drawn if traffic.continuation else ()) < LEAST_DAYS:
+        return [f"{said}; how sure that is cannot be told from fewer than {LEAST_DAYS} days."]
+    return [said + "."]
 
 
-def _distribution(cells: Cells) -> tuple[Floats, Floats]:
-    """(delays, the share of timers whose delay is shorter), linear in between; a cell's timers are taken as uniform."""
-    low = cells.delay_min_ms.astype(np.float64)
-    high = np.maximum(cells.delay_max_ms.astype(np.float64), low + 1.0)
-    density = cells.count / (high - low)
-    at_ms, where = np.unique(np.concatenate([low, high]), return_inverse=True)
-    slopes = np.cumsum(np.bincount(where, np.concatenate([density, -density])))
-    below = np.concatenate([[0.0], np.cumsum(slopes[:-1] * np.diff(at_ms))]) / cells.timers
-    return at_ms, np.clip(below, 0.0, 1.0)
+def steady_facts(traffic: Traffic) -> dict[str, Any] | None:
+    """The same as JSON; None: the history is long enough."""
+    found, continued, band = traffic.settling, traffic.continuation, traffic.band
+    if found is None:
+        return None
+    return {
+        "history_ms": found.history_ms,
+        "settles_ms": found.settles_ms,
+        "estimated_pending": found.pending,
+        "estimated_native_gaps": found.gaps,
+        "continued_days": 0 if continued is None else len(continued.sources),
+        "not_continued": traffic.unfit or None,
+        "days_drawn_from": 0 if continued is None else len(continued.days.drawn),
+        "campaign_days_ms": [] if continued is None else _campaign_days_ms(traffic),
+        "weekly_growth": 0.0 if continued is None else continued.days.weekly_growth,
+        "native_gaps_times_low": None if band is None else band.low,
+        "native_gaps_times_high": None if band is None else band.high,
+    }
+
+
+def _alone(traffic: Traffic) -> str:
+    found = traffic.settling
+    assert found is not None
+    said = (
+        f"If timers go on being sent like this, about {found.pending:,.0f} will wait, and native delays on one "
+        f"partition will leave about {found.gaps:,.0f} gaps (estimated). What is said here is of the history alone"
+    )
+    match traffic.unfit:
+        case "days":
+            return f"{said}: its delays are too long for it to be continued. Plan from a longer one."
+        case "timers":
+            return (
+                f"{said}: continued it would have more than {MOST_TIMERS:,} timers. Plan from a longer one, or from "
+                "every tenth timer with --growth 10."
+            )
+        case _:
+            return f"{said} (--as-is)."
+
+
+def _left_out(traffic: Traffic) -> list[str]:
+    assert traffic.continuation is not None
+    days = traffic.continuation.days
+    said = []
+    if days.campaigns:
+        named = ", ".join(
+            f"{datetime.fromtimestamp(at_ms / 1_000, UTC):%Y-%m-%d}" for at_ms in _campaign_days_ms(traffic)
+        )
+        said.append(
+            f"Not continued: the campaign of {named}, when far more was sent than in the same hours of other days. If "
+            "it comes again, give a history in which it does."
+        )
+    if days.weekly_growth:
+        said.append(
+            f"Its volume changes by {days.weekly_growth:+.0%} a week. It was continued as its last week is; say with "
+            "--growth for how much more to plan."
+        )
+    return said
+
+
+def _campaign_days_ms(traffic: Traffic) -> list[int]:
+    assert traffic.continuation is not None
+    days = traffic.continuation.days
+    # The middle: days are counted back from the last send, and mostly begin in the day before by the calendar.
+    return [days.begins_ms[day] + DAY_MS // 2 for day in days.campaigns]

@@ -155,7 +155,7 @@ def prediction_table(predictions: Mapping[str, Prediction]) -> Table:
             )
         )
     return Table(
-        caption="This history: peak gaps and hops, predicted from the statistic and counted by replaying every timer",
+        caption="Peak gaps and hops at this volume: predicted from the statistic, and counted by replaying every timer",
         header=(
             "plan",
             "partitions",
@@ -276,7 +276,7 @@ def _cost_and_gaps(one: Assessed) -> tuple[str, str, str]:
 
 
 def _at(growth: float) -> str:
-    return " for this history" if growth == 1 else f" for {growth:g} times this history's volume"
+    return " at this volume" if growth == 1 else f" at {growth:g} times this volume"
 
 
 def _step_name(step: Step) -> str:

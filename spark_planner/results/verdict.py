@@ -22,7 +22,7 @@ def _objection(planned: Planned) -> str:
         return ""
     counted = planned.recommended.replay.peak_per_partition.gap_count
     return (
-        f" The replay counted {counted:,} in the fullest partition of this history, where at most "
+        f" The replay counted {counted:,} in the fullest partition of {_which(planned)}, where at most "
         f"{planned.most_countable_gaps:,} go with what was asked: plan with a smaller --gap-fraction."
     )
 
@@ -32,7 +32,7 @@ def _recommendation(planned: Planned) -> str:
     if planned.growth == 1:
         fullest: float = planned.recommended.replay.peak_per_partition.gap_count
         today: float = planned.native.replay.peak_of_total.gap_count
-        when, leaves, how = "", "this history leaves", "counted"
+        when, leaves, how = "", f"{_which(planned)} leaves", "counted"
     else:
         fullest, today = planned.choice.recommended.evaluation.peak_gaps_per_partition, planned.choice.native.peak_gaps
         when, leaves, how = f" for {planned.growth:g} times this volume", "it would leave", "estimated"
@@ -45,3 +45,7 @@ def _recommendation(planned: Planned) -> str:
         f"Use {describe(plan)} on {where}{when}{broken}: {leaves} at most {fullest:,.0f} gaps in a partition ({how}), "
         f"of {limit:,} that the broker keeps; native delays on one partition leave {today:,.0f}."
     )
+
+
+def _which(planned: Planned) -> str:
+    return "this history" if planned.traffic.continuation is None else "this history, continued,"

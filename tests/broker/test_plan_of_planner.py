@@ -85,7 +85,7 @@ def planned(spark: SparkSession, pulsar_broker: Broker, tmp_path_factory: pytest
     rows = pq.read_table(HISTORY)
     pq.write_table(rows.take(np.arange(0, rows.num_rows, 10)), history)  # a tenth of it plans as well, and sooner
     arguments = [
-        "plan", str(history), "--growth", "100", "--max-topics", "8", "--broker", pulsar_broker.admin_url,
+        "plan", str(history), "--as-is", "--growth", "100", "--max-topics", "8", "--broker", pulsar_broker.admin_url,
         "--due-topic", f"persistent://public/default/renewals-{uuid.uuid4().hex[:8]}", "--subscription", SUBSCRIPTION,
         "-o", str(file), "--json",
     ]  # fmt: skip

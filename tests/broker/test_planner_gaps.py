@@ -27,7 +27,8 @@ from timewheel.demo.settings import SUBSCRIPTION
 from timewheel.spark_planner.exact.grid import Grid
 from timewheel.spark_planner.exact.observed import ACKNOWLEDGED_MS, ENTRY, LEDGER, PARTITION, count_acks
 from timewheel.spark_planner.history.read import read_history
-from timewheel.spark_planner.job import predict, survey
+from timewheel.spark_planner.job import predict
+from timewheel.spark_planner.traffic import survey
 
 if TYPE_CHECKING:
     from tests.conftest import Evidence

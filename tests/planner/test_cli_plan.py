@@ -59,7 +59,9 @@ def planned(run: Any, folder: Path) -> Result:
     """The one command of the README, and --json."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(choose, "candidate_plans", some_candidates)
-        result: Result = run("plan", PATH, "-o", folder / "plan.toml", "--report", folder / "why.html", "--json")
+        result: Result = run(
+            "plan", PATH, "--as-is", "-o", folder / "plan.toml", "--report", folder / "why.html", "--json"
+        )
     assert result.exit_code == 0, result.output
     return result
 
@@ -80,12 +82,12 @@ def test_one_command_plans_from_the_shipped_example(planned: Result, folder: Pat
 
 def test_its_numbers_are_those_of_the_exact_count(planned: Result) -> None:
     found = json.loads(planned.stdout)
-    native = found["native"]["on_this_history"]
+    native = found["native"]["on_this_traffic"]
     assert native["counted"]["entries"] == ROWS
     counted = native["counted"]["peak_gaps"]
     assert counted["gap_count"] == counted["gap_count_limit"]
     assert native["predicted"]["peak_gaps"] == pytest.approx(counted["gap_count"], rel=0.01)
-    recommended = found["recommended"]["on_this_history"]["counted"]["peak_gaps_per_partition"]["gap_count"]
+    recommended = found["recommended"]["on_this_traffic"]["counted"]["peak_gaps_per_partition"]["gap_count"]
     assert recommended <= 0.8 * found["profile"]["gap_limit_ranges"] < counted["gap_count"]
 
 
@@ -95,7 +97,7 @@ def test_people_read_the_reasons_beside_the_json(planned: Result) -> None:
         assert sentence in planned.stderr
     for stage in ("reading the history", "pricing candidates", "counting ", "replaying today's plan"):
         assert stage in planned.stderr
-    for caption in ("Alternatives: ", "Growth: ", "This history: "):
+    for caption in ("Alternatives: ", "Growth: ", "Peak gaps and hops at this volume: "):
         assert caption in planned.stderr
     assert "Assumed, name them before use" in planned.stderr
     # Renewals are due at 09:00 of a day within two months, so up to 61 days from when they are sent.
@@ -139,7 +141,7 @@ def test_of_several_topics_one_is_asked_for(run: Any, folder: Path, faulty: Path
 def test_plans_are_compared_on_one_history(run: Any, folder: Path) -> None:
     (folder / "native.toml").write_text(NATIVE.replace("[native]", 'max_delay = "90d"\n[native]'))
     (folder / "tiered.toml").write_text(TIERED)
-    result = run("compare", folder / "native.toml", folder / "tiered.toml", PATH, "--json")
+    result = run("compare", folder / "native.toml", folder / "tiered.toml", PATH, "--as-is", "--json")
     assert result.exit_code == 0, result.output
     native, tiered = json.loads(result.stdout)["plans"].values()
     # Unequal delays of up to 60 days against those of a day: the window decides.

@@ -26,7 +26,8 @@ from pyspark.sql import SparkSession
 from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Native, Plan, Tiered
 from timewheel.core.broker_profile import BrokerProfile
-from timewheel.spark_planner.job import plan_for, survey
+from timewheel.spark_planner.job import plan_for
+from timewheel.spark_planner.traffic import survey
 from timewheel.spark_planner.history.read import read_history
 
 
@@ -44,7 +45,7 @@ plans = [
     Plan(due_topic="persistent://acme/crm/a", subscriptions=("b",), scheme=scheme, max_delay_ms=90 * DAY_MS)
     for scheme in schemes
 ]
-planned = plan_for(history, "", plans[0], BrokerProfile.named("4.0"), candidates=plans)
+planned = plan_for(history, "", plans[0], BrokerProfile.named("4.0"), candidates=plans, as_is=True)
 workers = spark.sparkContext.parallelize(range(8), 8).map(where).collect()
 found = {
     "timers": history.statistic.timers,

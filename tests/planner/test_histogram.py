@@ -22,11 +22,12 @@ from timewheel.spark_planner.history.generate import WORKLOADS, generate
 from timewheel.spark_planner.history.mapping import ColumnMapping
 from timewheel.spark_planner.history.quarantine import assessed
 from timewheel.spark_planner.history.read import read_history
-from timewheel.spark_planner.job import plan_for, survey
+from timewheel.spark_planner.job import plan_for
 from timewheel.spark_planner.summary.cells import Cells, bounded_together
 from timewheel.spark_planner.summary.gather import BUFFER_ROWS, Gathered, gather_parts, gather_rows
 from timewheel.spark_planner.summary.histogram import CELL_LIMIT, LEAST_CELL_LIMIT, TOPIC_LIMIT, statistic_of
 from timewheel.spark_planner.summary.statistic import Statistic, cells_table
+from timewheel.spark_planner.traffic import survey
 
 ROWS = 40_000
 USUAL = assessed(ColumnMapping())
@@ -107,7 +108,9 @@ def test_a_whole_plan_reads_the_source_twice(spark: SparkSession, tmp_path: Path
     base = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",))
     schemes = (Native(), Calendar(interval_ms=DAY_MS), Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, DAY_MS)))
     profile = BrokerProfile.from_mapping({"base": "4.0", "name": "small", "gap_limit_ranges": 400})
-    planned = plan_for(found, "", base, profile, candidates=[replace(base, scheme=scheme) for scheme in schemes])
+    planned = plan_for(
+        found, "", base, profile, candidates=[replace(base, scheme=scheme) for scheme in schemes], as_is=True
+    )
     assert len(planned.choice.counted) >= len(schemes)
     # Once for the statistic and once to keep the sends in order, however many plans are counted how often.
     assert rows_scanned(executions(spark), before).count(("Scan parquet", ROWS)) == 2

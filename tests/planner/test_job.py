@@ -17,10 +17,11 @@ from timewheel.spark_planner.choice.choose import choose
 from timewheel.spark_planner.choice.spread import over_spark
 from timewheel.spark_planner.errors import NoSuchTopic, SeveralTopics
 from timewheel.spark_planner.history.generate import START_MS
-from timewheel.spark_planner.job import History, Planned, plan_for, survey
+from timewheel.spark_planner.job import Planned, plan_for
 from timewheel.spark_planner.progress import Progress, told, untold
 from timewheel.spark_planner.results.delays import delay_quantile_ms, delay_spans
 from timewheel.spark_planner.results.verdict import verdict
+from timewheel.spark_planner.traffic import History, survey
 
 ROWS = 30_000
 BASE = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",))
@@ -62,7 +63,7 @@ def history(raw: DataFrame, heard: list[Progress]) -> History:
 
 @pytest.fixture(scope="module")
 def planned(history: History, heard: list[Progress]) -> Planned:
-    return plan_for(history, "renewals", BASE, PROFILE, candidates=CANDIDATES, tell=heard.append)
+    return plan_for(history, "renewals", BASE, PROFILE, candidates=CANDIDATES, as_is=True, tell=heard.append)
 
 
 def test_of_several_topics_one_must_be_named(history: History) -> None:
@@ -96,7 +97,7 @@ def test_the_choice_is_proved_by_the_exact_count(planned: Planned) -> None:
 
 
 def test_growth_is_planned_for_and_predicted_apart_from_what_was(history: History, planned: Planned) -> None:
-    grown = plan_for(history, "renewals", BASE, PROFILE, candidates=CANDIDATES[:1], growth=3.0)
+    grown = plan_for(history, "renewals", BASE, PROFILE, candidates=CANDIDATES[:1], growth=3.0, as_is=True)
     assert grown.plan.partitions >= 2 * planned.native.evaluation.gap_fraction / 0.8
     assert grown.choice.native.peak_gaps == pytest.approx(3 * planned.choice.native.peak_gaps, rel=0.01)
     assert grown.native.replay.peak_of_total == planned.native.replay.peak_of_total
@@ -168,7 +169,7 @@ def _planned(spark: SparkSession, sent_ms: np.ndarray, due_ms: np.ndarray, limit
     table = pa.table({"publish_ms": sent_ms, "due_ms": due_ms})
     history = survey(spark.createDataFrame(table, "publish_ms bigint, due_ms bigint"))
     profile = BrokerProfile.from_mapping({"base": "4.0", "name": "4.0, small", "gap_limit_ranges": limit})
-    planned = plan_for(history, "", BASE, profile, candidates=CANDIDATES)
+    planned = plan_for(history, "", BASE, profile, candidates=CANDIDATES, as_is=True)
     history.kept.forget()
     return planned
 

@@ -16,9 +16,10 @@ from tests.support.workloads import WORKLOADS
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Calendar, Native, Plan, Tiered
-from timewheel.spark_planner.job import Planned, plan_for, survey
+from timewheel.spark_planner.job import Planned, plan_for
 from timewheel.spark_planner.results.report_page import MOST_POINTS, report_page
 from timewheel.spark_planner.results.tables import plan_label
+from timewheel.spark_planner.traffic import survey
 
 ROWS = 20_000
 SCHEMES = (Native(), Calendar(interval_ms=DAY_MS), Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,)))
@@ -33,7 +34,7 @@ def planned(spark: SparkSession) -> Planned:
     raw = spark.createDataFrame(rows + bad, "publish_ms bigint, due_ms bigint")
     base = Plan(due_topic="persistent://acme/crm/<reminders>", subscriptions=("billing",))
     candidates = [Plan(due_topic=base.due_topic, subscriptions=base.subscriptions, scheme=scheme) for scheme in SCHEMES]
-    return plan_for(survey(raw, source="mixture.parquet"), "", base, PROFILE, candidates=candidates)
+    return plan_for(survey(raw, source="mixture.parquet"), "", base, PROFILE, candidates=candidates, as_is=True)
 
 
 @pytest.fixture(scope="module")

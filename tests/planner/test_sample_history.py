@@ -18,9 +18,10 @@ from timewheel.ops.sample import Sample, SampledEntry, draw
 from timewheel.ops.sample_figures import figures_of
 from timewheel.ops.sample_file import write_sample
 from timewheel.spark_planner.history.read import read_history
-from timewheel.spark_planner.job import most_countable, survey
+from timewheel.spark_planner.job import most_countable
 from timewheel.spark_planner.pricing.evaluate import evaluate
 from timewheel.spark_planner.summary.cells import Cells
+from timewheel.spark_planner.traffic import survey
 
 TOPIC = "persistent://acme/crm/reminders"
 PROFILE = BrokerProfile.named("4.0")

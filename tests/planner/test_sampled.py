@@ -103,7 +103,7 @@ def test_a_sample_is_predicted_as_its_topic(predict: Any, file: Path) -> None:
     assert grown["peak_gaps"] > 1_000
     assert plan["counted"]["entries"] == of_history["timers"] == ROWS
     assert f"SAMPLE  400 of 80,000 entries of {TOPIC}: taken as all of them (--growth 200)\n" in done.stderr
-    assert "for 200 times this history's volume" in done.stderr
+    assert "at 200 times this volume" in done.stderr
 
 
 def test_an_explicit_growth_wins_and_is_told_in_volumes_of_the_topic(predict: Any, file: Path) -> None:

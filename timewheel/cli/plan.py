@@ -11,6 +11,7 @@ import typer
 from timewheel.cli.broker_profile import BrokerUrl, ProfileName, profile_of
 from timewheel.cli.connecting import Token, TokenFile, TrustFile
 from timewheel.cli.planning import (
+    AsIs,
     AsJson,
     Cores,
     DelayColumn,
@@ -32,6 +33,7 @@ from timewheel.cli.planning import (
     progress_on,
     session,
     show_reading,
+    show_short,
     show_table,
     surveyed,
 )
@@ -101,6 +103,7 @@ def plan(
         float, typer.Option("--relay-cost", min=0.0, help="Of having to run a relay, in entries written a second.")
     ] = 2.0,
     growth: Growth = None,
+    as_is: AsIs = False,
     cores: Cores = None,
     memory: Memory = "2g",
     as_json: AsJson = False,
@@ -154,7 +157,15 @@ def plan(
             wanted = seen.topic(topic)
             base = _base(due_topic, subscriptions, wanted, history, judged_by.tick_ms)
             planned = plan_for(
-                seen, wanted, base, judged_by, constraints, max_delay_ms=max_delay_ms, growth=volume, tell=tell
+                seen,
+                wanted,
+                base,
+                judged_by,
+                constraints,
+                max_delay_ms=max_delay_ms,
+                growth=volume,
+                as_is=as_is,
+                tell=tell,
             )
     assumed = _assumed(base, named=due_topic is not None, subscribed=bool(subscriptions), wanted=wanted)
     _print(console, planned, assumed)
@@ -212,12 +223,13 @@ def _refused(planned: Planned) -> str:
 def _print(console: Console, planned: Planned, assumed: str) -> None:
     from timewheel.spark_planner import verdict
     from timewheel.spark_planner.results import tables
-    from timewheel.spark_planner.results.steady import said_of_short
+    from timewheel.spark_planner.results.steady import said_of_native
 
     statistic = planned.history.statistic
     show_reading(console, planned.history, planned.topic)
-    for said in said_of_short(planned):
-        console.print(f"SHORT  {said}", style="bold red", markup=False, soft_wrap=True)
+    show_short(console, planned.traffic)
+    for said in said_of_native(planned):
+        console.print(said, markup=False, soft_wrap=True)
     console.print(
         verdict(planned), style="bold green" if planned.keeps_limits else "bold red", markup=False, soft_wrap=True
     )

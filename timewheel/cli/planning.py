@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from timewheel._report.page import Table
-    from timewheel.spark_planner import ColumnMapping, History, Progress, Tell
+    from timewheel.spark_planner import ColumnMapping, History, Progress, Tell, Traffic
 
 __all__ = [
+    "AsIs",
     "AsJson",
     "Cores",
     "DelayColumn",
@@ -41,6 +42,7 @@ __all__ = [
     "progress_on",
     "session",
     "show_reading",
+    "show_short",
     "show_table",
     "surveyed",
     "take_options_of",
@@ -72,6 +74,12 @@ Growth = Annotated[
         min=0.001,
         show_default="1; of a sample its scale",
         help="For as many times the history's volume. A file of `timewheel sample` knows how much it stands for.",
+    ),
+]
+AsIs = Annotated[
+    bool,
+    typer.Option(
+        "--as-is", help="Nothing follows on the history: do not continue one that is shorter than its delays."
     ),
 ]
 Cores = Annotated[int | None, typer.Option("--cores", min=1, help="Cores for Spark; all if not given.")]
@@ -281,6 +289,14 @@ def show_reading(console: Console, history: History, topic: str) -> None:
     if statistic.remarked:
         text = f"NOTED  {sum(statistic.remarked.values()):,} of {statistic.rows:,} rows count without their size: "
         console.print(text + _counts(statistic.remarked), markup=False, soft_wrap=True)
+
+
+def show_short(console: Console, traffic: Traffic) -> None:
+    """That a history is shorter than its delays, and how it was continued."""
+    from timewheel.spark_planner.results.steady import said_of_traffic
+
+    for number, said in enumerate(said_of_traffic(traffic)):
+        console.print(said if number else f"SHORT  {said}", style="bold red", markup=False, soft_wrap=True)
 
 
 def _counts(rows_by: Mapping[str, int]) -> str:

@@ -11,6 +11,7 @@ import typer
 from timewheel.cli.broker_profile import BrokerUrl, ProfileName, profile_of
 from timewheel.cli.connecting import Token, TokenFile, TrustFile
 from timewheel.cli.planning import (
+    AsIs,
     AsJson,
     Cores,
     DelayColumn,
@@ -32,6 +33,7 @@ from timewheel.cli.planning import (
     progress_on,
     session,
     show_reading,
+    show_short,
     show_table,
     surveyed,
     take_options_of,
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
 
     from timewheel.core.broker_profile import BrokerProfile
     from timewheel.core.plan import Plan
-    from timewheel.spark_planner import History, Prediction
+    from timewheel.spark_planner import Prediction, Traffic
 
 __all__ = ["compare", "predict"]
 
@@ -69,6 +71,7 @@ def compare(
     token_file: TokenFile = None,
     tls_ca: TrustFile = None,
     growth: Growth = None,
+    as_is: AsIs = False,
     cores: Cores = None,
     memory: Memory = "2g",
     as_json: AsJson = False,
@@ -86,7 +89,7 @@ def compare(
     }
     _compare(
         _loaded(plan_files),
-        _Question(source=history, file_format=file_format, columns=columns, topic=topic, growth=growth),
+        _Question(source=history, file_format=file_format, columns=columns, topic=topic, growth=growth, as_is=as_is),
         profile_of(profile, broker, token, token_file, tls_ca),
         cores,
         memory,
@@ -115,6 +118,7 @@ class _Question:
     columns: Mapping[str, str | None]
     topic: str | None
     growth: float | None
+    as_is: bool
 
 
 def _loaded(plan_files: list[Path]) -> dict[str, Plan]:
@@ -138,22 +142,25 @@ def _compare(
     console = console_for(as_json=as_json)
     with session(cores, memory) as spark:
         from timewheel.spark_planner import compare as compared
+        from timewheel.spark_planner import traffic_of
 
         growth = growth_of(asked.growth, asked.source, console)
         with progress_on(console) as tell:
             mapping = mapping_of(**asked.columns)
             seen = surveyed(spark, asked.source, asked.file_format, mapping, asked.topic, tell)
             wanted = seen.topic(asked.topic)
-            found = compared(seen, wanted, plans, broker, growth=growth, tell=tell)
-    _print(console, seen, wanted, found, growth)
+            found = compared(seen, wanted, plans, broker, growth=growth, as_is=asked.as_is, tell=tell)
+        traffic = traffic_of(seen, wanted, as_is=asked.as_is)
+    _print(console, traffic, found, growth)
     if as_json:
-        print(json.dumps(_facts(seen, wanted, found, growth), indent=1))
+        print(json.dumps(_facts(traffic, found, growth), indent=1))
 
 
-def _print(console: Console, history: History, topic: str, found: Mapping[str, Prediction], growth: float) -> None:
+def _print(console: Console, traffic: Traffic, found: Mapping[str, Prediction], growth: float) -> None:
     from timewheel.spark_planner.results import tables
 
-    show_reading(console, history, topic)
+    show_reading(console, traffic.history, traffic.topic)
+    show_short(console, traffic)
     for name, one in found.items():
         console.print(f"{name}: {tables.plan_label(one.grown.plan)}", markup=False, soft_wrap=True)
     show_table(console, tables.evaluations_table({name: one.grown for name, one in found.items()}, growth))
@@ -166,12 +173,14 @@ def _print(console: Console, history: History, topic: str, found: Mapping[str, P
             console.print(f"{name}: more gaps than the broker keeps", style="bold red", markup=False, soft_wrap=True)
 
 
-def _facts(history: History, topic: str, found: Mapping[str, Prediction], growth: float) -> dict[str, Any]:
+def _facts(traffic: Traffic, found: Mapping[str, Prediction], growth: float) -> dict[str, Any]:
     from timewheel.spark_planner.results.facts import evaluation_facts, history_facts, prediction_facts
+    from timewheel.spark_planner.results.steady import steady_facts
 
     return {
-        "history": history_facts(history),
-        "topic": topic,
+        "history": history_facts(traffic.history),
+        "topic": traffic.topic,
+        "steady_state": steady_facts(traffic),
         "growth": growth,
         "plans": {
             name: {**prediction_facts(one), "predicted_at_growth": evaluation_facts(one.grown)}

@@ -20,10 +20,10 @@ from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.spark_planner.choice.spread import over_spark
 from timewheel.spark_planner.history.mapping import ColumnMapping
 from timewheel.spark_planner.history.read import read_history
-from timewheel.spark_planner.job import History, survey
 from timewheel.spark_planner.pricing.course import course_of
 from timewheel.spark_planner.pricing.evaluate import redelivered_at_moments
 from timewheel.spark_planner.progress import Tell, told, untold
+from timewheel.spark_planner.traffic import History, survey
 
 __all__ = ["COLUMNS", "foresee"]
 

@@ -1,0 +1,1 @@
+"""The steady state of a topic whose history is shorter than its delays."""

@@ -1,0 +1,90 @@
+"""Continuing: a history goes on by whole days of its own, until its topic has long been full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import count, islice
+
+import numpy as np
+
+from timewheel.core.durations import DAY_MS
+from timewheel.spark_planner.exact.extended import Stretch
+from timewheel.spark_planner.steady.days import WEEK, Days
+from timewheel.spark_planner.summary.cells import Cells
+
+__all__ = ["Continuation", "continuation", "extended_cells"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Continuation:
+    """The days with which a history goes on.
+
+    Args:
+        days: Those that it has.
+        sources: Which of them each further day repeats, in order of time.
+    """
+
+    days: Days
+    sources: tuple[int, ...]
+
+    @property
+    def stretches(self) -> tuple[Stretch, ...]:
+        """What comes once more, and how much later: whole days, so that the clock's times stay what they are."""
+        found = []
+        for further, source in enumerate(self.sources):
+            begins_ms = self.days.begins_ms[source]
+            shift_ms = self.days.end_ms + further * DAY_MS - begins_ms
+            found.append(Stretch(from_ms=begins_ms, until_ms=begins_ms + DAY_MS, shift_ms=shift_ms))
+        return tuple(found)
+
+
+def continuation(days: Days, settles_ms: int, rng: np.random.Generator) -> Continuation:
+    """Days enough for the topic to fill up, and a week more in which it is full.
+
+    Each of the days that may be drawn comes as often as the others, in an order by chance; where there are three weeks
+    of them, a Monday follows on a Sunday.
+
+    Args:
+        days: Of the history.
+        settles_ms: See `settling.Settling`.
+        rng: Where chance comes from.
+    """
+    history_days = len(days.begins_ms)
+    wanted = max(-(-settles_ms // DAY_MS) + WEEK - history_days, WEEK)
+    if not days.by_weekday:
+        return Continuation(days=days, sources=tuple(islice(_in_turns(days.drawn, rng), wanted)))
+    of_weekday = [_in_turns([day for day in days.drawn if day % WEEK == weekday], rng) for weekday in range(WEEK)]
+    sources = tuple(next(of_weekday[(history_days + further) % WEEK]) for further in range(wanted))
+    return Continuation(days=days, sources=sources)
+
+
+def _in_turns(days: Sequence[int], rng: np.random.Generator) -> Iterator[int]:
+    for _ in count():
+        yield from (days[index] for index in rng.permutation(len(days)).tolist())
+
+
+def extended_cells(cells: Cells, stretches: tuple[Stretch, ...], limit: int) -> Cells:
+    """The cells, and those of the stretches once more; what `extended.extended` is to sends.
+
+    A cell counts for the stretch in which its middle lies.
+
+    Args:
+        cells: Of one topic.
+        stretches: Of publish times.
+        limit: The most cells.
+    """
+    middle_ms = (cells.publish_min_ms + cells.publish_max_ms) // 2
+    shifted = [cells]
+    for from_ms, until_ms, shift_ms in stretches:
+        part = cells.where((middle_ms >= from_ms) & (middle_ms < until_ms))
+        shifted.append(
+            replace(
+                part,
+                publish_min_ms=part.publish_min_ms + shift_ms,
+                publish_max_ms=part.publish_max_ms + shift_ms,
+                due_min_ms=part.due_min_ms + shift_ms,
+                due_max_ms=part.due_max_ms + shift_ms,
+            )
+        )
+    return Cells.merged(shifted).bounded(limit)

@@ -1,0 +1,141 @@
+"""A history that goes on by days of its own: as cells, and as sends."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from timewheel.core.durations import DAY_MS, HOUR_MS
+from timewheel.core.plan import Plan, Tiered
+from timewheel.spark_planner.exact.extended import Stretch, extended
+from timewheel.spark_planner.exact.replay import replay_all
+from timewheel.spark_planner.exact.sends import keep
+from timewheel.spark_planner.history.generate import START_MS
+from timewheel.spark_planner.steady.continuing import continuation, extended_cells
+from timewheel.spark_planner.steady.days import Days
+from timewheel.spark_planner.summary.cells import Cells
+
+DAYS = Days(
+    begins_ms=tuple(START_MS + day * DAY_MS for day in range(5)), drawn=(0, 1, 3, 4), campaigns=(2,), weekly_growth=0.0
+)
+PLANS = (
+    Plan(due_topic="persistent://a/b/c", subscriptions=("s",), partitions=3),
+    Plan(
+        due_topic="persistent://a/b/c",
+        subscriptions=("s",),
+        scheme=Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, DAY_MS)),
+    ),
+)
+
+
+def test_each_day_comes_as_often_as_the_others_and_no_campaign_does() -> None:
+    found = continuation(DAYS, 20 * DAY_MS, np.random.default_rng(0))
+    # Five days there are, twenty fill the topic, and seven more it is to be full.
+    assert len(found.sources) == 22
+    counts = Counter(found.sources)
+    assert set(counts) == {0, 1, 3, 4}
+    assert max(counts.values()) - min(counts.values()) <= 1
+
+
+def test_the_days_follow_each_other_at_the_same_time_of_the_clock() -> None:
+    found = continuation(DAYS, 20 * DAY_MS, np.random.default_rng(0))
+    assert found.stretches[0].from_ms + found.stretches[0].shift_ms == DAYS.end_ms
+    for stretch, following in pairwise(found.stretches):
+        assert stretch.until_ms + stretch.shift_ms == following.from_ms + following.shift_ms
+    assert all(stretch.shift_ms % DAY_MS == 0 < stretch.shift_ms for stretch in found.stretches)
+
+
+def test_a_long_history_goes_on_for_a_week_at_least() -> None:
+    assert len(continuation(DAYS, 5 * DAY_MS, np.random.default_rng(0)).sources) == 7
+
+
+def test_three_weeks_go_on_by_weekday() -> None:
+    days = Days(
+        begins_ms=tuple(START_MS + day * DAY_MS for day in range(24)),
+        drawn=tuple(range(24)),
+        campaigns=(),
+        weekly_growth=0.0,
+    )
+    found = continuation(days, 60 * DAY_MS, np.random.default_rng(0))
+    assert all((24 + further) % 7 == source % 7 for further, source in enumerate(found.sources))
+    assert all(stretch.shift_ms % (7 * DAY_MS) == 0 for stretch in found.stretches)
+
+
+def test_another_seed_is_another_order() -> None:
+    assert (
+        continuation(DAYS, 20 * DAY_MS, np.random.default_rng(0)).sources
+        != continuation(DAYS, 20 * DAY_MS, np.random.default_rng(1)).sources
+    )
+
+
+def _sends(seed: int, number: int = 4_000) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    sent_ms = START_MS + np.sort(rng.integers(0, 5 * DAY_MS, number))
+    return sent_ms, sent_ms + rng.integers(0, 9 * DAY_MS, number)
+
+
+def _by_hand(sent_ms: np.ndarray, due_ms: np.ndarray, stretches: tuple[Stretch, ...]) -> tuple[np.ndarray, np.ndarray]:
+    found = [(sent_ms, due_ms)]
+    for from_ms, until_ms, shift_ms in stretches:
+        inside = (sent_ms >= from_ms) & (sent_ms < until_ms)
+        found.append((sent_ms[inside] + shift_ms, due_ms[inside] + shift_ms))
+    return np.concatenate([sent for sent, _ in found]), np.concatenate([due for _, due in found])
+
+
+def test_cells_go_on_as_the_timers_do() -> None:
+    sent_ms, due_ms = _sends(1)
+    stretches = continuation(DAYS, 12 * DAY_MS, np.random.default_rng(3)).stretches
+    # At the finest level no cell lies across the end of a day.
+    found = extended_cells(Cells.of_timers(sent_ms, due_ms), stretches, 10**6)
+    wanted = Cells.of_timers(*_by_hand(sent_ms, due_ms, stretches))
+    assert found.timers == wanted.timers
+    for mine, theirs in zip(found.facts(), wanted.facts(), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_cells_that_go_on_stay_within_their_limit() -> None:
+    sent_ms, due_ms = _sends(1)
+    stretches = continuation(DAYS, 12 * DAY_MS, np.random.default_rng(3)).stretches
+    found = extended_cells(Cells.of_timers(sent_ms, due_ms), stretches, 1_000)
+    assert len(found) <= 1_000
+    assert found.timers == len(_by_hand(sent_ms, due_ms, stretches)[0])
+
+
+@pytest.mark.parametrize("shuffled", [False, True], ids=["in order", "shuffled"])
+def test_sends_that_go_on_are_counted_as_if_the_history_had_them(spark: SparkSession, *, shuffled: bool) -> None:
+    sent_ms, due_ms = _sends(2)
+    rng = np.random.default_rng(4)
+    key = rng.integers(0, 9, len(sent_ms))
+    stretches = continuation(DAYS, 12 * DAY_MS, rng).stretches
+    order = rng.permutation(len(sent_ms)) if shuffled else np.arange(len(sent_ms))
+    kept = keep(_frame(spark, sent_ms[order], due_ms[order], key[order]), sends_per_chunk=700)
+    longer = extended(kept.of("t"), stretches)
+    copied = [
+        row for from_ms, until_ms, _ in stretches for row in np.flatnonzero((sent_ms >= from_ms) & (sent_ms < until_ms))
+    ]
+    keys = np.concatenate([key, key[copied]])
+    by_hand = keep(_frame(spark, *_by_hand(sent_ms, due_ms, stretches), keys))
+    try:
+        for found, wanted in zip(
+            replay_all(longer, PLANS, exact_peaks=True), replay_all(by_hand, PLANS, exact_peaks=True), strict=True
+        ):
+            assert found.entries == wanted.entries == len(keys)
+            assert found.hop_count == wanted.hop_count
+            assert found.peak_of_total == wanted.peak_of_total
+            assert found.peak_per_partition == wanted.peak_per_partition
+    finally:
+        for one in (kept, longer, by_hand):
+            one.forget()
+
+
+def _frame(spark: SparkSession, sent_ms: np.ndarray, due_ms: np.ndarray, key: np.ndarray) -> DataFrame:
+    rows = [
+        (sent, due, None if number == 0 else f"key-{number}", 0, "t")
+        for sent, due, number in zip(sent_ms.tolist(), due_ms.tolist(), key.tolist(), strict=True)
+    ]
+    schema = "publish_ms long, due_ms long, key string, size_bytes long, topic string"
+    return spark.createDataFrame(rows, schema).coalesce(1)

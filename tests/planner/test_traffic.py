@@ -1,0 +1,141 @@
+"""A plan from a history that is shorter than its delays is for the topic as it will be."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from pyspark.sql import SparkSession
+
+from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.durations import DAY_MS
+from timewheel.core.plan import Native, Plan, Tiered
+from timewheel.spark_planner import traffic
+from timewheel.spark_planner.history.generate import START_MS
+from timewheel.spark_planner.job import Planned, compare, plan_for
+from timewheel.spark_planner.results.facts import planned_facts
+from timewheel.spark_planner.results.report_page import report_page
+from timewheel.spark_planner.results.steady import said_of_native, said_of_traffic
+from timewheel.spark_planner.results.verdict import verdict
+from timewheel.spark_planner.traffic import History, survey, traffic_of
+
+A_DAY = 500
+LONGEST_MS = 30 * DAY_MS
+BASE = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",))
+# In the steady state native delays leave 500 a day * 30 days / 6 = 2,500 gaps; in seven days some 870.
+PROFILE = BrokerProfile.from_mapping({"base": "4.0", "name": "4.0, small", "gap_limit_ranges": 1_250})
+CANDIDATES = [
+    replace(BASE, scheme=scheme) for scheme in (Native(), Tiered(window_ms=10 * DAY_MS, tiers_ms=(10 * DAY_MS,)))
+]
+
+
+def sent_for(spark: SparkSession, days: int, *, campaign_day: int | None = None, growth: float = 0.0) -> History:
+    """The first days of one and the same process."""
+    rng = np.random.default_rng(8)
+    volumes = (A_DAY * (1 + growth) ** (np.arange(days) / 7)).astype(int)
+    sent_ms = [START_MS + day * DAY_MS + np.sort(rng.integers(0, DAY_MS, volume)) for day, volume in enumerate(volumes)]
+    if campaign_day is not None:
+        sent_ms.append(START_MS + campaign_day * DAY_MS + np.sort(rng.integers(0, DAY_MS // 24, 10 * A_DAY)))
+    every_ms = np.sort(np.concatenate(sent_ms))
+    due_ms = every_ms + rng.integers(0, LONGEST_MS, len(every_ms))
+    rows = list(zip(every_ms.tolist(), due_ms.tolist(), strict=True))
+    return survey(spark.createDataFrame(rows, "publish_ms bigint, due_ms bigint").coalesce(1))
+
+
+@pytest.fixture(scope="module")
+def week(spark: SparkSession) -> Iterator[History]:
+    history = sent_for(spark, 7)
+    yield history
+    history.kept.forget()
+
+
+@pytest.fixture(scope="module")
+def planned(week: History) -> Planned:
+    return plan_for(week, "", BASE, PROFILE, candidates=CANDIDATES)
+
+
+def test_as_it_is_a_week_says_that_native_delays_will_do(week: History) -> None:
+    """The defect that this is for: the limit would be broken unseen after a month."""
+    alone = plan_for(week, "", BASE, PROFILE, candidates=CANDIDATES, as_is=True)
+    assert alone.plan == replace(BASE, max_delay_ms=alone.plan.max_delay_ms)
+    assert alone.native.replay.peak_of_total.gap_count == pytest.approx(870, rel=0.05)
+    (said,) = said_of_traffic(alone.traffic)
+    assert said.endswith("What is said here is of the history alone (--as-is).")
+    assert alone.traffic.settling is not None
+    assert alone.traffic.settling.gaps == pytest.approx(2_500, rel=0.03)
+    assert f"about {alone.traffic.settling.gaps:,.0f} gaps (estimated)" in said
+
+
+def test_a_week_is_planned_for_as_sixty_days_are(planned: Planned, spark: SparkSession) -> None:
+    long = sent_for(spark, 60)
+    settled = plan_for(long, "", BASE, PROFILE, candidates=CANDIDATES)
+    assert settled.traffic.settling is None
+    assert settled.plan == planned.plan
+    assert planned.plan.partitions == 3
+    peak = settled.native.replay.peak_of_total.gap_count
+    assert planned.native.replay.peak_of_total.gap_count == pytest.approx(peak, rel=0.05)
+    assert planned.traffic.band is not None
+    counted = planned.native.replay.peak_of_total.gap_count
+    assert planned.traffic.band.low * counted <= peak <= planned.traffic.band.high * counted
+    long.kept.forget()
+
+
+def test_limits_are_kept_at_the_upper_end(planned: Planned) -> None:
+    assert planned.traffic.band is not None
+    assert planned.constraints.gap_margin == planned.traffic.band.high > 1
+    fullest = planned.recommended.replay.peak_per_partition.gap_count
+    assert fullest <= planned.most_countable_gaps < 0.8 * PROFILE.gap_limit_ranges
+    assert planned.keeps_limits
+
+
+def test_the_answer_begins_with_it(planned: Planned) -> None:
+    (said,) = said_of_traffic(planned.traffic)
+    assert said.startswith(
+        "This history spans 7d, but with its delays a topic takes 27d to fill up: it shows how the topic fills, not how"
+    )
+    assert "So it was continued by 27 days, drawn from 7 of its own" in said
+    (native,) = said_of_native(planned)
+    assert planned.native_alone is not None
+    alone, counted = (one.peak_of_total.gap_count for one in (planned.native_alone, planned.native.replay))
+    assert f"leave at most {alone:,} gaps in the history alone, and {counted:,} when it is continued" in native
+    assert "with a certainty of 95 %. The plan is for the upper end." in native
+    assert "this history, continued, leaves at most" in verdict(planned)
+    page = report_page(planned)
+    assert said[:60] in page
+    assert "end of the history, here continued" in page
+    facts = json.loads(json.dumps(planned_facts(planned)))["steady_state"]
+    assert (facts["continued_days"], facts["days_drawn_from"], facts["not_continued"]) == (27, 7, None)
+
+
+def test_plans_are_compared_on_the_same(week: History, planned: Planned) -> None:
+    found = compare(week, "", {"native": planned.native.evaluation.plan}, PROFILE)["native"]
+    assert found.replay.peak_of_total == planned.native.replay.peak_of_total
+    alone = compare(week, "", {"native": planned.native.evaluation.plan}, PROFILE, as_is=True)["native"]
+    assert alone.replay.entries == 7 * A_DAY
+    # Days are counted from the last send, not from midnight: some have one timer more than others.
+    assert found.replay.entries == pytest.approx(34 * A_DAY, abs=10)
+
+
+def test_what_is_left_out_is_named(spark: SparkSession) -> None:
+    found = traffic_of(sent_for(spark, 7, campaign_day=2), "")
+    assert found.continuation is not None
+    assert len(found.continuation.days.drawn) == 6
+    assert any(said.startswith("Not continued: the campaign of 2026-01-07,") for said in said_of_traffic(found))
+
+
+def test_a_trend_is_told(spark: SparkSession) -> None:
+    found = traffic_of(sent_for(spark, 15, growth=0.3), "")
+    assert any("changes by +3" in said and "as its last week is" in said for said in said_of_traffic(found))
+
+
+def test_what_would_be_too_much_is_not_continued(week: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, most, why in (("MOST_TIMERS", 10_000, "--growth 10"), ("MOST_DAYS", 20, "too long for it")):
+        with monkeypatch.context() as patch:
+            patch.setattr(traffic, name, most)
+            found = traffic_of(week, "")
+        assert found.continuation is None
+        assert found.cells is week.cells("")
+        assert why in said_of_traffic(found)[0]
