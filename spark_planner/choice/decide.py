@@ -140,8 +140,15 @@ class _Candidate:
                 return None
             return None if most >= MAX_PARTITIONS else min(max(most + 1, self._needed(most)), MAX_PARTITIONS)
         too_few = max((partitions for partitions in self._gaps if partitions < fewest), default=0)
-        fewer = max(self._needed(fewest), too_few + 1, self._least)
-        return fewer if fewer < fewest else None
+        floor = max(too_few + 1, self._least)
+        if floor >= fewest:
+            return None
+        fewer = max(self._needed(fewest), floor)
+        if fewer < fewest:
+            return fewer
+        # Gaps need not divide: of batches that are sorted by due time one partition has no more than each of four. So
+        # the fewest are tried, then what is between. More partitions have no more gaps each, as far as is known.
+        return (too_few + fewest) // 2 if too_few else floor
 
     @property
     def _is_stuck(self) -> bool:
@@ -183,7 +190,7 @@ class _Candidate:
         self._gaps[self.fewest] = gaps
 
     def _needed(self, partitions: int) -> int:
-        # The fewest that can be enough: all but the fullest may have one gap less.
+        # The fewest that can be enough if gaps divide: all but the fullest may have one gap less.
         least = partitions * max(self._gaps[partitions] - 1, 0) + min(self._gaps[partitions], 1)
         return math.ceil(least / max(self._allowed, 1))
 

@@ -113,7 +113,7 @@ def test_every_stage_is_told_from_nothing_to_all(heard: list[Progress]) -> None:
         "putting the history in order",
         "counting 4 candidates, round 1",
     ]
-    assert stages[-2].startswith("confirming ")
+    assert any(stage.startswith("confirming ") for stage in stages[5:-1])
     assert stages[-1] == "replaying today's plan and the new one"
     for stage in stages:
         fractions = [progress.fraction for progress in heard if progress.stage == stage]
