@@ -87,7 +87,8 @@ class ByHand:
                     continue
                 evaluation = evaluate(plan, cells, profile)
                 if not set(LIMITS.broken_by(evaluation)) - {GAP_FRACTION}:
-                    best = min(best, (LIMITS.cost_of(evaluation).writes_per_second, plan), key=lambda one: one[0])
+                    cost = LIMITS.cost_of(evaluation).writes_per_second
+                    best = (cost, plan) if cost < best[0] else best
                     break
         return best
 
