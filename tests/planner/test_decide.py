@@ -151,6 +151,42 @@ def test_whatever_the_law_says_the_winner_was_counted_within_the_limit(
     assert winner.cost_writes_per_second <= native.cost_writes_per_second + 1e-9, "no needless migration"
 
 
+@dataclass
+class Undivided(World):
+    """Gaps that do not divide over partitions: of two each has more than half.
+
+    Args:
+        power: 1: they divide; 0: each partition has as many as one alone.
+    """
+
+    power: float = 1.0
+
+    def gaps(self, plan: Plan) -> int:
+        return math.ceil(self.true[plan.scheme] * plan.partitions**-self.power)
+
+
+@example(
+    true=[7.0] * len(SCHEMES), power=0.0, factor=20_000.0
+)  # batches sorted by due time: 24 partitions were estimated
+@given(
+    true=st.lists(gap_numbers, min_size=len(SCHEMES), max_size=len(SCHEMES)),
+    power=st.floats(0.0, 1.3),
+    factor=st.floats(0.3, 200.0),
+)
+def test_the_fewest_partitions_are_found_though_gaps_do_not_divide(
+    priced: dict[Scheme, Assessed], true: list[float], power: float, factor: float
+) -> None:
+    gaps = dict(zip(SCHEMES, true, strict=True))
+    estimated = {scheme: number * factor for scheme, number in gaps.items()}
+    world = Undivided(priced, estimated, gaps, power=power)
+    winner = world.decided()
+    if winner is None:
+        return  # more partitions did not help
+    plan = winner.evaluation.plan
+    assert world.gaps(plan) <= ALLOWED
+    assert plan.partitions == 1 or world.gaps(replace(plan, partitions=plan.partitions - 1)) > ALLOWED
+
+
 def test_nobody_migrates_for_gaps_that_only_the_law_sees(priced: dict[Scheme, Assessed]) -> None:
     world = World(priced, dict.fromkeys(SCHEMES, 24_025.0), dict.fromkeys(SCHEMES, 143.0))
     winner = world.decided()

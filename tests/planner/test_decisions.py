@@ -41,15 +41,11 @@ CANDIDATES = [replace(BASE, scheme=scheme) for scheme in SCHEMES]
 LIMITS = Constraints(topic_writes_per_second=0.05, relay_writes_per_second=0.2)
 MOST_PARTITIONS = 16
 """With more, which timers happen to be neighbours in a partition decides more than how many there are."""
-SHORT = ("ascending campaigns",)
 PARTS = {"native does": 1.3, "a third of native": 0.3, "a tenth": 0.1}
 """Limits, in parts of what native delays leave: at the first nobody has to migrate."""
 
 
-@pytest.fixture(
-    scope="module",
-    params=[pytest.param(name, marks=() if name in SHORT else pytest.mark.proof) for name in DEPENDENT],
-)
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=pytest.mark.proof) for name in DEPENDENT])
 def timers(request: pytest.FixtureRequest) -> tuple[str, np.ndarray, np.ndarray]:
     sent_ms, due_ms = DEPENDENT[request.param](np.random.default_rng(21), ROWS)
     assert (np.diff(sent_ms) >= 0).all()
