@@ -162,7 +162,7 @@ class Undivided(World):
     power: float = 1.0
 
     def gaps(self, plan: Plan) -> int:
-        return math.ceil(self.true[plan.scheme] * plan.partitions**-self.power)
+        return math.ceil(self.true[plan.scheme] / math.pow(plan.partitions, self.power))
 
 
 @example(
