@@ -15,6 +15,8 @@ __all__ = ["WEEK", "Days", "days_of"]
 Integers = NDArray[np.int64]
 
 WEEK = 7
+WEEKS_BY_WEEKDAY = 3
+"""With so many weeks a day is held against those of its weekday: what comes every Monday is no exception."""
 LEAST_DAYS_FOR_CAMPAIGNS = 4
 """In fewer, nothing tells what an ordinary day is like."""
 CAMPAIGN_TIMES = 4.0
@@ -53,8 +55,8 @@ class Days:
 
     @property
     def by_weekday(self) -> bool:
-        """Whether there are enough to draw a Monday for a Monday."""
-        return len(self.drawn) >= 3 * WEEK
+        """Whether there are enough to draw a Monday for a Monday, and Mondays among them."""
+        return len(self.drawn) >= WEEKS_BY_WEEKDAY * WEEK and len({day % WEEK for day in self.drawn}) == WEEK
 
 
 def days_of(cells: Cells) -> Days:
@@ -71,11 +73,11 @@ def days_of(cells: Cells) -> Days:
     campaigns = _campaigns(hours) if cells.slot_ms <= HOUR_MS else []
     ordinary = [day for day in range(number) if day not in campaigns]
     weekly_growth = _weekly_growth(hours.sum(axis=1), campaigns)
-    # What grows goes on as it was last.
-    drawn = [day for day in ordinary if day >= number - WEEK] if weekly_growth else ordinary
+    # What grows goes on as it was last; then there was no campaign.
+    drawn = range(number - WEEK, number) if weekly_growth else ordinary
     return Days(
         begins_ms=tuple(begins_ms.tolist()),
-        drawn=tuple(drawn or ordinary),
+        drawn=tuple(drawn),
         campaigns=tuple(campaigns),
         weekly_growth=weekly_growth,
     )
@@ -94,7 +96,10 @@ def _campaigns(hours: NDArray[np.float64]) -> list[int]:
     number = len(hours)
     if number < LEAST_DAYS_FOR_CAMPAIGNS:
         return []
-    ordinary = np.median(hours, axis=0)
+    ordinary = np.empty_like(hours)
+    kinds = WEEK if number >= WEEKS_BY_WEEKDAY * WEEK else 1
+    for kind in range(kinds):
+        ordinary[kind::kinds] = np.median(hours[kind::kinds], axis=0)
     is_much = hours > CAMPAIGN_TIMES * (ordinary + 1)
     excess = np.where(is_much, hours - ordinary, 0.0).sum(axis=1)
     found = np.flatnonzero(excess > CAMPAIGN_SHARE * max(float(np.median(hours.sum(axis=1))), 1.0))

@@ -65,6 +65,18 @@ def test_three_weeks_go_on_by_weekday() -> None:
     assert all(stretch.shift_ms % (7 * DAY_MS) == 0 for stretch in found.stretches)
 
 
+def test_where_a_weekday_is_missing_days_come_in_an_order_by_chance() -> None:
+    """There would be no Monday to draw for a Monday, and the search for one would never end."""
+    days = Days(
+        begins_ms=tuple(START_MS + day * DAY_MS for day in range(28)),
+        drawn=tuple(day for day in range(28) if day % 7),
+        campaigns=(0, 7, 14, 21),
+        weekly_growth=0.0,
+    )
+    found = continuation(days, 60 * DAY_MS, np.random.default_rng(0))
+    assert set(found.sources) == set(days.drawn)
+
+
 def test_another_seed_is_another_order() -> None:
     assert (
         continuation(DAYS, 20 * DAY_MS, np.random.default_rng(0)).sources

@@ -63,6 +63,19 @@ def test_campaigns_that_come_every_other_day_are_how_the_topic_is_used() -> None
     assert (found.campaigns, len(found.drawn)) == ((), 8)
 
 
+def test_a_campaign_that_comes_every_week_goes_on() -> None:
+    """Four of 28 days are few enough to be left out, but then no Monday would be there to draw for a Monday."""
+    found = days_of(sent([1.0] * 28, busy=dict.fromkeys((0, 7, 14, 21), 4 * A_DAY)))
+    assert (found.campaigns, len(found.drawn)) == ((), 28)
+    assert found.by_weekday
+
+
+def test_a_campaign_that_came_once_in_four_weeks_is_left_out() -> None:
+    found = days_of(sent([1.0] * 28, busy={15: 4 * A_DAY}))
+    assert found.campaigns == (15,)
+    assert found.by_weekday
+
+
 def test_of_three_days_nobody_can_tell_what_is_ordinary() -> None:
     assert days_of(sent([1.0] * 3, busy={1: 4 * A_DAY})).campaigns == ()
 
