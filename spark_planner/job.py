@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Self
 
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.plan import Native, Plan
@@ -39,11 +40,13 @@ class Prediction:
     """One plan on the traffic as it is: what the statistic says, and what every timer's own way says.
 
     Args:
+        traffic: That.
         evaluation: From the cells.
         replay: Entry by entry.
         grown: The evaluation at the volume that was asked about.
     """
 
+    traffic: Traffic
     evaluation: Evaluation
     replay: Replay
     grown: Evaluation
@@ -60,7 +63,6 @@ class Planned:
     """What a plan was chosen from, and what came of it.
 
     Args:
-        traffic: What it is made for.
         profile: The broker.
         constraints: What was asked; its margin as the traffic wants it.
         growth: How many times its volume was planned for. Predictions are of the traffic as it is.
@@ -70,7 +72,6 @@ class Planned:
         native_alone: One partition under the broker's delay, in the history alone; None: the traffic is the history's.
     """
 
-    traffic: Traffic
     profile: BrokerProfile
     constraints: Constraints
     growth: float
@@ -78,6 +79,11 @@ class Planned:
     native: Prediction
     recommended: Prediction
     native_alone: Replay | None = None
+
+    @property
+    def traffic(self) -> Traffic:
+        """What it is made for."""
+        return self.native.traffic
 
     @property
     def history(self) -> History:
@@ -97,7 +103,7 @@ class Planned:
     @property
     def most_countable_gaps(self) -> int:
         """The most that the replay may count in a partition of this traffic, see `most_countable`."""
-        return most_countable(self.constraints.allowed_gaps(self.profile), self.growth)
+        return most_countable(self.constraints.allowed_gaps(self.profile.gap_limit_ranges), self.growth)
 
     @property
     def is_borne_out(self) -> bool:
@@ -150,9 +156,9 @@ def compare(
     Returns:
         What each does, by the same names.
     """
-    counting = _Counting(traffic_of(history, topic, as_is=as_is), tell)
-    counting.play(list(dict.fromkeys(plans.values())), f"replaying {_listed(plans)}", exact=True)
-    return {name: counting.prediction(plan, profile, growth) for name, plan in plans.items()}
+    with _Counting(traffic_of(history, topic, as_is=as_is), tell) as counting:
+        counting.play(list(dict.fromkeys(plans.values())), f"replaying {_listed(plans)}", exact=True)
+        return {name: counting.prediction(plan, profile, growth) for name, plan in plans.items()}
 
 
 def predict(
@@ -197,51 +203,49 @@ def plan_for(
         tell: Told of the progress.
     """
     spark = history.rows.sparkSession
-    traffic = traffic_of(history, topic, as_is=as_is)
-    cells = traffic.cells
-    asked = constraints or Constraints()
-    # What is not known for certain is held to the limit at its upper end.
-    limits = replace(asked, gap_margin=asked.gap_margin * traffic.upper)
-    counting = _Counting(traffic, tell)
-    decided = partial(
-        decide,
-        constraints=limits,
-        allowed=most_countable(limits.allowed_gaps(profile), growth),
-        count=counting.count,
-        confirm=counting.confirm,
-        assess=partial(assess_as_it_is, cells=cells, profile=profile, constraints=limits, growth=growth),
-    )
-    stages = iter(("pricing candidates", "pricing the best of them closely"))
+    with _Counting(traffic_of(history, topic, as_is=as_is), tell) as counting:
+        traffic = counting.traffic
+        asked = constraints or Constraints()
+        # What is not known for certain is held to the limit at its upper end.
+        limits = replace(asked, gap_margin=asked.gap_margin * traffic.upper)
+        decided = partial(
+            decide,
+            constraints=limits,
+            allowed=most_countable(limits.allowed_gaps(profile.gap_limit_ranges), growth),
+            count=counting.count,
+            confirm=counting.confirm,
+            assess=partial(assess_as_it_is, cells=traffic.cells, profile=profile, constraints=limits, growth=growth),
+        )
+        stages = iter(("pricing candidates", "pricing the best of them closely"))
 
-    def spread(function: Callable[[Plan], Assessed], plans: Sequence[Plan]) -> Iterable[Assessed]:
-        with told(spark, next(stages), tell, one_job=True):
-            return over_spark(spark)(function, plans)
+        def spread(function: Callable[[Plan], Assessed], plans: Sequence[Plan]) -> Iterable[Assessed]:
+            with told(spark, next(stages), tell, one_job=True):
+                return over_spark(spark)(function, plans)
 
-    choice = choose(
-        cells,
-        base,
-        profile,
-        limits,
-        candidates=candidates,
-        max_delay_ms=max_delay_ms,
-        growth=growth,
-        spread=spread,
-        settle=decided,
-    )
-    plan = choice.recommended.evaluation.plan
-    native_plan = replace(plan, scheme=Native(), partitions=1)
-    counting.play([plan, native_plan], "replaying today's plan and the new one", exact=True)
-    native = counting.prediction(native_plan, profile)
-    return Planned(
-        traffic=traffic,
-        profile=profile,
-        constraints=limits,
-        growth=growth,
-        choice=choice,
-        native=native,
-        recommended=native if plan == native_plan else counting.prediction(plan, profile),
-        native_alone=None if traffic.continuation is None else counting.alone(native_plan),
-    )
+        choice = choose(
+            traffic.cells,
+            base,
+            profile,
+            limits,
+            candidates=candidates,
+            max_delay_ms=max_delay_ms,
+            growth=growth,
+            spread=spread,
+            settle=decided,
+        )
+        plan = choice.recommended.evaluation.plan
+        native_plan = replace(plan, scheme=Native(), partitions=1)
+        counting.play([plan, native_plan], "replaying today's plan and the new one", exact=True)
+        native = counting.prediction(native_plan, profile)
+        return Planned(
+            profile=profile,
+            constraints=limits,
+            growth=growth,
+            choice=choice,
+            native=native,
+            recommended=native if plan == native_plan else counting.prediction(plan, profile),
+            native_alone=None if traffic.continuation is None else counting.alone(native_plan),
+        )
 
 
 def _listed(plans: Mapping[str, Plan]) -> str:
@@ -249,14 +253,24 @@ def _listed(plans: Mapping[str, Plan]) -> str:
 
 
 class _Counting:
-    """Replays of one topic, none of them made twice."""
+    """Replays of one topic, none of them made twice; at its end what they were made from is forgotten.
+
+    Attributes:
+        traffic: What is replayed.
+    """
 
     def __init__(self, traffic: Traffic, tell: Tell) -> None:
-        self._traffic = traffic
+        self.traffic = traffic
         self._tell = tell
         self._spark = traffic.history.rows.sparkSession
         self._replays: dict[Plan, Replay] = {}
         self._rounds = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.traffic.forget()
 
     def count(self, plans: Sequence[Plan]) -> list[int]:
         """The most gaps of any partition under each plan, at moments of a grid."""
@@ -271,7 +285,7 @@ class _Counting:
 
     def play(self, plans: Sequence[Plan], stage: str, *, exact: bool) -> None:
         """Replay those that were not yet, exactly if it is asked for and the traffic is not too much for it."""
-        exact = exact and self._traffic.cells.timers <= EXACT_PEAK_TIMERS
+        exact = exact and self.traffic.cells.timers <= EXACT_PEAK_TIMERS
         wanted = [plan for plan in dict.fromkeys(plans) if not self._has(plan, exact=exact)]
         if not wanted:
             return
@@ -281,27 +295,27 @@ class _Counting:
 
     def alone(self, plan: Plan) -> Replay:
         """Of the history without what it was continued by."""
-        kept = self._traffic.history.kept.of(self._traffic.topic)
+        kept = self.traffic.history.kept.of(self.traffic.topic)
         with told(self._spark, "replaying the history alone", self._tell, one_job=False):
             (found,) = replay_all(kept, [plan])
         return found
 
     def prediction(self, plan: Plan, profile: BrokerProfile, growth: float = 1.0) -> Prediction:
         """What cells and replay say of a plan that was replayed."""
-        cells = self._traffic.cells
+        cells = self.traffic.cells
         evaluation = evaluate(plan, cells, profile)
         grown = evaluation if growth == 1 else evaluate(plan, cells, profile, growth=growth)
-        return Prediction(evaluation=evaluation, replay=self._replays[plan], grown=grown)
+        return Prediction(traffic=self.traffic, evaluation=evaluation, replay=self._replays[plan], grown=grown)
 
     def _kept(self) -> Kept:
-        if "kept" not in vars(self._traffic.history):
+        if "kept" not in vars(self.traffic.history):
             with told(self._spark, "putting the history in order", self._tell, one_job=False):
-                _ = self._traffic.history.kept
-        if "kept" not in vars(self._traffic) and self._traffic.continuation is not None:
-            days = len(self._traffic.continuation.sources)
+                _ = self.traffic.history.kept
+        if "kept" not in vars(self.traffic) and self.traffic.continuation is not None:
+            days = len(self.traffic.continuation.sources)
             with told(self._spark, f"continuing the history by {days} days", self._tell, one_job=False):
-                _ = self._traffic.kept
-        return self._traffic.kept
+                _ = self.traffic.kept
+        return self.traffic.kept
 
     def _has(self, plan: Plan, *, exact: bool) -> bool:
         found = self._replays.get(plan)

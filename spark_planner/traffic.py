@@ -6,7 +6,7 @@ continued by days of its own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -131,21 +131,26 @@ class Traffic:
         continuation: How it goes on; None: it does not.
         unfit: Why it does not, though it is too short: it was not to (``as_is``), or it would be too much.
         band: How far native gaps may be from what the continuation shows; None: it is not known.
-        kept: The sends in order, in Spark's cache; made when they are first asked for.
+        kept: The sends in order, in Spark's cache (`forget`); made when they are first asked for.
     """
 
     history: History
     topic: str
     cells: Cells
     settling: Settling | None
-    continuation: Continuation | None
-    unfit: Literal["", "as_is", "days", "timers"]
-    band: Band | None
+    continuation: Continuation | None = None
+    unfit: Literal["", "as_is", "days", "timers"] = ""
+    band: Band | None = None
 
     @cached_property
     def kept(self) -> Kept:
         own = self.history.kept.of(self.topic)
         return own if self.continuation is None else extended(own, self.continuation.stretches)
+
+    def forget(self) -> None:
+        """Give back the cache's room of what was continued; that of the history's own sends is the history's."""
+        if self.continuation is not None and "kept" in vars(self):
+            self.kept.forget()
 
     @property
     def upper(self) -> float:
@@ -163,36 +168,21 @@ def traffic_of(history: History, topic: str, *, as_is: bool = False) -> Traffic:
     """
     alone = history.cells(topic)
     found = settling(alone)
-    if found is None or as_is:
-        unfit: Literal["", "as_is"] = "" if found is None else "as_is"
-        return _alone(history, topic, found, unfit)
+    own = Traffic(history=history, topic=topic, cells=alone, settling=found)
+    if found is None:
+        return own
+    if as_is:
+        return replace(own, unfit="as_is")
     rng = np.random.default_rng(_SEED)
     continued = continuation(days_of(alone), found.settles_ms, rng)
     if len(continued.sources) > MOST_DAYS:
-        return _alone(history, topic, found, "days")
+        return replace(own, unfit="days")
     if alone.timers * (1 + len(continued.sources) / len(continued.days.begins_ms)) > MOST_TIMERS:
-        return _alone(history, topic, found, "timers")
+        return replace(own, unfit="timers")
     native = Plan(due_topic="persistent://public/default/continued", subscriptions=("any",))
-    return Traffic(
-        history=history,
-        topic=topic,
+    return replace(
+        own,
         cells=extended_cells(alone, continued.stretches, CELL_LIMIT),
-        settling=found,
         continuation=continued,
-        unfit="",
         band=band(alone, native, continued, rng),
-    )
-
-
-def _alone(
-    history: History, topic: str, found: Settling | None, unfit: Literal["", "as_is", "days", "timers"]
-) -> Traffic:
-    return Traffic(
-        history=history,
-        topic=topic,
-        cells=history.cells(topic),
-        settling=found,
-        continuation=None,
-        unfit=unfit,
-        band=None,
     )

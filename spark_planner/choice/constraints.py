@@ -101,9 +101,9 @@ class Constraints:
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} = {getattr(self, name)}: 0 or more")
 
-    def allowed_gaps(self, profile: BrokerProfile) -> float:
-        """The most gaps that may be found in a partition."""
-        return self.gap_fraction / self.gap_margin * profile.gap_limit_ranges
+    def allowed_gaps(self, limit_ranges: int) -> float:
+        """The most gaps that may be found in a partition, of which the broker keeps so many."""
+        return self.gap_fraction / self.gap_margin * limit_ranges
 
     def cost_of(self, evaluation: Evaluation) -> Cost:
         """What a plan costs to run."""
@@ -130,7 +130,7 @@ class Constraints:
 
     def least_partitions(self, course: Course, profile: BrokerProfile) -> int:
         """The fewest partitions with which gaps and silence keep their limits, at most what a plan may have."""
-        gaps = course.gaps.peak_topic_gaps / max(self.allowed_gaps(profile), self.gap_fraction / self.gap_margin)
+        gaps = course.gaps.peak_topic_gaps / self.allowed_gaps(max(profile.gap_limit_ranges, 1))
         pending = 0.0
         if self.silence_seconds is not None:
             pending = course.peak_topic_pending * profile.silence_us_per_pending / 1e6 / self.silence_seconds

@@ -205,7 +205,7 @@ def _rule(name: str, evaluation: Evaluation, constraints: Constraints) -> str:
     total = evaluation.peak_gaps_per_topic
     where = "in the fullest topic" if isinstance(evaluation.plan.scheme, Calendar) else "in all partitions together"
     limit = max(evaluation.gap_limit_ranges, 1)
-    by_gaps = max(math.ceil(total / (constraints.gap_fraction / constraints.gap_margin * limit)), 1)
+    by_gaps = max(math.ceil(total / constraints.allowed_gaps(limit)), 1)
     why = " for the silence after an unload" if _needs(evaluation) > by_gaps else ""
     cost = constraints.cost_of(evaluation).writes_per_second
     return (

@@ -35,17 +35,18 @@ def said_of_traffic(traffic: Traffic) -> list[str]:
 
 def said_of_native(planned: Planned) -> list[str]:
     """What native delays come to, in the history alone and continued; nothing where that is the same."""
-    if planned.native_alone is None:
+    continued, band = planned.traffic.continuation, planned.traffic.band
+    if continued is None or planned.native_alone is None:
         return []
-    traffic, counted = planned.traffic, planned.native.replay.peak_of_total.gap_count
+    counted = planned.native.replay.peak_of_total.gap_count
     said = (
         f"Native delays on one partition leave at most {planned.native_alone.peak_of_total.gap_count:,} gaps in the "
         f"history alone, and {counted:,} when it is continued (both counted)"
     )
-    if traffic.band is not None:
-        low, high = traffic.band.low * counted, traffic.band.high * counted
+    if band is not None:
+        low, high = band.low * counted, band.high * counted
         return [f"{said}: between {low:,.0f} and {high:,.0f} with a certainty of 95 %. The plan is for the upper end."]
-    if counted and len(traffic.continuation.days.drawn if traffic.continuation else ()) < LEAST_DAYS:
+    if counted and len(continued.days.drawn) < LEAST_DAYS:
         return [f"{said}; how sure that is cannot be told from fewer than {LEAST_DAYS} days."]
     return [said + "."]
 

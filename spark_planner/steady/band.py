@@ -76,12 +76,11 @@ def band(cells: Cells, native: Plan, continued: Continuation, rng: np.random.Gen
 
 def _curves(cells: Cells, native: Plan, continued: Continuation, length: int, step_ms: int) -> Floats:
     """Gaps that each day leaves, a line for each: at steps of time from its begin, over so many days."""
-    middle_ms = (cells.publish_min_ms + cells.publish_max_ms) // 2
     ages_ms = np.arange(0, length * DAY_MS, step_ms).astype(np.float64)
     curves = np.zeros((len(continued.days.drawn), len(ages_ms)))
     for line, day in enumerate(continued.days.drawn):
         begins_ms = continued.days.begins_ms[day]
-        part = cells.where((middle_ms >= begins_ms) & (middle_ms < begins_ms + DAY_MS))
+        part = cells.sent_within(begins_ms, begins_ms + DAY_MS)
         if len(part):
             curve = course_of(native, part).gaps
             curves[line] = np.interp(begins_ms + ages_ms, curve.at_ms, curve.gaps, left=0.0, right=0.0)

@@ -74,10 +74,9 @@ def extended_cells(cells: Cells, stretches: tuple[Stretch, ...], limit: int) -> 
         stretches: Of publish times.
         limit: The most cells.
     """
-    middle_ms = (cells.publish_min_ms + cells.publish_max_ms) // 2
     shifted = [cells]
     for from_ms, until_ms, shift_ms in stretches:
-        part = cells.where((middle_ms >= from_ms) & (middle_ms < until_ms))
+        part = cells.sent_within(from_ms, until_ms)
         shifted.append(
             replace(
                 part,

@@ -85,8 +85,7 @@ def days_of(cells: Cells) -> Days:
 
 def _by_hour(cells: Cells, end_ms: int, number: int) -> NDArray[np.float64]:
     """Timers by day and hour of the day, days counted back from the end."""
-    middle_ms = (cells.publish_min_ms + cells.publish_max_ms) // 2
-    hour = number * 24 - 1 - (end_ms - 1 - middle_ms) // HOUR_MS
+    hour = number * 24 - 1 - (end_ms - 1 - cells.middle_ms) // HOUR_MS
     inside = hour >= 0
     counts = np.bincount(hour[inside], cells.count[inside].astype(np.float64), number * 24).astype(np.float64)
     return counts.reshape(number, 24)

@@ -155,6 +155,15 @@ class Cells:
         wanted = np.flatnonzero(is_wanted)
         return Cells.of_facts(self.level, (fact[wanted] for fact in self.facts()))
 
+    @property
+    def middle_ms(self) -> Integers:
+        """The middle of each cell's publish times: where a cell is cut to a stretch of time, that decides."""
+        return (self.publish_min_ms + self.publish_max_ms) // 2
+
+    def sent_within(self, from_ms: int, until_ms: int) -> Cells:
+        """Those of the cells whose middle is in a stretch of time, its end not included."""
+        return self.where((self.middle_ms >= from_ms) & (self.middle_ms < until_ms))
+
     def facts(self) -> tuple[Integers, ...]:
         """All arrays but slot and bucket, in the order of the class: those two follow from the minima and the level."""
         return (

@@ -119,6 +119,13 @@ def test_plans_are_compared_on_the_same(week: History, planned: Planned) -> None
     assert found.replay.entries == pytest.approx(34 * A_DAY, abs=10)
 
 
+def test_nothing_that_was_continued_stays_in_the_cache(week: History, planned: Planned) -> None:
+    made = planned.traffic.kept.frame
+    assert not made.storageLevel.useMemory
+    assert not made.storageLevel.useDisk
+    assert week.kept.frame.storageLevel.useMemory, "the history's own sends are the caller's to forget"
+
+
 def test_what_is_left_out_is_named(spark: SparkSession) -> None:
     found = traffic_of(sent_for(spark, 7, campaign_day=2), "")
     assert found.continuation is not None

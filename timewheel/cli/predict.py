@@ -142,7 +142,6 @@ def _compare(
     console = console_for(as_json=as_json)
     with session(cores, memory) as spark:
         from timewheel.spark_planner import compare as compared
-        from timewheel.spark_planner import traffic_of
 
         growth = growth_of(asked.growth, asked.source, console)
         with progress_on(console) as tell:
@@ -150,15 +149,15 @@ def _compare(
             seen = surveyed(spark, asked.source, asked.file_format, mapping, asked.topic, tell)
             wanted = seen.topic(asked.topic)
             found = compared(seen, wanted, plans, broker, growth=growth, as_is=asked.as_is, tell=tell)
-        traffic = traffic_of(seen, wanted, as_is=asked.as_is)
-    _print(console, traffic, found, growth)
+    _print(console, found, growth)
     if as_json:
-        print(json.dumps(_facts(traffic, found, growth), indent=1))
+        print(json.dumps(_facts(found, growth), indent=1))
 
 
-def _print(console: Console, traffic: Traffic, found: Mapping[str, Prediction], growth: float) -> None:
+def _print(console: Console, found: Mapping[str, Prediction], growth: float) -> None:
     from timewheel.spark_planner.results import tables
 
+    traffic = _traffic_of(found)
     show_reading(console, traffic.history, traffic.topic)
     show_short(console, traffic)
     for name, one in found.items():
@@ -173,10 +172,11 @@ def _print(console: Console, traffic: Traffic, found: Mapping[str, Prediction], 
             console.print(f"{name}: more gaps than the broker keeps", style="bold red", markup=False, soft_wrap=True)
 
 
-def _facts(traffic: Traffic, found: Mapping[str, Prediction], growth: float) -> dict[str, Any]:
+def _facts(found: Mapping[str, Prediction], growth: float) -> dict[str, Any]:
     from timewheel.spark_planner.results.facts import evaluation_facts, history_facts, prediction_facts
     from timewheel.spark_planner.results.steady import steady_facts
 
+    traffic = _traffic_of(found)
     return {
         "history": history_facts(traffic.history),
         "topic": traffic.topic,
@@ -187,3 +187,8 @@ def _facts(traffic: Traffic, found: Mapping[str, Prediction], growth: float) -> 
             for name, one in found.items()
         },
     }
+
+
+def _traffic_of(found: Mapping[str, Prediction]) -> Traffic:
+    """All were played on the same."""
+    return next(iter(found.values())).traffic
