@@ -21,6 +21,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 
 from timewheel.core.keys import java_string_hash
 from timewheel.spark_planner.history.columns import DUE_MS, KEY, PUBLISH_MS, TOPIC
+from timewheel.spark_planner.history.topics import rows_by_topic
 
 __all__ = [
     "NOTES",
@@ -220,17 +221,9 @@ def _by_topic(table: pa.Table) -> Iterator[tuple[str, Sends]]:
         due_ms=table[DUE_MS].to_numpy().astype(np.int64, copy=False),
         key_hash=key_hashes(table[KEY]),
     )
-    encoded = table[TOPIC].combine_chunks().dictionary_encode()
-    names = encoded.dictionary.to_pylist()
-    if len(names) == 1:
-        yield names[0], sends
-        return
-    codes = encoded.indices.to_numpy()
-    order = np.argsort(codes.astype(np.uint16) if len(names) < 1 << 16 else codes, kind="stable")
-    ends = np.cumsum(np.bincount(codes, minlength=len(names)))
-    for name, rows in zip(names, np.split(order, ends[:-1]), strict=True):
-        own = sends.at(rows)
-        yield name, own
+    names, rows_of_each = rows_by_topic(table[TOPIC])
+    for name, rows in zip(names, rows_of_each, strict=True):
+        yield name, sends.at(rows)
 
 
 def key_hashes(keys: pa.ChunkedArray) -> Integers | None:

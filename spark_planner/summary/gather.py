@@ -17,6 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from timewheel.spark_planner.history import columns
+from timewheel.spark_planner.history.topics import rows_by_topic
 from timewheel.spark_planner.summary.cells import Cells, bounded_together
 from timewheel.spark_planner.summary.statistic import CELLS_ARROW, cells_by_topic, cells_table
 
@@ -163,19 +164,13 @@ def _cells_of_rows(batches: list[Any], gathered: Gathered) -> dict[str, Cells]:
     publish_ms, due_ms, size_bytes = (
         table[name].to_numpy() for name in (columns.PUBLISH_MS, columns.DUE_MS, columns.SIZE_BYTES)
     )
-    encoded = table[columns.TOPIC].combine_chunks().dictionary_encode()
-    names = encoded.dictionary.to_pylist()
+    names, rows_of_each = rows_by_topic(table[columns.TOPIC])
     if len(names) > gathered.topic_limit:  # before cells are made for each: a column of ids has a name per row
         gathered.refuse_topics(names)
         return {}
     # At once at the level that is reached already: finer ones would be merged to it in the next moment.
     level = max((cells.level for cells in gathered.cells.values()), default=0)
-    if len(names) == 1:
-        return {names[0]: Cells.of_timers(publish_ms, due_ms, size_bytes, level=level)}
-    codes = encoded.indices.to_numpy()
-    order = np.argsort(codes.astype(np.uint16) if len(names) < 1 << 16 else codes, kind="stable")
-    ends = np.cumsum(np.bincount(codes, minlength=len(names)))
     return {
         name: Cells.of_timers(publish_ms[rows], due_ms[rows], size_bytes[rows], level=level)
-        for name, rows in zip(names, np.split(order, ends[:-1]), strict=True)
+        for name, rows in zip(names, rows_of_each, strict=True)
     }

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import Evidence
+from tests.support.exact_play import native_peak
 from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Plan
 from timewheel.spark_planner.history.generate import START_MS
@@ -27,14 +28,6 @@ def process(seed: int) -> tuple[np.ndarray, np.ndarray]:
     number = int(rng.poisson(A_DAY * LIFE_DAYS))
     sent_ms = START_MS + np.sort(rng.integers(0, LIFE_DAYS * DAY_MS, number))
     return sent_ms, sent_ms + rng.integers(0, LONGEST_MS, number)
-
-
-def native_peak(due_ms: np.ndarray) -> int:
-    """The most gaps at one moment, by the definition: an acknowledged message behind one that is not."""
-    behind = np.flatnonzero(due_ms[1:] < due_ms[:-1])
-    at_ms = np.concatenate([due_ms[behind + 1], due_ms[behind]])
-    change = np.concatenate([np.ones(len(behind), np.int64), -np.ones(len(behind), np.int64)])
-    return int(np.cumsum(change[np.lexsort((change, at_ms))]).max(initial=0))
 
 
 def banded(sent_ms: np.ndarray, due_ms: np.ndarray) -> tuple[int, Band | None]:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from tests.support.exact_play import native_peak
 from tests.support.workloads import WORKLOADS
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
@@ -174,19 +175,9 @@ def _planned(spark: SparkSession, sent_ms: np.ndarray, due_ms: np.ndarray, limit
     return planned
 
 
-def _counted_by_hand(due_ms: np.ndarray) -> int:
-    """The peak of native gaps by the definition: neighbours of which the later one is acknowledged first."""
-    before, after = due_ms[:-1], due_ms[1:]
-    descends = after < before
-    moments = np.concatenate([after[descends], before[descends]])
-    steps = np.concatenate([np.ones(descends.sum()), -np.ones(descends.sum())])
-    order = np.lexsort((steps, moments))  # a range that ends at a moment is gone when another begins
-    return int(np.cumsum(steps[order]).max())
-
-
 def test_sorted_campaigns_stay_where_they_are_though_the_law_sees_thousands_of_gaps(spark: SparkSession) -> None:
     sent_ms, due_ms = _campaigns(np.random.default_rng(1))
-    true = _counted_by_hand(due_ms)
+    true = native_peak(due_ms)
     planned = _planned(spark, sent_ms, due_ms, limit=2_000)
     assert planned.choice.native.peak_gaps > 20 * true
     assert true < 100
@@ -198,7 +189,7 @@ def test_sorted_campaigns_stay_where_they_are_though_the_law_sees_thousands_of_g
 
 def test_delays_in_turns_get_the_partitions_that_the_law_does_not_see(spark: SparkSession) -> None:
     sent_ms, due_ms = _in_turns(np.random.default_rng(1))
-    true = _counted_by_hand(due_ms)
+    true = native_peak(due_ms)
     limit = int(true * 1.1)  # above what the law says, and 0.8 of it below what is true
     planned = _planned(spark, sent_ms, due_ms, limit)
     assert planned.choice.native.peak_gaps < 0.8 * limit < true

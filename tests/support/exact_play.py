@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from timewheel.core.plan import Plan
 from timewheel.core.steps import steps
 
-__all__ = ["Played", "play", "ranges_over_time"]
+__all__ = ["Played", "native_peak", "play", "ranges_over_time"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -71,6 +71,16 @@ class Played:
         same = (self.topic[1:] == self.topic[:-1]) & (self.partition[1:] == self.partition[:-1])
         after = same & (self.acknowledged_ms[1:] < self.acknowledged_ms[:-1])
         return after, self.acknowledged_ms[:-1][after]
+
+
+def native_peak(due_ms: Integers) -> int:
+    """The most gaps of native delays, by the definition: neighbours of which the later one is acknowledged first.
+
+    Args:
+        due_ms: In order of sends, into one partition.
+    """
+    behind = due_ms[1:] < due_ms[:-1]
+    return int(ranges_over_time(due_ms[1:][behind], due_ms[:-1][behind])[1].max(initial=0))
 
 
 def ranges_over_time(begin_ms: Integers, end_ms: Integers) -> tuple[Integers, Integers]:
