@@ -56,6 +56,21 @@ def test_partitions_are_the_fewest_that_do(choice: Choice, cells: Cells) -> None
     assert silence.least_partitions(course, PROFILE) == int(np.ceil(course.peak_topic_pending * 90e-6 / 0.02))
 
 
+def test_a_margin_holds_so_many_times_the_gaps_to_the_limit(choice: Choice, cells: Cells) -> None:
+    plain, careful = Constraints(), Constraints(gap_margin=1.25)
+    course = course_of(replace(BASE, scheme=Native()), cells)
+    assert careful.least_partitions(course, PROFILE) == int(np.ceil(course.gaps.peak_topic_gaps * 1.25 / 240))
+    fits = next(one.evaluation for one in choice.candidates if 0.65 < one.evaluation.gap_fraction <= 0.8)
+    assert "gap_fraction" not in plain.broken_by(fits)
+    assert "gap_fraction" in careful.broken_by(fits)
+    room, tighter = (
+        next(room.times for room in limits.rooms(fits, PROFILE) if "80%" in room.limit) for limits in (plain, careful)
+    )
+    assert tighter == pytest.approx(room / 1.25)
+    with pytest.raises(ValueError, match=r"gap_margin = 0\.9: 1 or more"):
+        Constraints(gap_margin=0.9)
+
+
 def test_no_plan_of_the_front_is_beaten_in_both(choice: Choice) -> None:
     assert len(choice.front) >= 3
     points = [(one.cost_writes_per_second, one.evaluation.peak_gaps) for one in choice.front]
