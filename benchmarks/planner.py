@@ -147,12 +147,12 @@ def best_of_all(
 ) -> list[Result]:
     """One pass and all prices, against one query per candidate; of these candidates, or of all."""
     from timewheel.core import BrokerProfile  # noqa: PLC0415 - see count_natively
-    from timewheel.spark_planner import choose, over_spark  # noqa: PLC0415
+    from timewheel.spark_planner import choose  # noqa: PLC0415
 
     began_s = time.monotonic()
     cells = cells_of(spark, path)
     pass_s = time.monotonic() - began_s
-    choice = choose(cells, PLAN, BrokerProfile.named("4.0"), candidates=candidates, spread=over_spark(spark))
+    choice = choose(cells, PLAN, BrokerProfile.named("4.0"), candidates=candidates)
     all_s = time.monotonic() - began_s
     plans = [one.evaluation.plan for one in choice.candidates]
     # A calendar's due topics would need a partitioned query: their candidates are left out of what is timed.

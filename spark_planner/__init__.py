@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from timewheel.spark_planner.errors import PlannerMissing
 
 if TYPE_CHECKING:
+    from timewheel.spark_planner.choice.assessed import Assessed
     from timewheel.spark_planner.choice.candidates import candidate_plans
-    from timewheel.spark_planner.choice.choose import Assessed, Choice, Spread, choose
+    from timewheel.spark_planner.choice.choose import Choice, choose
     from timewheel.spark_planner.choice.constraints import Constraints, Cost, Room
-    from timewheel.spark_planner.choice.spread import over_spark
     from timewheel.spark_planner.exact.grid import Grid
     from timewheel.spark_planner.exact.replay import Replay, replay, replay_all
     from timewheel.spark_planner.exact.sends import Kept, keep
@@ -80,7 +80,6 @@ __all__ = [
     "Room",
     "Seasons",
     "Share",
-    "Spread",
     "Statistic",
     "Tell",
     "Traffic",
@@ -93,7 +92,6 @@ __all__ = [
     "generate",
     "keep",
     "local_session",
-    "over_spark",
     "plan_for",
     "planned_facts",
     "predict",
@@ -109,9 +107,9 @@ __all__ = [
 
 _NAMES_OF = {
     "choice.candidates": ("candidate_plans",),
-    "choice.choose": ("Assessed", "Choice", "Spread", "choose"),
+    "choice.assessed": ("Assessed",),
+    "choice.choose": ("Choice", "choose"),
     "choice.constraints": ("Constraints", "Cost", "Room"),
-    "choice.spread": ("over_spark",),
     "exact.grid": ("Grid",),
     "exact.replay": ("Replay", "replay", "replay_all"),
     "exact.sends": ("Kept", "keep"),

@@ -6,18 +6,19 @@ Every function takes and gives values, so that a notebook can stop between any t
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.plan import Native, Plan
-from timewheel.spark_planner.choice.choose import Assessed, Choice, assess_as_it_is, choose
+from timewheel.spark_planner.choice.assessed import Assessed, assess_as_it_is
+from timewheel.spark_planner.choice.choose import Choice, Decided, Further, choose, coarse_cells
 from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.spark_planner.choice.decide import decide
 from timewheel.spark_planner.choice.reasons import describe
-from timewheel.spark_planner.choice.spread import over_spark
 from timewheel.spark_planner.exact.replay import Replay, replay_all
 from timewheel.spark_planner.exact.sends import Kept
 from timewheel.spark_planner.pricing.evaluate import evaluate
@@ -214,25 +215,31 @@ def plan_for(
             allowed=most_countable(limits.allowed_gaps(profile.gap_limit_ranges), growth),
             count=counting.count,
             confirm=counting.confirm,
-            assess=partial(assess_as_it_is, cells=traffic.cells, profile=profile, constraints=limits, growth=growth),
+            assess=partial(
+                assess_as_it_is,
+                cells=coarse_cells(traffic.cells),
+                profile=profile,
+                constraints=limits,
+                growth=growth,
+            ),
         )
-        stages = iter(("pricing candidates", "pricing the best of them closely"))
+        with ExitStack() as pricing:
+            pricing.enter_context(told(spark, "pricing candidates", tell, one_job=False))
 
-        def spread(function: Callable[[Plan], Assessed], plans: Sequence[Plan]) -> Iterable[Assessed]:
-            with told(spark, next(stages), tell, one_job=True):
-                return over_spark(spark)(function, plans)
+            def settle(priced: Sequence[Assessed], further: Further) -> Decided:
+                pricing.close()
+                return decided(priced, further=further)
 
-        choice = choose(
-            traffic.cells,
-            base,
-            profile,
-            limits,
-            candidates=candidates,
-            max_delay_ms=max_delay_ms,
-            growth=growth,
-            spread=spread,
-            settle=decided,
-        )
+            choice = choose(
+                traffic.cells,
+                base,
+                profile,
+                limits,
+                candidates=candidates,
+                max_delay_ms=max_delay_ms,
+                growth=growth,
+                settle=settle,
+            )
         plan = choice.recommended.evaluation.plan
         native_plan = replace(plan, scheme=Native(), partitions=1)
         counting.play([plan, native_plan], "replaying today's plan and the new one", exact=True)

@@ -6,17 +6,18 @@ import math
 from dataclasses import dataclass
 
 from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.durations import MINUTE_MS
 from timewheel.core.plan import MAX_PARTITIONS
 from timewheel.spark_planner.pricing.course import Course
 from timewheel.spark_planner.pricing.evaluate import BITS_PER_BYTE
 from timewheel.spark_planner.pricing.evaluation import Evaluation
 
-__all__ = ["GAP_FRACTION", "Constraints", "Cost", "Room"]
+__all__ = ["GAP_FRACTION", "SILENCE_SECONDS", "Constraints", "Cost", "Room"]
 
 GAP_FRACTION = "gap_fraction"
 """The one constraint that a count decides."""
-
-SECONDS_PER_DAY = 86_400
+SILENCE_SECONDS = "silence_seconds"
+"""And the other that more partitions help."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,12 +106,21 @@ class Constraints:
         """The most gaps that may be found in a partition, of which the broker keeps so many."""
         return self.gap_fraction / self.gap_margin * limit_ranges
 
+    def cost(self, *, written_entries: float, history_ms: float, partition_topics: int, needs_relay: bool) -> Cost:
+        """What it costs to write so many entries in so much time, and to run topics and perhaps a relay."""
+        return Cost(
+            written=written_entries * 1_000 / max(history_ms, MINUTE_MS),
+            topics=self.topic_writes_per_second * partition_topics,
+            relay=self.relay_writes_per_second if needs_relay else 0.0,
+        )
+
     def cost_of(self, evaluation: Evaluation) -> Cost:
         """What a plan costs to run."""
-        return Cost(
-            written=evaluation.timers_per_day * evaluation.writes_per_timer / SECONDS_PER_DAY,
-            topics=self.topic_writes_per_second * evaluation.partition_topics,
-            relay=self.relay_writes_per_second if evaluation.needs_relay else 0.0,
+        return self.cost(
+            written_entries=evaluation.written_entries,
+            history_ms=evaluation.history_ms,
+            partition_topics=evaluation.partition_topics,
+            needs_relay=evaluation.needs_relay,
         )
 
     def cost_with(self, evaluation: Evaluation, partitions: int) -> float:
@@ -140,7 +150,7 @@ class Constraints:
         """The names of those that an evaluation breaks."""
         limits: tuple[tuple[str, float, float | None], ...] = (
             (GAP_FRACTION, evaluation.gap_fraction * self.gap_margin, self.gap_fraction),
-            ("silence_seconds", evaluation.silence_seconds, self.silence_seconds),
+            (SILENCE_SECONDS, evaluation.silence_seconds, self.silence_seconds),
             ("hops_mean", evaluation.hops_mean, self.hops_mean),
             ("hops_max", evaluation.hops_max, self.hops_max),
             ("partition_topics", evaluation.partition_topics, self.partition_topics),

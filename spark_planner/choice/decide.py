@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from timewheel.core.plan import MAX_PARTITIONS, Plan
-from timewheel.spark_planner.choice.choose import Assessed, Decided
-from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Constraints
+from timewheel.spark_planner.choice.assessed import Assessed
+from timewheel.spark_planner.choice.choose import Decided, Further
+from timewheel.spark_planner.choice.constraints import GAP_FRACTION, SILENCE_SECONDS, Constraints
 
 __all__ = ["decide"]
 
@@ -35,6 +36,11 @@ Assess = Callable[[Plan], Assessed]
 """A plan priced with its own partitions."""
 
 
+def _none_further(below: float) -> Sequence[Assessed]:
+    del below
+    return ()
+
+
 def decide(
     candidates: Sequence[Assessed],
     constraints: Constraints,
@@ -43,24 +49,30 @@ def decide(
     count: Count,
     confirm: Callable[[Plan], int],
     assess: Assess,
+    further: Further = _none_further,
     at_once: int = AT_ONCE,
 ) -> Decided:
     """Count until the cheapest is certain.
 
     Args:
-        candidates: Each with the partitions that its estimate asks for.
+        candidates: Each with the partitions that its estimate asks for; estimates may be rough.
         constraints: What else they have to keep, and prices.
         allowed: The most gaps of a partition that a count may find.
         count: Counts several at moments of a grid.
         confirm: Counts one wherever its peak is.
-        assess: Prices a plan again where a count asks for other partitions.
+        assess: Prices closely a plan that was counted.
+        further: Prices more candidates, where the count leaves the best dearer than what these may cost.
         at_once: The most that are handed to ``count``.
     """
-    table = [_Candidate(one, constraints, allowed, assess) for one in candidates]
-    table = [one for one in table if one.can_win]
+
+    def known(found: Sequence[Assessed]) -> list[_Candidate]:
+        table = [_Candidate(one, constraints, allowed, assess) for one in found]
+        return [one for one in table if one.can_win]
+
+    table = known(candidates)
     # In the first round the cheapest, and the cheapest of each scheme whatever it costs.
     wanted = _first(table, at_once)
-    while wanted:
+    while True:
         plans = [one.next_plan for one in wanted]
         for one, gaps in zip(wanted, count(plans), strict=True):
             one.note(gaps)
@@ -69,13 +81,16 @@ def decide(
             winner.note_exactly(confirm(winner.plan))
             winner = _winner(table)
         wanted = _contenders(table, winner)[:at_once]
-    winner = _winner(table)
+        while not wanted and (more := further(_cost(winner))):
+            table += known(more)
+            wanted = _contenders(table, winner)[:at_once]
+        if not wanted:
+            break
     counted = {plan: gaps for one in table for plan, gaps in one.counted.items()}
     if winner is None:
         return Decided(winner=None, counted=counted)
     # What was counted is within the limit, whatever the estimate says.
-    broken = tuple(name for name in winner.assessed.broken if name != GAP_FRACTION)
-    return Decided(winner=replace(winner.assessed, broken=broken), counted=counted)
+    return Decided(winner=replace(winner.close, broken=()), counted=counted)
 
 
 class _Candidate:
@@ -88,7 +103,7 @@ class _Candidate:
         self._assess = assess
         self._estimated = estimated
         self._plan = evaluation.plan
-        self._priced = {self._plan.partitions: estimated}
+        self._close: dict[int, Assessed] = {}
         self._gaps: dict[int, int] = {}
         self._confirmed: set[int] = set()
         self._least = constraints.partitions_for_silence(evaluation)
@@ -104,16 +119,36 @@ class _Candidate:
 
     @property
     def fewest(self) -> int | None:
-        """The fewest partitions with which a count was within the limit."""
-        return min((partitions for partitions, gaps in self._gaps.items() if gaps <= self._allowed), default=None)
+        """The fewest partitions with which a count was within the limit, and silence is."""
+        within = (partitions for partitions, gaps in self._gaps.items() if gaps <= self._allowed)
+        return min((partitions for partitions in within if partitions >= self._least), default=None)
 
     @property
-    def assessed(self) -> Assessed:
-        """Priced with the fewest partitions."""
+    def close(self) -> Assessed:
+        """Priced closely with the fewest partitions."""
         assert self.fewest is not None
-        if self.fewest not in self._priced:
-            self._priced[self.fewest] = self._assess(self._with(self.fewest))
-        return self._priced[self.fewest]
+        return self._close[self.fewest]
+
+    @property
+    def is_close(self) -> bool:
+        return self.fewest in self._close
+
+    @property
+    def cost(self) -> float:
+        """With the fewest partitions, as far as is known."""
+        assert self.fewest is not None
+        if self.is_close:
+            return self.close.cost_writes_per_second
+        return self._constraints.cost_with(self._estimated.evaluation, self.fewest)
+
+    def price_closely(self) -> None:
+        """With the fewest partitions. It may turn out that silence asks for more, or that no number will do."""
+        assert self.fewest is not None
+        found = self._assess(self.plan)
+        self._close[self.fewest] = found
+        self._least = max(self._least, self._constraints.partitions_for_silence(found.evaluation))
+        if set(found.broken) - {GAP_FRACTION, SILENCE_SECONDS}:
+            self.can_win = False
 
     @property
     def plan(self) -> Plan:
@@ -131,11 +166,15 @@ class _Candidate:
     @property
     def next_partitions(self) -> int | None:
         """How many to count it with next; None: no other number can help."""
+        if not self.can_win:
+            return None
         if not self._gaps:
             return self._plan.partitions
         fewest = self.fewest
         if fewest is None:
             most = max(self._gaps)
+            if most < self._least:
+                return self._least
             if self._is_stuck:
                 return None
             return None if most >= MAX_PARTITIONS else min(max(most + 1, self._needed(most)), MAX_PARTITIONS)
@@ -206,13 +245,22 @@ def _first(table: Sequence[_Candidate], at_once: int) -> list[_Candidate]:
 
 
 def _winner(table: Sequence[_Candidate]) -> _Candidate | None:
-    within = [one for one in table if one.fewest is not None and not set(one.assessed.broken) - {GAP_FRACTION}]
-    return min(within, key=lambda one: one.assessed.cost_writes_per_second, default=None)
+    """The cheapest that was counted within the limit, priced closely."""
+    while True:
+        within = [one for one in table if one.can_win and one.fewest is not None]
+        best = min(within, key=lambda one: one.cost, default=None)
+        if best is None or best.is_close:
+            return best
+        best.price_closely()
+
+
+def _cost(winner: _Candidate | None) -> float:
+    return math.inf if winner is None else winner.cost
 
 
 def _contenders(table: Sequence[_Candidate], winner: _Candidate | None) -> list[_Candidate]:
     """Those that may turn out cheaper, the cheapest first."""
     ratio = min(LEAST_RATIO, *(one.ratio() / DOUBT for one in table)) if table else LEAST_RATIO
-    most = math.inf if winner is None else winner.assessed.cost_writes_per_second
+    most = _cost(winner)
     costs = [(one.least_cost(ratio), number) for number, one in enumerate(table) if one.next_partitions is not None]
     return [table[number] for cost, number in sorted(costs) if cost < most]

@@ -37,6 +37,7 @@ def reasons_for(
     rooms: Sequence[Room],
     constraints: Constraints,
     counted: Mapping[Plan, int],
+    considered: int,
 ) -> tuple[str, ...]:
     """Sentences, the most important first.
 
@@ -44,14 +45,15 @@ def reasons_for(
         chosen: The recommended plan.
         broken: The constraints that it breaks, if no candidate keeps them all.
         native: One partition of native delays.
-        candidates: All, each with the partitions that it needs, the best first.
+        candidates: Those that were priced, each with the partitions that it needs, the best first.
         fitting: How many of them keep all limits: the first ones.
         article: What the article's rules give.
         rooms: The nearest limit first.
         constraints: What was asked, and the prices.
         counted: The most gaps of any partition, of the plans that were not only estimated.
+        considered: How many candidates there were.
     """
-    found = [_summary(chosen, len(candidates), broken, counted)]
+    found = [_summary(chosen, considered, broken, counted)]
     if not _stays(chosen):
         found.append(_against_native(chosen, native))
     found += [*_windows(chosen, candidates), _one_partition(chosen, candidates[:fitting])]
@@ -70,7 +72,7 @@ def reasons_for(
     return tuple(sentence for sentence in found if sentence)
 
 
-def _summary(chosen: Evaluation, priced: int, broken: Sequence[str], counted: Mapping[Plan, int]) -> str:
+def _summary(chosen: Evaluation, considered: int, broken: Sequence[str], counted: Mapping[Plan, int]) -> str:
     estimated = f"about {chosen.peak_gaps_per_partition:,.0f}"
     own = counted.get(chosen.plan)
     gaps = (
@@ -83,11 +85,11 @@ def _summary(chosen: Evaluation, priced: int, broken: Sequence[str], counted: Ma
     what = f"{describe(chosen.plan)} on {_partitions(chosen)}"
     if broken:
         limits = ", ".join(broken)
-        return f"No candidate keeps every limit. Of {priced}, {what} breaks fewest ({limits}): {gaps}."
+        return f"No candidate keeps every limit. Of {considered}, {what} breaks fewest ({limits}): {gaps}."
     how = f" {len({plan.scheme for plan in counted})} of them were counted, the others estimated." if counted else ""
     if _stays(chosen):
-        return f"Stay with {what}: {gaps}. None of the other {priced - 1} candidates is cheaper.{how}"
-    return f"Of {priced} candidates, {what} is the cheapest that fits: {gaps}.{how}"
+        return f"Stay with {what}: {gaps}. None of the other {considered - 1} candidates is cheaper.{how}"
+    return f"Of {considered} candidates, {what} is the cheapest that fits: {gaps}.{how}"
 
 
 def _against_native(chosen: Evaluation, native: Evaluation) -> str:

@@ -16,6 +16,7 @@ from timewheel.spark_planner.pricing.forget import Cursor
 from timewheel.spark_planner.pricing.gap_curve import GapCurve, Rows, gap_curve, rows_of
 from timewheel.spark_planner.pricing.grouping import HopRates, hop_rates
 from timewheel.spark_planner.pricing.ramps import risen, risen_evenly
+from timewheel.spark_planner.pricing.resolution import CLOSE, Resolution
 from timewheel.spark_planner.summary.cells import LEVELS, Cells
 
 __all__ = ["Course", "Moment", "Relay", "at_resolution", "course_of", "due_line"]
@@ -26,17 +27,12 @@ Integers = NDArray[np.int64]
 SLOTS_PER_STAY = 64
 """Publish slots within the longest stay in a due topic: finer cells tell nothing more."""
 SLOTS_PER_INTERVAL = 16
-MOMENTS = 32
-"""Moments at which an unload is tried, evenly over the history; the moments of most gaps are added."""
-PEAK_MOMENTS = 4
-CURVE_POINTS = 1_024
 LEAST_ENTRIES = 0.01
 """Expected entries below which a topic counts as untouched, or as done."""
 RELAY_BIN_MS = 15_000.0
 RELAY_PEAK_MS = 60_000.0
 """The busiest minute is what counts: a relay that is behind for less holds within every guard in use. Wherever it
 begins, it is found to a quarter of it."""
-MAX_RELAY_BINS = 65_536
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -139,7 +135,11 @@ def at_resolution(plan: Plan, *cells: Cells) -> tuple[Cells, ...]:
 
 
 def course_of(
-    plan: Plan, cells: Cells | tuple[Cells, ...], growth: float = 1.0, moments_ms: Sequence[float] = ()
+    plan: Plan,
+    cells: Cells | tuple[Cells, ...],
+    growth: float = 1.0,
+    moments_ms: Sequence[float] = (),
+    resolution: Resolution = CLOSE,
 ) -> Course:
     """Send the cells through a plan and look at what happens.
 
@@ -148,15 +148,16 @@ def course_of(
         cells: Of one topic, also in parts: the coarsest first.
         growth: As many times the history's volume.
         moments_ms: At which to look as well, UTC milliseconds; they come last in `Course.moments`, in this order.
+        resolution: How finely.
     """
     given = (cells,) if isinstance(cells, Cells) else cells
     parts = at_resolution(plan, *given)
-    flow = flow_of(plan, *parts)
-    rows = rows_of(flow, *(part.slot_ms for part in parts))
+    flow = flow_of(plan, *parts, resolution=resolution)
+    rows = rows_of(flow, *(part.slot_ms for part in parts), resolution=resolution)
     flow = _grown(flow, growth)
     rows = replace(rows, count=rows.count * growth)
-    curve = gap_curve(rows)
-    pending, topic_pending = _pending_peaks(flow)
+    curve = gap_curve(rows, resolution)
+    pending, topic_pending = _pending_peaks(flow, resolution.pending_moments)
     order = _position_order(rows)
     timers = float(flow.pieces.count.sum())
     numbers, index = np.unique(flow.hops, return_inverse=True)
@@ -170,14 +171,14 @@ def course_of(
         peak_pending=pending,
         peak_topic_pending=topic_pending,
         moments=(
-            *_moments(rows, curve, order),
+            *_moments(rows, curve, order, resolution),
             *(_moment(rows, order, float(at_ms), even=False) for at_ms in moments_ms),
         ),
         due_lines=tuple(due_line(rows, order, line) for line in range(len(rows.topics))),
         hops=(numbers, np.bincount(index, flow.pieces.count, len(numbers)).astype(np.float64)),
         step_entries=flow.step_entries,
-        hop_rates=hop_rates(steps(plan), flow.stays) if plan.holds_in_relay else (),
-        relay=_relay(plan, steps(plan), flow.stays),
+        hop_rates=hop_rates(steps(plan), flow.stays, resolution) if plan.holds_in_relay else (),
+        relay=_relay(plan, steps(plan), flow.stays, resolution.relay_bins),
     )
 
 
@@ -202,7 +203,7 @@ def _position_order(rows: Rows) -> Integers:
     return np.lexsort((rows.first_ms, rows.arrives_ms, rows.topic))
 
 
-def _pending_peaks(flow: Flow) -> tuple[float, float]:
+def _pending_peaks(flow: Flow, moments: int) -> tuple[float, float]:
     pieces = flow.pieces
     if not len(pieces):
         return 0.0, 0.0
@@ -212,11 +213,11 @@ def _pending_peaks(flow: Flow) -> tuple[float, float]:
     offset_first = np.where(pieces.fixed, pieces.first_ms, 0.0)
     offset_last = np.where(pieces.fixed, pieces.last_ms, 0.0)
     due_low_ms, due_high_ms = pieces.low_ms + offset_first, pieces.high_ms + offset_last
-    even_ms = np.linspace(float(arrives_ms.min()), float(due_high_ms.max()), CURVE_POINTS)
+    even_ms = np.linspace(float(arrives_ms.min()), float(due_high_ms.max()), moments)
     # A burst is fullest when its last has arrived.
     order = np.argsort(arrived_ms)
     mass = np.cumsum(pieces.count[order])
-    marks = np.searchsorted(mass, np.linspace(0, mass[-1], CURVE_POINTS // 4 + 1)[:-1], "left")
+    marks = np.searchsorted(mass, np.linspace(0, mass[-1], moments // 4 + 1)[:-1], "left")
     at_ms = np.unique(np.concatenate([even_ms, arrived_ms[order][marks], arrived_ms[order][marks] + 1.0]))
     topics, line = np.unique(flow.topic, return_inverse=True)
     waiting = risen(at_ms, arrives_ms, arrived_ms, pieces.count, line, len(topics))
@@ -224,15 +225,15 @@ def _pending_peaks(flow: Flow) -> tuple[float, float]:
     return float(waiting.sum(axis=0).max()), float(waiting.max())
 
 
-def _moments(rows: Rows, curve: GapCurve, order: Integers) -> list[Moment]:
+def _moments(rows: Rows, curve: GapCurve, order: Integers, resolution: Resolution) -> list[Moment]:
     if not len(rows):
         return []
-    even_ms = np.linspace(float(rows.arrives_ms.min()), float(rows.acks_until_ms.max()), MOMENTS + 2)[1:-1]
+    even_ms = np.linspace(float(rows.arrives_ms.min()), float(rows.acks_until_ms.max()), resolution.unloads + 2)[1:-1]
     highest = curve.at_ms[np.argsort(curve.gaps)[::-1]]
     apart_ms = float(even_ms[1] - even_ms[0]) / 4 if len(even_ms) > 1 else 1.0
     chosen: list[float] = []
-    for at_ms in highest[: 64 * PEAK_MOMENTS]:
-        if len(chosen) < PEAK_MOMENTS and all(abs(at_ms - other) > apart_ms for other in chosen):
+    for at_ms in highest[: 64 * resolution.peak_unloads]:
+        if len(chosen) < resolution.peak_unloads and all(abs(at_ms - other) > apart_ms for other in chosen):
             chosen.append(float(at_ms))
     found = [_moment(rows, order, float(at_ms), even=True) for at_ms in even_ms]
     return found + [_moment(rows, order, at_ms, even=False) for at_ms in chosen]
@@ -271,7 +272,7 @@ def _cursor(entries: Floats, acknowledged: Floats, gaps: Floats) -> Cursor:
     )
 
 
-def _relay(plan: Plan, table: tuple[Step, ...], all_stays: tuple[Stays, ...]) -> Relay:
+def _relay(plan: Plan, table: tuple[Step, ...], all_stays: tuple[Stays, ...], bins: int) -> Relay:
     slot_rate = 0.0
     slot_entries: list[float] = []
     for step, stays in zip(table, all_stays, strict=True):
@@ -281,7 +282,7 @@ def _relay(plan: Plan, table: tuple[Step, ...], all_stays: tuple[Stays, ...]) ->
             fullest = float(np.bincount(release, stays.count).max())
             slot_rate = max(slot_rate, fullest * 1_000 / max(step.headstart_ms, plan.tick_ms))
         slot_entries.append(fullest)
-    at_ms = _relay_moments([stays for stays in all_stays if len(stays.count)])
+    at_ms = _relay_moments([stays for stays in all_stays if len(stays.count)], bins)
     entered = tuple(_passed(stays, stays.entered_ms, at_ms) for stays in all_stays)
     left = tuple(_passed(stays, stays.released_ms, at_ms) for stays in all_stays)
     hops = sum((out for step, out in zip(table, left, strict=True) if step.kind == "tier"), np.zeros(len(at_ms)))
@@ -299,13 +300,13 @@ def _relay(plan: Plan, table: tuple[Step, ...], all_stays: tuple[Stays, ...]) ->
     )
 
 
-def _relay_moments(all_stays: list[Stays]) -> Floats:
+def _relay_moments(all_stays: list[Stays], bins: int) -> Floats:
     """Evenly apart, a bin around all that enters or leaves."""
     if not all_stays:
         return np.zeros(0)
     first_ms = min(float((stays.entered_ms - stays.half_ms).min()) for stays in all_stays)
     last_ms = max(float((stays.released_ms + stays.half_ms).max()) for stays in all_stays)
-    bin_ms = max(RELAY_BIN_MS, (last_ms - first_ms) / MAX_RELAY_BINS)
+    bin_ms = max(RELAY_BIN_MS, (last_ms - first_ms) / bins)
     return np.arange(first_ms - bin_ms, last_ms + 2 * bin_ms, bin_ms)
 
 

@@ -30,8 +30,6 @@ MAX_PARTS = 2
 MAX_CUTS = 4
 """Parts of one cell. A bucket of long delays may reach over dozens of short tiers or slots: so many of its parts then
 stand for all, evenly over it and from another offset in each cell, which leaves every sum right on average."""
-MANY_PARTS = 60_000
-"""Up to this many parts altogether every cell is cut at all its edges."""
 GOLDEN = 0.6180339887498949
 """Multiples of it, modulo 1, are spread evenly: offsets that are the same in every run."""
 CLOCK_GRIDS_MS = tuple(minutes * MINUTE_MS for minutes in (60, 30, 15, 10, 5, 1))
@@ -179,12 +177,12 @@ def repeated(times: Integers) -> tuple[Integers, Integers]:
     return owner, np.arange(len(owner)) - starts[owner]
 
 
-def _cut(low: Floats, high: Floats, edges: Floats) -> Cut:
+def _cut(low: Floats, high: Floats, edges: Floats, many: int) -> Cut:
     """Spans cut at ascending edges; an edge opens a part."""
     last = len(edges) - 1
     first = np.searchsorted(edges, low, "right").astype(np.int64)
     inner = np.maximum(np.searchsorted(edges, high, "left") - first, 0)
-    owner, turn, share = _parts(inner)
+    owner, turn, share = _parts(inner, many)
     if share is not None:
         spot = low[owner] + share * (high - low)[owner]
         turn = np.where(np.isnan(spot), turn, np.searchsorted(edges, spot, "right") - first[owner])
@@ -192,11 +190,11 @@ def _cut(low: Floats, high: Floats, edges: Floats) -> Cut:
     return _cut_parts(low, high, inner, owner, turn, share, opens, closes)
 
 
-def _cut_evenly(low: Floats, high: Floats, slot_ms: int) -> Cut:
+def _cut_evenly(low: Floats, high: Floats, slot_ms: int, many: int) -> Cut:
     """As `_cut`, with an edge at every multiple."""
     first = np.floor(low / slot_ms).astype(np.int64) + 1
     inner = np.maximum(np.ceil(high / slot_ms).astype(np.int64) - first, 0)
-    owner, turn, share = _parts(inner)
+    owner, turn, share = _parts(inner, many)
     if share is not None:
         spot = low[owner] + share * (high - low)[owner]
         found = np.floor(np.where(np.isnan(spot), 0.0, spot) / slot_ms).astype(np.int64) + 1
@@ -205,13 +203,13 @@ def _cut_evenly(low: Floats, high: Floats, slot_ms: int) -> Cut:
     return _cut_parts(low, high, inner, owner, turn, share, closes - slot_ms, closes)
 
 
-def _parts(inner: Integers) -> tuple[Integers, Integers, Floats | None]:
+def _parts(inner: Integers, many: int) -> tuple[Integers, Integers, Floats | None]:
     """(owner, number, place) of each part of spans with so many edges inside.
 
     The place is NaN where a span is cut at all its edges, and where it is cut at too many a place within the span, from
     0 to 1: the part that it falls into stands for its share of the span. None: no span is cut at too many.
     """
-    if not len(inner) or int(inner.max()) < MAX_CUTS or int(inner.sum()) + len(inner) <= MANY_PARTS:
+    if not len(inner) or int(inner.max()) < MAX_CUTS or int(inner.sum()) + len(inner) <= many:
         return *repeated(inner + 1), None
     owner, turn = repeated(np.minimum(inner, MAX_CUTS - 1) + 1)
     offset = (owner * GOLDEN) % 1.0
@@ -237,7 +235,7 @@ def _cut_parts(
     return owner, part_low, part_high, share
 
 
-def cut_at_delays(pieces: Pieces, edges_ms: Floats) -> Pieces:
+def cut_at_delays(pieces: Pieces, edges_ms: Floats, many: int) -> Pieces:
     """Where the delay crosses an edge: fixed ones cut by delay, the others by publish time (their due time stays)."""
     # Due times that spread wider than the publish times are, for a cut, delays from the middle of these.
     wide = ~pieces.fixed & (pieces.high_ms - pieces.low_ms > pieces.last_ms - pieces.first_ms)
@@ -250,12 +248,12 @@ def cut_at_delays(pieces: Pieces, edges_ms: Floats) -> Pieces:
         low_ms=np.maximum(by_delay.low_ms - offset_ms, 0.0),
         high_ms=np.maximum(by_delay.high_ms - offset_ms, 0.0),
     )
-    owner, low, high, share = _cut(by_delay.low_ms, by_delay.high_ms, edges_ms)
+    owner, low, high, share = _cut(by_delay.low_ms, by_delay.high_ms, edges_ms, many)
     by_delay = by_delay.take(owner)
     by_delay = replace(by_delay, low_ms=low, high_ms=high, count=by_delay.count * share)
     by_publish = pieces.take(clock)
     due_ms = by_publish.due_ms
-    owner, low, high, share = _cut(due_ms - by_publish.last_ms, due_ms - by_publish.first_ms, edges_ms)
+    owner, low, high, share = _cut(due_ms - by_publish.last_ms, due_ms - by_publish.first_ms, edges_ms, many)
     by_publish = by_publish.take(owner)
     by_publish = replace(
         by_publish, first_ms=due_ms[owner] - high, last_ms=due_ms[owner] - low, count=by_publish.count * share
@@ -263,14 +261,16 @@ def cut_at_delays(pieces: Pieces, edges_ms: Floats) -> Pieces:
     return concatenated(by_delay, by_publish)
 
 
-def cut_at_slots(pieces: Pieces, slot_ms: int) -> Pieces:
+def cut_at_slots(pieces: Pieces, slot_ms: int, many: int) -> Pieces:
     """Where the due time crosses the edge of a slot or of a calendar interval."""
     pieces = _in_parts(pieces, slot_ms / PARTS_PER_SLOT)
     publish_ms = pieces.publish_ms
     narrow = pieces.fixed & (pieces.high_ms - pieces.low_ms <= pieces.last_ms - pieces.first_ms)
     by_publish = pieces.take(np.flatnonzero(narrow))
     middle_ms = (by_publish.low_ms + by_publish.high_ms) / 2
-    owner, low, high, share = _cut_evenly(by_publish.first_ms + middle_ms, by_publish.last_ms + middle_ms, slot_ms)
+    owner, low, high, share = _cut_evenly(
+        by_publish.first_ms + middle_ms, by_publish.last_ms + middle_ms, slot_ms, many
+    )
     by_publish = by_publish.take(owner)
     by_publish = replace(
         by_publish,
@@ -282,7 +282,7 @@ def cut_at_slots(pieces: Pieces, slot_ms: int) -> Pieces:
     wide = np.flatnonzero(~narrow)
     by_due = pieces.take(wide)
     offset_ms = np.where(by_due.fixed, publish_ms[wide], 0.0)
-    owner, low, high, share = _cut_evenly(by_due.low_ms + offset_ms, by_due.high_ms + offset_ms, slot_ms)
+    owner, low, high, share = _cut_evenly(by_due.low_ms + offset_ms, by_due.high_ms + offset_ms, slot_ms, many)
     by_due = by_due.take(owner)
     by_due = replace(by_due, fixed=np.zeros(len(owner), np.bool_), low_ms=low, high_ms=high, count=by_due.count * share)
     return concatenated(by_publish, by_due)

@@ -23,6 +23,7 @@ from timewheel.spark_planner.pricing.cuts import (
     pieces_of,
     repeated,
 )
+from timewheel.spark_planner.pricing.resolution import CLOSE, Resolution
 from timewheel.spark_planner.summary.cells import Cells
 
 __all__ = ["DIRECT", "SENT", "Flow", "Stays", "delay_edges", "flow_of", "held"]
@@ -80,12 +81,13 @@ class Flow:
     stays: tuple[Stays, ...]
 
 
-def flow_of(plan: Plan, *cells: Cells) -> Flow:
+def flow_of(plan: Plan, *cells: Cells, resolution: Resolution = CLOSE) -> Flow:
     """Send the cells through a plan.
 
     Args:
         plan: Of any scheme.
         cells: Of one topic, each at any level; finer cells cost time, coarser ones precision.
+        resolution: Of its parts.
 
     Returns:
         The pieces with where and when they arrive. Delays beyond the plan's ``max_delay`` are routed all the same.
@@ -94,11 +96,11 @@ def flow_of(plan: Plan, *cells: Cells) -> Flow:
     pieces = concatenated(*(pieces_of(part) for part in cells))
     slot_ms = min((step.slot_ms for step in table if step.kind == "slot"), default=table[-1].interval_ms)
     if slot_ms:
-        pieces = cut_at_releases(cut_at_slots(pieces, slot_ms), table)
+        pieces = cut_at_releases(cut_at_slots(pieces, slot_ms, resolution.parts), table)
     delay_high_ms = pieces.high_ms - np.where(pieces.fixed, 0.0, pieces.first_ms)
     edges_ms = delay_edges(table, int(delay_high_ms.max(initial=0.0)) + 1)
     if len(edges_ms):
-        pieces = cut_at_delays(pieces, edges_ms)
+        pieces = cut_at_delays(pieces, edges_ms, resolution.parts)
     return _followed(table, pieces)
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from timewheel.spark_planner.pricing.cuts import repeated
 from timewheel.spark_planner.pricing.flow import DIRECT, Flow
 from timewheel.spark_planner.pricing.ramps import Ramps, risen
+from timewheel.spark_planner.pricing.resolution import CLOSE, Resolution
 
 __all__ = ["GapCurve", "Rows", "gap_curve", "rows_of"]
 
@@ -25,14 +26,6 @@ Integers = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 LEAST_ROWS_PER_STAY = 4
-ROWS_PER_STAY = 256
-"""Rows of positions within the longest stay in a due topic."""
-MAX_ROWS = 8_192
-MASS_ROWS = 256
-"""Outside of bursts no row of positions holds more than this part of all timers. These rows begin where some cell does,
-so that they also part what the clock does: timers for 09:00 today from those for 09:00 tomorrow."""
-BURST_BINS = 262_144
-"""So finely it is looked where positions are closer together than in the row around them."""
 BURST_DENSITY = 4.0
 """So many times as close as around it is a burst, which has rows of its own."""
 LEAST_BURST_SHARE = 1 / 16_384
@@ -41,15 +34,9 @@ LEAST_IN_ROW = 64
 """Shorter rows of one group are joined: pairs are counted within rows only."""
 ROWS_PER_RELEASE = 24
 """What a slot releases is due within one slot: a burst, of which so many rows of positions say all."""
-POINTS_PER_STAY = 32
-MAX_POINTS = 4_096
-MASS_POINTS = 256
-"""Moments are also set where this part of all timers has come due, so that no short burst lies between two."""
-BUSY_BINS = 65_536
 PEAKS = 6
 """As many of the highest moments have their neighbourhood looked at more closely."""
 PEAK_POINTS = 17
-PEAK_ROUNDS = 2
 LARGEST_CORRECTION = 2.0
 CHUNK = 2_000_000
 """Pairs of a row and a moment that are evaluated at once: some 200 MB."""
@@ -71,7 +58,7 @@ class Rows:
         acks_until_ms: Its last at the latest.
         by_delay: Acknowledged share by age, of the timers with a fixed delay.
         by_clock: Acknowledged share by time since the first position, of the others.
-        busy_ms: Moments at which every 1/256 of all timers has come due, ascending.
+        busy_ms: Moments at which every further part of all timers has come due, ascending.
         correction: What pairs of few timers miss: n / (n - 1).
         longest_stay_ms: From the first arrival of any row to its last acknowledgement at most.
     """
@@ -128,12 +115,13 @@ class GapCurve:
     topic_peaks: Floats
 
 
-def rows_of(flow: Flow, *slots_ms: float) -> Rows:
+def rows_of(flow: Flow, *slots_ms: float, resolution: Resolution = CLOSE) -> Rows:
     """Cut a flow into rows of positions.
 
     Args:
         flow: Of one plan.
         slots_ms: Publish slots of the cells: the longest is how far apart rows may be, the shortest how close.
+        resolution: Of the rows.
     """
     pieces = flow.pieces
     released = flow.group != DIRECT
@@ -151,9 +139,8 @@ def rows_of(flow: Flow, *slots_ms: float) -> Rows:
     groups, group = np.unique(flow.group, return_inverse=True)
     run = topic * len(groups) + group
     scale_ms = stay_ms if not released.any() and len(topics) == 1 else min(stay_ms, _topic_span_ms(flow))
-    edges_ms = _position_edges(
-        first_ms, last_ms, pieces.count, scale_ms, (min(slots_ms, default=0.0), max(slots_ms, default=0.0))
-    )
+    slots_range_ms = min(slots_ms, default=0.0), max(slots_ms, default=0.0)
+    edges_ms = _position_edges(first_ms, last_ms, pieces.count, scale_ms, slots_range_ms, resolution)
     begin = np.searchsorted(edges_ms, first_ms, "right") - 1
     parts = np.maximum(np.searchsorted(edges_ms, last_ms, "left") - begin, 1)
     owner = np.repeat(np.arange(len(parts)), parts)
@@ -186,7 +173,15 @@ def rows_of(flow: Flow, *slots_ms: float) -> Rows:
         arrived_ms=-_least(row, -part_arrived_ms, rows),
         acks_from_ms=_least(row, part_from_ms, rows),
         acks_until_ms=-_least(row, -part_until_ms, rows),
-        by_delay=Ramps.of(row[fixed], low_ms[owner][fixed], high_ms[owner][fixed], weight[fixed], rows, bursts=bursts),
+        by_delay=Ramps.of(
+            row[fixed],
+            low_ms[owner][fixed],
+            high_ms[owner][fixed],
+            weight[fixed],
+            rows,
+            bursts=bursts,
+            resolution=resolution,
+        ),
         by_clock=Ramps.of(
             row[~fixed],
             (low_ms[owner] - row_first_ms[row])[~fixed],
@@ -194,23 +189,24 @@ def rows_of(flow: Flow, *slots_ms: float) -> Rows:
             weight[~fixed],
             rows,
             bursts=bursts,
+            resolution=resolution,
         ),
         correction=np.minimum(1.0 / np.maximum(1.0 - lone, 1e-3), LARGEST_CORRECTION),
-        busy_ms=_busy(pieces.due_ms, pieces.count),
+        busy_ms=_busy(pieces.due_ms, pieces.count, resolution),
         longest_stay_ms=stay_ms,
     )
 
 
-def gap_curve(rows: Rows) -> GapCurve:
+def gap_curve(rows: Rows, resolution: Resolution = CLOSE) -> GapCurve:
     """Gaps over time, with the moments set closer where they are most."""
     if not len(rows):
         none = np.zeros(0)
         return GapCurve(at_ms=none, gaps=none, peak_gaps=0.0, peak_at_ms=0.0, peak_topic_gaps=0.0, topic_peaks=none)
-    at_ms = _moments(rows)
+    at_ms = _moments(rows, resolution)
     gaps, topic_peaks = _gaps_at(rows, at_ms)
     step_ms = float(np.diff(at_ms).max(initial=1.0))
     all_ms, all_gaps = at_ms, gaps
-    for _ in range(PEAK_ROUNDS):
+    for _ in range(resolution.peak_rounds):
         highest_ms = _highest(all_ms, all_gaps)
         near_ms = (highest_ms[:, None] + np.linspace(-step_ms, step_ms, PEAK_POINTS)[None, :]).ravel()
         near_ms = np.setdiff1d(np.round(near_ms), all_ms)
@@ -259,21 +255,22 @@ def _gaps_at(rows: Rows, at_ms: Floats) -> tuple[Floats, Floats]:
     return total, topic_peaks
 
 
-def _moments(rows: Rows) -> Floats:
+def _moments(rows: Rows, resolution: Resolution) -> Floats:
     first_ms, last_ms = float(rows.arrives_ms.min()), float(rows.acks_until_ms.max())
     stay_ms = float(np.quantile(rows.acks_until_ms - rows.acks_from_ms, 0.99)) + 1.0
-    step_ms = max(min(stay_ms, rows.longest_stay_ms) / POINTS_PER_STAY, (last_ms - first_ms) / MAX_POINTS, 1.0)
+    usual_ms = min(stay_ms, rows.longest_stay_ms)
+    step_ms = max(usual_ms / resolution.moments_per_stay, (last_ms - first_ms) / resolution.moments, 1.0)
     even_ms = np.arange(first_ms, last_ms + step_ms, step_ms)
     return np.unique(np.concatenate([even_ms, rows.busy_ms]))
 
 
-def _busy(due_ms: Floats, count: Floats) -> Floats:
+def _busy(due_ms: Floats, count: Floats, resolution: Resolution) -> Floats:
     if not len(due_ms):
         return due_ms
     first_ms = float(due_ms.min())
-    bin_ms = (float(due_ms.max()) - first_ms) / BUSY_BINS + 1.0
+    bin_ms = (float(due_ms.max()) - first_ms) / resolution.busy_bins + 1.0
     mass = np.cumsum(np.bincount(((due_ms - first_ms) / bin_ms).astype(np.int64), count))
-    marks = np.searchsorted(mass, np.linspace(0, mass[-1], MASS_POINTS + 1)[1:], "left")
+    marks = np.searchsorted(mass, np.linspace(0, mass[-1], resolution.mass_moments + 1)[1:], "left")
     found: Floats = (first_ms + bin_ms * (np.unique(marks) + 0.5)).astype(np.float64)
     return found
 
@@ -295,9 +292,17 @@ def _topic_span_ms(flow: Flow) -> float:
 
 
 def _position_edges(
-    first_ms: Floats, last_ms: Floats, count: Floats, scale_ms: float, slots_ms: tuple[float, float]
+    first_ms: Floats,
+    last_ms: Floats,
+    count: Floats,
+    scale_ms: float,
+    slots_ms: tuple[float, float],
+    resolution: Resolution,
 ) -> Floats:
-    """Where positions are cut into rows: evenly, and around bursts.
+    """Where positions are cut into rows: evenly, where a part of all timers has come, and around bursts.
+
+    The second begin where some cell does, so that they also part what the clock does: timers for 09:00 today from those
+    for 09:00 tomorrow.
 
     Not finer than the cells' publish slots, where each delay has its place by chance: in a sliver of a slot some of its
     delays would be missing, and so would the gaps between them and the others.
@@ -306,16 +311,16 @@ def _position_edges(
         return np.array([0.0, 1.0])
     finest_ms, coarsest_ms = slots_ms
     begin_ms, end_ms = float(first_ms.min()), float(last_ms.max())
-    least_ms = max(scale_ms / ROWS_PER_STAY, (end_ms - begin_ms) / MAX_ROWS, 1.0)
+    least_ms = max(scale_ms / resolution.rows_per_stay, (end_ms - begin_ms) / resolution.rows, 1.0)
     step_ms = max(least_ms, min(coarsest_ms, scale_ms / LEAST_ROWS_PER_STAY))
     even_ms = np.arange(begin_ms, end_ms + step_ms, step_ms)
-    fine_ms = max(finest_ms, (end_ms - begin_ms) / BURST_BINS, 1.0)
+    fine_ms = max(finest_ms, (end_ms - begin_ms) / resolution.burst_bins, 1.0)
     begins_ms, ends_ms = _bursts(first_ms, last_ms, count, step_ms, fine_ms)
-    inner_ms = max(fine_ms, scale_ms / ROWS_PER_STAY)
+    inner_ms = max(fine_ms, scale_ms / resolution.rows_per_stay)
     owner, turn = repeated(np.ceil((ends_ms - begins_ms) / inner_ms).astype(np.int64))
     order = np.argsort((first_ms + last_ms) / 2)
     mass = np.cumsum(count[order])
-    marks_ms = first_ms[order][np.searchsorted(mass, np.linspace(0, mass[-1], MASS_ROWS + 1)[:-1], "left")]
+    marks_ms = first_ms[order][np.searchsorted(mass, np.linspace(0, mass[-1], resolution.mass_rows + 1)[:-1], "left")]
     is_calm = np.searchsorted(begins_ms, marks_ms, "right") == np.searchsorted(ends_ms, marks_ms, "right")
     edges_ms = np.unique(np.concatenate([even_ms, marks_ms[is_calm], begins_ms[owner] + turn * inner_ms, ends_ms]))
     found: Floats = np.r_[edges_ms, edges_ms[-1] + step_ms]

@@ -7,8 +7,8 @@ there: with a probability of ``1 - (1 - p) exp(-p r L)``, for hops that come by 
 many messages and bytes.
 
 Rates are those of the pieces, even within a piece, and of a minute where pieces are single moments, but of no less than
-a part of `PLACES`. What stands out of its minute within one second is a burst, and so is all that a slot releases.
-Bursts that are shorter than a piece need fewer entries than told here.
+a part of `Resolution.hop_places`. What stands out of its minute within one second is a burst, and so is all that a slot
+releases. Bursts that are shorter than a piece need fewer entries than told here.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from timewheel.core.grouping import GROUP_BYTES, GROUP_MESSAGES
 from timewheel.core.steps import Step
 from timewheel.spark_planner.pricing.flow import Stays
+from timewheel.spark_planner.pricing.resolution import CLOSE, Resolution
 
 __all__ = ["HopRates", "grouped_entries", "hop_rates"]
 
@@ -33,8 +34,6 @@ AT_ONCE_S = 1.0
 MINUTE_S = 60.0
 BURST_SIZE, BURST_SHARE = 20.0, 0.5
 """So many moments in one second that are so much of their minute are a burst."""
-PLACES = 65_536
-"""In which rates are told; of a history of 45 days each is a minute."""
 LEAST_PER_S = 1e-12
 """Lower rates are what sums of floats leave behind."""
 BINS_PER_DOUBLING = 8
@@ -58,14 +57,20 @@ class HopRates:
     burst_size: Floats
 
 
-def hop_rates(table: tuple[Step, ...], stays: tuple[Stays, ...]) -> tuple[HopRates, ...]:
+def hop_rates(
+    table: tuple[Step, ...], stays: tuple[Stays, ...], resolution: Resolution = CLOSE
+) -> tuple[HopRates, ...]:
     """The rates of the hops from step to step, one entry per source step.
 
     Args:
         table: Of `timewheel.core.steps.steps`.
         stays: For each step, the timers that wait in it.
+        resolution: Of time.
     """
-    return tuple(_rates_from(stays, source, source_is_tier=step.kind == "tier") for source, step in enumerate(table))
+    return tuple(
+        _rates_from(stays, source, resolution.hop_places, source_is_tier=step.kind == "tier")
+        for source, step in enumerate(table)
+    )
 
 
 def grouped_entries(rates: tuple[HopRates, ...], *, partitions: int, linger_ms: int, entry_bytes: float) -> Floats:
@@ -97,7 +102,7 @@ def _of_streams(rates: HopRates, partitions: int, linger_s: float, most: float) 
     return found
 
 
-def _rates_from(stays: tuple[Stays, ...], source: int, *, source_is_tier: bool) -> HopRates:
+def _rates_from(stays: tuple[Stays, ...], source: int, places: int, *, source_is_tier: bool) -> HopRates:
     picked = [np.flatnonzero(one.came_from == source) for one in stays]
     step = np.repeat(np.arange(len(stays)), [len(mine) for mine in picked])
     count, entered_ms, released_ms, half_ms = (
@@ -112,7 +117,7 @@ def _rates_from(stays: tuple[Stays, ...], source: int, *, source_is_tier: bool) 
     which = np.flatnonzero(is_burst)
     burst_step, burst_size = _bursts(len(stays), step[which], count[which], entered_ms[which], released_ms[which])
     spread = ~is_burst
-    seconds, per_s = _streams(len(stays), step[spread], count[spread], middle_s[spread], half_s[spread])
+    seconds, per_s = _streams(len(stays), places, step[spread], count[spread], middle_s[spread], half_s[spread])
     return HopRates(seconds=seconds, per_s=per_s, burst_step=burst_step, burst_size=burst_size)
 
 
@@ -147,22 +152,24 @@ def _bursts(steps: int, step: Integers, count: Floats, at_ms: Floats, until_ms: 
     return keys % steps, np.bincount(index, count).astype(np.float64)
 
 
-def _streams(steps: int, step: Integers, count: Floats, middle_s: Floats, half_s: Floats) -> tuple[Floats, Floats]:
+def _streams(
+    steps: int, places: int, step: Integers, count: Floats, middle_s: Floats, half_s: Floats
+) -> tuple[Floats, Floats]:
     """What leaves evenly over a time, and overlaps: how long which rates last; alike ones together."""
     if not len(step):
         return np.zeros(0), np.zeros((steps, 0))
     start_s, end_s = middle_s - half_s, middle_s + half_s
     base_s = float(start_s.min())
-    place_s = (float(end_s.max()) - base_s) / PLACES
+    place_s = (float(end_s.max()) - base_s) / places
     first = np.rint((start_s - base_s) / place_s).astype(np.int64)
     last = np.maximum(np.rint((end_s - base_s) / place_s).astype(np.int64), first + 1)
     rate = count / ((last - first) * place_s)
-    row, size = step * (PLACES + 2), steps * (PLACES + 2)
+    row, size = step * (places + 2), steps * (places + 2)
     changes = np.bincount(row + first, rate, size) - np.bincount(row + last, rate, size)
     per_s = np.maximum(changes.reshape(steps, -1).cumsum(axis=1), 0.0)
     in_all = np.maximum(per_s.sum(axis=0), LEAST_PER_S)
     bins = np.floor(np.log2(in_all / LEAST_PER_S) * BINS_PER_DOUBLING).astype(np.int64)
-    places = np.bincount(bins)
+    lasting = np.bincount(bins)
     summed = np.stack([np.bincount(bins, rates) for rates in per_s])
-    found = places > 0
-    return (places[found] * place_s).astype(np.float64), summed[:, found] / places[found]
+    found = lasting > 0
+    return (lasting[found] * place_s).astype(np.float64), summed[:, found] / lasting[found]

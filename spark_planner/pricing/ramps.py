@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from timewheel.spark_planner.pricing.resolution import CLOSE, Resolution
+
 __all__ = ["Ramps", "risen", "risen_evenly"]
 
 Floats = NDArray[np.float64]
@@ -14,10 +16,6 @@ Integers = NDArray[np.int64]
 
 JUMP_MS = 1.0
 """A ramp shorter than this is a step: times are whole milliseconds."""
-MAX_EXACT_RAMPS = 600_000
-"""More ramps than that are moved to places evenly apart between the first and the last of their row, which costs a
-count instead of a sort; steps stay steps."""
-PLACES = 384
 BURST_PLACES = 48
 """Of a row of one burst, where no timer's way is much shorter than another's: so few say the same as all."""
 
@@ -48,7 +46,15 @@ class Ramps:
 
     @classmethod
     def of(
-        cls, row: Integers, start_ms: Floats, end_ms: Floats, share: Floats, rows: int, *, bursts: bool = False
+        cls,
+        row: Integers,
+        start_ms: Floats,
+        end_ms: Floats,
+        share: Floats,
+        rows: int,
+        *,
+        bursts: bool = False,
+        resolution: Resolution = CLOSE,
     ) -> Ramps:
         """Ramps from ``start_ms`` to ``end_ms`` that rise by ``share``, each in its row of ``range(rows)``.
 
@@ -59,12 +65,14 @@ class Ramps:
             share: By how much.
             rows: How many rows.
             bursts: Whether rows span so little that `BURST_PLACES` say all.
+            resolution: More ramps than that are moved to places evenly apart between the first and the last of their
+                row, which costs a count instead of a sort; steps stay steps.
         """
         # Near the events, so that the keys of thousands of rows keep their milliseconds in a float.
         origin_ms = float(start_ms.min()) - 2.0 if len(start_ms) else 0.0
         stride_ms = float(np.maximum(end_ms, start_ms).max()) - origin_ms + 4.0 if len(start_ms) else 4.0
-        places = BURST_PLACES if bursts else PLACES
-        if len(row) > (places * rows if bursts else MAX_EXACT_RAMPS):
+        places = min(BURST_PLACES, resolution.places) if bursts else resolution.places
+        if len(row) > (places * rows if bursts else resolution.ramps):
             event_row, x_ms, rise, bend, running = _lattice_events(
                 row, start_ms, end_ms, share, rows, origin_ms, places
             )

@@ -7,7 +7,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from timewheel.core.planfile import dump_plan
-from timewheel.spark_planner.choice.choose import Assessed
+from timewheel.spark_planner.choice.assessed import Assessed
 from timewheel.spark_planner.choice.constraints import Cost
 from timewheel.spark_planner.choice.reasons import describe
 from timewheel.spark_planner.exact.replay_result import Peak
@@ -42,7 +42,8 @@ def planned_facts(planned: Planned) -> dict[str, Any]:
         },
         "native_alone": None if alone is None else {"peak_gaps": _peak(alone.peak_of_total)},
         "steady_state": steady_facts(planned.traffic),
-        "candidate_count": len(choice.candidates),
+        "candidate_count": choice.considered,
+        "priced_count": len(choice.candidates),
         "front": [_assessed(one) for one in choice.front],
         "article_rules": {name: _assessed(one) for name, one in choice.article},
         "rooms": [asdict(room) for room in choice.rooms],

@@ -12,7 +12,7 @@ from timewheel._report.page import Figure, Page, Section
 from timewheel._report.render import render_page
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, format_duration
 from timewheel.core.planfile import dump_plan
-from timewheel.spark_planner.choice.choose import Assessed
+from timewheel.spark_planner.choice.assessed import Assessed
 from timewheel.spark_planner.exact.replay import Replay
 from timewheel.spark_planner.job import Planned
 from timewheel.spark_planner.pricing.evaluation import Evaluation

@@ -9,7 +9,7 @@ from timewheel._report.page import Table
 from timewheel.core.durations import format_duration
 from timewheel.core.plan import Plan
 from timewheel.core.steps import Step, steps
-from timewheel.spark_planner.choice.choose import Assessed
+from timewheel.spark_planner.choice.assessed import Assessed
 from timewheel.spark_planner.choice.constraints import Constraints, Room
 from timewheel.spark_planner.choice.reasons import describe
 from timewheel.spark_planner.history.quarantine import REASONS, REMARKS

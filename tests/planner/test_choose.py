@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,10 +11,10 @@ from tests.support.workloads import START_MS, WORKLOADS
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Calendar, Native, Plan, Tiered
+from timewheel.spark_planner.choice.assessed import assess
 from timewheel.spark_planner.choice.candidates import candidate_plans
-from timewheel.spark_planner.choice.choose import PRICING_CELLS, Assessed, Choice, assess, choose
+from timewheel.spark_planner.choice.choose import PRICING_CELLS, Choice, choose
 from timewheel.spark_planner.choice.constraints import Constraints
-from timewheel.spark_planner.choice.processes import over_processes
 from timewheel.spark_planner.pricing.course import course_of
 from timewheel.spark_planner.summary.cells import Cells
 
@@ -187,25 +185,6 @@ def test_a_limit_that_is_stated_leads_to_another_plan(choice: Choice, cells: Cel
     assert choice.recommended.evaluation.hops_max > 0
     without = choose(cells, BASE, PROFILE, Constraints(hops_max=0), candidates=_plans(choice)[:20])
     assert without.recommended.evaluation.hops_max == 0
-
-
-def test_candidates_can_be_spread_and_their_results_pickled(choice: Choice, cells: Cells) -> None:
-    def elsewhere(function: Callable[[Plan], Assessed], plans: Sequence[Plan]) -> Iterable[Assessed]:
-        copy = pickle.loads(pickle.dumps(function))
-        return [pickle.loads(pickle.dumps(copy(plan))) for plan in plans]
-
-    few = _plans(choice)[:5]
-    assert (
-        choose(cells, BASE, PROFILE, candidates=few, spread=elsewhere).candidates
-        == choose(cells, BASE, PROFILE, candidates=few).candidates
-    )
-
-
-def test_processes_find_what_one_finds(choice: Choice, cells: Cells) -> None:
-    few = _plans(choice)[::30]
-    here = choose(cells, BASE, PROFILE, candidates=few)
-    there = choose(cells, BASE, PROFILE, candidates=few, spread=over_processes(2))
-    assert (there.candidates, there.article, there.reasons) == (here.candidates, here.article, here.reasons)
 
 
 def test_the_best_is_priced_from_all_cells_and_stays_the_best() -> None:

@@ -14,8 +14,6 @@ from tests.support.workloads import WORKLOADS
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Calendar, Native, Plan, Tiered
-from timewheel.spark_planner.choice.choose import choose
-from timewheel.spark_planner.choice.spread import over_spark
 from timewheel.spark_planner.errors import NoSuchTopic, SeveralTopics
 from timewheel.spark_planner.history.generate import START_MS
 from timewheel.spark_planner.job import Planned, plan_for
@@ -128,14 +126,6 @@ def test_the_callers_job_group_is_left_as_it_was(spark: SparkSession) -> None:
     with told(spark, "a stage", untold, one_job=True):
         assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") != "mine"
     assert spark.sparkContext.getLocalProperty("spark.jobGroup.id") == "mine"
-
-
-def test_candidates_spread_over_spark_are_priced_as_on_the_driver(spark: SparkSession, history: History) -> None:
-    cells = history.cells("retries")
-    here = choose(cells, BASE, PROFILE, candidates=CANDIDATES)
-    there = choose(cells, BASE, PROFILE, candidates=CANDIDATES, spread=over_spark(spark))
-    assert there.recommended == here.recommended
-    assert there.candidates == here.candidates
 
 
 def test_the_shares_of_delays_are_those_of_the_timers(history: History) -> None:

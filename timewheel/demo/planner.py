@@ -17,7 +17,6 @@ from timewheel.demo.verdict import Measured
 from timewheel.spark_planner.choice.candidates import candidate_plans
 from timewheel.spark_planner.choice.choose import choose
 from timewheel.spark_planner.choice.constraints import Constraints
-from timewheel.spark_planner.choice.spread import over_spark
 from timewheel.spark_planner.history.mapping import ColumnMapping
 from timewheel.spark_planner.history.read import read_history
 from timewheel.spark_planner.pricing.course import course_of
@@ -50,20 +49,19 @@ def foresee(spark: SparkSession, result: Result, ledger: Path, *, began_s: float
     settings = result.settings
     scheme = settings.schemes[0]  # all play the same delays
     base = replace(settings.plan(scheme), due_topic="persistent://public/default/reminders", scheme=Native())
-    with told(spark, "pricing candidates", tell, one_job=True):
+    with told(spark, "pricing candidates", tell, one_job=False):
         choice = choose(
             history.cells(scheme),
             base,
             result.broker.profile,
             _prices(settings.day_ms),
             candidates=candidate_plans(base, settings.span_ms, settings.span_ms)[::EVERY_CANDIDATE],
-            spread=over_spark(spark),
         )
     return Foresight(
         rows=rows,
         verdict=choice.reasons[0],
         plan=dump_plan(choice.recommended.evaluation.plan),
-        candidates=len(choice.candidates),
+        candidates=choice.considered,
         seconds=time.monotonic() - began_s,
     )
 

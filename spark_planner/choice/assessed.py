@@ -1,0 +1,72 @@
+"""Assessed: a candidate with its price and the limits that it breaks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.plan import Plan
+from timewheel.spark_planner.choice.constraints import Constraints, Cost
+from timewheel.spark_planner.pricing.course import course_of
+from timewheel.spark_planner.pricing.evaluate import price
+from timewheel.spark_planner.pricing.evaluation import Evaluation
+from timewheel.spark_planner.pricing.resolution import CLOSE, Resolution
+from timewheel.spark_planner.summary.cells import Cells
+
+__all__ = ["Assessed", "assess", "assess_as_it_is", "rank"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assessed:
+    """One candidate with the fewest partitions that keep gaps and silence within their limits.
+
+    Args:
+        evaluation: Its plan has these partitions.
+        broken: Names of the constraints that it breaks all the same.
+        cost: To run it, at the constraints' prices.
+    """
+
+    evaluation: Evaluation
+    broken: tuple[str, ...]
+    cost: Cost
+
+    @property
+    def cost_writes_per_second(self) -> float:
+        """All of its cost."""
+        return self.cost.writes_per_second
+
+
+def assess(
+    plan: Plan,
+    cells: Cells | tuple[Cells, ...],
+    profile: BrokerProfile,
+    constraints: Constraints,
+    growth: float = 1.0,
+    resolution: Resolution = CLOSE,
+) -> Assessed:
+    """Evaluate a candidate with the fewest partitions that it needs."""
+    course = course_of(plan, cells, growth, resolution=resolution)
+    return _assessed(price(course, profile, constraints.least_partitions(course, profile)), constraints)
+
+
+def assess_as_it_is(
+    plan: Plan, cells: Cells | tuple[Cells, ...], profile: BrokerProfile, constraints: Constraints, growth: float = 1.0
+) -> Assessed:
+    """Evaluate a candidate with its own partitions."""
+    return _assessed(price(course_of(plan, cells, growth), profile, plan.partitions), constraints)
+
+
+def rank(one: Assessed) -> tuple[int, float, float, str]:
+    """By what candidates are sorted, the best first.
+
+    Equal in cost: the fewer gaps, and then a fixed order, so that the same history gives the same plan.
+    """
+    return len(one.broken), one.cost_writes_per_second, one.evaluation.peak_gaps, repr(one.evaluation.plan.scheme)
+
+
+def _assessed(evaluation: Evaluation, constraints: Constraints) -> Assessed:
+    return Assessed(
+        evaluation=evaluation,
+        broken=constraints.broken_by(evaluation),
+        cost=constraints.cost_of(evaluation),
+    )
