@@ -17,7 +17,7 @@ from timewheel.core.plan import Native, Plan
 from timewheel.spark_planner.choice.assessed import Assessed, assess_as_it_is
 from timewheel.spark_planner.choice.choose import Choice, Decided, Further, choose, coarse_cells
 from timewheel.spark_planner.choice.constraints import Constraints
-from timewheel.spark_planner.choice.decide import decide
+from timewheel.spark_planner.choice.decide import at_once_for, decide
 from timewheel.spark_planner.choice.reasons import describe
 from timewheel.spark_planner.exact.replay import Replay, replay_all
 from timewheel.spark_planner.exact.sends import Kept
@@ -214,6 +214,7 @@ def plan_for(
             constraints=limits,
             allowed=most_countable(limits.allowed_gaps(profile.gap_limit_ranges), growth),
             count=counting.count,
+            at_once=at_once_for(traffic.cells.timers),
             confirm=counting.confirm,
             assess=partial(
                 assess_as_it_is,

@@ -17,10 +17,13 @@ from timewheel.spark_planner.choice.assessed import Assessed
 from timewheel.spark_planner.choice.choose import Decided, Further
 from timewheel.spark_planner.choice.constraints import GAP_FRACTION, SILENCE_SECONDS, Constraints
 
-__all__ = ["decide"]
+__all__ = ["at_once_for", "decide"]
 
 AT_ONCE = 20
-"""Candidates that are counted in one pass."""
+"""Candidates that are counted in one pass,"""
+LEAST_AT_ONCE = 4
+TIMERS_AT_ONCE = 40_000_000
+"""and of a long history fewer: as many as make so many ways of timers. What need not be counted then is not."""
 LEAST_RATIO = 0.25
 """An estimate is taken to be at most so many times too high, until a count shows that it can be more."""
 DOUBT = 2.0
@@ -93,6 +96,11 @@ def decide(
     return Decided(winner=replace(winner.close, broken=()), counted=counted)
 
 
+def at_once_for(timers: int) -> int:
+    """How many candidates to count in one pass over so many timers."""
+    return min(max(TIMERS_AT_ONCE // max(timers, 1), LEAST_AT_ONCE), AT_ONCE)
+
+
 class _Candidate:
     """One scheme, and what is known of it with one number of partitions or another."""
 
@@ -146,7 +154,7 @@ class _Candidate:
         assert self.fewest is not None
         found = self._assess(self.plan)
         self._close[self.fewest] = found
-        self._least = max(self._least, self._constraints.partitions_for_silence(found.evaluation))
+        self._least = self._constraints.partitions_for_silence(found.evaluation)
         if set(found.broken) - {GAP_FRACTION, SILENCE_SECONDS}:
             self.can_win = False
 
@@ -209,7 +217,7 @@ class _Candidate:
         if not self._gaps:
             evaluation = self._estimated.evaluation
             gaps = evaluation.peak_gaps_per_partition * self._plan.partitions * ratio
-            partitions = min(max(math.ceil(gaps / max(self._allowed, 1)), self._least, 1), partitions)
+            partitions = min(max(math.ceil(gaps / max(self._allowed, 1)), math.ceil(self._least * ratio)), partitions)
         return self._constraints.cost_with(self._estimated.evaluation, partitions)
 
     def ratio(self) -> float:

@@ -105,6 +105,31 @@ class World:
         assert len(self.asked) == len(set(self.asked)), "nothing is counted twice"
         return found.winner
 
+    def decided_with_more(self, at_first: int) -> Assessed | None:
+        """Only so many are priced at first, the others when their least cost asks for it: that of one partition."""
+        ranked = sorted(self.candidates(), key=self.least_cost)
+        waiting = ranked[at_first:]
+
+        def further(below: float) -> list[Assessed]:
+            found = [one for one in waiting if self.least_cost(one) < below][:2]
+            for one in found:
+                waiting.remove(one)
+            return found
+
+        return decide(
+            ranked[:at_first],
+            LIMITS,
+            allowed=ALLOWED,
+            count=self.count,
+            confirm=self.gaps,
+            assess=lambda plan: self.at(plan.scheme, plan.partitions),
+            further=further,
+            at_once=3,
+        ).winner
+
+    def least_cost(self, one: Assessed) -> float:
+        return self.at(one.evaluation.plan.scheme, 1).cost_writes_per_second
+
     def best_cost(self) -> float:
         """By brute force: of every scheme the fewest partitions that are enough."""
         return min(
@@ -129,6 +154,21 @@ def test_a_law_that_is_wrong_by_one_factor_changes_nothing(
     assert winner is not None
     assert winner.cost_writes_per_second == pytest.approx(world.best_cost())
     assert not winner.broken
+
+
+@given(
+    true=st.lists(gap_numbers, min_size=len(SCHEMES), max_size=len(SCHEMES)),
+    factor=st.floats(0.3, 200.0),
+    at_first=st.integers(0, len(SCHEMES)),
+)
+def test_it_does_not_matter_how_many_were_priced_at_first(
+    priced: dict[Scheme, Assessed], true: list[float], factor: float, at_first: int
+) -> None:
+    gaps = dict(zip(SCHEMES, true, strict=True))
+    world = World(priced, {scheme: number * factor for scheme, number in gaps.items()}, gaps)
+    winner = world.decided_with_more(at_first)
+    assert winner is not None
+    assert winner.cost_writes_per_second == pytest.approx(world.best_cost())
 
 
 @given(
