@@ -89,6 +89,7 @@ def survey(
     topic: str | None = None,
     source: str = "given",
     cell_limit: int = CELL_LIMIT,
+    topic_limit: int = TOPIC_LIMIT,
     tell: Tell = untold,
 ) -> History:
     """Look at a history: one pass, which reads every row once.
@@ -96,9 +97,10 @@ def survey(
     Args:
         raw: As `read.read_history` gives it, or any frame.
         mapping: Its columns; None: the usual names.
-        topic: Leave all others out; None: take all, which may be `histogram.TOPIC_LIMIT` at most.
+        topic: Leave all others out; None: take all.
         source: Its name for errors and reports.
         cell_limit: See `histogram.statistic_of`, also for the errors.
+        topic_limit: The same.
         tell: Told of the progress.
 
     Raises:
@@ -110,7 +112,7 @@ def survey(
         rows = every.where((F.col(TOPIC) == topic) | F.col(TOPIC).isNull())
     try:
         with told(raw.sparkSession, "reading the history", tell, one_job=True):
-            statistic = statistic_of(rows, cell_limit=cell_limit, source=source)
+            statistic = statistic_of(rows, cell_limit=cell_limit, topic_limit=topic_limit, source=source)
     except (EmptyHistory, NoSoundRow):
         others = sound_rows(every).select(TOPIC).distinct().limit(TOPIC_LIMIT).collect() if topic is not None else []
         if topic is None or not others:

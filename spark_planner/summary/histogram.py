@@ -25,9 +25,10 @@ __all__ = ["CELL_LIMIT", "TOPIC_LIMIT", "statistic_of"]
 CELL_LIMIT = 400_000
 """Of all topics together: 32 MB on the driver, and evaluated for one plan within a second."""
 TOPIC_LIMIT = 64
-"""Of one history. A plan is for one due topic; a report on more of them than this is for nobody."""
-LEAST_CELL_LIMIT = 300 * TOPIC_LIMIT
-"""What the coarsest cells of so many topics may need."""
+"""Of one history, if nobody says more: a column of ids by mistake is soon told."""
+COARSEST_CELLS = 300
+"""What a topic may need at the coarsest level."""
+LEAST_CELL_LIMIT = COARSEST_CELLS * TOPIC_LIMIT
 GATHERING_TASKS = 32
 """Between the first tasks and the last one: the last merges at most so many limits of cells, one after the other."""
 _DAMAGED = "[FAILED_READ_FILE"
@@ -41,8 +42,8 @@ def statistic_of(
 
     Args:
         history: Of `columns.ASSESSED_SCHEMA`: ``raw.transform(assessed(mapping))``.
-        cell_limit: The most cells of all topics together, at least `LEAST_CELL_LIMIT`.
-        topic_limit: The most topics, at most `TOPIC_LIMIT`.
+        cell_limit: The most cells of all topics together, at least `COARSEST_CELLS` for each topic there may be.
+        topic_limit: The most topics.
         source: The history's name for errors.
 
     Returns:
@@ -55,10 +56,10 @@ def statistic_of(
         TooManyTopics: More than the limit.
         HistoryUnreadable: A file turned out to be damaged or gone.
     """
-    if cell_limit < LEAST_CELL_LIMIT:
-        raise ValueError(f"cell_limit = {cell_limit}: {topic_limit} topics may need {LEAST_CELL_LIMIT}")
-    if not 1 <= topic_limit <= TOPIC_LIMIT:
-        raise ValueError(f"topic_limit = {topic_limit}: from 1 to {TOPIC_LIMIT}")
+    if topic_limit < 1:
+        raise ValueError(f"topic_limit = {topic_limit}: at least 1")
+    if cell_limit < COARSEST_CELLS * topic_limit:
+        raise ValueError(f"cell_limit = {cell_limit}: {topic_limit} topics may need {COARSEST_CELLS * topic_limit}")
     parts = (
         history.transform(_handed_over)
         .transform(_made_of_rows(cell_limit, topic_limit))

@@ -1,0 +1,238 @@
+"""Fleet: all topics of a history at once. Native gaps are counted for each; those that matter get a plan of their own.
+
+One pass looks at the history, one puts its sends in order, and one counts what every topic leaves under native delays
+on one partition. A topic that can do with that stays, whatever plans there are: nothing is cheaper. Only the others are
+planned for one by one.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.durations import DAY_MS, MINUTE_MS
+from timewheel.core.plan import Native, Plan
+from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Constraints
+from timewheel.spark_planner.exact.counting import Asked, count
+from timewheel.spark_planner.exact.grid import Grid
+from timewheel.spark_planner.exact.sends import Kept
+from timewheel.spark_planner.job import Planned, most_countable, plan_for
+from timewheel.spark_planner.pricing.course import course_of
+from timewheel.spark_planner.pricing.evaluate import price
+from timewheel.spark_planner.pricing.evaluation import Evaluation
+from timewheel.spark_planner.pricing.resolution import QUICK
+from timewheel.spark_planner.progress import Progress, Tell, told, untold
+from timewheel.spark_planner.steady.settling import settling
+from timewheel.spark_planner.summary.cells import Cells
+from timewheel.spark_planner.traffic import History
+
+__all__ = ["FLEET_CELLS", "FLEET_TOPICS", "MOST_PLANNED", "Fleet", "NativeGaps", "Standing", "plan_all"]
+
+FLEET_TOPICS = 5_000
+"""Of one history."""
+FLEET_CELLS = 2_000_000
+"""Of all its topics together: 180 MB on the driver."""
+MOST_PLANNED = 20
+"""Topics that get a plan of their own; each takes some seconds."""
+MOMENTS = 1_024
+"""At which gaps are counted. Between them there may be more, and how many at most is known."""
+ROUGH_CELLS = 1_000
+"""From which all but the gaps is told of every topic: some milliseconds each."""
+NATIVE = Plan(due_topic="persistent://public/default/any", subscriptions=("any",))
+SURGE = 2.0
+"""A topic that goes on holds at most so many times its mean, as far as a short history can say."""
+
+
+class Standing(StrEnum):
+    """What native delays on one partition are to a topic."""
+
+    FINE = "fine"
+    """Its gaps were counted, and they and all else are within their limits."""
+    SHORT = "short"
+    """They are, but the history is shorter than its delays, and what follows may not be."""
+    OVER = "over"
+    """Its gaps are not, or between two moments that were looked at may not be."""
+    OTHER = "other"
+    """Its gaps are, but another limit is broken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativeGaps:
+    """One topic under native delays on one partition.
+
+    Args:
+        topic: Of the history.
+        timers: Sent.
+        history_ms: From the first send to the last.
+        gaps: The most at any of the moments looked at, counted.
+        gaps_at_most: The most that there can have been between them.
+        limit_ranges: How many the broker keeps.
+        evaluation: All else, estimated roughly.
+        standing: What they come to.
+    """
+
+    topic: str
+    timers: int
+    history_ms: int
+    gaps: int
+    gaps_at_most: int
+    limit_ranges: int
+    evaluation: Evaluation
+    standing: Standing
+
+    @property
+    def gap_fraction(self) -> float:
+        """Of the broker's limit; above 1 an unload forgets."""
+        return self.gaps / max(self.limit_ranges, 1)
+
+    @property
+    def timers_per_day(self) -> float:
+        """Mean volume over the history; one shorter than a minute counts as a minute."""
+        return self.timers * DAY_MS / max(self.history_ms, MINUTE_MS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fleet:
+    """All topics of a history.
+
+    Args:
+        history: As it was looked at.
+        profile: The broker.
+        constraints: What was asked.
+        growth: How many times the history's volume was planned for.
+        topics: Each under native delays, the one nearest to its limit (or furthest beyond) first.
+        planned: Those that got a plan of their own, by topic.
+        waiting: Those that matter too, but were more than were to be planned, in the same order.
+    """
+
+    history: History
+    profile: BrokerProfile
+    constraints: Constraints
+    growth: float
+    topics: tuple[NativeGaps, ...]
+    planned: Mapping[str, Planned]
+    waiting: tuple[str, ...]
+
+    @property
+    def keeps_limits(self) -> bool:
+        """Whether every topic is fine or has a plan that keeps its limits."""
+        return not self.waiting and all(planned.keeps_limits for planned in self.planned.values())
+
+    def plan_of(self, topic: str, base: Plan) -> Plan | None:
+        """What a topic is to run; None: it would need a plan, and has none yet."""
+        if topic in self.planned:
+            return self.planned[topic].plan
+        return None if topic in self.waiting else replace(base, scheme=Native(), partitions=1)
+
+
+def plan_all(
+    history: History,
+    base_of: Callable[[str], Plan],
+    profile: BrokerProfile,
+    constraints: Constraints | None = None,
+    *,
+    most: int = MOST_PLANNED,
+    growth: float = 1.0,
+    as_is: bool = False,
+    tell: Tell = untold,
+) -> Fleet:
+    """Find the topics of a history that native delays do not suit, and plan for them.
+
+    Args:
+        history: As `traffic.survey` gives it, with ``topic_limit=FLEET_TOPICS`` and ``cell_limit=FLEET_CELLS``.
+        base_of: Of each topic names, subscriptions, guard; see `candidates.candidate_plans`.
+        profile: The broker of all.
+        constraints: What is asked of each; None: the defaults.
+        most: Topics that get a plan of their own, those furthest beyond their limit first.
+        growth: Plan for as many times the history's volume.
+        as_is: See `traffic.traffic_of`.
+        tell: Told of the progress.
+    """
+    limits = constraints or Constraints()
+    spark = history.rows.sparkSession
+    with told(spark, "putting the history in order", tell, one_job=False):
+        kept = history.kept
+    with told(spark, f"counting native gaps of {len(history.statistic.cells):,} topics", tell, one_job=False):
+        counted = _native_gaps(kept)
+    allowed = most_countable(limits.allowed_gaps(profile.gap_limit_ranges), growth)
+    tell(Progress(stage="looking at the topics", fraction=None, seconds_left=None))
+    topics = [
+        _native(topic, cells, counted[topic], profile, limits, allowed, growth, as_is=as_is)
+        for topic, cells in history.statistic.cells.items()
+    ]
+    topics.sort(key=lambda one: (one.standing == Standing.FINE, -one.gap_fraction, one.topic))
+    matter = [one.topic for one in topics if one.standing != Standing.FINE]
+    planned: dict[str, Planned] = {}
+    for number, topic in enumerate(matter[:most], start=1):
+        named = _named(tell, f"{topic} ({number} of {min(len(matter), most)}): ")
+        planned[topic] = plan_for(
+            history, topic, base_of(topic), profile, limits, growth=growth, as_is=as_is, tell=named
+        )
+    return Fleet(
+        history=history,
+        profile=profile,
+        constraints=limits,
+        growth=growth,
+        topics=tuple(topics),
+        planned=planned,
+        waiting=tuple(matter[most:]),
+    )
+
+
+def _native_gaps(kept: Kept) -> dict[str, tuple[int, int]]:
+    """(the most at the moments of a grid, the most that can have been) of each topic on one partition."""
+    first_ms = min(piece.first_ms for piece in kept.pieces)
+    grid = Grid.regular(first_ms, max(piece.last_due_ms for piece in kept.pieces), MOMENTS)
+    (found,) = count(kept, [Asked(plan=NATIVE, grid=grid)])
+    counted: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
+    for partition in found.gaps.partitions:
+        gaps = int(partition.changes.counts(len(grid)).max())
+        bound = int(partition.changes.bounds(len(grid))[grid.spans].max(initial=0))
+        counted[partition.due.topic] = gaps, max(gaps, bound)
+    return counted
+
+
+def _native(
+    topic: str,
+    cells: Cells,
+    counted: tuple[int, int],
+    profile: BrokerProfile,
+    limits: Constraints,
+    allowed: int,
+    growth: float,
+    *,
+    as_is: bool,
+) -> NativeGaps:
+    gaps, gaps_at_most = counted
+    course = course_of(NATIVE, cells.bounded(ROUGH_CELLS), growth, resolution=QUICK)
+    evaluation = price(course, profile, 1)
+    # There are never more ranges than timers that wait: each range is behind one.
+    found = None if as_is else settling(cells)
+    if gaps_at_most > allowed:
+        standing = Standing.OVER
+    elif set(limits.broken_by(evaluation)) - {GAP_FRACTION}:
+        standing = Standing.OTHER
+    elif found is not None and SURGE * found.pending * growth > allowed:
+        standing = Standing.SHORT
+    else:
+        standing = Standing.FINE
+    return NativeGaps(
+        topic=topic,
+        timers=cells.timers,
+        history_ms=int(cells.publish_max_ms.max()) - int(cells.publish_min_ms.min()),
+        gaps=gaps,
+        gaps_at_most=gaps_at_most,
+        limit_ranges=profile.gap_limit_ranges,
+        evaluation=evaluation,
+        standing=standing,
+    )
+
+
+def _named(tell: Tell, name: str) -> Tell:
+    def named(progress: Progress) -> None:
+        tell(replace(progress, stage=name + progress.stage))
+
+    return named

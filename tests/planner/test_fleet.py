@@ -1,0 +1,144 @@
+"""A fleet: every topic's native gaps counted in one pass, and a plan for each that needs one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from numpy.typing import NDArray
+from pyspark.sql import SparkSession
+
+from tests.support.exact_play import native_peak
+from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
+from timewheel.core.plan import Native, Plan
+from timewheel.spark_planner.choice.constraints import Constraints
+from timewheel.spark_planner.fleet import FLEET_CELLS, FLEET_TOPICS, Fleet, Standing, plan_all
+from timewheel.spark_planner.job import most_countable
+from timewheel.spark_planner.progress import Progress
+from timewheel.spark_planner.traffic import History, survey
+
+START_MS = 1_767_571_200_000
+PROFILE = BrokerProfile.from_mapping({"base": "4.0", "name": "small", "gap_limit_ranges": 300})
+LIMITS = Constraints()
+ALLOWED = most_countable(LIMITS.allowed_gaps(300), 1.0)
+QUIET = 30
+Integers = NDArray[np.int64]
+
+
+def base_of(topic: str) -> Plan:
+    return Plan(due_topic=f"persistent://acme/fleet/{topic}", subscriptions=("billing",))
+
+
+def _sends() -> dict[str, tuple[Integers, Integers]]:
+    """By topic (publish, due), publish times in order."""
+    rng = np.random.default_rng(4)
+
+    def sent(timers: int, days: int) -> Integers:
+        found: Integers = np.sort(rng.integers(0, days * DAY_MS, timers)) + START_MS
+        return found
+
+    topics: dict[str, tuple[Integers, Integers]] = {}
+    for number in range(QUIET):
+        at_ms = sent(100, 10)
+        topics[f"quiet-{number:02}"] = at_ms, at_ms + rng.integers(0, HOUR_MS, 100)
+    mixed_ms, fixed_ms, short_ms = sent(8_000, 10), sent(5_000, 10), sent(700, 10)
+    topics["mixed"] = mixed_ms, mixed_ms + rng.integers(MINUTE_MS, 3 * DAY_MS, 8_000)
+    # Many wait, but in the order of their dues.
+    topics["fixed"] = fixed_ms, fixed_ms + 2 * DAY_MS
+    # Within ten days of thirty few are due out of order.
+    topics["short"] = short_ms, short_ms + rng.integers(DAY_MS, 60 * DAY_MS, 700)
+    return topics
+
+
+@dataclass(frozen=True)
+class World:
+    sends: dict[str, tuple[Integers, Integers]]
+    history: History
+    heard: list[Progress]
+    fleet: Fleet
+
+
+@pytest.fixture(scope="module")
+def world(spark: SparkSession) -> World:
+    sends = _sends()
+    rows = pa.table(
+        {
+            "publish_ms": np.concatenate([publish_ms for publish_ms, _ in sends.values()]),
+            "due_ms": np.concatenate([due_ms for _, due_ms in sends.values()]),
+            "topic": [topic for topic, (publish_ms, _) in sends.items() for _ in publish_ms],
+        }
+    )
+    mixed = rows.take(np.random.default_rng(1).permutation(len(rows)))
+    history = survey(spark.createDataFrame(mixed), cell_limit=FLEET_CELLS, topic_limit=FLEET_TOPICS)
+    heard: list[Progress] = []
+    fleet = plan_all(history, base_of, PROFILE, LIMITS, tell=heard.append)
+    return World(sends, history, heard, fleet)
+
+
+def test_every_topic_is_counted_by_itself(world: World) -> None:
+    assert {one.topic for one in world.fleet.topics} == set(world.sends)
+    for one in world.fleet.topics:
+        publish_ms, due_ms = world.sends[one.topic]
+        exact = native_peak(due_ms)
+        assert one.gaps <= exact <= one.gaps_at_most, one.topic
+        assert one.timers == len(publish_ms)
+
+
+def test_those_that_matter_come_first_and_have_a_plan(world: World) -> None:
+    standing = {one.topic: one.standing for one in world.fleet.topics}
+    assert standing.pop("mixed") == Standing.OVER
+    assert standing.pop("short") == Standing.SHORT
+    assert set(standing.values()) == {Standing.FINE}
+    assert [one.topic for one in world.fleet.topics[:2]] == ["mixed", "short"]
+    assert set(world.fleet.planned) == {"mixed", "short"}
+    assert world.fleet.keeps_limits
+    assert not world.fleet.waiting
+
+
+def test_a_plan_is_that_of_the_topic_planned_for_alone(world: World) -> None:
+    planned = world.fleet.planned["mixed"]
+    assert planned.plan.due_topic == "persistent://acme/fleet/mixed"
+    assert planned.recommended.replay.peak_per_partition.gap_count <= ALLOWED
+    assert planned.native.replay.peak_of_total.gap_count == native_peak(world.sends["mixed"][1]) > ALLOWED
+    assert world.fleet.plan_of("mixed", base_of("mixed")) == planned.plan
+    assert world.fleet.plan_of("quiet-00", base_of("quiet-00")) == replace(base_of("quiet-00"), scheme=Native())
+
+
+def test_it_is_told_which_topic_is_planned_for(world: World) -> None:
+    stages = list(dict.fromkeys(one.stage for one in world.heard))
+    assert stages[0] == "putting the history in order"
+    assert stages[1] == f"counting native gaps of {QUIET + 3} topics"
+    assert any(stage.startswith("mixed (1 of 2): ") for stage in stages)
+    assert any(stage.startswith("short (2 of 2): ") for stage in stages)
+
+
+def test_what_is_more_than_was_to_be_planned_waits_and_is_no_plan(world: World) -> None:
+    fleet = plan_all(world.history, base_of, PROFILE, LIMITS, most=0)
+    assert fleet.waiting == ("mixed", "short")
+    assert not fleet.planned
+    assert not fleet.keeps_limits
+    assert fleet.plan_of("mixed", base_of("mixed")) is None
+    assert fleet.plan_of("quiet-01", base_of("quiet-01")) is not None
+
+
+def test_a_history_that_nothing_follows_is_not_short(world: World) -> None:
+    fleet = plan_all(world.history, base_of, PROFILE, LIMITS, most=0, as_is=True)
+    assert fleet.waiting == ("mixed",)
+
+
+def test_with_more_volume_more_topics_matter(world: World) -> None:
+    fleet = plan_all(world.history, base_of, PROFILE, LIMITS, most=0, growth=20_000.0, as_is=True)
+    assert "quiet-00" in fleet.waiting
+    assert "fixed" in {one.topic for one in fleet.topics if one.gaps == 0}, "one fixed delay has no gaps at any volume"
+
+
+def test_another_limit_matters_too(world: World) -> None:
+    limits = replace(LIMITS, silence_seconds=0.05)
+    fleet = plan_all(world.history, base_of, PROFILE, limits, most=0, as_is=True)
+    standing = {one.topic: one.standing for one in fleet.topics}
+    # A thousand timers wait there at any time, at 90 us each.
+    assert standing["fixed"] == Standing.OTHER
+    assert standing["quiet-00"] == Standing.FINE
