@@ -59,13 +59,26 @@ class Gathered:
     cells: dict[str, Cells] = field(default_factory=dict)
     quarantined: dict[str, int] = field(default_factory=dict)
     samples: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    _waiting: dict[str, list[Cells]] = field(default_factory=dict)
+    _waiting_cells: int = 0
 
     def add_cells(self, more: dict[str, Cells]) -> None:
-        """Merge cells in, within the limit."""
+        """Take cells in; they are merged once they are half as many as those that are there."""
+        # To merge a few into two million would sort two million.
         for topic, cells in more.items():
-            self.cells[topic] = Cells.merged([self.cells[topic], cells]) if topic in self.cells else cells
-        if len(self.cells) > self.topic_limit:
-            self.refuse_topics(self.cells)
+            self._waiting.setdefault(topic, []).append(cells)
+            self._waiting_cells += len(cells)
+        if len(self.cells.keys() | self._waiting.keys()) > self.topic_limit:
+            self.refuse_topics(self.cells.keys() | self._waiting.keys())
+        elif 2 * self._waiting_cells >= sum(map(len, self.cells.values())):
+            self.settle()
+
+    def settle(self) -> None:
+        """Merge what was taken in, within the limit."""
+        for topic, waiting in self._waiting.items():
+            own = [self.cells[topic], *waiting] if topic in self.cells else waiting
+            self.cells[topic] = own[0] if len(own) == 1 else Cells.merged(own)
+        self._waiting, self._waiting_cells = {}, 0
         self.cells = bounded_together(self.cells, self.cell_limit)
 
     def add_quarantined(self, reason: str, count: int, samples: Iterable[str]) -> None:
@@ -78,6 +91,7 @@ class Gathered:
         """Note that there are too many topics, and drop the cells: no plan will be made from them."""
         self.add_quarantined(TOO_MANY_TOPICS, 0, some)
         self.cells.clear()
+        self._waiting, self._waiting_cells = {}, 0
 
     @property
     def hopeless(self) -> bool:
@@ -120,6 +134,7 @@ def gather_rows(batches: Iterable[Any], gathered: Gathered) -> Gathered:
             return gathered
     if waiting_rows:
         gathered.add_cells(_cells_of_rows(waiting, gathered))
+    gathered.settle()
     return gathered
 
 
@@ -138,6 +153,7 @@ def gather_parts(batches: Iterable[Any], gathered: Gathered) -> Gathered:
             waiting, waiting_rows = [], 0
     if waiting_rows:
         gathered.add_cells(cells_by_topic(pa.Table.from_batches(waiting)))
+    gathered.settle()
     return gathered
 
 

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from timewheel.spark_planner.errors import StatisticUnreadable
 from timewheel.spark_planner.history import columns
+from timewheel.spark_planner.history.topics import rows_by_topic
 from timewheel.spark_planner.summary.cells import LEVELS, Cells
 
 __all__ = ["CELLS_ARROW", "Statistic", "cells_by_topic", "cells_table"]
@@ -134,12 +135,10 @@ def cells_by_topic(table: Any) -> dict[str, Cells]:
         return {}
     if not 0 <= levels.min() <= levels.max() < len(LEVELS):
         raise ValueError(f"no level {levels.max()}")
-    encoded = table[columns.TOPIC].combine_chunks().dictionary_encode()
-    codes, names = encoded.indices.to_numpy(), encoded.dictionary.to_pylist()
+    names, rows_of_each = rows_by_topic(table[columns.TOPIC])
     facts = [table[name].to_numpy() for name in columns.FACTS]
     found = {}
-    for code, name in enumerate(names):
-        mine = codes == code if len(names) > 1 else slice(None)
+    for name, mine in zip(names, rows_of_each, strict=True):
         # Rows of one topic may be of several levels where tasks hand on theirs: they meet at the coarsest.
         found[name] = Cells.of_facts(int(levels[mine].max()), [np.ascontiguousarray(fact[mine]) for fact in facts])
     return found
