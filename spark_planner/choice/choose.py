@@ -201,6 +201,7 @@ def choose(
             rooms,
             limits,
             settled.counted,
+            growth,
         ),
         counted=settled.counted,
         ties=ties,

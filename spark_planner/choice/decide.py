@@ -16,7 +16,7 @@ from timewheel.core.plan import MAX_PARTITIONS, Plan
 from timewheel.spark_planner.choice.choose import Assessed, Decided
 from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Constraints
 
-__all__ = ["decide"]
+__all__ = ["HELPED", "decide"]
 
 AT_ONCE = 20
 """Candidates that are counted in one pass."""

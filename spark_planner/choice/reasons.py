@@ -41,6 +41,7 @@ def reasons_for(
     rooms: Sequence[Room],
     constraints: Constraints,
     counted: Mapping[Plan, int],
+    growth: float = 1.0,
 ) -> tuple[str, ...]:
     """At most `MOST` sentences, the most important first.
 
@@ -54,6 +55,7 @@ def reasons_for(
         rooms: The nearest limit first.
         constraints: What was asked, and the prices.
         counted: The most gaps of any partition, of the plans that were not only estimated.
+        growth: As many times the volume that was counted, the others are of.
     """
     others = [
         _tie(chosen, ties, constraints),
@@ -63,7 +65,7 @@ def reasons_for(
         _silence(chosen),
     ]
     found = [
-        _summary(chosen, len(candidates), broken, counted),
+        _summary(chosen, len(candidates), broken, counted, growth),
         "" if _stays(chosen) else _against_native(chosen, native),
         next(sentence for sentence in others if sentence),
         _cost(chosen, candidates[:fitting], constraints),
@@ -72,16 +74,16 @@ def reasons_for(
     return tuple(sentence for sentence in found if sentence)[:MOST]
 
 
-def _summary(chosen: Evaluation, priced: int, broken: Sequence[str], counted: Mapping[Plan, int]) -> str:
+def _summary(chosen: Evaluation, priced: int, broken: Sequence[str], counted: Mapping[Plan, int], growth: float) -> str:
     estimated = f"about {chosen.peak_gaps_per_partition:,.0f}"
-    own = counted.get(chosen.plan)
-    gaps = (
-        f"{estimated} gaps in a partition at the peak (estimated), {chosen.gap_fraction:.0%} of the broker's limit of "
-        f"{chosen.gap_limit_ranges:,}"
-        if own is None
-        else f"{own:,} gaps in a partition at the peak (counted; estimated {estimated}"
-        f"), of {chosen.gap_limit_ranges:,} that the broker keeps"
-    )
+    own, limit = counted.get(chosen.plan), f"of {chosen.gap_limit_ranges:,} that the broker keeps"
+    if own is None:
+        gaps = f"{estimated} gaps in a partition at the peak (estimated), {chosen.gap_fraction:.0%} {limit}"
+    elif growth == 1:
+        gaps = f"{own:,} gaps in a partition at the peak (counted; estimated {estimated}), {limit}"
+    else:
+        at = f"at {growth:g} times the volume of which {own:,} were counted"
+        gaps = f"{estimated} gaps in a partition at the peak (estimated, {at}), {limit}"
     what = f"{describe(chosen.plan)} on {_partitions(chosen)}"
     how = f" ({len({plan.scheme for plan in counted})} counted, the others estimated)" if counted else ""
     if broken:
@@ -206,7 +208,7 @@ def _room(chosen: Evaluation, rooms: Sequence[Room]) -> str:
 
 
 def _listed(parts: Sequence[str]) -> str:
-    return ", ".join(parts[:-1]) + " and " + parts[-1]
+    return " and ".join([*filter(None, [", ".join(parts[:-1])]), parts[-1]])
 
 
 def _whole_minutes_ms(evaluation: Evaluation) -> int:

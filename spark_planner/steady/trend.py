@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from timewheel.core.durations import DAY_MS
 from timewheel.spark_planner.steady.days import LEAST_TREND, TREND_ROOTS, WEEK, days_of
@@ -93,7 +94,7 @@ def trend_of(cells: Cells) -> Trend | None:
     )
 
 
-def _by_day(cells: Cells, begin_ms: int, number: int) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _by_day(cells: Cells, begin_ms: int, number: int) -> NDArray[np.float64]:
     day = (cells.middle_ms - begin_ms) // DAY_MS
     inside = (day >= 0) & (day < number)
-    return np.bincount(day[inside], cells.count[inside].astype(np.float64), number)
+    return np.bincount(day[inside], cells.count[inside].astype(np.float64), number).astype(np.float64)

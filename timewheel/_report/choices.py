@@ -12,6 +12,7 @@ from timewheel._report.look import (
     ACCENT,
     GOOD,
     INK,
+    LABELS_APART,
     LINES,
     SOFT,
     Drawn,
@@ -135,7 +136,9 @@ def _axes(choices: Choices) -> tuple[alt.X, alt.Y]:
     top = 10.0 ** max(ceil(log10(1 + highest)), 1)
     scale = alt.Scale(type="log", domain=[10.0**low, 10.0**high], nice=False)
     return (
-        alt.X("x:Q", title=choices.x_name, scale=scale, axis=alt.Axis(format=",~g", tickCount=high - low)),
+        alt.X(
+            "x:Q", title=choices.x_name, scale=scale, axis=alt.Axis(format=",~g", tickCount=high - low, **LABELS_APART)
+        ),
         alt.Y("y:Q", axis=count_axis(top, choices.y_name), scale=count_scale(top)),
     )
 
@@ -193,8 +196,10 @@ def _best(choices: Choices) -> Drawn:
     # The name stands on the side that has room for it.
     late = any(log10(max(one.choice.at[0], LEAST_X)) > (low + high) / 2 for one in best)
     align, dx = ("right", -12) if late else ("left", 12)
+    # And away from the limit's line, which has its own name just above it.
+    dy = -20 if any(one.choice.at[1] > choices.limit for one in best) else 14
     base = chart_of("best").encode(x="x:Q", y="y:Q")
-    return Drawn(name_layers(base, color=INK, align=align, dx=dx, dy=14, fontWeight="bold"), {"best": rows})
+    return Drawn(name_layers(base, color=INK, align=align, dx=dx, dy=dy, fontWeight="bold"), {"best": rows})
 
 
 def _cycled(values: Sequence[str], count: int) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.console import Console
 
-    from timewheel._report.page import Table
     from timewheel.spark_planner import ColumnMapping, History, Progress, Tell, Traffic
 
 __all__ = [
@@ -43,7 +42,6 @@ __all__ = [
     "session",
     "show_reading",
     "show_short",
-    "show_table",
     "surveyed",
     "take_options_of",
 ]
@@ -86,9 +84,8 @@ Cores = Annotated[int | None, typer.Option("--cores", min=1, help="Cores for Spa
 Memory = Annotated[str, typer.Option("--memory", help="Heap of Spark's Java process, as Java writes it.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON; progress goes to stderr.")]
 
-LEAST_WIDTH = 120
-"""Columns of text that the widest table needs."""
-LONGEST_WORD = 20
+FILE_WIDTH = 120
+"""Columns of text where nobody says how many there are: in a file, or at the end of a pipe."""
 
 
 def take_options_of(command: Callable[..., None], by: Callable[..., None]) -> None:
@@ -214,11 +211,14 @@ def growth_of(growth: float | None, source: str, console: Console) -> float:
 
 def console_for(*, as_json: bool) -> Console:
     """Where people read: the terminal, or stderr beside JSON."""
+    import os
+
     from rich.console import Console
 
-    # A narrower terminal wraps lines; rich would cut columns off them.
-    width = max(Console(stderr=as_json).width, LEAST_WIDTH)
-    return Console(stderr=as_json, highlight=False, width=width)
+    console = Console(stderr=as_json, highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = FILE_WIDTH
+    return console
 
 
 @contextmanager
@@ -249,30 +249,6 @@ def progress_on(console: Console) -> Iterator[Tell]:
 
     with bars:
         yield tell
-
-
-def show_table(console: Console, table: Table) -> None:
-    """A table of texts; what is too wide for the terminal is folded, not cut."""
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    shown = RichTable(title=table.caption, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for number, name in enumerate(table.header):
-        # Numbers are never folded: the first column gives way.
-        shown.add_column(
-            Text(name),
-            justify="right" if number else "left",
-            overflow="fold",
-            min_width=_longest_word([name, *(row[number] for row in table.rows)]),
-        )
-    for row in table.rows:
-        shown.add_row(*(Text(text) for text in row))
-    console.print()
-    console.print(shown)
-
-
-def _longest_word(texts: Iterable[str]) -> int:
-    return min(max((len(word) for text in texts for word in text.split()), default=0), LONGEST_WORD)
 
 
 def show_reading(console: Console, history: History, topic: str) -> None:

@@ -34,10 +34,10 @@ from timewheel.cli.planning import (
     session,
     show_reading,
     show_short,
-    show_table,
     surveyed,
     take_options_of,
 )
+from timewheel.cli.show_table import show_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
