@@ -36,7 +36,7 @@ from timewheel.cli.planning import (
     show_short,
     surveyed,
 )
-from timewheel.cli.show_table import show_table
+from timewheel.cli.terminal import say, show_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -262,16 +262,14 @@ def _print(console: Console, planned: Planned, assumed: str, prices: Prices) -> 
     show_reading(console, planned.history, planned.topic)
     show_short(console, planned.traffic)
     for said in said_of_native(planned):
-        console.print(said, markup=False, soft_wrap=True)
-    console.print(
-        verdict(planned), style="bold green" if planned.keeps_limits else "bold red", markup=False, soft_wrap=True
-    )
+        say(console, said)
+    say(console, verdict(planned), style="bold green" if planned.keeps_limits else "bold red")
     for one in headlines(planned, prices):
         said = f"{one.name}: {one.value} {one.unit} ({one.known}); {'; '.join(one.lines)}."
-        console.print(f"  {said}", style="bold", markup=False, soft_wrap=True)
+        say(console, f"  {said}", style="bold")
     for sentence in [*planned.choice.reasons, said_of_growth(planned)]:
         if sentence:
-            console.print(f"  {sentence}", markup=False, soft_wrap=True)
+            say(console, f"  {sentence}")
     quarantine = tables.quarantine_table(statistic)
     hops = tables.hop_table(planned.recommended.evaluation)
     shown = [
@@ -286,9 +284,9 @@ def _print(console: Console, planned: Planned, assumed: str, prices: Prices) -> 
     ]
     for table in shown:
         show_table(console, table)
-    console.print(f"\n{_refused(planned)}", markup=False, soft_wrap=True)
+    say(console, f"\n{_refused(planned)}")
     if assumed:
-        console.print(assumed, markup=False, soft_wrap=True)
+        say(console, assumed)
 
 
 def _write(

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from timewheel.cli.terminal import say
 from timewheel.spark_planner.errors import PlannerMissing
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ def growth_of(growth: float | None, source: str, console: Console) -> float:
             said += (
                 f"--growth {growth:g} is {times:.3g} times the topic's volume (--growth {note.scale:.6g} is all of it)"
             )
-        console.print(said, markup=False, soft_wrap=True)
+        say(console, said)
         return note.scale if growth is None else growth
     return 1.0 if growth is None else growth
 
@@ -242,7 +243,7 @@ def progress_on(console: Console) -> Iterator[Tell]:
         if progress.stage not in tasks:
             tasks[progress.stage] = bars.add_task(progress.stage, total=None, left="")
             if not console.is_terminal:
-                console.print(progress.stage, markup=False, soft_wrap=True)
+                say(console, progress.stage)
         left = "" if progress.seconds_left is None else f"{progress.seconds_left:.0f} s left"
         if progress.fraction is not None:
             bars.update(tasks[progress.stage], total=1.0, completed=progress.fraction, left=left)
@@ -257,14 +258,14 @@ def show_reading(console: Console, history: History, topic: str) -> None:
     """
     from timewheel.spark_planner.results.delays import reading
 
-    console.print(reading(history.cells(topic)), markup=False, soft_wrap=True)
+    say(console, reading(history.cells(topic)))
     statistic = history.statistic
     if statistic.quarantined:
         text = f"QUARANTINE  {sum(statistic.quarantined.values()):,} of {statistic.rows:,} rows were not used: "
-        console.print(text + _counts(statistic.quarantined), style="bold red", markup=False, soft_wrap=True)
+        say(console, text + _counts(statistic.quarantined), style="bold red")
     if statistic.remarked:
         text = f"NOTED  {sum(statistic.remarked.values()):,} of {statistic.rows:,} rows count without their size: "
-        console.print(text + _counts(statistic.remarked), markup=False, soft_wrap=True)
+        say(console, text + _counts(statistic.remarked))
 
 
 def show_short(console: Console, traffic: Traffic) -> None:
@@ -272,7 +273,7 @@ def show_short(console: Console, traffic: Traffic) -> None:
     from timewheel.spark_planner.results.steady import said_of_traffic
 
     for number, said in enumerate(said_of_traffic(traffic)):
-        console.print(said if number else f"SHORT  {said}", style="bold red", markup=False, soft_wrap=True)
+        say(console, said if number else f"SHORT  {said}", style="bold red")
 
 
 def _counts(rows_by: Mapping[str, int]) -> str:

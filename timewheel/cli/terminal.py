@@ -1,4 +1,4 @@
-"""A table of texts on a terminal of any width: no figure is ever cut, and none is broken over two lines."""
+"""Sentences and tables on a terminal of any width: no figure is ever cut, and none is broken over two lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from timewheel._report.page import Table
 
-__all__ = ["show_table"]
+__all__ = ["say", "show_table"]
 
 LONGEST_FIGURE = 20
 """Longer texts are words, which may go on in the next line."""
@@ -21,18 +21,26 @@ INDENT = 4
 BETWEEN = " · "
 
 
+def say(console: Console, text: str, *, style: str | None = None) -> None:
+    """A sentence. On a terminal it goes on in the next line between two words; in a file it is one line."""
+    console.print(text, style=style, markup=False, soft_wrap=not console.is_terminal)
+
+
 def show_table(console: Console, table: Table) -> None:
     """Columns where they fit side by side; else a block for each row, with every figure behind its column's name."""
+    from rich.padding import Padding
+    from rich.text import Text
+
     console.print()
-    console.print(table.caption, style="bold", markup=False)
+    say(console, table.caption, style="bold")
     widths = _widths(table, console.width)
     if widths is not None:
         _show_columns(console, table, widths)
         return
     for row in table.rows:
-        console.print(row[0], markup=False, soft_wrap=True)
+        console.print(row[0], markup=False)
         for line in _lines(table.header, row, console.width - INDENT):
-            console.print(" " * INDENT + line, markup=False, soft_wrap=True)
+            console.print(Padding(Text(line), (0, 0, 0, INDENT)))
 
 
 def _show_columns(console: Console, table: Table, widths: Sequence[int]) -> None:
@@ -80,10 +88,16 @@ def _lines(header: Sequence[str], row: Sequence[str], width: int) -> Iterator[st
     line = ""
     for name, text in zip(header[1:], row[1:], strict=True):
         pair = f"{name} {text}"
-        if line and len(line) + len(BETWEEN) + len(pair) > width:
+        if not line:
+            line = pair
+        elif len(line) + len(BETWEEN) + len(pair) <= width:
+            line += BETWEEN + pair
+        else:
             yield line
             line = pair
-        else:
-            line = f"{line}{BETWEEN}{pair}" if line else pair
+        if len(line) > width >= len(text):
+            # Between two words of the name, and not of the figure.
+            yield line.removesuffix(f" {text}")
+            line = text
     if line:
         yield line
