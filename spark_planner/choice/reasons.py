@@ -68,7 +68,7 @@ def reasons_for(
         _summary(chosen, len(candidates), broken, counted, growth),
         "" if _stays(chosen) else _against_native(chosen, native),
         next(sentence for sentence in others if sentence),
-        _cost(chosen, candidates[:fitting], constraints),
+        _cost(chosen, candidates[:fitting], ties[:1], constraints),
         _room(chosen, rooms),
     ]
     return tuple(sentence for sentence in found if sentence)[:MOST]
@@ -173,8 +173,10 @@ def _one_partition(chosen: Evaluation, fitting: Sequence[Evaluation]) -> str:
     )
 
 
-def _cost(chosen: Evaluation, fitting: Sequence[Evaluation], constraints: Constraints) -> str:
-    """What it was chosen by, and by how much."""
+def _cost(
+    chosen: Evaluation, fitting: Sequence[Evaluation], told: Sequence[Evaluation], constraints: Constraints
+) -> str:
+    """What it was chosen by, and by how much; who was told already is not told again."""
     cost = constraints.cost_of(chosen)
     hops = (
         f" ({chosen.hops_mean:.2f} hops a timer, so {chosen.writes_per_timer - 1:.0%} more than without)"
@@ -187,7 +189,7 @@ def _cost(chosen: Evaluation, fitting: Sequence[Evaluation], constraints: Constr
     said = f"It costs as much as {cost.writes_per_second:,.1f} entries a second: {_listed(parts)}"
     kind = type(chosen.plan.scheme)
     other = next((one for one in fitting if type(one.plan.scheme) is not kind), None)
-    if other is not None:
+    if other is not None and other not in told:
         dearer = constraints.cost_of(other).writes_per_second
         said += f"; the cheapest of another kind, {describe(other.plan)} on {_partitions(other)}, costs {dearer:,.1f}"
     return said + "."

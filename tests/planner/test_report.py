@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,9 @@ from pyspark.sql import SparkSession
 
 from tests.support.browser import Shown, chromium, shown
 from tests.support.workloads import WORKLOADS
+from timewheel._report.choices import Choice, Choices, Named, choice_chart
+from timewheel._report.page import Page
+from timewheel._report.render import render_page
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Calendar, Native, Plan, Scheme, Tiered
@@ -227,6 +231,33 @@ def test_prices_are_shown_where_they_are_given_and_change_nothing_else(html: str
     assert planned.choice.reasons[0] in page
 
 
+@pytest.mark.parametrize("width", [1_280, 400])
+@pytest.mark.parametrize("gaps", [5, 900, 1_050, 1_500, 3_000, 9_500])
+def test_the_name_of_the_recommended_dot_is_on_no_other_name(
+    browser: Browser, tmp_path: Path, gaps: int, width: int
+) -> None:
+    best, other = Choice(plan="best", at=(80.0, gaps)), Choice(plan="other", at=(1.01, 9_900))
+    chart = choice_chart(
+        Choices(
+            title="t",
+            caption="c",
+            points=[best, other],
+            front=[best],
+            named=[Named(name="native", choice=other), Named(name="recommended", choice=best, stands_out=True)],
+            limit=1_000,
+            limit_name="the broker keeps 1,000 ranges a partition",
+            x_name="cost, writes a second (logarithmic)",
+            y_name="peak gap ranges (logarithmic)",
+        )
+    )
+    path = tmp_path / "chart.html"
+    path.write_text(render_page(Page(title="t", verdict="v", good=True, figure=chart)), encoding="utf-8")
+    with shown(browser, path, width=width) as seen:
+        assert (seen.cut, seen.piled) == ([], [])
+        # A dot on the axis would be drawn by half.
+        assert seen.domain("choices", "x")[0] < 1.01 / 1.05
+
+
 # --------------------------------------------------------------------------------------------------------- what if
 @pytest.fixture(scope="module")
 def statistic(planned: Planned) -> WhatIf:
@@ -246,7 +277,9 @@ def test_the_page_begins_with_the_recommended_plan(report: Shown, planned: Plann
 
 def test_the_page_computes_what_python_does_at_every_stop(report: Shown, statistic: WhatIf) -> None:
     start = asdict(statistic.start)
-    settings = [start | {slider.name: stop} for slider in sliders(statistic).sliders for stop in slider.stops]
+    settings: list[dict[str, Any]] = [
+        start | {slider.name: stop} for slider in sliders(statistic).sliders for stop in slider.stops
+    ]
     rng = np.random.default_rng(5)
     settings += [
         {slider.name: slider.stops[int(rng.integers(len(slider.stops)))] for slider in sliders(statistic).sliders}

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from tests.support.workloads import WORKLOADS
 from timewheel._report.page import Table
-from timewheel.cli import plan as command
+from timewheel.cli.plan import show_planned
 from timewheel.cli.planning import FILE_WIDTH, console_for
 from timewheel.cli.terminal import LONGEST_FIGURE, show_table
 from timewheel.core.broker_profile import BrokerProfile
@@ -58,7 +58,7 @@ def printed(console: Console) -> list[str]:
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_no_figure_is_cut(planned: Planned, width: int) -> None:
     console = terminal(width)
-    command._print(console, planned, "", PRICES)
+    show_planned(console, planned, "", PRICES)
     lines = printed(console)
     assert "…" not in "".join(lines)
     assert max(map(len, lines)) <= width

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from timewheel.core.plan import Plan
     from timewheel.spark_planner import Planned, Prices
 
-__all__ = ["plan"]
+__all__ = ["plan", "show_planned"]
 
 PriceMillionWrites = Annotated[
     float | None,
@@ -199,7 +199,7 @@ def plan(
                 tell=tell,
             )
     assumed = _assumed(base, named=due_topic is not None, subscribed=bool(subscriptions), wanted=wanted)
-    _print(console, planned, assumed, prices)
+    show_planned(console, planned, assumed, prices)
     _write(console, planned, out, report, history, prices)
     if as_json:
         print(json.dumps(planned_facts(planned, prices), indent=1))
@@ -251,7 +251,15 @@ def _refused(planned: Planned) -> str:
     )
 
 
-def _print(console: Console, planned: Planned, assumed: str, prices: Prices) -> None:
+def show_planned(console: Console, planned: Planned, assumed: str, prices: Prices) -> None:
+    """The answer, as people read it on a terminal.
+
+    Args:
+        console: The terminal.
+        planned: What was found.
+        assumed: What nobody told us, in a sentence; empty: nothing.
+        prices: A month's cost is told at these.
+    """
     from timewheel.spark_planner import verdict
     from timewheel.spark_planner.results import costs, tables
     from timewheel.spark_planner.results.growth import said_of_growth
@@ -266,10 +274,10 @@ def _print(console: Console, planned: Planned, assumed: str, prices: Prices) -> 
     say(console, verdict(planned), style="bold green" if planned.keeps_limits else "bold red")
     for one in headlines(planned, prices):
         said = f"{one.name}: {one.value} {one.unit} ({one.known}); {'; '.join(one.lines)}."
-        say(console, f"  {said}", style="bold")
+        say(console, said, style="bold", indent=2)
     for sentence in [*planned.choice.reasons, said_of_growth(planned)]:
         if sentence:
-            say(console, f"  {sentence}")
+            say(console, sentence, indent=2)
     quarantine = tables.quarantine_table(statistic)
     hops = tables.hop_table(planned.recommended.evaluation)
     shown = [

@@ -21,16 +21,19 @@ INDENT = 4
 BETWEEN = " · "
 
 
-def say(console: Console, text: str, *, style: str | None = None) -> None:
+def say(console: Console, text: str, *, style: str = "", indent: int = 0) -> None:
     """A sentence. On a terminal it goes on in the next line between two words; in a file it is one line."""
-    console.print(text, style=style, markup=False, soft_wrap=not console.is_terminal)
+    from rich.padding import Padding
+    from rich.text import Text
+
+    if console.is_terminal:
+        console.print(Padding(Text(text, style), (0, 0, 0, indent), expand=False))
+    else:
+        console.print(" " * indent + text, style=style, markup=False, soft_wrap=True)
 
 
 def show_table(console: Console, table: Table) -> None:
     """Columns where they fit side by side; else a block for each row, with every figure behind its column's name."""
-    from rich.padding import Padding
-    from rich.text import Text
-
     console.print()
     say(console, table.caption, style="bold")
     widths = _widths(table, console.width)
@@ -38,9 +41,9 @@ def show_table(console: Console, table: Table) -> None:
         _show_columns(console, table, widths)
         return
     for row in table.rows:
-        console.print(row[0], markup=False)
+        say(console, row[0])
         for line in _lines(table.header, row, console.width - INDENT):
-            console.print(Padding(Text(line), (0, 0, 0, INDENT)))
+            say(console, line, indent=INDENT)
 
 
 def _show_columns(console: Console, table: Table, widths: Sequence[int]) -> None:
