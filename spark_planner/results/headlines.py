@@ -5,9 +5,11 @@ from __future__ import annotations
 from timewheel._report.page import Headline
 from timewheel.spark_planner.job import Planned
 from timewheel.spark_planner.results.money import Prices, monthly
-from timewheel.spark_planner.results.peaks import Peaks, peaks_of
+from timewheel.spark_planner.results.peaks import peaks_of
 
 __all__ = ["headlines"]
+
+CERTAINTY = "with a certainty of 95%"
 
 
 def headlines(planned: Planned, prices: Prices | None = None) -> list[Headline]:
@@ -15,22 +17,22 @@ def headlines(planned: Planned, prices: Prices | None = None) -> list[Headline]:
     peaks = peaks_of(planned)
     partitions = planned.plan.partitions
     where = "one partition" if partitions == 1 else f"the fullest of {partitions} partitions"
+    now, then = peaks.said_of_band(peaks.now), peaks.said_of_band(peaks.then)
     return [
-        _gaps("Gaps now", peaks.now, "native delays, one partition", planned, peaks),
-        _gaps("Gaps then", peaks.then, f"this plan, {where}", planned, peaks),
+        _gaps("Gaps now", peaks.now, "native delays, one partition", planned, peaks.known, f"{now} {CERTAINTY}"),
+        _gaps("Gaps then", peaks.then, f"this plan, {where}", planned, peaks.known, f"{then}, by the same band"),
         _cost(planned, prices),
     ]
 
 
-def _gaps(name: str, gaps: float, where: str, planned: Planned, peaks: Peaks) -> Headline:
+def _gaps(name: str, gaps: float, where: str, planned: Planned, known: str, band: str) -> Headline:
     limit = planned.profile.gap_limit_ranges
     lines = [f"{where}: {gaps / max(limit, 1):.0%} of the {limit:,} that the broker keeps"]
-    band = peaks.said_of_band(gaps)
-    if band:
+    if planned.traffic.band is not None:
         lines.append(band)
-    return Headline(
-        name=name, value=f"{gaps:,.0f}", unit="gaps at the peak", known=peaks.known, lines=lines, good=gaps <= limit
-    )
+    # More than was asked for, but less than the broker keeps, is neither.
+    good = True if gaps <= planned.constraints.gap_fraction * limit else False if gaps > limit else None
+    return Headline(name=name, value=f"{gaps:,.0f}", unit="gaps at the peak", known=known, lines=lines, good=good)
 
 
 def _cost(planned: Planned, prices: Prices | None) -> Headline:

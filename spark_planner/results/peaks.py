@@ -17,8 +17,8 @@ class Peaks:
         now: Of one partition under native delays.
         then: Of the plan's fullest partition.
         known: "counted" or "estimated".
-        band: Within so many times of these they lie with a certainty of 95 %; None: nothing is known of that, or the
-            history shows all that there will be.
+        band: Between so many times the native gaps they lie with a certainty of 95 %, and the plan's are held to the
+            upper of the two as well; None: nothing is known of that, or the history shows all that there will be.
     """
 
     now: float
@@ -31,7 +31,7 @@ class Peaks:
         if self.band is None:
             return ""
         low, high = (times * gaps for times in self.band)
-        return f"between {low:,.0f} and {high:,.0f} with a certainty of 95%"
+        return f"between {low:,.0f} and {high:,.0f}"
 
 
 def peaks_of(planned: Planned) -> Peaks:

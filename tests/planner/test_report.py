@@ -185,6 +185,9 @@ def test_the_answer_comes_in_order_and_each_figure_says_how_it_is_known(report: 
         f"{cost.written:,.2f}",
     ]
     assert report.page.locator(".headline .known").all_inner_texts() == ["counted", "counted", "estimated"]
+    # More than the broker keeps is bad news, and what the plan leaves is good.
+    classes = report.page.locator(".headline").evaluate_all("(all) => all.map((one) => one.className)")
+    assert classes == ["headline bad", "headline good", "headline"]
     places = [".verdict", ".headlines", "#gaps", ".lead", ".point", ".aside", "details", "#what-if", "#choices", "dl"]
     tops = [report.page.locator(place).first.bounding_box() for place in places]
     heights = [box["y"] for box in tops if box is not None]
