@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from timewheel.spark_planner.pricing.evaluation import Evaluation
     from timewheel.spark_planner.progress import Progress, Tell
     from timewheel.spark_planner.results.facts import planned_facts, prediction_facts
+    from timewheel.spark_planner.results.money import Prices
     from timewheel.spark_planner.results.report_page import report_page
     from timewheel.spark_planner.results.verdict import verdict
     from timewheel.spark_planner.session import local_session
@@ -74,6 +75,7 @@ __all__ = [
     "OnTheClock",
     "Planned",
     "Prediction",
+    "Prices",
     "Progress",
     "Publishing",
     "Replay",
@@ -125,6 +127,7 @@ _NAMES_OF = {
     "pricing.evaluation": ("Evaluation",),
     "progress": ("Progress", "Tell"),
     "results.facts": ("planned_facts", "prediction_facts"),
+    "results.money": ("Prices",),
     "results.report_page": ("report_page",),
     "results.verdict": ("verdict",),
     "session": ("local_session",),

@@ -13,6 +13,7 @@ from timewheel.spark_planner.choice.candidates import article_plans, candidate_p
 from timewheel.spark_planner.choice.constraints import Constraints, Room
 from timewheel.spark_planner.choice.reasons import reasons_for
 from timewheel.spark_planner.choice.screening import Screening
+from timewheel.spark_planner.choice.ties import tied_with
 from timewheel.spark_planner.pricing.bursts import with_bursts_apart
 from timewheel.spark_planner.pricing.course import course_of
 from timewheel.spark_planner.pricing.evaluate import price
@@ -42,8 +43,9 @@ class Choice:
             nothing, if there are any.
         article: What the source article's rules of thumb give, by name.
         rooms: At which volume each limit is reached, the nearest first.
-        reasons: Sentences.
+        reasons: Sentences, at most `reasons.MOST`.
         counted: The most gaps of any partition, of the plans that were not only estimated.
+        ties: Other candidates that break nothing and cost as much within `ties.TIE`, the strongest rival first.
     """
 
     recommended: Assessed
@@ -55,6 +57,7 @@ class Choice:
     rooms: tuple[Room, ...]
     reasons: tuple[str, ...]
     counted: Mapping[Plan, int] = field(default_factory=dict)
+    ties: tuple[Evaluation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,6 +134,9 @@ def choose(
     by_rule = {name: assess(plan, coarse, profile, limits, growth) for name, plan in article.items()}
     native = price(course_of(_native(plans), cells, growth), profile, 1)
     rooms = limits.rooms(recommended.evaluation, profile)
+    allowed = limits.allowed_gaps(profile.gap_limit_ranges) / growth
+    rivals = [] if recommended.broken else [one.evaluation for one in fitting]
+    ties = tied_with(recommended.evaluation, rivals, limits, settled.counted, allowed)
     return Choice(
         recommended=recommended,
         native=native,
@@ -145,13 +151,15 @@ def choose(
             native,
             [one.evaluation for one in sorted(assessed, key=rank)],
             len(fitting),
-            {name: one.evaluation for name, one in by_rule.items()},
+            ties,
             rooms,
             limits,
             settled.counted,
+            growth,
             len(plans),
         ),
         counted=settled.counted,
+        ties=ties,
     )
 
 

@@ -17,7 +17,7 @@ from timewheel.spark_planner.choice.assessed import Assessed
 from timewheel.spark_planner.choice.choose import Decided, Further
 from timewheel.spark_planner.choice.constraints import GAP_FRACTION, SILENCE_SECONDS, Constraints
 
-__all__ = ["at_once_for", "decide"]
+__all__ = ["HELPED", "at_once_for", "decide"]
 
 AT_ONCE = 20
 """Candidates that are counted in one pass,"""

@@ -8,9 +8,13 @@ from collections.abc import Mapping, Sequence
 from timewheel.core.durations import DAY_MS, MINUTE_MS, format_duration
 from timewheel.core.plan import Calendar, Native, Plan, Tiered, Wheel
 from timewheel.spark_planner.choice.constraints import Constraints, Room
+from timewheel.spark_planner.choice.ties import TIE, advantages, drawbacks
 from timewheel.spark_planner.pricing.evaluation import Evaluation
 
-__all__ = ["describe", "reasons_for"]
+__all__ = ["MOST", "describe", "reasons_for"]
+
+MOST = 5
+"""Sentences: who needs more reads the tables."""
 
 
 def describe(plan: Plan) -> str:
@@ -33,13 +37,14 @@ def reasons_for(
     native: Evaluation,
     candidates: Sequence[Evaluation],
     fitting: int,
-    article: Mapping[str, Evaluation],
+    ties: Sequence[Evaluation],
     rooms: Sequence[Room],
     constraints: Constraints,
     counted: Mapping[Plan, int],
+    growth: float,
     considered: int,
 ) -> tuple[str, ...]:
-    """Sentences, the most important first.
+    """At most `MOST` sentences, the most important first.
 
     Args:
         chosen: The recommended plan.
@@ -47,49 +52,50 @@ def reasons_for(
         native: One partition of native delays.
         candidates: Those that were priced, each with the partitions that it needs, the best first.
         fitting: How many of them keep all limits: the first ones.
-        article: What the article's rules give.
+        ties: Those of them that cost as much as the recommended one, the strongest rival first.
         rooms: The nearest limit first.
         constraints: What was asked, and the prices.
         counted: The most gaps of any partition, of the plans that were not only estimated.
+        growth: As many times the volume that was counted, the others are of.
         considered: How many candidates there were.
     """
-    found = [_summary(chosen, considered, broken, counted)]
-    if not _stays(chosen):
-        found.append(_against_native(chosen, native))
-    found += [*_windows(chosen, candidates), _one_partition(chosen, candidates[:fitting])]
-    found += [_price(chosen), _cost(chosen, candidates[:fitting], constraints), _binds(chosen)]
-    found += [_rule(name, evaluation, constraints) for name, evaluation in article.items()]
-    if rooms:
-        room = rooms[0]
-        # A campaign of a minute is no day's volume by far.
-        volume = f"{room.timers_per_day:,.0f} timers a day"
-        if chosen.history_ms < DAY_MS:
-            volume = f"{chosen.timers * room.times:,.0f} timers within {format_duration(_whole_minutes_ms(chosen))}"
-        found.append(
-            f"As the volume grows, the first limit to be reached is {room.limit}: at {room.times:,.2f} times what is "
-            f"planned for, {volume}."
-        )
-    return tuple(sentence for sentence in found if sentence)
+    others = [
+        _tie(chosen, ties, constraints),
+        _longer(chosen, candidates),
+        _one_partition(chosen, candidates[:fitting]),
+        _shorter(chosen, candidates),
+        _silence(chosen),
+    ]
+    found = [
+        _summary(chosen, considered, broken, counted, growth),
+        "" if _stays(chosen) else _against_native(chosen, native),
+        next(sentence for sentence in others if sentence),
+        _cost(chosen, candidates[:fitting], ties[:1], constraints),
+        _room(chosen, rooms),
+    ]
+    return tuple(sentence for sentence in found if sentence)[:MOST]
 
 
-def _summary(chosen: Evaluation, considered: int, broken: Sequence[str], counted: Mapping[Plan, int]) -> str:
+def _summary(
+    chosen: Evaluation, considered: int, broken: Sequence[str], counted: Mapping[Plan, int], growth: float
+) -> str:
     estimated = f"about {chosen.peak_gaps_per_partition:,.0f}"
-    own = counted.get(chosen.plan)
-    gaps = (
-        f"{estimated} gaps in a partition at the peak (estimated), {chosen.gap_fraction:.0%} of the broker's limit of "
-        f"{chosen.gap_limit_ranges:,}"
-        if own is None
-        else f"{own:,} gaps in a partition at the peak (counted; estimated {estimated}"
-        f"), of {chosen.gap_limit_ranges:,} that the broker keeps"
-    )
+    own, limit = counted.get(chosen.plan), f"of {chosen.gap_limit_ranges:,} that the broker keeps"
+    if own is None:
+        gaps = f"{estimated} gaps in a partition at the peak (estimated), {chosen.gap_fraction:.0%} {limit}"
+    elif growth == 1:
+        gaps = f"{own:,} gaps in a partition at the peak (counted; estimated {estimated}), {limit}"
+    else:
+        at = f"at {growth:g} times the volume of which {own:,} were counted"
+        gaps = f"{estimated} gaps in a partition at the peak (estimated, {at}), {limit}"
     what = f"{describe(chosen.plan)} on {_partitions(chosen)}"
+    how = f" ({len({plan.scheme for plan in counted})} counted, the others estimated)" if counted else ""
     if broken:
         limits = ", ".join(broken)
-        return f"No candidate keeps every limit. Of {considered}, {what} breaks fewest ({limits}): {gaps}."
-    how = f" {len({plan.scheme for plan in counted})} of them were counted, the others estimated." if counted else ""
+        return f"No candidate keeps every limit: of {considered}{how}, {what} breaks fewest ({limits}), with {gaps}."
     if _stays(chosen):
-        return f"Stay with {what}: {gaps}. None of the other {considered - 1} candidates is cheaper.{how}"
-    return f"Of {considered} candidates, {what} is the cheapest that fits: {gaps}.{how}"
+        return f"Stay with {what}: {gaps}; none of the other {considered - 1} candidates{how} is cheaper."
+    return f"Of {considered} candidates{how}, {what} is the cheapest that fits: {gaps}."
 
 
 def _against_native(chosen: Evaluation, native: Evaluation) -> str:
@@ -102,37 +108,61 @@ def _against_native(chosen: Evaluation, native: Evaluation) -> str:
     return said + "."
 
 
-def _windows(chosen: Evaluation, candidates: Sequence[Evaluation]) -> list[str]:
-    """What a longer and a shorter step of the same scheme would need."""
-    size_ms = _size_ms(chosen.plan)
-    if not size_ms:
-        return []
-    others: dict[int, Evaluation] = {}
-    for one in candidates:  # of each size the best
-        if type(one.plan.scheme) is type(chosen.plan.scheme):
-            others.setdefault(_size_ms(one.plan), one)
-    word = _size_word(chosen.plan)
-    said: list[str] = []
+def _tie(chosen: Evaluation, ties: Sequence[Evaluation], constraints: Constraints) -> str:
+    """Who costs as much, and what would decide; empty: nobody does."""
+    if not ties:
+        return ""
+    one = ties[0]
+    own, cost = (constraints.cost_of(each).writes_per_second for each in (chosen, one))
+    said = f"A tie: {describe(one.plan)} on {_partitions(one)} costs as much within {TIE:.0%} "
+    said += f"({cost:,.1f} against {own:,.1f} entries a second, estimated)"
+    better, worse = advantages(one, chosen), drawbacks(one, chosen)
+    if better:
+        said += f" and has {_listed(better)}"
+    if worse:
+        said += f"{', but' if better else ' and has'} {_listed(worse)}"
+    if not better and not worse:
+        said += ", and differs in nothing else that was priced"
+    return said + "."
+
+
+def _longer(chosen: Evaluation, candidates: Sequence[Evaluation]) -> str:
+    """What a longer step of the same scheme would need."""
+    size_ms, others = _size_ms(chosen.plan), _by_size(chosen, candidates)
     needs_more = [size for size in sorted(others) if size > size_ms and _needs(others[size]) > _needs(chosen)]
-    if needs_more:
-        fewest, most = others[needs_more[0]], others[needs_more[-1]]
-        sentence = (
-            f"A {format_duration(size_ms)} {word} fits {_partitions(chosen)}; "
-            f"{format_duration(needs_more[0])} would need {_needs(fewest)}"
-        )
-        if most is not fewest:
-            sentence += f", {format_duration(needs_more[-1])} {_needs(most)}"
-        said.append(sentence + ".")
-    # One that is only a little shorter says nothing.
+    if not needs_more:
+        return ""
+    fewest, most = others[needs_more[0]], others[needs_more[-1]]
+    said = (
+        f"A {format_duration(size_ms)} {_size_word(chosen.plan)} fits {_partitions(chosen)}; "
+        f"{format_duration(needs_more[0])} would need {_needs(fewest)}"
+    )
+    if most is not fewest:
+        said += f", {format_duration(needs_more[-1])} {_needs(most)}"
+    return said + "."
+
+
+def _shorter(chosen: Evaluation, candidates: Sequence[Evaluation]) -> str:
+    """What a shorter one would bring: one that is only a little shorter says nothing."""
+    size_ms, others = _size_ms(chosen.plan), _by_size(chosen, candidates)
     shorter = [size for size in sorted(others) if size < size_ms and 2 * others[size].peak_gaps <= chosen.peak_gaps]
-    if shorter and chosen.hops_mean > 0:
-        other = others[shorter[-1]]
-        said.append(
-            f"A {format_duration(shorter[-1])} {word} would bring {other.peak_gaps:,.0f} gaps instead of "
-            f"{chosen.peak_gaps:,.0f} (estimated), for {other.hops_mean:.2f} hops a timer instead of "
-            f"{chosen.hops_mean:.2f}."
-        )
-    return said
+    if not shorter or not chosen.hops_mean:
+        return ""
+    other = others[shorter[-1]]
+    return (
+        f"A {format_duration(shorter[-1])} {_size_word(chosen.plan)} would bring {other.peak_gaps:,.0f} gaps instead "
+        f"of {chosen.peak_gaps:,.0f} (estimated), for {other.hops_mean:.2f} hops a timer instead of "
+        f"{chosen.hops_mean:.2f}."
+    )
+
+
+def _by_size(chosen: Evaluation, candidates: Sequence[Evaluation]) -> dict[int, Evaluation]:
+    """Of each size of the same scheme the best; none where it has no size."""
+    found: dict[int, Evaluation] = {}
+    for one in candidates:
+        if _size_ms(chosen.plan) and type(one.plan.scheme) is type(chosen.plan.scheme):
+            found.setdefault(_size_ms(one.plan), one)
+    return found
 
 
 def _one_partition(chosen: Evaluation, fitting: Sequence[Evaluation]) -> str:
@@ -147,33 +177,44 @@ def _one_partition(chosen: Evaluation, fitting: Sequence[Evaluation]) -> str:
     )
 
 
-def _price(chosen: Evaluation) -> str:
-    topics = _topics(chosen)
-    if not chosen.hops_mean:
-        return f"It re-publishes nothing, and runs {topics}{_relay(chosen)}."
+def _cost(
+    chosen: Evaluation, fitting: Sequence[Evaluation], told: Sequence[Evaluation], constraints: Constraints
+) -> str:
+    """What it was chosen by, and by how much; who was told already is not told again."""
+    cost = constraints.cost_of(chosen)
+    hops = (
+        f" ({chosen.hops_mean:.2f} hops a timer, so {chosen.writes_per_timer - 1:.0%} more than without)"
+        if chosen.hops_mean
+        else ""
+    )
+    parts = [f"{cost.written:,.1f} are written{hops}", f"{cost.topics:,.1f} stand for its {_topics(chosen)}"]
+    if cost.relay:
+        parts.append(f"{cost.relay:,.1f} for the relay")
+    said = f"It costs as much as {cost.writes_per_second:,.1f} entries a second: {_listed(parts)}"
+    kind = type(chosen.plan.scheme)
+    other = next((one for one in fitting if type(one.plan.scheme) is not kind), None)
+    if other is not None and other not in told:
+        dearer = constraints.cost_of(other).writes_per_second
+        said += f"; the cheapest of another kind, {describe(other.plan)} on {_partitions(other)}, costs {dearer:,.1f}"
+    return said + "."
+
+
+def _room(chosen: Evaluation, rooms: Sequence[Room]) -> str:
+    if not rooms:
+        return ""
+    room = rooms[0]
+    # A campaign of a minute is no day's volume by far.
+    volume = f"{room.timers_per_day:,.0f} timers a day"
+    if chosen.history_ms < DAY_MS:
+        volume = f"{chosen.timers * room.times:,.0f} timers within {format_duration(_whole_minutes_ms(chosen))}"
     return (
-        f"The price is {chosen.hops_mean:.2f} hops a timer (99 % at most {chosen.hops_p99}), so "
-        f"{chosen.writes_per_timer - 1:.0%} more entries are written, and {topics}{_relay(chosen)}."
+        f"As the volume grows, the first limit to be reached is {room.limit}: at {room.times:,.2f} times what is "
+        f"planned for, {volume}."
     )
 
 
-def _cost(chosen: Evaluation, fitting: Sequence[Evaluation], constraints: Constraints) -> str:
-    """What it was chosen by, and by how much."""
-    cost = constraints.cost_of(chosen)
-    parts = [f"{cost.written:,.1f} are written", f"{cost.topics:,.1f} stand for its topics"]
-    if cost.relay:
-        parts.append(f"{cost.relay:,.1f} for the relay")
-    said = f"It costs as much as {cost.writes_per_second:,.1f} entries a second: {_listed(parts)}."
-    kind = type(chosen.plan.scheme)
-    other = next((one for one in fitting if type(one.plan.scheme) is not kind), None)
-    if other is not None:
-        dearer = constraints.cost_of(other).writes_per_second
-        said += f" The cheapest of another kind, {describe(other.plan)} on {_partitions(other)}, costs {dearer:,.1f}."
-    return said
-
-
 def _listed(parts: Sequence[str]) -> str:
-    return ", ".join(parts[:-1]) + " and " + parts[-1]
+    return " and ".join([*filter(None, [", ".join(parts[:-1])]), parts[-1]])
 
 
 def _whole_minutes_ms(evaluation: Evaluation) -> int:
@@ -196,24 +237,10 @@ def _stays(chosen: Evaluation) -> bool:
     return isinstance(chosen.plan.scheme, Native) and _needs(chosen) == 1
 
 
-def _binds(chosen: Evaluation) -> str:
+def _silence(chosen: Evaluation) -> str:
     return (
         f"After an unload a partition is silent for about {chosen.silence_seconds:.1f} s, since up to "
         f"{chosen.peak_pending_per_partition:,.0f} entries wait in it."
-    )
-
-
-def _rule(name: str, evaluation: Evaluation, constraints: Constraints) -> str:
-    total = evaluation.peak_gaps_per_topic
-    where = "in the fullest topic" if isinstance(evaluation.plan.scheme, Calendar) else "in all partitions together"
-    limit = max(evaluation.gap_limit_ranges, 1)
-    by_gaps = max(math.ceil(total / constraints.allowed_gaps(limit)), 1)
-    why = " for the silence after an unload" if _needs(evaluation) > by_gaps else ""
-    cost = constraints.cost_of(evaluation).writes_per_second
-    return (
-        f'The rule "{name}" peaks at about {total:,.0f} gaps {where} (estimated), {_times(total / limit)} the limit: '
-        f"it needs {_partitions(evaluation)}{why}, with {_hops(evaluation)} and {_topics(evaluation)}, and costs "
-        f"{cost:,.1f} entries a second."
     )
 
 

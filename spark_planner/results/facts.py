@@ -13,6 +13,8 @@ from timewheel.spark_planner.choice.reasons import describe
 from timewheel.spark_planner.exact.replay_result import Peak
 from timewheel.spark_planner.job import Planned, Prediction
 from timewheel.spark_planner.pricing.evaluation import Evaluation
+from timewheel.spark_planner.results.growth import growth_facts
+from timewheel.spark_planner.results.money import Prices, monthly
 from timewheel.spark_planner.results.steady import steady_facts
 from timewheel.spark_planner.traffic import History
 
@@ -22,8 +24,13 @@ _CURVES = ("gaps_at_ms", "gaps")
 """Thousands of numbers each, for charts."""
 
 
-def planned_facts(planned: Planned) -> dict[str, Any]:
-    """All of `timewheel plan`'s answer but the curves."""
+def planned_facts(planned: Planned, prices: Prices | None = None) -> dict[str, Any]:
+    """All of `timewheel plan`'s answer but the curves.
+
+    Args:
+        planned: What was found.
+        prices: What a month costs is told at these; None: it is not.
+    """
     choice, alone = planned.choice, planned.native_alone
     return {
         "history": history_facts(planned.history),
@@ -47,6 +54,15 @@ def planned_facts(planned: Planned) -> dict[str, Any]:
         "front": [_assessed(one) for one in choice.front],
         "article_rules": {name: _assessed(one) for name, one in choice.article},
         "rooms": [asdict(room) for room in choice.rooms],
+        "growth_seen": growth_facts(planned),
+        "ties": [{**evaluation_facts(one), **_cost(planned.constraints.cost_of(one))} for one in choice.ties],
+        "money_a_month": None
+        if prices is None or not prices.is_given
+        else {
+            "prices": asdict(prices),
+            "native": _bill(choice.native, prices),
+            "recommended": _bill(choice.recommended.evaluation, prices),
+        },
     }
 
 
@@ -82,6 +98,15 @@ def prediction_facts(prediction: Prediction) -> dict[str, Any]:
         },
         "peak_gaps_error": prediction.peak_gaps_error,
     }
+
+
+def _bill(evaluation: Evaluation, prices: Prices) -> dict[str, float]:
+    bill = monthly(evaluation, prices)
+    return (
+        {}
+        if bill is None
+        else {name.replace(" ", "_"): amount for name, amount in [*bill.parts, ("total", bill.total)]}
+    )
 
 
 def _assessed(one: Assessed) -> dict[str, Any]:

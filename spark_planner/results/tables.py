@@ -10,16 +10,19 @@ from timewheel.core.durations import format_duration
 from timewheel.core.plan import Plan
 from timewheel.core.steps import Step, steps
 from timewheel.spark_planner.choice.assessed import Assessed
-from timewheel.spark_planner.choice.constraints import Constraints, Room
+from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.spark_planner.choice.reasons import describe
+from timewheel.spark_planner.choice.ties import TIE
 from timewheel.spark_planner.history.quarantine import REASONS, REMARKS
 from timewheel.spark_planner.job import Planned, Prediction
 from timewheel.spark_planner.pricing.evaluation import Evaluation
+from timewheel.spark_planner.results.growth import reached_on, trend_in
 from timewheel.spark_planner.summary.statistic import Statistic
 
 __all__ = [
+    "TIED",
+    "at_volume",
     "both",
-    "cost_table",
     "evaluations_table",
     "front_table",
     "hop_table",
@@ -29,12 +32,14 @@ __all__ = [
     "prices",
     "quarantine_table",
     "room_table",
+    "rules_table",
 ]
 
 MOST_FRONT_ROWS = 12
 """More alternatives than that are no help; they are thinned evenly, the cheapest and the one of fewest gaps stay."""
 MOST_STEP_ROWS = 12
-MIB_BYTES = 1 << 20
+TIED = f"costs as much within {TIE:.0%}"
+"""Beside the name of a plan that does."""
 
 T = TypeVar("T")
 
@@ -64,14 +69,48 @@ def prices(constraints: Constraints) -> str:
 
 
 def plans_table(planned: Planned) -> Table:
-    """Native, the recommended plan and what the article's rules give, side by side."""
+    """Native, the recommended plan and the strongest of those that cost as much, side by side."""
     native = planned.choice.native
     rows = [
         _plan_row("today: native", native, planned.constraints.broken_by(native)),
         _plan_row("recommended", planned.choice.recommended.evaluation, planned.choice.recommended.broken),
-        *(_plan_row(f'rule "{name}"', one.evaluation, one.broken) for name, one in planned.choice.article),
+        *(_plan_row(f"{describe(one.plan)} ({TIED})", one, ()) for one in planned.choice.ties[:1]),
     ]
-    return Table(caption="Estimated" + _at(planned.growth), header=_PLAN_HEADER, rows=rows)
+    return Table(caption="Estimated" + at_volume(planned.growth), header=_PLAN_HEADER, rows=rows)
+
+
+def rules_table(planned: Planned) -> Table:
+    """What the article's rules of thumb give, beside the recommended plan."""
+    plans = [("recommended", planned.choice.recommended), *planned.choice.article]
+    limit = max(planned.profile.gap_limit_ranges, 1)
+    rows = [
+        (
+            name,
+            f"{one.evaluation.peak_gaps_per_topic:,.0f}",
+            f"{one.evaluation.peak_gaps_per_topic / limit:,.1f}",
+            str(one.evaluation.plan.partitions),
+            f"{one.evaluation.hops_mean:.2f}",
+            str(one.evaluation.partition_topics),
+            f"{one.cost_writes_per_second:,.1f}",
+            _broken(one.broken),
+        )
+        for name, one in plans
+    ]
+    return Table(
+        caption="The rules of thumb of the article that timewheel began with, each with the partitions that it needs; "
+        "gaps are of the fullest topic, its partitions together. Estimated" + at_volume(planned.growth),
+        header=(
+            "rule",
+            "peak gaps",
+            "times the limit",
+            "partitions",
+            "hops mean",
+            "topics",
+            "cost, writes/s",
+            "breaks",
+        ),
+        rows=rows,
+    )
 
 
 def evaluations_table(evaluations: Mapping[str, Evaluation], growth: float = 1.0) -> Table:
@@ -79,7 +118,7 @@ def evaluations_table(evaluations: Mapping[str, Evaluation], growth: float = 1.0
     rows = [
         _plan_row(name, one, ("gap_fraction",) if one.gap_fraction > 1 else ()) for name, one in evaluations.items()
     ]
-    return Table(caption="Estimated" + _at(growth), header=_PLAN_HEADER, rows=rows)
+    return Table(caption="Estimated" + at_volume(growth), header=_PLAN_HEADER, rows=rows)
 
 
 def front_table(planned: Planned) -> Table:
@@ -88,7 +127,7 @@ def front_table(planned: Planned) -> Table:
     counted = planned.choice.counted
     rows = [
         (
-            plan_label(one.evaluation.plan),
+            plan_label(one.evaluation.plan) + (f" ({TIED})" if one.evaluation in planned.choice.ties else ""),
             *_cost_and_gaps(one),
             f"{counted[one.evaluation.plan]:,}" if one.evaluation.plan in counted else "-",
             f"{one.evaluation.hops_mean:.2f}",
@@ -104,12 +143,20 @@ def front_table(planned: Planned) -> Table:
     )
 
 
-def room_table(rooms: Sequence[Room]) -> Table:
-    """At which volume each limit is reached."""
+def room_table(planned: Planned) -> Table:
+    """At which volume each limit is reached, and when, if the topic goes on growing as its history did."""
+    trend = trend_in(planned)
+    grows = trend is not None and trend.weekly_growth > 0
+    rows = []
+    for room in planned.choice.rooms:
+        row = [room.limit, f"{room.times:,.2f}", f"{room.timers_per_day:,.0f}"]
+        if trend is not None and grows:
+            row.append(reached_on(planned, room, trend) or "not within ten years")
+        rows.append(row)
     return Table(
-        caption="Growth: when the recommended plan reaches each limit",
-        header=("limit", "times the volume planned for", "timers a day"),
-        rows=[(room.limit, f"{room.times:,.2f}", f"{room.timers_per_day:,.0f}") for room in rooms],
+        caption="Growth: when the recommended plan reaches each limit (estimated)",
+        header=("limit", "times the volume planned for", "timers a day", *(["about"] if grows else [])),
+        rows=rows,
     )
 
 
@@ -178,37 +225,6 @@ def both(planned: Planned) -> dict[str, Prediction]:
     return {"today": planned.native, "recommended": planned.recommended}
 
 
-def cost_table(planned: Planned) -> Table:
-    """What native delays and the recommended plan cost, in the broker's terms."""
-    pairs = [("today", planned.choice.native), ("recommended", planned.choice.recommended.evaluation)]
-    facts: list[tuple[str, list[str]]] = [
-        ("entries written for each timer", [f"{one.writes_per_timer:.2f}" for _, one in pairs]),
-        ("written, all copies, MiB", [f"{one.written_bytes / MIB_BYTES:,.1f}" for _, one in pairs]),
-        ("of that by hops, MiB", [f"{one.republished_bytes / MIB_BYTES:,.1f}" for _, one in pairs]),
-        ("on disk at the peak, all copies, MiB", [f"{one.storage_bytes / MIB_BYTES:,.1f}" for _, one in pairs]),
-        ("ledgers at the peak", [f"{one.ledgers:,.0f}" for _, one in pairs]),
-        ("persisted cursor of a partition, kB", [f"{one.cursor_bytes / 1_000:,.1f}" for _, one in pairs]),
-        (
-            "delayed index in broker memory, at least, kB",
-            [f"{one.delayed_index_bytes / 1_000:,.1f}" for _, one in pairs],
-        ),
-        (
-            "waiting in the due topic's fullest partition",
-            [f"{one.peak_pending_per_partition:,.0f}" for _, one in pairs],
-        ),
-        ("silence of it after an unload, s", [f"{one.silence_seconds:.1f}" for _, one in pairs]),
-        ("again after the worst unload, messages", [f"{one.redelivered.worst_entries:,.0f}" for _, one in pairs]),
-        ("relay at the peak, hops/s", [f"{one.relay_hops_per_second:,.1f}" for _, one in pairs]),
-        ("topics (partitions in all)", [f"{one.topics} ({one.partition_topics})" for _, one in pairs]),
-        ("consumers to run", [f"{one.consumers}" for _, one in pairs]),
-    ]
-    return Table(
-        caption="Estimated costs" + _at(planned.growth),
-        header=("", *(name for name, _ in pairs)),
-        rows=[(name, *values) for name, values in facts],
-    )
-
-
 def hop_table(evaluation: Evaluation) -> Table | None:
     """What passes through each holding step of a plan; None: it has none, or so many that a table says nothing."""
     holding = steps(evaluation.plan)[:-1]
@@ -262,8 +278,12 @@ def _plan_row(name: str, one: Evaluation, broken: Sequence[str]) -> tuple[str, .
         f"{one.hops_mean:.2f}",
         str(one.hops_p99),
         str(one.partition_topics),
-        ", ".join(dict.fromkeys(_CONSTRAINTS[name] for name in broken)) or "-",
+        _broken(broken),
     )
+
+
+def _broken(names: Sequence[str]) -> str:
+    return ", ".join(dict.fromkeys(_CONSTRAINTS[name] for name in names)) or "-"
 
 
 def _cost_and_gaps(one: Assessed) -> tuple[str, str, str]:
@@ -275,7 +295,8 @@ def _cost_and_gaps(one: Assessed) -> tuple[str, str, str]:
     )
 
 
-def _at(growth: float) -> str:
+def at_volume(growth: float) -> str:
+    """Behind "estimated": for which volume."""
     return " at this volume" if growth == 1 else f" at {growth:g} times this volume"
 
 

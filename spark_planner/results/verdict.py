@@ -5,6 +5,7 @@ from __future__ import annotations
 from timewheel.core.plan import Native
 from timewheel.spark_planner.choice.reasons import describe
 from timewheel.spark_planner.job import Planned
+from timewheel.spark_planner.results.peaks import peaks_of
 
 __all__ = ["verdict"]
 
@@ -29,13 +30,12 @@ def _objection(planned: Planned) -> str:
 
 def _recommendation(planned: Planned) -> str:
     plan, limit = planned.plan, planned.profile.gap_limit_ranges
+    peaks = peaks_of(planned)
+    fullest, today, how = peaks.then, peaks.now, peaks.known
     if planned.growth == 1:
-        fullest: float = planned.recommended.replay.peak_per_partition.gap_count
-        today: float = planned.native.replay.peak_of_total.gap_count
-        when, leaves, how = "", f"{_which(planned)} leaves", "counted"
+        when, leaves = "", f"{_which(planned)} leaves"
     else:
-        fullest, today = planned.choice.recommended.evaluation.peak_gaps_per_partition, planned.choice.native.peak_gaps
-        when, leaves, how = f" for {planned.growth:g} times this volume", "it would leave", "estimated"
+        when, leaves = f" for {planned.growth:g} times this volume", "it would leave"
     broken = "" if planned.keeps_limits else " (NOT within every limit)"
     if isinstance(plan.scheme, Native) and plan.partitions == 1:
         said = f"Stay with native delays on one partition{when}{broken}"

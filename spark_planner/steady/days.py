@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.spark_planner.summary.cells import Cells
 
-__all__ = ["WEEK", "Days", "days_of"]
+__all__ = ["LEAST_TREND", "TREND_ROOTS", "WEEK", "Days", "days_of"]
 
 Integers = NDArray[np.int64]
 

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser
 from tests.support.browser import Shown, chromium, shown
 from tests.support.demo_result import demo_result
 from timewheel._report.gap_chart import GapChart, Mark, Series, gap_chart
-from timewheel._report.page import Page, Table
+from timewheel._report.page import Fold, Headline, Page, Section, Table
 from timewheel._report.render import render_page
 from timewheel.demo.files import Files, save
 from timewheel.demo.table import LABELS
@@ -198,20 +198,27 @@ def test_hostile_names_are_texts(browser: Browser, tmp_path: Path) -> None:
         marks=[Mark(at=1, name=HOSTILE)],
         time_unit=HOSTILE,
     )
+    table = Table(caption=HOSTILE, header=(HOSTILE, HOSTILE), rows=[(HOSTILE, HOSTILE)])
     page = Page(
         title=HOSTILE,
         verdict=HOSTILE,
         good=False,
         facts=[(HOSTILE, HOSTILE)],
+        headlines=[Headline(name=HOSTILE, value=HOSTILE, unit=HOSTILE, known="counted", lines=[HOSTILE])],
+        notices=[HOSTILE],
         figure=gap_chart(chart),
-        tables=[Table(caption=HOSTILE, header=(HOSTILE, HOSTILE), rows=[(HOSTILE, HOSTILE)])],
+        tables=[table],
+        sections=[
+            Section(heading=HOSTILE, sentences=[HOSTILE], ranked=True, facts=[(HOSTILE, HOSTILE)]),
+            Section(heading=HOSTILE, folds=[Fold(name=HOSTILE, table=table)]),
+        ],
         notes=[HOSTILE],
         commands=[(HOSTILE, HOSTILE)],
     )
     with shown(browser, _written(tmp_path, page)) as seen:
         assert seen.page.evaluate("window.broken") is None
         assert seen.page.locator("main img").count() == 0
-        assert seen.texts.count(HOSTILE) >= 10
+        assert seen.texts.count(HOSTILE) >= 25
         seen.point_at("gaps", seen.place("gaps", "x", 1), seen.place("gaps", "y", 2))
         seen.page.locator("#vg-tooltip-element").filter(has_text="onerror").wait_for()
         assert seen.page.evaluate("window.broken") is None

@@ -39,7 +39,7 @@ def test_the_wheel_carries_its_data_files_and_the_licence(built: Distribution) -
     assert "timewheel/py.typed" in names
     assert "timewheel/spark_planner/log4j2.properties" in names
     templates = {str(path) for path in files() if path.parent == Path("timewheel/_report/templates")}
-    assert len(templates) == 3
+    assert len(templates) == 5
     assert templates <= names
     assert "pulsar_timewheel-0.1.0.dist-info/licenses/LICENSE" in names
 

@@ -15,6 +15,8 @@ from timewheel.spark_planner.choice.assessed import assess
 from timewheel.spark_planner.choice.candidates import candidate_plans
 from timewheel.spark_planner.choice.choose import PRICING_CELLS, Choice, choose
 from timewheel.spark_planner.choice.constraints import Constraints
+from timewheel.spark_planner.choice.reasons import MOST, describe
+from timewheel.spark_planner.choice.ties import tied_with
 from timewheel.spark_planner.pricing.course import course_of
 from timewheel.spark_planner.summary.cells import Cells
 
@@ -94,8 +96,8 @@ def test_the_article_s_rules_are_priced_beside_it(choice: Choice) -> None:
 def test_the_reasons_say_the_numbers(choice: Choice) -> None:
     text = "\n".join(choice.reasons)
     assert f"{choice.native.peak_gaps:,.0f} gaps" in text
-    for name, one in choice.article:
-        assert f'The rule "{name}" peaks at about {one.evaluation.peak_gaps_per_topic:,.0f} gaps' in text
+    assert len(choice.reasons) <= MOST == 5
+    assert "rule" not in text, "the article's rules are a table"
     assert "limit to be reached" in text
     assert f"{choice.recommended.evaluation.partition_topics} partition topics" in text
 
@@ -145,7 +147,7 @@ def test_a_cost_is_what_is_written_and_topics_and_a_relay_at_their_prices(choice
         assert one.cost == Constraints().cost_of(evaluation)
     said = next(reason for reason in choice.reasons if reason.startswith("It costs as much as "))
     assert f"{choice.recommended.cost_writes_per_second:,.1f} entries a second" in said
-    assert "The cheapest of another kind, " in said
+    assert "; the cheapest of another kind, " in said
 
 
 def test_who_states_other_prices_gets_another_plan(choice: Choice, cells: Cells) -> None:
@@ -211,7 +213,7 @@ def test_a_history_that_native_delays_can_hold_stays_native() -> None:
     plan = found.recommended.evaluation.plan
     assert (plan.scheme, plan.partitions) == (Native(), 1)
     assert found.reasons[0].startswith("Stay with native delays on one partition: about ")
-    assert "It re-publishes nothing, and runs 1 partition topic." in found.reasons
+    assert any(" and 0.5 stand for its 1 partition topic" in reason for reason in found.reasons)
     assert not any("Native delays on one partition peak" in reason for reason in found.reasons)
 
 
@@ -249,8 +251,50 @@ def test_sixty_partitions_are_dearer_than_a_relay() -> None:
     assert one_hour.hops_mean > 1.5 * three_hours.hops_mean
     assert one_hour.writes_per_timer == pytest.approx(three_hours.writes_per_timer, rel=0.02)
     assert f"A 1h window fits one partition; 3h would need 2, 1d {needs[-1]}." in found.reasons
-    price = f"The price is {one_hour.hops_mean:.2f} hops a timer (99 % at most {one_hour.hops_p99}), so 34% more"
-    assert any(reason.startswith(price) for reason in found.reasons)
+    price = f" are written ({one_hour.hops_mean:.2f} hops a timer, so 34% more than without), "
+    assert any(price in reason for reason in found.reasons)
+
+
+def test_a_plan_that_costs_as_much_is_told_as_a_tie(cells: Cells, choice: Choice) -> None:
+    # At these prices native delays cost what a tiered plan does: topics decide nothing, and a relay costs what hops do.
+    tiered = next(one for one in choice.candidates if isinstance(one.evaluation.plan.scheme, Tiered) and not one.broken)
+    native = next(one for one in choice.candidates if isinstance(one.evaluation.plan.scheme, Native))
+    plans = [native.evaluation.plan, tiered.evaluation.plan]
+    dearer = Constraints(topic_writes_per_second=0.0, relay_writes_per_second=0.0)
+    hops = dearer.cost_of(tiered.evaluation).written - dearer.cost_of(native.evaluation).written
+    topics = native.evaluation.partition_topics - tiered.evaluation.partition_topics
+    assert hops > 0
+    assert topics > 0
+    even = Constraints(topic_writes_per_second=hops / topics, relay_writes_per_second=0.0)
+    found = choose(cells, BASE, PROFILE, even, candidates=plans)
+    (rival,) = found.ties
+    assert {rival.plan.scheme, found.recommended.evaluation.plan.scheme} == {plan.scheme for plan in plans}
+    (said,) = (reason for reason in found.reasons if reason.startswith("A tie: "))
+    assert f"{describe(rival.plan)} on " in said
+    assert "costs as much within 5%" in said
+    # What would break it is named, from the rival's side.
+    if rival.needs_relay:
+        assert "fewer topics" in said
+        assert "a relay to run" in said
+    else:
+        assert "no relay" in said
+        assert "more topics" in said
+    apart = replace(even, relay_writes_per_second=0.1 * even.cost_of(native.evaluation).writes_per_second)
+    without = choose(cells, BASE, PROFILE, apart, candidates=plans)
+    assert without.ties == ()
+    assert not any("A tie" in reason for reason in without.reasons)
+
+
+def test_whoever_was_counted_above_the_limit_is_no_rival(choice: Choice) -> None:
+    chosen, fitting = choice.recommended.evaluation, [one.evaluation for one in choice.candidates if not one.broken]
+    free = Constraints(topic_writes_per_second=0.0, relay_writes_per_second=0.0)
+    found = tied_with(chosen, fitting, free, {}, 240)
+    assert len(found) > 1
+    assert chosen.plan.scheme not in {one.plan.scheme for one in found}
+    most = free.cost_of(chosen).writes_per_second * 1.05
+    assert all(free.cost_of(one).writes_per_second <= most for one in found)
+    assert found[0] not in tied_with(chosen, fitting, free, {found[0].plan: 241}, 240)
+    assert found[0] in tied_with(chosen, fitting, free, {found[0].plan: 240}, 240)
 
 
 def test_an_empty_history_has_no_plan() -> None:

@@ -56,11 +56,12 @@ def some_candidates(*arguments: Any) -> tuple[Plan, ...]:
 
 @pytest.fixture(scope="module")
 def planned(run: Any, folder: Path) -> Result:
-    """The one command of the README, and --json."""
+    """The one command of the README, with --json and some prices."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(choose, "candidate_plans", some_candidates)
         result: Result = run(
-            "plan", PATH, "--as-is", "-o", folder / "plan.toml", "--report", folder / "why.html", "--json"
+            *("plan", PATH, "--as-is", "-o", folder / "plan.toml", "--report", folder / "why.html", "--json"),
+            *("--price-topic-month", "2.5", "--price-million-writes", "0.4", "--currency", "CHF"),
         )
     assert result.exit_code == 0, result.output
     return result
@@ -103,6 +104,30 @@ def test_people_read_the_reasons_beside_the_json(planned: Result) -> None:
     # Renewals are due at 09:00 of a day within two months, so up to 61 days from when they are sent.
     assert "Sends of more than 90d will be refused (max_delay, --max-delay)" in planned.stderr
     assert "the longest of this history is of 61d." in planned.stderr
+
+
+def test_a_months_money_is_told_at_the_prices_that_were_given(planned: Result, folder: Path) -> None:
+    found = json.loads(planned.stdout)
+    money, plan = found["money_a_month"], found["recommended"]
+    given = {"currency": "CHF", "million_writes": 0.4, "topic_month": 2.5}
+    assert money["prices"] == {**given, "gb_month": None, "relay_month": None}
+    assert money["recommended"]["partition_topics"] == 2.5 * plan["partition_topics"]
+    a_month = plan["entries_written_per_second"] * 86_400 * 365.25 / 12
+    assert money["recommended"]["entries_written"] == pytest.approx(0.4 * a_month / 1e6)
+    total = f"{money['recommended']['total']:,.2f} CHF"
+    assert f"{total} a month, native {money['native']['total']:,.2f} CHF" in planned.stderr
+    assert total in (folder / "why.html").read_text(encoding="utf-8")
+
+
+def test_the_three_figures_are_told_with_how_they_are_known(planned: Result) -> None:
+    found = json.loads(planned.stdout)
+    counted = found["native"]["on_this_traffic"]["counted"]["peak_gaps"]["gap_count"]
+    assert f"Gaps now: {counted:,} gaps at the peak (counted); native delays, one partition" in planned.stderr
+    assert "entries written a second (estimated); " in planned.stderr
+    # Five days of sends show no growth.
+    assert found["growth_seen"] is None
+    assert len(found["reasons"]) <= 5
+    assert "The rules of thumb of the article" in planned.stderr
 
 
 @pytest.fixture(scope="module")
@@ -162,6 +187,7 @@ def test_plans_are_compared_on_one_history(run: Any, folder: Path) -> None:
         (("plan", PATH, "--max-delay", "a year"), 1, "expected one whole number and one unit"),
         (("plan", PATH, "--max-delay", "60d"), 2, "shorter than the history's longest delay, 61d"),
         (("plan", PATH, "--max-silence", "ten seconds"), 1, "expected one whole number and one unit"),
+        (("plan", PATH, "--price-gb-month", "-1"), 2, "Invalid value for '--price-gb-month'"),
         (("plan", PATH, "--due-topic", "reminders"), 1, "persistent://tenant/namespace/topic"),
         (("plan", "/nowhere/at/all.parquet"), 1, "check the path"),
         (("plan", PATH, "-o", "/nowhere/plan.toml"), 2, "a folder that there is"),

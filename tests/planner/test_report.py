@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,16 +15,28 @@ from pyspark.sql import SparkSession
 
 from tests.support.browser import Shown, chromium, shown
 from tests.support.workloads import WORKLOADS
+from timewheel._report.choices import Choice, Choices, Named, choice_chart
+from timewheel._report.page import Page
+from timewheel._report.render import render_page
 from timewheel.core.broker_profile import BrokerProfile
-from timewheel.core.durations import DAY_MS
-from timewheel.core.plan import Calendar, Native, Plan, Tiered
+from timewheel.core.durations import DAY_MS, HOUR_MS
+from timewheel.core.plan import Calendar, Native, Plan, Scheme, Tiered
 from timewheel.spark_planner.job import Planned, plan_for
-from timewheel.spark_planner.results.report_page import MOST_POINTS, report_page
+from timewheel.spark_planner.results.charts import MOST_POINTS
+from timewheel.spark_planner.results.money import Prices
+from timewheel.spark_planner.results.report_page import report_page
+from timewheel.spark_planner.results.sliders import sliders
 from timewheel.spark_planner.results.tables import plan_label
+from timewheel.spark_planner.results.what_if import Setting, WhatIf, what_if
 from timewheel.spark_planner.traffic import survey
 
 ROWS = 20_000
-SCHEMES = (Native(), Calendar(interval_ms=DAY_MS), Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,)))
+SCHEMES: tuple[Scheme, ...] = (
+    Native(),
+    Calendar(interval_ms=DAY_MS),
+    *(Tiered(window_ms=window_ms, tiers_ms=(window_ms,)) for window_ms in (HOUR_MS, 6 * HOUR_MS, DAY_MS)),
+    Tiered(window_ms=6 * HOUR_MS, tiers_ms=(6 * HOUR_MS, 2 * DAY_MS)),
+)
 PROFILE = BrokerProfile.from_mapping({"base": "4.0", "name": "4.0, small", "gap_limit_ranges": 1_000})
 
 
@@ -70,7 +84,7 @@ def test_the_browser_shows_what_was_found(report: Shown, planned: Planned) -> No
     assert f"at most {counted:,} gaps in a partition (counted), of 1,000 that the broker keeps" in text
     assert f"native delays on one partition leave {today:,}." in text
     assert "timewheel plan: persistent://acme/crm/<reminders>" in texts
-    for heading in ("Why", "Delays", "Alternatives", "Costs and hops", "Growth", "Quarantine"):
+    for heading in ("Why", "Costs", "Room to the limits", "What if", "Alternatives", "Delays", "Quarantine"):
         assert heading in texts
     for sentence in planned.choice.reasons:
         assert sentence in texts
@@ -81,7 +95,8 @@ def test_the_browser_shows_what_was_found(report: Shown, planned: Planned) -> No
 
 def test_the_quarantine_is_told(report: Shown) -> None:
     texts = report.texts
-    assert f"7 of {ROWS + 7:,} rows (see Quarantine)" in texts
+    assert f"7 of {ROWS + 7:,} rows of the history could not be used (see Quarantine)." in texts
+    assert f"7 of {ROWS + 7:,} rows" in texts
     assert f"Quarantine: 7 of {ROWS + 7:,} rows could not be used" in texts
     assert "due_before_publish" in texts
     assert "due before it was sent" in texts
@@ -145,12 +160,179 @@ def test_the_page_loads_nothing_from_elsewhere(report: Shown, html: str) -> None
     assert html.count("window.vegaEmbed") == 1  # for three charts
 
 
-@pytest.mark.parametrize("width", [1_200, 800, 400])
-def test_no_column_is_cut(browser: Browser, path: Path, width: int) -> None:
+@pytest.mark.parametrize("width", [1_280, 800, 400])
+def test_nothing_is_cut_and_no_labels_are_piled(browser: Browser, path: Path, width: int) -> None:
     with shown(browser, path, width=width) as seen:
-        assert seen.cut == []
+        assert (seen.cut, seen.piled) == ([], [])
         seen.page.emulate_media(color_scheme="dark")
+        assert (seen.cut, seen.piled) == ([], [])
+        # What is folded too, once it is open.
+        folds = seen.page.locator("summary")
+        assert folds.count() >= 4
+        for fold in folds.all():
+            fold.click()
+        assert seen.page.locator("details:not([open])").count() == 0
         assert seen.cut == []
+
+
+def test_the_answer_comes_in_order_and_each_figure_says_how_it_is_known(report: Shown, planned: Planned) -> None:
+    values = report.page.locator(".headline .value strong").all_inner_texts()
+    cost = planned.constraints.cost_of(planned.choice.recommended.evaluation)
+    native, plan = planned.native.replay, planned.recommended.replay
+    assert values == [
+        f"{native.peak_of_total.gap_count:,}",
+        f"{plan.peak_per_partition.gap_count:,}",
+        f"{cost.written:,.2f}",
+    ]
+    assert report.page.locator(".headline .known").all_inner_texts() == ["counted", "counted", "estimated"]
+    # More than the broker keeps is bad news, and what the plan leaves is good.
+    classes = report.page.locator(".headline").evaluate_all("(all) => all.map((one) => one.className)")
+    assert classes == ["headline bad", "headline good", "headline"]
+    places = [".verdict", ".headlines", "#gaps", ".lead", ".point", ".aside", "details", "#what-if", "#choices", "dl"]
+    tops = [report.page.locator(place).first.bounding_box() for place in places]
+    heights = [box["y"] for box in tops if box is not None]
+    assert len(heights) == len(places)
+    assert heights == sorted(heights)
+
+
+def test_figures_stand_side_by_side_and_on_a_phone_below_each_other(browser: Browser, path: Path) -> None:
+    for width, columns in ((1_280, 3), (400, 1)):
+        with shown(browser, path, width=width) as seen:
+            lefts = seen.page.locator(".headline").evaluate_all(
+                "(all) => all.map((one) => one.getBoundingClientRect().left)"
+            )
+            assert len(set(lefts)) == columns
+
+
+def test_sentences_have_weights_and_the_rules_of_thumb_are_folded(report: Shown, planned: Planned) -> None:
+    page = report.page
+    assert page.locator(".lead").inner_text() == planned.choice.reasons[0]
+    size = "(one) => [parseFloat(getComputedStyle(one).fontSize), parseInt(getComputedStyle(one).fontWeight)]"
+    lead, point, aside = (page.locator(place).first.evaluate(size) for place in (".lead", ".point", ".aside"))
+    assert lead[0] > point[0] > aside[0]
+    assert lead[1] > point[1] == aside[1]
+    assert page.locator(".lead, .point, .aside").count() == len(planned.choice.reasons) <= 5
+    rules = page.locator("details", has_text="The article's rules of thumb")
+    assert rules.get_attribute("open") is None
+    rows = rules.locator("tbody tr").evaluate_all(
+        "(all) => all.map((row) => [...row.children].map((c) => c.textContent))"
+    )
+    found = {row[0]: row[1:] for row in rows}
+    for name, one in planned.choice.article:
+        assert found[name][0] == f"{one.evaluation.peak_gaps_per_topic:,.0f}"
+        assert found[name][2] == str(one.evaluation.plan.partitions)
+        assert found[name][5] == f"{one.cost_writes_per_second:,.1f}"
+
+
+def test_prices_are_shown_where_they_are_given_and_change_nothing_else(html: str, planned: Planned) -> None:
+    assert "a month" not in html
+    page = report_page(planned, prices=Prices(currency="CHF", topic_month=2.5))
+    number = planned.choice.recommended.evaluation.partition_topics
+    assert number > 1
+    assert f"{2.5 * number:,.2f} CHF a month, native 2.50 CHF" in page
+    assert "money a month, at your prices" in page
+    assert planned.choice.reasons[0] in page
+
+
+@pytest.mark.parametrize("width", [1_280, 400])
+@pytest.mark.parametrize("gaps", [5, 900, 1_050, 1_500, 3_000, 9_500])
+def test_the_name_of_the_recommended_dot_is_on_no_other_name(
+    browser: Browser, tmp_path: Path, gaps: int, width: int
+) -> None:
+    best, other = Choice(plan="best", at=(80.0, gaps)), Choice(plan="other", at=(1.01, 9_900))
+    chart = choice_chart(
+        Choices(
+            title="t",
+            caption="c",
+            points=[best, other],
+            front=[best],
+            named=[Named(name="native", choice=other), Named(name="recommended", choice=best, stands_out=True)],
+            limit=1_000,
+            limit_name="the broker keeps 1,000 ranges a partition",
+            x_name="cost, writes a second (logarithmic)",
+            y_name="peak gap ranges (logarithmic)",
+        )
+    )
+    path = tmp_path / "chart.html"
+    path.write_text(render_page(Page(title="t", verdict="v", good=True, figure=chart)), encoding="utf-8")
+    with shown(browser, path, width=width) as seen:
+        assert (seen.cut, seen.piled) == ([], [])
+        # A dot on the axis would be drawn by half.
+        assert seen.domain("choices", "x")[0] < 1.01 / 1.05
+
+
+# --------------------------------------------------------------------------------------------------------- what if
+@pytest.fixture(scope="module")
+def statistic(planned: Planned) -> WhatIf:
+    return what_if(planned)
+
+
+def test_the_page_begins_with_the_recommended_plan(report: Shown, planned: Planned, statistic: WhatIf) -> None:
+    assert report.page.evaluate("whatIf.setting()") == asdict(statistic.start)
+    found = report.page.evaluate("whatIf.cheapest(whatIf.setting())")
+    assert found["option"] == statistic.recommended
+    assert found["partitions"] == planned.plan.partitions
+    said = report.page.locator("#what-if .found").inner_text()
+    assert said.endswith("That is the recommended plan.")
+    counted = planned.recommended.replay.peak_per_partition.gap_count
+    assert report.page.locator("[data-best=gaps]").inner_text() == f"{counted:,}"
+
+
+def test_the_page_computes_what_python_does_at_every_stop(report: Shown, statistic: WhatIf) -> None:
+    start = asdict(statistic.start)
+    settings: list[dict[str, Any]] = [
+        start | {slider.name: stop} for slider in sliders(statistic).sliders for stop in slider.stops
+    ]
+    rng = np.random.default_rng(5)
+    settings += [
+        {slider.name: slider.stops[int(rng.integers(len(slider.stops)))] for slider in sliders(statistic).sliders}
+        for _ in range(200)
+    ]
+    asked = "(settings) => settings.map((setting) => whatIf.cheapest(setting))"
+    expected = [asdict(statistic.cheapest(Setting(**setting))) for setting in settings]
+    assert report.page.evaluate(asked, settings) == expected
+    # Several plans win somewhere, and several numbers of partitions are needed: or this would say little.
+    assert len({found["option"] for found in expected}) >= 3
+    assert len({found["partitions"] for found in expected}) >= 4
+
+
+def test_a_slider_that_is_moved_shows_another_answer(browser: Browser, path: Path, statistic: WhatIf) -> None:
+    growth = next(slider for slider in sliders(statistic).sliders if slider.name == "growth")
+    with shown(browser, path) as seen:
+        slider = seen.page.get_by_label("Volume")
+        slider.fill(str(len(growth.stops) - 1))
+        expected = statistic.cheapest(replace(statistic.start, growth=growth.stops[-1]))
+        assert expected.option != statistic.recommended
+        own = statistic.at(statistic.recommended, replace(statistic.start, growth=growth.stops[-1]))
+        text = seen.page.locator("#what-if .found").inner_text()
+        assert text.startswith(f"Cheapest here: {statistic.options[expected.option].name} on ")
+        assert f"on {own.partitions} partitions, would cost {100 * (own.cost / expected.cost - 1):.1f} % more." in text
+        assert seen.page.locator("[data-best=gaps]").inner_text() == f"{expected.gaps:,.0f}"
+        assert seen.page.locator("[data-own=partitions]").inner_text() == f"{own.partitions}"
+        assert slider.get_attribute("aria-valuetext") == "20 x"
+        assert (seen.cut, seen.complaints) == ([], [])
+        seen.page.get_by_role("button").click()
+        assert seen.page.evaluate("whatIf.setting()") == asdict(statistic.start)
+
+
+def test_without_scripts_and_on_paper_the_page_reads_well(browser: Browser, path: Path) -> None:
+    page = browser.new_page(java_script_enabled=False)
+    try:
+        page.goto(path.as_uri())
+        assert page.locator(".verdict").inner_text().startswith("Use ")
+        assert page.locator("#gaps noscript p").is_visible()
+        assert not page.locator("#what-if").is_visible()
+        assert page.locator(".moving noscript p").is_visible()
+    finally:
+        page.close()
+    with shown(browser, path) as seen:
+        seen.page.emulate_media(media="print")
+        assert not seen.page.locator("#what-if").is_visible()
+        folded = seen.page.locator("details").count()
+        seen.page.evaluate("dispatchEvent(new Event('beforeprint'))")
+        assert seen.page.locator("details[open]").count() == folded
+        seen.page.evaluate("dispatchEvent(new Event('afterprint'))")
+        assert seen.page.locator("details[open]").count() == 0
 
 
 def test_a_pointer_on_a_dot_shows_its_plan_and_both_axes_zoom(browser: Browser, path: Path, planned: Planned) -> None:

@@ -105,7 +105,13 @@ def test_the_answer_begins_with_it(planned: Planned) -> None:
     assert "this history, continued, leaves at most" in verdict(planned)
     page = report_page(planned)
     assert said[:60] in page
-    assert "end of the history, here continued" in page
+    assert "continued from here" in page
+    continued = planned.traffic.continuation
+    assert continued is not None
+    # Seven days from the fifth of January on, and 27 more: the last send is some minutes before midnight.
+    assert "this volume, and the history continued by 27 days, until 2026-02-07" in page
+    low, high = planned.traffic.band.low * counted, planned.traffic.band.high * counted  # type: ignore[union-attr]
+    assert f"between {low:,.0f} and {high:,.0f} with a certainty of 95%" in page
     facts = json.loads(json.dumps(planned_facts(planned)))["steady_state"]
     assert (facts["continued_days"], facts["days_drawn_from"], facts["not_continued"]) == (27, 7, None)
 

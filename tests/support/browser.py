@@ -52,6 +52,23 @@ CUT = """(pixel) => {
   return cut;
 }"""
 
+PILED = """(pixel) => {
+  const piled = [];
+  for (const chart of document.querySelectorAll(".chart svg")) {
+    const shown = [...chart.querySelectorAll("text")].filter((text) => text.textContent.trim());
+    const boxes = shown.map((text) => [text.textContent, text.getBoundingClientRect()]);
+    boxes.forEach(([one, a], number) => {
+      for (const [other, b] of boxes.slice(number + 1)) {
+        const across = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+        const down = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+        // A name and its halo lie on each other, and are one to a reader.
+        if (one !== other && across > pixel && down > 2 * pixel) piled.push(`${one} on ${other}`);
+      }
+    });
+  }
+  return piled;
+}"""
+
 
 class Shown:
     """An open page with all its charts drawn."""
@@ -88,6 +105,12 @@ class Shown:
     def cut(self) -> list[str]:
         """What lies beyond the page's edges, its own place or its chart; empty: nothing does."""
         found: list[str] = self.page.evaluate(CUT, ABOUT_A_PIXEL)
+        return found
+
+    @property
+    def piled(self) -> list[str]:
+        """Texts of a chart that lie on each other; empty: none do."""
+        found: list[str] = self.page.evaluate(PILED, ABOUT_A_PIXEL)
         return found
 
     def rows(self, chart: str, data: str) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import altair as alt
 
-from timewheel._report.look import ACCENT, INK, Drawn, chart_of, finished
+from timewheel._report.look import ACCENT, INK, LABELS_APART, Drawn, chart_of, finished
 from timewheel._report.page import Figure
 
 __all__ = ["Bar", "BarChart", "bar_chart"]
@@ -65,7 +65,7 @@ def bar_chart(chart: BarChart) -> Figure:
     )
     scale = alt.Scale(domain=[0, axis_max], nice=False)
     bars = base.mark_bar(color=ACCENT, cornerRadiusEnd=3, height={"band": 0.7}).encode(
-        x=alt.X("share:Q", title=chart.axis, scale=scale, axis=alt.Axis(format=".0%", tickCount=5))
+        x=alt.X("share:Q", title=chart.axis, scale=scale, axis=alt.Axis(format=".0%", tickCount=5, **LABELS_APART))
     )
     notes = base.mark_text(fill=INK, align="left", dx=8).encode(x=alt.value("width"), text="note:N")
     height = STEP * len(rows) + AXIS_HEIGHT

@@ -12,6 +12,7 @@ from timewheel._report.look import (
     ACCENT,
     GOOD,
     INK,
+    LABELS_APART,
     LINES,
     SOFT,
     Drawn,
@@ -40,6 +41,12 @@ CANDIDATE_OPACITY = 0.45
 """Many lie on each other."""
 LEGEND_COLUMNS = "width < 560 ? 1 : width < 900 ? 3 : 4"
 DIMMED = 0.07
+AT_THE_EDGE = 0.04
+"""Of a power of ten: a dot so near to the axis would be drawn by half."""
+ABOUT_HIGH = 380
+"""Pixels of the plot, more or less."""
+BELOW, NAMES_APART = 14, 32
+"""Pixels from a dot to the middle of its name, and between two names that are not on each other."""
 HINT = (
     "Point at a dot for its plan. Click a name for its dots alone, with Shift one more. Turn the wheel with Ctrl to "
     "zoom, drag to move; a double click shows all again."
@@ -123,21 +130,26 @@ def _powers(choices: Choices) -> tuple[int, int]:
     """Between which powers of ten all x lie."""
     every = [*choices.points, *choices.front, *(named.choice for named in choices.named)]
     xs = [max(one.at[0], LEAST_X) for one in every] or [1.0]
-    low = floor(log10(min(xs)))
+    low = floor(log10(min(xs)) - AT_THE_EDGE)
     return low, max(ceil(log10(max(xs))), low + 1)
 
 
 def _axes(choices: Choices) -> tuple[alt.X, alt.Y]:
     low, high = _powers(choices)
-    highest = max(
-        [choices.limit, *(one.at[1] for one in (*choices.points, *(named.choice for named in choices.named)))]
-    )
-    top = 10.0 ** max(ceil(log10(1 + highest)), 1)
+    top = _top(choices)
     scale = alt.Scale(type="log", domain=[10.0**low, 10.0**high], nice=False)
     return (
-        alt.X("x:Q", title=choices.x_name, scale=scale, axis=alt.Axis(format=",~g", tickCount=high - low)),
+        alt.X(
+            "x:Q", title=choices.x_name, scale=scale, axis=alt.Axis(format=",~g", tickCount=high - low, **LABELS_APART)
+        ),
         alt.Y("y:Q", axis=count_axis(top, choices.y_name), scale=count_scale(top)),
     )
+
+
+def _top(choices: Choices) -> float:
+    """Where the axis of y ends."""
+    heights = [one.at[1] for one in (*choices.points, *(named.choice for named in choices.named))]
+    return 10.0 ** max(ceil(log10(1 + max([choices.limit, *heights]))), 1)
 
 
 def _front(choices: Choices) -> Drawn:
@@ -193,8 +205,17 @@ def _best(choices: Choices) -> Drawn:
     # The name stands on the side that has room for it.
     late = any(log10(max(one.choice.at[0], LEAST_X)) > (low + high) / 2 for one in best)
     align, dx = ("right", -12) if late else ("left", 12)
+    dy = max((_below(one.choice.at[1], choices) for one in best), default=0)
     base = chart_of("best").encode(x="x:Q", y="y:Q")
-    return Drawn(name_layers(base, color=INK, align=align, dx=dx, dy=14, fontWeight="bold"), {"best": rows})
+    return Drawn(name_layers(base, color=INK, align=align, dx=dx, dy=dy, fontWeight="bold"), {"best": rows})
+
+
+def _below(y: float, choices: Choices) -> int:
+    """How far below its dot a name stands, so that it is on neither the limit's name nor the axis' title: pixels."""
+    above = ABOUT_HIGH * (log10(1 + y) - log10(1 + choices.limit)) / log10(_top(choices))
+    if above > NAMES_APART:
+        return 0  # beside it
+    return BELOW + max(round(above), 0)  # below the line, whose name stands above it
 
 
 def _cycled(values: Sequence[str], count: int) -> list[str]:

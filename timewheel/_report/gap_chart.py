@@ -12,6 +12,7 @@ import altair as alt
 
 from timewheel._report.look import (
     INK,
+    LABELS_APART,
     LINES,
     SOFT,
     Drawn,
@@ -140,7 +141,10 @@ def _lines(chart: GapChart, last_time: float, top: float) -> Drawn:
     )
     base = chart_of("lines").encode(
         x=alt.X(
-            "at:Q", title=chart.time_unit, axis=alt.Axis(grid=False), scale=alt.Scale(domain=[0, last_time], nice=False)
+            "at:Q",
+            title=chart.time_unit,
+            axis=alt.Axis(grid=False, **LABELS_APART),
+            scale=alt.Scale(domain=[0, last_time], nice=False),
         ),
         y=alt.Y("gaps:Q", axis=count_axis(top, "gap ranges (logarithmic)"), scale=count_scale(top)),
         color=alt.Color("line:N", scale=color, legend=legend),

@@ -18,6 +18,7 @@ __all__ = [
     "ALARM",
     "GOOD",
     "INK",
+    "LABELS_APART",
     "LINES",
     "PAPER",
     "SOFT",
@@ -38,6 +39,8 @@ ALARM, GOOD = "var(--alarm)", "var(--good)"
 LINES = tuple(f"var(--line-{number})" for number in range(5))
 ACCENT = LINES[1]
 FONT = "system-ui, sans-serif"
+LABELS_APART: dict[str, Any] = {"labelFlush": False, "labelOverlap": "greedy", "labelSeparation": 3}
+"""Of an axis of numbers across: its ends keep their places. Moved in, as is usual, they lie on neighbours."""
 HALO_WIDTH = 4
 """Pixels of paper around a name that stands on lines."""
 

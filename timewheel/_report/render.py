@@ -14,17 +14,18 @@ from timewheel._report.page import Page
 
 __all__ = ["render_page"]
 
-PAGE, STYLE, SCRIPT = "page.html.jinja", "style.css", "charts.js"
+PAGE, STYLE = "page.html.jinja", "style.css"
+CHARTS, FOLDS, WHAT_IF = "charts.js", "folds.js", "what_if.js"
 
 
 def render_page(page: Page) -> str:
     """The page as HTML.
 
-    The file loads nothing and talks to nobody, and runs no script but two of ours: a content security policy with their
+    The file loads nothing and talks to nobody, and runs no script but ours: a content security policy with their
     hashes holds the browser to it. The library of the charts, nine tenths of the file, is in it once.
     """
     environment = _environment()
-    scripts = [_library(), _text(environment, SCRIPT)]
+    scripts = [_library(), *(_text(environment, name) for name in _scripts(page))]
     figures = [page.figure, *(section.figure for section in page.sections if section.figure is not None)]
     return environment.get_template(PAGE).render(
         page=page,
@@ -33,6 +34,13 @@ def render_page(page: Page) -> str:
         scripts=scripts,
         hashes=[_hash(script) for script in scripts],
     )
+
+
+def _scripts(page: Page) -> list[str]:
+    """Those that the page has something for."""
+    folds = any(section.folds for section in page.sections)
+    sliders = any(section.sliders is not None for section in page.sections)
+    return [CHARTS, *([FOLDS] if folds else []), *([WHAT_IF] if sliders else [])]
 
 
 @cache

@@ -34,17 +34,36 @@ from timewheel.cli.planning import (
     session,
     show_reading,
     show_short,
-    show_table,
     surveyed,
 )
+from timewheel.cli.terminal import say, show_table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from timewheel.core.plan import Plan
-    from timewheel.spark_planner import Planned
+    from timewheel.spark_planner import Planned, Prices
 
-__all__ = ["plan"]
+__all__ = ["plan", "show_planned"]
+
+PriceMillionWrites = Annotated[
+    float | None,
+    typer.Option(
+        "--price-million-writes",
+        min=0.0,
+        help="Money for a million entries written: the answer then tells a month's cost. No price changes the choice.",
+    ),
+]
+PriceGbMonth = Annotated[
+    float | None, typer.Option("--price-gb-month", min=0.0, help="Money for a gigabyte on disk for a month, each copy.")
+]
+PriceTopicMonth = Annotated[
+    float | None, typer.Option("--price-topic-month", min=0.0, help="Money for a partition topic for a month.")
+]
+PriceRelayMonth = Annotated[
+    float | None, typer.Option("--price-relay-month", min=0.0, help="Money for a running relay for a month.")
+]
+Currency = Annotated[str, typer.Option("--currency", help="Of these prices, as it is written after an amount.")]
 
 DEFAULT_NAMESPACE = "persistent://public/default/"
 DEFAULT_SUBSCRIPTION = "timers"
@@ -102,6 +121,11 @@ def plan(
     relay_cost: Annotated[
         float, typer.Option("--relay-cost", min=0.0, help="Of having to run a relay, in entries written a second.")
     ] = 2.0,
+    price_million_writes: PriceMillionWrites = None,
+    price_gb_month: PriceGbMonth = None,
+    price_topic_month: PriceTopicMonth = None,
+    price_relay_month: PriceRelayMonth = None,
+    currency: Currency = "EUR",
     growth: Growth = None,
     as_is: AsIs = False,
     cores: Cores = None,
@@ -130,7 +154,7 @@ def plan(
     judged_by = profile_of(profile, broker, token, token_file, tls_ca)
     console = console_for(as_json=as_json)
     with session(cores, memory) as spark:
-        from timewheel.spark_planner import Constraints, plan_for, planned_facts
+        from timewheel.spark_planner import Constraints, Prices, plan_for, planned_facts
 
         mapping = mapping_of(
             publish=publish,
@@ -151,6 +175,13 @@ def plan(
             topic_writes_per_second=topic_cost,
             relay_writes_per_second=relay_cost,
         )
+        prices = Prices(
+            currency=currency,
+            million_writes=price_million_writes,
+            gb_month=price_gb_month,
+            topic_month=price_topic_month,
+            relay_month=price_relay_month,
+        )
         volume = growth_of(growth, history, console)
         with progress_on(console) as tell:
             seen = surveyed(spark, history, file_format, mapping, topic, tell)
@@ -168,10 +199,10 @@ def plan(
                 tell=tell,
             )
     assumed = _assumed(base, named=due_topic is not None, subscribed=bool(subscriptions), wanted=wanted)
-    _print(console, planned, assumed)
-    _write(console, planned, out, report, history)
+    show_planned(console, planned, assumed, prices)
+    _write(console, planned, out, report, history, prices)
     if as_json:
-        print(json.dumps(planned_facts(planned), indent=1))
+        print(json.dumps(planned_facts(planned, prices), indent=1))
     if not planned.keeps_limits:
         raise typer.Exit(1)
 
@@ -220,39 +251,55 @@ def _refused(planned: Planned) -> str:
     )
 
 
-def _print(console: Console, planned: Planned, assumed: str) -> None:
+def show_planned(console: Console, planned: Planned, assumed: str, prices: Prices) -> None:
+    """The answer, as people read it on a terminal.
+
+    Args:
+        console: The terminal.
+        planned: What was found.
+        assumed: What nobody told us, in a sentence; empty: nothing.
+        prices: A month's cost is told at these.
+    """
     from timewheel.spark_planner import verdict
-    from timewheel.spark_planner.results import tables
+    from timewheel.spark_planner.results import costs, tables
+    from timewheel.spark_planner.results.growth import said_of_growth
+    from timewheel.spark_planner.results.headlines import headlines
     from timewheel.spark_planner.results.steady import said_of_native
 
     statistic = planned.history.statistic
     show_reading(console, planned.history, planned.topic)
     show_short(console, planned.traffic)
     for said in said_of_native(planned):
-        console.print(said, markup=False, soft_wrap=True)
-    console.print(
-        verdict(planned), style="bold green" if planned.keeps_limits else "bold red", markup=False, soft_wrap=True
-    )
-    for sentence in planned.choice.reasons:
-        console.print(f"  {sentence}", markup=False, soft_wrap=True)
+        say(console, said)
+    say(console, verdict(planned), style="bold green" if planned.keeps_limits else "bold red")
+    for one in headlines(planned, prices):
+        said = f"{one.name}: {one.value} {one.unit} ({one.known}); {'; '.join(one.lines)}."
+        say(console, said, style="bold", indent=2)
+    for sentence in [*planned.choice.reasons, said_of_growth(planned)]:
+        if sentence:
+            say(console, sentence, indent=2)
     quarantine = tables.quarantine_table(statistic)
     hops = tables.hop_table(planned.recommended.evaluation)
     shown = [
         *([] if quarantine is None else [quarantine]),
         tables.plans_table(planned),
+        tables.rules_table(planned),
+        costs.cost_table(planned, prices),
         tables.front_table(planned),
-        tables.room_table(planned.choice.rooms),
+        tables.room_table(planned),
         *([] if hops is None else [hops]),
         tables.prediction_table(tables.both(planned)),
     ]
     for table in shown:
         show_table(console, table)
-    console.print(f"\n{_refused(planned)}", markup=False, soft_wrap=True)
+    say(console, f"\n{_refused(planned)}")
     if assumed:
-        console.print(assumed, markup=False, soft_wrap=True)
+        say(console, assumed)
 
 
-def _write(console: Console, planned: Planned, out: Path | None, report: Path | None, source: str) -> None:
+def _write(
+    console: Console, planned: Planned, out: Path | None, report: Path | None, source: str, prices: Prices
+) -> None:
     from timewheel.core.planfile import save_plan
     from timewheel.spark_planner import report_page
 
@@ -260,7 +307,8 @@ def _write(console: Console, planned: Planned, out: Path | None, report: Path | 
         save_plan(planned.plan, out)
         console.print(f"plan    {out}", markup=False, soft_wrap=True)
     if report is not None:
-        report.write_text(report_page(planned, plan_file=str(out) if out else "plan.toml"), encoding="utf-8")
+        page = report_page(planned, plan_file=str(out) if out else "plan.toml", prices=prices)
+        report.write_text(page, encoding="utf-8")
         console.print(f"report  {report}", markup=False, soft_wrap=True)
     if out is None and report is None:
         console.print(f"nothing written: timewheel plan {source} -o plan.toml --report report.html", markup=False)

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from timewheel.cli.terminal import say
 from timewheel.spark_planner.errors import PlannerMissing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.console import Console
 
-    from timewheel._report.page import Table
     from timewheel.spark_planner import ColumnMapping, History, Progress, Tell, Traffic
 
 __all__ = [
@@ -43,7 +43,6 @@ __all__ = [
     "session",
     "show_reading",
     "show_short",
-    "show_table",
     "surveyed",
     "take_options_of",
 ]
@@ -86,9 +85,8 @@ Cores = Annotated[int | None, typer.Option("--cores", min=1, help="Cores for Spa
 Memory = Annotated[str, typer.Option("--memory", help="Heap of Spark's Java process, as Java writes it.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON; progress goes to stderr.")]
 
-LEAST_WIDTH = 120
-"""Columns of text that the widest table needs."""
-LONGEST_WORD = 20
+FILE_WIDTH = 120
+"""Columns of text where nobody says how many there are: in a file, or at the end of a pipe."""
 
 
 def take_options_of(command: Callable[..., None], by: Callable[..., None]) -> None:
@@ -207,18 +205,21 @@ def growth_of(growth: float | None, source: str, console: Console) -> float:
             said += (
                 f"--growth {growth:g} is {times:.3g} times the topic's volume (--growth {note.scale:.6g} is all of it)"
             )
-        console.print(said, markup=False, soft_wrap=True)
+        say(console, said)
         return note.scale if growth is None else growth
     return 1.0 if growth is None else growth
 
 
 def console_for(*, as_json: bool) -> Console:
     """Where people read: the terminal, or stderr beside JSON."""
+    import os
+
     from rich.console import Console
 
-    # A narrower terminal wraps lines; rich would cut columns off them.
-    width = max(Console(stderr=as_json).width, LEAST_WIDTH)
-    return Console(stderr=as_json, highlight=False, width=width)
+    console = Console(stderr=as_json, highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = FILE_WIDTH
+    return console
 
 
 @contextmanager
@@ -242,7 +243,7 @@ def progress_on(console: Console) -> Iterator[Tell]:
         if progress.stage not in tasks:
             tasks[progress.stage] = bars.add_task(progress.stage, total=None, left="")
             if not console.is_terminal:
-                console.print(progress.stage, markup=False, soft_wrap=True)
+                say(console, progress.stage)
         left = "" if progress.seconds_left is None else f"{progress.seconds_left:.0f} s left"
         if progress.fraction is not None:
             bars.update(tasks[progress.stage], total=1.0, completed=progress.fraction, left=left)
@@ -251,44 +252,20 @@ def progress_on(console: Console) -> Iterator[Tell]:
         yield tell
 
 
-def show_table(console: Console, table: Table) -> None:
-    """A table of texts; what is too wide for the terminal is folded, not cut."""
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    shown = RichTable(title=table.caption, title_justify="left", title_style="bold", box=None, pad_edge=False)
-    for number, name in enumerate(table.header):
-        # Numbers are never folded: the first column gives way.
-        shown.add_column(
-            Text(name),
-            justify="right" if number else "left",
-            overflow="fold",
-            min_width=_longest_word([name, *(row[number] for row in table.rows)]),
-        )
-    for row in table.rows:
-        shown.add_row(*(Text(text) for text in row))
-    console.print()
-    console.print(shown)
-
-
-def _longest_word(texts: Iterable[str]) -> int:
-    return min(max((len(word) for text in texts for word in text.split()), default=0), LONGEST_WORD)
-
-
 def show_reading(console: Console, history: History, topic: str) -> None:
     """How the history was read: a line by which a wrong unit is seen, and one that no reader can miss if rows were not
     used.
     """
     from timewheel.spark_planner.results.delays import reading
 
-    console.print(reading(history.cells(topic)), markup=False, soft_wrap=True)
+    say(console, reading(history.cells(topic)))
     statistic = history.statistic
     if statistic.quarantined:
         text = f"QUARANTINE  {sum(statistic.quarantined.values()):,} of {statistic.rows:,} rows were not used: "
-        console.print(text + _counts(statistic.quarantined), style="bold red", markup=False, soft_wrap=True)
+        say(console, text + _counts(statistic.quarantined), style="bold red")
     if statistic.remarked:
         text = f"NOTED  {sum(statistic.remarked.values()):,} of {statistic.rows:,} rows count without their size: "
-        console.print(text + _counts(statistic.remarked), markup=False, soft_wrap=True)
+        say(console, text + _counts(statistic.remarked))
 
 
 def show_short(console: Console, traffic: Traffic) -> None:
@@ -296,7 +273,7 @@ def show_short(console: Console, traffic: Traffic) -> None:
     from timewheel.spark_planner.results.steady import said_of_traffic
 
     for number, said in enumerate(said_of_traffic(traffic)):
-        console.print(said if number else f"SHORT  {said}", style="bold red", markup=False, soft_wrap=True)
+        say(console, said if number else f"SHORT  {said}", style="bold red")
 
 
 def _counts(rows_by: Mapping[str, int]) -> str:

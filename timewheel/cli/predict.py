@@ -34,10 +34,10 @@ from timewheel.cli.planning import (
     session,
     show_reading,
     show_short,
-    show_table,
     surveyed,
     take_options_of,
 )
+from timewheel.cli.terminal import say, show_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -161,7 +161,7 @@ def _print(console: Console, found: Mapping[str, Prediction], growth: float) -> 
     show_reading(console, traffic.history, traffic.topic)
     show_short(console, traffic)
     for name, one in found.items():
-        console.print(f"{name}: {tables.plan_label(one.grown.plan)}", markup=False, soft_wrap=True)
+        say(console, f"{name}: {tables.plan_label(one.grown.plan)}")
     show_table(console, tables.evaluations_table({name: one.grown for name, one in found.items()}, growth))
     show_table(console, tables.prediction_table(found))
     for name, one in found.items():
@@ -169,7 +169,7 @@ def _print(console: Console, found: Mapping[str, Prediction], growth: float) -> 
         if hops is not None and len(found) == 1:
             show_table(console, hops)
         if one.grown.gap_fraction > 1:
-            console.print(f"{name}: more gaps than the broker keeps", style="bold red", markup=False, soft_wrap=True)
+            say(console, f"{name}: more gaps than the broker keeps", style="bold red")
 
 
 def _facts(found: Mapping[str, Prediction], growth: float) -> dict[str, Any]:

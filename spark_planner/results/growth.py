@@ -1,0 +1,66 @@
+"""When the recommended plan reaches its limits, if the topic goes on growing as its history did."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from timewheel.spark_planner.choice.constraints import Room
+from timewheel.spark_planner.history.sampled import sample_note
+from timewheel.spark_planner.job import Planned
+from timewheel.spark_planner.steady.trend import Trend, trend_of
+
+__all__ = ["growth_facts", "reached_on", "said_of_growth", "trend_in"]
+
+
+def trend_in(planned: Planned) -> Trend | None:
+    """The trend of the history alone; None: it is too short, or a sample.
+
+    A sample has what the broker still holds: of older days only what waits long, which looks like growth.
+    """
+    if sample_note(planned.history.source) is not None:
+        return None
+    return trend_of(planned.history.cells(planned.topic))
+
+
+def reached_on(planned: Planned, room: Room, trend: Trend) -> str:
+    """The day on which one limit is reached, as ``2027-03-14``; empty: it is not, within ten years."""
+    at_ms = trend.reached_ms(room.times * planned.growth)
+    return "" if at_ms is None else f"{datetime.fromtimestamp(at_ms / 1_000, UTC):%Y-%m-%d}"
+
+
+def said_of_growth(planned: Planned) -> str:
+    """When the nearest limit is reached, in words, with what that rests on; empty: nothing can be said."""
+    trend = trend_in(planned)
+    if trend is None or not planned.choice.rooms:
+        return ""
+    if not trend.weekly_growth:
+        return (
+            f"No growth is seen in this history: of its {trend.weeks} full weeks the last has "
+            f"{trend.last_timers:,.0f} timers, the first {trend.first_timers:,.0f} (on the same days of the week)."
+        )
+    room = planned.choice.rooms[0]
+    basis = (
+        f"This history grows by {trend.weekly_growth:.1%} a week (the last of {trend.weeks} full weeks against the "
+        "first)"
+    )
+    day = reached_on(planned, room, trend)
+    if not day:
+        return f"{basis}: at this growth no limit is reached within ten years."
+    if room.times * planned.growth <= 1:
+        return f"{basis}, and by the estimate it has reached {room.limit}."
+    return f"{basis}: at this growth {room.limit} is reached about {day} (estimated)."
+
+
+def growth_facts(planned: Planned) -> dict[str, Any] | None:
+    """The same as JSON; None: nothing can be said."""
+    trend = trend_in(planned)
+    if trend is None:
+        return None
+    return {
+        "full_weeks": trend.weeks,
+        "first_week_timers": trend.first_timers,
+        "last_week_timers": trend.last_timers,
+        "weekly_growth": trend.weekly_growth,
+        "limits_reached_on": {room.limit: reached_on(planned, room, trend) or None for room in planned.choice.rooms},
+    }

@@ -1,0 +1,49 @@
+"""Peaks: the two counts of gaps that an answer is about, and how sure they are."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from timewheel.spark_planner.job import Planned
+
+__all__ = ["Peaks", "peaks_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peaks:
+    """Gaps at the peak, native and under the plan: counted by the exact replay, or estimated for a volume not seen yet.
+
+    Args:
+        now: Of one partition under native delays.
+        then: Of the plan's fullest partition.
+        known: "counted" or "estimated".
+        band: Between so many times the native gaps they lie with a certainty of 95 %, and the plan's are held to the
+            upper of the two as well; None: nothing is known of that, or the history shows all that there will be.
+    """
+
+    now: float
+    then: float
+    known: str
+    band: tuple[float, float] | None
+
+    def said_of_band(self, gaps: float) -> str:
+        """The band of one of the two, in words; empty: there is none."""
+        if self.band is None:
+            return ""
+        low, high = (times * gaps for times in self.band)
+        return f"between {low:,.0f} and {high:,.0f}"
+
+
+def peaks_of(planned: Planned) -> Peaks:
+    """Of a plan, at the volume that was planned for."""
+    band = planned.traffic.band
+    is_counted = planned.growth == 1
+    native, recommended = planned.choice.native, planned.choice.recommended.evaluation
+    return Peaks(
+        now=planned.native.replay.peak_of_total.gap_count if is_counted else native.peak_gaps,
+        then=planned.recommended.replay.peak_per_partition.gap_count
+        if is_counted
+        else recommended.peak_gaps_per_partition,
+        known="counted" if is_counted else "estimated",
+        band=None if band is None else (band.low, band.high),
+    )

@@ -1,0 +1,160 @@
+"""What if: at what was planned for it is the choice, and elsewhere what the planner itself would price."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.support.workloads import WORKLOADS
+from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.durations import DAY_MS, HOUR_MS
+from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
+from timewheel.spark_planner.choice.choose import Choice, assess, choose
+from timewheel.spark_planner.choice.constraints import Constraints
+from timewheel.spark_planner.results.what_if import Option, Setting, WhatIf, calibrated, statistic_of
+from timewheel.spark_planner.summary.cells import Cells
+
+PROFILE = BrokerProfile.from_mapping({"base": "4.0", "name": "4.0, a tenth", "gap_limit_ranges": 300})
+LIMITS = Constraints(partition_topics=60)
+SCHEMES: tuple[Scheme, ...] = (
+    Native(),
+    Calendar(interval_ms=DAY_MS),
+    *(Tiered(window_ms=hours * HOUR_MS, tiers_ms=(hours * HOUR_MS, 2 * DAY_MS)) for hours in (1, 3, 6, 12)),
+    Tiered(window_ms=6 * HOUR_MS, tiers_ms=(6 * HOUR_MS,)),
+    Wheel(rings=(Ring(slot_ms=6 * HOUR_MS, slots=130),)),
+)
+PLANS = [Plan(due_topic="persistent://a/b/c", subscriptions=("s",), scheme=scheme) for scheme in SCHEMES]
+
+NOTHING = Option(
+    name="a plan",
+    window_ms=0,
+    written=1.0,
+    gaps=0.0,
+    stuck=0.0,
+    silence=0.0,
+    cursor_bytes=0.0,
+    topics=1,
+    dead_letters=0,
+    relay=0,
+    late_above=None,
+    full_above=None,
+    broken=0,
+)
+EMPTY = WhatIf(
+    options=(NOTHING,),
+    recommended=0,
+    start=Setting(growth=1.0, gap_fraction=0.8, window_ms=0, topic_price=0.5),
+    limit_ranges=1_000,
+    gap_margin=1.0,
+    silence_seconds=10.0,
+    partition_topics=None,
+    relay_price=2.0,
+    frame_bytes=5_000_000,
+)
+
+
+@pytest.fixture(scope="module")
+def cells() -> Cells:
+    sent_ms, due_ms = WORKLOADS["mixture"](np.random.default_rng(3), 60_000, 2)
+    return Cells.of_timers(sent_ms, due_ms).bounded(4_000)
+
+
+@pytest.fixture(scope="module")
+def choice(cells: Cells) -> Choice:
+    return choose(cells, PLANS[0], PROFILE, LIMITS, candidates=PLANS)
+
+
+@pytest.fixture(scope="module")
+def statistic(choice: Choice) -> WhatIf:
+    return statistic_of(choice, LIMITS, PROFILE)
+
+
+def test_where_it_begins_it_is_the_choice(choice: Choice, statistic: WhatIf) -> None:
+    found, chosen = statistic.cheapest(statistic.start), choice.recommended
+    assert found.option == statistic.recommended == choice.candidates.index(chosen)
+    for number, one in enumerate(choice.candidates):
+        there = statistic.at(number, statistic.start)
+        assert there.partitions == one.evaluation.plan.partitions
+        assert there.topics == one.evaluation.partition_topics
+        assert there.gaps == pytest.approx(one.evaluation.peak_gaps_per_partition)
+        assert there.cost == pytest.approx(one.cost_writes_per_second)
+        assert there.broken == len(one.broken)
+
+
+@pytest.mark.parametrize("growth", [0.25, 2.0, 5.0])
+@pytest.mark.parametrize("gap_fraction", [0.2, 1.0])
+@pytest.mark.parametrize("topic_price", [0.0, 5.0])
+def test_elsewhere_it_is_what_the_planner_prices(
+    statistic: WhatIf, cells: Cells, growth: float, gap_fraction: float, topic_price: float
+) -> None:
+    limits = replace(LIMITS, gap_fraction=gap_fraction, topic_writes_per_second=topic_price)
+    setting = Setting(growth=growth, gap_fraction=gap_fraction, window_ms=0, topic_price=topic_price)
+    priced = [assess(plan, cells, PROFILE, limits, growth) for plan in PLANS]
+    for number, one in enumerate(priced):
+        there = statistic.at(number, setting)
+        # The law's gaps are in proportion to the volume, but for what chance pairs: one partition may be more or less.
+        assert there.partitions == pytest.approx(one.evaluation.plan.partitions, abs=1, rel=0.02)
+        assert there.gaps * there.partitions == pytest.approx(one.evaluation.peak_gaps_per_topic, rel=0.02, abs=2)
+        # Hops go in groups, which are fuller where there are more: in proportion is too much above, too little below.
+        dearer = there.cost / one.cost_writes_per_second
+        assert 0.75 < dearer < 1.5
+    best = min(priced, key=lambda one: (len(one.broken), one.cost_writes_per_second))
+    found = statistic.cheapest(setting)
+    assert priced[found.option].cost_writes_per_second <= 1.1 * best.cost_writes_per_second
+    assert len(priced[found.option].broken) == len(best.broken)
+
+
+def test_a_window_that_is_asked_for_leaves_only_its_plans(statistic: WhatIf) -> None:
+    for hours in (1, 3, 6, 12):
+        found = statistic.cheapest(replace(statistic.start, window_ms=hours * HOUR_MS))
+        assert PLANS[found.option].scheme.window_ms == hours * HOUR_MS  # type: ignore[union-attr] # all of these are tiered
+
+
+def test_the_recommended_plan_stays_where_nothing_is_cheaper(statistic: WhatIf) -> None:
+    twin = statistic.options[statistic.recommended]
+    first = replace(twin, name="its twin", gaps=twin.gaps * 0.99)
+    doubled = replace(statistic, options=(first, *statistic.options), recommended=statistic.recommended + 1)
+    assert doubled.cheapest(doubled.start).option == doubled.recommended
+    cheaper = replace(doubled, options=(replace(first, written=twin.written * 0.5), *statistic.options))
+    assert cheaper.cheapest(cheaper.start).option == 0
+
+
+@pytest.mark.parametrize(
+    ("counts", "growth", "expected"),
+    [
+        ({}, 1.0, (1_000.0, 0.0)),  # not counted: as estimated
+        ({1: 700}, 1.0, (700.0, 0.0)),  # of 800 that are allowed
+        ({2: 700}, 1.0, (1_400.0, 0.0)),
+        ({2: 300}, 3.0, (1_600.0, 0.0)),  # 900 a partition at that volume, and still what two partitions are enough for
+        # 900 of two were too many, though three have no more than 500: so two have to stay too few.
+        ({2: 900, 3: 500}, 1.0, (1_600.0016, 0.0)),
+        ({1: 900}, 1.0, (900.0, 0.0)),  # never counted with enough
+        ({1: 900, 2: 880}, 1.0, (1_760.0, 880.0)),  # a hot key: more partitions do not help
+    ],
+)
+def test_a_count_takes_the_place_of_the_estimate(
+    counts: dict[int, int], growth: float, expected: tuple[float, float]
+) -> None:
+    found = calibrated(1_000.0, counts, growth, allowed=800.0, countable=800)
+    assert found == pytest.approx(expected)
+    gaps, stuck = found
+    fits = min((partitions for partitions, count in counts.items() if count <= 800), default=None)
+    if fits is not None:
+        option = replace(NOTHING, gaps=gaps, stuck=stuck)
+        assert replace(EMPTY, options=(option,)).at(0, EMPTY.start).partitions == fits
+
+
+def test_a_hot_key_breaks_the_limit_whatever_its_partitions() -> None:
+    stuck = replace(EMPTY, options=(replace(NOTHING, gaps=1_760.0, stuck=880.0),))
+    found = stuck.at(0, stuck.start)
+    assert (found.gaps, found.broken) == (880.0, 1)
+    smaller = stuck.at(0, replace(stuck.start, growth=0.5))
+    assert (smaller.gaps, smaller.broken) == (440.0, 0)
+
+
+def test_a_relay_is_late_and_a_disk_full_above_their_volume() -> None:
+    limited = replace(EMPTY, options=(replace(NOTHING, late_above=2.0, full_above=3.0, relay=1),))
+    broken = [limited.at(0, replace(limited.start, growth=growth)).broken for growth in (1.0, 2.0, 2.5, 3.5)]
+    assert broken == [0, 0, 1, 2]

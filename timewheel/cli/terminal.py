@@ -1,0 +1,106 @@
+"""Sentences and tables on a terminal of any width: no figure is ever cut, and none is broken over two lines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.console import Console
+
+    from timewheel._report.page import Table
+
+__all__ = ["say", "show_table"]
+
+LONGEST_FIGURE = 20
+"""Longer texts are words, which may go on in the next line."""
+GAP = 2
+"""Spaces between two columns."""
+INDENT = 4
+BETWEEN = " · "
+
+
+def say(console: Console, text: str, *, style: str = "", indent: int = 0) -> None:
+    """A sentence. On a terminal it goes on in the next line between two words; in a file it is one line."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    if console.is_terminal:
+        console.print(Padding(Text(text, style), (0, 0, 0, indent), expand=False))
+    else:
+        console.print(" " * indent + text, style=style, markup=False, soft_wrap=True)
+
+
+def show_table(console: Console, table: Table) -> None:
+    """Columns where they fit side by side; else a block for each row, with every figure behind its column's name."""
+    console.print()
+    say(console, table.caption, style="bold")
+    widths = _widths(table, console.width)
+    if widths is not None:
+        _show_columns(console, table, widths)
+        return
+    for row in table.rows:
+        say(console, row[0])
+        for line in _lines(table.header, row, console.width - INDENT):
+            say(console, line, indent=INDENT)
+
+
+def _show_columns(console: Console, table: Table, widths: Sequence[int]) -> None:
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    shown = RichTable(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
+    for number, (name, width) in enumerate(zip(table.header, widths, strict=True)):
+        # With a width of its own each: where rich shares out too little room, it cuts.
+        shown.add_column(Text(name), justify="right" if number else "left", overflow="fold", width=width)
+    for row in table.rows:
+        shown.add_row(*(Text(text) for text in row))
+    console.print(shown)
+
+
+def _widths(table: Table, room: int) -> list[int] | None:
+    """How wide each column becomes: those of words give way, the widest first; None: that is not enough."""
+    columns = [[name, *(row[number] for row in table.rows)] for number, name in enumerate(table.header)]
+    widths = [max(map(len, texts)) for texts in columns]
+    least = [_least_width(texts, is_name=not number) for number, texts in enumerate(columns)]
+    too_wide = sum(widths) + GAP * (len(widths) - 1) - room
+    while too_wide > 0:
+        slack, widest = max((width - least[number], number) for number, width in enumerate(widths))
+        if slack <= 0:
+            return None
+        widths[widest] -= 1
+        too_wide -= 1
+    return widths
+
+
+def _least_width(texts: Sequence[str], *, is_name: bool) -> int:
+    """For every figure as it stands, and for the longest word of what is none: of headers, and of names of rows."""
+    words = [
+        word if len(word) <= LONGEST_FIGURE else ""
+        for number, text in enumerate(texts)
+        if is_name or not number or len(text) > LONGEST_FIGURE
+        for word in text.split()
+    ]
+    whole = [] if is_name else [text for text in texts[1:] if len(text) <= LONGEST_FIGURE]
+    return max([len(text) for text in (*words, *whole)], default=1) or 1
+
+
+def _lines(header: Sequence[str], row: Sequence[str], width: int) -> Iterator[str]:
+    """A row's figures with their names, as many to a line as go."""
+    line = ""
+    for name, text in zip(header[1:], row[1:], strict=True):
+        pair = f"{name} {text}"
+        if not line:
+            line = pair
+        elif len(line) + len(BETWEEN) + len(pair) <= width:
+            line += BETWEEN + pair
+        else:
+            yield line
+            line = pair
+        if len(line) > width >= len(text):
+            # Between two words of the name, and not of the figure.
+            yield line.removesuffix(f" {text}")
+            line = text
+    if line:
+        yield line
