@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from timewheel.spark_planner.exact.grid import Grid
     from timewheel.spark_planner.exact.replay import Replay, replay, replay_all
     from timewheel.spark_planner.exact.sends import Kept, keep
+    from timewheel.spark_planner.fleet import Fleet, NativeGaps, Standing, plan_all
     from timewheel.spark_planner.history.generate import (
         DAY_AND_NIGHT,
         WORKLOADS,
@@ -68,10 +69,12 @@ __all__ = [
     "Evaluation",
     "Exponential",
     "Fixed",
+    "Fleet",
     "FullHours",
     "Grid",
     "History",
     "Kept",
+    "NativeGaps",
     "OnTheClock",
     "Planned",
     "Prediction",
@@ -82,6 +85,7 @@ __all__ = [
     "Room",
     "Seasons",
     "Share",
+    "Standing",
     "Statistic",
     "Tell",
     "Traffic",
@@ -94,6 +98,7 @@ __all__ = [
     "generate",
     "keep",
     "local_session",
+    "plan_all",
     "plan_for",
     "planned_facts",
     "predict",
@@ -115,6 +120,7 @@ _NAMES_OF = {
     "exact.grid": ("Grid",),
     "exact.replay": ("Replay", "replay", "replay_all"),
     "exact.sends": ("Kept", "keep"),
+    "fleet": ("Fleet", "NativeGaps", "Standing", "plan_all"),
     "history.generate": (
         *("DAY_AND_NIGHT", "WORKLOADS", "Workload", "generate"),
         *("Publishing", "Bursts", "Seasons"),

@@ -155,7 +155,7 @@ def plan_all(
     spark = history.rows.sparkSession
     with told(spark, "putting the history in order", tell, one_job=False):
         kept = history.kept
-    with told(spark, f"counting native gaps of {len(history.statistic.cells):,} topics", tell, one_job=False):
+    with told(spark, "counting native gaps of every topic", tell, one_job=False):
         counted = _native_gaps(kept)
     allowed = most_countable(limits.allowed_gaps(profile.gap_limit_ranges), growth)
     tell(Progress(stage="looking at the topics", fraction=None, seconds_left=None))

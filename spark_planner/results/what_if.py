@@ -15,7 +15,8 @@ from typing import Any
 
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.plan import MAX_PARTITIONS, Tiered
-from timewheel.spark_planner.choice.choose import Assessed, Choice
+from timewheel.spark_planner.choice.assessed import Assessed
+from timewheel.spark_planner.choice.choose import Choice
 from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.spark_planner.choice.decide import HELPED
 from timewheel.spark_planner.choice.reasons import describe

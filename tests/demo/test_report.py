@@ -152,6 +152,7 @@ def test_the_chart_speaks_to_a_screen_reader(report: Shown) -> None:
     words = "Gap ranges over time. Peaks: native, raw client 9,900, tiered <relay-held> 281. Limit: 1,000."
     chart = report.page.locator("#gaps [aria-label]").first
     assert (chart.get_attribute("aria-label"), chart.get_attribute("role")) == (words, "graphics-document")
+    assert PAGE.figure is not None
     assert PAGE.figure.words == words
 
 

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import re
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from pyspark.sql import SparkSession
+from typer.testing import CliRunner
 
+from tests.support.browser import chromium, shown
 from tests.support.exact_play import native_peak
+from timewheel.cli.app import app
+from timewheel.cli.plan_fleet import file_names
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Native, Plan
@@ -26,6 +37,8 @@ LIMITS = Constraints()
 ALLOWED = most_countable(LIMITS.allowed_gaps(300), 1.0)
 QUIET = 30
 Integers = NDArray[np.int64]
+Answer = tuple[Path, Any]
+"""The folder, and what the command printed as JSON."""
 
 
 def base_of(topic: str) -> Plan:
@@ -74,7 +87,7 @@ def world(spark: SparkSession) -> World:
     mixed = rows.take(np.random.default_rng(1).permutation(len(rows)))
     history = survey(spark.createDataFrame(mixed), cell_limit=FLEET_CELLS, topic_limit=FLEET_TOPICS)
     heard: list[Progress] = []
-    fleet = plan_all(history, base_of, PROFILE, LIMITS, tell=heard.append)
+    fleet = plan_all(history, base_of, PROFILE, LIMITS, most=1, tell=heard.append)
     return World(sends, history, heard, fleet)
 
 
@@ -87,15 +100,15 @@ def test_every_topic_is_counted_by_itself(world: World) -> None:
         assert one.timers == len(publish_ms)
 
 
-def test_those_that_matter_come_first_and_have_a_plan(world: World) -> None:
+def test_those_that_matter_come_first_and_have_a_plan_as_far_as_was_asked(world: World) -> None:
     standing = {one.topic: one.standing for one in world.fleet.topics}
     assert standing.pop("mixed") == Standing.OVER
     assert standing.pop("short") == Standing.SHORT
     assert set(standing.values()) == {Standing.FINE}
     assert [one.topic for one in world.fleet.topics[:2]] == ["mixed", "short"]
-    assert set(world.fleet.planned) == {"mixed", "short"}
-    assert world.fleet.keeps_limits
-    assert not world.fleet.waiting
+    assert set(world.fleet.planned) == {"mixed"}
+    assert world.fleet.waiting == ("short",)
+    assert not world.fleet.keeps_limits
 
 
 def test_a_plan_is_that_of_the_topic_planned_for_alone(world: World) -> None:
@@ -110,9 +123,8 @@ def test_a_plan_is_that_of_the_topic_planned_for_alone(world: World) -> None:
 def test_it_is_told_which_topic_is_planned_for(world: World) -> None:
     stages = list(dict.fromkeys(one.stage for one in world.heard))
     assert stages[0] == "putting the history in order"
-    assert stages[1] == f"counting native gaps of {QUIET + 3} topics"
-    assert any(stage.startswith("mixed (1 of 2): ") for stage in stages)
-    assert any(stage.startswith("short (2 of 2): ") for stage in stages)
+    assert stages[1] == "counting native gaps of every topic"
+    assert any(stage.startswith("mixed (1 of 1): ") for stage in stages)
 
 
 def test_what_is_more_than_was_to_be_planned_waits_and_is_no_plan(world: World) -> None:
@@ -142,3 +154,82 @@ def test_another_limit_matters_too(world: World) -> None:
     # A thousand timers wait there at any time, at 90 us each.
     assert standing["fixed"] == Standing.OTHER
     assert standing["quiet-00"] == Standing.FINE
+
+
+# ----------------------------------------------------------------------------------------------------------- the answer
+@pytest.fixture(scope="module")
+def answered(spark: SparkSession, world: World, tmp_path_factory: pytest.TempPathFactory) -> Answer:
+    """The command, on the same history in a file."""
+    folder = tmp_path_factory.mktemp("fleet")
+    assert SparkSession.getActiveSession() is spark
+    rows = [
+        pa.table({"publish_ms": publish_ms, "due_ms": due_ms, "topic": [topic] * len(publish_ms)})
+        for topic, (publish_ms, due_ms) in world.sends.items()
+    ]
+    pq.write_table(pa.concat_tables(rows), folder / "history.parquet")
+    (folder / "small.toml").write_text('base = "4.0"\nname = "small"\ngap_limit_ranges = 300\n', encoding="utf-8")
+    arguments = ["plan", folder / "history.parquet", "--all-topics", "-o", folder / "plans", "--as-is", "--json"]
+    found = CliRunner().invoke(app, [str(one) for one in (*arguments, "--profile", folder / "small.toml")])
+    assert found.exit_code == 0, found.output
+    return folder / "plans", json.loads(found.stdout)
+
+
+def test_every_topic_has_a_plan_file_that_loads(answered: Answer, world: World) -> None:
+    folder, facts = answered
+    files = {one["topic"]: one["plan_file"] for one in facts["topics"]}
+    assert set(files) == set(world.sends)
+    for topic, name in files.items():
+        plan = Plan.load(folder / name)
+        assert plan.due_topic == f"persistent://public/default/{topic}"
+        assert (plan.scheme == Native() and plan.partitions == 1) or topic == "mixed"
+    assert len(list(folder.glob("*.toml"))) == len(world.sends)
+
+
+def test_the_facts_are_ranked_and_counted(answered: Answer, world: World) -> None:
+    _, facts = answered
+    first = facts["topics"][0]
+    assert (first["topic"], first["standing"]) == ("mixed", "over")
+    assert first["native_gaps_counted"] <= native_peak(world.sends["mixed"][1]) <= first["native_gaps_at_most"]
+    assert list(facts["planned"]) == ["mixed"]
+    assert facts["keeps_limits"]
+    assert facts["verdict"].startswith(f"Of {QUIET + 3} topics {QUIET + 2} can stay on native delays")
+
+
+def test_the_index_leads_to_the_page_of_each_topic_that_matters(answered: Answer) -> None:
+    folder, _ = answered
+    assert sorted(path.name for path in folder.glob("*.html")) == ["index.html", "mixed.html"]
+    with chromium() as browser:
+        for width in (400, 1_280):
+            with shown(browser, folder / "index.html", width=width) as seen:
+                assert seen.page.locator("h1").inner_text() == f"timewheel plan: {QUIET + 3} topics"
+                seen.page.locator("summary").first.click()
+                assert "quiet-07" in seen.texts
+                assert not seen.cut
+                assert not seen.complaints
+                seen.page.get_by_role("link", name="mixed").click()
+                assert "mixed" in seen.page.locator("h1").inner_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--all-topics"], "give a folder"),
+        (["--all-topics", "-o", "plans", "--topic", "a"], "it is of one topic"),
+        (["--all-topics", "-o", "plans", "--report", "why.html"], "it is of one topic"),
+        (["--all-topics", "-o", "no/such/plans"], "there is no folder"),
+        (["--all-topics", "-o", __file__], "it is a folder"),
+    ],
+)
+def test_options_that_contradict_are_refused_before_any_work(arguments: list[str], said: str) -> None:
+    found = CliRunner().invoke(app, ["plan", "history.parquet", *arguments])
+    assert found.exit_code == 2
+    assert said in " ".join(found.output.replace("│", " ").split())
+
+
+@given(topics=st.lists(st.text(max_size=200), unique=True, max_size=20))
+@example(topics=["persistent://a/b/c", "a/b/c", "a-b-c", "A/B/C", "index", "..", "", "a" * 300, "a" * 301])
+def test_every_topic_has_a_file_of_its_own(topics: list[str]) -> None:
+    names = file_names(topics)
+    assert set(names) == set(topics)
+    assert len({name.casefold() for name in names.values()} | {"index"}) == len(topics) + 1
+    assert all(re.fullmatch(r"\w[\w.-]*", name, re.ASCII) and len(name) < 140 for name in names.values())

@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 __all__ = ["Shown", "chromium", "shown"]
 
-DRAWN = "document.querySelectorAll('.chart').length === Object.keys(window.charts).length"
+DRAWN = "document.querySelectorAll('.chart').length === Object.keys(window.charts ?? {}).length"
 TIMEOUT_S = 30.0
 POLL_MS = 20
 HEIGHT = 900

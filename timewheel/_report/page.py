@@ -113,6 +113,7 @@ class Section:
         facts: (name, text) pairs.
         sliders: At most one section of a page has them. It is not shown without scripts, nor on paper.
         figure: One chart.
+        links: (name, file beside the page) pairs.
         tables: After it.
         folds: After them.
     """
@@ -123,6 +124,7 @@ class Section:
     facts: Sequence[tuple[str, str]] = ()
     sliders: Sliders | None = None
     figure: Figure | None = None
+    links: Sequence[tuple[str, str]] = ()
     tables: Sequence[Table] = ()
     folds: Sequence[Fold] = ()
 
@@ -138,7 +140,7 @@ class Page:
         facts: (name, text) pairs.
         headlines: At most three.
         notices: Sentences that nobody may miss.
-        figure: The chart that shows the verdict.
+        figure: The chart that shows the verdict; None: none does.
         tables: After it.
         sections: After them.
         notes: Paragraphs at the end.
@@ -148,7 +150,7 @@ class Page:
     title: str
     verdict: str
     good: bool
-    figure: Figure
+    figure: Figure | None = None
     facts: Sequence[tuple[str, str]] = ()
     headlines: Sequence[Headline] = ()
     notices: Sequence[str] = ()

@@ -25,8 +25,9 @@ def render_page(page: Page) -> str:
     hashes holds the browser to it. The library of the charts, nine tenths of the file, is in it once.
     """
     environment = _environment()
-    scripts = [_library(), *(_text(environment, name) for name in _scripts(page))]
-    figures = [page.figure, *(section.figure for section in page.sections if section.figure is not None)]
+    figures = [one for one in (page.figure, *(section.figure for section in page.sections)) if one is not None]
+    library = [_library()] if figures else []
+    scripts = [*library, *(_text(environment, name) for name in _scripts(page, charts=bool(figures)))]
     return environment.get_template(PAGE).render(
         page=page,
         specs={figure.name: figure.spec for figure in figures},
@@ -36,11 +37,11 @@ def render_page(page: Page) -> str:
     )
 
 
-def _scripts(page: Page) -> list[str]:
+def _scripts(page: Page, *, charts: bool) -> list[str]:
     """Those that the page has something for."""
     folds = any(section.folds for section in page.sections)
     sliders = any(section.sliders is not None for section in page.sections)
-    return [CHARTS, *([FOLDS] if folds else []), *([WHAT_IF] if sliders else [])]
+    return [*([CHARTS] if charts else []), *([FOLDS] if folds else []), *([WHAT_IF] if sliders else [])]
 
 
 @cache

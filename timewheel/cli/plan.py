@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ import typer
 
 from timewheel.cli.broker_profile import BrokerUrl, ProfileName, profile_of
 from timewheel.cli.connecting import Token, TokenFile, TrustFile
+from timewheel.cli.plan_fleet import answer_fleet, need_folder
 from timewheel.cli.planning import (
     AsIs,
     AsJson,
@@ -72,7 +74,10 @@ DEFAULT_SUBSCRIPTION = "timers"
 def plan(
     history: HistorySource,
     *,
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="Write the recommended plan here.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", help="Write the recommended plan here; with --all-topics a folder of plans."),
+    ] = None,
     report: Annotated[Path | None, typer.Option("--report", help="Write the reasons here, as one HTML page.")] = None,
     due_topic: Annotated[
         str | None,
@@ -82,6 +87,12 @@ def plan(
         list[str] | None, typer.Option("--subscription", help="Of the due topic; may be given again.")
     ] = None,
     topic: Topic = None,
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="Plan for every topic of the history that needs it, in one pass.")
+    ] = False,
+    most_plans: Annotated[
+        int, typer.Option("--most-plans", min=0, help="With --all-topics: for so many, those at most risk first.")
+    ] = 20,
     publish: PublishColumn = None,
     due: DueColumn = None,
     delay: DelayColumn = None,
@@ -141,20 +152,23 @@ def plan(
     from timewheel._report.libraries import need_libraries
     from timewheel.core.durations import parse_duration
 
-    for option, path in (("--out", out), ("--report", report)):
+    if all_topics:
+        need_folder(out, {"--topic": topic, "--due-topic": due_topic, "--report": report, "--max-delay": max_delay})
+    for option, path in () if all_topics else (("--out", out), ("--report", report)):
         # Told now, and not after a minute's work.
         if path is not None and (path.is_dir() or not path.parent.is_dir()):
             raise typer.BadParameter(
                 f"{path} cannot be written: give a file in a folder that there is", param_hint=option
             )
-    if report is not None:
+    if report is not None or all_topics:
         need_libraries()
     limits_ms = {"silence": _limit_ms(max_silence), "lateness": _limit_ms(max_lateness)}
     max_delay_ms = None if max_delay is None else parse_duration(max_delay)
     judged_by = profile_of(profile, broker, token, token_file, tls_ca)
     console = console_for(as_json=as_json)
     with session(cores, memory) as spark:
-        from timewheel.spark_planner import Constraints, Prices, plan_for, planned_facts
+        from timewheel.spark_planner import Constraints, Prices, plan_all, plan_for, planned_facts
+        from timewheel.spark_planner.fleet import FLEET_CELLS, FLEET_TOPICS
 
         mapping = mapping_of(
             publish=publish,
@@ -183,10 +197,20 @@ def plan(
             relay_month=price_relay_month,
         )
         volume = growth_of(growth, history, console)
+
+        def base_of(name: str) -> Plan:
+            return _base(due_topic, subscriptions, name, history, judged_by.tick_ms)
+
         with progress_on(console) as tell:
-            seen = surveyed(spark, history, file_format, mapping, topic, tell)
+            limits = {"cell_limit": FLEET_CELLS, "topic_limit": FLEET_TOPICS} if all_topics else {}
+            seen = surveyed(spark, history, file_format, mapping, topic, tell, **limits)
+            planned_all = partial(plan_all, most=most_plans, growth=volume, as_is=as_is, tell=tell)
+            fleet = planned_all(seen, base_of, judged_by, constraints) if all_topics else None
+        if fleet is not None:
+            answer_fleet(console, fleet, out, base_of, prices, as_json=as_json)
+        with progress_on(console) as tell:
             wanted = seen.topic(topic)
-            base = _base(due_topic, subscriptions, wanted, history, judged_by.tick_ms)
+            base = base_of(wanted)
             planned = plan_for(
                 seen,
                 wanted,
@@ -223,7 +247,8 @@ def _base(due_topic: str | None, subscriptions: list[str] | None, topic: str, so
 
     name = due_topic
     if name is None and topic:
-        name = topic if topic.startswith("persistent://") else DEFAULT_NAMESPACE + topic
+        # A topic of a history may have any name: as the data say it, or as Pulsar does.
+        name = topic if topic.startswith("persistent://") else DEFAULT_NAMESPACE + re.sub(r"[^\w.=:-]+", "-", topic)
     if name is None:
         stem = re.sub(r"[^\w.-]+", "-", PurePath(source).name.partition(".")[0]).strip("-") or "timers"
         name = DEFAULT_NAMESPACE + stem

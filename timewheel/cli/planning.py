@@ -179,13 +179,19 @@ def mapping_of(**options: str | None) -> ColumnMapping:
 
 
 def surveyed(
-    spark: SparkSession, source: str, file_format: str, mapping: ColumnMapping, topic: str | None, tell: Tell
+    spark: SparkSession,
+    source: str,
+    file_format: str,
+    mapping: ColumnMapping,
+    topic: str | None,
+    tell: Tell,
+    **limits: int,
 ) -> History:
-    """Read a history."""
+    """Read a history; limits as of `timewheel.spark_planner.survey`."""
     from timewheel.spark_planner import read_history, survey
 
     raw = read_history(spark, source, file_format=file_format)
-    return survey(raw, mapping, topic=topic, source=source, tell=tell)
+    return survey(raw, mapping, topic=topic, source=source, tell=tell, **limits)
 
 
 def growth_of(growth: float | None, source: str, console: Console) -> float:

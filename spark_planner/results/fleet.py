@@ -1,0 +1,197 @@
+"""What was found of a fleet: the verdict, the ranked table, JSON facts, and the page that leads to each topic's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from timewheel._report.page import Fold, Headline, Page, Section, Table
+from timewheel._report.render import render_page
+from timewheel.core.planfile import dump_plan
+from timewheel.spark_planner.choice.reasons import describe
+from timewheel.spark_planner.fleet import Fleet, NativeGaps, Standing
+from timewheel.spark_planner.job import Planned
+from timewheel.spark_planner.results.facts import history_facts, planned_facts
+from timewheel.spark_planner.results.money import Prices
+from timewheel.spark_planner.results.peaks import peaks_of
+
+__all__ = ["fleet_facts", "fleet_page", "fleet_table", "fleet_verdict"]
+
+SAID = {
+    Standing.FINE: "stays as it is",
+    Standing.SHORT: "history too short to stay",
+    Standing.OVER: "too many gaps",
+    Standing.OTHER: "another limit is broken",
+}
+HOW_KNOWN = (
+    "Gaps now are counted: every timer of the history under native delays on one partition, at 1,024 moments. Again: "
+    "messages that an unload at the worst moment delivers a second time; this and the cost (entries written a second, "
+    "topics and relay included) are estimated. A topic that stays needs no other plan: none would be cheaper."
+)
+
+
+def fleet_verdict(fleet: Fleet) -> str:
+    """What to do, in one or two sentences."""
+    topics = len(fleet.topics)
+    stay = sum(one.standing == Standing.FINE for one in fleet.topics)
+    moving = [planned for planned in fleet.planned.values() if planned.plan.partitions > 1 or _migrates(planned)]
+    said = f"Of {topics:,} topics {stay:,} can stay on native delays with one partition"
+    if fleet.planned:
+        said += f"; {len(fleet.planned):,} were planned for, and of these {len(moving):,} change"
+    broken = sum(not planned.keeps_limits for planned in fleet.planned.values())
+    if broken:
+        said += f" ({broken:,} of them keep NOT every limit)"
+    if fleet.waiting:
+        said += f". {len(fleet.waiting):,} more need a plan and have none yet"
+    return said + "."
+
+
+def fleet_table(fleet: Fleet, topics: Sequence[NativeGaps], caption: str) -> Table:
+    """Topics and what becomes of them, one row each.
+
+    Args:
+        fleet: Whose.
+        topics: Which, in this order.
+        caption: Of the table.
+    """
+    return Table(
+        caption=caption,
+        header=("topic", "timers a day", "gaps now", "of limit", "again", "what", "gaps then", "cost"),
+        rows=[_row(one, fleet.planned.get(one.topic)) for one in topics],
+    )
+
+
+def fleet_facts(fleet: Fleet, files: Mapping[str, str], prices: Prices | None = None) -> dict[str, Any]:
+    """All of the answer but the curves.
+
+    Args:
+        fleet: What was found.
+        files: The plan file of each topic that has one.
+        prices: Of a month's cost.
+    """
+    return {
+        "history": history_facts(fleet.history),
+        "profile": asdict(fleet.profile),
+        "constraints": asdict(fleet.constraints),
+        "growth": fleet.growth,
+        "keeps_limits": fleet.keeps_limits,
+        "verdict": fleet_verdict(fleet),
+        "topics": [
+            {
+                "topic": one.topic,
+                "standing": one.standing.value,
+                "timers": one.timers,
+                "timers_per_day": one.timers_per_day,
+                "native_gaps_counted": one.gaps,
+                "native_gaps_at_most": one.gaps_at_most,
+                "gap_limit_ranges": one.limit_ranges,
+                "native_redelivered_entries_estimated": one.evaluation.redelivered.worst_entries,
+                "plan_file": files.get(one.topic),
+            }
+            for one in fleet.topics
+        ],
+        "planned": {topic: planned_facts(planned, prices) for topic, planned in fleet.planned.items()},
+        "waiting": list(fleet.waiting),
+    }
+
+
+def fleet_page(fleet: Fleet, pages: Mapping[str, str]) -> str:
+    """The page as HTML.
+
+    Args:
+        fleet: What was found.
+        pages: By topic, the name of the file beside this one that has its report.
+    """
+    matter = [one for one in fleet.topics if one.standing != Standing.FINE]
+    others = [one for one in fleet.topics if one.standing == Standing.FINE]
+    rest = fleet_table(fleet, others, "Topics that stay, the one nearest to its limit first")
+    sections = [
+        Section(
+            heading="Topics that matter",
+            sentences=[] if matter else ["None: every topic stays as it is."],
+            links=[(topic, name) for topic, name in pages.items()],
+            tables=[fleet_table(fleet, matter, "The one furthest beyond its limit first")] if matter else [],
+        ),
+        Section(heading="All others", folds=[Fold(name=f"{len(others):,} topics that stay", table=rest)]),
+    ]
+    page = Page(
+        title=f"timewheel plan: {len(fleet.topics):,} topics",
+        verdict=fleet_verdict(fleet),
+        good=fleet.keeps_limits,
+        headlines=_headlines(fleet, matter),
+        notices=[f"No plan yet, since more topics matter than were to be planned for: {', '.join(fleet.waiting)}."]
+        if fleet.waiting
+        else [],
+        sections=sections,
+        notes=[HOW_KNOWN],
+        commands=[("Of one topic:", dump_plan(planned.plan)) for planned in list(fleet.planned.values())[:1]],
+    )
+    return render_page(page)
+
+
+def _headlines(fleet: Fleet, matter: Sequence[NativeGaps]) -> list[Headline]:
+    limit = fleet.profile.gap_limit_ranges
+    worst = max(fleet.topics, key=lambda one: one.gaps)
+    again = sum(one.evaluation.redelivered.worst_entries for one in fleet.topics)
+    then = sum(
+        fleet.planned[one.topic].choice.recommended.evaluation.redelivered.worst_entries
+        if one.topic in fleet.planned
+        else one.evaluation.redelivered.worst_entries
+        for one in fleet.topics
+    )
+    return [
+        Headline(
+            name="Topics at risk",
+            value=f"{len(matter):,}",
+            unit=f"of {len(fleet.topics):,}",
+            known="counted",
+            lines=[f"{fleet.history.statistic.timers:,} timers in all"],
+            good=not matter,
+        ),
+        Headline(
+            name="Most gaps now",
+            value=f"{worst.gaps:,}",
+            unit="gaps at the peak",
+            known="counted",
+            lines=[f"{worst.topic}: {worst.gap_fraction:.0%} of the {limit:,} that the broker keeps"],
+            good=worst.gaps <= limit,
+        ),
+        Headline(
+            name="Delivered again",
+            value=f"{again:,.0f}",
+            unit="messages, if each topic is unloaded at its worst moment",
+            known="estimated",
+            lines=[f"with these plans {then:,.0f}"],
+            good=again < 1,
+        ),
+    ]
+
+
+def _row(one: NativeGaps, planned: Planned | None) -> tuple[str, ...]:
+    return (
+        one.topic.removeprefix("persistent://") or "(no topic)",
+        f"{one.timers_per_day:,.0f}",
+        f"{one.gaps:,}",
+        f"{one.gap_fraction:.0%}",
+        f"{one.evaluation.redelivered.worst_entries:,.0f}",
+        SAID[one.standing] if planned is None else _what(planned),
+        "-" if planned is None else f"{peaks_of(planned).then:,.0f}",
+        "-" if planned is None else _cost(planned),
+    )
+
+
+def _what(planned: Planned) -> str:
+    partitions = planned.plan.partitions
+    where = "one partition" if partitions == 1 else f"{partitions} partitions"
+    broken = "" if planned.keeps_limits else ", NOT within every limit"
+    return f"{describe(planned.plan)}, {where}{broken}"
+
+
+def _cost(planned: Planned) -> str:
+    now = planned.constraints.cost_of(planned.choice.native).writes_per_second
+    return f"{now:,.1f} -> {planned.choice.recommended.cost_writes_per_second:,.1f}"
+
+
+def _migrates(planned: Planned) -> bool:
+    return type(planned.plan.scheme) is not type(planned.choice.native.plan.scheme)
