@@ -13,7 +13,7 @@ __all__ = ["ColumnMapping", "Columns", "DelayUnit", "Option", "TimeUnit"]
 
 TimeUnit = Literal["auto", "ms", "s", "us", "ns", "timestamp"]
 DelayUnit = Literal["auto", "ms", "s", "us", "ns", "m", "h", "d"]
-Option = Literal["publish", "due", "delay", "size", "key", "topic"]
+Option = Literal["publish", "due", "delay", "size", "key", "topic", "timer-id"]
 
 _USUAL: dict[Option, str] = {
     "publish": "publish_ms",
@@ -22,6 +22,7 @@ _USUAL: dict[Option, str] = {
     "size": "size_bytes",
     "key": "key",
     "topic": "topic",
+    "timer-id": "timer_id",
 }
 """What a column is called where nobody says otherwise."""
 _STEMS: dict[Option, str] = {"publish": "publish", "due": "due", "delay": "delay"}
@@ -39,6 +40,7 @@ class Columns:
         size: Payload bytes.
         key: Partition key.
         topic: The due topic.
+        timer_id: What all copies of one timer share.
     """
 
     publish: str
@@ -47,6 +49,7 @@ class Columns:
     size: str | None
     key: str | None
     topic: str | None
+    timer_id: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +66,9 @@ class ColumnMapping:
         size: Payload bytes; usually ``size_bytes``; without it sizes are unknown.
         key: Partition key; usually ``key``; without it timers have none.
         topic: The due topic; usually ``topic``; without it all timers belong to one.
+        timer_id: What all copies of one timer share, as a hop's copy does with the send (our ``tw-id``); usually
+            ``timer_id``. Of rows with the same one only the first that was sent is used. Without it every row is a
+            timer. It costs a shuffle of the history.
         time_unit: What numbers in ``publish`` and ``due`` count since 1970, also in text. ``auto``: what the column's
             name ends with, else the one unit in which they are times of this century; timestamps speak for themselves,
             and other text is read as ISO 8601 (in the session's time zone where it names none).
@@ -76,6 +82,7 @@ class ColumnMapping:
     size: str | None = None
     key: str | None = None
     topic: str | None = None
+    timer_id: str | None = None
     time_unit: TimeUnit = "auto"
     delay_unit: DelayUnit = "auto"
 
@@ -99,7 +106,7 @@ class ColumnMapping:
             MissingColumn: A named column, or the time of publishing, is not there.
             BadColumnMapping: Neither a due time nor a delay is there, or two columns could be the same thing.
         """
-        named: dict[Option, str | None] = {option: getattr(self, option) for option in _USUAL}
+        named: dict[Option, str | None] = {option: getattr(self, _field(option)) for option in _USUAL}
         for option, column in named.items():
             if column is not None and column not in existing:
                 raise MissingColumn(column, option, existing)
@@ -117,7 +124,12 @@ class ColumnMapping:
             raise BadColumnMapping(
                 "due", f"name the column of the due time, or of the delay with delay, out of {names}"
             )
-        return Columns(**named)  # type: ignore[arg-type] # the keys are the fields, and publish is there
+        fields = {_field(option): column for option, column in named.items()}
+        return Columns(**fields)  # type: ignore[arg-type] # the keys are the fields, and publish is there
+
+
+def _field(option: Option) -> str:
+    return option.replace("-", "_")
 
 
 def _usual(option: Option, existing: Sequence[str]) -> str | None:

@@ -11,8 +11,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world calls it
 from pyspark.sql.types import (
     DataType,
@@ -66,6 +67,7 @@ REASONS: dict[str, str] = {
     "due_delay_conflict": "a due time that is not the publish time and the delay",
     "topic_missing": "no topic, in a history that names topics",
     "topic_absurd": "a topic of more than 1,024 bytes",
+    "later_copy": "a later copy of a timer that is used, by its timer id",
 }
 """Reasons against a row, in the order in which they are looked for; the first that fits is the row's."""
 REMARKS: dict[str, str] = {
@@ -79,6 +81,8 @@ _SPAN_MS = "span_ms"
 """The due time, or the delay: whichever the history has."""
 _CHECK_MS = "check_ms"
 """The delay, where there is a due time as well."""
+_TIMER = "timer"
+"""What the copies of one timer share."""
 _FIRST_ROWS = 100
 """That are looked at for units."""
 _RAW_CHARS = 64
@@ -205,6 +209,7 @@ def _assessed(history: DataFrame, found: Columns, mapping: ColumnMapping, units:
         "size": found.size,
         "key": found.key,
         "topic": found.topic,
+        "timer_id": found.timer_id,
     }
     named = {option: column for option, column in options.items() if column is not None}
     kinds = {option: history.schema[column].dataType for option, column in named.items()}
@@ -232,6 +237,8 @@ def _assessed(history: DataFrame, found: Columns, mapping: ColumnMapping, units:
     reasons = F.coalesce(*(F.when(holds, F.lit(name)) for name, holds in _objections(set(named), units)))
     remarks = F.coalesce(*(F.when(holds, F.lit(name)) for name, holds in _remarks(set(named))))
     judged = numbers.select("*", reasons.alias(columns.REASON), remarks.alias(columns.REMARK))
+    if "timer_id" in named:
+        judged = judged.transform(partial(_without_copies, by_topic="topic" in named))
 
     publish_ms, span_ms = F.col(columns.PUBLISH_MS), F.col(_SPAN_MS)
     due_ms = _whole(span_ms) if "due" in named else F.try_add(_whole(publish_ms), _whole(span_ms))
@@ -255,6 +262,20 @@ def _assessed(history: DataFrame, found: Columns, mapping: ColumnMapping, units:
         F.when(reason.isNull(), remark).alias(columns.REMARK),
         text.alias(columns.RAW),
     )
+
+
+def _without_copies(judged: DataFrame, *, by_topic: bool) -> DataFrame:
+    """Of the sound rows with one timer id (and topic) all but the first that was sent get a reason."""
+    sound = F.col(columns.REASON).isNull()
+    # A row without an id is a timer by itself, and is not brought together with all others that have none.
+    alone = F.concat(F.lit("row "), F.monotonically_increasing_id())
+    timer = F.when(sound & F.col(_raw("timer_id")).isNotNull(), F.concat(F.lit("id "), _raw("timer_id")))
+    numbered = judged.withColumn(_TIMER, F.coalesce(timer, alone))
+    first = Window.partitionBy(_TIMER, *([_raw("topic")] if by_topic else [])).orderBy(
+        columns.PUBLISH_MS, _SPAN_MS, columns.SIZE_BYTES
+    )
+    copy = sound & (F.row_number().over(first) > 1)
+    return numbered.withColumn(columns.REASON, F.when(copy, F.lit("later_copy")).otherwise(F.col(columns.REASON)))
 
 
 def _objections(options: set[str], units: _Units) -> list[tuple[str, Column]]:

@@ -96,8 +96,51 @@ def test_each_bad_row_has_its_reason_and_all_are_counted_in_the_pass(
     assert (statistic.rows, statistic.timers) == (len(cases), sound)
 
 
+WITH_COPIES: list[tuple[str | None, tuple[Any, ...]]] = [
+    # A hop's copy comes later, in whichever row of the history it stands, with the same due time or a reader's.
+    ("later_copy", (T0_MS + 60_000, T0_MS + 90_000, "a")),
+    (None, (T0_MS, T0_MS + 90_000, "a")),
+    ("later_copy", (T0_MS + 80_000, T0_MS + 90_000, "a")),
+    # A bad row is no copy, and does not stand for its timer.
+    ("due_before_publish", (T0_MS, T0_MS - 1, "b")),
+    (None, (T0_MS + 5, T0_MS + 90_000, "b")),
+    # Without an id each row is a timer, also beside one whose id looks like a row's.
+    (None, (T0_MS, T0_MS + 90_000, None)),
+    (None, (T0_MS, T0_MS + 90_000, None)),
+    (None, (T0_MS, T0_MS + 90_000, "0")),
+    (None, (T0_MS, T0_MS + 90_000, "row 0")),
+    ("later_copy", (T0_MS + 1, T0_MS + 90_000, "0")),
+]
+
+
+@pytest.mark.parametrize("partitions", [1, 4])
+def test_of_the_copies_of_a_timer_the_first_that_was_sent_counts(spark: SparkSession, partitions: int) -> None:
+    rows = [(number, *row) for number, (_, row) in enumerate(WITH_COPIES)]
+    raw = spark.createDataFrame(rows, "size_bytes int, publish_ms bigint, due_ms bigint, timer_id string")
+    frame = raw.repartition(partitions).transform(assessed(ColumnMapping()))
+    found = {row[columns.SIZE_BYTES]: row[columns.REASON] for row in frame.collect()}
+    assert [found[number] for number in range(len(rows))] == [reason for reason, _ in WITH_COPIES]
+    statistic = statistic_of(frame)
+    assert statistic.quarantined == counts(WITH_COPIES)
+    assert '"timer_id":"a"' in statistic.samples["later_copy"][-1]
+
+
+def test_an_id_is_one_of_its_topic(spark: SparkSession) -> None:
+    rows = [(T0_MS, T0_MS, "7", topic) for topic in ("a", "b", "b")]
+    raw = spark.createDataFrame(rows, "publish_ms bigint, due_ms bigint, timer_id string, topic string")
+    statistic = statistic_of(raw.transform(assessed(ColumnMapping())))
+    assert {topic: cells.timers for topic, cells in statistic.cells.items()} == {"a": 1, "b": 1}
+
+
+def test_who_names_no_timers_pays_for_no_shuffle(spark: SparkSession) -> None:
+    raw = spark.createDataFrame([(T0_MS, T0_MS, "a")] * 2, "publish_ms bigint, due_ms bigint, id string")
+    plain = raw.transform(assessed(ColumnMapping()))
+    assert statistic_of(plain).timers == 2
+    assert statistic_of(raw.transform(assessed(ColumnMapping(timer_id="id")))).timers == 1
+
+
 def test_every_reason_is_tried_above() -> None:
-    assert {reason for reason, _ in WITH_DUE + WITH_DELAY + WITH_BOTH} - {None} == set(REASONS)
+    assert {reason for reason, _ in WITH_DUE + WITH_DELAY + WITH_BOTH + WITH_COPIES} - {None} == set(REASONS)
 
 
 def test_a_timer_without_a_sound_size_is_a_timer_and_its_size_is_unknown(spark: SparkSession) -> None:

@@ -26,6 +26,7 @@ from timewheel.cli.planning import (
     Memory,
     PublishColumn,
     SizeColumn,
+    TimerIdColumn,
     TimeUnitName,
     Topic,
     TopicColumn,
@@ -99,6 +100,7 @@ def plan(
     size: SizeColumn = None,
     key: KeyColumn = None,
     topic_column: TopicColumn = None,
+    timer_id: TimerIdColumn = None,
     time_unit: TimeUnitName = "auto",
     delay_unit: DelayUnitName = "auto",
     file_format: FileFormat = "auto",
@@ -177,6 +179,7 @@ def plan(
             size=size,
             key=key,
             topic=topic_column,
+            timer_id=timer_id,
             time_unit=time_unit,
             delay_unit=delay_unit,
         )

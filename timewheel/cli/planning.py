@@ -34,6 +34,7 @@ __all__ = [
     "PublishColumn",
     "SizeColumn",
     "TimeUnitName",
+    "TimerIdColumn",
     "Topic",
     "TopicColumn",
     "console_for",
@@ -56,6 +57,10 @@ DelayColumn = Annotated[str | None, typer.Option("--delay", help="Column of the 
 SizeColumn = Annotated[str | None, typer.Option("--size", help="Column of payload bytes (size_bytes).")]
 KeyColumn = Annotated[str | None, typer.Option("--key", help="Column of the partition key (key).")]
 TopicColumn = Annotated[str | None, typer.Option("--topic-column", help="Column of the due topic (topic).")]
+TimerIdColumn = Annotated[
+    str | None,
+    typer.Option("--timer-id", help="Column that all copies of a timer share (timer_id): only the first one counts."),
+]
 TimeUnitName = Annotated[
     str, typer.Option("--time-unit", help="Of numbers in the time columns: auto, ms, s, us, ns, timestamp.")
 ]

@@ -24,6 +24,7 @@ from timewheel.cli.planning import (
     Memory,
     PublishColumn,
     SizeColumn,
+    TimerIdColumn,
     TimeUnitName,
     Topic,
     TopicColumn,
@@ -62,6 +63,7 @@ def compare(
     size: SizeColumn = None,
     key: KeyColumn = None,
     topic_column: TopicColumn = None,
+    timer_id: TimerIdColumn = None,
     time_unit: TimeUnitName = "auto",
     delay_unit: DelayUnitName = "auto",
     file_format: FileFormat = "auto",
@@ -84,6 +86,7 @@ def compare(
         "size": size,
         "key": key,
         "topic": topic_column,
+        "timer_id": timer_id,
         "time_unit": time_unit,
         "delay_unit": delay_unit,
     }
