@@ -21,6 +21,7 @@ from timewheel.spark_planner.choice.decide import at_once_for, decide
 from timewheel.spark_planner.choice.reasons import describe
 from timewheel.spark_planner.exact.replay import Replay, replay_all
 from timewheel.spark_planner.exact.sends import Kept
+from timewheel.spark_planner.history.keys import KeyShares
 from timewheel.spark_planner.pricing.evaluate import evaluate
 from timewheel.spark_planner.pricing.evaluation import Evaluation
 from timewheel.spark_planner.progress import Tell, told, untold
@@ -70,6 +71,7 @@ class Planned:
         choice: The recommended plan among all candidates, at that volume.
         native: One partition under the broker's delay: what a user has today.
         recommended: The plan.
+        keys: The topic's keys that weigh most.
         native_alone: One partition under the broker's delay, in the history alone; None: the traffic is the history's.
     """
 
@@ -79,6 +81,7 @@ class Planned:
     choice: Choice
     native: Prediction
     recommended: Prediction
+    keys: KeyShares
     native_alone: Replay | None = None
 
     @property
@@ -209,6 +212,7 @@ def plan_for(
         asked = constraints or Constraints()
         # What is not known for certain is held to the limit at its upper end.
         limits = replace(asked, gap_margin=asked.gap_margin * traffic.upper)
+        keys = counting.keys()
         decided = partial(
             decide,
             constraints=limits,
@@ -222,6 +226,7 @@ def plan_for(
                 profile=profile,
                 constraints=limits,
                 growth=growth,
+                keys=keys,
             ),
         )
         with ExitStack() as pricing:
@@ -239,6 +244,7 @@ def plan_for(
                 candidates=candidates,
                 max_delay_ms=max_delay_ms,
                 growth=growth,
+                keys=keys,
                 settle=settle,
             )
         plan = choice.recommended.evaluation.plan
@@ -252,6 +258,7 @@ def plan_for(
             choice=choice,
             native=native,
             recommended=native if plan == native_plan else counting.prediction(plan, profile),
+            keys=keys,
             native_alone=None if traffic.continuation is None else counting.alone(native_plan),
         )
 
@@ -279,6 +286,10 @@ class _Counting:
 
     def __exit__(self, *_: object) -> None:
         self.traffic.forget()
+
+    def keys(self) -> KeyShares:
+        """Of the topic's timers."""
+        return self._kept().keys[self.traffic.topic]
 
     def count(self, plans: Sequence[Plan]) -> list[int]:
         """The most gaps of any partition under each plan, at moments of a grid."""
@@ -311,8 +322,8 @@ class _Counting:
     def prediction(self, plan: Plan, profile: BrokerProfile, growth: float = 1.0) -> Prediction:
         """What cells and replay say of a plan that was replayed."""
         cells = self.traffic.cells
-        evaluation = evaluate(plan, cells, profile)
-        grown = evaluation if growth == 1 else evaluate(plan, cells, profile, growth=growth)
+        evaluation = evaluate(plan, cells, profile, keys=self.keys())
+        grown = evaluation if growth == 1 else evaluate(plan, cells, profile, growth=growth, keys=self.keys())
         return Prediction(traffic=self.traffic, evaluation=evaluation, replay=self._replays[plan], grown=grown)
 
     def _kept(self) -> Kept:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.plan import Plan
 from timewheel.spark_planner.choice.constraints import Constraints, Cost
+from timewheel.spark_planner.history.keys import EVEN, KeyShares
 from timewheel.spark_planner.pricing.course import course_of
 from timewheel.spark_planner.pricing.evaluate import price
 from timewheel.spark_planner.pricing.evaluation import Evaluation
@@ -43,17 +44,23 @@ def assess(
     constraints: Constraints,
     growth: float = 1.0,
     resolution: Resolution = CLOSE,
+    keys: KeyShares = EVEN,
 ) -> Assessed:
     """Evaluate a candidate with the fewest partitions that it needs."""
-    course = course_of(plan, cells, growth, resolution=resolution)
+    course = course_of(plan, cells, growth, resolution=resolution, keys=keys)
     return _assessed(price(course, profile, constraints.least_partitions(course, profile)), constraints)
 
 
 def assess_as_it_is(
-    plan: Plan, cells: Cells | tuple[Cells, ...], profile: BrokerProfile, constraints: Constraints, growth: float = 1.0
+    plan: Plan,
+    cells: Cells | tuple[Cells, ...],
+    profile: BrokerProfile,
+    constraints: Constraints,
+    growth: float = 1.0,
+    keys: KeyShares = EVEN,
 ) -> Assessed:
     """Evaluate a candidate with its own partitions."""
-    return _assessed(price(course_of(plan, cells, growth), profile, plan.partitions), constraints)
+    return _assessed(price(course_of(plan, cells, growth, keys=keys), profile, plan.partitions), constraints)
 
 
 def rank(one: Assessed) -> tuple[int, float, float, str]:

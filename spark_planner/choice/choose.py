@@ -14,6 +14,7 @@ from timewheel.spark_planner.choice.constraints import Constraints, Room
 from timewheel.spark_planner.choice.reasons import reasons_for
 from timewheel.spark_planner.choice.screening import Screening
 from timewheel.spark_planner.choice.ties import tied_with
+from timewheel.spark_planner.history.keys import EVEN, KeyShares
 from timewheel.spark_planner.pricing.bursts import with_bursts_apart
 from timewheel.spark_planner.pricing.course import course_of
 from timewheel.spark_planner.pricing.evaluate import price
@@ -88,6 +89,7 @@ def choose(
     candidates: Sequence[Plan] | None = None,
     max_delay_ms: int | None = None,
     growth: float = 1.0,
+    keys: KeyShares = EVEN,
     settle: Settle | None = None,
 ) -> Choice:
     """Price the candidates that may be the best on a history, and recommend one.
@@ -103,6 +105,7 @@ def choose(
         candidates: Instead of those of `candidate_plans`.
         max_delay_ms: Of the candidates; None: the history's longest delay, rounded up.
         growth: Plan for as many times the history's volume.
+        keys: How partitions will fill.
         settle: Decides, once they are priced; None: the prices do.
 
     Raises:
@@ -117,7 +120,7 @@ def choose(
     if not plans:
         raise ValueError("no candidate to choose from")
     coarse = coarse_cells(cells)
-    closely = partial(assess, profile=profile, constraints=limits, growth=growth)
+    closely = partial(assess, profile=profile, constraints=limits, growth=growth, keys=keys)
     if len(plans) > MANY:
         quickly = partial(closely, cells=coarse_cells(cells, SCREENING_CELLS), resolution=QUICK)
     else:
@@ -131,7 +134,7 @@ def choose(
     assessed = tuple(screening.priced)
     fitting = [one for one in assessed if not one.broken]
     article = article_plans(base, longest_ms, max_delay_ms)
-    by_rule = {name: assess(plan, coarse, profile, limits, growth) for name, plan in article.items()}
+    by_rule = {name: closely(plan, coarse) for name, plan in article.items()}
     native = price(course_of(_native(plans), cells, growth), profile, 1)
     rooms = limits.rooms(recommended.evaluation, profile)
     allowed = limits.allowed_gaps(profile.gap_limit_ranges) / growth

@@ -20,6 +20,9 @@ SILENCE_SECONDS = "silence_seconds"
 """And the other that more partitions help."""
 
 
+ABOUT_AS_GOOD = 1.1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
     """How far one limit is from being reached by the recommended plan.
@@ -139,12 +142,21 @@ class Constraints:
         return min(max(math.ceil(whole / self.silence_seconds - 1e-9), 1), MAX_PARTITIONS)
 
     def least_partitions(self, course: Course, profile: BrokerProfile) -> int:
-        """The fewest partitions with which gaps and silence keep their limits, at most what a plan may have."""
+        """The fewest partitions with which gaps and silence keep their limits, at most what a plan may have.
+
+        Where a key is too heavy for any number of partitions, the fewest that are about as good as any.
+        """
         gaps = course.gaps.peak_topic_gaps / self.allowed_gaps(max(profile.gap_limit_ranges, 1))
         pending = 0.0
         if self.silence_seconds is not None:
             pending = course.peak_topic_pending * profile.silence_us_per_pending / 1e6 / self.silence_seconds
-        return min(max(math.ceil(gaps), math.ceil(pending), 1), MAX_PARTITIONS)
+        even = min(max(math.ceil(gaps), math.ceil(pending), 1), MAX_PARTITIONS)
+        if course.keys.heaviest is None or even == 1:
+            return even
+        # All but one of these have too little or too much; no number below the even one can do.
+        shares = {partitions: course.keys.fullest(partitions) for partitions in range(even, MAX_PARTITIONS + 1)}
+        wanted = max(1 / max(gaps, pending), ABOUT_AS_GOOD * min(shares.values()))
+        return next(partitions for partitions, share in shares.items() if share <= wanted)
 
     def broken_by(self, evaluation: Evaluation) -> tuple[str, ...]:
         """The names of those that an evaluation breaks."""

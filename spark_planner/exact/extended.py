@@ -59,7 +59,7 @@ def extended(kept: Kept, stretches: Sequence[Stretch]) -> Kept:
     spark = kept.frame.sparkSession
     with few_at_once(spark):
         frame = kept.frame.mapInArrow(copies, PIECES_SCHEMA).persist()
-        return Kept(frame=frame, pieces=noted(frame), was_sorted=kept.was_sorted)
+        return Kept(frame=frame, pieces=noted(frame), was_sorted=kept.was_sorted, keys=kept.keys)
 
 
 def _later(sends: Sends, shift_ms: int) -> Sends:

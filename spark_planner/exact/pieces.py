@@ -7,6 +7,7 @@ input is written in it, so that nothing depends on which task reads it later.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark import TaskContext
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -21,6 +23,7 @@ from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, Str
 
 from timewheel.core.keys import java_string_hash
 from timewheel.spark_planner.history.columns import DUE_MS, KEY, PUBLISH_MS, TOPIC
+from timewheel.spark_planner.history.keys import LEAST_SHARE
 from timewheel.spark_planner.history.topics import rows_by_topic
 
 __all__ = [
@@ -53,6 +56,8 @@ NO_KEY = -1
 TASK, PIECE = "task", "piece"
 """Where a piece stands in the input: all of a lower task come before it, and in its task all of a lower number."""
 SOURCE = "source"
+HEAVY = "heavy"
+"""Keys that weigh much in a piece as it was read, and how many sends they have: JSON; null: none, or they were told."""
 FIRST_MS, LAST_MS, LAST_DUE_MS, SENDS, MARKED = "first_ms", "last_ms", "last_due_ms", "sends", "marked"
 KEY_HASH = "key_hash"
 
@@ -69,10 +74,11 @@ PIECES_SCHEMA = StructType(
         StructField(PUBLISH_MS, BinaryType(), nullable=False),
         StructField(DUE_MS, BinaryType(), nullable=False),
         StructField(KEY_HASH, BinaryType(), nullable=False),
+        StructField(HEAVY, StringType(), nullable=True),
     ]
 )
 """A piece: its arrays are little-endian 64-bit integers, those of keys 32-bit and empty if no send has a key."""
-NOTES = (TOPIC, TASK, PIECE, FIRST_MS, LAST_MS, LAST_DUE_MS, SENDS, MARKED)
+NOTES = (TOPIC, TASK, PIECE, FIRST_MS, LAST_MS, LAST_DUE_MS, SENDS, MARKED, HEAVY)
 
 PIECES_ARROW = to_arrow_schema(PIECES_SCHEMA)
 
@@ -134,6 +140,7 @@ class Piece:
         last_due_ms: The latest of its due times.
         sends: How many.
         marks: (publish, due) of some, evenly over it: an array of two rows.
+        heavy: The keys that weigh most in it, as it was read.
     """
 
     topic: str
@@ -143,6 +150,7 @@ class Piece:
     last_due_ms: int
     sends: int
     marks: Integers
+    heavy: tuple[tuple[str, int], ...] = ()
 
 
 def piece_of(row: Mapping[str, Any]) -> Piece:
@@ -155,6 +163,7 @@ def piece_of(row: Mapping[str, Any]) -> Piece:
         last_due_ms=row[LAST_DUE_MS],
         sends=row[SENDS],
         marks=np.frombuffer(row[MARKED], "<i8").reshape(2, -1),
+        heavy=() if row[HEAVY] is None else tuple((key, sends) for key, sends in json.loads(row[HEAVY])),
     )
 
 
@@ -183,8 +192,8 @@ def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     context = TaskContext.get()
     task, number = (0 if context is None else context.partitionId()), 0
     for table in _buffered(batches):
-        for topic, sends in _by_topic(table):
-            yield piece_batch(topic, (task, number), sends.in_order())
+        for topic, sends, heavy in _by_topic(table):
+            yield piece_batch(topic, (task, number), sends.in_order(), heavy)
             number += 1
 
 
@@ -215,7 +224,7 @@ def _by_source(batch: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, int]]:
         yield batch.slice(low, high - low), int(source[low])
 
 
-def _by_topic(table: pa.Table) -> Iterator[tuple[str, Sends]]:
+def _by_topic(table: pa.Table) -> Iterator[tuple[str, Sends, str | None]]:
     sends = Sends(
         publish_ms=table[PUBLISH_MS].to_numpy().astype(np.int64, copy=False),
         due_ms=table[DUE_MS].to_numpy().astype(np.int64, copy=False),
@@ -223,7 +232,20 @@ def _by_topic(table: pa.Table) -> Iterator[tuple[str, Sends]]:
     )
     names, rows_of_each = rows_by_topic(table[TOPIC])
     for name, rows in zip(names, rows_of_each, strict=True):
-        yield name, sends.at(rows)
+        yield name, sends.at(rows), None if sends.key_hash is None else heavy_keys(_rows(table[KEY], rows))
+
+
+def _rows(column: pa.ChunkedArray, rows: Integers | slice) -> pa.ChunkedArray:
+    return column if isinstance(rows, slice) else column.take(pa.array(rows))
+
+
+def heavy_keys(keys: pa.ChunkedArray) -> str | None:
+    """The keys with `LEAST_SHARE` of these sends or more, as `HEAVY` has them; None: there are none."""
+    counts = keys.drop_null().value_counts()
+    least = max(LEAST_SHARE * len(keys), 2.0)
+    heavy = counts.filter(pc.greater_equal(counts.field("counts"), least)).to_pylist()
+    # An empty key is no key, as in the producer.
+    return json.dumps([(one["values"], one["counts"]) for one in heavy if one["values"]]) if heavy else None
 
 
 def key_hashes(keys: pa.ChunkedArray) -> Integers | None:
@@ -237,7 +259,7 @@ def key_hashes(keys: pa.ChunkedArray) -> Integers | None:
     return found
 
 
-def piece_batch(topic: str, place: tuple[int, int], sends: Sends) -> pa.RecordBatch:
+def piece_batch(topic: str, place: tuple[int, int], sends: Sends, heavy: str | None = None) -> pa.RecordBatch:
     some = np.unique(np.linspace(0, len(sends) - 1, min(MARKS, len(sends))).astype(np.int64))
     row: dict[str, Any] = {
         TOPIC: topic,
@@ -251,5 +273,6 @@ def piece_batch(topic: str, place: tuple[int, int], sends: Sends) -> pa.RecordBa
         PUBLISH_MS: sends.publish_ms.astype("<i8", copy=False).tobytes(),
         DUE_MS: sends.due_ms.astype("<i8", copy=False).tobytes(),
         KEY_HASH: b"" if sends.key_hash is None else sends.key_hash.astype("<i4").tobytes(),
+        HEAVY: heavy,
     }
     return pa.RecordBatch.from_pylist([row], schema=PIECES_ARROW)

@@ -33,6 +33,7 @@ from timewheel.spark_planner.exact.pieces import (
     sends_of,
 )
 from timewheel.spark_planner.history.columns import DUE_MS, KEY, PUBLISH_MS, TOPIC
+from timewheel.spark_planner.history.keys import KeyShares
 
 __all__ = ["SENDS_PER_CHUNK", "Kept", "few_at_once", "keep", "noted", "quantile_borders"]
 
@@ -68,16 +69,19 @@ class Kept:
         frame: Of `PIECES_SCHEMA`, in Spark's cache.
         pieces: Those that it has, in order of time; of each topic none overlaps with another.
         was_sorted: Whether the history was not in order, and Spark had to sort it.
+        keys: By topic, the keys that weigh most.
     """
 
     frame: DataFrame
     pieces: tuple[Piece, ...]
     was_sorted: bool
+    keys: Mapping[str, KeyShares]
 
     def of(self, topic: str) -> Kept:
         """Those of one topic."""
         pieces = tuple(piece for piece in self.pieces if piece.topic == topic)
-        return Kept(frame=self.frame.where(F.col(TOPIC) == topic), pieces=pieces, was_sorted=self.was_sorted)
+        frame = self.frame.where(F.col(TOPIC) == topic)
+        return Kept(frame=frame, pieces=pieces, was_sorted=self.was_sorted, keys=self.keys)
 
     @cached_property
     def ranks(self) -> Mapping[tuple[str, int, int], int]:
@@ -118,11 +122,12 @@ def keep(history: DataFrame, *, sends_per_chunk: int = SENDS_PER_CHUNK) -> Kept:
         wanted = wanted.withColumn(SOURCE, F.xxhash64(F.input_file_name(), F.input_file_block_start()))
     frame = wanted.mapInArrow(pieces, PIECES_SCHEMA).persist()
     found = noted(frame)
+    keys = {topic: KeyShares.merged(map(_keys_of, own)) for topic, own in _by_topic(found).items()}
     if _is_in_order(found):
-        return Kept(frame=frame, pieces=found, was_sorted=False)
+        return Kept(frame=frame, pieces=found, was_sorted=False, keys=keys)
     sorted_frame = _sorted(frame, found, sends_per_chunk).persist()
     with few_at_once(history.sparkSession):
-        kept = Kept(frame=sorted_frame, pieces=noted(sorted_frame), was_sorted=True)
+        kept = Kept(frame=sorted_frame, pieces=noted(sorted_frame), was_sorted=True, keys=keys)
     frame.unpersist()
     return kept
 
@@ -151,6 +156,10 @@ def _is_in_order(found: Sequence[Piece]) -> bool:
         for own in _by_topic(found).values()
         for before, after in pairwise(own)
     )
+
+
+def _keys_of(piece: Piece) -> KeyShares:
+    return KeyShares(piece.sends, piece.heavy)
 
 
 def _by_topic(found: Sequence[Piece]) -> dict[str, list[Piece]]:

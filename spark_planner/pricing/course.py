@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from timewheel.core.plan import Plan
 from timewheel.core.steps import Step, longest_due_stay_ms, steps
+from timewheel.spark_planner.history.keys import EVEN, KeyShares
 from timewheel.spark_planner.pricing.bursts import with_bursts_apart
 from timewheel.spark_planner.pricing.flow import DIRECT, Flow, Stays, flow_of
 from timewheel.spark_planner.pricing.forget import Cursor
@@ -98,6 +99,7 @@ class Course:
         step_entries: Timers received by each step, once each time.
         hop_rates: Of the hops that relays send in groups, by where from; empty where none are.
         relay: What it has to do.
+        keys: How partitions fill.
     """
 
     plan: Plan
@@ -114,6 +116,7 @@ class Course:
     step_entries: Floats
     hop_rates: tuple[HopRates, ...]
     relay: Relay
+    keys: KeyShares
 
 
 def at_resolution(plan: Plan, *cells: Cells) -> tuple[Cells, ...]:
@@ -140,6 +143,7 @@ def course_of(
     growth: float = 1.0,
     moments_ms: Sequence[float] = (),
     resolution: Resolution = CLOSE,
+    keys: KeyShares = EVEN,
 ) -> Course:
     """Send the cells through a plan and look at what happens.
 
@@ -149,6 +153,7 @@ def course_of(
         growth: As many times the history's volume.
         moments_ms: At which to look as well, UTC milliseconds; they come last in `Course.moments`, in this order.
         resolution: How finely.
+        keys: How partitions will fill.
     """
     given = (cells,) if isinstance(cells, Cells) else cells
     parts = at_resolution(plan, *given)
@@ -179,6 +184,7 @@ def course_of(
         step_entries=flow.step_entries,
         hop_rates=hop_rates(steps(plan), flow.stays, resolution) if plan.holds_in_relay else (),
         relay=_relay(plan, steps(plan), flow.stays, resolution.relay_bins),
+        keys=keys,
     )
 
 

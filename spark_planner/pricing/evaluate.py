@@ -15,6 +15,7 @@ from timewheel.core.grouping import default_linger_ms
 from timewheel.core.plan import Plan, Tiered, Wheel
 from timewheel.core.steps import Step, steps
 from timewheel.core.topology import Topology, topology
+from timewheel.spark_planner.history.keys import EVEN, KeyShares
 from timewheel.spark_planner.pricing.course import Course, course_of
 from timewheel.spark_planner.pricing.evaluation import Evaluation, Redelivered
 from timewheel.spark_planner.pricing.forget import ledger_ends, redelivered_entries
@@ -31,7 +32,12 @@ LEDGER_BITMAP_BYTES = 16
 
 
 def evaluate(
-    plan: Plan, cells: Cells, profile: BrokerProfile, partitions: int | None = None, growth: float = 1.0
+    plan: Plan,
+    cells: Cells,
+    profile: BrokerProfile,
+    partitions: int | None = None,
+    growth: float = 1.0,
+    keys: KeyShares = EVEN,
 ) -> Evaluation:
     """Predict what a plan does on a history.
 
@@ -41,11 +47,13 @@ def evaluate(
         profile: The broker.
         partitions: Instead of the plan's.
         growth: As many times the history's volume.
+        keys: How partitions fill.
 
     Returns:
         See `Evaluation`.
     """
-    return price(course_of(plan, cells, growth), profile, plan.partitions if partitions is None else partitions)
+    course = course_of(plan, cells, growth, keys=keys)
+    return price(course, profile, plan.partitions if partitions is None else partitions)
 
 
 def price(course: Course, profile: BrokerProfile, partitions: int) -> Evaluation:
@@ -54,7 +62,8 @@ def price(course: Course, profile: BrokerProfile, partitions: int) -> Evaluation
     Args:
         course: Of any number of partitions.
         profile: The broker.
-        partitions: Of the due topic and of every holding topic; timers spread over them evenly.
+        partitions: Of the due topic and of every holding topic. Gaps, waiting timers and silence are those of the
+            fullest, by the course's keys; for all else timers spread over them evenly.
     """
     plan = replace(course.plan, partitions=partitions)
     entry_bytes = course.entry_bytes + profile.entry_overhead_bytes
@@ -66,8 +75,9 @@ def price(course: Course, profile: BrokerProfile, partitions: int) -> Evaluation
     hop_counts, timers_of = course.hops
     republished = float((hop_counts * timers_of).sum())
     copies = profile.write_quorum
-    gaps_per_partition = course.gaps.peak_topic_gaps / partitions
-    pending_per_partition = course.peak_topic_pending / partitions
+    fullest = course.keys.fullest(partitions)
+    gaps_per_partition = course.gaps.peak_topic_gaps * fullest
+    pending_per_partition = course.peak_topic_pending * fullest
     cursor_bytes = _cursor_bytes(profile, gaps_per_partition, spans, due_ledgers / partitions)
     indexed = course.peak_pending + (course.relay.held_peak_entries if _broker_holds(plan) else 0.0)
     shape = topology(plan, int(course.last_ms))

@@ -16,6 +16,7 @@ from timewheel.spark_planner.results.delays import reading
 from timewheel.spark_planner.results.growth import said_of_growth
 from timewheel.spark_planner.results.headlines import headlines
 from timewheel.spark_planner.results.money import Prices
+from timewheel.spark_planner.results.skew import said_of_keys
 from timewheel.spark_planner.results.sliders import sliders
 from timewheel.spark_planner.results.steady import said_of_native, said_of_traffic
 from timewheel.spark_planner.results.verdict import verdict
@@ -81,7 +82,7 @@ def _notices(planned: Planned) -> list[str]:
     left_out = sum(statistic.quarantined.values())
     if left_out:
         said.append(f"{left_out:,} of {statistic.rows:,} rows of the history could not be used (see Quarantine).")
-    return said
+    return [*said, *filter(None, [said_of_keys(planned)])]
 
 
 def _why(planned: Planned) -> Section:

@@ -107,8 +107,8 @@ def test_every_stage_is_told_from_nothing_to_all(heard: list[Progress]) -> None:
     stages = list(dict.fromkeys(progress.stage for progress in heard))
     assert stages[:4] == [
         "reading the history",
-        "pricing candidates",
         "putting the history in order",
+        "pricing candidates",
         "counting 4 candidates, round 1",
     ]
     assert any(stage.startswith("confirming ") for stage in stages[4:-1])

@@ -292,13 +292,15 @@ def show_planned(console: Console, planned: Planned, assumed: str, prices: Price
     from timewheel.spark_planner.results import costs, tables
     from timewheel.spark_planner.results.growth import said_of_growth
     from timewheel.spark_planner.results.headlines import headlines
+    from timewheel.spark_planner.results.skew import said_of_keys
     from timewheel.spark_planner.results.steady import said_of_native
 
     statistic = planned.history.statistic
     show_reading(console, planned.history, planned.topic)
     show_short(console, planned.traffic)
-    for said in said_of_native(planned):
-        say(console, said)
+    for said in (*said_of_native(planned), said_of_keys(planned)):
+        if said:
+            say(console, said)
     say(console, verdict(planned), style="bold green" if planned.keeps_limits else "bold red")
     for one in headlines(planned, prices):
         said = f"{one.name}: {one.value} {one.unit} ({one.known}); {'; '.join(one.lines)}."

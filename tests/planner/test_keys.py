@@ -1,0 +1,150 @@
+"""Keys that weigh much: the fullest partition as it will be, and what no number of partitions cures."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.durations import DAY_MS, HOUR_MS
+from timewheel.core.keys import partition_for_key
+from timewheel.core.plan import MAX_PARTITIONS, Native, Plan, Tiered
+from timewheel.spark_planner.choice.constraints import Constraints
+from timewheel.spark_planner.exact.pieces import heavy_keys
+from timewheel.spark_planner.history.keys import EVEN, LEAST_SHARE, KeyShares
+from timewheel.spark_planner.job import Planned, plan_for
+from timewheel.spark_planner.pricing.course import course_of
+from timewheel.spark_planner.pricing.evaluate import price
+from timewheel.spark_planner.results.facts import planned_facts
+from timewheel.spark_planner.results.report_page import report_page
+from timewheel.spark_planner.results.skew import said_of_keys
+from timewheel.spark_planner.summary.cells import Cells
+from timewheel.spark_planner.traffic import survey
+
+START_MS = 1_767_571_200_000
+PROFILE = BrokerProfile.from_mapping({"base": "4.0", "name": "small", "gap_limit_ranges": 300})
+BASE = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",), max_delay_ms=30 * DAY_MS)
+LIMITS = Constraints()
+
+some_keys = st.lists(st.one_of(st.none(), st.sampled_from(["", "a", "b", "tenant-42", "größe", "𝄞"])), max_size=80)
+
+
+@given(pieces=st.lists(some_keys, min_size=1, max_size=5))
+def test_keys_are_counted_over_pieces(pieces: list[list[str | None]]) -> None:
+    parts = []
+    for keys in pieces:
+        told = heavy_keys(pa.chunked_array([pa.array(keys, pa.string())]))
+        parts.append(KeyShares(len(keys), () if told is None else tuple((key, n) for key, n in json.loads(told))))
+    merged = KeyShares.merged(parts)
+    exact = Counter(key for keys in pieces for key in keys if key)
+    assert merged.timers == sum(map(len, pieces))
+    for key, timers in merged.heavy:
+        # Of a piece of 80 a single one is left out, here in each of up to five.
+        assert 0 <= exact[key] - timers <= len(pieces)
+    assert all(timers <= len(pieces) for key, timers in exact.items() if key not in dict(merged.heavy))
+    assert [timers for _, timers in merged.heavy] == sorted((timers for _, timers in merged.heavy), reverse=True)
+
+
+@given(
+    weights=st.dictionaries(st.sampled_from([f"key-{n}" for n in range(12)]), st.integers(1, 500), max_size=8),
+    others=st.integers(1, 5_000),
+    partitions=st.integers(1, 64),
+)
+def test_the_fullest_partition_is_that_of_javas_hash(weights: dict[str, int], others: int, partitions: int) -> None:
+    timers = sum(weights.values()) + others
+    shares = KeyShares(timers, tuple(weights.items()))
+    filled = np.full(partitions, others / partitions)
+    for key, weight in weights.items():
+        filled[partition_for_key(key, partitions)] += weight
+    assert shares.fullest(partitions) == pytest.approx(filled.max() / timers)
+    assert 1 / partitions <= shares.fullest(partitions) + 1e-12
+
+
+def test_without_heavy_keys_partitions_are_even() -> None:
+    assert EVEN.heaviest is None
+    assert [EVEN.fullest(partitions) for partitions in (1, 4)] == [1.0, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("heavy", "fewest"),
+    [
+        ((), "as many as the gaps ask for"),
+        ((("a", 800),), "more"),
+        ((("a", 6_000),), "no number will do"),
+    ],
+)
+def test_partitions_are_those_that_the_fullest_needs(heavy: tuple[tuple[str, int], ...], fewest: str) -> None:
+    rng = np.random.default_rng(3)
+    sent_ms = np.sort(rng.integers(0, 10 * DAY_MS, 10_000)) + START_MS
+    cells = Cells.of_timers(sent_ms, sent_ms + rng.integers(HOUR_MS, 5 * DAY_MS, 10_000)).bounded(5_000)
+    shares = KeyShares(10_000, heavy)
+    course = course_of(BASE, cells, keys=shares)
+    partitions = LIMITS.least_partitions(course, PROFILE)
+    gaps = price(course, PROFILE, partitions).peak_gaps_per_partition
+    even = int(np.ceil(course.gaps.peak_topic_gaps / 240))
+    if fewest == "no number will do":
+        # As good as a thousand partitions, about, with a few.
+        assert gaps > 240
+        assert gaps <= 1.1 * price(course, PROFILE, MAX_PARTITIONS).peak_gaps_per_partition
+        assert partitions < 64
+    else:
+        assert gaps <= 240
+        assert partitions == even if fewest.startswith("as many") else partitions > even
+        fewer = [price(course, PROFILE, n).peak_gaps_per_partition for n in range(1, partitions)]
+        assert all(found > 240 for found in fewer)
+
+
+# ------------------------------------------------------------------------------------------------------ in a whole plan
+@pytest.fixture(scope="module")
+def hot(spark: SparkSession) -> Planned:
+    """Half of all timers are of one tenant; tiers or twenty native partitions would do without it."""
+    rng = np.random.default_rng(8)
+    sent_ms = np.sort(rng.integers(0, 20 * DAY_MS, 30_000)) + START_MS
+    table = pa.table(
+        {
+            "publish_ms": sent_ms,
+            "due_ms": sent_ms + rng.integers(HOUR_MS, 5 * DAY_MS, 30_000),
+            "key": np.where(rng.random(30_000) < 0.5, "tenant-42", rng.integers(0, 5_000, 30_000).astype(str)),
+        }
+    )
+    history = survey(spark.createDataFrame(table))
+    tiers = Tiered(window_ms=6 * HOUR_MS, tiers_ms=(6 * HOUR_MS, DAY_MS))
+    plans = [Plan(due_topic=BASE.due_topic, subscriptions=("billing",), scheme=scheme) for scheme in (Native(), tiers)]
+    return plan_for(history, "", BASE, PROFILE, candidates=plans, as_is=True)
+
+
+def test_a_hot_key_is_named_with_what_it_does(hot: Planned) -> None:
+    assert hot.keys.heaviest is not None
+    assert hot.keys.heaviest[0] == "tenant-42"
+    assert hot.keys.heaviest[1] == pytest.approx(0.5, abs=0.01)
+    said = said_of_keys(hot)
+    assert said.startswith("Key 'tenant-42' has 50% of all timers")
+    assert "No number of partitions makes native delays right for it" in said
+    assert said in report_page(hot).replace("&#39;", "'")
+    assert planned_facts(hot)["keys"]["heaviest_key"] == "tenant-42"
+
+
+def test_the_estimate_of_the_fullest_partition_is_near_its_count(hot: Planned) -> None:
+    assert isinstance(hot.plan.scheme, Tiered)
+    predicted = hot.recommended.evaluation.peak_gaps_per_partition
+    counted = hot.recommended.replay.peak_per_partition.gap_count
+    assert counted <= 240
+    assert predicted == pytest.approx(counted, rel=0.25)
+
+
+def test_a_key_of_little_weight_is_not_mentioned(spark: SparkSession) -> None:
+    rng = np.random.default_rng(8)
+    sent_ms = np.sort(rng.integers(0, 5 * DAY_MS, 2_000)) + START_MS
+    keys = rng.integers(0, 1_000, 2_000).astype(str)
+    table = pa.table({"publish_ms": sent_ms, "due_ms": sent_ms + HOUR_MS, "key": keys})
+    planned = plan_for(survey(spark.createDataFrame(table)), "", BASE, PROFILE, candidates=[BASE], as_is=True)
+    assert planned.keys.heaviest is None
+    assert max(Counter(keys.tolist()).values()) < LEAST_SHARE * 2_000
+    assert said_of_keys(planned) == ""
