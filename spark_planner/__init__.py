@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         Workload,
         generate,
     )
+    from timewheel.spark_planner.history.keys import KeyShares
     from timewheel.spark_planner.history.mapping import ColumnMapping
     from timewheel.spark_planner.history.read import read_history
     from timewheel.spark_planner.job import Planned, Prediction, compare, plan_for, predict
@@ -74,6 +75,7 @@ __all__ = [
     "Grid",
     "History",
     "Kept",
+    "KeyShares",
     "NativeGaps",
     "OnTheClock",
     "Planned",
@@ -126,6 +128,7 @@ _NAMES_OF = {
         *("Publishing", "Bursts", "Seasons"),
         *("Delay", "Exponential", "Fixed", "FullHours", "OnTheClock", "Share", "Uniform"),
     ),
+    "history.keys": ("KeyShares",),
     "history.mapping": ("ColumnMapping",),
     "history.read": ("read_history",),
     "job": ("Planned", "Prediction", "compare", "plan_for", "predict"),

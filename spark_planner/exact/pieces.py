@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark import TaskContext
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -243,7 +242,7 @@ def heavy_keys(keys: pa.ChunkedArray) -> str | None:
     """The keys with `LEAST_SHARE` of these sends or more, as `HEAVY` has them; None: there are none."""
     counts = keys.drop_null().value_counts()
     least = max(LEAST_SHARE * len(keys), 2.0)
-    heavy = counts.filter(pc.greater_equal(counts.field("counts"), least)).to_pylist()
+    heavy = counts.take(np.flatnonzero(counts.field("counts").to_numpy() >= least)).to_pylist()
     # An empty key is no key, as in the producer.
     return json.dumps([(one["values"], one["counts"]) for one in heavy if one["values"]]) if heavy else None
 
