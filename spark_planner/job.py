@@ -14,7 +14,7 @@ from typing import Self
 
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.plan import Native, Plan
-from timewheel.spark_planner.choice.assessed import Assessed, assess_as_it_is
+from timewheel.spark_planner.choice.assessed import Assessed, assess
 from timewheel.spark_planner.choice.choose import Choice, Decided, Further, choose, coarse_cells
 from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.spark_planner.choice.decide import at_once_for, decide
@@ -221,13 +221,15 @@ def plan_for(
             at_once=at_once_for(traffic.cells.timers),
             confirm=counting.confirm,
             assess=partial(
-                assess_as_it_is,
+                assess,
                 cells=coarse_cells(traffic.cells),
                 profile=profile,
                 constraints=limits,
                 growth=growth,
                 keys=keys,
+                as_it_is=True,
             ),
+            keys=keys,
         )
         with ExitStack() as pricing:
             pricing.enter_context(told(spark, "pricing candidates", tell, one_job=False))

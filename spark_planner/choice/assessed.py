@@ -14,7 +14,7 @@ from timewheel.spark_planner.pricing.evaluation import Evaluation
 from timewheel.spark_planner.pricing.resolution import CLOSE, Resolution
 from timewheel.spark_planner.summary.cells import Cells
 
-__all__ = ["Assessed", "assess", "assess_as_it_is", "rank"]
+__all__ = ["Assessed", "assess", "rank"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,22 +45,18 @@ def assess(
     growth: float = 1.0,
     resolution: Resolution = CLOSE,
     keys: KeyShares = EVEN,
+    *,
+    as_it_is: bool = False,
 ) -> Assessed:
-    """Evaluate a candidate with the fewest partitions that it needs."""
+    """Evaluate a candidate with the fewest partitions that it needs; ``as_it_is``: with its own."""
     course = course_of(plan, cells, growth, resolution=resolution, keys=keys)
-    return _assessed(price(course, profile, constraints.least_partitions(course, profile)), constraints)
-
-
-def assess_as_it_is(
-    plan: Plan,
-    cells: Cells | tuple[Cells, ...],
-    profile: BrokerProfile,
-    constraints: Constraints,
-    growth: float = 1.0,
-    keys: KeyShares = EVEN,
-) -> Assessed:
-    """Evaluate a candidate with its own partitions."""
-    return _assessed(price(course_of(plan, cells, growth, keys=keys), profile, plan.partitions), constraints)
+    partitions = plan.partitions if as_it_is else constraints.least_partitions(course, profile)
+    evaluation = price(course, profile, partitions)
+    return Assessed(
+        evaluation=evaluation,
+        broken=constraints.broken_by(evaluation),
+        cost=constraints.cost_of(evaluation),
+    )
 
 
 def rank(one: Assessed) -> tuple[int, float, float, str]:
@@ -69,11 +65,3 @@ def rank(one: Assessed) -> tuple[int, float, float, str]:
     Equal in cost: the fewer gaps, and then a fixed order, so that the same history gives the same plan.
     """
     return len(one.broken), one.cost_writes_per_second, one.evaluation.peak_gaps, repr(one.evaluation.plan.scheme)
-
-
-def _assessed(evaluation: Evaluation, constraints: Constraints) -> Assessed:
-    return Assessed(
-        evaluation=evaluation,
-        broken=constraints.broken_by(evaluation),
-        cost=constraints.cost_of(evaluation),
-    )

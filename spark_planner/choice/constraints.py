@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import MINUTE_MS
-from timewheel.core.plan import MAX_PARTITIONS
+from timewheel.spark_planner.history.keys import KeyShares
 from timewheel.spark_planner.pricing.course import Course
 from timewheel.spark_planner.pricing.evaluate import BITS_PER_BYTE
 from timewheel.spark_planner.pricing.evaluation import Evaluation
@@ -18,9 +18,6 @@ GAP_FRACTION = "gap_fraction"
 """The one constraint that a count decides."""
 SILENCE_SECONDS = "silence_seconds"
 """And the other that more partitions help."""
-
-
-ABOUT_AS_GOOD = 1.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,29 +131,20 @@ class Constraints:
         each = (evaluation.partition_topics - dead_letters) // evaluation.plan.partitions
         return cost.written + self.topic_writes_per_second * (dead_letters + each * partitions) + cost.relay
 
-    def partitions_for_silence(self, evaluation: Evaluation) -> int:
-        """The fewest partitions with which silence keeps its limit."""
+    def partitions_for_silence(self, evaluation: Evaluation, keys: KeyShares) -> int:
+        """The fewest partitions with which silence keeps its limit, see `KeyShares.fewest`."""
         if self.silence_seconds is None:
             return 1
-        whole = evaluation.silence_seconds * evaluation.plan.partitions
-        return min(max(math.ceil(whole / self.silence_seconds - 1e-9), 1), MAX_PARTITIONS)
+        whole = evaluation.silence_seconds / keys.fullest(evaluation.plan.partitions)
+        return keys.fewest(whole / self.silence_seconds)
 
     def least_partitions(self, course: Course, profile: BrokerProfile) -> int:
-        """The fewest partitions with which gaps and silence keep their limits, at most what a plan may have.
-
-        Where a key is too heavy for any number of partitions, the fewest that are about as good as any.
-        """
+        """The fewest partitions with which gaps and silence keep their limits, see `KeyShares.fewest`."""
         gaps = course.gaps.peak_topic_gaps / self.allowed_gaps(max(profile.gap_limit_ranges, 1))
         pending = 0.0
         if self.silence_seconds is not None:
             pending = course.peak_topic_pending * profile.silence_us_per_pending / 1e6 / self.silence_seconds
-        even = min(max(math.ceil(gaps), math.ceil(pending), 1), MAX_PARTITIONS)
-        if course.keys.heaviest is None or even == 1:
-            return even
-        # All but one of these have too little or too much; no number below the even one can do.
-        shares = {partitions: course.keys.fullest(partitions) for partitions in range(even, MAX_PARTITIONS + 1)}
-        wanted = max(1 / max(gaps, pending), ABOUT_AS_GOOD * min(shares.values()))
-        return next(partitions for partitions, share in shares.items() if share <= wanted)
+        return course.keys.fewest(max(gaps, pending))
 
     def broken_by(self, evaluation: Evaluation) -> tuple[str, ...]:
         """The names of those that an evaluation breaks."""

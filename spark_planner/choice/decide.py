@@ -16,6 +16,7 @@ from timewheel.core.plan import MAX_PARTITIONS, Plan
 from timewheel.spark_planner.choice.assessed import Assessed
 from timewheel.spark_planner.choice.choose import Decided, Further
 from timewheel.spark_planner.choice.constraints import GAP_FRACTION, SILENCE_SECONDS, Constraints
+from timewheel.spark_planner.history.keys import EVEN, KeyShares
 
 __all__ = ["HELPED", "at_once_for", "decide"]
 
@@ -52,6 +53,7 @@ def decide(
     count: Count,
     confirm: Callable[[Plan], int],
     assess: Assess,
+    keys: KeyShares = EVEN,
     further: Further = _none_further,
     at_once: int = AT_ONCE,
 ) -> Decided:
@@ -64,12 +66,13 @@ def decide(
         count: Counts several at moments of a grid.
         confirm: Counts one wherever its peak is.
         assess: Prices closely a plan that was counted.
+        keys: How partitions fill.
         further: Prices more candidates, where the count leaves the best dearer than what these may cost.
         at_once: The most that are handed to ``count``.
     """
 
     def known(found: Sequence[Assessed]) -> list[_Candidate]:
-        table = [_Candidate(one, constraints, allowed, assess) for one in found]
+        table = [_Candidate(one, constraints, allowed, assess, keys) for one in found]
         return [one for one in table if one.can_win]
 
     table = known(candidates)
@@ -104,17 +107,20 @@ def at_once_for(timers: int) -> int:
 class _Candidate:
     """One scheme, and what is known of it with one number of partitions or another."""
 
-    def __init__(self, estimated: Assessed, constraints: Constraints, allowed: int, assess: Assess) -> None:
+    def __init__(
+        self, estimated: Assessed, constraints: Constraints, allowed: int, assess: Assess, keys: KeyShares
+    ) -> None:
         evaluation = estimated.evaluation
         self._constraints = constraints
         self._allowed = max(allowed, 0)
         self._assess = assess
+        self._keys = keys
         self._estimated = estimated
         self._plan = evaluation.plan
         self._close: dict[int, Assessed] = {}
         self._gaps: dict[int, int] = {}
         self._confirmed: set[int] = set()
-        self._least = constraints.partitions_for_silence(evaluation)
+        self._least = constraints.partitions_for_silence(evaluation, keys)
         self.can_win = not set(estimated.broken) - {GAP_FRACTION}
 
     @property
@@ -154,7 +160,7 @@ class _Candidate:
         assert self.fewest is not None
         found = self._assess(self.plan)
         self._close[self.fewest] = found
-        self._least = self._constraints.partitions_for_silence(found.evaluation)
+        self._least = self._constraints.partitions_for_silence(found.evaluation, self._keys)
         if set(found.broken) - {GAP_FRACTION, SILENCE_SECONDS}:
             self.can_win = False
 
@@ -216,7 +222,8 @@ class _Candidate:
         assert partitions is not None
         if not self._gaps:
             evaluation = self._estimated.evaluation
-            gaps = evaluation.peak_gaps_per_partition * self._plan.partitions * ratio
+            # Whatever its keys are: they may weigh less in gaps than in timers.
+            gaps = evaluation.peak_gaps_per_topic * ratio
             partitions = min(max(math.ceil(gaps / max(self._allowed, 1)), math.ceil(self._least * ratio)), partitions)
         return self._constraints.cost_with(self._estimated.evaluation, partitions)
 
@@ -237,9 +244,10 @@ class _Candidate:
         self._gaps[self.fewest] = gaps
 
     def _needed(self, partitions: int) -> int:
-        # The fewest that can be enough if gaps divide: all but the fullest may have one gap less.
-        least = partitions * max(self._gaps[partitions] - 1, 0) + min(self._gaps[partitions], 1)
-        return math.ceil(least / max(self._allowed, 1))
+        # The fewest that can be enough if gaps divide as timers do: all but the fullest may have one gap less.
+        gaps = self._gaps[partitions]
+        least = max(gaps - 1, 0) / self._keys.fullest(partitions) + min(gaps, 1)
+        return self._keys.fewest(least / max(self._allowed, 1))
 
     def _with(self, partitions: int) -> Plan:
         return replace(self._plan, partitions=partitions)

@@ -17,6 +17,7 @@ from timewheel.core.plan import MAX_PARTITIONS, Calendar, Native, Plan, Scheme, 
 from timewheel.spark_planner.choice.assessed import Assessed, assess
 from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.spark_planner.choice.decide import decide
+from timewheel.spark_planner.history.keys import EVEN, KeyShares
 from timewheel.spark_planner.summary.cells import Cells
 
 BASE = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",), max_delay_ms=30 * DAY_MS)
@@ -48,21 +49,24 @@ class World:
         priced: By scheme.
         estimated: Gaps of all partitions together, as estimated.
         true: As a count finds them.
+        keys: How partitions fill.
     """
 
     priced: dict[Scheme, Assessed]
     estimated: dict[Scheme, float]
     true: dict[Scheme, float]
+    keys: KeyShares = EVEN
 
     def __post_init__(self) -> None:
         self.asked: list[Plan] = []
 
     def at(self, scheme: Scheme, partitions: int) -> Assessed:
         found = self.priced[scheme]
-        gaps = self.estimated[scheme] / partitions
+        gaps = self.estimated[scheme] * self.keys.fullest(partitions)
         evaluation = replace(
             found.evaluation,
             plan=replace(found.evaluation.plan, partitions=partitions),
+            peak_gaps_per_topic=self.estimated[scheme],
             peak_gaps_per_partition=gaps,
             partition_topics=self.topics(scheme, partitions),
         )
@@ -79,13 +83,10 @@ class World:
         return dead_letters + (found.partition_topics - dead_letters) // found.plan.partitions * partitions
 
     def candidates(self) -> list[Assessed]:
-        return [
-            self.at(scheme, min(max(math.ceil(gaps / ALLOWED), 1), MAX_PARTITIONS))
-            for scheme, gaps in self.estimated.items()
-        ]
+        return [self.at(scheme, self.keys.fewest(gaps / ALLOWED)) for scheme, gaps in self.estimated.items()]
 
     def gaps(self, plan: Plan) -> int:
-        return math.ceil(self.true[plan.scheme] / plan.partitions)
+        return math.ceil(self.true[plan.scheme] * self.keys.fullest(plan.partitions))
 
     def count(self, plans: Sequence[Plan]) -> list[int]:
         self.asked += plans
@@ -99,6 +100,7 @@ class World:
             count=self.count,
             confirm=self.gaps,
             assess=lambda plan: self.at(plan.scheme, plan.partitions),
+            keys=self.keys,
             at_once=at_once,
         )
         assert dict(found.counted) == {plan: self.gaps(plan) for plan in self.asked}
@@ -225,6 +227,34 @@ def test_the_fewest_partitions_are_found_though_gaps_do_not_divide(
     plan = winner.evaluation.plan
     assert world.gaps(plan) <= ALLOWED
     assert plan.partitions == 1 or world.gaps(replace(plan, partitions=plan.partitions - 1)) > ALLOWED
+
+
+HOT = KeyShares(1_000, (("tenant-42", 300),))
+"""A key has three tenths of all timers."""
+
+
+@pytest.mark.parametrize("factor", [1.0, 3.8])
+def test_a_plan_whose_partitions_fill_unevenly_is_not_taken_for_dearer_than_it_is(
+    priced: dict[Scheme, Assessed], factor: float
+) -> None:
+    # With seven partitions one of the tiers would do, and cost less than all others. Its estimate, near four times too
+    # high, says that no number of partitions would; those of the others are right.
+    cheap = SCHEMES[3]
+    true = {**dict.fromkeys(SCHEMES, 1_000_000.0), SCHEMES[-1]: 1_000.0, cheap: 20_000.0}
+    prices = {**priced, SCHEMES[-1]: _at_cost(priced[SCHEMES[-1]], 20.0), cheap: _at_cost(priced[cheap], 1.0)}
+    world = World(prices, {**true, cheap: true[cheap] * factor}, true, HOT)
+    winner = world.decided(at_once=1)
+    assert winner is not None
+    plan = winner.evaluation.plan
+    assert plan.scheme == cheap
+    fewest = next(n for n in range(1, MAX_PARTITIONS) if world.gaps(replace(plan, partitions=n)) <= ALLOWED)
+    assert plan.partitions == fewest < 10
+
+
+def _at_cost(one: Assessed, written: float) -> Assessed:
+    """The same, with so many entries written a second."""
+    entries = written * one.evaluation.history_ms / 1_000
+    return replace(one, evaluation=replace(one.evaluation, written_entries=entries))
 
 
 def test_nobody_migrates_for_gaps_that_only_the_law_sees(priced: dict[Scheme, Assessed]) -> None:

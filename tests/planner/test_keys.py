@@ -67,6 +67,22 @@ def test_the_fullest_partition_is_that_of_javas_hash(weights: dict[str, int], ot
     assert 1 / partitions <= shares.fullest(partitions) + 1e-12
 
 
+@given(
+    weights=st.dictionaries(st.sampled_from([f"key-{n}" for n in range(12)]), st.integers(1, 500), max_size=4),
+    others=st.integers(1, 5_000),
+    times=st.floats(0.1, 40.0),
+)
+def test_the_fewest_partitions_are_those_of_a_search(weights: dict[str, int], others: int, times: float) -> None:
+    shares = KeyShares(sum(weights.values()) + others, tuple(weights.items()))
+    enough = [n for n in range(1, MAX_PARTITIONS + 1) if shares.fullest(n) * times <= 1 + 1e-9]
+    found = shares.fewest(times)
+    if enough:
+        assert found <= enough[0]
+        # Fewer only where no number is much better, and that a little too much.
+        assert found == enough[0] or shares.fullest(found) <= 1.1 * shares.fullest(enough[-1])
+    assert shares.fullest(found) <= max(1 / times + 1e-9, 1.1 * min(shares.fullest(n) for n in (1, 64, MAX_PARTITIONS)))
+
+
 def test_without_heavy_keys_partitions_are_even() -> None:
     assert EVEN.heaviest is None
     assert [EVEN.fullest(partitions) for partitions in (1, 4)] == [1.0, 0.25]
