@@ -7,17 +7,16 @@ planned for one by one.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from timewheel.core.broker_profile import BrokerProfile
-from timewheel.core.durations import DAY_MS, MINUTE_MS
 from timewheel.core.plan import Native, Plan
 from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Constraints
 from timewheel.spark_planner.exact.counting import Asked, count
 from timewheel.spark_planner.exact.grid import Grid
+from timewheel.spark_planner.exact.replay_result import Peak, peak_of
 from timewheel.spark_planner.exact.sends import Kept
 from timewheel.spark_planner.job import Planned, most_countable, plan_for
 from timewheel.spark_planner.pricing.course import course_of
@@ -66,32 +65,26 @@ class NativeGaps:
     Args:
         topic: Of the history.
         timers: Sent.
-        history_ms: From the first send to the last.
-        gaps: The most at any of the moments looked at, counted.
-        gaps_at_most: The most that there can have been between them.
-        limit_ranges: How many the broker keeps.
-        evaluation: All else, estimated roughly.
+        peak: Of its gaps, counted.
+        evaluation: All else, estimated roughly, at the volume that was planned for.
         standing: What they come to.
     """
 
     topic: str
     timers: int
-    history_ms: int
-    gaps: int
-    gaps_at_most: int
-    limit_ranges: int
+    peak: Peak
     evaluation: Evaluation
     standing: Standing
 
     @property
     def gap_fraction(self) -> float:
         """Of the broker's limit; above 1 an unload forgets."""
-        return self.gaps / max(self.limit_ranges, 1)
+        return self.peak.gap_count / max(self.evaluation.gap_limit_ranges, 1)
 
     @property
     def timers_per_day(self) -> float:
-        """Mean volume over the history; one shorter than a minute counts as a minute."""
-        return self.timers * DAY_MS / max(self.history_ms, MINUTE_MS)
+        """Mean volume over the history as it is, see `Evaluation.timers_per_day`."""
+        return self.evaluation.timers_per_day * self.timers / self.evaluation.timers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -156,11 +149,11 @@ def plan_all(
     with told(spark, "putting the history in order", tell, one_job=False):
         kept = history.kept
     with told(spark, "counting native gaps of every topic", tell, one_job=False):
-        counted = _native_gaps(kept)
+        peaks = _native_peaks(kept)
     allowed = most_countable(limits.allowed_gaps(profile.gap_limit_ranges), growth)
     tell(Progress(stage="looking at the topics", fraction=None, seconds_left=None))
     topics = [
-        _native(topic, cells, counted[topic], profile, limits, allowed, growth, as_is=as_is)
+        _native(topic, cells, peaks[topic], profile, limits, allowed, growth, as_is=as_is)
         for topic, cells in history.statistic.cells.items()
     ]
     topics.sort(key=lambda one: (one.standing == Standing.FINE, -one.gap_fraction, one.topic))
@@ -182,23 +175,18 @@ def plan_all(
     )
 
 
-def _native_gaps(kept: Kept) -> dict[str, tuple[int, int]]:
-    """(the most at the moments of a grid, the most that can have been) of each topic on one partition."""
+def _native_peaks(kept: Kept) -> dict[str, Peak]:
+    """Of each topic on one partition."""
     first_ms = min(piece.first_ms for piece in kept.pieces)
     grid = Grid.regular(first_ms, max(piece.last_due_ms for piece in kept.pieces), MOMENTS)
     (found,) = count(kept, [Asked(plan=NATIVE, grid=grid)])
-    counted: dict[str, tuple[int, int]] = defaultdict(lambda: (0, 0))
-    for partition in found.gaps.partitions:
-        gaps = int(partition.changes.counts(len(grid)).max())
-        bound = int(partition.changes.bounds(len(grid))[grid.spans].max(initial=0))
-        counted[partition.due.topic] = gaps, max(gaps, bound)
-    return counted
+    return {partition.due.topic: peak_of(grid, [partition.changes]) for partition in found.gaps.partitions}
 
 
 def _native(
     topic: str,
     cells: Cells,
-    counted: tuple[int, int],
+    peak: Peak,
     profile: BrokerProfile,
     limits: Constraints,
     allowed: int,
@@ -206,12 +194,11 @@ def _native(
     *,
     as_is: bool,
 ) -> NativeGaps:
-    gaps, gaps_at_most = counted
     course = course_of(NATIVE, cells.bounded(ROUGH_CELLS), growth, resolution=QUICK)
     evaluation = price(course, profile, 1)
     # There are never more ranges than timers that wait: each range is behind one.
     found = None if as_is else settling(cells)
-    if gaps_at_most > allowed:
+    if peak.gap_count_limit > allowed:
         standing = Standing.OVER
     elif set(limits.broken_by(evaluation)) - {GAP_FRACTION}:
         standing = Standing.OTHER
@@ -219,16 +206,7 @@ def _native(
         standing = Standing.SHORT
     else:
         standing = Standing.FINE
-    return NativeGaps(
-        topic=topic,
-        timers=cells.timers,
-        history_ms=int(cells.publish_max_ms.max()) - int(cells.publish_min_ms.min()),
-        gaps=gaps,
-        gaps_at_most=gaps_at_most,
-        limit_ranges=profile.gap_limit_ranges,
-        evaluation=evaluation,
-        standing=standing,
-    )
+    return NativeGaps(topic=topic, timers=cells.timers, peak=peak, evaluation=evaluation, standing=standing)
 
 
 def _named(tell: Tell, name: str) -> Tell:

@@ -11,7 +11,7 @@ from timewheel.spark_planner.choice.constraints import Constraints, Room
 from timewheel.spark_planner.choice.ties import TIE, advantages, drawbacks
 from timewheel.spark_planner.pricing.evaluation import Evaluation
 
-__all__ = ["MOST", "describe", "reasons_for"]
+__all__ = ["MOST", "describe", "partitions_in_words", "reasons_for", "stays"]
 
 MOST = 5
 """Sentences: who needs more reads the tables."""
@@ -29,6 +29,16 @@ def describe(plan: Plan) -> str:
             return f"a {format_duration(window_ms)} window over tiers of {tiers}"
         case Wheel(rings=rings):
             return "rings of " + ", ".join(f"{ring.slots} x {format_duration(ring.slot_ms)}" for ring in rings)
+
+
+def partitions_in_words(number: int) -> str:
+    """How many partitions."""
+    return "one partition" if number == 1 else f"{number} partitions"
+
+
+def stays(plan: Plan) -> bool:
+    """Whether a plan is what a user has today: native delays on one partition."""
+    return isinstance(plan.scheme, Native) and plan.partitions == 1
 
 
 def reasons_for(
@@ -68,7 +78,7 @@ def reasons_for(
     ]
     found = [
         _summary(chosen, considered, broken, counted, growth),
-        "" if _stays(chosen) else _against_native(chosen, native),
+        "" if stays(chosen.plan) else _against_native(chosen, native),
         next(sentence for sentence in others if sentence),
         _cost(chosen, candidates[:fitting], ties[:1], constraints),
         _room(chosen, rooms),
@@ -93,7 +103,7 @@ def _summary(
     if broken:
         limits = ", ".join(broken)
         return f"No candidate keeps every limit: of {considered}{how}, {what} breaks fewest ({limits}), with {gaps}."
-    if _stays(chosen):
+    if stays(chosen.plan):
         return f"Stay with {what}: {gaps}; none of the other {considered - 1} candidates{how} is cheaper."
     return f"Of {considered} candidates{how}, {what} is the cheapest that fits: {gaps}."
 
@@ -233,10 +243,6 @@ def _relay(evaluation: Evaluation) -> str:
     return " and a relay to run" if evaluation.needs_relay else ""
 
 
-def _stays(chosen: Evaluation) -> bool:
-    return isinstance(chosen.plan.scheme, Native) and _needs(chosen) == 1
-
-
 def _silence(chosen: Evaluation) -> str:
     return (
         f"After an unload a partition is silent for about {chosen.silence_seconds:.1f} s, since up to "
@@ -269,5 +275,4 @@ def _needs(evaluation: Evaluation) -> int:
 
 
 def _partitions(evaluation: Evaluation) -> str:
-    number = _needs(evaluation)
-    return "one partition" if number == 1 else f"{number} partitions"
+    return partitions_in_words(_needs(evaluation))

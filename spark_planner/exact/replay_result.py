@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from timewheel.spark_planner.exact.grid import Grid
 from timewheel.spark_planner.exact.ranges import Changes
 
-__all__ = ["DuePartition", "GapCounts", "PartitionGaps", "Peak"]
+__all__ = ["DuePartition", "GapCounts", "PartitionGaps", "Peak", "peak_of"]
 
 Integers = NDArray[np.int64]
 
@@ -97,12 +97,12 @@ class GapCounts:
     @cached_property
     def peak_of_total(self) -> Peak:
         """The most of all partitions together at one moment."""
-        return _peak(self.grid, [self._all])
+        return peak_of(self.grid, [self._all])
 
     @cached_property
     def peak_per_partition(self) -> Peak:
         """The most of any one partition: what the broker's limit is about."""
-        return _peak(self.grid, [found.changes for found in self.partitions])
+        return peak_of(self.grid, [found.changes for found in self.partitions])
 
     @property
     def is_exact(self) -> bool:
@@ -128,7 +128,7 @@ class GapCounts:
         return Changes.summed(found.changes for found in self.partitions)
 
 
-def _peak(grid: Grid, several: Sequence[Changes]) -> Peak:
+def peak_of(grid: Grid, several: Sequence[Changes]) -> Peak:
     """The greatest count, and the greatest bound of a span of the grid, of any of these."""
     peak, limit, at = 0, 0, 0
     for changes in several:

@@ -9,7 +9,7 @@ from typing import Any
 from timewheel._report.page import Fold, Headline, Page, Section, Table
 from timewheel._report.render import render_page
 from timewheel.core.planfile import dump_plan
-from timewheel.spark_planner.choice.reasons import describe
+from timewheel.spark_planner.choice.reasons import describe, partitions_in_words, stays
 from timewheel.spark_planner.fleet import Fleet, NativeGaps, Standing
 from timewheel.spark_planner.job import Planned
 from timewheel.spark_planner.results.facts import history_facts, planned_facts
@@ -35,7 +35,7 @@ def fleet_verdict(fleet: Fleet) -> str:
     """What to do, in one or two sentences."""
     topics = len(fleet.topics)
     stay = sum(one.standing == Standing.FINE for one in fleet.topics)
-    moving = [planned for planned in fleet.planned.values() if planned.plan.partitions > 1 or _migrates(planned)]
+    moving = [planned for planned in fleet.planned.values() if not stays(planned.plan)]
     said = f"Of {topics:,} topics {stay:,} can stay on native delays with one partition"
     if fleet.planned:
         said += f"; {len(fleet.planned):,} were planned for, and of these {len(moving):,} change"
@@ -83,9 +83,9 @@ def fleet_facts(fleet: Fleet, files: Mapping[str, str], prices: Prices | None = 
                 "standing": one.standing.value,
                 "timers": one.timers,
                 "timers_per_day": one.timers_per_day,
-                "native_gaps_counted": one.gaps,
-                "native_gaps_at_most": one.gaps_at_most,
-                "gap_limit_ranges": one.limit_ranges,
+                "native_gaps_counted": one.peak.gap_count,
+                "native_gaps_at_most": one.peak.gap_count_limit,
+                "gap_limit_ranges": one.evaluation.gap_limit_ranges,
                 "native_redelivered_entries_estimated": one.evaluation.redelivered.worst_entries,
                 "plan_file": files.get(one.topic),
             }
@@ -132,7 +132,7 @@ def fleet_page(fleet: Fleet, pages: Mapping[str, str]) -> str:
 
 def _headlines(fleet: Fleet, matter: Sequence[NativeGaps]) -> list[Headline]:
     limit = fleet.profile.gap_limit_ranges
-    worst = max(fleet.topics, key=lambda one: one.gaps)
+    worst = max(fleet.topics, key=lambda one: one.peak.gap_count)
     again = sum(one.evaluation.redelivered.worst_entries for one in fleet.topics)
     then = sum(
         fleet.planned[one.topic].choice.recommended.evaluation.redelivered.worst_entries
@@ -151,11 +151,11 @@ def _headlines(fleet: Fleet, matter: Sequence[NativeGaps]) -> list[Headline]:
         ),
         Headline(
             name="Most gaps now",
-            value=f"{worst.gaps:,}",
+            value=f"{worst.peak.gap_count:,}",
             unit="gaps at the peak",
             known="counted",
             lines=[f"{worst.topic}: {worst.gap_fraction:.0%} of the {limit:,} that the broker keeps"],
-            good=worst.gaps <= limit,
+            good=worst.peak.gap_count <= limit,
         ),
         Headline(
             name="Delivered again",
@@ -172,7 +172,7 @@ def _row(one: NativeGaps, planned: Planned | None) -> tuple[str, ...]:
     return (
         one.topic.removeprefix("persistent://") or "(no topic)",
         f"{one.timers_per_day:,.0f}",
-        f"{one.gaps:,}",
+        f"{one.peak.gap_count:,}",
         f"{one.gap_fraction:.0%}",
         f"{one.evaluation.redelivered.worst_entries:,.0f}",
         SAID[one.standing] if planned is None else _what(planned),
@@ -182,16 +182,10 @@ def _row(one: NativeGaps, planned: Planned | None) -> tuple[str, ...]:
 
 
 def _what(planned: Planned) -> str:
-    partitions = planned.plan.partitions
-    where = "one partition" if partitions == 1 else f"{partitions} partitions"
     broken = "" if planned.keeps_limits else ", NOT within every limit"
-    return f"{describe(planned.plan)}, {where}{broken}"
+    return f"{describe(planned.plan)}, {partitions_in_words(planned.plan.partitions)}{broken}"
 
 
 def _cost(planned: Planned) -> str:
     now = planned.constraints.cost_of(planned.choice.native).writes_per_second
     return f"{now:,.1f} -> {planned.choice.recommended.cost_writes_per_second:,.1f}"
-
-
-def _migrates(planned: Planned) -> bool:
-    return type(planned.plan.scheme) is not type(planned.choice.native.plan.scheme)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from timewheel.core.plan import Native
-from timewheel.spark_planner.choice.reasons import describe
+from timewheel.spark_planner.choice.reasons import describe, partitions_in_words, stays
 from timewheel.spark_planner.job import Planned
 from timewheel.spark_planner.results.peaks import peaks_of
 
@@ -37,12 +36,12 @@ def _recommendation(planned: Planned) -> str:
     else:
         when, leaves = f" for {planned.growth:g} times this volume", "it would leave"
     broken = "" if planned.keeps_limits else " (NOT within every limit)"
-    if isinstance(plan.scheme, Native) and plan.partitions == 1:
+    if stays(plan):
         said = f"Stay with native delays on one partition{when}{broken}"
         return f"{said}: {leaves} at most {today:,.0f} gaps ({how}), of {limit:,} that the broker keeps."
-    where = "one partition" if plan.partitions == 1 else f"{plan.partitions} partitions"
     return (
-        f"Use {describe(plan)} on {where}{when}{broken}: {leaves} at most {fullest:,.0f} gaps in a partition ({how}), "
+        f"Use {describe(plan)} on {partitions_in_words(plan.partitions)}{when}{broken}: {leaves} at most "
+        f"{fullest:,.0f} gaps in a partition ({how}), "
         f"of {limit:,} that the broker keeps; native delays on one partition leave {today:,.0f}."
     )
 

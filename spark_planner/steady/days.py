@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.spark_planner.summary.cells import Cells
 
-__all__ = ["LEAST_TREND", "TREND_ROOTS", "WEEK", "Days", "days_of"]
+__all__ = ["WEEK", "Days", "by_hour", "compounded", "days_of"]
 
 Integers = NDArray[np.int64]
 
@@ -69,7 +69,7 @@ def days_of(cells: Cells) -> Days:
     # The first may lack up to an hour: a week of sends has its first and its last one some time within it.
     number = max((end_ms - int(cells.publish_min_ms.min()) + HOUR_MS) // DAY_MS, 1)
     begins_ms = end_ms - DAY_MS * np.arange(number, 0, -1)
-    hours = _by_hour(cells, end_ms, number)
+    hours = by_hour(cells, end_ms, number)
     campaigns = _campaigns(hours) if cells.slot_ms <= HOUR_MS else []
     ordinary = [day for day in range(number) if day not in campaigns]
     weekly_growth = _weekly_growth(hours.sum(axis=1), campaigns)
@@ -83,7 +83,7 @@ def days_of(cells: Cells) -> Days:
     )
 
 
-def _by_hour(cells: Cells, end_ms: int, number: int) -> NDArray[np.float64]:
+def by_hour(cells: Cells, end_ms: int, number: int) -> NDArray[np.float64]:
     """Timers by day and hour of the day, days counted back from the end."""
     hour = number * 24 - 1 - (end_ms - 1 - cells.middle_ms) // HOUR_MS
     inside = hour >= 0
@@ -110,9 +110,21 @@ def _weekly_growth(timers: NDArray[np.float64], campaigns: list[int]) -> float:
     weeks = (len(timers) - WEEK) / WEEK
     if weeks < 1 or campaigns:
         return 0.0
-    first, last = timers[:WEEK], np.roll(timers[-WEEK:], (len(timers) - WEEK) % WEEK)
+    return compounded(timers[:WEEK], np.roll(timers[-WEEK:], (len(timers) - WEEK) % WEEK), weeks)
+
+
+def compounded(first: NDArray[np.float64], last: NDArray[np.float64], weeks: float) -> float:
+    """By how much the volume grew from week to week, in parts of one, compounded; below 0 where it fell.
+
+    0: as far as can be told it did neither: the two differ by no more than days do among themselves, or by too little.
+
+    Args:
+        first: Timers of some days of the week.
+        last: Of the same days of a later week.
+        weeks: From the one to the other.
+    """
     differences = last - first
-    error = float(differences.std(ddof=1)) / np.sqrt(WEEK) + 1e-9
+    error = float(differences.std(ddof=1)) / np.sqrt(len(first)) + 1e-9
     ratio = float(last.sum() / max(first.sum(), 1.0))
     if abs(float(differences.mean())) < TREND_ROOTS * error or abs(ratio - 1) < LEAST_TREND or ratio <= 0:
         return 0.0

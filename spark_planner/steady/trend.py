@@ -5,11 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from timewheel.core.durations import DAY_MS
-from timewheel.spark_planner.steady.days import LEAST_TREND, TREND_ROOTS, WEEK, days_of
+from timewheel.spark_planner.steady.days import WEEK, by_hour, compounded, days_of
 from timewheel.spark_planner.summary.cells import Cells
 
 __all__ = ["LEAST_WEEKS", "LONGEST_WEEKS", "Trend", "trend_of"]
@@ -72,7 +69,7 @@ def trend_of(cells: Cells) -> Trend | None:
     weeks = number // WEEK
     if weeks < LEAST_WEEKS:
         return None
-    timers = _by_day(cells, days.begins_ms[0], number)
+    timers = by_hour(cells, days.end_ms, number).sum(axis=1)
     pairs = [
         (first, first + (weeks - 1) * WEEK)
         for first in range(number - weeks * WEEK, number - (weeks - 1) * WEEK)
@@ -81,20 +78,10 @@ def trend_of(cells: Cells) -> Trend | None:
     if len(pairs) < LEAST_PAIRS:
         return None
     first, last = (timers[[pair[side] for pair in pairs]] for side in (0, 1))
-    differences = last - first
-    error = float(differences.std(ddof=1)) / math.sqrt(len(pairs))
-    ratio = float(last.sum() / max(first.sum(), 1.0))
-    is_seen = float(differences.mean()) > TREND_ROOTS * error and ratio >= 1 + LEAST_TREND
     return Trend(
         weeks=weeks,
         first_timers=float(first.sum()),
         last_timers=float(last.sum()),
-        weekly_growth=ratio ** (1 / (weeks - 1)) - 1 if is_seen else 0.0,
+        weekly_growth=max(compounded(first, last, weeks - 1), 0.0),
         end_ms=days.end_ms,
     )
-
-
-def _by_day(cells: Cells, begin_ms: int, number: int) -> NDArray[np.float64]:
-    day = (cells.middle_ms - begin_ms) // DAY_MS
-    inside = (day >= 0) & (day < number)
-    return np.bincount(day[inside], cells.count[inside].astype(np.float64), number).astype(np.float64)

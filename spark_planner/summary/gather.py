@@ -59,18 +59,18 @@ class Gathered:
     cells: dict[str, Cells] = field(default_factory=dict)
     quarantined: dict[str, int] = field(default_factory=dict)
     samples: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    _waiting: dict[str, list[Cells]] = field(default_factory=dict)
-    _waiting_cells: int = 0
+    _waiting: dict[str, list[Cells]] = field(default_factory=dict, init=False)
 
     def add_cells(self, more: dict[str, Cells]) -> None:
         """Take cells in; they are merged once they are half as many as those that are there."""
         # To merge a few into two million would sort two million.
         for topic, cells in more.items():
             self._waiting.setdefault(topic, []).append(cells)
-            self._waiting_cells += len(cells)
-        if len(self.cells.keys() | self._waiting.keys()) > self.topic_limit:
-            self.refuse_topics(self.cells.keys() | self._waiting.keys())
-        elif 2 * self._waiting_cells >= sum(map(len, self.cells.values())):
+        topics = self.cells.keys() | self._waiting.keys()
+        waiting = sum(len(cells) for own in self._waiting.values() for cells in own)
+        if len(topics) > self.topic_limit:
+            self.refuse_topics(topics)
+        elif 2 * waiting >= sum(map(len, self.cells.values())):
             self.settle()
 
     def settle(self) -> None:
@@ -78,7 +78,7 @@ class Gathered:
         for topic, waiting in self._waiting.items():
             own = [self.cells[topic], *waiting] if topic in self.cells else waiting
             self.cells[topic] = own[0] if len(own) == 1 else Cells.merged(own)
-        self._waiting, self._waiting_cells = {}, 0
+        self._waiting.clear()
         self.cells = bounded_together(self.cells, self.cell_limit)
 
     def add_quarantined(self, reason: str, count: int, samples: Iterable[str]) -> None:
@@ -91,7 +91,7 @@ class Gathered:
         """Note that there are too many topics, and drop the cells: no plan will be made from them."""
         self.add_quarantined(TOO_MANY_TOPICS, 0, some)
         self.cells.clear()
-        self._waiting, self._waiting_cells = {}, 0
+        self._waiting.clear()
 
     @property
     def hopeless(self) -> bool:

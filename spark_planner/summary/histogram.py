@@ -28,7 +28,6 @@ TOPIC_LIMIT = 64
 """Of one history, if nobody says more: a column of ids by mistake is soon told."""
 COARSEST_CELLS = 300
 """What a topic may need at the coarsest level."""
-LEAST_CELL_LIMIT = COARSEST_CELLS * TOPIC_LIMIT
 GATHERING_TASKS = 32
 """Between the first tasks and the last one: the last merges at most so many limits of cells, one after the other."""
 _DAMAGED = "[FAILED_READ_FILE"

@@ -96,7 +96,7 @@ def test_every_topic_is_counted_by_itself(world: World) -> None:
     for one in world.fleet.topics:
         publish_ms, due_ms = world.sends[one.topic]
         exact = native_peak(due_ms)
-        assert one.gaps <= exact <= one.gaps_at_most, one.topic
+        assert one.peak.gap_count <= exact <= one.peak.gap_count_limit, one.topic
         assert one.timers == len(publish_ms)
 
 
@@ -144,7 +144,9 @@ def test_a_history_that_nothing_follows_is_not_short(world: World) -> None:
 def test_with_more_volume_more_topics_matter(world: World) -> None:
     fleet = plan_all(world.history, base_of, PROFILE, LIMITS, most=0, growth=20_000.0, as_is=True)
     assert "quiet-00" in fleet.waiting
-    assert "fixed" in {one.topic for one in fleet.topics if one.gaps == 0}, "one fixed delay has no gaps at any volume"
+    assert "fixed" in {one.topic for one in fleet.topics if one.peak.gap_count == 0}, (
+        "one fixed delay has no gaps at any volume"
+    )
 
 
 def test_another_limit_matters_too(world: World) -> None:

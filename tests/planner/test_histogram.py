@@ -25,11 +25,12 @@ from timewheel.spark_planner.history.read import read_history
 from timewheel.spark_planner.job import plan_for
 from timewheel.spark_planner.summary.cells import Cells, bounded_together
 from timewheel.spark_planner.summary.gather import BUFFER_ROWS, Gathered, gather_parts, gather_rows
-from timewheel.spark_planner.summary.histogram import CELL_LIMIT, LEAST_CELL_LIMIT, TOPIC_LIMIT, statistic_of
+from timewheel.spark_planner.summary.histogram import CELL_LIMIT, COARSEST_CELLS, TOPIC_LIMIT, statistic_of
 from timewheel.spark_planner.summary.statistic import Statistic, cells_table
 from timewheel.spark_planner.traffic import survey
 
 ROWS = 40_000
+LEAST_CELL_LIMIT = COARSEST_CELLS * TOPIC_LIMIT
 USUAL = assessed(ColumnMapping())
 
 

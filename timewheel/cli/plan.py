@@ -204,14 +204,16 @@ def plan(
         def base_of(name: str) -> Plan:
             return _base(due_topic, subscriptions, name, history, judged_by.tick_ms)
 
-        with progress_on(console) as tell:
-            limits = {"cell_limit": FLEET_CELLS, "topic_limit": FLEET_TOPICS} if all_topics else {}
-            seen = surveyed(spark, history, file_format, mapping, topic, tell, **limits)
-            planned_all = partial(plan_all, most=most_plans, growth=volume, as_is=as_is, tell=tell)
-            fleet = planned_all(seen, base_of, judged_by, constraints) if all_topics else None
-        if fleet is not None:
+        look = partial(surveyed, spark, history, file_format, mapping)
+        if all_topics:
+            with progress_on(console) as tell:
+                seen = look(None, tell, cell_limit=FLEET_CELLS, topic_limit=FLEET_TOPICS)
+                fleet = plan_all(
+                    seen, base_of, judged_by, constraints, most=most_plans, growth=volume, as_is=as_is, tell=tell
+                )
             answer_fleet(console, fleet, out, base_of, prices, as_json=as_json)
         with progress_on(console) as tell:
+            seen = look(topic, tell)
             wanted = seen.topic(topic)
             base = base_of(wanted)
             planned = plan_for(

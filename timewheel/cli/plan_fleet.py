@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
+from timewheel.cli.planning import show_lost
 from timewheel.cli.terminal import say, show_table
 
 if TYPE_CHECKING:
@@ -76,10 +77,7 @@ def show_fleet(console: Console, fleet: Fleet) -> None:
     """The answer, as people read it on a terminal."""
     from timewheel.spark_planner.results.fleet import fleet_table, fleet_verdict
 
-    statistic = fleet.history.statistic
-    if statistic.quarantined:
-        lost = sum(statistic.quarantined.values())
-        say(console, f"QUARANTINE  {lost:,} of {statistic.rows:,} rows were not used", style="bold red")
+    show_lost(console, fleet.history.statistic)
     say(console, fleet_verdict(fleet), style="bold green" if fleet.keeps_limits else "bold red")
     shown = fleet.topics[:MOST_SHOWN]
     more = len(fleet.topics) - len(shown)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.console import Console
 
-    from timewheel.spark_planner import ColumnMapping, History, Progress, Tell, Traffic
+    from timewheel.spark_planner import ColumnMapping, History, Progress, Statistic, Tell, Traffic
 
 __all__ = [
     "AsIs",
@@ -42,6 +42,7 @@ __all__ = [
     "mapping_of",
     "progress_on",
     "session",
+    "show_lost",
     "show_reading",
     "show_short",
     "surveyed",
@@ -270,7 +271,11 @@ def show_reading(console: Console, history: History, topic: str) -> None:
     from timewheel.spark_planner.results.delays import reading
 
     say(console, reading(history.cells(topic)))
-    statistic = history.statistic
+    show_lost(console, history.statistic)
+
+
+def show_lost(console: Console, statistic: Statistic) -> None:
+    """Rows that were not used, or not whole."""
     if statistic.quarantined:
         text = f"QUARANTINE  {sum(statistic.quarantined.values()):,} of {statistic.rows:,} rows were not used: "
         say(console, text + _counts(statistic.quarantined), style="bold red")
