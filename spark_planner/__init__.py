@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from timewheel.spark_planner.choice.candidates import candidate_plans
     from timewheel.spark_planner.choice.choose import Choice, choose
     from timewheel.spark_planner.choice.constraints import Constraints, Cost, Room
+    from timewheel.spark_planner.estimating import Estimated, NativeFound, estimate
     from timewheel.spark_planner.exact.grid import Grid
     from timewheel.spark_planner.exact.replay import Replay, replay, replay_all
     from timewheel.spark_planner.exact.sends import Kept, keep
@@ -47,13 +48,17 @@ if TYPE_CHECKING:
     from timewheel.spark_planner.pricing.evaluate import evaluate
     from timewheel.spark_planner.pricing.evaluation import Evaluation
     from timewheel.spark_planner.progress import Progress, Tell
+    from timewheel.spark_planner.results.estimated import estimated_facts, estimated_verdict
     from timewheel.spark_planner.results.facts import planned_facts, prediction_facts
     from timewheel.spark_planner.results.money import Prices
     from timewheel.spark_planner.results.report_page import report_page
     from timewheel.spark_planner.results.verdict import verdict
     from timewheel.spark_planner.session import local_session
     from timewheel.spark_planner.summary.cells import Cells
+    from timewheel.spark_planner.summary.daily_gaps import DailyGaps
     from timewheel.spark_planner.summary.statistic import Statistic
+    from timewheel.spark_planner.summary.store import add_survey, drop_days_before, load_survey, stored_days
+    from timewheel.spark_planner.summary.survey import Survey
     from timewheel.spark_planner.traffic import History, Traffic, survey, traffic_of
 
 __all__ = [
@@ -66,7 +71,9 @@ __all__ = [
     "ColumnMapping",
     "Constraints",
     "Cost",
+    "DailyGaps",
     "Delay",
+    "Estimated",
     "Evaluation",
     "Exponential",
     "Fixed",
@@ -76,6 +83,7 @@ __all__ = [
     "History",
     "Kept",
     "KeyShares",
+    "NativeFound",
     "NativeGaps",
     "OnTheClock",
     "Planned",
@@ -89,16 +97,23 @@ __all__ = [
     "Share",
     "Standing",
     "Statistic",
+    "Survey",
     "Tell",
     "Traffic",
     "Uniform",
     "Workload",
+    "add_survey",
     "candidate_plans",
     "choose",
     "compare",
+    "drop_days_before",
+    "estimate",
+    "estimated_facts",
+    "estimated_verdict",
     "evaluate",
     "generate",
     "keep",
+    "load_survey",
     "local_session",
     "plan_all",
     "plan_for",
@@ -109,6 +124,7 @@ __all__ = [
     "replay",
     "replay_all",
     "report_page",
+    "stored_days",
     "survey",
     "traffic_of",
     "verdict",
@@ -123,6 +139,7 @@ _NAMES_OF = {
     "exact.replay": ("Replay", "replay", "replay_all"),
     "exact.sends": ("Kept", "keep"),
     "fleet": ("Fleet", "NativeGaps", "Standing", "plan_all"),
+    "estimating": ("Estimated", "NativeFound", "estimate"),
     "history.generate": (
         *("DAY_AND_NIGHT", "WORKLOADS", "Workload", "generate"),
         *("Publishing", "Bursts", "Seasons"),
@@ -135,13 +152,17 @@ _NAMES_OF = {
     "pricing.evaluate": ("evaluate",),
     "pricing.evaluation": ("Evaluation",),
     "progress": ("Progress", "Tell"),
+    "results.estimated": ("estimated_facts", "estimated_verdict"),
     "results.facts": ("planned_facts", "prediction_facts"),
     "results.money": ("Prices",),
     "results.report_page": ("report_page",),
     "results.verdict": ("verdict",),
     "session": ("local_session",),
     "summary.cells": ("Cells",),
+    "summary.daily_gaps": ("DailyGaps",),
     "summary.statistic": ("Statistic",),
+    "summary.store": ("add_survey", "drop_days_before", "load_survey", "stored_days"),
+    "summary.survey": ("Survey",),
     "traffic": ("History", "Traffic", "survey", "traffic_of"),
 }
 _MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names}

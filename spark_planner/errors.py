@@ -12,6 +12,7 @@ from timewheel.core.errors import TimewheelError
 
 __all__ = [
     "BadColumnMapping",
+    "DaysThere",
     "EmptyHistory",
     "HistoryUnreadable",
     "MaxDelayTooShort",
@@ -239,6 +240,23 @@ class StatisticUnreadable(PlannerError, ValueError):
         self.path = path
         self.reason = reason
         super().__init__(f"statistic {path}: {reason}; make it afresh from the history")
+
+
+class DaysThere(PlannerError, FileExistsError):
+    """A survey has days that its folder has already, and nobody said what becomes of those.
+
+    Attributes:
+        folder: Of the survey.
+        days: As their files are named.
+    """
+
+    def __init__(self, folder: str, days: Sequence[str]) -> None:
+        self.folder = folder
+        self.days = tuple(days)
+        super().__init__(
+            f"{folder} has {_some(days)} already: --replace puts these in their place; --add adds to them, which is "
+            "right for timers of another region or other topics, and counts the same timers twice"
+        )
 
 
 def _some(names: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from timewheel.spark_planner.results.skew import key_facts
 from timewheel.spark_planner.results.steady import steady_facts
 from timewheel.spark_planner.traffic import History
 
-__all__ = ["evaluation_facts", "history_facts", "planned_facts", "prediction_facts"]
+__all__ = ["assessed_facts", "evaluation_facts", "history_facts", "planned_facts", "prediction_facts"]
 
 _CURVES = ("gaps_at_ms", "gaps")
 """Thousands of numbers each, for charts."""
@@ -42,7 +42,7 @@ def planned_facts(planned: Planned, prices: Prices | None = None) -> dict[str, A
         "keeps_limits": planned.keeps_limits,
         "plan": dump_plan(planned.plan),
         "reasons": list(choice.reasons),
-        "recommended": {**_assessed(choice.recommended), "on_this_traffic": prediction_facts(planned.recommended)},
+        "recommended": {**assessed_facts(choice.recommended), "on_this_traffic": prediction_facts(planned.recommended)},
         "native": {
             **evaluation_facts(choice.native),
             **_cost(planned.constraints.cost_of(choice.native)),
@@ -53,8 +53,8 @@ def planned_facts(planned: Planned, prices: Prices | None = None) -> dict[str, A
         "keys": key_facts(planned),
         "candidate_count": choice.considered,
         "priced_count": len(choice.candidates),
-        "front": [_assessed(one) for one in choice.front],
-        "article_rules": {name: _assessed(one) for name, one in choice.article},
+        "front": [assessed_facts(one) for one in choice.front],
+        "article_rules": {name: assessed_facts(one) for name, one in choice.article},
         "rooms": [asdict(room) for room in choice.rooms],
         "growth_seen": growth_facts(planned),
         "ties": [{**evaluation_facts(one), **_cost(planned.constraints.cost_of(one))} for one in choice.ties],
@@ -111,7 +111,8 @@ def _bill(evaluation: Evaluation, prices: Prices) -> dict[str, float]:
     )
 
 
-def _assessed(one: Assessed) -> dict[str, Any]:
+def assessed_facts(one: Assessed) -> dict[str, Any]:
+    """One candidate, with what it costs and breaks."""
     return {
         **evaluation_facts(one.evaluation),
         **_cost(one.cost),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from timewheel.spark_planner.estimating import Estimated
 from timewheel.spark_planner.job import Planned
 
 __all__ = ["key_facts", "said_of_keys"]
@@ -14,7 +15,7 @@ TOLD_TIMES = 1.25
 """the fullest partition having so many times its share."""
 
 
-def said_of_keys(planned: Planned) -> str:
+def said_of_keys(planned: Planned | Estimated) -> str:
     """A sentence or two; empty where no key matters."""
     heaviest, partitions = planned.keys.heaviest, planned.plan.partitions
     if heaviest is None:
@@ -35,7 +36,7 @@ def said_of_keys(planned: Planned) -> str:
     return said + "."
 
 
-def key_facts(planned: Planned) -> dict[str, Any]:
+def key_facts(planned: Planned | Estimated) -> dict[str, Any]:
     """The same as JSON."""
     heaviest = planned.keys.heaviest
     return {

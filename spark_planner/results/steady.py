@@ -8,12 +8,12 @@ from typing import Any
 from timewheel.core.durations import DAY_MS, rounded_up
 from timewheel.spark_planner.job import Planned
 from timewheel.spark_planner.steady.band import LEAST_DAYS
-from timewheel.spark_planner.traffic import MOST_TIMERS, Traffic
+from timewheel.spark_planner.steady.continued import MOST_TIMERS, Continued
 
 __all__ = ["said_of_native", "said_of_traffic", "steady_facts"]
 
 
-def said_of_traffic(traffic: Traffic) -> list[str]:
+def said_of_traffic(traffic: Continued) -> list[str]:
     """Sentences on a history that is too short, and on how it was continued; none where it is long enough."""
     found = traffic.settling
     if found is None:
@@ -51,7 +51,7 @@ def said_of_native(planned: Planned) -> list[str]:
     return [said + "."]
 
 
-def steady_facts(traffic: Traffic) -> dict[str, Any] | None:
+def steady_facts(traffic: Continued) -> dict[str, Any] | None:
     """The same as JSON; None: the history is long enough."""
     found, continued, band = traffic.settling, traffic.continuation, traffic.band
     if found is None:
@@ -71,7 +71,7 @@ def steady_facts(traffic: Traffic) -> dict[str, Any] | None:
     }
 
 
-def _alone(traffic: Traffic) -> str:
+def _alone(traffic: Continued) -> str:
     found = traffic.settling
     assert found is not None
     said = (
@@ -90,7 +90,7 @@ def _alone(traffic: Traffic) -> str:
             return f"{said} (--as-is)."
 
 
-def _left_out(traffic: Traffic) -> list[str]:
+def _left_out(traffic: Continued) -> list[str]:
     assert traffic.continuation is not None
     days = traffic.continuation.days
     said = []
@@ -110,7 +110,7 @@ def _left_out(traffic: Traffic) -> list[str]:
     return said
 
 
-def _campaign_days_ms(traffic: Traffic) -> list[int]:
+def _campaign_days_ms(traffic: Continued) -> list[int]:
     assert traffic.continuation is not None
     days = traffic.continuation.days
     # The middle: days are counted back from the last send, and mostly begin in the day before by the calendar.

@@ -13,6 +13,7 @@ from timewheel.spark_planner.choice.assessed import Assessed
 from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.spark_planner.choice.reasons import describe
 from timewheel.spark_planner.choice.ties import TIE
+from timewheel.spark_planner.estimating import Estimated
 from timewheel.spark_planner.history.quarantine import REASONS, REMARKS
 from timewheel.spark_planner.job import Planned, Prediction
 from timewheel.spark_planner.pricing.evaluation import Evaluation
@@ -68,7 +69,7 @@ def prices(constraints: Constraints) -> str:
     )
 
 
-def plans_table(planned: Planned) -> Table:
+def plans_table(planned: Planned | Estimated) -> Table:
     """Native, the recommended plan and the strongest of those that cost as much, side by side."""
     native = planned.choice.native
     rows = [
@@ -121,7 +122,7 @@ def evaluations_table(evaluations: Mapping[str, Evaluation], growth: float = 1.0
     return Table(caption="Estimated" + at_volume(growth), header=_PLAN_HEADER, rows=rows)
 
 
-def front_table(planned: Planned) -> Table:
+def front_table(planned: Planned | Estimated) -> Table:
     """The candidates that no other beats in both gaps and cost."""
     front = planned.choice.front
     counted = planned.choice.counted

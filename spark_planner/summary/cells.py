@@ -19,10 +19,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LEVELS", "Cells", "Level", "bounded_together", "bucket_of"]
+__all__ = ["CELL_LIMIT", "LEVELS", "Cells", "Level", "bounded_together", "bucket_of"]
 
 Integers = NDArray[np.int64]
 
+CELL_LIMIT = 400_000
+"""Of all topics of a history together: 32 MB, and evaluated for one plan within a second."""
 FINEST_SLOT_MS = 1_000
 """The broker's default tick: nothing finer shows in a gap count."""
 FINEST_BITS = 5

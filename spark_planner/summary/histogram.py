@@ -17,13 +17,12 @@ from timewheel.spark_planner.errors import EmptyHistory, NoSoundRow, TooManyTopi
 from timewheel.spark_planner.history import columns
 from timewheel.spark_planner.history.quarantine import REMARKS, refuse_wrong_unit
 from timewheel.spark_planner.history.read import SPARK_ERRORS, unreadable
+from timewheel.spark_planner.summary.cells import CELL_LIMIT
 from timewheel.spark_planner.summary.gather import TOO_MANY_TOPICS, Gathered, gather_parts, gather_rows
 from timewheel.spark_planner.summary.statistic import Statistic
 
-__all__ = ["CELL_LIMIT", "TOPIC_LIMIT", "statistic_of"]
+__all__ = ["TOPIC_LIMIT", "statistic_of"]
 
-CELL_LIMIT = 400_000
-"""Of all topics together: 32 MB on the driver, and evaluated for one plan within a second."""
 TOPIC_LIMIT = 64
 """Of one history, if nobody says more: a column of ids by mistake is soon told."""
 COARSEST_CELLS = 300

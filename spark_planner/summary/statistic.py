@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from timewheel.spark_planner.errors import StatisticUnreadable
+from timewheel.spark_planner.errors import NoSuchTopic, SeveralTopics, StatisticUnreadable
 from timewheel.spark_planner.history import columns
 from timewheel.spark_planner.history.topics import rows_by_topic
 from timewheel.spark_planner.summary.cells import LEVELS, Cells
@@ -50,6 +50,20 @@ class Statistic:
     quarantined: Mapping[str, int] = field(default_factory=dict)
     remarked: Mapping[str, int] = field(default_factory=dict)
     samples: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def topic(self, wanted: str | None = None) -> str:
+        """The topic to plan for: the wanted one, or the only one (empty: the history names none).
+
+        Raises:
+            NoSuchTopic: The history does not have it.
+            SeveralTopics: There is more than one, and none was named.
+        """
+        topics = list(self.cells)
+        if wanted is not None and wanted not in topics:
+            raise NoSuchTopic(wanted, topics)
+        if wanted is None and len(topics) > 1:
+            raise SeveralTopics(topics)
+        return topics[0] if wanted is None else wanted
 
     @property
     def timers(self) -> int:

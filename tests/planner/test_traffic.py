@@ -13,13 +13,13 @@ from pyspark.sql import SparkSession
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Native, Plan, Tiered
-from timewheel.spark_planner import traffic
 from timewheel.spark_planner.history.generate import START_MS
 from timewheel.spark_planner.job import Planned, compare, plan_for
 from timewheel.spark_planner.results.facts import planned_facts
 from timewheel.spark_planner.results.report_page import report_page
 from timewheel.spark_planner.results.steady import said_of_native, said_of_traffic
 from timewheel.spark_planner.results.verdict import verdict
+from timewheel.spark_planner.steady import continued
 from timewheel.spark_planner.traffic import History, survey, traffic_of
 
 A_DAY = 500
@@ -147,7 +147,7 @@ def test_a_trend_is_told(spark: SparkSession) -> None:
 def test_what_would_be_too_much_is_not_continued(week: History, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, most, why in (("MOST_TIMERS", 10_000, "--growth 10"), ("MOST_DAYS", 20, "too long for it")):
         with monkeypatch.context() as patch:
-            patch.setattr(traffic, name, most)
+            patch.setattr(continued, name, most)
             found = traffic_of(week, "")
         assert found.continuation is None
         assert found.cells is week.cells("")

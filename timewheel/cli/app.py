@@ -19,6 +19,7 @@ from timewheel.cli.predict import compare, predict
 from timewheel.cli.profile import profile
 from timewheel.cli.relay import relay
 from timewheel.cli.sample import sample
+from timewheel.cli.survey import survey
 from timewheel.cli.topics import topics
 from timewheel.core.errors import DurationError, PlanError, ProfileError, SendRefused, TimewheelError
 
@@ -53,6 +54,7 @@ app.command()(compare)
 app.command()(profile)
 app.add_typer(relay)
 app.command()(sample)
+app.command()(survey)
 app.add_typer(topics)
 
 

@@ -11,6 +11,7 @@ import typer
 
 from timewheel.cli.broker_profile import BrokerUrl, ProfileName, profile_of
 from timewheel.cli.connecting import Token, TokenFile, TrustFile
+from timewheel.cli.from_survey import FromSurvey, need_one_source, plan_from
 from timewheel.cli.plan_fleet import answer_fleet, need_folder
 from timewheel.cli.planning import (
     AsIs,
@@ -21,8 +22,8 @@ from timewheel.cli.planning import (
     DueColumn,
     FileFormat,
     Growth,
-    HistorySource,
     KeyColumn,
+    MaybeHistory,
     Memory,
     PublishColumn,
     SizeColumn,
@@ -42,10 +43,12 @@ from timewheel.cli.planning import (
 from timewheel.cli.terminal import say, show_table
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.console import Console
 
     from timewheel.core.plan import Plan
-    from timewheel.spark_planner import Planned, Prices
+    from timewheel.spark_planner import Constraints, Planned, Prices
 
 __all__ = ["plan", "show_planned"]
 
@@ -73,8 +76,9 @@ DEFAULT_SUBSCRIPTION = "timers"
 
 
 def plan(
-    history: HistorySource,
+    history: MaybeHistory = None,
     *,
+    stored: FromSurvey = None,
     out: Annotated[
         Path | None,
         typer.Option("-o", "--out", help="Write the recommended plan here; with --all-topics a folder of plans."),
@@ -154,22 +158,54 @@ def plan(
     from timewheel._report.libraries import need_libraries
     from timewheel.core.durations import parse_duration
 
+    need_one_source(
+        history,
+        stored,
+        {"--report": report, "--all-topics": all_topics, "--timer-id": timer_id, "--due": due, "--delay": delay},
+    )
     if all_topics:
         need_folder(out, {"--topic": topic, "--due-topic": due_topic, "--report": report, "--max-delay": max_delay})
-    for option, path in () if all_topics else (("--out", out), ("--report", report)):
-        # Told now, and not after a minute's work.
-        if path is not None and (path.is_dir() or not path.parent.is_dir()):
-            raise typer.BadParameter(
-                f"{path} cannot be written: give a file in a folder that there is", param_hint=option
-            )
+    else:
+        _need_files({"--out": out, "--report": report})
     if report is not None or all_topics:
         need_libraries()
     limits_ms = {"silence": _limit_ms(max_silence), "lateness": _limit_ms(max_lateness)}
     max_delay_ms = None if max_delay is None else parse_duration(max_delay)
     judged_by = profile_of(profile, broker, token, token_file, tls_ca)
+
+    def constraints_of() -> Constraints:
+        from timewheel.spark_planner import Constraints
+
+        return Constraints(
+            gap_fraction=gap_fraction,
+            silence_seconds=_seconds(limits_ms["silence"]),
+            hops_max=max_hops,
+            partition_topics=max_topics,
+            lateness_seconds=_seconds(limits_ms["lateness"]),
+            topic_writes_per_second=topic_cost,
+            relay_writes_per_second=relay_cost,
+        )
+
+    def base_of(name: str) -> Plan:
+        return _base(due_topic, subscriptions, name, history or str(stored), judged_by.tick_ms)
+
+    if stored is not None:
+        plan_from(
+            stored,
+            topic,
+            base_of,
+            judged_by,
+            constraints_of,
+            max_delay_ms=max_delay_ms,
+            growth=1.0 if growth is None else growth,
+            as_is=as_is,
+            out=out,
+            as_json=as_json,
+        )
+    assert history is not None  # need_one_source
     console = console_for(as_json=as_json)
     with session(cores, memory) as spark:
-        from timewheel.spark_planner import Constraints, Prices, plan_all, plan_for, planned_facts
+        from timewheel.spark_planner import Prices, plan_all, plan_for, planned_facts
         from timewheel.spark_planner.fleet import FLEET_CELLS, FLEET_TOPICS
 
         mapping = mapping_of(
@@ -183,15 +219,7 @@ def plan(
             time_unit=time_unit,
             delay_unit=delay_unit,
         )
-        constraints = Constraints(
-            gap_fraction=gap_fraction,
-            silence_seconds=_seconds(limits_ms["silence"]),
-            hops_max=max_hops,
-            partition_topics=max_topics,
-            lateness_seconds=_seconds(limits_ms["lateness"]),
-            topic_writes_per_second=topic_cost,
-            relay_writes_per_second=relay_cost,
-        )
+        constraints = constraints_of()
         prices = Prices(
             currency=currency,
             million_writes=price_million_writes,
@@ -200,9 +228,6 @@ def plan(
             relay_month=price_relay_month,
         )
         volume = growth_of(growth, history, console)
-
-        def base_of(name: str) -> Plan:
-            return _base(due_topic, subscriptions, name, history, judged_by.tick_ms)
 
         look = partial(surveyed, spark, history, file_format, mapping)
         if all_topics:
@@ -234,6 +259,15 @@ def plan(
         print(json.dumps(planned_facts(planned, prices), indent=1))
     if not planned.keeps_limits:
         raise typer.Exit(1)
+
+
+def _need_files(paths: Mapping[str, Path | None]) -> None:
+    """Refuse what cannot be written, by option: now, and not after a minute's work."""
+    for option, path in paths.items():
+        if path is not None and (path.is_dir() or not path.parent.is_dir()):
+            raise typer.BadParameter(
+                f"{path} cannot be written: give a file in a folder that there is", param_hint=option
+            )
 
 
 def _limit_ms(text: str) -> int | None:

@@ -30,6 +30,7 @@ __all__ = [
     "Growth",
     "HistorySource",
     "KeyColumn",
+    "MaybeHistory",
     "Memory",
     "PublishColumn",
     "SizeColumn",
@@ -41,6 +42,7 @@ __all__ = [
     "growth_of",
     "mapping_of",
     "progress_on",
+    "refused_requests",
     "session",
     "show_lost",
     "show_reading",
@@ -51,6 +53,14 @@ __all__ = [
 
 HistorySource = Annotated[
     str, typer.Argument(metavar="HISTORY", help="Parquet, CSV, JSON lines, or a table of Spark's.", show_default=False)
+]
+MaybeHistory = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="HISTORY",
+        help="Parquet, CSV, JSON lines, or a table of Spark's; none with --from.",
+        show_default=False,
+    ),
 ]
 PublishColumn = Annotated[str | None, typer.Option("--publish", help="Column of the publish time (publish_ms).")]
 DueColumn = Annotated[str | None, typer.Option("--due", help="Column of the due time (due_ms).")]
@@ -130,24 +140,16 @@ def session(
 
     from pyspark.sql import SparkSession
 
-    from timewheel.spark_planner import errors, local_session
+    from timewheel.spark_planner import local_session
 
-    refused = (
-        errors.BadColumnMapping,
-        errors.MaxDelayTooShort,
-        errors.MissingColumn,
-        errors.NoSuchTopic,
-        errors.SeveralTopics,
-        errors.UnitUnknown,
-        errors.WrongTimeUnit,
-    )
     ours = SparkSession.getActiveSession() is None
     spark = local_session(cores=cores, memory=memory)
     stopped = _stopped_by_signals() if ours else threading.Event()
     try:
-        yield spark
-    except refused as error:
-        raise typer.BadParameter(str(error)) from error
+        with refused_requests():
+            yield spark
+    except typer.BadParameter:
+        raise
     except (Exception, KeyboardInterrupt):
         # What Spark raises for the cancelled job may have taken the interrupt's place.
         if not stopped.is_set():
@@ -159,6 +161,25 @@ def session(
     finally:
         if ours:
             spark.stop()
+
+
+@contextmanager
+def refused_requests() -> Iterator[None]:
+    """Mistakes in the options that only the planner finds, as usage errors."""
+    from timewheel.spark_planner import errors
+
+    try:
+        yield
+    except (
+        errors.BadColumnMapping,
+        errors.MaxDelayTooShort,
+        errors.MissingColumn,
+        errors.NoSuchTopic,
+        errors.SeveralTopics,
+        errors.UnitUnknown,
+        errors.WrongTimeUnit,
+    ) as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def _stopped_by_signals() -> threading.Event:

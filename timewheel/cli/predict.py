@@ -10,6 +10,7 @@ import typer
 
 from timewheel.cli.broker_profile import BrokerUrl, ProfileName, profile_of
 from timewheel.cli.connecting import Token, TokenFile, TrustFile
+from timewheel.cli.from_survey import FromSurvey, need_one_source, predict_from
 from timewheel.cli.planning import (
     AsIs,
     AsJson,
@@ -19,8 +20,8 @@ from timewheel.cli.planning import (
     DueColumn,
     FileFormat,
     Growth,
-    HistorySource,
     KeyColumn,
+    MaybeHistory,
     Memory,
     PublishColumn,
     SizeColumn,
@@ -54,8 +55,9 @@ __all__ = ["compare", "predict"]
 
 def compare(
     plan_files: Annotated[list[Path], typer.Argument(metavar="PLAN...", help="Plan files.", show_default=False)],
-    history: HistorySource,
+    history: MaybeHistory = None,
     *,
+    stored: FromSurvey = None,
     topic: Topic = None,
     publish: PublishColumn = None,
     due: DueColumn = None,
@@ -79,6 +81,22 @@ def compare(
     as_json: AsJson = False,
 ) -> None:
     """Predict what several plans do on the same history, side by side."""
+    if stored is not None and history is not None:
+        # With --from there is no history: the last word is a plan, too.
+        plan_files, history = [*plan_files, Path(history)], None
+    need_one_source(history, stored, {"--timer-id": timer_id, "--due": due, "--delay": delay})
+    if stored is not None:
+        predict_from(
+            stored,
+            topic,
+            _loaded(plan_files),
+            profile_of(profile, broker, token, token_file, tls_ca),
+            growth=1.0 if growth is None else growth,
+            as_is=as_is,
+            as_json=as_json,
+        )
+        return
+    assert history is not None  # need_one_source
     columns = {
         "publish": publish,
         "due": due,
@@ -102,7 +120,7 @@ def compare(
 
 def predict(
     plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan file.", show_default=False)],
-    history: HistorySource,
+    history: MaybeHistory = None,
     **options: Any,
 ) -> None:
     """Predict what one plan does on a history, and replay every timer through it."""

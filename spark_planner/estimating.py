@@ -1,0 +1,209 @@
+"""Estimate: a plan from a survey, without the rows of its history, and so without Spark.
+
+Native gaps were counted when the survey was made. Those of every other plan are estimated from cells, by a law that
+takes the delays of neighbours as independent. How far they are not is seen in the native gaps: where the count and the
+law differ there, no estimate decides anything but staying as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.plan import Native, Plan
+from timewheel.spark_planner.choice.assessed import Assessed, assess
+from timewheel.spark_planner.choice.choose import Choice, Decided, Further, choose, coarse_cells
+from timewheel.spark_planner.choice.constraints import Constraints
+from timewheel.spark_planner.choice.decide import decide
+from timewheel.spark_planner.history.keys import EVEN, KeyShares
+from timewheel.spark_planner.job import most_countable
+from timewheel.spark_planner.pricing.course import course_of
+from timewheel.spark_planner.pricing.gap_curve import GapCurve
+from timewheel.spark_planner.steady.continued import Continued, continued_from
+from timewheel.spark_planner.summary.cells import Cells
+from timewheel.spark_planner.summary.daily_gaps import DailyGaps
+from timewheel.spark_planner.summary.survey import Survey
+
+__all__ = ["Estimated", "NativeFound", "estimate", "native_found"]
+
+SURE_WITHIN = 0.1
+"""As much as count and law may differ under native delays, for estimates of other plans to be taken at their word."""
+LEAST_GAPS = 10.0
+"""On average; of fewer a ratio tells nothing."""
+MOMENTS = 4_000
+"""At which counted and estimated gaps are compared."""
+NATIVE = Plan(due_topic="persistent://public/default/any", subscriptions=("any",))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NativeFound:
+    """What native delays on one partition leave.
+
+    Args:
+        counted: The most gaps in the history alone, at the survey's moments.
+        apart_ms: How far those are apart.
+        ratio: Counted gaps to those of the law, on average over time; 1 where there are too few to tell.
+        peak: The most gaps that are planned for: counted, or for a history that is continued the law's, times that.
+    """
+
+    counted: int
+    apart_ms: int
+    ratio: float
+    peak: float
+
+    @property
+    def independent(self) -> bool:
+        """Whether neighbours' delays can be taken as independent."""
+        return abs(self.ratio - 1) <= SURE_WITHIN
+
+
+def native_found(gaps: DailyGaps, alone: Cells, continued: Continued) -> NativeFound:
+    """Compare what was counted with the law.
+
+    Args:
+        gaps: Counted.
+        alone: The cells of the same timers.
+        continued: What is planned for.
+    """
+    counted, ratio = gaps.peak, _ratio(gaps, course_of(NATIVE, alone).gaps)
+    peak = float(counted)
+    if continued.continuation is not None:
+        peak = ratio * course_of(NATIVE, continued.cells).gaps.peak_gaps
+    return NativeFound(counted=counted, apart_ms=gaps.step_ms, ratio=ratio, peak=peak)
+
+
+def _ratio(gaps: DailyGaps, law: GapCurve) -> float:
+    if not len(law.at_ms):
+        return 1.0
+    at_ms = np.linspace(law.at_ms[0], law.at_ms[-1], MOMENTS)
+    # Only at its own moments a count is one.
+    at_ms = np.unique(at_ms // gaps.step_ms) * gaps.step_ms
+    estimated = np.interp(at_ms, law.at_ms, law.gaps).mean()
+    counted = gaps.at(at_ms).mean()
+    return 1.0 if max(estimated, counted) < LEAST_GAPS else float(counted / max(estimated, 1e-9))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Estimated:
+    """What the planner says without the rows.
+
+    Args:
+        survey: That it was made from.
+        topic: Of it.
+        profile: The broker.
+        constraints: What was asked; its margin as the traffic wants it.
+        growth: How many times the volume was planned for.
+        continued: What it is made for.
+        choice: The recommended plan; of what it calls counted there are native plans only.
+        native: What native delays leave.
+        keys: The topic's keys that weigh most.
+    """
+
+    survey: Survey
+    topic: str
+    profile: BrokerProfile
+    constraints: Constraints
+    growth: float
+    continued: Continued
+    choice: Choice
+    native: NativeFound
+    keys: KeyShares
+
+    @property
+    def plan(self) -> Plan:
+        """The recommended plan, its partitions included."""
+        return self.choice.recommended.evaluation.plan
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether it rests on a count, or on a law that holds here."""
+        return isinstance(self.plan.scheme, Native) or self.native.independent
+
+    @property
+    def keeps_limits(self) -> bool:
+        """Whether it is certain, and breaks no constraint."""
+        return self.is_certain and not self.choice.recommended.broken
+
+
+def estimate(
+    survey: Survey,
+    topic: str,
+    base: Plan,
+    profile: BrokerProfile,
+    constraints: Constraints | None = None,
+    *,
+    candidates: Sequence[Plan] | None = None,
+    max_delay_ms: int | None = None,
+    growth: float = 1.0,
+    as_is: bool = False,
+) -> Estimated:
+    """Choose a plan for one topic of a survey.
+
+    Args:
+        survey: Of a history.
+        topic: Of it.
+        base: Names, subscriptions, guard; see `candidates.candidate_plans`.
+        profile: The broker.
+        constraints: What is asked; None: the defaults.
+        candidates: Instead of those of `candidates.candidate_plans`.
+        max_delay_ms: Of the candidates; None: the history's longest delay, rounded up.
+        growth: Plan for as many times the history's volume.
+        as_is: Whatever the history's length, what is in it is all that there will be.
+    """
+    alone = survey.statistic.cells[topic]
+    keys = survey.keys.get(topic, EVEN)
+    continued = continued_from(alone, as_is=as_is)
+    native = native_found(survey.gaps.get(topic, DailyGaps.none()), alone, continued)
+    asked = constraints or Constraints()
+    limits = replace(asked, gap_margin=asked.gap_margin * continued.upper)
+    assess_one = partial(
+        assess, cells=coarse_cells(continued.cells), profile=profile, constraints=limits, keys=keys, as_it_is=True
+    )
+
+    def gaps_of(plan: Plan) -> int:
+        if isinstance(plan.scheme, Native):
+            return math.ceil(native.peak * keys.fullest(plan.partitions))
+        # More than the law where native delays leave more. Where they leave less, nobody knows that of other plans.
+        return math.ceil(assess_one(plan).evaluation.peak_gaps_per_partition * max(native.ratio, 1.0))
+
+    def settle(priced: Sequence[Assessed], further: Further) -> Decided:
+        decided = decide(
+            priced,
+            limits,
+            allowed=most_countable(limits.allowed_gaps(profile.gap_limit_ranges), growth),
+            count=lambda plans: [gaps_of(plan) for plan in plans],
+            confirm=gaps_of,
+            assess=partial(assess_one, growth=growth),
+            keys=keys,
+            further=further,
+        )
+        known = {plan: gaps for plan, gaps in decided.counted.items() if isinstance(plan.scheme, Native)}
+        return Decided(winner=decided.winner, counted={} if continued.continuation is not None else known)
+
+    choice = choose(
+        continued.cells,
+        base,
+        profile,
+        limits,
+        candidates=candidates,
+        max_delay_ms=max_delay_ms,
+        growth=growth,
+        keys=keys,
+        settle=settle,
+    )
+    return Estimated(
+        survey=survey,
+        topic=topic,
+        profile=profile,
+        constraints=limits,
+        growth=growth,
+        continued=continued,
+        choice=choice,
+        native=native,
+        keys=keys,
+    )

@@ -1,0 +1,95 @@
+"""What was estimated from a survey, in words, tables and JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from timewheel._report.page import Table
+from timewheel.core.durations import rounded_up
+from timewheel.core.planfile import dump_plan
+from timewheel.spark_planner.choice.reasons import describe, partitions_in_words, stays
+from timewheel.spark_planner.estimating import Estimated
+from timewheel.spark_planner.results.facts import assessed_facts, evaluation_facts
+from timewheel.spark_planner.results.skew import key_facts
+from timewheel.spark_planner.results.steady import steady_facts
+from timewheel.spark_planner.results.tables import front_table, plans_table
+
+__all__ = ["estimated_facts", "estimated_tables", "estimated_verdict"]
+
+
+def estimated_verdict(found: Estimated) -> str:
+    """What to do, and what is known of it, in two or three sentences."""
+    plan, limit = found.plan, found.profile.gap_limit_ranges
+    when = "" if found.growth == 1 else f" for {found.growth:g} times this volume"
+    if stays(plan):
+        broken = "" if found.keeps_limits else " (NOT within every limit)"
+        said = f"Stay with native delays on one partition{when}{broken}"
+        return f"{said}: {_native(found)}, of {limit:,} that the broker keeps."
+    chosen = found.choice.recommended
+    said = (
+        f"{describe(plan)} on {partitions_in_words(plan.partitions)}{when}: about "
+        f"{chosen.evaluation.peak_gaps_per_partition:,.0f} gaps in a partition (estimated), of {limit:,} that the "
+        f"broker keeps; {_native(found)}."
+    )
+    if not found.is_certain:
+        return (
+            "NOT DECIDED. Neighbouring delays depend on each other here: native gaps are "
+            f"{found.native.ratio:.2g} times what independent ones would leave, and estimates of other plans may be as "
+            f"wrong. Count them: timewheel plan with the history itself. By the estimates it would be {said}"
+        )
+    return f"Use {said}" if not chosen.broken else f"Use (NOT within every limit) {said}"
+
+
+def _native(found: Estimated) -> str:
+    native = found.native
+    counted = f"counted, at moments {rounded_up(native.apart_ms)} apart"
+    if found.growth == 1 and found.continued.continuation is None:
+        return f"native delays on one partition leave at most {native.counted:,} gaps ({counted})"
+    return (
+        f"native delays on one partition leave about {native.peak * found.growth:,.0f} gaps (estimated; "
+        f"{native.counted:,} in the history alone, {counted})"
+    )
+
+
+def estimated_tables(found: Estimated) -> list[Table]:
+    """Plans side by side, alternatives, and the room to each limit."""
+    rooms = [(room.limit, f"{room.times:,.2f}", f"{room.timers_per_day:,.0f}") for room in found.choice.rooms]
+    room_table = Table(
+        caption="Growth: when this plan reaches each limit (estimated)",
+        header=("limit", "times the volume planned for", "timers a day"),
+        rows=rooms,
+    )
+    return [plans_table(found), front_table(found), room_table]
+
+
+def estimated_facts(found: Estimated) -> dict[str, Any]:
+    """All of it as JSON but the curves."""
+    choice, statistic = found.choice, found.survey.statistic
+    return {
+        "survey": {
+            "timers": statistic.timers,
+            "topics": len(statistic.cells),
+            "days": len(found.survey.days),
+            "first_publish_ms": statistic.first_publish_ms,
+            "last_publish_ms": statistic.last_publish_ms,
+            "quarantined": dict(statistic.quarantined),
+        },
+        "topic": found.topic,
+        "profile": asdict(found.profile),
+        "constraints": asdict(found.constraints),
+        "growth": found.growth,
+        "keeps_limits": found.keeps_limits,
+        "is_certain": found.is_certain,
+        "native_gaps": asdict(found.native),
+        "plan": dump_plan(found.plan),
+        "reasons": list(choice.reasons),
+        "recommended": assessed_facts(choice.recommended),
+        "native": evaluation_facts(choice.native),
+        "steady_state": steady_facts(found.continued),
+        "keys": key_facts(found),
+        "candidate_count": choice.considered,
+        "priced_count": len(choice.candidates),
+        "front": [assessed_facts(one) for one in choice.front],
+        "rooms": [asdict(room) for room in choice.rooms],
+    }

@@ -1,0 +1,160 @@
+"""`timewheel plan --from` and `timewheel predict --from`: the answer from a survey, without Spark and its start."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from timewheel.cli.planning import console_for, refused_requests, show_lost
+from timewheel.cli.terminal import say, show_table
+from timewheel.spark_planner.errors import PlannerMissing
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from timewheel.core.broker_profile import BrokerProfile
+    from timewheel.core.plan import Plan
+    from timewheel.spark_planner import Constraints, Survey
+
+__all__ = ["FromSurvey", "need_one_source", "plan_from", "predict_from"]
+
+FromSurvey = Annotated[
+    Path | None,
+    typer.Option(
+        "--from", help="A folder of `timewheel survey`, instead of a history: estimated in seconds.", file_okay=False
+    ),
+]
+
+
+def need_one_source(history: str | None, stored: Path | None, of_history: Mapping[str, object]) -> None:
+    """Refuse neither a history nor a survey, both, and with a survey what only a history has, by option."""
+    if (history is None) == (stored is None):
+        raise typer.BadParameter("give a history, or a survey of one with --from, not both", param_hint="HISTORY")
+    if stored is not None:
+        for option, given in of_history.items():
+            if given:
+                raise typer.BadParameter("it is about a history, and --from is none", param_hint=option)
+
+
+def _loaded(stored: Path) -> Survey:
+    from importlib.util import find_spec
+
+    missing = [name for name in ("pyspark", "numpy", "pyarrow") if find_spec(name) is None]
+    if missing:
+        raise PlannerMissing.of_libraries(*missing)
+    from timewheel.spark_planner import load_survey
+
+    return load_survey(stored)
+
+
+def plan_from(
+    stored: Path,
+    topic: str | None,
+    base_of: Callable[[str], Plan],
+    profile: BrokerProfile,
+    constraints_of: Callable[[], Constraints],
+    *,
+    max_delay_ms: int | None,
+    growth: float,
+    as_is: bool,
+    out: Path | None,
+    as_json: bool,
+) -> NoReturn:
+    """Answer, write the plan, and end the command: with status 1 if it is not certain or does not keep every limit."""
+    console = console_for(as_json=as_json)
+    survey = _loaded(stored)
+    from timewheel.core.planfile import save_plan
+    from timewheel.spark_planner import estimate, estimated_facts, estimated_verdict
+    from timewheel.spark_planner.results.estimated import estimated_tables
+    from timewheel.spark_planner.results.skew import said_of_keys
+
+    with refused_requests():
+        wanted = survey.statistic.topic(topic)
+        found = estimate(
+            survey,
+            wanted,
+            base_of(wanted),
+            profile,
+            constraints_of(),
+            max_delay_ms=max_delay_ms,
+            growth=growth,
+            as_is=as_is,
+        )
+    _show_read(console, survey, wanted, as_is=as_is)
+    if keys := said_of_keys(found):
+        say(console, keys)
+    say(console, estimated_verdict(found), style="bold green" if found.keeps_limits else "bold red")
+    for reason in found.choice.reasons if found.is_certain else ():
+        say(console, reason, indent=2)
+    for table in estimated_tables(found):
+        show_table(console, table)
+    if out is not None:
+        save_plan(found.plan, out)
+        console.print(f"plan    {out}", markup=False, soft_wrap=True)
+    if as_json:
+        print(json.dumps(estimated_facts(found), indent=1))
+    raise typer.Exit(0 if found.keeps_limits else 1)
+
+
+def predict_from(
+    stored: Path,
+    topic: str | None,
+    plans: Mapping[str, Plan],
+    profile: BrokerProfile,
+    *,
+    growth: float,
+    as_is: bool,
+    as_json: bool,
+) -> None:
+    """Evaluate plans, and say how far the law is off under native delays."""
+    console = console_for(as_json=as_json)
+    survey = _loaded(stored)
+    from timewheel.spark_planner import evaluate
+    from timewheel.spark_planner.estimating import native_found
+    from timewheel.spark_planner.history.keys import EVEN
+    from timewheel.spark_planner.results.facts import evaluation_facts
+    from timewheel.spark_planner.results.tables import evaluations_table
+    from timewheel.spark_planner.steady.continued import continued_from
+    from timewheel.spark_planner.summary.daily_gaps import DailyGaps
+
+    with refused_requests():
+        wanted = survey.statistic.topic(topic)
+    alone = survey.statistic.cells[wanted]
+    continued = continued_from(alone, as_is=as_is)
+    keys = survey.keys.get(wanted, EVEN)
+    found = {name: evaluate(plan, continued.cells, profile, growth=growth, keys=keys) for name, plan in plans.items()}
+    native = native_found(survey.gaps.get(wanted, DailyGaps.none()), alone, continued)
+    _show_read(console, survey, wanted, as_is=as_is)
+    said = f"Native delays on one partition leave at most {native.counted:,} gaps in this history (counted)"
+    if not native.independent:
+        said += (
+            f", {native.ratio:.2g} times what independent delays would: estimates of other plans may be as wrong. "
+            "Count them: timewheel predict with the history itself"
+        )
+    say(console, f"{said}.", style="" if native.independent else "bold red")
+    show_table(console, evaluations_table(found, growth))
+    if as_json:
+        facts = {
+            "topic": wanted,
+            "growth": growth,
+            "native_peak_gaps": native.counted,
+            "native_ratio": native.ratio,
+            "plans": {name: evaluation_facts(one) for name, one in found.items()},
+        }
+        print(json.dumps(facts, indent=1))
+
+
+def _show_read(console: Console, survey: Survey, topic: str, *, as_is: bool) -> None:
+    from timewheel.spark_planner.results.delays import reading
+    from timewheel.spark_planner.results.steady import said_of_traffic
+    from timewheel.spark_planner.steady.continued import continued_from
+
+    cells = survey.statistic.cells[topic]
+    say(console, reading(cells))
+    show_lost(console, survey.statistic)
+    for number, said in enumerate(said_of_traffic(continued_from(cells, as_is=as_is))):
+        say(console, said if number else f"SHORT  {said}", style="bold red")

@@ -1,0 +1,176 @@
+"""`timewheel survey`: what a plan is made from, kept by day, so that a history is read once only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from timewheel.cli.planning import (
+    AsJson,
+    Cores,
+    DelayColumn,
+    DelayUnitName,
+    DueColumn,
+    FileFormat,
+    HistorySource,
+    KeyColumn,
+    Memory,
+    PublishColumn,
+    SizeColumn,
+    TimerIdColumn,
+    TimeUnitName,
+    Topic,
+    TopicColumn,
+    console_for,
+    mapping_of,
+    progress_on,
+    session,
+    show_lost,
+    surveyed,
+)
+from timewheel.cli.terminal import say, show_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from timewheel.spark_planner import Survey
+
+__all__ = ["survey"]
+
+MOST_SHOWN = 20
+
+
+def survey(
+    history: HistorySource,
+    *,
+    out: Annotated[
+        Path, typer.Option("-o", "--out", help="Folder of the survey; days are added to it.", show_default=False)
+    ],
+    replace: Annotated[bool, typer.Option("--replace", help="Days that are there are made anew.")] = False,
+    add: Annotated[
+        bool, typer.Option("--add", help="Days that are there are added to: timers of another region, or other topics.")
+    ] = False,
+    keep: Annotated[
+        int | None, typer.Option("--keep", min=1, help="Days to keep: earlier ones are taken away.", show_default="all")
+    ] = None,
+    topic: Topic = None,
+    publish: PublishColumn = None,
+    due: DueColumn = None,
+    delay: DelayColumn = None,
+    size: SizeColumn = None,
+    key: KeyColumn = None,
+    topic_column: TopicColumn = None,
+    timer_id: TimerIdColumn = None,
+    time_unit: TimeUnitName = "auto",
+    delay_unit: DelayUnitName = "auto",
+    file_format: FileFormat = "auto",
+    cores: Cores = None,
+    memory: Memory = "2g",
+    as_json: AsJson = False,
+) -> None:
+    """Look at a history once and keep what a plan is made from: some megabytes, by day, up to 5,000 topics.
+
+    Then `timewheel plan --from FOLDER` and `timewheel predict PLAN --from FOLDER` answer in seconds, without Spark.
+    """
+    import json
+
+    _need_folder(out, replace=replace, add=add)
+    console = console_for(as_json=as_json)
+    with session(cores, memory) as spark:
+        from timewheel.spark_planner import add_survey, drop_days_before
+        from timewheel.spark_planner.fleet import FLEET_CELLS, FLEET_TOPICS
+        from timewheel.spark_planner.history.sampled import sample_note
+
+        if sample_note(history) is not None:
+            raise typer.BadParameter("it is a sample, which `timewheel plan` takes as it is", param_hint="HISTORY")
+        mapping = mapping_of(
+            publish=publish,
+            due=due,
+            delay=delay,
+            size=size,
+            key=key,
+            topic=topic_column,
+            timer_id=timer_id,
+            time_unit=time_unit,
+            delay_unit=delay_unit,
+        )
+        with progress_on(console) as tell:
+            seen = surveyed(
+                spark, history, file_format, mapping, topic, tell, cell_limit=FLEET_CELLS, topic_limit=FLEET_TOPICS
+            )
+            found = seen.survey(tell)
+    written = add_survey(found, out, "replace" if replace else "add" if add else "refuse")
+    dropped = [] if keep is None else drop_days_before(out, written[-1] + 1 - keep)
+    show_lost(console, found.statistic)
+    _show(console, found)
+    _say_days(console, out, written, dropped)
+    if as_json:
+        print(json.dumps(_facts(found, out, written, dropped), indent=1))
+
+
+def _need_folder(out: Path, *, replace: bool, add: bool) -> None:
+    if replace and add:
+        raise typer.BadParameter("a day is either made anew or added to, not both", param_hint="--replace")
+    if out.exists() and not out.is_dir():
+        raise typer.BadParameter(f"{out} is a file: a survey is a folder", param_hint="--out")
+    if not out.exists() and not out.parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {out.parent} to make {out.name} in", param_hint="--out")
+
+
+def _show(console: Console, found: Survey) -> None:
+    from timewheel._report.page import Table
+    from timewheel.core.durations import rounded_up
+    from timewheel.spark_planner.results.delays import delay_quantile_ms
+
+    ranked = sorted(found.statistic.cells, key=lambda topic: (-found.gaps[topic].peak, topic))
+    rows = [
+        (
+            topic or "(no name)",
+            f"{found.statistic.cells[topic].timers:,}",
+            rounded_up(delay_quantile_ms(found.statistic.cells[topic], 0.5)),
+            rounded_up(int(found.statistic.cells[topic].delay_max_ms.max())),
+            f"{found.gaps[topic].peak:,}",
+        )
+        for topic in ranked[:MOST_SHOWN]
+    ]
+    more = f"The {MOST_SHOWN} of {len(ranked):,} topics with the most gaps" if len(ranked) > MOST_SHOWN else "Topics"
+    caption = f"{more}; gaps: native delays on one partition, counted"
+    show_table(
+        console,
+        Table(caption=caption, header=("topic", "timers", "half wait within", "longest", "peak gaps"), rows=rows),
+    )
+
+
+def _say_days(console: Console, out: Path, written: Sequence[int], dropped: Sequence[int]) -> None:
+    from timewheel.spark_planner.summary.store import day_name, stored_days
+
+    there = list(stored_days(out))
+    said = f"survey  {out}: {len(written):,} days written"
+    if dropped:
+        said += f", {len(dropped):,} taken away"
+    say(console, f"{said}; it has {len(there):,}, from {day_name(there[0])} to {day_name(there[-1])}")
+    say(console, f"next    timewheel plan --from {out}")
+
+
+def _facts(found: Survey, out: Path, written: Sequence[int], dropped: Sequence[int]) -> dict[str, object]:
+    from timewheel.spark_planner.summary.store import day_name
+
+    statistic = found.statistic
+    return {
+        "folder": str(out),
+        "days_written": [day_name(day) for day in written],
+        "days_taken_away": [day_name(day) for day in dropped],
+        "timers": statistic.timers,
+        "rows": statistic.rows,
+        "quarantined": dict(statistic.quarantined),
+        "remarked": dict(statistic.remarked),
+        "cells": len(statistic),
+        "topics": {
+            topic: {"timers": cells.timers, "native_peak_gaps": found.gaps[topic].peak}
+            for topic, cells in statistic.cells.items()
+        },
+    }
