@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     )
     from timewheel.spark_planner.errors import (
         BadColumnMapping,
+        DaysThere,
         EmptyHistory,
         HistoryUnreadable,
         MaxDelayTooShort,
@@ -75,6 +76,7 @@ __all__ = [
     "BrokerFailed",
     "BrokerUnavailable",
     "ClientMisuse",
+    "DaysThere",
     "DelayTooLong",
     "DurationError",
     "EmptyHistory",
@@ -112,6 +114,7 @@ _MODULE_OF = {
     "ReceiveTimeout": "timewheel.consumers.errors",
     "SubscribeRefused": "timewheel.consumers.errors",
     "BadColumnMapping": "timewheel.spark_planner.errors",
+    "DaysThere": "timewheel.spark_planner.errors",
     "EmptyHistory": "timewheel.spark_planner.errors",
     "HistoryUnreadable": "timewheel.spark_planner.errors",
     "MaxDelayTooShort": "timewheel.spark_planner.errors",

@@ -112,10 +112,20 @@ def test_the_recommendation_is_the_cheapest_that_the_count_bears_out(
             assert planned.choice.recommended.cost_writes_per_second <= cost * (1 + 1e-9), f"{part}: {cheapest}"
         if times >= 1:
             assert (planned.plan.scheme, planned.plan.partitions) == (Native(), 1), "a needless migration"
-    estimated = evaluate(CANDIDATES[0], history.cells(""), BrokerProfile.named("4.0")).peak_gaps
+    tier = CANDIDATES[4]
+    estimated, behind_a_tier = (
+        round(evaluate(plan, history.cells(""), BrokerProfile.named("4.0")).peak_gaps) for plan in (CANDIDATES[0], tier)
+    )
     evidence(
         f"the cheapest plan, {name}",
-        {"native counted": native, "native estimated": estimated, "limits": len(PARTS), "by hand": len(by_hand.known)},
+        {
+            "native counted": native,
+            "native estimated": estimated,
+            "tiers of 6 h and 1 d counted": by_hand.gaps(tier),
+            "tiers estimated": behind_a_tier,
+            "limits": len(PARTS),
+            "by hand": len(by_hand.known),
+        },
         on_broker=False,
     )
     history.kept.forget()
