@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from uuid import uuid4
 
-from py4j.protocol import Py4JError
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
+
+from timewheel.spark_planner.running import Running, running
 
 __all__ = ["Progress", "Tell", "told", "untold"]
 
@@ -19,7 +18,6 @@ LOOK_INTERVAL_S = 0.5
 CANCEL_TIMEOUT_S = 5.0
 LEAST_FRACTION = 0.05
 """With less done than this a guess at the time left would jump."""
-_GROUP, _DESCRIPTION = "spark.jobGroup.id", "spark.job.description"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,60 +54,36 @@ def told(spark: SparkSession, stage: str, tell: Tell, *, one_job: bool) -> Itera
         tell: Who is told.
         one_job: They are one job, so that its tasks are all that there is to do.
     """
-    context = spark.sparkContext
-    group = f"timewheel-{uuid4().hex}"
-    before = {name: context.getLocalProperty(name) for name in (_GROUP, _DESCRIPTION)}
-    context.setJobGroup(group, stage)
-    tell(Progress(stage=stage, fraction=0.0 if one_job else None, seconds_left=None))
-    ended = threading.Event()
-    watcher = threading.Thread(
-        target=_watch, args=(context, group, stage, tell, ended), name="timewheel-progress", daemon=True
-    )
-    if one_job:
-        watcher.start()
-    try:
-        yield
-    except KeyboardInterrupt:
-        # Java would go on. This thread's line to it may be in the middle of an answer, so another thread tells it.
-        canceller = threading.Thread(target=context.cancelJobGroup, args=(group,), daemon=True)
-        canceller.start()
-        canceller.join(CANCEL_TIMEOUT_S)
-        raise
-    except BaseException:
-        _set(context, before)
-        raise
-    finally:
-        ended.set()
+    with running(spark, stage) as jobs:
+        tell(Progress(stage=stage, fraction=0.0 if one_job else None, seconds_left=None))
+        ended = threading.Event()
+        watcher = threading.Thread(
+            target=_watch, args=(jobs, stage, tell, ended), name="timewheel-progress", daemon=True
+        )
         if one_job:
-            watcher.join()
-    _set(context, before)
+            watcher.start()
+        try:
+            yield
+        except KeyboardInterrupt:
+            # Spark would go on. This thread's line to it may be in the middle of an answer, so another thread tells it.
+            canceller = threading.Thread(target=jobs.cancel, daemon=True)
+            canceller.start()
+            canceller.join(CANCEL_TIMEOUT_S)
+            raise
+        finally:
+            ended.set()
+            if one_job:
+                watcher.join()
     tell(Progress(stage=stage, fraction=1.0, seconds_left=0.0))
 
 
-def _set(context: SparkContext, properties: Mapping[str, str | None]) -> None:
-    for name, value in properties.items():
-        context.setLocalProperty(name, value)  # type: ignore[arg-type] # None takes it away
-
-
-def _watch(context: SparkContext, group: str, stage: str, tell: Tell, ended: threading.Event) -> None:
+def _watch(jobs: Running, stage: str, tell: Tell, ended: threading.Event) -> None:
     began_s, highest = time.monotonic(), 0.0
     while not ended.wait(LOOK_INTERVAL_S):
-        try:
-            highest = max(highest, _fraction(context, group))
-        except Py4JError:
+        fraction = jobs.fraction()
+        if fraction is None:
             return  # the session ends: nothing is left to be told
+        highest = max(highest, fraction)
         spent_s = time.monotonic() - began_s
         left_s = spent_s * (1 - highest) / highest if highest >= LEAST_FRACTION else None
         tell(Progress(stage=stage, fraction=highest, seconds_left=left_s))
-
-
-def _fraction(context: SparkContext, group: str) -> float:
-    tracker = context.statusTracker()
-    done, known = 0, 0
-    for job_id in tracker.getJobIdsForGroup(group):
-        job = tracker.getJobInfo(job_id)
-        for stage_id in job.stageIds if job else ():
-            stage = tracker.getStageInfo(int(stage_id))
-            if stage is not None:
-                done, known = done + stage.numCompletedTasks, known + stage.numTasks
-    return done / known if known else 0.0

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -20,6 +21,7 @@ ARROW_BATCH_ROWS = 65_536
 """Rows that Spark hands to a Python kernel at once: its 10,000 would call numpy for less than numpy's own overhead; ten
 times this only makes the batches (here 4 MB) heavier."""
 
+_PYTHON = "PYSPARK_PYTHON"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
 
@@ -73,8 +75,23 @@ def local_session(
     builder = SparkSession.builder.appName("timewheel planner")
     for name, value in {**local_settings(cores=cores, memory=memory), **(settings or {})}.items():
         builder = builder.config(name, value)
-    session: SparkSession = builder.getOrCreate()
-    # Workers run this interpreter, which has what the kernels import, and not whichever python3 stands first on PATH.
-    # Spark reads that from the environment only (PYSPARK_PYTHON), which is the caller's: so it is told here.
-    session.sparkContext.pythonExec = sys.executable
+    with _workers_run(sys.executable):
+        session: SparkSession = builder.getOrCreate()
     return session
+
+
+@contextmanager
+def _workers_run(python: str) -> Iterator[None]:
+    """Workers run this interpreter, which has what the kernels import, and not whichever python3 stands first on PATH.
+
+    Spark reads that from the environment only, once, when a session starts; the environment is the caller's.
+    """
+    before = os.environ.get(_PYTHON)
+    os.environ[_PYTHON] = python
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_PYTHON]
+        else:
+            os.environ[_PYTHON] = before

@@ -329,8 +329,6 @@ def test_a_correlated_history_is_counted_as_the_broker_does_and_so_is_its_plan(
     candidates = [plan_of(scheme) for scheme in tiers]
     planned = plan_for(history, "", candidates[0], profile, candidates=candidates, as_is=True)
     assert planned.keeps_limits
-    counted = {plan: gaps for plan, gaps in planned.choice.counted.items() if plan.partitions == 1}
-    say(f"native {native:,}; of {profile.gap_limit_ranges:,}: {[(p.scheme, n) for p, n in counted.items()]}")
 
     folder = tmp_path / "played"
     folder.mkdir()
