@@ -73,6 +73,8 @@ class Planned:
         recommended: The plan.
         keys: The topic's keys that weigh most.
         native_alone: One partition under the broker's delay, in the history alone; None: the traffic is the history's.
+        repeated: Rows of the history's topic that repeat another one in send time, due time and key, though nothing
+            tells them apart; 0 where timers have ids.
     """
 
     profile: BrokerProfile
@@ -83,6 +85,7 @@ class Planned:
     recommended: Prediction
     keys: KeyShares
     native_alone: Replay | None = None
+    repeated: int = 0
 
     @property
     def traffic(self) -> Traffic:
@@ -262,6 +265,7 @@ def plan_for(
             recommended=native if plan == native_plan else counting.prediction(plan, profile),
             keys=keys,
             native_alone=None if traffic.continuation is None else counting.alone(native_plan),
+            repeated=0 if history.has_ids else history.kept.repeated(topic),
         )
 
 

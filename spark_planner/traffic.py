@@ -37,6 +37,7 @@ class History:
         source: Its name.
         rows: Every row with the reason against it, `columns.ASSESSED_SCHEMA`.
         statistic: What a plan is made from.
+        has_ids: Whether its timers have ids, so that of copies only the first is used.
         kept: The sends of the sound rows, in order, in Spark's cache (`Kept.forget` gives its room back); made when it
             is first asked for, from one more pass over the rows.
     """
@@ -44,6 +45,7 @@ class History:
     source: str
     rows: DataFrame
     statistic: Statistic
+    has_ids: bool = False
 
     @cached_property
     def kept(self) -> Kept:
@@ -94,7 +96,8 @@ def survey(
     Raises:
         NoSuchTopic: The history does not have it.
     """
-    every = rows = raw.transform(assessed(mapping or ColumnMapping()))
+    wanted = mapping or ColumnMapping()
+    every = rows = raw.transform(assessed(wanted))
     if topic is not None:
         # A row of no topic is in quarantine, and is counted there.
         rows = every.where((F.col(TOPIC) == topic) | F.col(TOPIC).isNull())
@@ -106,7 +109,8 @@ def survey(
         if topic is None or not others:
             raise
         raise NoSuchTopic(topic, sorted(row[0] for row in others)) from None
-    return History(source=source, rows=rows, statistic=statistic)
+    has_ids = wanted.resolved(raw.columns).timer_id is not None
+    return History(source=source, rows=rows, statistic=statistic, has_ids=has_ids)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -40,6 +40,7 @@ __all__ = [
     "piece_batch",
     "piece_of",
     "pieces",
+    "repeated",
     "rows_of",
     "sends_of",
 ]
@@ -55,6 +56,8 @@ NO_KEY = -1
 TASK, PIECE = "task", "piece"
 """Where a piece stands in the input: all of a lower task come before it, and in its task all of a lower number."""
 SOURCE = "source"
+REPEATED = "repeated"
+"""How many of a piece's sends repeat another one in send time, due time and key."""
 HEAVY = "heavy"
 """Keys that weigh much in a piece as it was read, and how many sends they have: JSON; null: none, or they were told."""
 FIRST_MS, LAST_MS, LAST_DUE_MS, SENDS, MARKED = "first_ms", "last_ms", "last_due_ms", "sends", "marked"
@@ -74,10 +77,11 @@ PIECES_SCHEMA = StructType(
         StructField(DUE_MS, BinaryType(), nullable=False),
         StructField(KEY_HASH, BinaryType(), nullable=False),
         StructField(HEAVY, StringType(), nullable=True),
+        StructField(REPEATED, LongType(), nullable=False),
     ]
 )
 """A piece: its arrays are little-endian 64-bit integers, those of keys 32-bit and empty if no send has a key."""
-NOTES = (TOPIC, TASK, PIECE, FIRST_MS, LAST_MS, LAST_DUE_MS, SENDS, MARKED, HEAVY)
+NOTES = (TOPIC, TASK, PIECE, FIRST_MS, LAST_MS, LAST_DUE_MS, SENDS, MARKED, HEAVY, REPEATED)
 
 PIECES_ARROW = to_arrow_schema(PIECES_SCHEMA)
 
@@ -140,6 +144,7 @@ class Piece:
         sends: How many.
         marks: (publish, due) of some, evenly over it: an array of two rows.
         heavy: The keys that weigh most in it, as it was read.
+        repeated: Sends that repeat an earlier one in send time, due time and key.
     """
 
     topic: str
@@ -150,6 +155,7 @@ class Piece:
     sends: int
     marks: Integers
     heavy: tuple[tuple[str, int], ...] = ()
+    repeated: int = 0
 
 
 def piece_of(row: Mapping[str, Any]) -> Piece:
@@ -163,6 +169,7 @@ def piece_of(row: Mapping[str, Any]) -> Piece:
         sends=row[SENDS],
         marks=np.frombuffer(row[MARKED], "<i8").reshape(2, -1),
         heavy=() if row[HEAVY] is None else tuple((key, sends) for key, sends in json.loads(row[HEAVY])),
+        repeated=row[REPEATED],
     )
 
 
@@ -192,7 +199,8 @@ def pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     task, number = (0 if context is None else context.partitionId()), 0
     for table in _buffered(batches):
         for topic, sends, heavy in _by_topic(table):
-            yield piece_batch(topic, (task, number), sends.in_order(), heavy)
+            ordered = sends.in_order()
+            yield piece_batch(topic, (task, number), ordered, heavy, repeated(ordered))
             number += 1
 
 
@@ -258,7 +266,28 @@ def key_hashes(keys: pa.ChunkedArray) -> Integers | None:
     return found
 
 
-def piece_batch(topic: str, place: tuple[int, int], sends: Sends, heavy: str | None = None) -> pa.RecordBatch:
+def repeated(sends: Sends) -> int:
+    """How many repeat another one in send time, due time and key.
+
+    Args:
+        sends: In order. Keys are told apart by their hash.
+    """
+    together = np.diff(sends.publish_ms) == 0
+    # Only what was sent in one millisecond can be the same: mostly that is little, and soon sorted.
+    some = np.flatnonzero(np.r_[together, False] | np.r_[False, together])
+    if not len(some):
+        return 0
+    columns = [sends.publish_ms[some], sends.due_ms[some], sends.key_hashes()[some]]
+    order = np.lexsort(columns[::-1])
+    same = np.ones(len(some) - 1, np.bool_)
+    for column in columns:
+        same &= np.diff(column[order]) == 0
+    return int(same.sum())
+
+
+def piece_batch(
+    topic: str, place: tuple[int, int], sends: Sends, heavy: str | None = None, repeats: int = 0
+) -> pa.RecordBatch:
     some = np.unique(np.linspace(0, len(sends) - 1, min(MARKS, len(sends))).astype(np.int64))
     row: dict[str, Any] = {
         TOPIC: topic,
@@ -273,5 +302,6 @@ def piece_batch(topic: str, place: tuple[int, int], sends: Sends, heavy: str | N
         DUE_MS: sends.due_ms.astype("<i8", copy=False).tobytes(),
         KEY_HASH: b"" if sends.key_hash is None else sends.key_hash.astype("<i4").tobytes(),
         HEAVY: heavy,
+        REPEATED: repeats,
     }
     return pa.RecordBatch.from_pylist([row], schema=PIECES_ARROW)

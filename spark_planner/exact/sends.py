@@ -29,6 +29,7 @@ from timewheel.spark_planner.exact.pieces import (
     piece_batch,
     piece_of,
     pieces,
+    repeated,
     rows_of,
     sends_of,
 )
@@ -102,6 +103,10 @@ class Kept:
     def marks(self) -> Mapping[str, Marks]:
         """By topic, some of its sends."""
         return _marks(self.pieces)
+
+    def repeated(self, topic: str) -> int:
+        """Sends of a topic that repeat another one in send time, due time and key: copies, or alike by chance."""
+        return sum(piece.repeated for piece in self.pieces if piece.topic == topic)
 
     def forget(self) -> None:
         """Give the cache's room back."""
@@ -212,8 +217,8 @@ def _sorted(frame: DataFrame, found: Sequence[Piece], sends_per_chunk: int) -> D
         parts = range(0, len(sends), PIECE_SENDS)
         return pa.Table.from_batches(
             [
-                piece_batch(topic, (chunk, number), sends.at(slice(low, low + PIECE_SENDS)))
-                for number, low in enumerate(parts)
+                piece_batch(topic, (chunk, number), part, repeats=repeated(part))
+                for number, part in enumerate(sends.at(slice(low, low + PIECE_SENDS)) for low in parts)
             ],
             PIECES_ARROW,
         )

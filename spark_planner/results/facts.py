@@ -13,6 +13,7 @@ from timewheel.spark_planner.choice.reasons import describe
 from timewheel.spark_planner.exact.replay_result import Peak
 from timewheel.spark_planner.job import Planned, Prediction
 from timewheel.spark_planner.pricing.evaluation import Evaluation
+from timewheel.spark_planner.results.copies import copies_facts
 from timewheel.spark_planner.results.growth import growth_facts
 from timewheel.spark_planner.results.money import Prices, monthly
 from timewheel.spark_planner.results.skew import key_facts
@@ -51,6 +52,7 @@ def planned_facts(planned: Planned, prices: Prices | None = None) -> dict[str, A
         "native_alone": None if alone is None else {"peak_gaps": _peak(alone.peak_of_total)},
         "steady_state": steady_facts(planned.traffic),
         "keys": key_facts(planned),
+        "copies": copies_facts(planned),
         "candidate_count": choice.considered,
         "priced_count": len(choice.candidates),
         "front": [assessed_facts(one) for one in choice.front],

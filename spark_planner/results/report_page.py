@@ -12,6 +12,7 @@ from timewheel.core.planfile import dump_plan
 from timewheel.spark_planner.job import Planned
 from timewheel.spark_planner.results import costs, tables
 from timewheel.spark_planner.results.charts import delays_figure, front_figure, gaps_over_time
+from timewheel.spark_planner.results.copies import said_of_copies
 from timewheel.spark_planner.results.delays import reading
 from timewheel.spark_planner.results.growth import said_of_growth
 from timewheel.spark_planner.results.headlines import headlines
@@ -82,7 +83,7 @@ def _notices(planned: Planned) -> list[str]:
     left_out = sum(statistic.quarantined.values())
     if left_out:
         said.append(f"{left_out:,} of {statistic.rows:,} rows of the history could not be used (see Quarantine).")
-    return [*said, *filter(None, [said_of_keys(planned)])]
+    return [*said, *filter(None, [said_of_copies(planned), said_of_keys(planned)])]
 
 
 def _why(planned: Planned) -> Section:

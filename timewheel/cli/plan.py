@@ -326,6 +326,7 @@ def show_planned(console: Console, planned: Planned, assumed: str, prices: Price
     """
     from timewheel.spark_planner import verdict
     from timewheel.spark_planner.results import costs, tables
+    from timewheel.spark_planner.results.copies import said_of_copies
     from timewheel.spark_planner.results.growth import said_of_growth
     from timewheel.spark_planner.results.headlines import headlines
     from timewheel.spark_planner.results.skew import said_of_keys
@@ -334,7 +335,7 @@ def show_planned(console: Console, planned: Planned, assumed: str, prices: Price
     statistic = planned.history.statistic
     show_reading(console, planned.history, planned.topic)
     show_short(console, planned.traffic)
-    for said in (*said_of_native(planned), said_of_keys(planned)):
+    for said in (said_of_copies(planned), *said_of_native(planned), said_of_keys(planned)):
         if said:
             say(console, said)
     say(console, verdict(planned), style="bold green" if planned.keeps_limits else "bold red")

@@ -1,0 +1,28 @@
+"""Rows that repeat others: an export that came twice is told, since it would be planned for as twice the traffic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from timewheel.spark_planner.job import Planned
+
+__all__ = ["copies_facts", "said_of_copies"]
+
+TOLD_SHARE = 0.01
+
+
+def said_of_copies(planned: Planned) -> str:
+    """A sentence; empty where there are few."""
+    timers = planned.history.cells(planned.topic).timers
+    if planned.repeated < max(TOLD_SHARE * timers, 1):
+        return ""
+    return (
+        f"{planned.repeated:,} of {timers:,} rows ({planned.repeated / timers:.0%}) repeat another one in send time, "
+        "due time and key. If they are copies, volume is told too high, and so are costs and perhaps gaps: name the column "
+        "of timer ids (--timer-id), or leave them out. If they are timers of their own, all is as it should be."
+    )
+
+
+def copies_facts(planned: Planned) -> dict[str, Any]:
+    """The same as JSON."""
+    return {"repeated_rows": planned.repeated}
