@@ -18,8 +18,8 @@ def said_of_copies(planned: Planned) -> str:
         return ""
     return (
         f"{planned.repeated:,} of {timers:,} rows ({planned.repeated / timers:.0%}) repeat another one in send time, "
-        "due time and key. If they are copies, volume is told too high, and so are costs and perhaps gaps: name the column "
-        "of timer ids (--timer-id), or leave them out. If they are timers of their own, all is as it should be."
+        "due time and key. If they are copies, volume is told too high, and so are costs and perhaps gaps: name the "
+        "column of timer ids (--timer-id), or leave them out. If they are timers of their own, all is as it should be."
     )
 
 
