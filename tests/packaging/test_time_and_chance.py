@@ -17,7 +17,8 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("timewheel/cli/", EVERYTHING): "a command is run by a human or a supervisor, who wait in real time",
     ("timewheel/demo/", EVERYTHING): "the demo plays a trace against a real broker, in real time",
     ("timewheel/testing/", EVERYTHING): "starts real processes and looks after them; their time is the machine's",
-    ("spark_planner/progress.py", EVERYTHING): "looks now and then at what Spark does, in Spark's time; names the job",
+    ("spark_planner/progress.py", EVERYTHING): "looks now and then at what Spark does, in Spark's time",
+    ("spark_planner/running.py", "uuid.uuid4"): "names the jobs of a block",
     ("producers/aio.py", "asyncio.wait_for"): "waits on an event loop are the loop's, by its own clock",
     ("producers/aio.py", "call_later()"): "waits on an event loop are the loop's, by its own clock",
     ("producers/sending/writer.py", "os.urandom"): "timer ids must differ between processes, whatever their seeds are",
@@ -31,7 +32,10 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("timewheel/ops/provision.py", "tenacity.wait_random"): "tenacity draws how long; the clock waits",
     ("timewheel/ops/sample.py", "random.Random"): "the seed is handed in",
     ("spark_planner/steady/", "numpy.random.Generator"): "handed in",
-    ("spark_planner/traffic.py", "numpy.random.default_rng"): "of a fixed seed: the same history has the same plan",
+    (
+        "spark_planner/steady/continued.py",
+        "numpy.random.default_rng",
+    ): "of a fixed seed: the same history has the same plan",
     ("timewheel/admin/redirects.py", "join()"): "of a URL",
 }
 """What is used where all the same, by folder or file, and why."""
