@@ -99,7 +99,7 @@ class Estimated:
         constraints: What was asked; its margin as the traffic wants it.
         growth: How many times the volume was planned for.
         continued: What it is made for.
-        choice: The recommended plan; of what it calls counted there are native plans only.
+        choice: The recommended plan; of what it calls counted there is only the native one on one partition.
         native: What native delays leave.
         keys: The topic's keys that weigh most.
     """
@@ -182,7 +182,12 @@ def estimate(
             keys=keys,
             further=further,
         )
-        known = {plan: gaps for plan, gaps in decided.counted.items() if isinstance(plan.scheme, Native)}
+        # Of one partition it was counted; that several divide it is an estimate.
+        known = {
+            plan: gaps
+            for plan, gaps in decided.counted.items()
+            if isinstance(plan.scheme, Native) and plan.partitions == 1
+        }
         return Decided(winner=decided.winner, counted={} if continued.continuation is not None else known)
 
     choice = choose(

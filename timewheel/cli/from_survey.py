@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from timewheel.core.broker_profile import BrokerProfile
     from timewheel.core.plan import Plan
     from timewheel.spark_planner import Constraints, Survey
+    from timewheel.spark_planner.steady.continued import Continued
 
 __all__ = ["FromSurvey", "need_one_source", "plan_from", "predict_from"]
 
@@ -84,7 +85,7 @@ def plan_from(
             growth=growth,
             as_is=as_is,
         )
-    _show_read(console, survey, wanted, as_is=as_is)
+    _show_read(console, survey, wanted, found.continued)
     if keys := said_of_keys(found):
         say(console, keys)
     say(console, estimated_verdict(found), style="bold green" if found.keeps_limits else "bold red")
@@ -128,7 +129,7 @@ def predict_from(
     keys = survey.keys.get(wanted, EVEN)
     found = {name: evaluate(plan, continued.cells, profile, growth=growth, keys=keys) for name, plan in plans.items()}
     native = native_found(survey.gaps.get(wanted, DailyGaps.none()), alone, continued)
-    _show_read(console, survey, wanted, as_is=as_is)
+    _show_read(console, survey, wanted, continued)
     said = f"Native delays on one partition leave at most {native.counted:,} gaps in this history (counted)"
     if not native.independent:
         said += (
@@ -148,13 +149,11 @@ def predict_from(
         print(json.dumps(facts, indent=1))
 
 
-def _show_read(console: Console, survey: Survey, topic: str, *, as_is: bool) -> None:
+def _show_read(console: Console, survey: Survey, topic: str, continued: Continued) -> None:
     from timewheel.spark_planner.results.delays import reading
     from timewheel.spark_planner.results.steady import said_of_traffic
-    from timewheel.spark_planner.steady.continued import continued_from
 
-    cells = survey.statistic.cells[topic]
-    say(console, reading(cells))
+    say(console, reading(survey.statistic.cells[topic]))
     show_lost(console, survey.statistic)
-    for number, said in enumerate(said_of_traffic(continued_from(cells, as_is=as_is))):
+    for number, said in enumerate(said_of_traffic(continued)):
         say(console, said if number else f"SHORT  {said}", style="bold red")
