@@ -99,8 +99,9 @@ def _lines(taken: Sample, figures: SampleFigures) -> Iterator[tuple[str, str]]:
         yield "note", f"{figures.undelayed:,} entries have no delay{batches}: written as due when they were sent"
     if figures.overdue:
         yield "note", f"{figures.overdue:,} entries were due before they were sent: written as due when they were sent"
-    if figures.timewheel_entries:
-        yield "note", f"{figures.timewheel_entries:,} entries are timewheel's: what they waited before is not in them"
+    if figures.moved_entries:
+        said = "what they waited before is not in them (timewheel plan check has the plan's holding topics too)"
+        yield "note", f"{figures.moved_entries:,} entries were moved on by timewheel: {said}"
     if figures.unread:
         yield "note", f"{figures.unread:,} chosen entries were gone, or could not be read, when they were looked at"
 
