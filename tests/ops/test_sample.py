@@ -278,7 +278,7 @@ def stored_entry(**facts: Any) -> StoredEntry:
         # In a tier, held by a relay: the broker delays nothing.
         ({"properties": Envelope("t", 10_000, 1_000).properties()}, 1_000, 10_000, True, 0),
         # Moved on: `entered_ms` is its last release, and when it was first sent is not known.
-        ({"deliver_at_ms": 8_500, "properties": Envelope("t", 10_000, 1_000, hops=3).properties()}, 1_050, 10_000, True, 3),
+        ({"properties": Envelope("t", 10_000, 1_000, hops=3).properties()}, 1_050, 10_000, True, 3),
         ({"deliver_at_ms": 9_000, "properties": {"tw-id": "t", "tw-timer": "2 later"}}, 1_050, 9_000, True, None),
     ],
 )  # fmt: skip

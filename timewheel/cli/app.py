@@ -15,11 +15,13 @@ import typer
 from timewheel.cli.broker import broker
 from timewheel.cli.demo import demo
 from timewheel.cli.plan import plan
+from timewheel.cli.plan_check import check
 from timewheel.cli.predict import compare, predict
 from timewheel.cli.profile import profile
 from timewheel.cli.relay import relay
 from timewheel.cli.sample import sample
 from timewheel.cli.topics import topics
+from timewheel.cli.two_words import TwoWords
 from timewheel.core.errors import DurationError, PlanError, ProfileError, SendRefused, TimewheelError
 
 __all__ = ["app", "main"]
@@ -38,6 +40,7 @@ class Settings:
 
 app = typer.Typer(
     name="timewheel",
+    cls=TwoWords,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,  # an error of ours is one line; any other is a bug, whose plain traceback is wanted
@@ -48,6 +51,7 @@ app = typer.Typer(
 app.command()(broker)
 app.command()(demo)
 app.command()(plan)
+app.command("plan check")(check)
 app.command()(predict)
 app.command()(compare)
 app.command()(profile)

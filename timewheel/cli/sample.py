@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from timewheel.ops.sample import Sample, Tell
     from timewheel.ops.sample_figures import SampleFigures
 
-__all__ = ["sample"]
+__all__ = ["looking_at_entries", "sample"]
 
 
 def sample(
@@ -57,7 +57,7 @@ def sample(
         raise typer.BadParameter(f"there is no folder {out.parent}", param_hint="--out")
     with (
         admin_client(admin_url, token, token_file, tls_ca) as admin,
-        _progress(Console(stderr=True)) as tell,
+        looking_at_entries(Console(stderr=True)) as tell,
     ):
         taken = take(admin, topic, now_ms=SystemClock().now_ms(), samples=samples, seed=seed, tell=tell)
     figures = figures_of(taken)
@@ -121,7 +121,7 @@ def _span(span_ms: float) -> str:
 
 
 @contextmanager
-def _progress(console: Console) -> Iterator[Tell]:
+def looking_at_entries(console: Console) -> Iterator[Tell]:
     """A bar in a terminal, on stderr; nothing without one."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -179,7 +179,9 @@ def sample(
         raise NothingToSample(topic, "it stores no entries: nothing was sent, or all is acknowledged and removed")
     # In the order of the draw and not of the topic, so that the calls are spread over partitions and their brokers.
     numbers = draw(population, samples, seed)
-    found, unread = look(admin, topic, places_of(numbers, stretches), len(numbers), sampled, tell)
+    found, unread = look(
+        admin, topic, places_of(numbers, stretches), len(numbers), lambda _, entry: sampled(entry), tell
+    )
     return Sample(
         topic=topic,
         partitions=partitions,
@@ -230,7 +232,12 @@ def _stretches(admin: AdminClient, topic: str) -> tuple[int, list[Stretch]]:
 
 
 def look(
-    admin: AdminClient, topic: str, places: Iterable[Place], chosen: int, read: Callable[[StoredEntry], T], tell: Tell
+    admin: AdminClient,
+    topic: str,
+    places: Iterable[Place],
+    chosen: int,
+    read: Callable[[Place, StoredEntry], T],
+    tell: Tell,
 ) -> tuple[list[T], int]:
     """Look at entries, at some of them at once.
 
@@ -261,9 +268,14 @@ def look(
 
 
 def _look(
-    admin: AdminClient, topic: str, places: Iterable[Place], chosen: int, read: Callable[[StoredEntry], T], tell: Tell
+    admin: AdminClient,
+    topic: str,
+    places: Iterable[Place],
+    chosen: int,
+    read: Callable[[Place, StoredEntry], T],
+    tell: Tell,
 ) -> tuple[list[T], list[Place], str]:
-    """What was made of those that were read, places of those that were not, and the broker's first words about these."""
+    """What was made of those that were read, places of those that were not, and the broker's first words on these."""
     found: list[T] = []
     unread: list[Place] = []
     reason = ""
@@ -275,7 +287,7 @@ def _look(
                 problem = f"{len(unread):,} of the first {done:,} entries were gone or could not be read ({reason})"
                 raise NothingToSample(topic, f"{problem}; if it drains as fast as that, take fewer samples")
         else:
-            found.append(read(outcome))
+            found.append(read(place, outcome))
         tell(done, chosen)
     return found, unread, reason
 
