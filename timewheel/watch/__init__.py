@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 from timewheel.spark_planner.errors import PlannerMissing
 
 if TYPE_CHECKING:
+    from timewheel.ops.plan_sample import NotOfThisPlan
+    from timewheel.ops.sample import NothingToSample
     from timewheel.watch.change import Change, change_for
-    from timewheel.watch.check import Checked, check
+    from timewheel.watch.checking import Checked, check
     from timewheel.watch.drift import Drift
     from timewheel.watch.facts import checked_facts
     from timewheel.watch.growth import Growth
@@ -32,6 +34,8 @@ __all__ = [
     "Growth",
     "Level",
     "LogUnreadable",
+    "NotOfThisPlan",
+    "NothingToSample",
     "Sends",
     "Standing",
     "append_check",
@@ -42,8 +46,10 @@ __all__ = [
 ]
 
 _NAMES_OF = {
+    "timewheel.ops.plan_sample": ("NotOfThisPlan",),
+    "timewheel.ops.sample": ("NothingToSample",),
     "change": ("Change", "change_for"),
-    "check": ("Checked", "check"),
+    "checking": ("Checked", "check"),
     "drift": ("Drift",),
     "facts": ("checked_facts",),
     "growth": ("Growth",),
@@ -59,7 +65,8 @@ def __getattr__(name: str) -> object:
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        module = import_module(f"{__name__}.{_MODULE_OF[name]}")
+        place = _MODULE_OF[name]
+        module = import_module(place if place.startswith("timewheel.") else f"{__name__}.{place}")
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("timewheel"):
             raise  # a fault of ours, which installing anything would not mend

@@ -15,7 +15,7 @@ from timewheel.spark_planner.history.columns import DUE_MS, KEY, PUBLISH_MS, SIZ
 from timewheel.spark_planner.job import Planned, plan_for
 from timewheel.spark_planner.progress import Tell, untold
 from timewheel.spark_planner.traffic import survey
-from timewheel.watch.check import Checked
+from timewheel.watch.checking import Checked
 from timewheel.watch.expected import turns_of
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from timewheel.watch.sends import SHARES
 
 if TYPE_CHECKING:
     from timewheel.watch.change import Change
-    from timewheel.watch.check import Checked
+    from timewheel.watch.checking import Checked
     from timewheel.watch.growth import Growth
     from timewheel.watch.standing import Standing
 

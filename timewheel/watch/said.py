@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from timewheel._report.page import Table
 from timewheel.watch.change import Change
-from timewheel.watch.check import Checked
+from timewheel.watch.checking import Checked
 from timewheel.watch.sends import SHARES
 from timewheel.watch.standing import Standing
 from timewheel.watch.verdict import Level, span

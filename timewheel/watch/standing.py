@@ -20,10 +20,11 @@ __all__ = ["Standing", "standings", "together"]
 
 NORMAL_95 = 1.96
 """Standard errors on either side of an estimate that hold the truth in 95 of 100 samples."""
-LATE_TICKS = 2
+LATE_TICKS = 2.0
 """A broker delivers up to a tick late, and up to a tick later the acknowledgement is in (broker-facts:
 a-tick-early-or-late)."""
-EARLY_TICKS = 1
+SHIFTS_TICKS = (-LATE_TICKS, -1.0, -0.5, -0.25, -0.1, 0.1, 0.25, 0.5, 1.0)
+"""At which the prediction is made too, up to a tick early: where stays are short it rises and falls within a tick."""
 TOLERANCE = 0.05
 """Of the prediction: consumers that take a while to handle a timer, and clocks that differ."""
 LEAST_TOLERANCE = 3.0
@@ -39,11 +40,12 @@ class Standing:
         subscription: Its name.
         counted: Gaps by the broker's counter.
         predicted: Gaps if what is due is acknowledged, and nothing else.
-        less: As many fewer if timers are acknowledged up to `LATE_TICKS` late.
-        more: As many more of both; by how much `predicted` rises if they are late or early.
+        less: By how much `predicted` falls if timers are acknowledged earlier or later by one of `SHIFTS_TICKS`.
+        more: By how much it rises then.
         error: Of the sample, at 95 %.
         pending: Entries that are not due yet.
         pending_error: Of the sample, at 95 %.
+        fresh: Entries that came due within the last `LATE_TICKS`, and may not be acknowledged yet.
         backlog: Entries that are not acknowledged, by the broker's counter.
     """
 
@@ -56,6 +58,7 @@ class Standing:
     error: float
     pending: float
     pending_error: float
+    fresh: float
     backlog: int
 
     @property
@@ -76,7 +79,8 @@ class Standing:
     @property
     def overdue(self) -> float:
         """Entries that are due and not acknowledged, at the least; 0: as far as can be told there are none."""
-        return max(self.backlog - self.pending - self.pending_error - TOLERANCE * self.pending - LEAST_TOLERANCE, 0.0)
+        waiting = self.pending + self.fresh
+        return max(self.backlog - waiting - self.pending_error - TOLERANCE * waiting - LEAST_TOLERANCE, 0.0)
 
     @property
     def _off(self) -> float:
@@ -133,6 +137,7 @@ def together(name: str, found: Iterable[Standing]) -> tuple[Standing, ...]:
             error=sqrt(sum(one.error**2 for one in parts)),
             pending=sum(one.pending for one in parts),
             pending_error=sqrt(sum(one.pending_error**2 for one in parts)),
+            fresh=sum(one.fresh for one in parts),
             backlog=sum(one.backlog for one in parts),
         )
         for subscription, parts in by_subscription.items()
@@ -174,11 +179,10 @@ def _standing(
     beyond = [entry for entry in entries if entry.number >= after]
     now_ms = part.at_ms
     begins = sum(_begins(beyond, now_ms))
-    others = [
-        sum(_begins(beyond, now_ms + shift_ms)) * scale for shift_ms in (-LATE_TICKS * tick_ms, EARLY_TICKS * tick_ms)
-    ]
+    others = [sum(_begins(beyond, now_ms + shift * tick_ms)) * scale for shift in SHIFTS_TICKS]
     predicted = begins * scale
     waiting = sum(entry.due_ms > now_ms for entry in beyond)
+    fresh = sum(now_ms - LATE_TICKS * tick_ms < entry.due_ms <= now_ms for entry in beyond)
     return Standing(
         name=part.name,
         subscription=subscription,
@@ -189,6 +193,7 @@ def _standing(
         error=_error(begins, scale),
         pending=waiting * drawn.scale,
         pending_error=_error(waiting, drawn.scale),
+        fresh=fresh * drawn.scale,
         backlog=cursor.backlog,
     )
 
@@ -205,7 +210,7 @@ def _after(part: Part, mark_delete: EntryPosition) -> int:
     return number
 
 
-def _begins(entries: Sequence[_Entry], at_ms: int) -> Iterator[bool]:
+def _begins(entries: Sequence[_Entry], at_ms: float) -> Iterator[bool]:
     """For each pair of neighbours whether a gap begins at the second."""
     for first, second in pairwise(entries):
         if _is_pair(first, second):
