@@ -305,12 +305,12 @@ def test_what_cannot_be_checked_is_one_clear_line(live: Live, tmp_path: Path) ->
     assert broken.read_text() == "no json\n", "a log that cannot be read is not written on"
 
 
-def test_a_tiered_plan_is_seen_whole_though_its_timers_were_moved_on(pulsar_broker: Broker, say: Say) -> None:
+def test_a_tiered_plan_is_seen_whole_though_its_timers_were_moved_on(live: Live, say: Say) -> None:
     """The relay keeps no send time of what it moves: those are read where they were sent, batches included."""
     source = random.Random(SEED)
     delays = iter(lambda: source.randrange(7_000), -1)
     sent: list[tuple[int, int]] = []
-    with Stage(pulsar_broker, plan_of(partitions=2)) as stage:
+    with Stage(live.broker, plan_of(partitions=2, tick_ms=TICK_MS)) as stage:
         consumer = DelayedConsumer(stage.client, stage.plan, SUBSCRIPTION)
         with running(consumer, Handled()), DelayedProducer(stage.client, stage.plan) as producer:
 
