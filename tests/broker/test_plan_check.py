@@ -32,6 +32,7 @@ from timewheel.consumers import DelayedConsumer
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Native, Plan
 from timewheel.core.planfile import load_plan, save_plan
+from timewheel.errors import NothingToSample, NotOfThisPlan
 from timewheel.ops.profile import profile_of
 from timewheel.ops.provision import ensure
 from timewheel.producers import DelayedProducer
@@ -40,7 +41,7 @@ from timewheel.spark_planner.choice.candidates import candidate_plans
 from timewheel.spark_planner.summary.cells import Cells
 from timewheel.spark_planner.summary.statistic import Statistic
 from timewheel.testing import eventually
-from timewheel.watch import Checked, Level, NothingToSample, NotOfThisPlan, append_check, check
+from timewheel.watch import Checked, Level, append_check, check
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterator, Sequence
 from timewheel.admin.client import AdminClient
 from timewheel.admin.internals import EntryPosition, InternalStats
 from timewheel.core.clock import Clock
-from timewheel.core.errors import AdminError, AdminMissing, TimewheelError
+from timewheel.core.errors import AdminError, AdminMissing
 from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic
 from timewheel.core.plan import Calendar, Plan
 from timewheel.core.topology import HoldingTopic, calendar_intervals, topology
+from timewheel.ops.errors import NothingToSample, NotOfThisPlan
 from timewheel.ops.plan_stored import Cursor, Drawn, Part, PlanSample, PlanTopic, timers_of
 from timewheel.ops.sample import (
     DEFAULT_SAMPLES,
     MAX_SAMPLES,
-    NothingToSample,
     Stretch,
     Tell,
     draw,
@@ -29,26 +29,7 @@ from timewheel.ops.sample import (
     places_of,
 )
 
-__all__ = ["NotOfThisPlan", "draw_pairs", "sample_plan"]
-
-
-class NotOfThisPlan(TimewheelError, LookupError):
-    """The due topic has not the subscriptions that the plan names: it is the file of another topic, or of no topic yet.
-
-    Attributes:
-        topic: One of the plan's due topics, or a partition of it.
-        missing: Subscriptions of the plan that it has not.
-        existing: Those that it has.
-    """
-
-    def __init__(self, topic: str, missing: Sequence[str], existing: Sequence[str]) -> None:
-        self.topic = topic
-        self.missing = tuple(missing)
-        self.existing = tuple(existing)
-        super().__init__(
-            f"{topic} has no subscription {', '.join(missing)}, so there is no counter of gaps; it has "
-            f"{', '.join(existing) or 'none'}. Is the plan that of another topic, or `timewheel topics ensure` to come?"
-        )
+__all__ = ["draw_pairs", "sample_plan"]
 
 
 def sample_plan(

@@ -27,9 +27,9 @@ from timewheel.core.errors import (
     AdminMissing,
     AdminUnreachable,
     EnvelopeError,
-    TimewheelError,
 )
 from timewheel.core.names import partition_topic
+from timewheel.ops.errors import NothingToSample
 
 __all__ = [
     "DEFAULT_SAMPLES",
@@ -60,15 +60,6 @@ MAX_UNREAD_SHARE = 0.1
 T = TypeVar("T")
 Tell = Callable[[int, int], None]
 """Told of the progress: entries looked at, entries to look at."""
-
-
-class NothingToSample(TimewheelError, LookupError):
-    """There is no such topic, or there are no entries in it, or not for long enough to be looked at."""
-
-    def __init__(self, topic: str, problem: str) -> None:
-        self.topic = topic
-        self.problem = problem
-        super().__init__(f"{topic}: {problem}")
 
 
 class Stretch(NamedTuple):

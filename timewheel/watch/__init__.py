@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING
 from timewheel.spark_planner.errors import PlannerMissing
 
 if TYPE_CHECKING:
-    from timewheel.ops.plan_sample import NotOfThisPlan
-    from timewheel.ops.sample import NothingToSample
     from timewheel.watch.change import Change, change_for
     from timewheel.watch.checking import Checked, check
     from timewheel.watch.drift import Drift
     from timewheel.watch.facts import checked_facts
     from timewheel.watch.growth import Growth
-    from timewheel.watch.log import CheckLine, LogUnreadable, append_check, read_checks
+    from timewheel.watch.log import CheckLine, append_check, read_checks
     from timewheel.watch.sends import Sends
     from timewheel.watch.standing import Standing
     from timewheel.watch.verdict import Finding, Level
@@ -33,9 +31,6 @@ __all__ = [
     "Finding",
     "Growth",
     "Level",
-    "LogUnreadable",
-    "NotOfThisPlan",
-    "NothingToSample",
     "Sends",
     "Standing",
     "append_check",
@@ -46,14 +41,12 @@ __all__ = [
 ]
 
 _NAMES_OF = {
-    "timewheel.ops.plan_sample": ("NotOfThisPlan",),
-    "timewheel.ops.sample": ("NothingToSample",),
     "change": ("Change", "change_for"),
     "checking": ("Checked", "check"),
     "drift": ("Drift",),
     "facts": ("checked_facts",),
     "growth": ("Growth",),
-    "log": ("CheckLine", "LogUnreadable", "append_check", "read_checks"),
+    "log": ("CheckLine", "append_check", "read_checks"),
     "sends": ("Sends",),
     "standing": ("Standing",),
     "verdict": ("Finding", "Level"),
@@ -65,8 +58,7 @@ def __getattr__(name: str) -> object:
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        place = _MODULE_OF[name]
-        module = import_module(place if place.startswith("timewheel.") else f"{__name__}.{place}")
+        module = import_module(f"{__name__}.{_MODULE_OF[name]}")
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("timewheel"):
             raise  # a fault of ours, which installing anything would not mend

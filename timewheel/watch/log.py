@@ -7,27 +7,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from timewheel.core.errors import TimewheelError
+from timewheel.watch.errors import LogUnreadable
 
-__all__ = ["CheckLine", "LogUnreadable", "append_check", "read_checks"]
+__all__ = ["CheckLine", "append_check", "read_checks"]
 
 FORMAT = 1
 MOST_LINES = 100_000
 """Eleven years of hourly checks."""
-
-
-class LogUnreadable(TimewheelError, ValueError):
-    """A file is no log of checks.
-
-    Attributes:
-        path: Of the file.
-        line: The number of the line that is wrong; 0: the file itself.
-    """
-
-    def __init__(self, path: str, line: int, reason: str) -> None:
-        self.path = path
-        self.line = line
-        super().__init__(f"log {path}{f', line {line}' if line else ''}: {reason}; it was not written on")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
