@@ -31,6 +31,7 @@ FOLDERS = (
     "ops",
     "testing_tools",
     "demo",
+    "watch",
     "packaging",
     "typing",
     "docs",
@@ -46,6 +47,7 @@ PLANNER = "planner"
 CHAOS = "chaos"
 """The folder, and the lane of all that shares its broker."""
 LANES = {
+    "tests/broker/test_plan_check.py": PLANNER,
     "tests/broker/test_planner_gaps.py": PLANNER,
     "tests/broker/test_plan_of_planner.py": PLANNER,
     **dict.fromkeys(

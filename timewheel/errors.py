@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         ReceiveTimeout,
         SubscribeRefused,
     )
+    from timewheel.ops.errors import NothingToSample, NotOfThisPlan
     from timewheel.spark_planner.errors import (
         BadColumnMapping,
         DaysThere,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
         BrokerFailed,
         BrokerUnavailable,
     )
+    from timewheel.watch.errors import LogUnreadable
 
 __all__ = [
     "AdminDenied",
@@ -83,10 +85,13 @@ __all__ = [
     "EnvelopeError",
     "EnvelopeTooNew",
     "HistoryUnreadable",
+    "LogUnreadable",
     "MaxDelayTooShort",
     "MissingColumn",
     "NoSoundRow",
     "NoSuchTopic",
+    "NotOfThisPlan",
+    "NothingToSample",
     "PayloadTooLarge",
     "PlanError",
     "PlannerError",
@@ -113,6 +118,9 @@ __all__ = [
 _MODULE_OF = {
     "ReceiveTimeout": "timewheel.consumers.errors",
     "SubscribeRefused": "timewheel.consumers.errors",
+    "NotOfThisPlan": "timewheel.ops.errors",
+    "NothingToSample": "timewheel.ops.errors",
+    "LogUnreadable": "timewheel.watch.errors",
     "BadColumnMapping": "timewheel.spark_planner.errors",
     "DaysThere": "timewheel.spark_planner.errors",
     "EmptyHistory": "timewheel.spark_planner.errors",

@@ -25,7 +25,8 @@ def unknown(line: str) -> list[str]:
         words = words[1:]
     if not words or words[0] != "timewheel":
         return []
-    name = next((known for known in OPTIONS if words[: len(known.split())] == known.split()), None)
+    # The longest: there is `timewheel plan HISTORY`, and `timewheel plan check PLAN`.
+    name = max((known for known in OPTIONS if words[: len(known.split())] == known.split()), key=len, default=None)
     if name is None:
         return [line]
     return [word for word in words if word.startswith("-") and word.partition("=")[0] not in OPTIONS[name]]
@@ -53,6 +54,8 @@ def test_every_command_of_every_page_is_one() -> None:
     [
         ("timewheel topics ensure plan.toml --dry-run", []),
         ("A=1 timewheel topics ensure plan.toml --dry", ["--dry"]),
+        ("timewheel plan check plan.toml --log checks.jsonl", []),
+        ("timewheel plan history.parquet --log checks.jsonl", ["--log"]),
         ("timewheel topics mend plan.toml", ["timewheel topics mend plan.toml"]),
         ("make bench --whatever", []),
     ],

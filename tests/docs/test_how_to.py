@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -59,6 +60,44 @@ def test_the_test_of_a_service_is_one(broker_of_the_pages: LocalPulsar, tmp_path
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "1 passed" in ran.stdout
+
+
+def test_a_plan_is_watched_as_it_says(broker_of_the_pages: LocalPulsar, tmp_path: Path) -> None:
+    """A topic without a relay, sent to by hand; what the page shows has the form of what comes."""
+    plan = Plan(due_topic="persistent://public/default/watch-a-plan", subscriptions=("billing",), max_delay_ms=60_000)
+    client = pulsar.Client(broker_of_the_pages.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    with AdminClient(broker_of_the_pages.admin_url) as admin:
+        ensure(admin, plan, now_ms=int(time.time() * 1_000))
+    producer = client.create_producer(plan.due_topic)
+    for number in range(200):
+        producer.send_async(b"x", None, deliver_after=timedelta(milliseconds=20_000 + 37 * number % 9_000))
+    producer.flush()
+    client.close()
+    save_plan(plan, tmp_path / "reminders.toml")
+
+    (line,) = [command.line for block in blocks(page("watch-a-plan"), "console") for command in commands(block.content)]
+    program = [str(Path(sys.executable).parent / "timewheel"), *line.split()[1:]]
+    ran = subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert (tmp_path / "checks.jsonl").read_text().count("\n") == 1
+    shown, cron = (block.content for block in blocks(page("watch-a-plan"), ""))
+    names = [row.split()[0] for row in shown.split("\n\n")[1].splitlines()]
+    assert [row.split()[0] for row in ran.stdout.split("\n\n")[1].splitlines()] == names
+    header = next(row for row in shown.splitlines() if "predicted" in row)
+    assert header.split() in [row.split() for row in ran.stdout.splitlines()]
+    assert cron.startswith("15 * * * *"), "minute, hour, day of month, month, day of week"
+    options = {word for word in shlex.split(cron.partition("timewheel plan check")[2]) if word.startswith("--")}
+    helped = subprocess.run([*program[:3], "--help"], capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    assert all(option in helped.stdout for option in options), helped.stdout
+
+    (block,) = blocks(page("watch-a-plan"), "python")
+    (tmp_path / "watch.py").write_text(block.content + "assert is_fine\n")
+    ran = subprocess.run(
+        [sys.executable, "watch.py"], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "fine alone" in ran.stdout
 
 
 @pytest.mark.timeout(180)

@@ -17,7 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timewheel.admin.client import AdminClient
+from timewheel.admin.entries import StoredEntry
 from timewheel.admin.internals import EntryPosition
+from timewheel.core.envelope import Envelope
 from timewheel.core.errors import AdminDenied
 from timewheel.ops.sample import (
     IN_FLIGHT,
@@ -29,6 +31,7 @@ from timewheel.ops.sample import (
     draw,
     places_of,
     sample,
+    sampled,
 )
 from timewheel.ops.sample_figures import figures_of, half_gini
 from timewheel.ops.sample_file import COLUMNS, NOTE, ParquetMissing, write_sample
@@ -48,7 +51,7 @@ def entry(publish_ms: int, delay_ms: int = 0, **facts: Any) -> SampledEntry:
         "is_delayed": delay_ms > 0,
         "is_overdue": False,
         "batch_messages": 0,
-        "is_timewheel": False,
+        "hops": None,
     }
     return SampledEntry(publish_ms=publish_ms, due_ms=publish_ms + delay_ms, **(usual | facts))
 
@@ -246,6 +249,48 @@ def test_the_number_of_samples_has_limits(samples: int) -> None:
         sample(admin, TOPIC, now_ms=0, samples=samples)
 
 
+def stored_entry(**facts: Any) -> StoredEntry:
+    usual: dict[str, Any] = {
+        "position": EntryPosition(1, 0),
+        "payload": b"12345",
+        "publish_at_ms": 1_050,
+        "event_at_ms": None,
+        "deliver_at_ms": None,
+        "properties": {},
+        "producer": "p",
+        "sequence_id": 0,
+        "partition_key": None,
+        "ordering_key": None,
+        "batch_messages": None,
+        "null_payload": False,
+        "encrypted": False,
+    }
+    return StoredEntry(**(usual | facts))
+
+
+@pytest.mark.parametrize(
+    ("facts", "publish_ms", "due_ms", "is_delayed", "hops"),
+    [
+        ({}, 1_050, 1_050, False, None),
+        ({"deliver_at_ms": 9_000}, 1_050, 9_000, True, None),
+        # The producer took it at 1,000 and asked the broker for 1.5 ticks before the due time.
+        ({"deliver_at_ms": 8_500, "properties": Envelope("t", 10_000, 1_000).properties()}, 1_000, 10_000, True, 0),
+        # In a tier, held by a relay: the broker delays nothing.
+        ({"properties": Envelope("t", 10_000, 1_000).properties()}, 1_000, 10_000, True, 0),
+        # Moved on: `entered_ms` is its last release, and when it was first sent is not known.
+        ({"properties": Envelope("t", 10_000, 1_000, hops=3).properties()}, 1_050, 10_000, True, 3),
+        ({"deliver_at_ms": 9_000, "properties": {"tw-id": "t", "tw-timer": "2 later"}}, 1_050, 9_000, True, None),
+    ],
+)  # fmt: skip
+def test_a_row_goes_by_the_envelope_where_there_is_one(
+    facts: dict[str, Any], publish_ms: int, due_ms: int, is_delayed: bool, hops: int | None
+) -> None:
+    row = sampled(stored_entry(**facts))
+
+    assert (row.publish_ms, row.due_ms, row.is_delayed, row.hops) == (publish_ms, due_ms, is_delayed, hops)
+    assert row.is_timewheel == (hops is not None)
+
+
 # --- what it says
 
 
@@ -265,7 +310,7 @@ def test_the_law_of_a_uniform_window_is_a_sixth_of_it() -> None:
 def test_the_figures_of_a_small_sample() -> None:
     entries = [
         entry(0, 8_000),
-        entry(10_000, 4_000, is_timewheel=True),
+        entry(10_000, 4_000, hops=2),
         entry(20_000, is_delayed=True, is_overdue=True),
         entry(30_000, batch_messages=5),
     ]

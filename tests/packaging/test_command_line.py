@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from timewheel.cli.app import app
 
 # A command that fails in the way under test, run through the real main().
 FAILING = """
@@ -94,3 +98,24 @@ def test_a_command_that_is_stopped_ends_in_order_wherever_the_signal_finds_it(na
         [sys.executable, "-c", STOPPED.format(name=name)], capture_output=True, text=True, timeout=60, check=False
     )
     assert (ended.returncode, ended.stdout) == (0, "in order\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "usage"),
+    [
+        (["plan", "check", "--help"], "timewheel plan check [OPTIONS]"),
+        (["plan", "--help"], "timewheel plan [OPTIONS]"),
+    ],
+)
+def test_two_words_may_be_a_command_beside_that_of_the_first(words: list[str], usage: str) -> None:
+    done = CliRunner().invoke(app, words, prog_name="timewheel", env={"COLUMNS": "120", "TERM": "dumb"})
+
+    assert done.exit_code == 0
+    assert usage in done.output
+
+
+def test_a_history_by_the_name_of_a_command_is_named_with_its_folder(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["plan", str(tmp_path / "check"), "--profile", "no-such-profile"])
+
+    assert done.exit_code == 2
+    assert "no-such-profile" in done.output, "it went on to planning"

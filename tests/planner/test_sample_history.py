@@ -49,7 +49,6 @@ def sampled(name: str) -> tuple[Cells, Sample]:
             is_delayed=True,
             is_overdue=False,
             batch_messages=0,
-            is_timewheel=False,
         )
         for number in sorted(draw(POPULATION, SAMPLES, 0))
     )

@@ -44,7 +44,6 @@ def file(folder: Path) -> Path:
             is_delayed=True,
             is_overdue=False,
             batch_messages=0,
-            is_timewheel=False,
         )
         for number in range(ROWS)
     )

@@ -1,6 +1,6 @@
 """The command `timewheel`: its options, its commands, and how it ends.
 
-Exit status: 0 done, 1 something failed, 2 the command line or the plan is wrong.
+Exit status: 0 done, 1 something failed, 2 the command line or the plan is wrong; `plan check` has 3 and 4 besides.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ import typer
 from timewheel.cli.broker import broker
 from timewheel.cli.demo import demo
 from timewheel.cli.plan import plan
+from timewheel.cli.plan_check import check
 from timewheel.cli.predict import compare, predict
 from timewheel.cli.profile import profile
 from timewheel.cli.relay import relay
 from timewheel.cli.sample import sample
 from timewheel.cli.survey import survey
 from timewheel.cli.topics import topics
+from timewheel.cli.two_words import TwoWords
 from timewheel.core.errors import DurationError, PlanError, ProfileError, SendRefused, TimewheelError
 
 __all__ = ["app", "main"]
@@ -39,6 +41,7 @@ class Settings:
 
 app = typer.Typer(
     name="timewheel",
+    cls=TwoWords,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,  # an error of ours is one line; any other is a bug, whose plain traceback is wanted
@@ -49,6 +52,7 @@ app = typer.Typer(
 app.command()(broker)
 app.command()(demo)
 app.command()(plan)
+app.command("plan check")(check)
 app.command()(predict)
 app.command()(compare)
 app.command()(profile)

@@ -151,7 +151,8 @@ def plan(
 ) -> None:
     """Choose a plan from a history of delays: price some 300, say why one is best, replay every timer through it.
 
-    Exit status 1 if no plan keeps every limit; the one that breaks fewest is written all the same.
+    Exit status 1 if no plan keeps every limit; the one that breaks fewest is written all the same. Once it is live,
+    `timewheel plan check` watches that it stays true.
     """
     import json
 

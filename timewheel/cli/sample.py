@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from timewheel.ops.sample import Sample, Tell
     from timewheel.ops.sample_figures import SampleFigures
 
-__all__ = ["sample"]
+__all__ = ["looking_at_entries", "sample"]
 
 
 def sample(
@@ -57,7 +57,7 @@ def sample(
         raise typer.BadParameter(f"there is no folder {out.parent}", param_hint="--out")
     with (
         admin_client(admin_url, token, token_file, tls_ca) as admin,
-        _progress(Console(stderr=True)) as tell,
+        looking_at_entries(Console(stderr=True)) as tell,
     ):
         taken = take(admin, topic, now_ms=SystemClock().now_ms(), samples=samples, seed=seed, tell=tell)
     figures = figures_of(taken)
@@ -99,8 +99,9 @@ def _lines(taken: Sample, figures: SampleFigures) -> Iterator[tuple[str, str]]:
         yield "note", f"{figures.undelayed:,} entries have no delay{batches}: written as due when they were sent"
     if figures.overdue:
         yield "note", f"{figures.overdue:,} entries were due before they were sent: written as due when they were sent"
-    if figures.timewheel_entries:
-        yield "note", f"{figures.timewheel_entries:,} entries are timewheel's: what they waited before is not in them"
+    if figures.moved_entries:
+        said = "what they waited before is not in them (timewheel plan check has the plan's holding topics too)"
+        yield "note", f"{figures.moved_entries:,} entries were moved on by timewheel: {said}"
     if figures.unread:
         yield "note", f"{figures.unread:,} chosen entries were gone, or could not be read, when they were looked at"
 
@@ -120,7 +121,7 @@ def _span(span_ms: float) -> str:
 
 
 @contextmanager
-def _progress(console: Console) -> Iterator[Tell]:
+def looking_at_entries(console: Console) -> Iterator[Tell]:
     """A bar in a terminal, on stderr; nothing without one."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

@@ -15,14 +15,21 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from timewheel.admin.client import AdminClient
 from timewheel.admin.entries import StoredEntry
 from timewheel.admin.internals import EntryPosition
-from timewheel.core.envelope import TIMER_PROPERTY
-from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable, TimewheelError
+from timewheel.core.envelope import TIMER_PROPERTY, Envelope
+from timewheel.core.errors import (
+    AdminDenied,
+    AdminError,
+    AdminMissing,
+    AdminUnreachable,
+    EnvelopeError,
+)
 from timewheel.core.names import partition_topic
+from timewheel.ops.errors import NothingToSample
 
 __all__ = [
     "DEFAULT_SAMPLES",
@@ -33,6 +40,7 @@ __all__ = [
     "SampledEntry",
     "Stretch",
     "draw",
+    "look",
     "places_of",
     "sample",
     "sampled",
@@ -49,17 +57,9 @@ WAITING = 2 * IN_FLIGHT
 MAX_UNREAD_SHARE = 0.1
 """Of the chosen entries that cannot be read; from there on the rest is no fair sample of the topic."""
 
+T = TypeVar("T")
 Tell = Callable[[int, int], None]
 """Told of the progress: entries looked at, entries to look at."""
-
-
-class NothingToSample(TimewheelError, LookupError):
-    """There is no such topic, or there are no entries in it, or not for long enough to be looked at."""
-
-    def __init__(self, topic: str, problem: str) -> None:
-        self.topic = topic
-        self.problem = problem
-        super().__init__(f"{topic}: {problem}")
 
 
 class Stretch(NamedTuple):
@@ -82,14 +82,17 @@ class SampledEntry:
     """One entry, as a history has it.
 
     Args:
-        publish_ms: When it was sent by its producer's clock, UTC milliseconds.
-        due_ms: When it is due; ``publish_ms`` if it is not delayed, or was due before it was sent.
+        publish_ms: When it was sent by its producer's clock, UTC milliseconds; of a timer that timewheel has moved on
+            (``hops``), when that was: an envelope does not keep when it was first sent.
+        due_ms: When it is due, by its envelope if it has one; ``publish_ms`` if it is not delayed, or was due before
+            it was sent.
         size_bytes: Of the payload, not compressed; of a batch, of all its messages.
         key: Its partition key; None if it has none, and for a batch.
         is_delayed: It has a due time.
         is_overdue: It was due before it was sent.
         batch_messages: Messages in it, if it is a batch; 0: it is none. Clients put no delayed message in one.
-        is_timewheel: A producer or relay of timewheel wrote it: its way may have begun in another topic.
+        hops: How often timewheel has moved it on; 0: its producer put it here. None: it has no envelope, so it is not
+            timewheel's, or it is a batch.
     """
 
     publish_ms: int
@@ -99,7 +102,12 @@ class SampledEntry:
     is_delayed: bool
     is_overdue: bool
     batch_messages: int
-    is_timewheel: bool
+    hops: int | None = None
+
+    @property
+    def is_timewheel(self) -> bool:
+        """A producer or relay of timewheel wrote it."""
+        return self.hops is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,16 +170,9 @@ def sample(
         raise NothingToSample(topic, "it stores no entries: nothing was sent, or all is acknowledged and removed")
     # In the order of the draw and not of the topic, so that the calls are spread over partitions and their brokers.
     numbers = draw(population, samples, seed)
-    tell(0, len(numbers))
-    found, unread, reason = _look(
-        admin, topic, places_of(numbers, stretches), len(numbers), lambda done: tell(done, len(numbers))
+    found, unread = look(
+        admin, topic, places_of(numbers, stretches), len(numbers), lambda _, entry: sampled(entry), tell
     )
-    if unread:
-        # Once more at the end: while a topic moves to another broker, reads of it fail for seconds.
-        again, unread, reason = _look(admin, topic, unread, len(numbers), lambda _: None)
-        found += again
-    if not found:
-        raise NothingToSample(topic, f"none of {len(numbers):,} entries could be read: {reason}")
     return Sample(
         topic=topic,
         partitions=partitions,
@@ -179,7 +180,7 @@ def sample(
         seed=seed,
         sampled_at_ms=now_ms,
         entries=tuple(sorted(found, key=lambda entry: entry.publish_ms)),
-        unread=len(unread),
+        unread=unread,
     )
 
 
@@ -221,30 +222,71 @@ def _stretches(admin: AdminClient, topic: str) -> tuple[int, list[Stretch]]:
     return partitions, stretches
 
 
+def look(
+    admin: AdminClient,
+    topic: str,
+    places: Iterable[Place],
+    chosen: int,
+    read: Callable[[Place, StoredEntry], T],
+    tell: Tell,
+) -> tuple[list[T], int]:
+    """Look at entries, at some of them at once.
+
+    Args:
+        admin: Whose role may peek.
+        topic: To be named in an error.
+        places: Of the entries.
+        chosen: How many these are.
+        read: What is made of each.
+        tell: Told of the progress.
+
+    Returns:
+        What was made of those that could be read, and how many could not.
+
+    Raises:
+        NothingToSample: More than a tenth were gone too soon, or all of them.
+        AdminError: A call failed for another reason than the entry.
+    """
+    tell(0, chosen)
+    found, unread, reason = _look(admin, topic, places, chosen, read, tell)
+    if unread:
+        # Once more at the end: while a topic moves to another broker, reads of it fail for seconds.
+        again, unread, reason = _look(admin, topic, unread, chosen, read, lambda _done, _total: None)
+        found += again
+    if not found:
+        raise NothingToSample(topic, f"none of {chosen:,} entries could be read: {reason}")
+    return found, len(unread)
+
+
 def _look(
-    admin: AdminClient, topic: str, places: Iterable[Place], chosen: int, tell: Callable[[int], None]
-) -> tuple[list[SampledEntry], list[Place], str]:
-    """Entries that were read, places of those that were not, and the broker's first words about these."""
-    found: list[SampledEntry] = []
+    admin: AdminClient,
+    topic: str,
+    places: Iterable[Place],
+    chosen: int,
+    read: Callable[[Place, StoredEntry], T],
+    tell: Tell,
+) -> tuple[list[T], list[Place], str]:
+    """What was made of those that were read, places of those that were not, and the broker's first words on these."""
+    found: list[T] = []
     unread: list[Place] = []
     reason = ""
     for done, (place, outcome) in enumerate(_outcomes(admin, places), start=1):
-        if isinstance(outcome, SampledEntry):
-            found.append(outcome)
-        else:
+        if isinstance(outcome, AdminError):
             unread.append(place)
             reason = reason or outcome.reason
             if len(unread) > MAX_UNREAD_SHARE * chosen + 1:
                 problem = f"{len(unread):,} of the first {done:,} entries were gone or could not be read ({reason})"
                 raise NothingToSample(topic, f"{problem}; if it drains as fast as that, take fewer samples")
-        tell(done)
+        else:
+            found.append(read(place, outcome))
+        tell(done, chosen)
     return found, unread, reason
 
 
-def _outcomes(admin: AdminClient, places: Iterable[Place]) -> Iterator[tuple[Place, SampledEntry | AdminError]]:
+def _outcomes(admin: AdminClient, places: Iterable[Place]) -> Iterator[tuple[Place, StoredEntry | AdminError]]:
     """What came of each place, in their order, with a bounded number of calls under way."""
     pool = ThreadPoolExecutor(IN_FLIGHT, thread_name_prefix="timewheel-sample")
-    waiting: deque[tuple[Place, Future[SampledEntry | AdminError]]] = deque()
+    waiting: deque[tuple[Place, Future[StoredEntry | AdminError]]] = deque()
     try:
         for place in places:
             if len(waiting) == WAITING:
@@ -258,9 +300,9 @@ def _outcomes(admin: AdminClient, places: Iterable[Place]) -> Iterator[tuple[Pla
         pool.shutdown(cancel_futures=True)
 
 
-def _outcome(admin: AdminClient, place: Place) -> SampledEntry | AdminError:
+def _outcome(admin: AdminClient, place: Place) -> StoredEntry | AdminError:
     try:
-        return sampled(admin.topics.entry(place.topic, place.position))
+        return admin.topics.entry(place.topic, place.position)
     except (AdminDenied, AdminUnreachable):
         raise
     except AdminError as error:
@@ -269,14 +311,30 @@ def _outcome(admin: AdminClient, place: Place) -> SampledEntry | AdminError:
 
 def sampled(entry: StoredEntry) -> SampledEntry:
     """A row of the history from an entry as it is stored."""
-    due_ms = entry.publish_at_ms if entry.deliver_at_ms is None else entry.deliver_at_ms
+    envelope = _envelope(entry)
+    publish_ms, due_ms = entry.publish_at_ms, entry.publish_at_ms
+    if entry.deliver_at_ms is not None:
+        due_ms = entry.deliver_at_ms
+    if envelope is not None:
+        due_ms = envelope.due_ms  # the broker is asked a little earlier
+        if not envelope.hops:
+            publish_ms = envelope.entered_ms  # when the producer took it; its client may have sent it later
     return SampledEntry(
-        publish_ms=entry.publish_at_ms,
-        due_ms=max(due_ms, entry.publish_at_ms),
+        publish_ms=publish_ms,
+        due_ms=max(due_ms, publish_ms),
         size_bytes=len(entry.payload),
         key=entry.partition_key,
-        is_delayed=entry.deliver_at_ms is not None,
-        is_overdue=due_ms < entry.publish_at_ms,
+        is_delayed=entry.deliver_at_ms is not None or (envelope is not None and due_ms > publish_ms),
+        is_overdue=due_ms < publish_ms,
         batch_messages=entry.batch_messages or 0,
-        is_timewheel=TIMER_PROPERTY in entry.properties,
+        hops=None if envelope is None else envelope.hops,
     )
+
+
+def _envelope(entry: StoredEntry) -> Envelope | None:
+    if TIMER_PROPERTY not in entry.properties:
+        return None
+    try:
+        return Envelope.read(entry.properties)
+    except EnvelopeError:
+        return None  # of a later version, or garbled: a stranger's entry, as far as can be told

@@ -30,7 +30,8 @@ class SampleFigures:
         overdue: Delayed ones that were due before they were sent: taken as due when they were sent.
         batches: Entries that hold several messages; each counts as one entry, due when it was sent.
         batched_messages: Messages in them.
-        timewheel_entries: Written by timewheel, whose timers may have waited elsewhere before.
+        timewheel_entries: Written by timewheel.
+        moved_entries: Of these, timers that a relay has moved on: they have waited elsewhere before.
         first_publish_ms: Of the sample, UTC milliseconds.
         last_publish_ms: Of the sample, UTC milliseconds.
         entries_per_second: Of the topic, over that span; 0 if it has none.
@@ -58,6 +59,7 @@ class SampleFigures:
     batches: int
     batched_messages: int
     timewheel_entries: int
+    moved_entries: int
     first_publish_ms: int
     last_publish_ms: int
     entries_per_second: float
@@ -99,6 +101,7 @@ def figures_of(sample: Sample) -> SampleFigures:
         batches=sum(entry.batch_messages > 0 for entry in entries),
         batched_messages=sum(entry.batch_messages for entry in entries),
         timewheel_entries=sum(entry.is_timewheel for entry in entries),
+        moved_entries=sum(bool(entry.hops) for entry in entries),
         first_publish_ms=first_ms,
         last_publish_ms=last_ms,
         entries_per_second=rate_per_ms * 1_000,

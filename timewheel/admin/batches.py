@@ -1,0 +1,121 @@
+"""The messages of a batch, read from one stored entry.
+
+An entry that is a batch holds, for each message, four bytes with the length of its metadata, the metadata
+(``SingleMessageMetadata`` of ``PulsarApi.proto``), and the payload. Of that schema only a few fields are read here: too
+few to bring a protobuf library and a generated module along.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+__all__ = ["BatchGarbled", "BatchedMessage", "messages_of_batch"]
+
+_PROPERTIES, _PARTITION_KEY, _PAYLOAD_SIZE = 1, 2, 3
+_KEY, _VALUE = 1, 2
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_LONGEST_VARINT = 10
+"""Bytes of the longest number that protobuf writes."""
+
+Field = tuple[int, int | bytes]
+
+
+class BatchGarbled(ValueError):
+    """What should be a batch is none: it is encrypted, or of a later format."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchedMessage:
+    """One message of a batch.
+
+    Args:
+        properties: Its own.
+        partition_key: None if it has none.
+        payload_bytes: Size of its payload.
+    """
+
+    properties: Mapping[str, str]
+    partition_key: str | None
+    payload_bytes: int
+
+
+def messages_of_batch(payload: bytes, count: int) -> tuple[BatchedMessage, ...]:
+    """Read a batch.
+
+    Args:
+        payload: Of the entry, decompressed.
+        count: How many messages the entry's metadata says are in it.
+
+    Raises:
+        BatchGarbled: They are not.
+    """
+    found = []
+    at = 0
+    try:
+        for _ in range(count):
+            (length,) = struct.unpack_from(">I", payload, at)
+            at += 4
+            message = _message(payload[at : at + length])
+            at += length + message.payload_bytes
+            if at > len(payload):
+                raise BatchGarbled(f"a message ends at byte {at} of {len(payload)}")
+            found.append(message)
+    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        raise BatchGarbled(str(error)) from error
+    return tuple(found)
+
+
+def _message(metadata: bytes) -> BatchedMessage:
+    properties: dict[str, str] = {}
+    partition_key, size = None, 0
+    for number, value in _fields(metadata):
+        if number == _PROPERTIES and isinstance(value, bytes):
+            pair = dict(_fields(value))
+            properties[_text(pair.get(_KEY))] = _text(pair.get(_VALUE))
+        elif number == _PARTITION_KEY:
+            partition_key = _text(value)
+        elif number == _PAYLOAD_SIZE and isinstance(value, int):
+            size = value
+    return BatchedMessage(properties=properties, partition_key=partition_key, payload_bytes=size)
+
+
+def _text(value: int | bytes | None) -> str:
+    if not isinstance(value, bytes):
+        raise BatchGarbled(f"{value!r} stands where a text should")
+    return value.decode("utf-8")
+
+
+def _fields(data: bytes) -> Iterator[Field]:
+    """Each field's number and value; a number whole, anything else as bytes."""
+    at = 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        number, kind = tag >> 3, tag & 7
+        value: int | bytes
+        if kind == _VARINT:
+            value, at = _varint(data, at)
+        else:
+            if kind == _BYTES:
+                length, at = _varint(data, at)
+            elif kind in (_FIXED32, _FIXED64):
+                length = 4 if kind == _FIXED32 else 8
+            else:
+                raise BatchGarbled(f"field {number} is of kind {kind}")
+            value = data[at : at + length]
+            if len(value) < length:
+                raise BatchGarbled(f"field {number} ends too soon")
+            at += length
+        yield number, value
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number and where it ends."""
+    number = 0
+    for turn in range(_LONGEST_VARINT):
+        byte = data[at + turn]
+        number |= (byte & 0x7F) << (7 * turn)
+        if byte < 0x80:
+            return number, at + turn + 1
+    raise BatchGarbled("a number without an end")

@@ -1,0 +1,220 @@
+"""`timewheel plan check`: a live plan, watched by a scheduled job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from timewheel.cli.connecting import Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.planning import AsJson, Cores, Memory, console_for, progress_on, session
+from timewheel.cli.sample import looking_at_entries
+from timewheel.cli.terminal import say, show_table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from timewheel.admin.client import AdminClient
+    from timewheel.core.broker_profile import BrokerProfile
+    from timewheel.core.plan import Plan
+    from timewheel.spark_planner import Constraints, Statistic
+    from timewheel.watch import Change, Checked, Level
+
+__all__ = ["EXIT_ATTENTION", "EXIT_BROKEN", "check"]
+
+EXIT_ATTENTION = 3
+EXIT_BROKEN = 4
+"""1 and 2 are those of all commands: it could not be checked."""
+
+
+def check(
+    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)],
+    *,
+    broker: Annotated[
+        str,
+        typer.Option(
+            "--broker", metavar="URL", envvar="PULSAR_ADMIN_URL", help="Web service of any broker: topics and settings."
+        ),
+    ] = "http://localhost:8080",
+    profile: Annotated[
+        Path | None,
+        typer.Option("--profile", help="A file of `timewheel profile`, where the role may not read settings."),
+    ] = None,
+    stat: Annotated[
+        Path | None, typer.Option("--stat", help="Statistic of the history that the plan was made from.")
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", help="Of the statistic, if it has several and none is the plan's.")
+    ] = None,
+    log: Annotated[
+        Path | None, typer.Option("--log", help="Log of checks: this one is written to its end, earlier ones are read.")
+    ] = None,
+    horizon: Annotated[str, typer.Option("--horizon", help="How far ahead a limit matters: 30d.")] = "30d",
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="Write the changed plan here, if one is needed.", dir_okay=False)
+    ] = None,
+    samples: Annotated[
+        int,
+        typer.Option("--samples", min=1, max=1_000_000, help="Entries of due topics, and as many of holding topics."),
+    ] = 10_000,
+    seed: Annotated[int, typer.Option("--seed", help="Which entries.")] = 0,
+    gap_fraction: Annotated[
+        float, typer.Option("--gap-fraction", min=0.01, max=1.0, help="Of the broker's gap limit, in any partition.")
+    ] = 0.8,
+    max_silence: Annotated[
+        str, typer.Option("--max-silence", help="Of a partition after an unload: 10s; none: no limit.")
+    ] = "10s",
+    change: Annotated[
+        bool, typer.Option("--change/--no-change", help="Plan again if a limit is or will be reached; takes Spark.")
+    ] = True,
+    token: Token = None,
+    token_file: TokenFile = None,
+    tls_ca: TrustFile = None,
+    cores: Cores = None,
+    memory: Memory = "2g",
+    as_json: AsJson = False,
+) -> None:
+    """Check a live plan: does it hold what it should, do rate and delays stay, when is a limit reached, what keeps it.
+
+    Nothing is consumed or changed. Exit status 0: the plan holds; 3: it needs attention soon (a limit within the
+    horizon, drift, or a count that is not as it should be); 4: a limit is broken now; 1 and 2: it could not be checked.
+    """
+    import json
+
+    from timewheel.core.durations import parse_duration
+    from timewheel.core.plan import Plan
+    from timewheel.spark_planner import Constraints
+    from timewheel.watch import append_check
+    from timewheel.watch.facts import change_facts, checked_facts
+
+    plan = Plan.load(plan_file)
+    horizon_ms = parse_duration(horizon)
+    for option, path in (("--out", out), ("--log", log)):
+        if path is not None and not path.parent.is_dir():
+            raise typer.BadParameter(f"there is no folder {path.parent}", param_hint=option)
+    silence_s = None if max_silence == "none" else parse_duration(max_silence) / 1_000
+    constraints = Constraints(gap_fraction=gap_fraction, silence_seconds=silence_s)
+    console = console_for(as_json=as_json)
+    with admin_client(broker, token, token_file, tls_ca, option="--broker") as admin:
+        checked = _checked(
+            admin,
+            plan,
+            _profile(admin, profile),
+            constraints,
+            stat=stat,
+            topic=topic,
+            log=log,
+            horizon_ms=horizon_ms,
+            samples=samples,
+            seed=seed,
+        )
+    if log is not None:
+        append_check(log, checked.line())
+    _show(console, checked)
+    found: Change | None = None
+    if change and checked.needs_change:
+        found = _change(console, checked, cores, memory)
+        if found is not None:
+            _show_change(console, found, plan_file, out)
+    if as_json:
+        facts = {**checked_facts(checked), "change": None if found is None else change_facts(found, str(plan_file))}
+        print(json.dumps(facts, indent=1))
+    status = exit_status(checked.level)
+    if status:
+        raise typer.Exit(status)
+
+
+def exit_status(level: Level) -> int:
+    """For a scheduled job."""
+    from timewheel.watch import Level
+
+    return {Level.FINE: 0, Level.ATTENTION: EXIT_ATTENTION, Level.BROKEN: EXIT_BROKEN}[level]
+
+
+def load_statistic(path: Path) -> Statistic:
+    """What a plan was made for, from a file.
+
+    Raises:
+        StatisticUnreadable: There is no such file, or something else is in it.
+    """
+    from timewheel.spark_planner import Statistic
+
+    return Statistic.load(path)
+
+
+def _checked(
+    admin: AdminClient,
+    plan: Plan,
+    judged_by: BrokerProfile,
+    constraints: Constraints,
+    *,
+    stat: Path | None,
+    topic: str | None,
+    log: Path | None,
+    **options: Any,
+) -> Checked:
+    from rich.console import Console
+
+    from timewheel.spark_planner.errors import NoSuchTopic, SeveralTopics, StatisticUnreadable
+    from timewheel.watch import check as look
+    from timewheel.watch import read_checks
+
+    try:
+        statistic = None if stat is None else load_statistic(stat)
+        earlier = () if log is None else read_checks(log, plan.due_topic)
+        with looking_at_entries(Console(stderr=True)) as tell:
+            return look(
+                admin,
+                plan,
+                judged_by,
+                statistic=statistic,
+                topic=topic,
+                earlier=earlier,
+                constraints=constraints,
+                tell=tell,
+                **options,
+            )
+    except (NoSuchTopic, SeveralTopics, StatisticUnreadable) as error:
+        raise typer.BadParameter(str(error), param_hint="--stat") from error
+
+
+def _profile(admin: AdminClient, path: Path | None) -> BrokerProfile:
+    from timewheel.cli.broker_profile import profile_of as stored
+    from timewheel.ops.profile import profile_of as live
+
+    return live(admin) if path is None else stored(str(path), None, None, None, None)
+
+
+def _show(console: Console, checked: Checked) -> None:
+    from timewheel.watch import Level
+    from timewheel.watch.said import headline, said_of_sends, standing_table
+
+    style = {Level.FINE: "bold green", Level.ATTENTION: "bold yellow", Level.BROKEN: "bold red"}[checked.level]
+    say(console, headline(checked), style=style)
+    for finding in checked.findings:
+        mark = {Level.FINE: "note", Level.ATTENTION: "ATTENTION", Level.BROKEN: "BROKEN"}[finding.level]
+        say(console, f"{mark}  {finding.text}", indent=2)
+    console.print()
+    for name, text in said_of_sends(checked):
+        say(console, f"{name:8}{text}")
+    show_table(console, standing_table(checked))
+
+
+def _change(console: Console, checked: Checked, cores: int | None, memory: str) -> Change | None:
+    from timewheel.watch import change_for
+
+    stopped = "stopped: the check is made, no change was planned"
+    with session(cores, memory, when_stopped=stopped) as spark, progress_on(console) as tell:
+        return change_for(spark, checked, tell=tell)
+
+
+def _show_change(console: Console, change: Change, plan_file: Path, out: Path | None) -> None:
+    from timewheel.core.planfile import save_plan
+    from timewheel.watch.said import said_of_change
+
+    if out is not None and change.is_one:
+        save_plan(change.after, out)
+    console.print()
+    for text in said_of_change(change, str(plan_file), str(out or "")):
+        console.print(text, markup=False, soft_wrap=True)

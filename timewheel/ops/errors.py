@@ -1,0 +1,37 @@
+"""Errors of looking into live topics: there is nothing to see, or not what a plan says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from timewheel.core.errors import TimewheelError
+
+__all__ = ["NotOfThisPlan", "NothingToSample"]
+
+
+class NothingToSample(TimewheelError, LookupError):
+    """There is no such topic, or there are no entries in it, or not for long enough to be looked at."""
+
+    def __init__(self, topic: str, problem: str) -> None:
+        self.topic = topic
+        self.problem = problem
+        super().__init__(f"{topic}: {problem}")
+
+
+class NotOfThisPlan(TimewheelError, LookupError):
+    """The due topic has not the subscriptions that the plan names: it is the file of another topic, or of no topic yet.
+
+    Attributes:
+        topic: One of the plan's due topics, or a partition of it.
+        missing: Subscriptions of the plan that it has not.
+        existing: Those that it has.
+    """
+
+    def __init__(self, topic: str, missing: Sequence[str], existing: Sequence[str]) -> None:
+        self.topic = topic
+        self.missing = tuple(missing)
+        self.existing = tuple(existing)
+        super().__init__(
+            f"{topic} has no subscription {', '.join(missing)}, so there is no counter of gaps; it has "
+            f"{', '.join(existing) or 'none'}. Is the plan that of another topic, or `timewheel topics ensure` to come?"
+        )

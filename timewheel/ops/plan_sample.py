@@ -1,0 +1,212 @@
+"""Sampling all the topics of a plan through the admin API; nothing is consumed.
+
+Due topics and holding topics are sampled apart, each with entries of the same chance: a plan with long tiers has nearly
+all of its timers there, and the due topics, whose gaps are to be judged, would hardly be in one sample of both. In the
+due topics pairs of neighbours are drawn: a gap is a fact about two entries that follow each other, and what neighbours
+have in common ("a thousand reminders for the same hour") is lost where they are drawn one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from timewheel.admin.client import AdminClient
+from timewheel.admin.internals import EntryPosition, InternalStats
+from timewheel.core.clock import Clock
+from timewheel.core.errors import AdminError, AdminMissing
+from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic
+from timewheel.core.plan import Calendar, Plan
+from timewheel.core.topology import HoldingTopic, calendar_intervals, topology
+from timewheel.ops.errors import NothingToSample, NotOfThisPlan
+from timewheel.ops.plan_stored import Cursor, Drawn, Part, PlanSample, PlanTopic, timers_of
+from timewheel.ops.sample import (
+    DEFAULT_SAMPLES,
+    MAX_SAMPLES,
+    Stretch,
+    Tell,
+    draw,
+    look,
+    places_of,
+)
+
+__all__ = ["draw_pairs", "sample_plan"]
+
+
+def sample_plan(
+    admin: AdminClient,
+    plan: Plan,
+    clock: Clock,
+    *,
+    samples: int = DEFAULT_SAMPLES,
+    seed: int = 0,
+    tell: Tell = lambda _done, _total: None,
+) -> PlanSample:
+    """Look at random timers in the topics of a plan; nothing is consumed.
+
+    Args:
+        admin: Whose role may see the topics' stats and peek at their messages.
+        plan: Of any scheme; its topics need not be timewheel's own.
+        clock: Tells when each topic was looked at.
+        samples: Entries of the due topics, and as many of the holding topics; all, if there are fewer.
+        seed: Which ones.
+        tell: Told of the progress, from the thread that calls this.
+
+    Raises:
+        ValueError: The number of samples is out of its range.
+        NothingToSample: There is no due topic, nothing in any topic, or entries were gone too soon.
+        NotOfThisPlan: A due topic has not the plan's subscriptions.
+        AdminError: A call failed for another reason.
+    """
+    if not 1 <= samples <= MAX_SAMPLES:
+        raise ValueError(f"from 1 to {MAX_SAMPLES:,} samples, not {samples}")
+    at_ms = clock.now_ms()
+    missing: list[str] = []
+    due, holding = [], []
+    for name, start_ms in _due_topics(plan, at_ms):
+        found = _topic(admin, clock, name, plan.subscriptions, interval_start_ms=start_ms)
+        if found is None:
+            missing.append(name)
+            continue
+        for part in found.parts:
+            lacking = [subscription for subscription in plan.subscriptions if subscription not in part.cursors]
+            if lacking:
+                raise NotOfThisPlan(part.name, lacking, admin.subscriptions.list(part.name))
+        due.append(found)
+    if not due:
+        raise NothingToSample(missing[0], "there is no such topic; is this the plan of another cluster or topic?")
+    for held in topology(plan, at_ms).holding:
+        found = _topic(admin, clock, held.name, (RELAY_SUBSCRIPTION,), held=held)
+        if found is None:
+            missing.append(held.name)
+        else:
+            holding.append(found)
+    total = sum(min(samples, _entries(topics)) for topics in (due, holding))
+    in_due = _drawn(admin, plan, due, draw_pairs, samples, seed, lambda done, _: tell(min(done, total), total))
+    already = min(samples, in_due.population)
+    in_holding = _drawn(
+        admin, plan, holding, draw, samples, seed, lambda done, _: tell(min(already + done, total), total)
+    )
+    if not in_due.population and not in_holding.population:
+        raise NothingToSample(plan.due_topic, "no topic of the plan stores an entry: nothing was sent, or all is done")
+    return PlanSample(
+        plan=plan,
+        at_ms=at_ms,
+        due=tuple(due),
+        holding=tuple(holding),
+        missing=tuple(missing),
+        in_due=in_due,
+        in_holding=in_holding,
+    )
+
+
+def draw_pairs(population: int, samples: int, seed: int) -> list[int]:
+    """Draw numbers below a population as pairs of neighbours; all of them if there are no more than the samples.
+
+    Each number has the same chance, but for the first and the last, which have one neighbour only.
+    Pairs that meet share a number, so up to ``samples`` come of it.
+    """
+    if population <= samples or samples < 2:
+        return draw(population, samples, seed)
+    heads = draw(population - 1, samples // 2, seed)
+    return list(dict.fromkeys(number for head in heads for number in (head, head + 1)))
+
+
+def _due_topics(plan: Plan, at_ms: int) -> Iterator[tuple[str, int | None]]:
+    names = [spec.name for spec in topology(plan, at_ms).topics if spec.role == "due"]
+    if isinstance(plan.scheme, Calendar):
+        starts_ms = [interval * plan.scheme.interval_ms for interval in calendar_intervals(plan, at_ms)]
+        yield from zip(names, starts_ms, strict=True)
+    else:
+        yield from ((name, None) for name in names)
+
+
+def _topic(
+    admin: AdminClient,
+    clock: Clock,
+    name: str,
+    subscriptions: Sequence[str],
+    *,
+    held: HoldingTopic | None = None,
+    interval_start_ms: int | None = None,
+) -> PlanTopic | None:
+    partitions = admin.topics.partitions(name)
+    if partitions is None:
+        return None
+    parts = []
+    for part in [partition_topic(name, number) for number in range(partitions)] or [name]:
+        try:
+            stats = admin.topics.internal_stats(part)
+            at_ms = clock.now_ms()
+            backlogs = admin.topics.stats(part).subscriptions
+        except AdminMissing:
+            continue  # brokers make a partition when it is first used
+        cursors = {
+            subscription: Cursor(
+                mark_delete=stats.cursors[subscription].mark_delete,
+                gap_count=stats.cursors[subscription].gap_count,
+                backlog=backlogs[subscription].backlog if subscription in backlogs else 0,
+            )
+            for subscription in subscriptions
+            if subscription in stats.cursors
+        }
+        ledgers = tuple((ledger.ledger_id, ledger.entries) for ledger in stats.ledgers if ledger.entries)
+        parts.append(
+            Part(
+                name=part,
+                at_ms=at_ms,
+                ledgers=ledgers,
+                first_stored_ms=_first_stored_ms(admin, part, stats),
+                cursors=cursors,
+            )
+        )
+    if not parts and not partitions:
+        return None
+    return PlanTopic(
+        name=name,
+        parts=tuple(parts),
+        partitions=partitions,
+        step=None if held is None else held.step,
+        slot=0 if held is None else held.slot,
+        interval_start_ms=interval_start_ms,
+    )
+
+
+def _first_stored_ms(admin: AdminClient, part: str, stats: InternalStats) -> int | None:
+    """Ledgers go from the front, whole: from the first one that is left on, all that was sent is there."""
+    for ledger in stats.ledgers:
+        if ledger.entries:
+            try:
+                return admin.topics.entry(part, EntryPosition(ledger.ledger_id, 0)).publish_at_ms
+            except AdminMissing:
+                continue  # it went meanwhile, so the next one is the first
+            except AdminError as error:
+                raise NothingToSample(part, f"its first entry could not be read ({error.reason})") from error
+    return None
+
+
+def _entries(topics: Sequence[PlanTopic]) -> int:
+    return sum(part.entries for topic in topics for part in topic.parts)
+
+
+def _drawn(
+    admin: AdminClient,
+    plan: Plan,
+    topics: Sequence[PlanTopic],
+    choose: Callable[[int, int, int], list[int]],
+    samples: int,
+    seed: int,
+    tell: Tell,
+) -> Drawn:
+    stretches = [
+        Stretch(part.name, ledger, entries)
+        for topic in topics
+        for part in topic.parts
+        for ledger, entries in part.ledgers
+    ]
+    population = _entries(topics)
+    if not population:
+        return Drawn(population=0, looked_at=0, unread=0, timers=())
+    places = list(places_of(choose(population, samples, seed), stretches))
+    found, unread = look(admin, plan.due_topic, places, len(places), timers_of, tell)
+    timers = tuple(timer for entry in found for timer in entry)
+    return Drawn(population=population, looked_at=len(found), unread=unread, timers=timers)

@@ -1,0 +1,231 @@
+"""One check of a live plan, from its topics to the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from timewheel.admin.client import AdminClient
+from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.clock import Clock, SystemClock
+from timewheel.core.durations import DAY_MS
+from timewheel.core.plan import Plan
+from timewheel.ops.plan_sample import sample_plan
+from timewheel.ops.plan_stored import PlanSample
+from timewheel.ops.sample import DEFAULT_SAMPLES, Tell
+from timewheel.spark_planner.choice.constraints import Constraints
+from timewheel.spark_planner.errors import NoSuchTopic, SeveralTopics
+from timewheel.spark_planner.steady.trend import trend_of
+from timewheel.spark_planner.summary.cells import Cells
+from timewheel.spark_planner.summary.statistic import Statistic
+from timewheel.watch.drift import Drift, Reference, drift, reference_of
+from timewheel.watch.expected import Expected, expected
+from timewheel.watch.growth import Growth, growth_of
+from timewheel.watch.log import CheckLine
+from timewheel.watch.outlook import Outlook, outlook_of
+from timewheel.watch.sends import Sends, sends_of
+from timewheel.watch.standing import Standing, standings, together
+from timewheel.watch.verdict import Finding, Level, findings_of, level_of
+
+__all__ = ["HORIZON_MS", "Checked", "check", "judged"]
+
+HORIZON_MS = 30 * DAY_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """What a check came to.
+
+    Args:
+        sample: What was read from the broker.
+        profile: The broker.
+        constraints: What is asked of the plan.
+        parts: Each subscription on each partition of the due topics: predicted beside counted.
+        wholes: Each subscription, all partitions together.
+        sends: What is sent now.
+        expected: The plan on these sends; None: too few were seen.
+        drift: Against what the plan was made for; None: there is nothing to compare with.
+        outlook: What growth leads to.
+        findings: What is to be said, the worst first.
+    """
+
+    sample: PlanSample
+    profile: BrokerProfile
+    constraints: Constraints
+    parts: tuple[Standing, ...]
+    wholes: tuple[Standing, ...]
+    sends: Sends
+    expected: Expected | None
+    drift: Drift | None
+    outlook: Outlook
+    findings: tuple[Finding, ...] = field(default=())
+
+    @property
+    def plan(self) -> Plan:
+        """Which was checked."""
+        return self.sample.plan
+
+    @property
+    def level(self) -> Level:
+        """How bad it is."""
+        return level_of(self.findings)
+
+    @property
+    def worst(self) -> Standing:
+        """The subscription and partition with the most gaps by the broker's count."""
+        return max(self.parts, key=lambda part: part.counted)
+
+    @property
+    def fullest(self) -> Standing:
+        """The subscription with the most gaps, all partitions together."""
+        return max(self.wholes, key=lambda whole: whole.counted)
+
+    @property
+    def needs_change(self) -> bool:
+        """Whether a limit is broken, will be by the present sends, or by growth within the horizon."""
+        names = {finding.name for finding in self.findings if finding.level is not Level.FINE}
+        return bool(names & {"gaps", "expected", "growth"})
+
+    def line(self) -> CheckLine:
+        """For a log."""
+        seen = self.expected is not None
+        return CheckLine(
+            at_ms=self.sample.at_ms,
+            due_topic=self.plan.due_topic,
+            revision=self.plan.revision,
+            per_second=self.sends.per_second if seen else None,
+            delays_ms=self.sends.quantiles_ms() if seen else (),
+            predicted=self.fullest.predicted,
+            counted=self.fullest.counted,
+            worst=self.worst.counted,
+            peak=self.expected.evaluation.peak_gaps_per_partition if self.expected is not None else None,
+            gap_limit=self.profile.gap_limit_ranges,
+            pending=self.fullest.pending,
+            level=self.level.value,
+        )
+
+
+def check(
+    admin: AdminClient,
+    plan: Plan,
+    profile: BrokerProfile,
+    clock: Clock | None = None,
+    *,
+    statistic: Statistic | None = None,
+    topic: str | None = None,
+    earlier: Sequence[CheckLine] = (),
+    constraints: Constraints | None = None,
+    horizon_ms: int = HORIZON_MS,
+    samples: int = DEFAULT_SAMPLES,
+    seed: int = 0,
+    tell: Tell = lambda _done, _total: None,
+) -> Checked:
+    """Look at a live plan; nothing is consumed or changed.
+
+    Args:
+        admin: Whose role may see the topics' stats and peek at their messages.
+        plan: That its topics run under, of any scheme; no relay and no consumer of timewheel needs to run there.
+        profile: The broker: `timewheel.ops.profile.profile_of` reads it from the live one.
+        clock: Tells when topics are looked at; None: the system's.
+        statistic: Of what the plan was made for.
+        topic: Of the statistic; None: the plan's due topic, or the only one.
+        earlier: Checks of a log (`read_checks`).
+        constraints: What is asked of the plan; None: the planner's defaults.
+        horizon_ms: How far ahead a limit matters.
+        samples: Entries of the due topics to look at, and as many of the holding topics.
+        seed: Which ones.
+        tell: Told of the progress.
+
+    Raises:
+        NothingToSample: There is no due topic, or nothing in any topic of the plan.
+        NotOfThisPlan: A due topic has not the plan's subscriptions, so there is no counter of their gaps.
+        NoSuchTopic: The statistic has not the topic.
+        SeveralTopics: It has several, and none of them is the plan's.
+        AdminError: A call failed; `AdminDenied` if the role may not.
+    """
+    cells = None if statistic is None else _cells(statistic, plan, topic)
+    sample = sample_plan(admin, plan, clock or SystemClock(), samples=samples, seed=seed, tell=tell)
+    return judged(sample, profile, constraints or Constraints(), cells=cells, earlier=earlier, horizon_ms=horizon_ms)
+
+
+def judged(
+    sample: PlanSample,
+    profile: BrokerProfile,
+    constraints: Constraints,
+    *,
+    cells: Cells | None = None,
+    earlier: Sequence[CheckLine] = (),
+    horizon_ms: int = HORIZON_MS,
+) -> Checked:
+    """All of a check but the reading.
+
+    Args:
+        sample: What was read.
+        profile: The broker.
+        constraints: What is asked of the plan.
+        cells: Of what the plan was made for.
+        earlier: Checks of the same due topic, in order.
+        horizon_ms: How far ahead a limit matters.
+    """
+    parts = standings(sample, profile.tick_ms)
+    wholes = together(sample.plan.due_topic, parts)
+    sends = sends_of(sample)
+    seen = expected(sends, sample.plan, profile, constraints) if sends.is_enough else None
+    reference = None if seen is None else _reference(sends, sample.plan, cells, earlier)
+    changed = None if reference is None else drift(sends, reference)
+    outlook = _outlook(sample, sends, seen, cells, earlier, horizon_ms)
+    return Checked(
+        sample=sample,
+        profile=profile,
+        constraints=constraints,
+        parts=parts,
+        wholes=wholes,
+        sends=sends,
+        expected=seen,
+        drift=changed,
+        outlook=outlook,
+        findings=findings_of(sample, parts, wholes, sends, seen, changed, outlook, profile, constraints),
+    )
+
+
+def _cells(statistic: Statistic, plan: Plan, topic: str | None) -> Cells:
+    topics = list(statistic.cells)
+    if topic is None and plan.due_topic not in topics and len(topics) > 1:
+        raise SeveralTopics(topics)
+    wanted = topic or (plan.due_topic if plan.due_topic in topics else topics[0])
+    if wanted not in topics:
+        raise NoSuchTopic(wanted, topics)
+    return statistic.cells[wanted]
+
+
+def _reference(sends: Sends, plan: Plan, cells: Cells | None, earlier: Sequence[CheckLine]) -> Reference | None:
+    """The statistic, or else the first check of this revision of the plan."""
+    if cells is not None:
+        return reference_of(cells, "the statistic", sends.from_ms, sends.until_ms)
+    for line in earlier:
+        if line.revision == plan.revision and line.per_second and line.delays_ms:
+            day = f"{datetime.fromtimestamp(line.at_ms / 1_000, UTC):%Y-%m-%d}"
+            return Reference(name=f"the check of {day}", per_second=line.per_second, quantiles_ms=line.delays_ms)
+    return None
+
+
+def _outlook(
+    sample: PlanSample,
+    sends: Sends,
+    seen: Expected | None,
+    cells: Cells | None,
+    earlier: Sequence[CheckLine],
+    horizon_ms: int,
+) -> Outlook:
+    volume: Growth | None = None
+    gaps: Growth | None = None
+    if seen is not None:
+        rates = [(line.at_ms, line.per_second) for line in earlier if line.per_second is not None]
+        volume = growth_of([*rates, (sample.at_ms, sends.per_second)])
+        # A change of the plan changes its gaps, whatever is sent.
+        revision = sample.plan.revision
+        peaks = [(line.at_ms, line.peak) for line in earlier if line.peak is not None and line.revision == revision]
+        gaps = growth_of([*peaks, (sample.at_ms, seen.evaluation.peak_gaps_per_partition)])
+    trend = None if cells is None else trend_of(cells)
+    return outlook_of(() if seen is None else seen.rooms, volume, gaps, trend, sample.at_ms, horizon_ms)

@@ -1,0 +1,110 @@
+"""The log of checks: a line of JSON for each, from which growth over time is read."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from timewheel.watch.errors import LogUnreadable
+
+__all__ = ["CheckLine", "append_check", "read_checks"]
+
+FORMAT = 1
+MOST_LINES = 100_000
+"""Eleven years of hourly checks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckLine:
+    """What is kept of one check.
+
+    Args:
+        at_ms: When it was made, UTC milliseconds.
+        due_topic: Of the plan.
+        revision: Of the plan.
+        per_second: Sends a second; None: too few were seen.
+        delays_ms: Delays that `sends.SHARES` of them do not exceed; empty: too few were seen.
+        predicted: Gaps by what lies in the due topics, of the subscription with the most, all partitions together.
+        counted: The same by the broker's counter.
+        worst: Gaps of the fullest partition, by that counter.
+        peak: Gaps of the fullest partition at their peak, if sends go on like this; None: too few were seen.
+        gap_limit: The broker's.
+        pending: Entries in the due topics that are not due yet.
+        level: What the check came to.
+    """
+
+    at_ms: int
+    due_topic: str
+    revision: int
+    per_second: float | None
+    delays_ms: tuple[int, ...]
+    predicted: float
+    counted: int
+    worst: int
+    peak: float | None
+    gap_limit: int
+    pending: float
+    level: str
+
+
+def read_checks(path: Path, due_topic: str) -> tuple[CheckLine, ...]:
+    """The checks of one due topic, in the order in which they were made; none if there is no such file.
+
+    Raises:
+        LogUnreadable: Something else is in it, or it cannot be read.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError) as error:
+        raise LogUnreadable(str(path), 0, str(error)) from error
+    if len(lines) > MOST_LINES:
+        raise LogUnreadable(str(path), 0, f"it has more than {MOST_LINES:,} lines: begin another one")
+    found = [_line(str(path), number, text) for number, text in enumerate(lines, start=1) if text.strip()]
+    return tuple(sorted((line for line in found if line.due_topic == due_topic), key=lambda line: line.at_ms))
+
+
+def append_check(path: Path, line: CheckLine) -> None:
+    """Write a check to the end of a log; makes the file, but no folder.
+
+    Raises:
+        LogUnreadable: It cannot be written.
+    """
+    text = json.dumps({"format": FORMAT, **asdict(line)}) + "\n"
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise LogUnreadable(str(path), 0, str(error)) from error
+
+
+def _line(path: str, number: int, text: str) -> CheckLine:
+    try:
+        found: dict[str, Any] = json.loads(text)
+        if found["format"] != FORMAT:
+            raise LogUnreadable(path, number, f"it is of format {found['format']}, not {FORMAT}")
+        return CheckLine(
+            at_ms=int(found["at_ms"]),
+            due_topic=str(found["due_topic"]),
+            revision=int(found["revision"]),
+            per_second=_number(found["per_second"]),
+            delays_ms=tuple(int(delay_ms) for delay_ms in found["delays_ms"]),
+            predicted=float(found["predicted"]),
+            counted=int(found["counted"]),
+            worst=int(found["worst"]),
+            peak=_number(found["peak"]),
+            gap_limit=int(found["gap_limit"]),
+            pending=float(found["pending"]),
+            level=str(found["level"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, LogUnreadable):
+            raise
+        raise LogUnreadable(path, number, f"no check that timewheel wrote ({error!r})") from error
+
+
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) else None

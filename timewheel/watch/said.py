@@ -1,0 +1,114 @@
+"""A check in words: what a terminal or a mail from cron shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from timewheel._report.page import Table
+from timewheel.watch.change import Change
+from timewheel.watch.checking import Checked
+from timewheel.watch.sends import SHARES
+from timewheel.watch.standing import Standing
+from timewheel.watch.verdict import Level, span
+
+__all__ = ["headline", "said_of_change", "said_of_sends", "standing_table"]
+
+HOW_TO_CHANGE = "docs/how-to/change-a-plan.md"
+MOST_PARTITIONS = 8
+"""Of the fullest partitions as many are told; all are in the JSON."""
+
+
+def headline(checked: Checked) -> str:
+    """The verdict in a line."""
+    worst, limit = checked.worst, checked.profile.gap_limit_ranges
+    share = worst.counted / max(limit, 1)
+    said = {
+        Level.FINE: "The plan holds",
+        Level.ATTENTION: "The plan needs attention",
+        Level.BROKEN: "A limit is broken",
+    }[checked.level]
+    return (
+        f"{said}: {worst.counted:,} gaps in the fullest partition, {share:.0%} of the {limit:,} that the broker keeps."
+    )
+
+
+def standing_table(checked: Checked) -> Table:
+    """Predicted beside counted, for each subscription and its fullest partitions."""
+    rows = []
+    for whole in checked.wholes:
+        rows.append(_row(f"{whole.subscription}, all partitions", whole))
+        parts = [part for part in checked.parts if part.subscription == whole.subscription]
+        if len(parts) > 1:
+            parts.sort(key=lambda part: -part.counted)
+            rows += [_row(part.name.rsplit("/", 1)[1], part) for part in parts[:MOST_PARTITIONS]]
+    return Table(
+        caption="Gaps by what lies in the due topics, beside the broker's count",
+        header=("", "predicted", "from", "to", "counted", "agree", "not due yet", "backlog"),
+        rows=rows,
+    )
+
+
+def said_of_sends(checked: Checked) -> Iterator[tuple[str, str]]:
+    """(name, text): what was looked at, what is sent, and what that comes to."""
+    sample, sends, seen = checked.sample, checked.sends, checked.expected
+    due, holding = sample.in_due, sample.in_holding
+    held = f", {holding.looked_at:,} of {holding.population:,} in holding topics" if holding.population else ""
+    yield "looked", f"at {due.looked_at:,} of {due.population:,} entries in due topics{held}"
+    if seen is None:
+        return
+    first = f"{datetime.fromtimestamp(sends.from_ms / 1_000, UTC):%Y-%m-%d %H:%M:%S}"
+    yield (
+        "sent",
+        f"{sends.per_second:,.3g} +- {sends.per_second_error:,.2g} timers a second since {first} UTC "
+        f"({span(sends.window_ms)}), by {len(sends.timers):,} sampled ones",
+    )
+    quantiles = zip(SHARES, sends.quantiles_ms(), strict=True)
+    yield "delay", ", ".join(f"{share:.0%} up to {span(delay_ms)}" for share, delay_ms in quantiles)
+    evaluation = seen.evaluation
+    yield (
+        "peak",
+        f"{evaluation.peak_gaps_per_partition:,.0f} gaps in the fullest partition if sends go on like this "
+        f"({evaluation.gap_fraction:.0%} of the broker's limit)",
+    )
+    if seen.rooms:
+        nearest = seen.rooms[0]
+        yield "room", f"{nearest.times:,.3g} times this volume until {nearest.limit} is reached"
+
+
+def said_of_change(change: Change, path: str, written: str) -> Iterator[str]:
+    """What to do.
+
+    Args:
+        change: Of the plan.
+        path: Of the present plan file.
+        written: Where the new one was written; empty: nowhere.
+    """
+    at = "at the present volume" if change.times == 1 else f"at {change.times:.3g} times the present volume"
+    if not change.is_one:
+        kept = "it keeps every limit" if change.keeps_limits else "and no other breaks fewer limits"
+        yield f"The planner finds no better plan {at}: by its count of these sends {kept}."
+        return
+    if change.keeps_limits:
+        yield f"This change keeps every limit {at}:"
+    else:
+        yield f"No plan keeps every limit {at}. This change breaks fewest:"
+    yield change.diff(path).rstrip("\n")
+    if change.after.partitions > change.before.partitions:
+        yield f"Raise the partitions with `timewheel topics ensure --grow`, and look at {HOW_TO_CHANGE}."
+    else:
+        yield f"How to roll it out while timers wait: {HOW_TO_CHANGE}."
+    yield f"Written: {written}" if written else "Write it with -o new-plan.toml."
+
+
+def _row(name: str, one: Standing) -> tuple[str, ...]:
+    return (
+        name,
+        f"{one.predicted:,.0f}",
+        f"{one.low:,.0f}",
+        f"{one.high:,.0f}",
+        f"{one.counted:,}",
+        "yes" if one.agrees else "NO",
+        f"{one.pending:,.0f}",
+        f"{one.backlog:,}",
+    )

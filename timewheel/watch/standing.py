@@ -1,0 +1,223 @@
+"""What a due topic should hold by what lies in it, beside what the broker counts.
+
+A cursor's gap begins at an acknowledged entry that follows one that is not, or that is the first of its ledger. If what
+is due is acknowledged and what is not is not, the due times of two neighbours say whether one is there. From a random
+sample of neighbours follows their number, whatever delays are like and however alike neighbours are.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import sqrt
+
+from timewheel.admin.internals import EntryPosition
+from timewheel.ops.plan_stored import Drawn, Part, PlanSample, StoredTimer
+
+__all__ = ["Standing", "standings", "together"]
+
+NORMAL_95 = 1.96
+"""Standard errors on either side of an estimate that hold the truth in 95 of 100 samples."""
+LATE_TICKS = 2.0
+"""A broker delivers up to a tick late, and up to a tick later the acknowledgement is in (broker-facts:
+a-tick-early-or-late)."""
+SHIFTS_TICKS = (-LATE_TICKS, -1.0, -0.5, -0.25, -0.1, 0.1, 0.25, 0.5, 1.0)
+"""At which the prediction is made too, up to a tick early: where stays are short it rises and falls within a tick."""
+TOLERANCE = 0.05
+"""Of the prediction: consumers that take a while to handle a timer, and clocks that differ."""
+LEAST_TOLERANCE = 3.0
+"""Gaps: what is between two looks at a busy topic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """One subscription on one partition, or on all of them together, at the moment when its counters were read.
+
+    Args:
+        name: The partition's full name; of several the plan's due topic.
+        subscription: Its name.
+        counted: Gaps by the broker's counter.
+        predicted: Gaps if what is due is acknowledged, and nothing else.
+        less: By how much `predicted` falls if timers are acknowledged earlier or later by one of `SHIFTS_TICKS`.
+        more: By how much it rises then.
+        error: Of the sample, at 95 %.
+        pending: Entries that are not due yet.
+        pending_error: Of the sample, at 95 %.
+        fresh: Entries that came due within the last `LATE_TICKS`, and may not be acknowledged yet.
+        backlog: Entries that are not acknowledged, by the broker's counter.
+    """
+
+    name: str
+    subscription: str
+    counted: int
+    predicted: float
+    less: float
+    more: float
+    error: float
+    pending: float
+    pending_error: float
+    fresh: float
+    backlog: int
+
+    @property
+    def low(self) -> float:
+        """The least count that agrees."""
+        return max(self.predicted - self.less - self._off, 0.0)
+
+    @property
+    def high(self) -> float:
+        """The greatest count that agrees."""
+        return self.predicted + self.more + self._off
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the broker's count is what it should be, as far as the sample can tell."""
+        return self.low <= self.counted <= self.high
+
+    @property
+    def overdue(self) -> float:
+        """Entries that are due and not acknowledged, at the least; 0: as far as can be told there are none."""
+        waiting = self.pending + self.fresh
+        return max(self.backlog - waiting - self.pending_error - TOLERANCE * waiting - LEAST_TOLERANCE, 0.0)
+
+    @property
+    def _off(self) -> float:
+        return self.error + max(TOLERANCE * self.predicted, LEAST_TOLERANCE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One entry of the sample: its number in its partition, its ledger, and when the last of its messages is due."""
+
+    number: int
+    ledger: int
+    due_ms: int
+
+
+def standings(sample: PlanSample, tick_ms: int) -> tuple[Standing, ...]:
+    """Each subscription of the plan on each partition of its due topics.
+
+    Args:
+        sample: Of the plan's topics.
+        tick_ms: The broker's ``delayedDeliveryTickTimeMillis``.
+    """
+    parts = [part for topic in sample.due for part in topic.parts]
+    mine = _by_part(parts, sample.in_due.timers)
+    pairs = sum(sum(_is_pair(*both) for both in pairwise(entries)) for entries in mine.values())
+    # As many pairs as entries but one in each partition.
+    population = sum(max(part.entries - 1, 0) for part in parts)
+    scale = population / pairs if pairs else 1.0
+    return tuple(
+        _standing(part, mine[part.name], subscription, sample.in_due, scale, tick_ms)
+        for subscription in sample.plan.subscriptions
+        for part in parts
+    )
+
+
+def together(name: str, found: Iterable[Standing]) -> tuple[Standing, ...]:
+    """All partitions of each subscription as one, in the order in which subscriptions come.
+
+    Args:
+        name: Of the whole.
+        found: Of the parts; they were sampled together, so their errors add by their squares.
+    """
+    by_subscription: defaultdict[str, list[Standing]] = defaultdict(list)
+    for one in found:
+        by_subscription[one.subscription].append(one)
+    return tuple(
+        Standing(
+            name=name,
+            subscription=subscription,
+            counted=sum(one.counted for one in parts),
+            predicted=sum(one.predicted for one in parts),
+            less=sum(one.less for one in parts),
+            more=sum(one.more for one in parts),
+            error=sqrt(sum(one.error**2 for one in parts)),
+            pending=sum(one.pending for one in parts),
+            pending_error=sqrt(sum(one.pending_error**2 for one in parts)),
+            fresh=sum(one.fresh for one in parts),
+            backlog=sum(one.backlog for one in parts),
+        )
+        for subscription, parts in by_subscription.items()
+    )
+
+
+def _by_part(parts: Sequence[Part], timers: Iterable[StoredTimer]) -> dict[str, list[_Entry]]:
+    """The sample's entries of each partition, in order."""
+    before = {part.name: _entries_before(part) for part in parts}
+    found: dict[str, dict[int, _Entry]] = {part.name: {} for part in parts}
+    for timer in timers:
+        ledger, entry = timer.place.position
+        number = before[timer.place.topic][ledger] + entry
+        other = found[timer.place.topic].get(number)
+        # An entry is acknowledged when all messages of its batch are.
+        due_ms = timer.due_ms if other is None else max(timer.due_ms, other.due_ms)
+        found[timer.place.topic][number] = _Entry(number, ledger, due_ms)
+    return {name: [entries[number] for number in sorted(entries)] for name, entries in found.items()}
+
+
+def _entries_before(part: Part) -> dict[int, int]:
+    """For each ledger how many entries there are in those before it."""
+    found, total = {}, 0
+    for ledger, entries in part.ledgers:
+        found[ledger] = total
+        total += entries
+    return found
+
+
+def _is_pair(first: _Entry, second: _Entry) -> bool:
+    return second.number == first.number + 1
+
+
+def _standing(
+    part: Part, entries: Sequence[_Entry], subscription: str, drawn: Drawn, scale: float, tick_ms: int
+) -> Standing:
+    cursor = part.cursors[subscription]
+    after = _after(part, cursor.mark_delete)
+    beyond = [entry for entry in entries if entry.number >= after]
+    now_ms = part.at_ms
+    begins = sum(_begins(beyond, now_ms))
+    others = [sum(_begins(beyond, now_ms + shift * tick_ms)) * scale for shift in SHIFTS_TICKS]
+    predicted = begins * scale
+    waiting = sum(entry.due_ms > now_ms for entry in beyond)
+    fresh = sum(now_ms - LATE_TICKS * tick_ms < entry.due_ms <= now_ms for entry in beyond)
+    return Standing(
+        name=part.name,
+        subscription=subscription,
+        counted=cursor.gap_count,
+        predicted=predicted,
+        less=max(predicted - min(others), 0.0),
+        more=max(max(others) - predicted, 0.0),
+        error=_error(begins, scale),
+        pending=waiting * drawn.scale,
+        pending_error=_error(waiting, drawn.scale),
+        fresh=fresh * drawn.scale,
+        backlog=cursor.backlog,
+    )
+
+
+def _after(part: Part, mark_delete: EntryPosition) -> int:
+    """The number of the first entry behind what is all acknowledged."""
+    number = 0
+    for ledger, entries in part.ledgers:
+        if ledger == mark_delete.ledger:
+            return number + mark_delete.entry + 1
+        if ledger > mark_delete.ledger:
+            return number
+        number += entries
+    return number
+
+
+def _begins(entries: Sequence[_Entry], at_ms: float) -> Iterator[bool]:
+    """For each pair of neighbours whether a gap begins at the second."""
+    for first, second in pairwise(entries):
+        if _is_pair(first, second):
+            is_new = first.due_ms > at_ms or first.ledger != second.ledger
+            yield is_new and second.due_ms <= at_ms
+
+
+def _error(found: int, scale: float) -> float:
+    """At 95 %, of a count in a sample without replacement; that of a count of which all were looked at is none."""
+    return NORMAL_95 * scale * sqrt((found + 1) * max(1 - 1 / scale, 0.0)) if scale > 1 else 0.0

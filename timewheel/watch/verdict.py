@@ -1,0 +1,268 @@
+"""The verdict of a check: what was found, and how bad the worst of it is. A pure function of what was read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.durations import DAY_MS, format_duration
+from timewheel.core.plan import Tiered, Wheel
+from timewheel.core.routing import release_at
+from timewheel.core.steps import longest_due_stay_ms
+from timewheel.ops.plan_stored import PlanSample, PlanTopic
+from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Constraints
+from timewheel.watch.drift import Drift
+from timewheel.watch.expected import Expected
+from timewheel.watch.outlook import Outlook
+from timewheel.watch.sends import LEAST_TIMERS, SHARES, Sends
+from timewheel.watch.standing import Standing
+
+__all__ = ["Finding", "Level", "findings_of", "level_of", "span"]
+
+ASTRAY_SHARE = 0.01
+"""Of the timers in the due topics: fewer that stay longer than the plan lets are left from a change of it."""
+
+
+class Level(StrEnum):
+    """How bad it is."""
+
+    FINE = "fine"
+    ATTENTION = "attention"
+    """A limit will be reached, or something is not as it was planned."""
+    BROKEN = "broken"
+    """A limit is broken now, by the broker's own count."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is worth saying.
+
+    Args:
+        name: Short and stable, for programs.
+        level: How bad it is; fine: only to be known.
+        text: A sentence.
+    """
+
+    name: str
+    level: Level
+    text: str
+
+
+def level_of(findings: Sequence[Finding]) -> Level:
+    """That of the worst."""
+    levels = [finding.level for finding in findings]
+    return Level.BROKEN if Level.BROKEN in levels else Level.ATTENTION if Level.ATTENTION in levels else Level.FINE
+
+
+def findings_of(
+    sample: PlanSample,
+    parts: Sequence[Standing],
+    wholes: Sequence[Standing],
+    sends: Sends,
+    expected: Expected | None,
+    drift: Drift | None,
+    outlook: Outlook,
+    profile: BrokerProfile,
+    constraints: Constraints,
+) -> tuple[Finding, ...]:
+    """All that is to be said, the worst first.
+
+    Args:
+        sample: Of the plan's topics.
+        parts: Each subscription on each partition.
+        wholes: Each subscription.
+        sends: What is sent.
+        expected: The plan on these; None: they are too few.
+        drift: Against what the plan was made for; None: there is nothing to compare with.
+        outlook: What growth leads to.
+        profile: The broker.
+        constraints: What is asked of the plan.
+    """
+    found = [
+        *_counted(parts, profile, constraints),
+        *_compared(wholes),
+        *_expected(expected, profile, constraints),
+        *_outlook(outlook),
+        *_drift(drift, outlook),
+        *_on_the_way(sample),
+        *_seen(sample, sends, expected),
+    ]
+    order = [Level.BROKEN, Level.ATTENTION, Level.FINE]
+    return tuple(sorted(found, key=lambda finding: order.index(finding.level)))
+
+
+def span(span_ms: float) -> str:
+    """In the largest unit of which there is at least one, to three digits."""
+    for unit, unit_ms in (("d", DAY_MS), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
+        if span_ms >= unit_ms:
+            return f"{span_ms / unit_ms:.3g} {unit}"
+    return f"{span_ms:.3g} ms"
+
+
+def _counted(parts: Sequence[Standing], profile: BrokerProfile, constraints: Constraints) -> Iterator[Finding]:
+    worst = max(parts, key=lambda part: part.counted, default=None)
+    limit = profile.gap_limit_ranges
+    if worst is None or worst.counted <= constraints.gap_fraction * limit:
+        return
+    then = "the next reload delivers handled messages again" if worst.counted > limit else "there is no room left"
+    yield Finding(
+        name="gaps",
+        level=Level.BROKEN,
+        text=(
+            f"{worst.name} has {worst.counted:,} gaps of {worst.subscription!r}, more than "
+            f"{constraints.gap_fraction:.0%} of the {limit:,} that the broker keeps: {then}."
+        ),
+    )
+
+
+def _compared(wholes: Sequence[Standing]) -> Iterator[Finding]:
+    for whole in wholes:
+        if whole.overdue:
+            text = (
+                f"at least {whole.overdue:,.0f} entries are due and {whole.subscription!r} has not acknowledged them: "
+                "its consumers are away or behind."
+            )
+            yield Finding(name="overdue", level=Level.ATTENTION, text=text)
+        if whole.agrees:
+            continue
+        why = (
+            "fewer: acknowledgements were forgotten at a reload, or what is due is not handled"
+            if whole.counted < whole.low
+            else "more: timers are acknowledged before they are due, or some that are due are left"
+        )
+        text = (
+            f"the broker counts {whole.counted:,} gaps of {whole.subscription!r}, and by what lies in the topic there "
+            f"should be {whole.low:,.0f} to {whole.high:,.0f}. There are {why}."
+        )
+        yield Finding(name="disagree", level=Level.ATTENTION, text=text)
+
+
+def _expected(expected: Expected | None, profile: BrokerProfile, constraints: Constraints) -> Iterator[Finding]:
+    if expected is None or not expected.broken:
+        return
+    evaluation = expected.evaluation
+    others = [name for name in expected.broken if name != GAP_FRACTION]
+    said = [f"it breaks {name}" for name in others]
+    if GAP_FRACTION in expected.broken:
+        said.insert(
+            0,
+            f"a partition comes to {evaluation.peak_gaps_per_partition:,.0f} gaps, more than "
+            f"{constraints.gap_fraction:.0%} of the {profile.gap_limit_ranges:,} that the broker keeps",
+        )
+    text = f"if timers go on being sent as now: {'; '.join(said)}."
+    yield Finding(name="expected", level=Level.ATTENTION, text=text)
+
+
+def _outlook(outlook: Outlook) -> Iterator[Finding]:
+    reached = outlook.reached
+    if reached is None:
+        return
+    growth = reached.growth
+    since = f" over {growth.weeks:.3g} weeks" if growth.weeks else ""
+    basis = f"at this growth ({growth.weekly:+.1%} a week{since}, by {reached.basis})"
+    day = f"{datetime.fromtimestamp(reached.at_ms / 1_000, UTC):%Y-%m-%d}"
+    level = Level.ATTENTION if reached.at_ms <= outlook.until_ms else Level.FINE
+    text = f"{basis} the limit is reached on {day}: {reached.limit}."
+    yield Finding(name="growth", level=level, text=text)
+
+
+def _drift(drift: Drift | None, outlook: Outlook) -> Iterator[Finding]:
+    if drift is None:
+        if outlook.compares:
+            return
+        text = (
+            "there is nothing to compare with yet: give the statistic that the plan was made from (--stat), or keep a "
+            "log of checks (--log), by which later ones tell drift and growth."
+        )
+        yield Finding(name="alone", level=Level.FINE, text=text)
+        return
+    then = drift.reference
+    if drift.is_rate:
+        text = (
+            f"{drift.rate * then.per_second:,.3g} timers are sent a second, against {then.per_second:,.3g} by "
+            f"{then.name} ({drift.rate - 1:+.0%}, known to {drift.rate_error:.0%})."
+        )
+        yield Finding(name="rate", level=Level.ATTENTION, text=text)
+    if drift.is_delay:
+        pairs = zip(SHARES, drift.quantiles_ms, then.quantiles_ms, strict=True)
+        said = ", ".join(
+            f"{share:.0%} within {span(now_ms)} (then {span(then_ms)})"
+            for share, now_ms, then_ms in pairs
+            if share in (0.5, 0.9, 0.99)
+        )
+        text = f"delays are others than by {then.name}, those of at least {drift.moved:.0%} of the timers: {said}."
+        yield Finding(name="delays", level=Level.ATTENTION, text=text)
+
+
+def _on_the_way(sample: PlanSample) -> Iterator[Finding]:
+    plan = sample.plan
+    if sample.missing:
+        text = f"{_some(sample.missing)} {'are' if len(sample.missing) > 1 else 'is'} missing: timewheel topics ensure."
+        yield Finding(name="missing", level=Level.ATTENTION, text=text)
+    for topic in sample.due:
+        if topic.partitions not in (plan.partitions, 0):
+            text = f"{topic.name} has {topic.partitions} partitions, and the plan says {plan.partitions}."
+            yield Finding(name="partitions", level=Level.ATTENTION, text=text)
+            break
+    stuck = _stuck(sample)
+    if stuck:
+        text = (
+            f"about {stuck:,.0f} timers wait in holding topics longer than {format_duration(plan.guard_ms)} past their "
+            "release: no relay runs, or it is behind."
+        )
+        yield Finding(name="stuck", level=Level.ATTENTION, text=text)
+    longest_ms = longest_due_stay_ms(plan) + plan.jitter_ms
+    there = [timer for timer in sample.in_due.timers if timer.due_ms - timer.entered_ms > longest_ms]
+    if len(there) > ASTRAY_SHARE * len(sample.in_due.timers):
+        share = len(there) / len(sample.in_due.timers)
+        why = (
+            "some are sent past the plan, or by an earlier one"
+            if isinstance(plan.scheme, Tiered | Wheel)
+            else ("they are sent past the plan's max_delay")
+        )
+        text = f"{share:.0%} of what lies in the due topic stays there for more than {span(longest_ms)}: {why}."
+        yield Finding(name="astray", level=Level.ATTENTION, text=text)
+
+
+def _stuck(sample: PlanSample) -> float:
+    """Timers that a relay should have moved on."""
+    topic_of: dict[str, PlanTopic] = {part.name: topic for topic in sample.holding for part in topic.parts}
+    part_of = {part.name: part for topic in sample.holding for part in topic.parts}
+    found = 0
+    for timer in sample.in_holding.timers:
+        topic, part = topic_of[timer.place.topic], part_of[timer.place.topic]
+        assert topic.step is not None  # holding topics have one
+        is_open = all(timer.place.position > cursor.mark_delete for cursor in part.cursors.values())
+        late_ms = part.at_ms - release_at(topic.step, timer.due_ms, timer.entered_ms)
+        found += is_open and late_ms > sample.plan.guard_ms
+    return found * sample.in_holding.scale
+
+
+def _seen(sample: PlanSample, sends: Sends, expected: Expected | None) -> Iterator[Finding]:
+    if not sends.is_enough:
+        text = (
+            f"nothing is said of rate, delays and growth: of what was sent in the last {span(sends.window_ms)}, the "
+            f"time of which nothing is gone yet, {len(sends.timers)} timers are in the sample, and it takes "
+            f"{LEAST_TIMERS}. Take more samples, or check at another time."
+        )
+        yield Finding(name="few", level=Level.FINE, text=text)
+    if expected is not None and expected.is_short:
+        text = "the window is too short against the longest delays: what the topics come to hold is told too low."
+        yield Finding(name="short", level=Level.FINE, text=text)
+    elif expected is not None and expected.says_no_day:
+        text = (
+            f"the window of {span(sends.window_ms)} is shorter than a day: it is taken to go on like this, and hours "
+            "that are busier are not in it."
+        )
+        yield Finding(name="no_day", level=Level.FINE, text=text)
+    unread = sample.in_due.unread + sample.in_holding.unread
+    if unread:
+        text = f"{unread:,} chosen entries were gone, or could not be read."
+        yield Finding(name="unread", level=Level.FINE, text=text)
+
+
+def _some(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
