@@ -42,7 +42,10 @@ def check(
         typer.Option("--profile", help="A file of `timewheel profile`, where the role may not read settings."),
     ] = None,
     stat: Annotated[
-        Path | None, typer.Option("--stat", help="Statistic of the history that the plan was made from.")
+        Path | None,
+        typer.Option(
+            "--stat", help="What the plan was made from: a folder of `timewheel survey`, or a statistic's file."
+        ),
     ] = None,
     topic: Annotated[
         str | None, typer.Option("--topic", help="Of the statistic, if it has several and none is the plan's.")
@@ -133,14 +136,14 @@ def exit_status(level: Level) -> int:
 
 
 def load_statistic(path: Path) -> Statistic:
-    """What a plan was made for, from a file.
+    """What a plan was made for, from a survey's folder or a statistic's file.
 
     Raises:
-        StatisticUnreadable: There is no such file, or something else is in it.
+        StatisticUnreadable: There is no such thing, or something else is in it.
     """
-    from timewheel.spark_planner import Statistic
+    from timewheel.spark_planner import Statistic, load_survey
 
-    return Statistic.load(path)
+    return load_survey(path).statistic if path.is_dir() else Statistic.load(path)
 
 
 def _checked(
