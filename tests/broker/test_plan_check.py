@@ -30,7 +30,7 @@ from timewheel.admin.client import AdminClient
 from timewheel.cli.app import app
 from timewheel.consumers import DelayedConsumer
 from timewheel.core.names import partition_topic
-from timewheel.core.plan import Native, Plan
+from timewheel.core.plan import Calendar, Native, Plan
 from timewheel.core.planfile import load_plan, save_plan
 from timewheel.errors import NothingToSample, NotOfThisPlan
 from timewheel.ops.profile import profile_of
@@ -342,4 +342,28 @@ def test_a_tiered_plan_is_seen_whole_though_its_timers_were_moved_on(live: Live,
     assert len(seen) == pytest.approx(len(of_window), rel=0.02)
     assert seen[len(seen) // 2] == pytest.approx(of_window[len(of_window) // 2], abs=200)
     assert whole.agrees, whole
+    assert found.level is Level.FINE, found.findings
+
+
+def test_a_calendar_is_seen_in_all_its_topics(live: Live) -> None:
+    """Topics of intervals to come may be as young as they like: nothing of theirs can be gone."""
+    day_ms = 86_400_000
+    plan = native_plan(partitions=1, scheme=Calendar(interval_ms=day_ms), max_delay_ms=5 * day_ms)
+    ensure(live.admin, plan, now_ms=now_ms())
+    source, sent = random.Random(SEED), []
+    client = pulsar.Client(live.broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    with DelayedProducer(client, plan) as producer:
+        # One in the running interval first: that one's topic is whole since then.
+        for delay_ms in [1, *(source.randrange(4 * day_ms) for _ in range(200))]:
+            timer = producer.send(b"x", deliver_after=dt.timedelta(milliseconds=delay_ms))
+            sent.append(round(timer.due_at.timestamp() * 1_000))
+
+    found = check(live.admin, plan, profile_of(live.admin))
+    client.close()
+
+    assert len(found.sample.due) == 7, "the running interval, five to come, and one more"
+    assert sum(bool(part.entries) for topic in found.sample.due for part in topic.parts) == 5
+    assert {timer.due_ms for timer in found.sends.timers} <= set(sent)
+    assert len(found.sends.timers) == pytest.approx(len(sent), abs=4)
+    assert found.fullest.pending == pytest.approx(len(sent), abs=2)
     assert found.level is Level.FINE, found.findings

@@ -95,7 +95,7 @@ def test_a_topic_that_holds_what_it_should_is_fine() -> None:
         ({"plan": plan_of(max_delay_ms=HOUR_MS)}, Level.ATTENTION, "astray"),
         ({"timers": sent(0.05, DAY_MS)}, Level.FINE, "few"),
         ({"timers": sent(3, DAY_MS)}, Level.FINE, "no_day"),
-        ({"timers": sent(0.5, 30 * DAY_MS)}, Level.FINE, "short"),
+        ({"timers": sent(0.5, 30 * DAY_MS, every_ms=100)}, Level.FINE, "short"),
         ({"timers": sent(48, 2 * DAY_MS, every_ms=5_000), "counted": 700}, Level.ATTENTION, "expected"),
     ],
 )
@@ -104,6 +104,9 @@ def test_what_is_wrong_has_a_name_and_a_level(changes: dict[str, Any], level: Le
 
     assert name in names(found, level), found.findings
     assert found.findings[0].level is found.level
+    if name == "short":
+        assert found.level is Level.FINE, "a burst of half an hour is no rate that could go on for a month"
+        assert found.line().peak is None
 
 
 def test_a_relay_that_does_not_run_is_told_by_what_waits_too_long() -> None:

@@ -205,11 +205,20 @@ def _show(console: Console, checked: Checked) -> None:
 
 
 def _change(console: Console, checked: Checked, cores: int | None, memory: str) -> Change | None:
+    """The change; None, with a line that says why, if there is none: what was found is told all the same."""
+    from timewheel.core.errors import TimewheelError
     from timewheel.watch import change_for
 
     stopped = "stopped: the check is made, no change was planned"
-    with session(cores, memory, when_stopped=stopped) as spark, progress_on(console) as tell:
-        return change_for(spark, checked, tell=tell)
+    try:
+        with session(cores, memory, when_stopped=stopped) as spark, progress_on(console) as tell:
+            found = change_for(spark, checked, tell=tell)
+    except (TimewheelError, typer.BadParameter) as error:
+        say(console, f"no change was planned: {error}", style="bold")
+        return None
+    if found is None:
+        say(console, "no change was planned: too few sends were seen to plan from", style="bold")
+    return found
 
 
 def _show_change(console: Console, change: Change, plan_file: Path, out: Path | None) -> None:

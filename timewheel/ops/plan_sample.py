@@ -60,20 +60,8 @@ def sample_plan(
     if not 1 <= samples <= MAX_SAMPLES:
         raise ValueError(f"from 1 to {MAX_SAMPLES:,} samples, not {samples}")
     at_ms = clock.now_ms()
-    missing: list[str] = []
-    due, holding = [], []
-    for name, start_ms in _due_topics(plan, at_ms):
-        found = _topic(admin, clock, name, plan.subscriptions, interval_start_ms=start_ms)
-        if found is None:
-            missing.append(name)
-            continue
-        for part in found.parts:
-            lacking = [subscription for subscription in plan.subscriptions if subscription not in part.cursors]
-            if lacking:
-                raise NotOfThisPlan(part.name, lacking, admin.subscriptions.list(part.name))
-        due.append(found)
-    if not due:
-        raise NothingToSample(missing[0], "there is no such topic; is this the plan of another cluster or topic?")
+    due, missing = _due(admin, plan, clock, at_ms)
+    holding = []
     for held in topology(plan, at_ms).holding:
         found = _topic(admin, clock, held.name, (RELAY_SUBSCRIPTION,), held=held)
         if found is None:
@@ -109,6 +97,26 @@ def draw_pairs(population: int, samples: int, seed: int) -> list[int]:
         return draw(population, samples, seed)
     heads = draw(population - 1, samples // 2, seed)
     return list(dict.fromkeys(number for head in heads for number in (head, head + 1)))
+
+
+def _due(admin: AdminClient, plan: Plan, clock: Clock, at_ms: int) -> tuple[list[PlanTopic], list[str]]:
+    """The due topics that are there, with all subscriptions of the plan, and the names of those that are not."""
+    due, missing = [], []
+    for name, start_ms in _due_topics(plan, at_ms):
+        found = _topic(admin, clock, name, plan.subscriptions, interval_start_ms=start_ms)
+        if found is None:
+            missing.append(name)
+            continue
+        for part in found.parts:
+            lacking = [subscription for subscription in plan.subscriptions if subscription not in part.cursors]
+            if lacking:
+                raise NotOfThisPlan(part.name, lacking, admin.subscriptions.list(part.name))
+        due.append(found)
+    if not due:
+        raise NothingToSample(missing[0], "there is no such topic; is this the plan of another cluster or topic?")
+    if not any(topic.parts for topic in due):
+        raise NothingToSample(plan.due_topic, "no partition of it was ever used; `timewheel topics ensure` makes them")
+    return due, missing
 
 
 def _due_topics(plan: Plan, at_ms: int) -> Iterator[tuple[str, int | None]]:

@@ -99,7 +99,7 @@ class Checked:
             predicted=self.fullest.predicted,
             counted=self.fullest.counted,
             worst=self.worst.counted,
-            peak=self.expected.evaluation.peak_gaps_per_partition if self.expected is not None else None,
+            peak=_peak(self.expected),
             gap_limit=self.profile.gap_limit_ranges,
             pending=self.fullest.pending,
             level=self.level.value,
@@ -226,6 +226,12 @@ def _outlook(
         # A change of the plan changes its gaps, whatever is sent.
         revision = sample.plan.revision
         peaks = [(line.at_ms, line.peak) for line in earlier if line.peak is not None and line.revision == revision]
-        gaps = growth_of([*peaks, (sample.at_ms, seen.evaluation.peak_gaps_per_partition)])
+        gaps = growth_of([*peaks, (sample.at_ms, _peak(seen) or 0.0)])
     trend = None if cells is None else trend_of(cells)
-    return outlook_of(() if seen is None else seen.rooms, volume, gaps, trend, sample.at_ms, horizon_ms)
+    rooms = () if seen is None or seen.is_short else seen.rooms
+    return outlook_of(rooms, volume, gaps, trend, sample.at_ms, horizon_ms)
+
+
+def _peak(seen: Expected | None) -> float | None:
+    """Of the fullest partition, if the sends say it."""
+    return None if seen is None or seen.is_short else seen.evaluation.peak_gaps_per_partition

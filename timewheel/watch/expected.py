@@ -26,6 +26,8 @@ from timewheel.watch.sends import Sends
 __all__ = ["MOST_TURNS", "Expected", "expected", "turns_of"]
 
 CELL_LIMIT = 200_000
+LEAST_CELLS = 500
+"""Of a window that comes again: what even the coarsest level may need."""
 MOST_TURNS = 400
 """So often a window shorter than a day comes again: an hour tells nothing of what is due in months."""
 LEAST_OF_KEY = 10
@@ -41,7 +43,8 @@ class Expected:
         evaluation: At the whole volume.
         rooms: How far each limit is, the nearest first.
         broken: Names of the constraints that it breaks.
-        is_short: The window is so short against the delays that even repeated it does not fill the topics.
+        is_short: The window is so short against the delays that nobody can say that it goes on like this: the figures
+            are not judged. A burst of some seconds is no rate.
         says_no_day: The window is shorter than a day: it is repeated as it is, and day and night are not in it.
     """
 
@@ -79,9 +82,10 @@ def expected(sends: Sends, plan: Plan, profile: BrokerProfile, constraints: Cons
         is_short = turns == MOST_TURNS
         again = tuple(
             Stretch(from_ms=sends.from_ms, until_ms=sends.until_ms, shift_ms=turn * sends.window_ms)
-            for turn in range(1, turns)
+            for turn in range(1, 1 if is_short else turns)
         )
-        cells = extended_cells(cells, again, CELL_LIMIT)
+        # As coarse as all turns together will have to be: else there would be millions of them for a moment.
+        cells = extended_cells(cells.bounded(max(CELL_LIMIT // turns, LEAST_CELLS)), again, CELL_LIMIT)
     evaluation = evaluate(plan, cells, profile, growth=scale, keys=_keys(timers))
     return Expected(
         evaluation=evaluation,

@@ -29,7 +29,7 @@ class CheckLine:
         predicted: Gaps by what lies in the due topics, of the subscription with the most, all partitions together.
         counted: The same by the broker's counter.
         worst: Gaps of the fullest partition, by that counter.
-        peak: Gaps of the fullest partition at their peak, if sends go on like this; None: too few were seen.
+        peak: Gaps of the fullest partition at their peak, if sends go on like this; None: not known.
         gap_limit: The broker's.
         pending: Entries in the due topics that are not due yet.
         level: What the check came to.

@@ -65,6 +65,8 @@ def said_of_sends(checked: Checked) -> Iterator[tuple[str, str]]:
     )
     quantiles = zip(SHARES, sends.quantiles_ms(), strict=True)
     yield "delay", ", ".join(f"{share:.0%} up to {span(delay_ms)}" for share, delay_ms in quantiles)
+    if seen.is_short:
+        return
     evaluation = seen.evaluation
     yield (
         "peak",

@@ -141,7 +141,7 @@ def _compared(wholes: Sequence[Standing]) -> Iterator[Finding]:
 
 
 def _expected(expected: Expected | None, profile: BrokerProfile, constraints: Constraints) -> Iterator[Finding]:
-    if expected is None or not expected.broken:
+    if expected is None or expected.is_short or not expected.broken:
         return
     evaluation = expected.evaluation
     others = [name for name in expected.broken if name != GAP_FRACTION]
@@ -250,7 +250,10 @@ def _seen(sample: PlanSample, sends: Sends, expected: Expected | None) -> Iterat
         )
         yield Finding(name="few", level=Level.FINE, text=text)
     if expected is not None and expected.is_short:
-        text = "the window is too short against the longest delays: what the topics come to hold is told too low."
+        text = (
+            f"the window of {span(sends.window_ms)} is too short against the longest delays to say what the topics "
+            "come to hold."
+        )
         yield Finding(name="short", level=Level.FINE, text=text)
     elif expected is not None and expected.says_no_day:
         text = (
