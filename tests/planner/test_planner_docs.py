@@ -67,10 +67,10 @@ def test_every_option_of_the_page_is_one_of_the_commands() -> None:
     named = set(re.findall(r"--[a-z][a-z-]+", PAGE)) - {"--conf", "--dry-run", "--py-files", "--wheel"}
     texts = [
         CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"}).output
-        for command in ("plan", "predict", "compare")
+        for command in ("plan", "predict", "compare", "survey")
     ]
     assert named
-    assert named <= set(re.findall(r"--[a-z][a-z-]+", texts[0]))
+    assert named <= set(re.findall(r"--[a-z][a-z-]+", texts[0] + texts[-1]))
     # What names columns and units is the same everywhere.
-    for option in ("--publish", "--due", "--delay", "--topic", "--time-unit", "--profile", "--json"):
+    for option in ("--publish", "--due", "--delay", "--topic", "--time-unit", "--json"):
         assert all(option in text for text in texts)
