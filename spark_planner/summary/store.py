@@ -40,13 +40,17 @@ def day_name(day: int) -> str:
     return f"{_EPOCH + timedelta(days=day):%Y-%m-%d}"
 
 
+def _day_named(name: str) -> int:
+    return (datetime.strptime(name, "%Y-%m-%d").replace(tzinfo=UTC) - _EPOCH).days
+
+
 def stored_days(folder: Path) -> dict[int, Path]:
     """The days that are there, ascending, and the file of cells of each."""
     found = {}
     for path in folder.glob("*.cells.parquet"):
         named = re.fullmatch(r"(\d{4}-\d{2}-\d{2})\.cells\.parquet", path.name)
         if named:
-            found[(datetime.strptime(named[1], "%Y-%m-%d").replace(tzinfo=UTC) - _EPOCH).days] = path
+            found[_day_named(named[1])] = path
     return dict(sorted(found.items()))
 
 
@@ -146,7 +150,7 @@ def _read_day(path: Path) -> Survey:
         if note["format"] != FORMAT:
             raise StatisticUnreadable(str(path), f"it is of format {note['format']}, not {FORMAT}")
         name = path.name.removesuffix(".cells.parquet")
-        day = (datetime.strptime(name, "%Y-%m-%d").replace(tzinfo=UTC) - _EPOCH).days
+        day = _day_named(name)
         statistic = Statistic(
             cells=cells_by_topic(cells),
             quarantined=note["quarantined"],

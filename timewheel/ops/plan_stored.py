@@ -8,11 +8,9 @@ from dataclasses import dataclass
 from timewheel.admin.batches import BatchGarbled, messages_of_batch
 from timewheel.admin.entries import StoredEntry
 from timewheel.admin.internals import EntryPosition
-from timewheel.core.envelope import TIMER_PROPERTY, Envelope
-from timewheel.core.errors import EnvelopeError
 from timewheel.core.plan import Plan
 from timewheel.core.steps import Step
-from timewheel.ops.sample import Place
+from timewheel.ops.sample import Place, envelope_in
 
 __all__ = ["Cursor", "Drawn", "Part", "PlanSample", "PlanTopic", "StoredTimer", "timers_of"]
 
@@ -171,10 +169,7 @@ def _timer(
     stored_ms = entry.publish_at_ms
     due_ms = stored_ms if entry.deliver_at_ms is None else entry.deliver_at_ms
     entered_ms, hops = stored_ms, None
-    try:
-        envelope = Envelope.read(properties) if TIMER_PROPERTY in properties else None
-    except EnvelopeError:
-        envelope = None
+    envelope = envelope_in(properties)
     if envelope is not None:
         due_ms, entered_ms, hops = envelope.due_ms, envelope.entered_ms, envelope.hops
     return StoredTimer(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -40,6 +40,7 @@ __all__ = [
     "SampledEntry",
     "Stretch",
     "draw",
+    "envelope_in",
     "look",
     "places_of",
     "sample",
@@ -311,7 +312,7 @@ def _outcome(admin: AdminClient, place: Place) -> StoredEntry | AdminError:
 
 def sampled(entry: StoredEntry) -> SampledEntry:
     """A row of the history from an entry as it is stored."""
-    envelope = _envelope(entry)
+    envelope = envelope_in(entry.properties)
     publish_ms, due_ms = entry.publish_at_ms, entry.publish_at_ms
     if entry.deliver_at_ms is not None:
         due_ms = entry.deliver_at_ms
@@ -331,10 +332,11 @@ def sampled(entry: StoredEntry) -> SampledEntry:
     )
 
 
-def _envelope(entry: StoredEntry) -> Envelope | None:
-    if TIMER_PROPERTY not in entry.properties:
+def envelope_in(properties: Mapping[str, str]) -> Envelope | None:
+    """A stored message's envelope; None: it has none that can be read."""
+    if TIMER_PROPERTY not in properties:
         return None
     try:
-        return Envelope.read(entry.properties)
+        return Envelope.read(properties)
     except EnvelopeError:
         return None  # of a later version, or garbled: a stranger's entry, as far as can be told
