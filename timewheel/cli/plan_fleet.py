@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import typer
 
-from timewheel.cli.planning import show_lost
+from timewheel.cli.planning import need_new_folder, show_lost
 from timewheel.cli.terminal import say, show_table
 
 if TYPE_CHECKING:
@@ -32,10 +32,7 @@ def need_folder(folder: Path | None, of_one_topic: Mapping[str, object]) -> None
             raise typer.BadParameter("it is of one topic, --all-topics of all", param_hint=option)
     if folder is None:
         raise typer.BadParameter("--all-topics writes a plan for each topic: give a folder", param_hint="--out")
-    if folder.exists() and not folder.is_dir():
-        raise typer.BadParameter(f"{folder} is a file: with --all-topics it is a folder", param_hint="--out")
-    if not folder.exists() and not folder.parent.is_dir():
-        raise typer.BadParameter(f"there is no folder {folder.parent} to make {folder.name} in", param_hint="--out")
+    need_new_folder(folder, "with --all-topics it is a folder")
 
 
 def file_names(topics: Iterable[str]) -> dict[str, str]:

@@ -6,6 +6,7 @@ import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -41,6 +42,7 @@ __all__ = [
     "console_for",
     "growth_of",
     "mapping_of",
+    "need_new_folder",
     "progress_on",
     "refused_requests",
     "session",
@@ -196,6 +198,14 @@ def _stopped_by_signals() -> threading.Event:
 
     stop_at_end(told)
     return stopped
+
+
+def need_new_folder(folder: Path, what: str) -> None:
+    """Refuse what can neither be written to as a folder nor be made one; ``what`` says that it has to be one."""
+    if folder.exists() and not folder.is_dir():
+        raise typer.BadParameter(f"{folder} is a file: {what}", param_hint="--out")
+    if not folder.exists() and not folder.parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {folder.parent} to make {folder.name} in", param_hint="--out")
 
 
 def mapping_of(**options: str | None) -> ColumnMapping:

@@ -25,6 +25,7 @@ from timewheel.cli.planning import (
     TopicColumn,
     console_for,
     mapping_of,
+    need_new_folder,
     progress_on,
     session,
     show_lost,
@@ -78,7 +79,9 @@ def survey(
     """
     import json
 
-    _need_folder(out, replace=replace, add=add)
+    if replace and add:
+        raise typer.BadParameter("a day is either made anew or added to, not both", param_hint="--replace")
+    need_new_folder(out, "a survey is a folder")
     console = console_for(as_json=as_json)
     with session(cores, memory) as spark:
         from timewheel.spark_planner import add_survey, drop_days_before
@@ -110,15 +113,6 @@ def survey(
     _say_days(console, out, written, dropped)
     if as_json:
         print(json.dumps(_facts(found, out, written, dropped), indent=1))
-
-
-def _need_folder(out: Path, *, replace: bool, add: bool) -> None:
-    if replace and add:
-        raise typer.BadParameter("a day is either made anew or added to, not both", param_hint="--replace")
-    if out.exists() and not out.is_dir():
-        raise typer.BadParameter(f"{out} is a file: a survey is a folder", param_hint="--out")
-    if not out.exists() and not out.parent.is_dir():
-        raise typer.BadParameter(f"there is no folder {out.parent} to make {out.name} in", param_hint="--out")
 
 
 def _show(console: Console, found: Survey) -> None:
