@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from benchmarks import planner
+from benchmarks import cells, planner
 from benchmarks.footprint import DRIVER, JVM, PYTHON, watched
 from benchmarks.mixture import BEGIN_MS, DAYS, write_mixture
 from benchmarks.result import table
@@ -58,6 +58,19 @@ def test_all_ways_of_counting_agree_and_candidates_are_priced(spark: SparkSessio
     # Of so few rows a query takes milliseconds, and pricing them seconds.
     assert str(verdict[1].figures[f"{ROWS:,} rows"]).partition(",")[0] in {"DuckDB", "Polars"}
     assert int(verdict[2].figures[f"{ROWS:,} rows"]) > int(best[0].figures["candidates"])
+
+
+def test_duckdb_builds_the_same_cells_and_other_cells_are_told(
+    spark: SparkSession, history: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with duckdb.connect() as connection:
+        found = cells.side_by_side(spark, connection, history, ROWS, rounds=1)
+        monkeypatch.setattr(cells, "duckdb_cells", lambda *_: dict.fromkeys(cells.FACTS, np.zeros(3)))
+        with pytest.raises(RuntimeError, match="not the same cells: slot"):
+            cells.side_by_side(spark, connection, history, ROWS, rounds=1)
+
+    assert [result.subject.partition(",")[0] for result in found] == ["timewheel", "DuckDB"]
+    assert found[1].figures["x DuckDB"] == 1
 
 
 def test_memory_is_watched_while_the_work_is_done() -> None:
