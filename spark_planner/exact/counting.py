@@ -37,6 +37,7 @@ from timewheel.spark_planner.exact.found import (
     one_row,
 )
 from timewheel.spark_planner.exact.grid import Grid
+from timewheel.spark_planner.exact.packing import packed_ascending, packed_spans, unpacked_ascending, unpacked_spans
 from timewheel.spark_planner.exact.pieces import NO_KEY, PIECE, TASK, Sends, rows_of, sends_of
 from timewheel.spark_planner.exact.ranges import Part, RangeCounter
 from timewheel.spark_planner.exact.replay_result import DuePartition, GapCounts
@@ -51,7 +52,7 @@ _Entries = Mapping[tuple[int, str, int], Mapping[DuePartition, int]]
 """By plan, topic and place: how many entries each due partition has before it."""
 
 CHUNK, RANK = "chunk", "rank"
-ARRIVAL_MS, ACKNOWLEDGED_MS, DUE_PARTITION = "arrival_ms", "acknowledged_ms", "due_partition"
+ARRIVAL_MS, STAY_MS, DUE_PARTITION = "arrival_ms", "stay_ms", "due_partition"
 
 ARRANGED_SCHEMA = StructType(
     [
@@ -60,13 +61,14 @@ ARRANGED_SCHEMA = StructType(
         StructField(CHUNK, IntegerType(), nullable=False),
         StructField(RANK, IntegerType(), nullable=False),
         StructField(ARRIVAL_MS, BinaryType(), nullable=False),
-        StructField(ACKNOWLEDGED_MS, BinaryType(), nullable=False),
+        StructField(STAY_MS, BinaryType(), nullable=False),
         StructField(DUE_PARTITION, BinaryType(), nullable=False),
         StructField(HOPS, LongType(), nullable=False),
         StructField(HOPS_MAX, LongType(), nullable=False),
     ]
 )
-"""What of a piece arrives in one chunk of time under one plan, in order of arrival: arrays in bytes."""
+"""What of a piece arrives in one chunk of time under one plan, in order of arrival, and how long each stays after that:
+packed (`packing`)."""
 _ARRANGED = to_arrow_schema(ARRANGED_SCHEMA)
 
 
@@ -217,15 +219,18 @@ def _counting_chunks(jobs: Mapping[int, _Job], entries: _Entries, *, tally: bool
     def kernel(table: pa.Table) -> pa.Table:
         rows = sorted((row for batch in table.to_batches() for row in rows_of(batch)), key=lambda row: row[RANK])
         job, topic, place = jobs[rows[0][NUMBER]], rows[0][TOPIC], rows[0][CHUNK]
-        arrival_ms, acknowledged_ms = (_joined(rows, name, "<i8") for name in (ARRIVAL_MS, ACKNOWLEDGED_MS))
-        partition = _joined(rows, DUE_PARTITION, "<i4") if job.asked.plan.partitions > 1 else None
+        arrival_ms = np.concatenate([unpacked_ascending(memoryview(row[ARRIVAL_MS])) for row in rows])
+        stay_ms = np.concatenate([unpacked_spans(memoryview(row[STAY_MS])) for row in rows])
+        partition = None
+        if job.asked.plan.partitions > 1:
+            partition = np.concatenate([unpacked_spans(memoryview(row[DUE_PARTITION])) for row in rows])
         # What arrives in the same millisecond stands in the order of the sends.
         order = np.argsort(arrival_ms, kind="stable")
         found = _counted(
             job,
             topic,
             place,
-            acknowledged_ms[order],
+            (arrival_ms + stay_ms)[order],
             None,
             None if partition is None else partition[order],
             entries.get((job.number, topic, place), {}),
@@ -257,9 +262,9 @@ def _arranged(job: _Job, topic: str, rank: int, sends: Sends) -> Iterator[pa.Rec
             topic,
             chunk,
             rank,
-            arrival_ms[low:high].astype("<i8", copy=False).tobytes(),
-            way.acknowledged_ms[mine].astype("<i8", copy=False).tobytes(),
-            b"" if partition is None else partition[mine].astype("<i4").tobytes(),
+            packed_ascending(arrival_ms[low:high]),
+            packed_spans(way.acknowledged_ms[mine] - arrival_ms[low:high]),
+            b"" if partition is None else packed_spans(partition[mine]),
             int(hops.sum()),
             int(hops.max()),
         )
@@ -329,7 +334,3 @@ def _entries_before(found: Sequence[Found]) -> _Entries:
         before[row.number, row.due.topic, row.place][row.due] = so_far[row.number, row.due]
         so_far[row.number, row.due] += row.entries
     return dict(before)
-
-
-def _joined(rows: Sequence[Mapping[str, Any]], name: str, kind: str) -> Integers:
-    return np.concatenate([np.frombuffer(row[name], kind) for row in rows]).astype(np.int64, copy=False)

@@ -1,8 +1,8 @@
 """Pieces: stretches of one topic's sends in order of their publish times, each one row of a frame.
 
-A row holds three arrays in bytes, and what the driver has to know of them. So half a million sends go through Spark as
-two rows, and a pass over a history that is kept costs next to nothing but the counting. Where a piece stands in the
-input is written in it, so that nothing depends on which task reads it later.
+A row holds three arrays in bytes, packed, and what the driver has to know of them. So half a million sends go through
+Spark as two rows, and a pass over a history that is kept costs next to nothing but the counting. Where a piece stands
+in the input is written in it, so that nothing depends on which task reads it later.
 """
 
 from __future__ import annotations
@@ -21,6 +21,12 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from timewheel.core.keys import java_string_hash
+from timewheel.spark_planner.exact.packing import (
+    packed_ascending,
+    packed_spans,
+    unpacked_ascending,
+    unpacked_spans,
+)
 from timewheel.spark_planner.history.columns import DUE_MS, KEY, PUBLISH_MS, TOPIC
 from timewheel.spark_planner.history.keys import LEAST_SHARE
 from timewheel.spark_planner.history.topics import rows_by_topic
@@ -61,7 +67,7 @@ REPEATED = "repeated"
 HEAVY = "heavy"
 """Keys that weigh much in a piece as it was read, and how many sends they have: JSON; null: none, or they were told."""
 FIRST_MS, LAST_MS, LAST_DUE_MS, SENDS, MARKED = "first_ms", "last_ms", "last_due_ms", "sends", "marked"
-KEY_HASH = "key_hash"
+KEY_HASH, DELAY_MS = "key_hash", "delay_ms"
 
 PIECES_SCHEMA = StructType(
     [
@@ -74,13 +80,13 @@ PIECES_SCHEMA = StructType(
         StructField(SENDS, LongType(), nullable=False),
         StructField(MARKED, BinaryType(), nullable=False),
         StructField(PUBLISH_MS, BinaryType(), nullable=False),
-        StructField(DUE_MS, BinaryType(), nullable=False),
+        StructField(DELAY_MS, BinaryType(), nullable=False),
         StructField(KEY_HASH, BinaryType(), nullable=False),
         StructField(HEAVY, StringType(), nullable=True),
         StructField(REPEATED, LongType(), nullable=False),
     ]
 )
-"""A piece: its arrays are little-endian 64-bit integers, those of keys 32-bit and empty if no send has a key."""
+"""A piece: its times are packed (`packing`), hashes of keys 32-bit integers, none of them if no send has a key."""
 NOTES = (TOPIC, TASK, PIECE, FIRST_MS, LAST_MS, LAST_DUE_MS, SENDS, MARKED, HEAVY, REPEATED)
 
 PIECES_ARROW = to_arrow_schema(PIECES_SCHEMA)
@@ -176,9 +182,10 @@ def piece_of(row: Mapping[str, Any]) -> Piece:
 def sends_of(row: Mapping[str, Any]) -> Sends:
     """The sends of one row of `PIECES_SCHEMA`."""
     key_hash = row[KEY_HASH]
+    publish_ms = unpacked_ascending(memoryview(row[PUBLISH_MS]))
     return Sends(
-        publish_ms=np.frombuffer(row[PUBLISH_MS], "<i8").astype(np.int64, copy=False),
-        due_ms=np.frombuffer(row[DUE_MS], "<i8").astype(np.int64, copy=False),
+        publish_ms=publish_ms,
+        due_ms=publish_ms + unpacked_spans(memoryview(row[DELAY_MS])),
         key_hash=np.frombuffer(key_hash, "<i4").astype(np.int64) if key_hash.size else None,
     )
 
@@ -298,8 +305,8 @@ def piece_batch(
         LAST_DUE_MS: int(sends.due_ms.max()),
         SENDS: len(sends),
         MARKED: np.stack([sends.publish_ms[some], sends.due_ms[some]]).astype("<i8").tobytes(),
-        PUBLISH_MS: sends.publish_ms.astype("<i8", copy=False).tobytes(),
-        DUE_MS: sends.due_ms.astype("<i8", copy=False).tobytes(),
+        PUBLISH_MS: packed_ascending(sends.publish_ms),
+        DELAY_MS: packed_spans(sends.due_ms - sends.publish_ms),
         KEY_HASH: b"" if sends.key_hash is None else sends.key_hash.astype("<i4").tobytes(),
         HEAVY: heavy,
         REPEATED: repeats,
