@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         ReceiveTimeout,
         SubscribeRefused,
     )
-    from timewheel.ops.errors import NothingToSample, NotOfThisPlan
+    from timewheel.ops.errors import GapLogUnreadable, NoSuchTarget, NothingToSample, NotOfThisPlan
     from timewheel.spark_planner.errors import (
         BadColumnMapping,
         DaysThere,
@@ -84,11 +84,13 @@ __all__ = [
     "EmptyHistory",
     "EnvelopeError",
     "EnvelopeTooNew",
+    "GapLogUnreadable",
     "HistoryUnreadable",
     "LogUnreadable",
     "MaxDelayTooShort",
     "MissingColumn",
     "NoSoundRow",
+    "NoSuchTarget",
     "NoSuchTopic",
     "NotOfThisPlan",
     "NothingToSample",
@@ -118,6 +120,8 @@ __all__ = [
 _MODULE_OF = {
     "ReceiveTimeout": "timewheel.consumers.errors",
     "SubscribeRefused": "timewheel.consumers.errors",
+    "GapLogUnreadable": "timewheel.ops.errors",
+    "NoSuchTarget": "timewheel.ops.errors",
     "NotOfThisPlan": "timewheel.ops.errors",
     "NothingToSample": "timewheel.ops.errors",
     "LogUnreadable": "timewheel.watch.errors",

@@ -57,6 +57,7 @@ class SubscriptionStats:
         blocked: Too many unacknowledged: nothing is delivered any more.
         active_consumer: Name of the one that gets messages (Failover, Exclusive).
         consumers: Those connected; None if they were not asked for.
+        is_durable: Its cursor is kept; those of readers are not.
     """
 
     type: str
@@ -73,6 +74,7 @@ class SubscriptionStats:
     blocked: bool
     active_consumer: str | None
     consumers: tuple[ConsumerStats, ...] | None
+    is_durable: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +174,7 @@ def _subscription(stored: Mapping[str, Any], *, clients: bool) -> SubscriptionSt
         blocked=stored.get("blockedSubscriptionOnUnackedMsgs", False),
         active_consumer=stored.get("activeConsumerName") or None,
         consumers=tuple(map(_consumer, stored.get("consumers", ()))) if clients else None,
+        is_durable=stored.get("durable", True),
     )
 
 

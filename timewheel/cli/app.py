@@ -14,6 +14,7 @@ import typer
 
 from timewheel.cli.broker import broker
 from timewheel.cli.demo import demo
+from timewheel.cli.gaps import gaps
 from timewheel.cli.plan import plan
 from timewheel.cli.plan_check import check
 from timewheel.cli.predict import compare, predict
@@ -51,6 +52,7 @@ app = typer.Typer(
 # that `timewheel --help` loads neither the Pulsar client nor httpx. A group of commands is a Typer: app.add_typer(...).
 app.command()(broker)
 app.command()(demo)
+app.command()(gaps)
 app.command()(plan)
 app.command("plan check")(check)
 app.command()(predict)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from timewheel.core.errors import TimewheelError
 
-__all__ = ["NotOfThisPlan", "NothingToSample"]
+__all__ = ["GapLogUnreadable", "NoSuchTarget", "NotOfThisPlan", "NothingToSample"]
 
 
 class NothingToSample(TimewheelError, LookupError):
@@ -35,3 +35,34 @@ class NotOfThisPlan(TimewheelError, LookupError):
             f"{topic} has no subscription {', '.join(missing)}, so there is no counter of gaps; it has "
             f"{', '.join(existing) or 'none'}. Is the plan that of another topic, or `timewheel topics ensure` to come?"
         )
+
+
+class NoSuchTarget(TimewheelError, LookupError):
+    """What is to be looked at is not there, or is no name of anything.
+
+    Attributes:
+        target: As it was named.
+        problem: What is wrong with it.
+    """
+
+    def __init__(self, target: str, problem: str) -> None:
+        self.target = target
+        self.problem = problem
+        super().__init__(f"{target}: {problem}")
+
+
+class GapLogUnreadable(TimewheelError, ValueError):
+    """A log of looks cannot be read or written, or something else is in it.
+
+    Attributes:
+        path: The file.
+        line: Where, from 1; 0: the file itself.
+        problem: What is wrong.
+    """
+
+    def __init__(self, path: str, line: int, problem: str) -> None:
+        self.path = path
+        self.line = line
+        self.problem = problem
+        where = f"{path}, line {line}" if line else path
+        super().__init__(f"{where}: {problem}; give another --log to begin a new one")

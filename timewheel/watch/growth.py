@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from timewheel.core.durations import DAY_MS
+from timewheel.core.slope import slope_of
 
 __all__ = ["LEAST_CHECKS", "LEAST_SPAN_MS", "LONGEST_WEEKS", "Growth", "growth_of"]
 
@@ -15,8 +16,6 @@ LEAST_CHECKS = 4
 """Three lie on a line too easily."""
 LEAST_SPAN_MS = WEEK_MS
 """From the first check to the last: within a week it is the days of the week that differ."""
-CERTAIN = 2.0
-"""Standard errors that a slope must be above none."""
 LEAST_WEEKLY = 0.002
 """Ten per cent in a year: less is told as no growth."""
 LONGEST_WEEKS = 522
@@ -70,14 +69,10 @@ def growth_of(figures: Sequence[tuple[int, float]]) -> Growth | None:
         return None
     weeks = [(at_ms - found[0][0]) / WEEK_MS for at_ms, _ in found]
     logs = [log for _, log in found]
-    middle, mean = sum(weeks) / len(weeks), sum(logs) / len(logs)
-    spread = sum((week - middle) ** 2 for week in weeks)
-    slope = sum((week - middle) * (log - mean) for week, log in zip(weeks, logs, strict=True)) / spread
-    left = sum((log - mean - slope * (week - middle)) ** 2 for week, log in zip(weeks, logs, strict=True))
-    error = math.sqrt(left / (len(found) - 2) / spread)
-    weekly = math.expm1(slope)
+    slope = slope_of(weeks, logs)
+    weekly = math.expm1(slope.value)
     return Growth(
-        weekly=weekly if slope > CERTAIN * error and weekly >= LEAST_WEEKLY else 0.0,
+        weekly=weekly if slope.is_up and weekly >= LEAST_WEEKLY else 0.0,
         weeks=weeks[-1],
         checks=len(found),
         at_ms=found[-1][0],

@@ -1,0 +1,193 @@
+"""`timewheel gaps` says what an unload delivers again: against brokers that are unloaded, counted by who receives it.
+
+One topic of batches and single messages; ten subscriptions that have acknowledged random parts of it, also parts of
+batches. The broker tells the command its state, is unloaded twice, and a consumer counts what comes again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pulsar
+import pytest
+
+from tests.broker.cursor_stage import backlog_of
+from tests.support.own_broker import own_broker
+from timewheel.admin.client import AdminClient
+from timewheel.core.broker_profile import AckFormat
+from timewheel.ops.gaps import Look, look_at
+from timewheel.ops.gaps.limit import limit_of
+from timewheel.ops.gaps.messages import AgainMessages, messages_again
+from timewheel.testing import eventually
+
+if TYPE_CHECKING:
+    from tests.conftest import Evidence
+
+LIMIT = 150
+IN_METADATA = 40
+LEDGER_ENTRIES = 120
+ENTRIES = 1_300
+LARGEST_BATCH = 5
+STATES = 10
+RECEIVE_TIMEOUT_MS = 20_000
+NOTHING_MORE_MS = 2_000
+SETTLE_TIMEOUT_S = 60.0
+SETTINGS = {
+    "managedLedgerMaxEntriesPerLedger": str(LEDGER_ENTRIES),
+    "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+    "managedLedgerMaxLedgerRolloverTimeMinutes": "525600",
+    "managedLedgerMaxUnackedRangesToPersist": str(LIMIT),
+    "managedLedgerMaxUnackedRangesToPersistInMetadataStore": str(IN_METADATA),
+    "maxUnackedMessagesPerConsumer": "0",
+    "maxUnackedMessagesPerSubscription": "0",
+    "acknowledgmentAtBatchIndexLevelEnabled": "true",
+}
+Say = Callable[[object], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A broker of one format."""
+
+    client: Any
+    admin: AdminClient
+    ack_format: AckFormat
+
+
+@pytest.fixture(scope="module", params=["ranges", "bitmap"])
+def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
+    as_bitmap = {"managedLedgerPersistIndividualAckAsLongArray": str(request.param == "bitmap").lower()}
+    with own_broker({**SETTINGS, **as_bitmap}) as broker, AdminClient(broker.admin_url) as admin:
+        client = pulsar.Client(broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+        yield Stage(client=client, admin=admin, ack_format=request.param)
+        client.close()
+
+
+def test_an_unload_delivers_again_what_the_command_says(
+    stage: Stage, topic: str, say: Say, evidence: Evidence, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    assert stage.admin.topics.create_unpartitioned(topic)
+    names = [f"state-{number}" for number in range(STATES)]
+    for name in names:
+        stage.admin.subscriptions.create(topic, name)
+    sizes = fill(stage.client, topic, rng)
+    acked = {name: acknowledge(stage, topic, name, sizes, rng) for name in names}
+    limit = limit_of(stage.admin)
+    assert (limit.source, limit.profile.ack_format) == ("read from the broker", stage.ack_format)
+
+    first, first_messages = seen(stage, topic)
+    stage.admin.topics.unload(topic)
+    brought = {name: backlog_of(stage.admin, topic, name) - open_entries(sizes, acked[name]) for name in names}
+    # Loaded, and not written since: whatever the format, such a cursor is written as ranges.
+    second, second_messages = seen(stage, topic)
+    stage.admin.topics.unload(topic)
+    received = {name: received_again(stage, topic, name, acked[name]) for name in names}
+
+    of_first = {one.subscription: one for one in first.subscriptions}
+    of_second = {one.subscription: one for one in second.subscriptions}
+    say(f"Pulsar {limit.profile.name}, {stage.ack_format}: gaps, entries again, messages again")
+    for name in names:
+        one = of_first[name]
+        say(f"  {one.gap_count:5,} {one.again_entries:6,} {first_messages[name].messages:6,}")
+        assert one.again_entries == brought[name], name
+        assert of_second[name].worst.form == "ranges", name
+        expected = first_messages[name].messages + second_messages[name].messages
+        assert received[name] == expected, name
+    again = [first_messages[name].messages for name in names]
+    assert sum(count > 100 for count in again) >= 3, "states that prove something"
+    assert 0 in again, "and one that is within its limits"
+    evidence(
+        f"what `timewheel gaps` says an unload delivers again, {stage.ack_format}",
+        {
+            "states": STATES,
+            "gaps": f"{min(one.gap_count for one in first.subscriptions):,} to {first.subscriptions[0].gap_count:,}",
+            "messages again, at most": max(again),
+            "wrong by": 0,
+        },
+        seed=seed,
+    )
+
+
+def fill(client: Any, topic: str, rng: np.random.Generator) -> list[int]:
+    """Entries of one to five numbered messages; gives how many each has."""
+    sizes: list[int] = rng.integers(1, LARGEST_BATCH + 1, ENTRIES).tolist()
+    producer = client.create_producer(
+        topic, batching_enabled=True, batching_max_messages=LARGEST_BATCH, batching_max_publish_delay_ms=3_600_000
+    )
+    number = 0
+    for size in sizes:
+        for _ in range(size):
+            producer.send_async(str(number).encode(), lambda result, _id: result == pulsar.Result.Ok)
+            number += 1
+        if size < LARGEST_BATCH:
+            producer.flush()
+    producer.flush()
+    producer.close()
+    return sizes
+
+
+def acknowledge(stage: Stage, topic: str, name: str, sizes: list[int], rng: np.random.Generator) -> set[int]:
+    """Receive all and acknowledge a random part, whole entries mostly; gives the numbers of the messages."""
+    # Stretches of different density, so that some ledgers are full of gaps and others have none.
+    share = np.repeat(rng.uniform(0.0, 1.0, ENTRIES // 50 + 1), 50)[:ENTRIES] ** rng.uniform(0.2, 3.0)
+    if name.endswith("-0"):
+        share[:] = 0.01  # few gaps: within all limits
+    wanted: set[int] = set()
+    number = 0
+    for size, chance in zip(sizes, share.tolist(), strict=True):
+        own = range(number, number + size)
+        number += size
+        if rng.random() < chance:
+            wanted.update(own)
+        elif size > 1 and rng.random() < 0.1:
+            wanted.update(own[: int(rng.integers(1, size))])  # a part of a batch
+    consumer = stage.client.subscribe(
+        topic,
+        name,
+        consumer_type=pulsar.ConsumerType.Shared,
+        receiver_queue_size=5_000,
+        batch_index_ack_enabled=True,
+    )
+    for _ in range(number):
+        message = consumer.receive(RECEIVE_TIMEOUT_MS)
+        if int(message.data()) in wanted:
+            consumer.acknowledge(message)
+    consumer.close()  # what the client has grouped is sent with it
+    left = open_entries(sizes, wanted)
+    eventually(lambda: backlog_of(stage.admin, topic, name) == left, SETTLE_TIMEOUT_S, message=f"{name} settled")
+    return wanted
+
+
+def open_entries(sizes: list[int], acked: set[int]) -> int:
+    """Entries that have a message which is not acknowledged."""
+    ends = np.cumsum(sizes)
+    return sum(not acked.issuperset(range(int(end) - size, int(end))) for size, end in zip(sizes, ends, strict=True))
+
+
+def seen(stage: Stage, topic: str) -> tuple[Look, dict[str, AgainMessages]]:
+    """What the command says."""
+    look = look_at(stage.admin, [topic], limit_of(stage.admin).profile)
+    return look, defaultdict(
+        lambda: AgainMessages(messages=0, error=0, read=0),
+        {one.subscription: messages_again(stage.admin, one) for one in look.subscriptions if one.again_entries},
+    )
+
+
+def received_again(stage: Stage, topic: str, name: str, acked: set[int]) -> int:
+    """Messages that come though they were acknowledged."""
+    consumer = stage.client.subscribe(topic, name, consumer_type=pulsar.ConsumerType.Shared, receiver_queue_size=5_000)
+    again: set[int] = set()
+    try:
+        while True:
+            number = int(consumer.receive(NOTHING_MORE_MS).data())
+            if number in acked:
+                again.add(number)
+    except pulsar.Timeout:
+        pass
+    consumer.close()
+    return len(again)

@@ -1,0 +1,304 @@
+"""Targets, looks, levels, growth and their log, by a broker whose answers are made up; tests/broker has a real one."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.ops.test_gap_reload import ALTERNATING, cursor, ledgers
+from timewheel.admin.client import AdminClient
+from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.durations import HOUR_MS, MINUTE_MS
+from timewheel.errors import AdminDenied, GapLogUnreadable, NoSuchTarget
+from timewheel.ops.gaps import GapStanding, Level, Look, SubscriptionGaps, look_at, topics_of
+from timewheel.ops.gaps.growth import growth_of
+from timewheel.ops.gaps.limit import limit_of
+from timewheel.ops.gaps.log import MOST_LOOKS, Looks, append_look, read_looks
+from timewheel.ops.gaps.reload import Run
+from timewheel.ops.gaps.standing import by_subscription
+from timewheel.ops.gaps.targets import EVERYTHING
+
+PROFILE = replace(BrokerProfile.named("4.0"), gap_limit_ranges=10, metadata_store_limit_ranges=3)
+
+
+class Cluster:
+    """A broker's answers by path; a number is a status."""
+
+    def __init__(self, answers: dict[str, Any]) -> None:
+        self.answers = answers
+        self.asked: list[str] = []
+        self.most_at_once = 0
+        self._under_way = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, request: httpx.Request) -> httpx.Response:
+        with self._lock:
+            self._under_way += 1
+            self.most_at_once = max(self.most_at_once, self._under_way)
+            path = request.url.path.removeprefix("/admin/v2")
+            self.asked.append(path)
+        answer = self.answers.get(path, 404)
+        with self._lock:
+            self._under_way -= 1
+        if isinstance(answer, int):
+            return httpx.Response(answer, json={"reason": f"status {answer}"})
+        return httpx.Response(200, text=answer) if isinstance(answer, str) else httpx.Response(200, json=answer)
+
+    def client(self) -> AdminClient:
+        return AdminClient(
+            "http://broker:8080", transport=httpx.MockTransport(self), retry_for_s=0, hooks=(lambda _: None,)
+        )
+
+
+def stats(gaps: int = 0, **more: Any) -> dict[str, Any]:
+    return {"subscriptions": {"s": {"type": "Shared", "nonContiguousDeletedMessagesRanges": gaps, **more}}}
+
+
+def internal() -> dict[str, Any]:
+    """A topic whose subscription has acknowledged every other of 28 entries."""
+    own = cursor(ALTERNATING)
+    return {
+        "numberOfEntries": 28,
+        "entriesAddedCounter": 28,
+        "totalSize": 280,
+        "lastConfirmedEntry": "109:6",
+        "state": "LedgerOpened",
+        "currentLedgerEntries": 7,
+        "currentLedgerSize": 70,
+        "ledgers": [
+            {"ledgerId": ledger.ledger_id, "entries": ledger.entries, "size": ledger.size_bytes}
+            for ledger in ledgers(28)
+        ],
+        "cursors": {
+            "s": {
+                "markDeletePosition": f"{own.mark_delete.ledger}:{own.mark_delete.entry}",
+                "readPosition": "109:6",
+                "totalNonContiguousDeletedMessagesRange": own.gap_count,
+                "numberOfEntriesSinceFirstNotAckedMessage": 28,
+                "messagesConsumedCounter": 14,
+                "cursorLedger": 7,
+                "state": "Open",
+                "individuallyDeletedMessages": own.acked_text,
+            }
+        },
+    }
+
+
+def standing(gaps: int, **facts: Any) -> GapStanding:
+    whole: dict[str, Any] = {
+        "topic": "persistent://a/b/t", "subscription": "s", "type": "Shared", "gap_count": gaps, "gap_limit": 10,
+        "backlog": 0, "delayed": 0, "unacked": 0, "index_bytes": 0, "written_bytes": 0, **facts,
+    }  # fmt: skip
+    return GapStanding(**whole)
+
+
+@pytest.mark.parametrize(
+    ("gaps", "facts", "level"),
+    [
+        (0, {}, Level.OK),
+        (7, {}, Level.OK),
+        (8, {}, Level.WATCH),
+        (9, {}, Level.WATCH),
+        (10, {}, Level.ALARM),
+        (2, {"again": (Run(1, 0, 0),)}, Level.ALARM),
+        (2, {"limit_share": 0.85, "form": "bitmap"}, Level.WATCH),
+    ],
+)
+def test_levels(gaps: int, facts: dict[str, Any], level: Level) -> None:
+    assert standing(gaps, **facts).level is level
+
+
+def test_partitions_are_put_together_and_the_worst_comes_first() -> None:
+    quiet = standing(0, topic="persistent://a/b/quiet")
+    parts = [standing(count, topic=f"persistent://a/b/t-partition-{number}") for number, count in enumerate([1, 9, 2])]
+    parts.insert(0, standing(3, topic="persistent://a/b/t-partition-11", backlog=5))
+
+    found = by_subscription([quiet, *parts])
+
+    assert [one.topic for one in found] == ["persistent://a/b/t", "persistent://a/b/quiet"]
+    worst = found[0]
+    assert [part.topic[-2:] for part in worst.parts] == ["-0", "-1", "-2", "11"]
+    assert (worst.worst.gap_count, worst.gap_count, worst.backlog, worst.level) == (9, 15, 5, Level.WATCH)
+
+
+def test_a_look_asks_for_ranges_only_where_there_are_gaps_and_says_what_it_did_not_see() -> None:
+    base = "/persistent/a/b"
+    cluster = Cluster(
+        {
+            f"{base}/sick/stats": stats(14, msgBacklog=14, msgDelayed=6, unackedMessages=3),
+            f"{base}/sick/internalStats": internal(),
+            f"{base}/well/stats": stats(),
+            f"{base}/bare/stats": {"subscriptions": {"r": {"durable": False}}},
+            f"{base}/denied/stats": 403,
+        }
+    )
+    names = [f"persistent://a/b/{name}" for name in ("sick", "well", "bare", "denied", "gone")]
+    told: list[tuple[int, int]] = []
+    with cluster.client() as admin:
+        look = look_at(admin, names, PROFILE, at_once=2, tell=lambda done, total: told.append((done, total)))
+
+    (sick, well) = look.subscriptions
+    assert (sick.topic, sick.level, sick.gap_count) == (names[0], Level.ALARM, 14)
+    # Eleven of fourteen ranges are kept.
+    assert sick.again_entries == 3
+    assert (sick.ready, sick.delayed) == (5, 6)
+    assert sick.worst.pinned_ledgers == 4
+    assert sick.pinned_bytes == 280
+    assert (well.topic, well.level) == (names[1], Level.OK)
+    assert look.bare == (names[2],)
+    assert [one.what for one in look.unseen] == [names[3]]
+    assert look.gone == (names[4],)
+    assert look.topics == 3
+    assert look.level is Level.ALARM
+    assert sum(path.endswith("internalStats") for path in cluster.asked) == 1
+    assert told == [(done, 5) for done in range(6)]
+    assert cluster.most_at_once <= 2
+
+
+def test_targets_become_topics() -> None:
+    cluster = Cluster(
+        {
+            "/tenants": ["a", "c", "hidden"],
+            "/namespaces/a": ["a/b", "a/shut"],
+            "/namespaces/c": [],
+            "/namespaces/hidden": 403,
+            "/persistent/a/b": [
+                f"persistent://a/b/{name}" for name in ("t-partition-1", "t-partition-0", "__own", "u")
+            ],
+            "/persistent/a/shut": 403,
+            "/persistent/a/b/t/partitions": {"partitions": 2},
+            "/persistent/a/b/u/partitions": {"partitions": 0},
+        }
+    )
+    all_of_it = tuple(f"persistent://a/b/{name}" for name in ("t-partition-0", "t-partition-1", "u"))
+    with cluster.client() as admin:
+        assert topics_of(admin, ["a/b"]).topics == all_of_it
+        assert topics_of(admin, ["a/b/t"]).topics == all_of_it[:2]
+        assert topics_of(admin, ["persistent://a/b/u", "a/b/t", "a/b/u"]).topics == (all_of_it[2], *all_of_it[:2])
+        tenant = topics_of(admin, ["a"])
+        assert (tenant.topics, [one.what for one in tenant.unseen]) == (all_of_it, ["a/shut"])
+        everything = topics_of(admin, [EVERYTHING])
+        assert (everything.topics, [one.what for one in everything.unseen]) == (all_of_it, ["hidden", "a/shut"])
+        for name, problem in {
+            "a/b/none": "there is no such topic",
+            "a/none": "there is no such namespace",
+            "none": "there is no such tenant",
+            "non-persistent://a/b/t": "not persistent",
+        }.items():
+            with pytest.raises(NoSuchTarget, match=problem):
+                topics_of(admin, [name])
+        with pytest.raises(AdminDenied):
+            topics_of(admin, ["a/shut"])
+        cluster.answers["/tenants"] = 401
+        with pytest.raises(NoSuchTarget, match="only a superuser may list them"):
+            topics_of(admin, [EVERYTHING])
+
+
+SETTINGS = {"managedLedgerMaxUnackedRangesToPersist": "123"}
+CONFIGURATION, VERSION = "/brokers/configuration/runtime", "/brokers/version"
+
+
+@pytest.mark.parametrize(
+    ("answers", "given", "limit", "source"),
+    [
+        ({CONFIGURATION: SETTINGS, VERSION: "4.2.4"}, None, 123, "read from the broker"),
+        ({CONFIGURATION: 403, VERSION: "4.2.4"}, None, 10_000, "the default of Pulsar 4.2.4, since this role may not"),
+        ({CONFIGURATION: 403, VERSION: "2.10.6"}, None, 10_000, "the default of Pulsar 2.10.6"),
+        ({CONFIGURATION: 403, VERSION: "5.0.1"}, None, 200_000, "the default of Pulsar 5.0.1"),
+        ({CONFIGURATION: 401, VERSION: 401}, None, 10_000, "may read neither settings nor version"),
+        ({CONFIGURATION: 403, VERSION: "4.0.7"}, 77, 77, "as given"),
+    ],
+)
+def test_the_limit_says_where_it_is_from(answers: dict[str, Any], given: int | None, limit: int, source: str) -> None:
+    with Cluster(answers).client() as admin:
+        found = limit_of(admin, gap_limit_ranges=given)
+
+    assert found.profile.gap_limit_ranges == limit
+    assert source in found.source
+
+
+def test_growth_tells_when_the_limit_comes_and_not_what_chance_makes() -> None:
+    steady = [(minute * MINUTE_MS, 100 + 2 * minute) for minute in range(10)]
+    found = growth_of(steady, 1_000)
+    assert found is not None
+    assert found.per_hour == pytest.approx(120)
+    assert found.hours_to_limit == pytest.approx((1_000 - 118) / 120)
+
+    up_and_down = [(minute * MINUTE_MS, 100 + 50 * (minute % 2)) for minute in range(11)]
+    flat = growth_of(up_and_down, 1_000)
+    assert flat is not None
+    assert (flat.per_hour, flat.hours_to_limit) == (0.0, None)
+
+    full = growth_of([(at_ms, gaps + 900) for at_ms, gaps in steady], 1_000)
+    assert full is not None
+    assert full.hours_to_limit == 0
+
+    assert growth_of(steady[:2], 1_000) is None
+    assert growth_of([(second * 1_000, second) for second in range(30)], 1_000) is None, "half a minute tells nothing"
+
+
+@given(st.lists(st.integers(0, 20_000), min_size=3, max_size=50))
+def test_growth_never_goes_down_nor_past_the_limit(gaps: list[int]) -> None:
+    found = growth_of([(number * HOUR_MS, count) for number, count in enumerate(gaps)], 10_000)
+
+    assert found is not None
+    assert found.per_hour >= 0
+    assert found.hours_to_limit is None or found.hours_to_limit >= 0
+
+
+def look(at_ms: int, *gaps: int) -> Look:
+    subscriptions = [
+        SubscriptionGaps(topic=f"persistent://a/b/{number}", subscription="s", parts=(standing(count),))
+        for number, count in enumerate(gaps)
+    ]
+    return Look(at_ms=at_ms, subscriptions=tuple(subscriptions), topics=1, bare=(), gone=(), unseen=())
+
+
+def test_a_log_is_read_back_and_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "gaps.jsonl"
+    assert read_looks(path).growth(look(0, 5).subscriptions[0]) is None
+    looks = Looks()
+    every = [look(minute * MINUTE_MS, minute + 1, 0) for minute in range(MOST_LOOKS + 20)]
+    for seen in every:
+        append_look(path, seen)
+        looks.add(seen)
+
+    found = read_looks(path).growth(every[-1].subscriptions[0])
+
+    assert found == looks.growth(every[-1].subscriptions[0])
+    assert found is not None
+    assert found.looks == MOST_LOOKS
+    assert found.per_hour == pytest.approx(60)
+    assert len(path.read_text().splitlines()) == MOST_LOOKS + 20, "subscriptions without gaps are left out"
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{}", "no look that timewheel wrote"),
+        ("nonsense", "no look that timewheel wrote"),
+        (json.dumps({"format": 2}), "it is of format 2, not 1"),
+        ("[1]", "no look that timewheel wrote"),
+    ],
+)
+def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+    path = tmp_path / "gaps.jsonl"
+    path.write_text(f"\n{text}\n")
+
+    with pytest.raises(GapLogUnreadable, match=f"line 2: {problem}"):
+        read_looks(path)
+
+
+def test_a_log_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    with pytest.raises(GapLogUnreadable):
+        append_look(tmp_path, look(0, 1))
+    with pytest.raises(GapLogUnreadable):
+        read_looks(tmp_path)

@@ -1,0 +1,286 @@
+"""`timewheel gaps`: how near every subscription is to forgetting what was acknowledged, on any Pulsar."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from timewheel.cli.connecting import DEFAULT_ADMIN_URL, AdminUrl, Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.gaps_said import show_look
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from rich.console import Console
+
+    from timewheel.admin.client import AdminClient
+    from timewheel.core.plan import Plan
+    from timewheel.ops.gaps import Look
+    from timewheel.ops.gaps.limit import Limit
+    from timewheel.ops.gaps.log import Looks
+    from timewheel.ops.gaps.messages import AgainMessages
+
+__all__ = ["EXIT_ALARM", "EXIT_WATCH", "gaps"]
+
+EXIT_WATCH = 3
+EXIT_ALARM = 4
+"""As of `plan check`: attention, and broken."""
+EXIT_UNSEEN = 1
+FAIL_AT = ("never", "watch", "alarm")
+LEAST_EVERY_MS = 1_000
+
+
+def gaps(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TARGET]...",
+            help="persistent://tenant/namespace/topic, tenant/namespace, tenant, or a plan file.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    everything: Annotated[bool, typer.Option("--all", help="All tenants; takes a superuser.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
+    every: Annotated[str, typer.Option("--every", help="With --watch: so often.")] = "10s",
+    times: Annotated[int | None, typer.Option("--times", min=1, help="With --watch: end after so many.")] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option("--log", help="Log of looks, for growth: read, then written on.", dir_okay=False),
+    ] = None,
+    top: Annotated[int, typer.Option("--top", min=1, help="Show so many subscriptions, the worst first.")] = 20,
+    fail_at: Annotated[
+        str, typer.Option("--fail-at", help="never, watch (80 % of the limit) or alarm: see exit status.")
+    ] = "never",
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="The broker's limit on gaps, where the role may not read it.")
+    ] = None,
+    at_once: Annotated[int, typer.Option("--at-once", min=1, max=256, help="Requests at once.")] = 16,
+    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
+    token: Token = None,
+    token_file: TokenFile = None,
+    tls_ca: TrustFile = None,
+    csv_file: Annotated[
+        Path | None, typer.Option("--csv", help="Write a row for each subscription here, too.", dir_okay=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each look.")] = False,
+) -> None:
+    """Show gaps beside the broker's limit, and what an unload right now would deliver again; nothing is changed.
+
+    Any topic will do, whoever sends to it. Exit status with --fail-at: 3 if a subscription is above 80 % of the limit,
+    4 if one is at it or an unload would deliver something again, 1 if not all could be seen.
+    """
+    from rich.console import Console
+
+    every_ms = _every_ms(every)
+    _refuse(targets, fail_at, everything=everything, files={"--log": log, "--csv": csv_file})
+    console = Console(highlight=False)
+    with (
+        admin_client(admin_url, token, token_file, tls_ca) as admin,
+        _screen(console, live=watch and not as_json) as show,
+    ):
+        seeing = _Seeing(admin, targets or [], everything=everything, limit=limit, at_once=at_once, log=log)
+        for look, messages in seeing.looks_of(every_ms if watch else None, times):
+            if csv_file is not None:
+                _write_csv(csv_file, look, seeing.looks)
+            if as_json:
+                _print_json(look, seeing.limit, seeing.looks, messages)
+            else:
+                show(partial(show_look, look=look, limit=seeing.limit, looks=seeing.looks, messages=messages, top=top))
+    status = exit_status(look, fail_at)
+    if status:
+        raise typer.Exit(status)
+
+
+def _every_ms(every: str) -> int:
+    from timewheel.core.durations import parse_duration
+
+    every_ms = parse_duration(every)
+    if every_ms < LEAST_EVERY_MS:
+        raise typer.BadParameter("at least 1s", param_hint="--every")
+    return every_ms
+
+
+def _refuse(targets: Sequence[str] | None, fail_at: str, *, everything: bool, files: Mapping[str, Path | None]) -> None:
+    """What cannot be meant, before anything is asked."""
+    if fail_at not in FAIL_AT:
+        raise typer.BadParameter(f"one of {', '.join(FAIL_AT)}, not {fail_at}", param_hint="--fail-at")
+    if bool(targets) == everything:
+        raise typer.BadParameter("name topics, namespaces, tenants or plan files, or say --all", param_hint="TARGET")
+    for option, path in files.items():
+        if path is not None and not path.parent.is_dir():
+            raise typer.BadParameter(f"there is no folder {path.parent}", param_hint=option)
+
+
+def exit_status(look: Look, fail_at: str) -> int:
+    """For a scheduled job; what was not seen is no "ok".
+
+    Args:
+        look: The last one.
+        fail_at: One of `FAIL_AT`.
+    """
+    from timewheel.ops.gaps import Level
+
+    if fail_at == "never":
+        return 0
+    if look.level is Level.ALARM:
+        return EXIT_ALARM
+    if look.level is Level.WATCH and fail_at == "watch":
+        return EXIT_WATCH
+    return EXIT_UNSEEN if look.unseen else 0
+
+
+class _Seeing:
+    """Looks at the same targets, whose topics are found anew each time."""
+
+    def __init__(
+        self,
+        admin: AdminClient,
+        targets: Sequence[str],
+        *,
+        everything: bool,
+        limit: int | None,
+        at_once: int,
+        log: Path | None,
+    ) -> None:
+        from timewheel.ops.gaps.limit import limit_of
+        from timewheel.ops.gaps.log import Looks, read_looks
+
+        self._admin = admin
+        self._names, self._plans = _names_and_plans(targets)
+        self._everything = everything
+        self._at_once = at_once
+        self._log = log
+        self.looks: Looks = Looks() if log is None else read_looks(log)
+        self.limit: Limit = limit_of(admin, gap_limit_ranges=limit)
+
+    def looks_of(
+        self, every_ms: int | None, times: int | None
+    ) -> Iterator[tuple[Look, dict[tuple[str, str], AgainMessages]]]:
+        """One look, or one after the other until Ctrl-C.
+
+        Args:
+            every_ms: Between two looks; None: one is enough.
+            times: How many; None: until Ctrl-C.
+        """
+        for number in count(1):
+            yield self._look(quiet=every_ms is not None)
+            if every_ms is None or number == times:
+                return
+            try:
+                _pause(self._admin, every_ms)
+            except KeyboardInterrupt:
+                return
+
+    def _look(self, *, quiet: bool) -> tuple[Look, dict[tuple[str, str], AgainMessages]]:
+        """Look once; the messages in what an unload repeats are counted if it is about one topic."""
+        from rich.console import Console
+
+        from timewheel.ops.errors import NoSuchTarget
+        from timewheel.ops.gaps import look_at, topics_of
+        from timewheel.ops.gaps.log import append_look
+        from timewheel.ops.gaps.messages import messages_again
+        from timewheel.ops.gaps.targets import EVERYTHING
+
+        found = topics_of(self._admin, [EVERYTHING] if self._everything else self._names, self._plans)
+        with _counting_topics(Console(stderr=True), quiet=quiet) as tell:
+            seen = look_at(
+                self._admin,
+                found.topics,
+                self.limit.profile,
+                unseen=found.unseen,
+                at_once=self._at_once,
+                tell=tell,
+            )
+        if seen.gone and not seen.topics and not seen.unseen:
+            raise NoSuchTarget(", ".join(seen.gone), "there is no such topic, or nobody has used it yet")
+        self.looks.add(seen)
+        if self._log is not None:
+            append_look(self._log, seen)
+        alone = len({one.topic for one in seen.subscriptions}) == 1
+        messages = {
+            (one.topic, one.subscription): messages_again(self._admin, one)
+            for one in (seen.subscriptions if alone else ())
+            if one.again_entries
+        }
+        return seen, messages
+
+
+def _names_and_plans(targets: Sequence[str]) -> tuple[list[str], list[Plan]]:
+    from timewheel.core.plan import Plan
+
+    is_plan = {target: target.endswith(".toml") or Path(target).is_file() for target in targets}
+    names = [target for target in targets if not is_plan[target]]
+    return names, [Plan.load(Path(target)) for target in targets if is_plan[target]]
+
+
+def _pause(admin: AdminClient, every_ms: int) -> None:
+    from timewheel.core.clock import pause
+
+    pause(admin.clock, every_ms)
+
+
+@contextmanager
+def _screen(console: Console, *, live: bool) -> Iterator[Callable[[Callable[[Console], None]], None]]:
+    """Where looks are shown: one over the other on a terminal, else one after the other."""
+    if not (live and console.is_terminal):
+        yield lambda shown: shown(console)
+        return
+    from rich.live import Live
+    from rich.text import Text
+
+    def show(shown: Callable[[Console], None]) -> None:
+        with console.capture() as captured:
+            shown(console)
+        screen.update(Text.from_ansi(captured.get()), refresh=True)
+
+    with Live(console=console, auto_refresh=False) as screen:
+        yield show
+
+
+@contextmanager
+def _counting_topics(console: Console, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """A bar in a terminal, on stderr; nothing without one."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    bars = Progress(
+        TextColumn("looking at topics"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=quiet or not console.is_terminal,
+    )
+    task: Any = bars.add_task("", total=None)
+    with bars:
+        yield lambda done, total: bars.update(task, completed=done, total=total)
+
+
+def _print_json(look: Look, limit: Limit, looks: Looks, messages: dict[tuple[str, str], AgainMessages]) -> None:
+    import json
+
+    from timewheel.ops.gaps.facts import look_facts
+
+    print(json.dumps(look_facts(look, limit, looks, messages)), flush=True)
+
+
+def _write_csv(path: Path, look: Look, looks: Looks) -> None:
+    import csv
+
+    from timewheel.ops.gaps.facts import subscription_facts
+
+    rows = [{"at_ms": look.at_ms, **subscription_facts(one, looks)} for one in look.subscriptions]
+    try:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            if rows:
+                writer = csv.DictWriter(file, fieldnames=list(rows[0]))
+                writer.writeheader()
+                writer.writerows(rows)
+    except OSError as error:
+        raise typer.BadParameter(f"{path}: {error}", param_hint="--csv") from error

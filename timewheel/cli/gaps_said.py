@@ -1,0 +1,218 @@
+"""What `timewheel gaps` says: sentences, a table of the worst, and all of one subscription."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+from timewheel.cli.terminal import say, show_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from rich.console import Console
+
+    from timewheel.ops.gaps.limit import Limit
+    from timewheel.ops.gaps.log import Looks
+    from timewheel.ops.gaps.looking import Look
+    from timewheel.ops.gaps.messages import AgainMessages
+    from timewheel.ops.gaps.standing import GapStanding, SubscriptionGaps
+
+__all__ = ["show_look"]
+
+STYLES = ("green", "yellow", "red")
+"""By level."""
+HEADER = (
+    "subscription", "level", "gaps", "of limit", "in all", "backlog", "delayed", "again", "an hour", "hours left",
+)  # fmt: skip
+MOST_NAMES = 5
+"""Of topics that are named in a sentence."""
+MANY_HOURS = 48
+"""From there on days say more."""
+
+
+def show_look(
+    console: Console,
+    look: Look,
+    limit: Limit,
+    looks: Looks,
+    messages: Mapping[tuple[str, str], AgainMessages],
+    *,
+    top: int,
+) -> None:
+    """Print a look.
+
+    Args:
+        console: Where.
+        look: What was seen.
+        limit: What it is held against.
+        looks: For growth.
+        messages: By topic and subscription, where they were looked at.
+        top: Rows at most.
+    """
+    say(console, f"{_moment(look.at_ms)} UTC: {verdict(look)}", style=STYLES[look.level])
+    if len(look.subscriptions) == 1:
+        (one,) = look.subscriptions
+        for name, text in lines_of(one, limit, looks, messages.get((one.topic, one.subscription))):
+            say(console, f"{name:10}{text}")
+    else:
+        say(console, f"The limit is {limit.profile.gap_limit_ranges:,} gaps of a partition, {limit.source}.")
+        if look.subscriptions:
+            _show_worst(console, look, looks, top)
+    for text in notes_of(look):
+        say(console, text, style="yellow")
+
+
+def verdict(look: Look) -> str:
+    """How many subscriptions are how bad."""
+    subscriptions = look.subscriptions
+    if not subscriptions:
+        return "no subscription was seen."
+    again = [one for one in subscriptions if one.again_entries]
+    full = [one for one in subscriptions if one.level.word == "alarm" and not one.again_entries]
+    near = [one for one in subscriptions if one.level.word == "watch"]
+    said = []
+    if again:
+        entries = sum(one.again_entries for one in again)
+        said.append(f"an unload now would deliver {entries:,} acknowledged entries again, of {_some(len(again))}")
+    if full:
+        said.append(f"{_some(len(full))} at the limit")
+    if near:
+        said.append(f"{_some(len(near))} above 80 % of it")
+    of = f"{_some(len(subscriptions))} of {_many(look.topics, 'topic or partition', 'topics and partitions')}"
+    return f"{'; '.join(said)}; seen: {of}." if said else f"all is well with {of}."
+
+
+def lines_of(
+    one: SubscriptionGaps, limit: Limit, looks: Looks, messages: AgainMessages | None
+) -> Iterator[tuple[str, str]]:
+    """All of one subscription, a line at a time."""
+    worst, several = one.worst, len(one.parts) > 1
+    yield "topic", one.topic + (f", {len(one.parts)} partitions" if several else "")
+    yield "cursor", f"{one.subscription} ({worst.type})"
+    total = f"; {one.gap_count:,} in all partitions" if several else ""
+    where = f" in {worst.topic.rpartition('/')[2]}, the worst" if several else ""
+    yield "gaps", f"{worst.gap_count:,}{where}{total}"
+    yield "limit", f"{worst.gap_limit:,}, {limit.source}; {100 * worst.share:.0f} % of it is used"
+    yield "span", _span(worst)
+    yield "written", _form(worst)
+    backlog = f"{one.backlog:,} entries: {one.delayed:,} delayed, {one.unacked:,} in consumers' hands"
+    yield "backlog", f"{backlog}, {one.ready:,} ready"
+    yield "memory", f"{_bytes(one.index_bytes)} for the index of delayed messages"
+    ledgers = sum(part.pinned_ledgers for part in one.parts)
+    yield "disk", f"{_bytes(one.pinned_bytes)} in {_many(ledgers, 'ledger', 'ledgers')} cannot go before it has gone on"
+    yield "unload", _again(one, messages)
+    growth = looks.growth(one)
+    if growth is not None:
+        yield (
+            "growth",
+            f"{growth.per_hour:,.0f} gaps an hour over {growth.looks} looks; {_until(growth.hours_to_limit)}",
+        )
+
+
+def notes_of(look: Look) -> Iterator[str]:
+    """What was not seen, and what has no subscription."""
+    if look.unseen:
+        yield f"Not seen: {_named([f'{one.what} ({one.reason})' for one in look.unseen])}."
+    if look.gone:
+        yield f"Not there, or never used: {_named(look.gone)}."
+    if look.bare:
+        yield f"Without a durable subscription, so that nothing sent there is kept for anybody: {_named(look.bare)}."
+
+
+def _show_worst(console: Console, look: Look, looks: Looks, top: int) -> None:
+    from timewheel._report.page import Table
+
+    shown = look.subscriptions[:top]
+    rows = []
+    for one in shown:
+        growth, worst = looks.growth(one), one.worst
+        rows.append(
+            (
+                f"{one.topic.removeprefix('persistent://')} {one.subscription}",
+                one.level.word,
+                f"{worst.gap_count:,}",
+                f"{100 * worst.share:.0f}%",
+                f"{one.gap_count:,}",
+                f"{one.backlog:,}",
+                f"{one.delayed:,}",
+                f"{one.again_entries:,}",
+                "" if growth is None else f"{growth.per_hour:,.0f}",
+                "" if growth is None or growth.hours_to_limit is None else f"{growth.hours_to_limit:,.1f}",
+            )
+        )
+    left = len(look.subscriptions) - len(shown)
+    more = f" ({left:,} more are no worse: --top)" if left else ""
+    header = (
+        "subscription",
+        "level",
+        "gaps",
+        "of limit",
+        "in all",
+        "backlog",
+        "delayed",
+        "again",
+        "an hour",
+        "hours left",
+    )
+    show_table(console, Table(caption=f"Subscriptions, the worst first{more}", header=header, rows=rows))
+
+
+def _span(worst: GapStanding) -> str:
+    if not worst.gap_count:
+        return "nothing is acknowledged out of order"
+    return (
+        f"{worst.acked_entries:,} entries are acknowledged beyond the mark-delete position, "
+        f"within {worst.span_entries:,} entries"
+    )
+
+
+def _form(worst: GapStanding) -> str:
+    size = f", {_bytes(worst.written_bytes)} when it was last written" if worst.written_bytes else ""
+    return f"as {'a bitmap by ledger' if worst.form == 'bitmap' else 'ranges'}{size}"
+
+
+def _again(one: SubscriptionGaps, messages: AgainMessages | None) -> str:
+    if not one.again_entries:
+        return "would deliver nothing again that is acknowledged"
+    said = f"would deliver {one.again_entries:,} acknowledged entries again"
+    if messages is None:
+        return said
+    error = f" +- {messages.error:,}" if messages.error else ""
+    return f"{said}: {messages.messages:,}{error} messages"
+
+
+def _until(hours: float | None) -> str:
+    if hours is None:
+        return "the limit is not coming nearer"
+    if hours <= 0:
+        return "the limit is reached"
+    return (
+        f"the limit is reached in {hours:,.1f} hours"
+        if hours < 48
+        else f"the limit is reached in {hours / 24:,.1f} days"
+    )
+
+
+def _named(names: list[str] | tuple[str, ...]) -> str:
+    left = len(names) - MOST_NAMES
+    return ", ".join(names[:MOST_NAMES]) + (f" and {left:,} more" if left > 0 else "")
+
+
+def _some(count: int) -> str:
+    return _many(count, "subscription", "subscriptions")
+
+
+def _many(count: int, one: str, several: str) -> str:
+    return f"{count:,} {one if count == 1 else several}"
+
+
+def _bytes(size: int) -> str:
+    for unit, least in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if size >= least:
+            return f"{size / least:.3g} {unit}"
+    return f"{size} bytes"
+
+
+def _moment(at_ms: int) -> str:
+    return dt.datetime.fromtimestamp(at_ms / 1_000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,24 @@
+"""Gaps: how close each subscription's cursor is to what a broker keeps of it, and what a reload would deliver again.
+
+It works for any topic, whoever sends to it. Nothing is consumed or changed.
+"""
+
+from timewheel.ops.gaps.growth import GapGrowth
+from timewheel.ops.gaps.looking import Look, Unseen, look_at
+from timewheel.ops.gaps.reload import Reload, reload_of
+from timewheel.ops.gaps.standing import GapStanding, Level, SubscriptionGaps
+from timewheel.ops.gaps.targets import Targets, topics_of
+
+__all__ = [
+    "GapGrowth",
+    "GapStanding",
+    "Level",
+    "Look",
+    "Reload",
+    "SubscriptionGaps",
+    "Targets",
+    "Unseen",
+    "look_at",
+    "reload_of",
+    "topics_of",
+]

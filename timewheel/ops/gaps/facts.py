@@ -1,0 +1,96 @@
+"""A look as plain values, for JSON and CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from timewheel.ops.gaps.limit import Limit
+from timewheel.ops.gaps.log import Looks
+from timewheel.ops.gaps.looking import Look
+from timewheel.ops.gaps.messages import AgainMessages
+from timewheel.ops.gaps.standing import GapStanding, SubscriptionGaps
+
+__all__ = ["look_facts", "subscription_facts"]
+
+
+def look_facts(
+    look: Look, limit: Limit, looks: Looks, messages: Mapping[tuple[str, str], AgainMessages]
+) -> dict[str, Any]:
+    """All that is known of a look.
+
+    Args:
+        look: That.
+        limit: Of the broker, and how it is known.
+        looks: This and earlier ones, for growth.
+        messages: By topic and subscription, where they were looked at.
+    """
+    return {
+        "at_ms": look.at_ms,
+        "level": look.level.word,
+        "gap_limit": limit.profile.gap_limit_ranges,
+        "gap_limit_source": limit.source,
+        "topics": look.topics,
+        "subscriptions": [
+            {
+                **subscription_facts(one, looks),
+                **_messages(messages.get((one.topic, one.subscription))),
+                "partitions": [_part(part) for part in one.parts],
+            }
+            for one in look.subscriptions
+        ],
+        "without_subscription": list(look.bare),
+        "gone": list(look.gone),
+        "unseen": [asdict(one) for one in look.unseen],
+    }
+
+
+def subscription_facts(one: SubscriptionGaps, looks: Looks) -> dict[str, Any]:
+    """One row: sums over partitions, and the worst of them."""
+    growth, worst = looks.growth(one), one.worst
+    return {
+        "topic": one.topic,
+        "subscription": one.subscription,
+        "type": worst.type,
+        "level": one.level.word,
+        "worst": worst.topic,
+        "gaps_of_worst": worst.gap_count,
+        "share_of_worst": round(worst.share, 4),
+        "form_of_worst": worst.form,
+        "gaps": one.gap_count,
+        "backlog": one.backlog,
+        "delayed": one.delayed,
+        "unacked": one.unacked,
+        "ready": one.ready,
+        "index_bytes": one.index_bytes,
+        "pinned_bytes": one.pinned_bytes,
+        "again_entries": one.again_entries,
+        "growth_per_hour": None if growth is None else round(growth.per_hour, 1),
+        "hours_to_limit": None if growth is None or growth.hours_to_limit is None else round(growth.hours_to_limit, 2),
+    }
+
+
+def _part(part: GapStanding) -> dict[str, Any]:
+    return {
+        "topic": part.topic,
+        "level": part.level.word,
+        "gaps": part.gap_count,
+        "share": round(part.share, 4),
+        "acked_entries": part.acked_entries,
+        "span_entries": part.span_entries,
+        "backlog": part.backlog,
+        "delayed": part.delayed,
+        "unacked": part.unacked,
+        "ready": part.ready,
+        "index_bytes": part.index_bytes,
+        "written_bytes": part.written_bytes,
+        "form": part.form,
+        "pinned_ledgers": part.pinned_ledgers,
+        "pinned_bytes": part.pinned_bytes,
+        "again_entries": part.again_entries,
+    }
+
+
+def _messages(found: AgainMessages | None) -> dict[str, Any]:
+    return {} if found is None else {"again_messages": found.messages, "again_messages_error": found.error}

@@ -1,0 +1,100 @@
+"""A log of looks: a line of JSON for each subscription that has gaps, from which their growth is read."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict, deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from timewheel.ops.errors import GapLogUnreadable
+from timewheel.ops.gaps.growth import GapGrowth, growth_of
+from timewheel.ops.gaps.looking import Look
+from timewheel.ops.gaps.standing import SubscriptionGaps
+
+__all__ = ["Looks", "append_look", "read_looks"]
+
+FORMAT = 1
+MOST_LOOKS = 240
+"""Of one subscription that are kept: four hours of one a minute, ten days of one an hour."""
+
+
+class Looks:
+    """The gaps of subscriptions' worst partitions over time; the last `MOST_LOOKS` of each."""
+
+    def __init__(self) -> None:
+        self._of: defaultdict[tuple[str, str], deque[tuple[int, int]]] = defaultdict(lambda: deque(maxlen=MOST_LOOKS))
+
+    def add(self, look: Look) -> None:
+        """Take in a later look."""
+        for one in look.subscriptions:
+            self.note(look.at_ms, one.topic, one.subscription, one.worst.gap_count)
+
+    def note(self, at_ms: int, topic: str, subscription: str, gap_count: int) -> None:
+        """Take in one figure."""
+        own = self._of[topic, subscription]
+        if not own or own[-1][0] < at_ms:
+            own.append((at_ms, gap_count))
+
+    def growth(self, one: SubscriptionGaps) -> GapGrowth | None:
+        """Of a subscription; None: not known yet."""
+        return growth_of(self._of.get((one.topic, one.subscription), ()), one.worst.gap_limit)
+
+
+def read_looks(path: Path) -> Looks:
+    """The looks in a log; none if there is no such file.
+
+    Raises:
+        GapLogUnreadable: Something else is in it, or it cannot be read.
+    """
+    looks = Looks()
+    try:
+        with path.open(encoding="utf-8") as file:
+            for number, text in enumerate(file, start=1):
+                if text.strip():
+                    _note(looks, str(path), number, text)
+    except FileNotFoundError:
+        return looks
+    except (OSError, UnicodeDecodeError) as error:
+        raise GapLogUnreadable(str(path), 0, str(error)) from error
+    return looks
+
+
+def append_look(path: Path, look: Look) -> None:
+    """Write a look to the end of a log; makes the file, but no folder. Subscriptions without gaps are left out.
+
+    Raises:
+        GapLogUnreadable: It cannot be written.
+    """
+    lines = [
+        json.dumps(
+            {
+                "format": FORMAT,
+                "at_ms": look.at_ms,
+                "topic": one.topic,
+                "subscription": one.subscription,
+                "gap_count": one.worst.gap_count,
+                "again_entries": one.again_entries,
+            }
+        )
+        for one in look.subscriptions
+        if one.gap_count
+    ]
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in lines)
+    except OSError as error:
+        raise GapLogUnreadable(str(path), 0, str(error)) from error
+
+
+def _note(looks: Looks, path: str, number: int, text: str) -> None:
+    try:
+        found: Mapping[str, Any] = json.loads(text)
+        if found["format"] != FORMAT:
+            raise GapLogUnreadable(path, number, f"it is of format {found['format']}, not {FORMAT}")
+        looks.note(int(found["at_ms"]), str(found["topic"]), str(found["subscription"]), int(found["gap_count"]))
+    except (KeyError, TypeError, ValueError) as error:
+        if isinstance(error, GapLogUnreadable):
+            raise
+        raise GapLogUnreadable(path, number, f"no look that timewheel wrote ({error!r})") from error

@@ -1,0 +1,151 @@
+"""Looking at the subscriptions of many topics, some topics at once; what cannot be seen is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from itertools import islice
+
+from timewheel.admin.client import AdminClient
+from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
+from timewheel.ops.gaps.standing import GapStanding, Level, SubscriptionGaps, by_subscription, standing_of
+
+__all__ = ["DEFAULT_AT_ONCE", "Look", "Unseen", "look_at"]
+
+DEFAULT_AT_ONCE = 16
+"""Requests at once, over all brokers: each is some milliseconds of a broker's web threads."""
+
+Tell = Callable[[int, int], None]
+"""Told of the progress: topics that were looked at, topics to look at."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unseen:
+    """What could not be looked at.
+
+    Args:
+        what: A topic, namespace or tenant.
+        reason: The broker's.
+    """
+
+    what: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What was seen of some topics.
+
+    Args:
+        at_ms: When it began, UTC milliseconds.
+        subscriptions: The worst first.
+        topics: How many were looked at, each partition for itself.
+        bare: Of these, those without a durable subscription.
+        gone: Topics that were not there, and partitions that were never used.
+        unseen: What could not be looked at.
+    """
+
+    at_ms: int
+    subscriptions: tuple[SubscriptionGaps, ...]
+    topics: int
+    bare: tuple[str, ...]
+    gone: tuple[str, ...]
+    unseen: tuple[Unseen, ...]
+
+    @property
+    def level(self) -> Level:
+        """The worst; of what was seen."""
+        return max((one.level for one in self.subscriptions), default=Level.OK)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    topic: str
+    standings: tuple[GapStanding, ...] = ()
+    unseen: Unseen | None = None
+    is_gone: bool = False
+
+
+def look_at(
+    admin: AdminClient,
+    topics: Sequence[str],
+    profile: BrokerProfile,
+    *,
+    unseen: Iterable[Unseen] = (),
+    at_once: int = DEFAULT_AT_ONCE,
+    tell: Tell = lambda _done, _total: None,
+) -> Look:
+    """Look at all durable subscriptions of these topics. Two requests for a topic that has gaps, else one.
+
+    A topic that no broker has loaded is loaded by that, as by any use of it.
+
+    Args:
+        admin: Whose role may see the topics' stats.
+        topics: Full names: partitions, and topics without partitions.
+        profile: The broker's limit and format.
+        unseen: What was found to be out of sight before; becomes part of the look.
+        at_once: Requests at once, at least 1.
+        tell: Told of the progress, from the thread that calls this.
+
+    Raises:
+        AdminUnreachable: No broker answers any more.
+    """
+    at_ms = admin.clock.now_ms()
+    standings: list[GapStanding] = []
+    hidden = list(unseen)
+    bare: list[str] = []
+    gone: list[str] = []
+    tell(0, len(topics))
+    for done, seen in enumerate(_seen(admin, topics, profile, at_once), start=1):
+        standings += seen.standings
+        if seen.unseen is not None:
+            hidden.append(seen.unseen)
+        elif seen.is_gone:
+            gone.append(seen.topic)
+        elif not seen.standings:
+            bare.append(seen.topic)
+        tell(done, len(topics))
+    return Look(
+        at_ms=at_ms,
+        subscriptions=by_subscription(standings),
+        topics=len({standing.topic for standing in standings}) + len(bare),
+        bare=tuple(sorted(bare)),
+        gone=tuple(sorted(gone)),
+        unseen=tuple(sorted(hidden, key=lambda one: one.what)),
+    )
+
+
+def _seen(admin: AdminClient, topics: Iterable[str], profile: BrokerProfile, at_once: int) -> Iterator[_Seen]:
+    """Each topic as soon as it was looked at; so many requests are under way at most."""
+    left = iter(topics)
+    pool = ThreadPoolExecutor(at_once, thread_name_prefix="timewheel-gaps")
+    try:
+        under_way: set[Future[_Seen]] = set()
+        while True:
+            under_way |= {pool.submit(_look, admin, topic, profile) for topic in islice(left, at_once - len(under_way))}
+            if not under_way:
+                return
+            ended, under_way = wait(under_way, return_when=FIRST_COMPLETED)
+            for future in ended:
+                yield future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _look(admin: AdminClient, topic: str, profile: BrokerProfile) -> _Seen:
+    try:
+        durable = {name: stats for name, stats in admin.topics.stats(topic).subscriptions.items() if stats.is_durable}
+        has_gaps = any(stats.gap_count for stats in durable.values())
+        internal = admin.topics.internal_stats(topic) if has_gaps else None
+    except AdminMissing:
+        return _Seen(topic=topic, is_gone=True)  # deleted meanwhile, or a partition that was never used
+    except AdminUnreachable:
+        raise
+    except AdminError as error:
+        return _Seen(topic=topic, unseen=Unseen(what=topic, reason=error.reason))
+    return _Seen(
+        topic=topic,
+        standings=tuple(standing_of(topic, name, stats, internal, profile) for name, stats in durable.items()),
+    )

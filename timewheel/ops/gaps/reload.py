@@ -1,0 +1,146 @@
+"""Reload: what a broker would keep of a cursor if its topic were unloaded now, and what it would deliver again.
+
+A cursor is written in one of two ways when its topic is unloaded (broker-facts: persisted-ranges):
+
+- as ranges: the first ``limit + 1`` ranges;
+- as a bitmap: whole ledgers, the oldest first, as long as the acknowledged entries of those before are within the
+  limit. Only with more ranges than the metadata store takes, and only into the cursor's own ledger: a cursor that has
+  none open, as after a reload without an acknowledgement since, is written as ranges.
+
+What is not written comes again. Exact for whole entries. Which messages inside a batch are acknowledged is nowhere to
+be seen through the admin API.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple
+
+from timewheel.admin.internals import AckedRange, CursorStats, EntryPosition, Ledger
+from timewheel.core.broker_profile import AckFormat, BrokerProfile
+
+__all__ = ["Reload", "Run", "reload_of", "runs_of"]
+
+NO_LEDGER = "NoLedger"
+"""State of a cursor that has been loaded, and not written since."""
+
+
+class Run(NamedTuple):
+    """Acknowledged entries of one ledger: ``first`` up to and with ``last``."""
+
+    ledger: int
+    first: int
+    last: int
+
+    @property
+    def entries(self) -> int:
+        return self.last - self.first + 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reload:
+    """What an unload right now would make of one cursor.
+
+    Args:
+        form: In which it would be written.
+        acked_entries: Acknowledged entries beyond the mark-delete position.
+        span_entries: Entries from the first one after that position to the last acknowledged one.
+        counted_to_limit: By `form`, what is counted against the limit, ranges less one or acknowledged entries before
+            the last ledger that has any; with no more than the limit nothing is forgotten.
+        forgotten: What would not be written, in topic order.
+    """
+
+    form: AckFormat
+    acked_entries: int
+    span_entries: int
+    counted_to_limit: int
+    forgotten: tuple[Run, ...]
+
+    @property
+    def again_entries(self) -> int:
+        """Acknowledged entries that would be delivered again."""
+        return sum(run.entries for run in self.forgotten)
+
+    @property
+    def kept_entries(self) -> int:
+        """Acknowledged entries that would not."""
+        return self.acked_entries - self.again_entries
+
+
+def reload_of(cursor: CursorStats, ledgers: Sequence[Ledger], profile: BrokerProfile) -> Reload:
+    """What an unload right now would make of a cursor.
+
+    Args:
+        cursor: With its ranges.
+        ledgers: Of the topic, in order.
+        profile: The broker's limit, format and rule.
+    """
+    runs = list(runs_of(cursor.acked_ranges(), ledgers))
+    form = _form(cursor, runs, profile)
+    acked = sum(run.entries for run in runs)
+    kept, counted = (_kept_as_bitmap if form == "bitmap" else _kept_as_ranges)(runs, profile)
+    return Reload(
+        form=form,
+        acked_entries=acked,
+        span_entries=_span(cursor.mark_delete, runs, ledgers),
+        counted_to_limit=counted,
+        forgotten=tuple(runs[kept:]),
+    )
+
+
+def runs_of(ranges: Iterable[AckedRange], ledgers: Sequence[Ledger]) -> Iterator[Run]:
+    """Ranges by ledger, in topic order. Brokers end a range with its ledger, but for those that cache no bitmaps."""
+    last_entry = {ledger.ledger_id: ledger.entries - 1 for ledger in ledgers}
+    for after, upto in ranges:
+        if after.ledger == upto.ledger:
+            yield Run(after.ledger, after.entry + 1, upto.entry)
+            continue
+        if after.entry < last_entry.get(after.ledger, -1):
+            yield Run(after.ledger, after.entry + 1, last_entry[after.ledger])
+        for ledger_id, last in last_entry.items():
+            if after.ledger < ledger_id < upto.ledger and last >= 0:
+                yield Run(ledger_id, 0, last)
+        yield Run(upto.ledger, 0, upto.entry)
+
+
+def _form(cursor: CursorStats, runs: Sequence[Run], profile: BrokerProfile) -> AckFormat:
+    is_few = len(runs) <= profile.metadata_store_limit_ranges
+    # The metadata store takes ranges only, and it is where a cursor without a ledger of its own is written.
+    if is_few or cursor.cursor_ledger < 0 or cursor.state == NO_LEDGER:
+        return "ranges"
+    if profile.ack_format == "bitmap" and not _kept_as_bitmap(runs, profile)[0]:
+        # Towards 5.0: if the first ledger alone is beyond the limit, there is nothing to write but ranges.
+        return "ranges"
+    return profile.ack_format
+
+
+def _kept_as_ranges(runs: Sequence[Run], profile: BrokerProfile) -> tuple[int, int]:
+    """(how many runs are kept, what is counted against the limit)."""
+    return profile.gap_limit_ranges + 1, max(len(runs) - 1, 0)
+
+
+def _kept_as_bitmap(runs: Sequence[Run], profile: BrokerProfile) -> tuple[int, int]:
+    acked = _summed(runs)
+    with_it = list(accumulate(acked.values()))
+    before = [0, *with_it[:-1]]
+    compared = before if profile.keeps_crossing_ledger else with_it
+    kept = {ledger for ledger, entries in zip(acked, compared, strict=True) if entries <= profile.gap_limit_ranges}
+    return sum(run.ledger in kept for run in runs), compared[-1] if compared else 0
+
+
+def _summed(runs: Sequence[Run]) -> dict[int, int]:
+    acked: dict[int, int] = {}
+    for run in runs:
+        acked[run.ledger] = acked.get(run.ledger, 0) + run.entries
+    return acked
+
+
+def _span(mark_delete: EntryPosition, runs: Sequence[Run], ledgers: Sequence[Ledger]) -> int:
+    if not runs:
+        return 0
+    end = runs[-1]
+    between = sum(ledger.entries for ledger in ledgers if mark_delete.ledger <= ledger.ledger_id < end.ledger)
+    own = mark_delete.entry + 1 if any(ledger.ledger_id == mark_delete.ledger for ledger in ledgers) else 0
+    return between + end.last + 1 - own

@@ -1,0 +1,219 @@
+"""How one subscription stands: its gaps beside the broker's limit, its backlog, what it pins, what a reload repeats."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+from timewheel.admin.internals import CursorStats, InternalStats
+from timewheel.admin.stats import SubscriptionStats
+from timewheel.core.broker_profile import AckFormat, BrokerProfile
+from timewheel.core.names import partition_of
+from timewheel.ops.gaps.reload import Reload, Run, reload_of
+
+__all__ = ["WATCH_SHARE", "GapStanding", "Level", "SubscriptionGaps", "by_subscription", "standing_of"]
+
+WATCH_SHARE = 0.8
+"""Of the limit. The makers of TDMQ, a Pulsar service, tell their users to alarm between 8,000 and 10,000 of 10,000."""
+
+
+class Level(IntEnum):
+    """How bad it is, the worst last."""
+
+    OK = 0
+    WATCH = 1
+    """From `WATCH_SHARE` of the limit on."""
+    ALARM = 2
+    """At the limit, or a reload would deliver something again that was acknowledged."""
+
+    @property
+    def word(self) -> str:
+        return self.name.lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GapStanding:
+    """One subscription of one topic without partitions, or of one partition.
+
+    Args:
+        topic: Full name, with the partition's suffix.
+        subscription: Its name.
+        type: ``Shared``, ``Key_Shared``, ...; ``None`` (a text): nobody has been connected since the topic was loaded.
+        gap_count: Ranges of acknowledged entries beyond the mark-delete position.
+        gap_limit: So many the broker writes down, and one more.
+        backlog: Entries that are not acknowledged.
+        delayed: Of these, those that the broker holds until they are due.
+        unacked: Messages that consumers have in hand.
+        index_bytes: The broker's memory for delayed ones; 0 where it does not say.
+        written_bytes: Of the ranges when the broker last wrote them; 0 where it does not say.
+        span_entries: From the first entry that is not acknowledged to the last one that is.
+        acked_entries: Acknowledged entries among these.
+        pinned_ledgers: Ledgers that cannot go before this subscription has gone on.
+        pinned_bytes: Their size.
+        form: In which a reload would write the cursor.
+        limit_share: What is counted against the limit in that form, in parts of it: ranges, or acknowledged entries.
+        again: What a reload right now would deliver again, in topic order.
+    """
+
+    topic: str
+    subscription: str
+    type: str
+    gap_count: int
+    gap_limit: int
+    backlog: int
+    delayed: int
+    unacked: int
+    index_bytes: int
+    written_bytes: int
+    span_entries: int = 0
+    acked_entries: int = 0
+    pinned_ledgers: int = 0
+    pinned_bytes: int = 0
+    form: AckFormat = "ranges"
+    limit_share: float = 0.0
+    again: tuple[Run, ...] = ()
+
+    @property
+    def share(self) -> float:
+        """Of the limit: of gaps, which is what dashboards show, or of what the form counts, whichever is more."""
+        return max(self.gap_count / max(self.gap_limit, 1), self.limit_share)
+
+    @property
+    def again_entries(self) -> int:
+        return sum(run.entries for run in self.again)
+
+    @property
+    def ready(self) -> int:
+        """Entries of the backlog that are neither delayed nor in a consumer's hand; of batches an estimate."""
+        return max(self.backlog - self.delayed - self.unacked, 0)
+
+    @property
+    def level(self) -> Level:
+        if self.again or self.gap_count >= self.gap_limit:
+            return Level.ALARM
+        return Level.WATCH if self.share >= WATCH_SHARE else Level.OK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionGaps:
+    """One subscription of a topic with all its partitions; every partition has a cursor and a limit of its own.
+
+    Args:
+        topic: Full name without a partition's suffix.
+        subscription: Its name.
+        parts: At least one, in order of partitions.
+    """
+
+    topic: str
+    subscription: str
+    parts: tuple[GapStanding, ...]
+
+    @property
+    def worst(self) -> GapStanding:
+        """The partition that is nearest to its limit, or beyond it."""
+        return max(self.parts, key=lambda part: (part.level, part.share, part.gap_count))
+
+    @property
+    def level(self) -> Level:
+        return self.worst.level
+
+    @property
+    def gap_count(self) -> int:
+        return sum(part.gap_count for part in self.parts)
+
+    @property
+    def backlog(self) -> int:
+        return sum(part.backlog for part in self.parts)
+
+    @property
+    def delayed(self) -> int:
+        return sum(part.delayed for part in self.parts)
+
+    @property
+    def unacked(self) -> int:
+        return sum(part.unacked for part in self.parts)
+
+    @property
+    def ready(self) -> int:
+        return sum(part.ready for part in self.parts)
+
+    @property
+    def index_bytes(self) -> int:
+        return sum(part.index_bytes for part in self.parts)
+
+    @property
+    def pinned_bytes(self) -> int:
+        return sum(part.pinned_bytes for part in self.parts)
+
+    @property
+    def again_entries(self) -> int:
+        return sum(part.again_entries for part in self.parts)
+
+
+def standing_of(
+    topic: str, subscription: str, stats: SubscriptionStats, internal: InternalStats | None, profile: BrokerProfile
+) -> GapStanding:
+    """How a subscription stands, from what the broker says.
+
+    Args:
+        topic: A partition, or a topic without partitions.
+        subscription: Its name.
+        stats: Of the subscription.
+        internal: Of the topic; None, or without the subscription's cursor: it was not asked for, since there are no
+            gaps, or the subscription went meanwhile.
+        profile: The broker.
+    """
+    standing = GapStanding(
+        topic=topic,
+        subscription=subscription,
+        type=stats.type,
+        gap_count=stats.gap_count,
+        gap_limit=profile.gap_limit_ranges,
+        backlog=stats.backlog,
+        delayed=stats.delayed,
+        unacked=stats.unacked,
+        index_bytes=stats.delayed_index_bytes,
+        written_bytes=stats.gap_bytes,
+    )
+    cursor = None if internal is None else internal.cursors.get(subscription)
+    if internal is None or cursor is None:
+        return standing
+    return _with_cursor(standing, cursor, internal, reload_of(cursor, internal.ledgers, profile))
+
+
+def _with_cursor(standing: GapStanding, cursor: CursorStats, internal: InternalStats, reload: Reload) -> GapStanding:
+    pinned = [ledger for ledger in internal.ledgers if ledger.ledger_id >= cursor.mark_delete.ledger and ledger.entries]
+    if pinned and (pinned[0].ledger_id, pinned[0].entries - 1) <= cursor.mark_delete:
+        pinned = pinned[1:]  # all of it is acknowledged
+    return replace(
+        standing,
+        # Of one moment with the ranges.
+        gap_count=cursor.gap_count,
+        span_entries=reload.span_entries,
+        acked_entries=reload.acked_entries,
+        pinned_ledgers=len(pinned),
+        pinned_bytes=sum(ledger.size_bytes for ledger in pinned),
+        form=reload.form,
+        limit_share=reload.counted_to_limit / max(standing.gap_limit, 1),
+        again=reload.forgotten,
+    )
+
+
+def by_subscription(standings: Iterable[GapStanding]) -> tuple[SubscriptionGaps, ...]:
+    """Partitions put together, the worst subscription first."""
+    found: dict[tuple[str, str], list[tuple[int, GapStanding]]] = {}
+    for standing in standings:
+        topic, partition = partition_of(standing.topic)
+        found.setdefault((topic, standing.subscription), []).append((partition, standing))
+    together = [
+        SubscriptionGaps(
+            topic=topic,
+            subscription=subscription,
+            parts=tuple(part for _, part in sorted(parts, key=lambda numbered: numbered[0])),
+        )
+        for (topic, subscription), parts in found.items()
+    ]
+    return tuple(
+        sorted(together, key=lambda one: (-one.level, -one.worst.share, -one.gap_count, one.topic, one.subscription))
+    )

@@ -1,0 +1,129 @@
+"""Targets: what a user names, as the topics that are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from timewheel.admin.client import AdminClient
+from timewheel.admin.names import DOMAINS
+from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
+from timewheel.core.names import partition_of, partition_topic
+from timewheel.core.plan import Plan
+from timewheel.core.topology import topology
+from timewheel.ops.errors import NoSuchTarget
+from timewheel.ops.gaps.looking import Unseen
+
+__all__ = ["EVERYTHING", "Targets", "topics_of"]
+
+EVERYTHING = "*"
+"""Instead of names: every tenant."""
+_OWN_TOPIC = "__"
+"""How the names of topics begin that the broker keeps for itself in each namespace."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Targets:
+    """Topics to look at.
+
+    Args:
+        topics: Full names of partitions, and of topics without partitions; each once, in order.
+        unseen: Namespaces and tenants whose topics may not be listed.
+    """
+
+    topics: tuple[str, ...]
+    unseen: tuple[Unseen, ...]
+
+
+def topics_of(admin: AdminClient, names: Iterable[str], plans: Iterable[Plan] = ()) -> Targets:
+    """The topics that are meant.
+
+    Args:
+        admin: Asked for what is there.
+        names: Each a topic (``persistent://tenant/namespace/topic``, or without the scheme), one of its partitions, a
+            namespace (``tenant/namespace``), a tenant, or `EVERYTHING`.
+        plans: With all their topics that are there.
+
+    Raises:
+        NoSuchTarget: There is no such topic, namespace or tenant, or it is no name.
+        AdminUnreachable: No broker answers.
+        AdminDenied: The one thing that was asked for may not be looked at.
+    """
+    wanted = list(names)
+    found: dict[str, None] = {}
+    unseen: list[Unseen] = []
+    for name in wanted:
+        for namespace in _namespaces_in(admin, name, unseen):
+            found |= dict.fromkeys(_listed(admin, namespace, unseen, only=namespace == name))
+        if "://" in name or name.count("/") == 2:
+            found |= dict.fromkeys(_parts(admin, _full(name)))
+    for plan in plans:
+        at_ms = admin.clock.now_ms()
+        for topic in topology(plan, at_ms).topics:
+            found |= dict.fromkeys(_parts(admin, topic.name, must_be=False))
+    return Targets(topics=tuple(found), unseen=tuple(unseen))
+
+
+def _full(name: str) -> str:
+    topic = name if "://" in name else f"{DOMAINS[0]}://{name}"
+    if not topic.startswith(f"{DOMAINS[0]}://"):
+        raise NoSuchTarget(name, "a topic that is not persistent has no cursors that could be lost")
+    return topic
+
+
+def _namespaces_in(admin: AdminClient, name: str, unseen: list[Unseen]) -> list[str]:
+    """The namespaces that are meant by a name, if it is not a topic's."""
+    if name == EVERYTHING:
+        try:
+            tenants = admin.tenants.list()
+        except AdminDenied as error:
+            raise NoSuchTarget("all tenants", f"only a superuser may list them ({error.reason}); name yours") from None
+        return [namespace for tenant in tenants for namespace in _of_tenant(admin, tenant, unseen, only=False)]
+    if "://" in name or name.count("/") > 1:
+        return []
+    return [name] if "/" in name else _of_tenant(admin, name, unseen, only=True)
+
+
+def _of_tenant(admin: AdminClient, tenant: str, unseen: list[Unseen], *, only: bool) -> list[str]:
+    try:
+        return list(admin.namespaces.list(tenant))
+    except AdminMissing:
+        if only:
+            raise NoSuchTarget(tenant, "there is no such tenant") from None
+        return []
+    except AdminUnreachable:
+        raise
+    except AdminError as error:
+        if only:
+            raise
+        unseen.append(Unseen(what=tenant, reason=error.reason))
+        return []
+
+
+def _listed(admin: AdminClient, namespace: str, unseen: list[Unseen], *, only: bool) -> list[str]:
+    """Its topics, each partition for itself, without those of the broker."""
+    try:
+        topics = admin.topics.list(namespace)
+    except AdminMissing:
+        if only:
+            raise NoSuchTarget(namespace, "there is no such namespace") from None
+        return []
+    except AdminUnreachable:
+        raise
+    except AdminError as error:
+        if only:
+            raise
+        unseen.append(Unseen(what=namespace, reason=error.reason))
+        return []
+    return sorted((topic for topic in topics if not topic.rpartition("/")[2].startswith(_OWN_TOPIC)), key=partition_of)
+
+
+def _parts(admin: AdminClient, topic: str, *, must_be: bool = True) -> list[str]:
+    """The partitions of a topic, or itself."""
+    partitions = admin.topics.partitions(topic)
+    if partitions is None:
+        if must_be:
+            raise NoSuchTarget(topic, "there is no such topic")
+        return []
+    # Older brokers say of a topic that is not there that it has no partitions: the look finds nothing then.
+    return [partition_topic(topic, number) for number in range(partitions)] or [topic]
