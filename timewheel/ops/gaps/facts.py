@@ -86,6 +86,7 @@ def _part(part: GapStanding) -> dict[str, Any]:
         "index_bytes": part.index_bytes,
         "written_bytes": part.written_bytes,
         "form": part.form,
+        "keeps_parts_of_batches": part.keeps_parts,
         "pinned_ledgers": part.pinned_ledgers,
         "pinned_bytes": part.pinned_bytes,
         "again_entries": part.again_entries,

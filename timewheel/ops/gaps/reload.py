@@ -7,8 +7,9 @@ A cursor is written in one of two ways when its topic is unloaded (broker-facts:
   limit. Only with more ranges than the metadata store takes, and only into the cursor's own ledger: a cursor that has
   none open, as after a reload without an acknowledgement since, is written as ranges.
 
-What is not written comes again. Exact for whole entries. Which messages inside a batch are acknowledged is nowhere to
-be seen through the admin API.
+What is not written comes again. Exact for whole entries. Which messages inside a batch are acknowledged the admin API
+does not show; brokers bring them back if the cursor was in its own ledger, and not from the metadata store
+(broker-facts: parts-of-batches).
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ class Reload:
 
     Args:
         form: In which it would be written.
+        in_metadata_store: It would be written there, and not into the cursor's own ledger. Then messages that are
+            acknowledged inside a batch that is not acknowledged as a whole come again, too.
         acked_entries: Acknowledged entries beyond the mark-delete position.
         span_entries: Entries from the first one after that position to the last acknowledged one.
         counted_to_limit: By `form`, what is counted against the limit, ranges less one or acknowledged entries before
@@ -53,6 +56,7 @@ class Reload:
     """
 
     form: AckFormat
+    in_metadata_store: bool
     acked_entries: int
     span_entries: int
     counted_to_limit: int
@@ -78,11 +82,16 @@ def reload_of(cursor: CursorStats, ledgers: Sequence[Ledger], profile: BrokerPro
         profile: The broker's limit, format and rule.
     """
     runs = list(runs_of(cursor.acked_ranges(), ledgers))
-    form = _form(cursor, runs, profile)
+    in_metadata_store = (
+        len(runs) <= profile.metadata_store_limit_ranges or cursor.cursor_ledger < 0 or cursor.state == NO_LEDGER
+    )
+    # The metadata store takes ranges only.
+    form: AckFormat = "ranges" if in_metadata_store else _form(runs, profile)
     acked = sum(run.entries for run in runs)
     kept, counted = (_kept_as_bitmap if form == "bitmap" else _kept_as_ranges)(runs, profile)
     return Reload(
         form=form,
+        in_metadata_store=in_metadata_store,
         acked_entries=acked,
         span_entries=_span(cursor.mark_delete, runs, ledgers),
         counted_to_limit=counted,
@@ -105,11 +114,7 @@ def runs_of(ranges: Iterable[AckedRange], ledgers: Sequence[Ledger]) -> Iterator
         yield Run(upto.ledger, 0, upto.entry)
 
 
-def _form(cursor: CursorStats, runs: Sequence[Run], profile: BrokerProfile) -> AckFormat:
-    is_few = len(runs) <= profile.metadata_store_limit_ranges
-    # The metadata store takes ranges only, and it is where a cursor without a ledger of its own is written.
-    if is_few or cursor.cursor_ledger < 0 or cursor.state == NO_LEDGER:
-        return "ranges"
+def _form(runs: Sequence[Run], profile: BrokerProfile) -> AckFormat:
     if profile.ack_format == "bitmap" and not _kept_as_bitmap(runs, profile)[0]:
         # Towards 5.0: if the first ledger alone is beyond the limit, there is nothing to write but ranges.
         return "ranges"

@@ -52,6 +52,7 @@ class GapStanding:
         pinned_ledgers: Ledgers that cannot go before this subscription has gone on.
         pinned_bytes: Their size.
         form: In which a reload would write the cursor.
+        keeps_parts: Whether acknowledgements inside batches would be kept; see `reload.Reload`.
         limit_share: What is counted against the limit in that form, in parts of it: ranges, or acknowledged entries.
         again: What a reload right now would deliver again, in topic order.
     """
@@ -71,6 +72,7 @@ class GapStanding:
     pinned_ledgers: int = 0
     pinned_bytes: int = 0
     form: AckFormat = "ranges"
+    keeps_parts: bool = False
     limit_share: float = 0.0
     again: tuple[Run, ...] = ()
 
@@ -195,6 +197,7 @@ def _with_cursor(standing: GapStanding, cursor: CursorStats, internal: InternalS
         pinned_ledgers=len(pinned),
         pinned_bytes=sum(ledger.size_bytes for ledger in pinned),
         form=reload.form,
+        keeps_parts=not reload.in_metadata_store,
         limit_share=reload.counted_to_limit / max(standing.gap_limit, 1),
         again=reload.forgotten,
     )
