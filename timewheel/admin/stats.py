@@ -28,6 +28,9 @@ class ConsumerStats:
         unacked: Messages that it holds unacknowledged.
         permits: Messages that it would take at once.
         blocked: It holds so many that it gets no more.
+        last_acked_at_ms: When it last acknowledged anything, UTC milliseconds; 0: never.
+        connected_since: As the broker writes it.
+        key_ranges: Hashes of keys that are its own (Key_Shared), as the broker writes them.
     """
 
     name: str
@@ -35,6 +38,9 @@ class ConsumerStats:
     unacked: int
     permits: int
     blocked: bool
+    last_acked_at_ms: int = 0
+    connected_since: str = ""
+    key_ranges: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,4 +191,7 @@ def _consumer(stored: Mapping[str, Any]) -> ConsumerStats:
         unacked=stored.get("unackedMessages", 0),
         permits=stored.get("availablePermits", 0),
         blocked=stored.get("blockedConsumerOnUnackedMsgs", False),
+        last_acked_at_ms=stored.get("lastAckedTimestamp") or 0,
+        connected_since=stored.get("connectedSince") or "",
+        key_ranges=tuple(map(str, stored.get("keyHashRanges") or ())),
     )

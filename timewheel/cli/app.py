@@ -1,6 +1,7 @@
 """The command `timewheel`: its options, its commands, and how it ends.
 
-Exit status: 0 done, 1 something failed, 2 the command line or the plan is wrong; `plan check` has 3 and 4 besides.
+Exit status: 0 done, 1 something failed, 2 the command line or the plan is wrong; `plan check` and `gaps`
+have 3 and 4 besides.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import typer
 from timewheel.cli.broker import broker
 from timewheel.cli.demo import demo
 from timewheel.cli.gaps import gaps
+from timewheel.cli.gaps_explain import explain
 from timewheel.cli.plan import plan
 from timewheel.cli.plan_check import check
 from timewheel.cli.predict import compare, predict
@@ -53,6 +55,7 @@ app = typer.Typer(
 app.command()(broker)
 app.command()(demo)
 app.command()(gaps)
+app.command("gaps explain")(explain)
 app.command()(plan)
 app.command("plan check")(check)
 app.command()(predict)

@@ -18,6 +18,7 @@ __all__ = ["EVERYTHING", "Targets", "topics_of"]
 
 EVERYTHING = "*"
 """Instead of names: every tenant."""
+_SLASHES_OF_A_TOPIC = 2
 _OWN_TOPIC = "__"
 """How the names of topics begin that the broker keeps for itself in each namespace."""
 
@@ -49,19 +50,27 @@ def topics_of(admin: AdminClient, names: Iterable[str], plans: Iterable[Plan] = 
         AdminUnreachable: No broker answers.
         AdminDenied: The one thing that was asked for may not be looked at.
     """
-    wanted = list(names)
+    wanted, of_plans = list(names), list(plans)
     found: dict[str, None] = {}
     unseen: list[Unseen] = []
     for name in wanted:
-        for namespace in _namespaces_in(admin, name, unseen):
-            found |= dict.fromkeys(_listed(admin, namespace, unseen, only=namespace == name))
-        if "://" in name or name.count("/") == 2:
-            found |= dict.fromkeys(_parts(admin, _full(name)))
-    for plan in plans:
-        at_ms = admin.clock.now_ms()
-        for topic in topology(plan, at_ms).topics:
+        try:
+            found |= dict.fromkeys(_topics_in(admin, name, unseen))
+        except AdminDenied as error:
+            if len(wanted) + len(of_plans) == 1:
+                raise
+            unseen.append(Unseen(what=name, reason=error.reason))
+    for plan in of_plans:
+        for topic in topology(plan, admin.clock.now_ms()).topics:
             found |= dict.fromkeys(_parts(admin, topic.name, must_be=False))
     return Targets(topics=tuple(found), unseen=tuple(unseen))
+
+
+def _topics_in(admin: AdminClient, name: str, unseen: list[Unseen]) -> list[str]:
+    if "://" in name or name.count("/") == _SLASHES_OF_A_TOPIC:
+        return _parts(admin, _full(name))
+    namespaces = _namespaces_in(admin, name, unseen)
+    return [topic for own in namespaces for topic in _listed(admin, own, unseen, only=own == name)]
 
 
 def _full(name: str) -> str:
@@ -72,15 +81,13 @@ def _full(name: str) -> str:
 
 
 def _namespaces_in(admin: AdminClient, name: str, unseen: list[Unseen]) -> list[str]:
-    """The namespaces that are meant by a name, if it is not a topic's."""
+    """The namespaces that are meant by a name that is not a topic's."""
     if name == EVERYTHING:
         try:
             tenants = admin.tenants.list()
         except AdminDenied as error:
             raise NoSuchTarget("all tenants", f"only a superuser may list them ({error.reason}); name yours") from None
         return [namespace for tenant in tenants for namespace in _of_tenant(admin, tenant, unseen, only=False)]
-    if "://" in name or name.count("/") > 1:
-        return []
     return [name] if "/" in name else _of_tenant(admin, name, unseen, only=True)
 
 

@@ -1,0 +1,117 @@
+"""`timewheel gaps explain`: which causes are behind a subscription's gaps, in shares, and what helps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from timewheel.cli.connecting import DEFAULT_ADMIN_URL, AdminUrl, Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.sample import looking_at_entries
+from timewheel.cli.terminal import say
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from timewheel.ops.gaps.advice import Advice
+    from timewheel.ops.gaps.explain import Explained
+
+__all__ = ["explain"]
+
+
+def explain(
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", help="persistent://tenant/namespace/topic.", show_default=False)
+    ],
+    *,
+    subscription: Annotated[
+        str | None, typer.Option("--subscription", help="Which; else the one with the most gaps.")
+    ] = None,
+    holes: Annotated[
+        int, typer.Option("--holes", min=1, max=100_000, help="Stretches of open entries to look into.")
+    ] = 400,
+    entries: Annotated[
+        int, typer.Option("--samples", min=1, max=100_000, help="Entries of the topic to sample for their delays.")
+    ] = 2_000,
+    seed: Annotated[int, typer.Option("--seed", help="Which ones.")] = 0,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="The broker's limit on gaps, where the role may not read it.")
+    ] = None,
+    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
+    token: Token = None,
+    token_file: TokenFile = None,
+    tls_ca: TrustFile = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")] = False,
+) -> None:
+    """Tell why a subscription has gaps: mixed delays, slow consumers, hot keys, single acknowledgements; and the cure.
+
+    Some of the entries that are open between acknowledged ones are looked at, and the connected consumers. Nothing is
+    consumed or changed.
+    """
+    import json
+
+    from rich.console import Console
+
+    from timewheel.ops.gaps.advice import advice_on
+    from timewheel.ops.gaps.explain import explain as look_into
+    from timewheel.ops.gaps.limit import limit_of
+
+    with (
+        admin_client(admin_url, token, token_file, tls_ca) as admin,
+        looking_at_entries(Console(stderr=True)) as tell,
+    ):
+        known = limit_of(admin, gap_limit_ranges=limit)
+        found = look_into(admin, topic, subscription, known.profile, holes=holes, entries=entries, seed=seed, tell=tell)
+    advice = advice_on(found, known.profile)
+    if as_json:
+        print(json.dumps(_facts(found, advice)))
+    else:
+        _show(Console(highlight=False), found, advice, f"{known.profile.gap_limit_ranges:,}, {known.source}")
+
+
+def _show(console: Console, found: Explained, advice: Sequence[Advice], limit: str) -> None:
+    gaps = found.gaps
+    say(console, f"{gaps.topic}, subscription {gaps.subscription} ({gaps.worst.type}): {gaps.gap_count:,} gaps.")
+    say(console, f"The limit is {limit}; {100 * gaps.worst.share:.0f} % of it is used by the fullest partition.")
+    if not advice:
+        say(console, "Nothing is acknowledged out of order: there is nothing to explain.")
+        return
+    if found.looked_at < found.holes:
+        say(console, f"Of {found.holes:,} stretches of open entries {found.looked_at:,} were looked into.")
+    for one in advice:
+        error = f" +- {100 * one.share.error:.0f}" if one.share.error else ""
+        say(console, "")
+        say(console, f"{100 * one.share.share:.0f}{error} % of the gaps: {one.share.cause.value}", style="bold")
+        for name, texts in (("seen", one.evidence), ("helps", one.helps), ("try", one.commands)):
+            for text in texts:
+                say(console, f"{name:6}{text}", indent=2)
+
+
+def _facts(found: Explained, advice: Sequence[Advice]) -> dict[str, Any]:
+    gaps = found.gaps
+    return {
+        "topic": gaps.topic,
+        "subscription": gaps.subscription,
+        "type": gaps.worst.type,
+        "at_ms": found.at_ms,
+        "gaps": gaps.gap_count,
+        "gaps_of_worst": gaps.worst.gap_count,
+        "gap_limit": gaps.worst.gap_limit,
+        "holes": found.holes,
+        "looked_into": found.looked_at,
+        "delayed": gaps.delayed,
+        "unacked": gaps.unacked,
+        "causes": [
+            {
+                "cause": one.share.cause.name.lower(),
+                "share": round(one.share.share, 4),
+                "error": round(one.share.error, 4),
+                "seen": list(one.evidence),
+                "helps": list(one.helps),
+                "try": list(one.commands),
+            }
+            for one in advice
+        ],
+    }

@@ -1,0 +1,134 @@
+"""What is behind each cause of a subscription's gaps, in figures, and what helps against it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.durations import SECOND_MS, rounded_up
+from timewheel.ops.gaps.causes import Cause, Share
+from timewheel.ops.gaps.explain import Explained
+
+__all__ = ["Advice", "advice_on"]
+
+MOST_HOLDERS = 3
+UNDELAYED_SHARE = 0.02
+"""Of a topic's entries, from which on undelayed ones beside delayed ones are worth a topic of their own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """On one cause.
+
+    Args:
+        share: Of the gaps.
+        evidence: What was seen, a sentence each.
+        helps: What to do, a sentence each.
+        commands: To begin with.
+    """
+
+    share: Share
+    evidence: tuple[str, ...]
+    helps: tuple[str, ...]
+    commands: tuple[str, ...]
+
+
+def advice_on(found: Explained, profile: BrokerProfile) -> tuple[Advice, ...]:
+    """Advice on each cause that is at work, the greatest first."""
+    return tuple(
+        Advice(
+            share=share,
+            evidence=tuple(_evidence(share.cause, found)),
+            helps=tuple(_helps(share.cause, found, profile)),
+            commands=tuple(_commands(share.cause, found)),
+        )
+        for share in found.shares
+    )
+
+
+def _evidence(cause: Cause, found: Explained) -> Iterator[str]:
+    if cause is Cause.DELAYS:
+        yield from _delays(found)
+        return
+    if found.oldest_ms is not None:
+        age = _ago(found.at_ms - found.oldest_ms)
+        yield f"the oldest open entry that was seen is {age} old, and it is due"
+    unacked = found.gaps.unacked
+    if not found.holders:
+        yield "no consumer is connected"
+    for holder in found.holders[:MOST_HOLDERS]:
+        consumer = holder.consumer
+        acked = "has acknowledged nothing yet"
+        if consumer.last_acked_at_ms:
+            since = _ago(found.at_ms - consumer.last_acked_at_ms)
+            acked = f"acknowledged last {since} ago"
+        flow = "is blocked" if consumer.blocked else f"would take {max(consumer.permits, 0):,} more"
+        where = f" on {holder.topic.rpartition('/')[2]}" if len(found.gaps.parts) > 1 else ""
+        yield f"{consumer.name or consumer.address}{where} has {consumer.unacked:,} in hand, {acked}, {flow}"
+    left = len(found.holders) - MOST_HOLDERS
+    if left > 0:
+        yield f"{left:,} more consumers have less in hand; all together have {unacked:,}"
+    if cause is Cause.KEYS and found.hottest_key:
+        yield f"key {found.hottest_key!r} has {100 * found.hottest_share:.0f} % of the open entries that were seen"
+
+
+def _delays(found: Explained) -> Iterator[str]:
+    yield f"the broker holds {found.gaps.delayed:,} delayed messages of this subscription"
+    figures = found.figures
+    if figures is None:
+        return
+    half, longest = (rounded_up(delay_ms) for delay_ms in (figures.delay_p50_ms, figures.delay_max_ms))
+    yield f"half of {figures.rows:,} sampled entries have a delay of up to {half}, the longest is {longest}"
+    if figures.law_gaps is not None and figures.law_gaps_error is not None:
+        yield (
+            f"such delays, if they do not depend on the time of sending, leave {figures.law_gaps:,.0f} +- "
+            f"{figures.law_gaps_error:,.0f} gaps; there are {found.gaps.gap_count:,}"
+        )
+    if figures.undelayed > UNDELAYED_SHARE * figures.rows:
+        part = f"{100 * figures.undelayed / figures.rows:.0f} %"
+        yield f"{part} of the sampled entries have no delay, and are acknowledged while delayed ones before them wait"
+
+
+def _helps(cause: Cause, found: Explained, profile: BrokerProfile) -> Iterator[str]:
+    match cause:
+        case Cause.DELAYS:
+            figures = found.figures
+            if figures is not None and figures.undelayed > UNDELAYED_SHARE * figures.rows:
+                yield "send messages without a delay to a topic of their own"
+            yield "keep timers where no gaps arise until they are close to due: let the planner choose a plan"
+            yield "or send timers with equal delays to a topic of their own, or spread them over more partitions"
+        case Cause.UNACKNOWLEDGED:
+            yield "find out why the consumers above acknowledge late: a slow handler, a full thread pool"
+            yield (
+                "give back what cannot be handled (negative_acknowledge, or an acknowledgement time-out) instead of "
+                "keeping it; gaps of this kind are bounded by the broker's limit on unacknowledged messages"
+            )
+            yield "lower that limit if it is above the limit on gaps"
+        case Cause.KEYS:
+            yield "use keys with more and evener values: one key is handled by one consumer, in order"
+            yield "make its handler faster; more consumers help only if several keys are behind"
+        case Cause.SINGLE:
+            yield "acknowledge cumulatively (acknowledge_cumulative): such a subscription then has no gaps at all"
+            yield "or acknowledge every message: here the broker sets no limit on what is left unacknowledged"
+    if found.gaps.worst.gap_count >= profile.gap_limit_ranges:
+        yield "until then make handlers idempotent: the next reload of the topic delivers messages again"
+
+
+def _commands(cause: Cause, found: Explained) -> Iterator[str]:
+    topic = found.gaps.topic
+    namespace = topic.partition("://")[2].rpartition("/")[0]
+    match cause:
+        case Cause.DELAYS:
+            yield f"timewheel sample {topic} -o delays.parquet"
+            yield "timewheel plan delays.parquet -o plan.toml"
+        case Cause.UNACKNOWLEDGED:
+            yield f"pulsar-admin namespaces set-max-unacked-messages-per-consumer {namespace} -c 5000"
+        case Cause.KEYS:
+            yield f"pulsar-admin topics stats {topic}"
+        case Cause.SINGLE:
+            return
+
+
+def _ago(span_ms: int) -> str:
+    return rounded_up(max(span_ms, SECOND_MS) // SECOND_MS * SECOND_MS)
