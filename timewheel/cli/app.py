@@ -1,7 +1,7 @@
 """The command `timewheel`: its options, its commands, and how it ends.
 
-Exit status: 0 done, 1 something failed, 2 the command line or the plan is wrong; `plan check` and `gaps`
-have 3 and 4 besides.
+Exit status: 0 done, 1 something failed, 2 the command line or the plan is wrong; `plan check`, `gaps`
+and `doctor` have 3 and 4 besides.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import typer
 
 from timewheel.cli.broker import broker
 from timewheel.cli.demo import demo
+from timewheel.cli.doctor import doctor
 from timewheel.cli.gaps import gaps
 from timewheel.cli.gaps_explain import explain
 from timewheel.cli.plan import plan
@@ -54,6 +55,7 @@ app = typer.Typer(
 # that `timewheel --help` loads neither the Pulsar client nor httpx. A group of commands is a Typer: app.add_typer(...).
 app.command()(broker)
 app.command()(demo)
+app.command()(doctor)
 app.command()(gaps)
 app.command("gaps explain")(explain)
 app.command()(plan)
