@@ -22,14 +22,21 @@ INDENT = 2
 
 def show_verdict(console: Console, verdict: Verdict, done: Sequence[Step]) -> None:
     """What was done, what was found, and how it stands."""
-    for step in done:
-        say(console, f"fixed: {step.topic}: {step}")
+    for topic, steps in _by_topic(done).items():
+        say(console, f"fixed: {topic}: {', '.join(steps)}")
     for findings in _alike(verdict.findings):
         _show(console, findings)
     if verdict.findings or done:
         say(console, "")
     for text in _summary(verdict):
         say(console, text, style="bold")
+
+
+def _by_topic(done: Iterable[Step]) -> dict[str, list[str]]:
+    steps: dict[str, list[str]] = {}
+    for step in done:
+        steps.setdefault(step.topic, []).append(str(step))
+    return steps
 
 
 def _alike(findings: Iterable[Finding]) -> list[list[Finding]]:

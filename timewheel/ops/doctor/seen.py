@@ -113,7 +113,8 @@ class SeenTopic:
         step: Of a holding topic; None: it is none.
         applied: Policies in force that are set neither on the topic nor on its namespace, where the broker's settings
             may not be read.
-        pauses: The broker delivers nothing more at the limit on gaps; None: not known.
+        pauses: By a policy of the topic or its namespace nothing more is delivered at the limit on gaps; None: not
+            known.
         parts: Those that there are.
     """
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from timewheel.admin.policies import PAUSE_ON_ACK_STATE
 from timewheel.ops.doctor.check import Check
 from timewheel.ops.doctor.finding import Finding, Kind, Severity
-from timewheel.ops.doctor.seen import Seen, Source
+from timewheel.ops.doctor.seen import Seen, SeenTopic, Source
 from timewheel.ops.doctor.settings import broker_command, is_on, number
 from timewheel.ops.gaps import Level, SubscriptionGaps
 
@@ -76,14 +77,13 @@ METADATA_VALUE_BYTES = 1024 * 1024
 
 
 def _gaps(seen: Seen) -> Iterator[Finding]:
-    pausing = {topic.name for topic in seen.topics if topic.pauses}
+    pausing = {topic.name: cure for topic in seen.topics if (cure := _pausing(seen, topic)) is not None}
     for gaps in seen.gaps:
         if gaps.level is Level.OK:
             continue
         explain = f"timewheel gaps explain {gaps.topic} --subscription {gaps.subscription}"
         if gaps.topic in pausing and gaps.worst.gap_count >= gaps.worst.gap_limit:
-            cure = f"pulsar-admin topicPolicies remove-dispatcher-pause-on-ack-state-persistent {gaps.topic}"
-            yield Finding(kind=PAUSED, subject=gaps.topic, read=_read(gaps), cure=cure)
+            yield Finding(kind=PAUSED, subject=gaps.topic, read=_read(gaps), cure=pausing[gaps.topic])
         else:
             kind = FORGETS_GAPS if gaps.again_entries else MANY_GAPS
             yield Finding(kind=kind, subject=gaps.topic, read=_read(gaps), cure=explain)
@@ -97,13 +97,25 @@ def _read(gaps: SubscriptionGaps) -> str:
 
 def _pauses(seen: Seen) -> Iterator[Finding]:
     for topic in seen.topics:
-        if topic.pauses and topic.by_broker:
-            yield Finding(
-                kind=PAUSES,
-                subject=topic.name,
-                read="dispatcherPauseOnAckStatePersistent is on",
-                cure=f"pulsar-admin topicPolicies remove-dispatcher-pause-on-ack-state-persistent {topic.name}",
-            )
+        cure = _pausing(seen, topic) if topic.by_broker and topic.exists else None
+        if cure is not None:
+            read = "dispatcherPauseOnAckStatePersistent is on"
+            yield Finding(kind=PAUSES, subject=topic.name, read=read, cure=cure)
+
+
+def _pausing(seen: Seen, topic: SeenTopic) -> str | None:
+    """How pausing is switched off, where it is on; None: it is not, as far as can be told."""
+    command = "remove-dispatcher-pause-on-ack-state-persistent"
+    policies = seen.namespaces.get(topic.namespace)
+    of_namespace = None if policies is None else policies.get(PAUSE_ON_ACK_STATE)
+    if of_namespace and topic.pauses is not False:
+        return f"pulsar-admin namespaces {command} {topic.namespace}"
+    if topic.pauses:
+        return f"pulsar-admin topicPolicies {command} {topic.name}"
+    # What is said to be in force on a topic leaves the broker's setting out (4.0.7, 4.2.4).
+    if of_namespace is None and is_on(seen.settings, "dispatcherPauseOnAckStatePersistentEnabled", default=False):
+        return broker_command(seen, "dispatcherPauseOnAckStatePersistentEnabled", "false")
+    return None
 
 
 def _formats(seen: Seen) -> Iterator[Finding]:
@@ -150,7 +162,7 @@ def _metadata_store(seen: Seen) -> Iterator[Finding]:
 
 CURSORS = (
     Check(kinds=(FORGETS_GAPS, MANY_GAPS, PAUSED), look=_gaps, needs=frozenset({Source.TOPICS}), of_any_topic=True),
-    Check(kinds=(PAUSES,), look=_pauses, needs=frozenset({Source.POLICIES}), of_any_topic=True),
+    Check(kinds=(PAUSES,), look=_pauses, needs=frozenset({Source.POLICIES, Source.NAMESPACES}), of_any_topic=True),
     Check(
         kinds=(LOW_GAP_LIMIT, CURSOR_TOO_LARGE, CURSOR_IN_METADATA, SMALL_LEDGERS),
         look=_formats,

@@ -17,6 +17,7 @@ __all__ = [
     "ONE_BOOKIE",
     "ONE_CONFIRMATION",
     "ONE_COPY",
+    "ONE_COPY_PERHAPS",
     "STORAGE",
     "TOO_FEW_BOOKIES",
 ]
@@ -26,6 +27,12 @@ ONE_COPY = Kind(
     severity=Severity.ERROR,
     why="Each timer lies on one bookie only, for days: if that disk goes, the timers are gone.",
     do="Write two copies or more.",
+)
+ONE_COPY_PERHAPS = Kind(
+    slug="one-copy-perhaps",
+    severity=Severity.WARNING,
+    why="Each timer lies on one bookie only, for days; whether there are more bookies could not be seen.",
+    do="Ask who runs the cluster; if there are more bookies, write two copies or more.",
 )
 ONE_BOOKIE = Kind(
     slug="one-bookie",
@@ -88,7 +95,8 @@ def _of(seen: Seen, topic: SeenTopic, found: InForce[Persistence]) -> Iterator[F
         more = Persistence(
             ensemble=max(value.ensemble, least), write_quorum=max(value.write_quorum, least), ack_quorum=least
         )
-        kind = ONE_COPY if value.write_quorum == 1 else ONE_CONFIRMATION
+        copies = ONE_COPY if seen.bookies is not None else ONE_COPY_PERHAPS
+        kind = copies if value.write_quorum == 1 else ONE_CONFIRMATION
         yield Finding(kind=kind, subject=found.subject, read=read, cure=_command(topic, found, more))
 
 
@@ -132,7 +140,7 @@ def _sizes(seen: Seen) -> Iterator[Finding]:
 
 STORAGE = (
     Check(
-        kinds=(ONE_COPY, ONE_BOOKIE, ONE_CONFIRMATION, TOO_FEW_BOOKIES),
+        kinds=(ONE_COPY, ONE_COPY_PERHAPS, ONE_BOOKIE, ONE_CONFIRMATION, TOO_FEW_BOOKIES),
         look=_copies,
         needs=frozenset({Source.NAMESPACES, Source.POLICIES, Source.BOOKIES}),
         of_any_topic=True,
