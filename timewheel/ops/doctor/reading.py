@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 
 from timewheel.admin.client import AdminClient
 from timewheel.admin.namespaces import NamespacePolicies
-from timewheel.core.broker_profile import DEFAULT_PROFILE, BrokerProfile
-from timewheel.core.errors import AdminDenied, AdminMissing, ProfileError
+from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.errors import AdminDenied, AdminMissing
 from timewheel.core.former_topics import FormerTopic
 from timewheel.core.names import Names, namespace_of, partition_of, partition_topic
 from timewheel.core.plan import Plan
@@ -18,6 +17,7 @@ from timewheel.core.topology import TopicSpec, Topology, topology
 from timewheel.ops.doctor.asking import Asking
 from timewheel.ops.doctor.reading_topics import TopicReader
 from timewheel.ops.doctor.seen import Seen, SeenTopic, Source, Unread
+from timewheel.ops.doctor.settings import profile_by
 from timewheel.ops.errors import NoSuchTarget
 from timewheel.ops.former_topics import look_into
 from timewheel.ops.gaps import SubscriptionGaps, look_at
@@ -108,7 +108,7 @@ class _Look:
             seen = list(pool.map(lambda topic: reader.read(topic, self._namespaces.get(topic.namespace)), topics))
         if plan is None and not any(topic.parts for topic in seen) and not self._asking.unread:
             raise NoSuchTarget(self._target, "there is no such topic")
-        profile = self._profile()
+        profile = profile_by(self._settings, self._version)
         gaps = self._gaps(seen, profile)
         bookies = None if self._settings is None else self._asking.ask(Source.BOOKIES, BROKER, self._admin.bookies)
         return Seen(
@@ -143,11 +143,6 @@ class _Look:
         if self._settings is None:
             return frozenset()
         return self._asking.ask(Source.SETTINGS, BROKER, self._admin.brokers.dynamic_settings) or frozenset()
-
-    def _profile(self) -> BrokerProfile:
-        with suppress(ProfileError):
-            return BrokerProfile.from_broker_settings(self._settings or {}, self._version)
-        return BrokerProfile.named(DEFAULT_PROFILE)
 
     def _listed(self, namespaces: Iterable[str]) -> dict[str, frozenset[str]]:
         """All topics of each namespace, each partition by its own name."""

@@ -27,9 +27,11 @@ from timewheel.admin.policies import (
     Policy,
     Retention,
 )
+from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.errors import ProfileError
 from timewheel.ops.doctor.seen import Seen, SeenTopic
 
-__all__ = ["BROKER_DEFAULTS", "InForce", "broker_command", "in_force", "is_on", "number", "of_namespace"]
+__all__ = ["BROKER_DEFAULTS", "InForce", "broker_command", "in_force", "is_on", "number", "of_namespace", "profile_by"]
 
 T = TypeVar("T")
 Settings = Mapping[str, str]
@@ -151,6 +153,20 @@ def of_namespace(seen: Seen, namespace: str, policy: Policy[T]) -> InForce[T] | 
         return None
     default: T | None = BROKER_DEFAULTS[policy](seen.settings)
     return None if default is None else InForce(value=default, place="broker", subject="the broker")
+
+
+def profile_by(settings: Settings | None, version: str) -> BrokerProfile:
+    """The broker's limits; a setting that no profile can have counts as not said, and all others as they are."""
+    sound = {name: value for name, value in (settings or {}).items() if _is_sound(name, value)}
+    return BrokerProfile.from_broker_settings(sound, version)
+
+
+def _is_sound(name: str, value: str) -> bool:
+    try:
+        BrokerProfile.from_broker_settings({name: value})
+    except ProfileError:
+        return False
+    return True
 
 
 def broker_command(seen: Seen, name: str, value: object) -> str:

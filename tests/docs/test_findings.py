@@ -1,0 +1,33 @@
+"""The page of the doctor: its table is that of the checks, and each finding that the code can make has a row."""
+
+from __future__ import annotations
+
+import ast
+
+from tests.support.checkout import ROOT
+from tests.support.findings_table import PAGE, redrawn
+
+CHECKS = ROOT / "timewheel" / "ops" / "doctor" / "checks"
+
+
+def slugs_in_code() -> set[str]:
+    """Of all kinds that are made anywhere among the checks, be they listed or not."""
+    return {
+        keyword.value.value
+        for path in CHECKS.glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Kind"
+        for keyword in node.keywords
+        if keyword.arg == "slug" and isinstance(keyword.value, ast.Constant) and isinstance(keyword.value.value, str)
+    }
+
+
+def test_the_table_is_drawn_from_the_checks() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert page == redrawn(page), "run: make docs-tables"
+
+
+def test_every_finding_has_a_row() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert len(slugs_in_code()) > 50
+    assert [slug for slug in sorted(slugs_in_code()) if f"\n| `{slug}` | " not in page] == []

@@ -1,0 +1,516 @@
+"""Every kind of finding, by what was seen; and what a healthy setup is, of which nothing is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from timewheel.admin.brokers import BrokerTime
+from timewheel.admin.namespaces import NamespacePolicies
+from timewheel.admin.policies import (
+    AGE_QUOTA,
+    DEDUPLICATION,
+    DELAYED_DELIVERY,
+    INACTIVE_TOPIC,
+    MAX_MESSAGE_BYTES,
+    MAX_UNACKED_PER_CONSUMER,
+    MAX_UNACKED_PER_SUBSCRIPTION,
+    MESSAGE_TTL_S,
+    PERSISTENCE,
+    RETENTION,
+    SIZE_QUOTA,
+    BacklogQuota,
+    DelayedDelivery,
+    InactiveTopic,
+    Persistence,
+    Policy,
+    Retention,
+)
+from timewheel.admin.stats import ConsumerStats, ProducerStats, SubscriptionStats, TopicStats
+from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.durations import DAY_MS, HOUR_MS
+from timewheel.core.former_topics import FormerTopic
+from timewheel.core.names import RELAY_SUBSCRIPTION, namespace_of, partition_topic
+from timewheel.core.plan import Plan, Tiered
+from timewheel.core.topology import topology
+from timewheel.ops.doctor import KINDS, Finding, Seen, Severity, Unread, Verdict, verdict_on
+from timewheel.ops.doctor.checks.clocks import offset_ms
+from timewheel.ops.doctor.seen import Head, Newest, Part, SeenTopic, Source
+from timewheel.ops.doctor.settings import BROKER_DEFAULTS, in_force, profile_by
+from timewheel.ops.gaps import GapStanding, SubscriptionGaps
+from timewheel.ops.gaps.reload import Run
+from timewheel.ops.provision_steps import TopicState, wanted_policies
+
+NOW_MS = 1_767_225_600_000
+DUE = "persistent://acme/crm/reminders"
+TIER = f"{DUE}.tw.tier-12h"
+OTHERS = "persistent://acme/crm/others"
+SPACE = "acme/crm"
+PLAN = Plan(due_topic=DUE, subscriptions=("billing",), scheme=Tiered(window_ms=12 * HOUR_MS, tiers_ms=(12 * HOUR_MS,)))
+COPIES = Persistence(ensemble=3, write_quorum=3, ack_quorum=2)
+
+
+def stats_of(**more: Any) -> TopicStats:
+    whole: dict[str, Any] = {
+        "published": 0, "published_bytes": 0, "storage_bytes": 0, "delayed_index_bytes": 0, "deduplication": "Enabled",
+        "owner": "", "publishers": 0, "subscriptions": {}, **more,
+    }  # fmt: skip
+    return TopicStats(**whole)
+
+
+def subscription(kind: str = "Failover", **more: Any) -> SubscriptionStats:
+    whole: dict[str, Any] = {
+        "type": kind, "gap_count": 0, "gap_bytes": 0, "backlog": 0, "delayed": 0, "delayed_index_bytes": 0,
+        "unacked": 0, "expired": 0, "expired_per_s": 0.0, "redelivered_per_s": 0.0, "delivered": 0, "blocked": False,
+        "active_consumer": None, "consumers": (), **more,
+    }  # fmt: skip
+    return SubscriptionStats(**whole)
+
+
+def consumer(name: str = "c", client: str = "Pulsar-CPP-v4.2.0") -> ConsumerStats:
+    return ConsumerStats(name=name, address="", unacked=0, permits=0, blocked=False, client=client)
+
+
+def namespace(**document: Any) -> NamespacePolicies:
+    return NamespacePolicies(
+        namespace=SPACE,
+        replication_clusters=tuple(document.pop("clusters", ("one",))),
+        schema_validation_enforced=document.pop("enforced", False),
+        document=document,
+    )
+
+
+def gaps(count: int, *again: Run) -> SubscriptionGaps:
+    standing = GapStanding(
+        topic=partition_topic(DUE, 0), subscription="billing", type="Shared", gap_count=count, gap_limit=10, backlog=0,
+        delayed=0, unacked=0, index_bytes=0, written_bytes=0, again=again,
+    )  # fmt: skip
+    return SubscriptionGaps(topic=DUE, subscription="billing", parts=(standing,))
+
+
+def healthy() -> Seen:
+    """All of the plan is there, two relays run, and nothing waits."""
+    whole = topology(PLAN, NOW_MS)
+    topics = []
+    for spec in whole.topics:
+        holding = next((topic for topic in whole.holding if topic.name == spec.name), None)
+        relays = (consumer("relay-1"), consumer("relay-2")) if holding else ()
+        kind = "Failover" if holding else "Shared"
+        subscriptions = {name: subscription(kind, consumers=relays) for name in spec.subscriptions}
+        topics.append(
+            SeenTopic(
+                name=spec.name,
+                namespace=namespace_of(spec.name),
+                spec=spec,
+                state=TopicState(
+                    partitions=1,
+                    existing=frozenset({0}),
+                    subscriptions={0: frozenset(spec.subscriptions)},
+                    policies={**dict(wanted_policies(spec)), PERSISTENCE: COPIES},
+                ),
+                by_broker=spec.role == "due",
+                step=None if holding is None else holding.step,
+                parts=(Part(name=partition_topic(spec.name, 0), stats=stats_of(subscriptions=subscriptions)),),
+            )
+        )
+    return Seen(
+        target="plan.toml",
+        plan=PLAN,
+        at_ms=NOW_MS,
+        profile=BrokerProfile.named("4.0"),
+        settings={},
+        bookies=3,
+        namespaces={SPACE: namespace()},
+        topics=tuple(topics),
+    )
+
+
+def of_others() -> Seen:
+    """Anyone's topic, without a plan."""
+    state = TopicState(partitions=0, subscriptions={}, policies={PERSISTENCE: COPIES})
+    parts = (Part(name=OTHERS, stats=stats_of(subscriptions={"s": subscription("Shared", delayed=7)})),)
+    topic = SeenTopic(name=OTHERS, namespace=SPACE, spec=None, state=state, by_broker=True, parts=parts)
+    return replace(healthy(), plan=None, target=OTHERS, topics=(topic,))
+
+
+Change = Callable[[Seen], Seen]
+
+
+def with_topic(change: Callable[[SeenTopic], SeenTopic], name: str = DUE) -> Change:
+    def changed(seen: Seen) -> Seen:
+        return replace(seen, topics=tuple(change(topic) if topic.name == name else topic for topic in seen.topics))
+
+    return changed
+
+
+def own(policy: Policy[Any], value: Any, name: str = DUE) -> Change:
+    """A policy of the topic itself; None: it is not set."""
+
+    def changed(topic: SeenTopic) -> SeenTopic:
+        policies = {**topic.state.policies, policy: value}
+        if value is None:
+            del policies[policy]
+        return replace(topic, state=replace(topic.state, policies=policies))
+
+    return with_topic(changed, name)
+
+
+def state(name: str = DUE, **changes: Any) -> Change:
+    return with_topic(lambda topic: replace(topic, state=replace(topic.state, **changes)), name)
+
+
+def stats(name: str = DUE, **changes: Any) -> Change:
+    return part(name, stats=stats_of(**changes))
+
+
+def part(name: str = DUE, **changes: Any) -> Change:
+    return with_topic(lambda topic: replace(topic, parts=(replace(topic.parts[0], **changes),)), name)
+
+
+def settings(**values: str) -> Change:
+    return lambda seen: replace(seen, settings=values, profile=profile_by(values, "4.0.7"))
+
+
+def place(**document: Any) -> Change:
+    return lambda seen: replace(seen, namespaces={SPACE: namespace(**document)})
+
+
+def planned(**changes: Any) -> Change:
+    return lambda seen: replace(seen, plan=replace(PLAN, **changes))
+
+
+def all_of(*changes: Change) -> Change:
+    def changed(seen: Seen) -> Seen:
+        for change in changes:
+            seen = change(seen)
+        return seen
+
+    return changed
+
+
+def former(**facts: Any) -> Change:
+    whole = {"name": f"{DUE}.tw.tier-9h", "holding": topology(PLAN, NOW_MS).holding[0], "backlog": 3, **facts}
+    return lambda seen: replace(seen, former=(FormerTopic(**whole),))
+
+
+def quota(**limits: Any) -> BacklogQuota:
+    return BacklogQuota(action="producer_exception", **limits)
+
+
+EVICTING = BacklogQuota(limit_bytes=1, action="consumer_backlog_eviction")
+CAUGHT_UP = InactiveTopic(delete=True, mode="delete_when_subscriptions_caught_up")
+BUCKET = "org.apache.pulsar.broker.delayed.BucketDelayedDeliveryTrackerFactory"
+ENDLESS = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+MISSING = all_of(state(TIER, partitions=None, existing=frozenset(), policies={}), part(TIER))
+WAITING = {RELAY_SUBSCRIPTION: subscription(backlog=3)}
+LOOKAHEAD = settings(delayedDeliveryFixedDelayDetectionLookahead="10")
+
+
+def head(after_release_ms: int) -> Change:
+    return part(TIER, head=Head(timer_id="bill-7", release_ms=NOW_MS - after_release_ms))
+
+
+def relays(count: int) -> Change:
+    return stats(TIER, subscriptions={RELAY_SUBSCRIPTION: subscription(consumers=(consumer(),) * count)})
+
+
+CASES: list[tuple[str, Change]] = [
+    ("missing-namespace", all_of(MISSING, lambda seen: replace(seen, namespaces={SPACE: None}))),
+    ("no-topic-policies", lambda seen: replace(seen, has_topic_policies=False)),
+    ("missing-topic", MISSING),
+    ("missing-partition", state(existing=frozenset(), subscriptions={})),
+    ("missing-subscription", state(subscriptions={0: frozenset()})),
+    ("topic-in-the-way", state(partitions=0)),
+    ("topic-in-the-way", state(partitions=2, existing=frozenset({0, 1}))),
+    ("unguarded-topic", own(MESSAGE_TTL_S, None)),
+    ("foreign-subscription", state(TIER, subscriptions={0: frozenset({RELAY_SUBSCRIPTION, "curious"})})),
+    ("former-topic", all_of(planned(relay="service"), former())),
+    ("left-behind", former()),
+    ("ttl-too-short", own(MESSAGE_TTL_S, 43_200)),
+    ("ttl-too-short", all_of(own(MESSAGE_TTL_S, None), place(message_ttl_in_seconds=60))),
+    ("ttl-too-short", all_of(own(MESSAGE_TTL_S, None), settings(ttlDurationDefaultInSeconds="60"))),
+    ("ttl-beyond-stay", own(MESSAGE_TTL_S, 10**7)),
+    ("subscription-expiry", place(subscription_expiration_time_minutes=5)),
+    ("subscription-expiry", settings(subscriptionExpirationTimeMinutes="5")),
+    ("quota-drops", own(SIZE_QUOTA, EVICTING)),
+    ("quota-drops", own(AGE_QUOTA, BacklogQuota(limit_s=60, action="consumer_backlog_eviction"))),
+    ("quota-too-short", own(AGE_QUOTA, quota(limit_s=60))),
+    ("quota-blocks", own(AGE_QUOTA, quota(limit_s=10**7))),
+    ("quota-blocks", own(SIZE_QUOTA, quota(limit_bytes=10**9))),
+    ("quota-blocks", all_of(own(SIZE_QUOTA, None), settings(backlogQuotaDefaultLimitGB="1.5"))),
+    ("kept-for-ever", place(retention_policies=ENDLESS)),
+    ("removed-when-caught-up", own(INACTIVE_TOPIC, CAUGHT_UP)),
+    ("auto-creation", MISSING),
+    ("delays-off", own(DELAYED_DELIVERY, DelayedDelivery(active=False))),
+    ("delay-too-long", own(DELAYED_DELIVERY, DelayedDelivery(active=True, max_delay_ms=60_000))),
+    ("tick-differs", settings(delayedDeliveryTickTimeMillis="250")),
+    ("tracker-untried", settings(delayedDeliveryTrackerFactoryClassName=BUCKET)),
+    ("early-for-others", planned(readers="any")),
+    ("detection-of-fixed-delays", all_of(planned(readers="any"), LOOKAHEAD)),
+    (
+        "due-topic-starves",
+        all_of(planned(readers="any"), LOOKAHEAD, stats(subscriptions={"billing": subscription("Shared", delayed=5)})),
+    ),
+    ("forgets-acknowledgements", lambda seen: replace(seen, gaps=(gaps(11, Run(1, 0, 0)),))),
+    ("many-gaps", lambda seen: replace(seen, gaps=(gaps(9),))),
+    (
+        "paused-at-the-limit",
+        all_of(with_topic(lambda topic: replace(topic, pauses=True)), lambda seen: replace(seen, gaps=(gaps(10),))),
+    ),
+    ("pauses-at-the-limit", with_topic(lambda topic: replace(topic, pauses=True))),
+    ("pauses-at-the-limit", place(dispatcherPauseOnAckStatePersistentEnabled=True)),
+    ("pauses-at-the-limit", settings(dispatcherPauseOnAckStatePersistentEnabled="true")),
+    ("low-gap-limit", settings(managedLedgerMaxUnackedRangesToPersist="777")),
+    ("cursor-too-large", settings(managedLedgerMaxUnackedRangesToPersist="400000")),
+    ("cursor-fills-metadata-store", settings(managedLedgerMaxUnackedRangesToPersistInMetadataStore="50000")),
+    (
+        "small-ledgers",
+        settings(managedLedgerPersistIndividualAckAsLongArray="true", managedLedgerMaxEntriesPerLedger="5000"),
+    ),
+    ("one-copy", own(PERSISTENCE, Persistence(ensemble=1, write_quorum=1, ack_quorum=1))),
+    (
+        "one-copy-perhaps",
+        all_of(
+            own(PERSISTENCE, Persistence(ensemble=1, write_quorum=1, ack_quorum=1)),
+            lambda seen: replace(seen, bookies=None),
+        ),
+    ),
+    (
+        "one-bookie",
+        all_of(
+            own(PERSISTENCE, Persistence(ensemble=1, write_quorum=1, ack_quorum=1)),
+            lambda seen: replace(seen, bookies=1),
+        ),
+    ),
+    ("one-confirmation", own(PERSISTENCE, Persistence(ensemble=2, write_quorum=2, ack_quorum=1))),
+    ("too-few-bookies", lambda seen: replace(seen, bookies=2)),
+    ("endless-ledgers", settings(managedLedgerMaxLedgerRolloverTimeMinutes="0")),
+    ("endless-ledgers", settings(managedLedgerMaxLedgerRolloverTimeMinutes="1441")),
+    ("message-size-differs", own(MAX_MESSAGE_BYTES, 1_000_000)),
+    ("no-deduplication", own(DEDUPLICATION, value=False)),
+    ("no-deduplication", stats(deduplication="Disabled")),
+    ("producer-names-full", part(producer_names=8_000)),
+    ("few-producer-names", settings(brokerDeduplicationMaxNumberOfProducers="100")),
+    ("producer-names-forgotten-soon", settings(brokerDeduplicationProducerInactivityTimeoutMinutes="5")),
+    ("few-unacknowledged", own(MAX_UNACKED_PER_CONSUMER, 49_999)),
+    ("few-unacknowledged", own(MAX_UNACKED_PER_SUBSCRIPTION, 49_999)),
+    ("blocked-subscription", stats(subscriptions={"billing": subscription("Shared", blocked=True)})),
+    ("wrong-subscription-type", stats(subscriptions={"billing": subscription(consumers=(consumer(),))})),
+    (
+        "wrong-subscription-type",
+        stats(TIER, subscriptions={RELAY_SUBSCRIPTION: subscription("Shared", consumers=(consumer(), consumer()))}),
+    ),
+    ("old-client", stats(producers=(ProducerStats(name="p", address="", client="Pulsar-CPP-v3.7.1"),))),
+    ("no-relay", stats(TIER, subscriptions=WAITING)),
+    ("no-relay-yet", stats(TIER, subscriptions={RELAY_SUBSCRIPTION: subscription()})),
+    ("no-standby", relays(1)),
+    ("many-relays", relays(50)),
+    ("relay-late", head(300_001)),
+    ("relay-behind", head(150_001)),
+    ("replicated", place(clusters=["one", "two"])),
+    ("schemas-enforced", place(enforced=True)),
+    ("schemas-enforced", settings(isSchemaValidationEnforced="true")),
+    ("schemas-frozen", place(is_allow_auto_update_schema=False)),
+    (
+        "clock-differs",
+        lambda seen: replace(seen, time=BrokerTime(asked_ms=NOW_MS, told_ms=NOW_MS + 60_011, answered_ms=NOW_MS + 10)),
+    ),
+    ("producer-ahead", part(newest=Newest(producer="p", published_ms=NOW_MS + 60_001, seen_ms=NOW_MS))),
+    (
+        "not-seen",
+        lambda seen: replace(seen, unread=(Unread(source=Source.TIME, subject="the broker", reason="a proxy"),)),
+    ),
+]
+OF_OTHERS: list[tuple[str, Change]] = [
+    ("ttl-over-delays", own(MESSAGE_TTL_S, 60, OTHERS)),
+    ("quota-drops", own(SIZE_QUOTA, EVICTING, OTHERS)),
+    ("quota-blocks", place(backlog_quota_map={"message_age": {"limitTime": 60, "policy": "producer_exception"}})),
+    ("quota-blocks", settings(backlogQuotaDefaultLimitSecond="60")),
+    ("nobody-subscribed", stats(OTHERS)),
+    ("subscription-expiry", place(subscription_expiration_time_minutes=5)),
+    ("delays-off", own(DELAYED_DELIVERY, DelayedDelivery(active=False), OTHERS)),
+    ("due-topic-starves", LOOKAHEAD),
+    (
+        "wrong-subscription-type",
+        stats(
+            OTHERS,
+            subscriptions={
+                "s": subscription("Shared", delayed=1),
+                "t": subscription("Exclusive", consumers=(consumer(),)),
+            },
+        ),
+    ),
+]
+
+
+def ids(cases: list[tuple[str, Change]]) -> list[str]:
+    return [f"{number}-{slug}" for number, (slug, _) in enumerate(cases)]
+
+
+def test_a_healthy_setup_is_none_to_speak_of() -> None:
+    assert verdict_on(healthy()).findings == ()
+    assert verdict_on(of_others()).findings == ()
+    assert verdict_on(healthy()).left_out == ()
+    assert set(verdict_on(healthy()).clear) == set(KINDS)
+
+
+@pytest.mark.parametrize(("slug", "change"), CASES, ids=ids(CASES))
+def test_a_fault_is_found(slug: str, change: Change) -> None:
+    _has(verdict_on(change(healthy())), slug)
+
+
+@pytest.mark.parametrize(("slug", "change"), OF_OTHERS, ids=ids(OF_OTHERS))
+def test_a_fault_of_anyones_topic_is_found(slug: str, change: Change) -> None:
+    _has(verdict_on(change(of_others())), slug)
+
+
+def _has(verdict: Verdict, slug: str) -> None:
+    found = [finding for finding in verdict.findings if finding.slug == slug]
+    assert found, [finding.slug for finding in verdict.findings]
+    for finding in verdict.findings:
+        assert finding.subject
+        assert finding.read
+        assert finding.cure
+        assert finding.kind not in verdict.clear
+    assert [finding.severity for finding in verdict.findings] == sorted(
+        (finding.severity for finding in verdict.findings), reverse=True
+    )
+
+
+def test_every_kind_has_a_case() -> None:
+    assert {slug for slug, _ in (*CASES, *OF_OTHERS)} == {kind.slug for kind in KINDS}
+    assert len({kind.slug for kind in KINDS}) == len(KINDS)
+    assert all(kind.why.endswith(".") and kind.do.endswith(".") for kind in KINDS)
+
+
+def test_only_a_plans_own_topics_are_fixed() -> None:
+    for slug, change in OF_OTHERS:
+        assert all(finding.fix is None for finding in verdict_on(change(of_others())).findings), slug
+    fixed = {finding.slug for _, change in CASES for finding in verdict_on(change(healthy())).findings if finding.fix}
+    assert fixed == {
+        "missing-topic", "missing-partition", "missing-subscription", "unguarded-topic", "ttl-too-short",
+        "ttl-beyond-stay", "quota-drops", "quota-too-short", "quota-blocks", "removed-when-caught-up", "delays-off",
+        "delay-too-long", "no-deduplication",
+    }  # fmt: skip
+
+
+HARMLESS: list[tuple[Change, str]] = [
+        (all_of(own(SIZE_QUOTA, EVICTING), settings(backlogQuotaCheckEnabled="false")), "quota-drops"),
+        (all_of(place(subscription_expiration_time_minutes=0), settings(subscriptionExpirationTimeMinutes="5")),
+         "subscription-expiry"),
+        (all_of(MISSING, place(autoTopicCreationOverride={"allowAutoTopicCreation": False})), "auto-creation"),
+        (all_of(MISSING, settings(allowAutoTopicCreation="false")), "auto-creation"),
+        (own(INACTIVE_TOPIC, InactiveTopic(delete=True)), "removed-when-caught-up"),
+        (own(RETENTION, Retention(time_min=-1, size_mb=100)), "kept-for-ever"),
+        (LOOKAHEAD, "due-topic-starves"),  # timewheel's own producers mix the order
+        (own(MAX_UNACKED_PER_CONSUMER, 0), "few-unacknowledged"),
+        (head(150_000), "relay-behind"),
+        (all_of(planned(readers="any"), settings(isDelayedDeliveryDeliverAtTimeStrict="true")), "early-for-others"),
+        (settings(managedLedgerMaxUnackedRangesToPersist="400000",
+                  managedLedgerPersistIndividualAckAsLongArray="true"), "cursor-too-large"),
+        (settings(managedLedgerMaxUnackedRangesToPersistInMetadataStore="50000",
+                  managedCursorInfoCompressionType="LZ4"), "cursor-fills-metadata-store"),
+        (settings(managedLedgerMaxEntriesPerLedger="5000"), "small-ledgers"),
+        (stats(producers=(ProducerStats(name="p", address="", client="Pulsar-Java-v2.8.0"),)), "old-client"),
+        (all_of(settings(dispatcherPauseOnAckStatePersistentEnabled="true"),
+                place(dispatcherPauseOnAckStatePersistentEnabled=False)), "pauses-at-the-limit"),
+        (lambda seen: replace(seen, namespaces={}, topics=MISSING(seen).topics), "missing-topic"),  # could not be seen
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "harmless"), HARMLESS, ids=[f"{number}-{slug}" for number, (_, slug) in enumerate(HARMLESS)]
+)
+def test_what_does_no_harm_is_not_found(change: Change, harmless: str) -> None:
+    assert harmless not in {finding.slug for finding in verdict_on(change(healthy())).findings}
+
+
+@given(
+    policy=st.sampled_from([MESSAGE_TTL_S, MAX_UNACKED_PER_CONSUMER]),
+    topic=st.none() | st.integers(0, 99),
+    of_namespace=st.none() | st.integers(0, 99),
+    broker=st.none() | st.integers(0, 99),
+    applied=st.none() | st.integers(0, 99),
+)
+def test_the_topic_beats_its_namespace_which_beats_the_broker(
+    policy: Policy[int], topic: int | None, of_namespace: int | None, broker: int | None, applied: int | None
+) -> None:
+    seen = own(policy, topic)(own(policy, 0)(healthy()))
+    names = {MESSAGE_TTL_S: "ttlDurationDefaultInSeconds", MAX_UNACKED_PER_CONSUMER: "maxUnackedMessagesPerConsumer"}
+    seen = replace(
+        seen,
+        settings=None if broker is None else {names[policy]: str(broker)},
+        namespaces={SPACE: namespace(**({} if of_namespace is None else {policy.document_key: of_namespace}))},
+    )
+    due = replace(next(one for one in seen.topics if one.name == DUE), applied={policy: applied})
+
+    found = in_force(seen, due, policy)
+
+    levels = [("topic", topic), ("namespace", of_namespace), ("broker", broker), ("broker", applied)]
+    wanted = next(((level, value) for level, value in levels if value is not None), None)
+    assert (None if found is None else (found.place, found.value)) == wanted
+
+
+@given(st.dictionaries(st.sampled_from([
+    "ttlDurationDefaultInSeconds", "backlogQuotaDefaultLimitBytes", "brokerDeduplicationEnabled",
+    "allowAutoTopicCreation",
+    "delayedDeliveryTickTimeMillis", "delayedDeliveryFixedDelayDetectionLookahead", "maxMessageSize",
+    "managedLedgerMaxLedgerRolloverTimeMinutes", "managedLedgerDefaultWriteQuorum",
+]), st.text(max_size=5) | st.integers(-2, 10**6).map(str)))  # fmt: skip
+def test_no_setting_makes_a_check_fail(values: dict[str, str]) -> None:
+    seen = replace(healthy(), settings=values)
+    for policy in BROKER_DEFAULTS:
+        seen = own(policy, None)(own(policy, 0)(seen))
+    verdict_on(seen)
+    verdict_on(replace(of_others(), settings=values))
+
+
+@given(ahead_ms=st.integers(-(10**7), 10**7), way_ms=st.integers(0, 5_000), back_ms=st.integers(0, 5_000))
+def test_a_clock_is_off_only_where_that_is_certain(ahead_ms: int, way_ms: int, back_ms: int) -> None:
+    told_ms = (NOW_MS + way_ms + ahead_ms) // 1_000 * 1_000
+    time = BrokerTime(asked_ms=NOW_MS, told_ms=told_ms, answered_ms=NOW_MS + way_ms + back_ms)
+
+    found = offset_ms(time)
+
+    assert abs(found) <= abs(ahead_ms)
+    assert found * ahead_ms >= 0
+    assert abs(ahead_ms) - abs(found) <= 1_000 + way_ms + back_ms
+
+
+def test_what_could_not_be_read_leaves_checks_out() -> None:
+    unread = Unread(source=Source.SETTINGS, subject="the broker", reason="it takes a superuser")
+    verdict = verdict_on(replace(healthy(), settings=None, unread=(unread,)))
+
+    assert [finding.slug for finding in verdict.findings] == ["not-seen"]
+    assert (verdict.worst, verdict.is_blind) == (Severity.INFO, False)
+    assert {"low-gap-limit", "subscription-expiry"} <= {kind.slug for kind in verdict.left_out}
+    assert not {*verdict.left_out} & {*verdict.clear}
+    blind = replace(unread, source=Source.TOPICS)
+    assert verdict_on(replace(healthy(), unread=(blind,))).is_blind
+
+
+def test_a_cure_is_the_command() -> None:
+    def cure(slug: str, seen: Seen) -> str:
+        found: list[Finding] = [finding for finding in verdict_on(seen).findings if finding.slug == slug]
+        return found[0].cure
+
+    assert cure("ttl-too-short", own(MESSAGE_TTL_S, 60)(healthy())) == (
+        f"pulsar-admin topicPolicies set-message-ttl {DUE} -t 0"
+    )
+    limited = settings(managedLedgerMaxUnackedRangesToPersist="777")(healthy())
+    name = "managedLedgerMaxUnackedRangesToPersist"
+    assert cure("low-gap-limit", limited) == f"write {name}=10000 into broker.conf, and restart the brokers one by one"
+    assert cure("low-gap-limit", replace(limited, dynamic=frozenset({name}))) == (
+        f"pulsar-admin brokers update-dynamic-config --config {name} --value 10000"
+    )
+    assert cure("one-copy", own(PERSISTENCE, Persistence(ensemble=1, write_quorum=1, ack_quorum=1))(healthy())) == (
+        f"pulsar-admin topicPolicies set-persistence {DUE} -e 2 -w 2 -a 2 -r 0"
+    )
+    assert cure("delay-too-long", own(
+        DELAYED_DELIVERY, DelayedDelivery(active=True, tick_ms=2_000, max_delay_ms=DAY_MS // 4)
+    )(healthy())) == f"pulsar-admin topicPolicies set-delayed-delivery {DUE} -e -t 2s -md 0s"  # fmt: skip
