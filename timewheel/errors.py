@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         ReceiveTimeout,
         SubscribeRefused,
     )
-    from timewheel.ops.errors import GapLogUnreadable, NoSuchTarget, NothingToSample, NotOfThisPlan
+    from timewheel.ops.errors import GapLogUnreadable, NoSuchTarget, NothingToSample, NotOfThisPlan, SendTimeUnknown
     from timewheel.spark_planner.errors import (
         BadColumnMapping,
         DaysThere,
@@ -104,6 +104,7 @@ __all__ = [
     "SendFailed",
     "SendOutcomeUnknown",
     "SendRefused",
+    "SendTimeUnknown",
     "SeveralTopics",
     "StatisticUnreadable",
     "SubscribeRefused",
@@ -124,6 +125,7 @@ _MODULE_OF = {
     "NoSuchTarget": "timewheel.ops.errors",
     "NotOfThisPlan": "timewheel.ops.errors",
     "NothingToSample": "timewheel.ops.errors",
+    "SendTimeUnknown": "timewheel.ops.errors",
     "LogUnreadable": "timewheel.watch.errors",
     "BadColumnMapping": "timewheel.spark_planner.errors",
     "DaysThere": "timewheel.spark_planner.errors",

@@ -1,7 +1,7 @@
 """The command `timewheel`: its options, its commands, and how it ends.
 
-Exit status: 0 done, 1 something failed, 2 the command line or the plan is wrong; `plan check` and `gaps`
-have 3 and 4 besides.
+Exit status: 0 done, 1 something failed, 2 the command line or the plan is wrong; `plan check`, `gaps`
+and `whereis` have 3 and 4 besides.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from timewheel.cli.sample import sample
 from timewheel.cli.survey import survey
 from timewheel.cli.topics import topics
 from timewheel.cli.two_words import TwoWords
+from timewheel.cli.whereis import whereis
 from timewheel.core.errors import DurationError, PlanError, ProfileError, SendRefused, TimewheelError
 
 __all__ = ["app", "main"]
@@ -65,6 +66,7 @@ app.add_typer(relay)
 app.command()(sample)
 app.command()(survey)
 app.add_typer(topics)
+app.command()(whereis)
 
 
 def _print_version(wanted: bool) -> None:
