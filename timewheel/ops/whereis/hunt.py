@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 __all__ = ["Hunt", "Mark"]
 
-GUESSES = 2**4
-"""The step after so many guesses, which doubles with each: from there on halving is surer."""
+GUESSES = 4
+"""By times, between two known entries; from there on every other look halves, which is surer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Hunt:
         slack: So many neighbours are looked at beyond what the order says.
     """
 
-    __slots__ = ("_entered_ms", "_entries", "_first", "_high", "_last", "_low", "_seen", "_slack", "_start", "_step")
+    __slots__ = ("_entered_ms", "_entries", "_first", "_guesses", "_high", "_last", "_low", "_seen", "_slack", "_start", "_step")
 
     def __init__(self, entries: int, *, first: int, start: int, entered_ms: int, slack: int = 0) -> None:
         self._entries = entries
@@ -55,6 +55,7 @@ class Hunt:
         self._high: Mark | None = None
         self._seen: set[int] = set()
         self._step = 1
+        self._guesses = 0
 
     @property
     def is_before_all(self) -> bool:
@@ -94,7 +95,9 @@ class Hunt:
         for mark in (low, high):
             if mark.ahead and low.number < mark.number + mark.ahead < high.number:
                 return mark.number + mark.ahead
-        if self._step > GUESSES or high.entered_ms <= low.entered_ms:  # the times are of no help
+        self._guesses += 1
+        is_halving = self._guesses > GUESSES and self._guesses % 2
+        if is_halving or high.entered_ms <= low.entered_ms:  # the times are of no help
             return (low.number + high.number) // 2
         share = (self._entered_ms - low.entered_ms) / (high.entered_ms - low.entered_ms)
         return low.number + round(share * (high.number - low.number))

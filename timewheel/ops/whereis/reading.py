@@ -14,6 +14,7 @@ from timewheel.core.envelope import Envelope
 from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
 from timewheel.ops.gaps.looking import Unseen
 from timewheel.ops.sample import envelope_in
+from timewheel.wire.dead_letters import DEAD_REASON
 
 __all__ = ["Cost", "Partition", "Reading", "Seen"]
 
@@ -40,12 +41,14 @@ class Seen:
     Args:
         position: Where it lies.
         publish_ms: When it was published.
-        timers: Envelopes of what is in it; of a batch with the place in it.
+        timers: Envelopes of the timers in it.
+        reasons: Of each, why it is a dead letter; None: it is none.
     """
 
     position: EntryPosition
     publish_ms: int
     timers: tuple[Envelope, ...]
+    reasons: tuple[str | None, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,13 +168,16 @@ class Reading:
 
 
 def _seen(entry: StoredEntry) -> Seen:
-    if entry.batch_messages is None:
-        found = [envelope_in(entry.properties)]
-    else:
+    every = [entry.properties]
+    if entry.batch_messages is not None:
         try:
-            messages = messages_of_batch(entry.payload, entry.batch_messages)
+            every = [message.properties for message in messages_of_batch(entry.payload, entry.batch_messages)]
         except BatchGarbled:
-            messages = ()  # encrypted: nobody but its readers can tell what is in it
-        found = [envelope_in(message.properties) for message in messages]
-    timers = tuple(envelope for envelope in found if envelope is not None)
-    return Seen(position=entry.position, publish_ms=entry.publish_at_ms, timers=timers)
+            every = []  # encrypted: nobody but its readers can tell what is in it
+    found = [(envelope, one.get(DEAD_REASON)) for one in every if (envelope := envelope_in(one)) is not None]
+    return Seen(
+        position=entry.position,
+        publish_ms=entry.publish_at_ms,
+        timers=tuple(envelope for envelope, _ in found),
+        reasons=tuple(reason for _, reason in found),
+    )

@@ -224,8 +224,11 @@ class _Search:
             if self._spent():
                 break
             seen = self._reading.entry(partition, partition.position_of(number))
-            for envelope in () if seen is None else seen.timers:
-                if seen is not None and self._wanted.is_id(envelope.timer_id):
+            if seen is None:
+                continue
+            for envelope, reason in zip(seen.timers, seen.reasons, strict=True):
+                if self._wanted.is_id(envelope.timer_id):
+                    self._reason = reason
                     self._bury(partition, seen, envelope)
                     return State.DEAD
         self._searched.append(

@@ -122,7 +122,7 @@ class Wanted:
         return -1 if other.number < self.generated.number else 1 if other.number > self.generated.number else 0
 
     def steps_after(self, envelope: Envelope, partitions: int) -> int:
-        """How many timers of the same partition their producer sent between the other one and this one; 0: not known."""
+        """How many timers further on in its partition this one was sent by the same producer; 0: not known."""
         other = GeneratedId.parse(envelope.timer_id)
         if other is None or self.generated is None or other.producer != self.generated.producer:
             return 0

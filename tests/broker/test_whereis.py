@@ -1,0 +1,138 @@
+"""`timewheel whereis` on a real broker: timers of every scheme are found where they are, by few looks."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.broker.played import Handled, running
+from tests.broker.relay_stage import BUSINESS, Stage, now_ms, plan_of
+from tests.support.tokens import token_for
+from timewheel.admin.client import AdminClient
+from timewheel.consumers import DelayedConsumer
+from timewheel.core.envelope import Envelope
+from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic
+from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
+from timewheel.core.planfile import save_plan
+from timewheel.ops.provision import ensure
+from timewheel.ops.whereis import State, Wanted, Whereabouts, whereis
+from timewheel.producers import DelayedProducer
+from timewheel.testing import eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.conftest import Evidence
+    from tests.support.secured import Secured
+    from timewheel.testing import Broker
+
+SEED = 20_261_123
+LONGEST_MS = 100_000
+MARGIN_MS = 2_500
+"""Around a release or a due time: both sides of it are right."""
+SCHEMES: dict[str, Scheme] = {
+    "native": Native(),
+    "tiered": Tiered(window_ms=5_000, tiers_ms=(5_000, 15_000)),
+    "calendar": Calendar(interval_ms=30_000),
+    "wheel": Wheel(rings=(Ring(slot_ms=2_000, slots=14), Ring(slot_ms=20_000, slots=8))),
+}
+MOST_READS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    timer_id: str
+    due_ms: int
+    key: str | None
+
+    def wanted(self) -> Wanted:
+        return Wanted.of(self.timer_id, due_ms=self.due_ms, key=self.key)
+
+
+def send(producer: Any, source: random.Random, count: int, over_ms: int) -> list[Sent]:
+    """So many timers in so much time, some of them with keys."""
+    sent = []
+    began = now_ms()
+    for number in range(count):
+        ahead_ms = began + number * over_ms // count - now_ms()
+        if ahead_ms > 0:
+            time.sleep(ahead_ms / 1_000)
+        key = f"k{source.randrange(50)}" if source.random() < 0.3 else None
+        after = dt.timedelta(milliseconds=source.randrange(LONGEST_MS))
+        timer = producer.send(b"x", deliver_after=after, partition_key=key)
+        sent.append(Sent(timer.timer_id, round(timer.due_at.timestamp() * 1_000), key))
+    return sent
+
+
+def is_right(found: Whereabouts) -> bool:
+    """It is where it should be at that moment; near a release or the due time both places will do."""
+    left_ms = found.due_ms - found.at_ms if found.due_ms is not None else 0
+    if left_ms < -MARGIN_MS:
+        return found.state in (State.HANDLED, State.REMOVED)
+    if left_ms < MARGIN_MS and found.state in (State.HANDLED, State.REMOVED):
+        return True
+    here = found.here
+    if here is None or found.state not in (State.HELD, State.DUE):
+        return False
+    return any(
+        here.topic.startswith(f"{stop.topic}-partition-")
+        and here.envelope.entered_ms == stop.entered.first_ms
+        and stop.entered.first_ms <= found.at_ms
+        and (stop.is_due or stop.leaves_ms > found.at_ms - MARGIN_MS)
+        for stop in found.way
+    )
+
+
+def searched(broker: Broker, scheme: Scheme, count: int, over_ms: int, wait_ms: int) -> tuple[list[Whereabouts], Plan]:
+    """Send, let relay and consumer work, and look for each while they go on."""
+    source = random.Random(SEED)
+    plan = plan_of(scheme, partitions=4, guard_ms=1_000, max_delay_ms=LONGEST_MS)
+    with Stage(broker, plan) as stage, ExitStack() as stack:
+        stack.enter_context(running(DelayedConsumer(stage.client, plan, BUSINESS), Handled()))
+        producer = stack.enter_context(DelayedProducer(stage.client, plan))
+        sent = send(producer, source, count, over_ms)
+        time.sleep(wait_ms / 1_000)
+        source.shuffle(sent)
+        return [whereis(stage.admin, plan, one.wanted()) for one in sent], plan
+
+
+@pytest.mark.parametrize("name", sorted(SCHEMES))
+def test_timers_of_every_scheme_are_found_where_they_are(pulsar_broker: Broker, name: str) -> None:
+    found, _ = searched(pulsar_broker, SCHEMES[name], 60, 6_000, 2_000)
+
+    wrong = [one for one in found if not is_right(one)]
+    assert not wrong, wrong[0]
+    assert max(one.cost.reads for one in found) <= MOST_READS, Counter(one.cost.reads for one in found)
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("name", sorted(SCHEMES))
+def test_a_thousand_of_a_thousand_are_found(pulsar_broker: Broker, name: str, evidence: Evidence) -> None:
+    found, plan = searched(pulsar_broker, SCHEMES[name], 1_000, 20_000, 10_000)
+
+    wrong = [one for one in found if not is_right(one)]
+    reads = sorted(one.cost.reads for one in found)
+    seeks = sorted(one.cost.seeks for one in found)
+    states = Counter(one.state.value for one in found)
+    assert not wrong, (len(wrong), wrong[0])
+    assert reads[-1] <= MOST_READS, Counter(reads)
+    evidence(
+        f"`timewheel whereis`, {name}",
+        {
+            "found": f"{len(found) - len(wrong)} of {len(found)}",
+            **states,
+            "partitions": plan.partitions,
+            "reads": f"median {reads[len(reads) // 2]}, at most {reads[-1]}",
+            "searches by the broker": f"median {seeks[len(seeks) // 2]}, at most {seeks[-1]}",
+        },
+    )
