@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
 import random
-import subprocess
-import sys
 import time
 from collections import Counter
 from contextlib import ExitStack
@@ -15,25 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.broker.played import Handled, running
+from tests.broker.due_topic import Handled, running
 from tests.broker.relay_stage import BUSINESS, Stage, now_ms, plan_of
-from tests.support.tokens import token_for
-from timewheel.admin.client import AdminClient
 from timewheel.consumers import DelayedConsumer
-from timewheel.core.envelope import Envelope
-from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
-from timewheel.core.planfile import save_plan
-from timewheel.ops.provision import ensure
 from timewheel.ops.whereis import State, Wanted, Whereabouts, whereis
 from timewheel.producers import DelayedProducer
-from timewheel.testing import eventually
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.conftest import Evidence
-    from tests.support.secured import Secured
     from timewheel.testing import Broker
 
 SEED = 20_261_123

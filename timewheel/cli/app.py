@@ -1,7 +1,7 @@
 """The command `timewheel`: its options, its commands, and how it ends.
 
-Exit status: 0 done, 1 something failed, 2 the command line or the plan is wrong; `plan check`, `gaps`
-and `whereis` have 3 and 4 besides.
+Exit status: 0 done, 1 something failed, 2 the command line or the plan is wrong; `plan check`, `gaps`,
+`status` and `whereis` have 3 and 4 besides.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from timewheel.cli.predict import compare, predict
 from timewheel.cli.profile import profile
 from timewheel.cli.relay import relay
 from timewheel.cli.sample import sample
+from timewheel.cli.status import status
 from timewheel.cli.survey import survey
 from timewheel.cli.topics import topics
 from timewheel.cli.two_words import TwoWords
@@ -64,6 +65,7 @@ app.command()(compare)
 app.command()(profile)
 app.add_typer(relay)
 app.command()(sample)
+app.command()(status)
 app.command()(survey)
 app.add_typer(topics)
 app.command()(whereis)

@@ -42,7 +42,19 @@ class Hunt:
         slack: So many neighbours are looked at beyond what the order says.
     """
 
-    __slots__ = ("_entered_ms", "_entries", "_first", "_guesses", "_high", "_last", "_low", "_seen", "_slack", "_start", "_step")
+    __slots__ = (
+        "_entered_ms",
+        "_entries",
+        "_first",
+        "_guesses",
+        "_high",
+        "_last",
+        "_low",
+        "_seen",
+        "_slack",
+        "_start",
+        "_step",
+    )
 
     def __init__(self, entries: int, *, first: int, start: int, entered_ms: int, slack: int = 0) -> None:
         self._entries = entries
