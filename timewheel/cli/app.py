@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from timewheel.cli.broker import broker
+from timewheel.cli.dead import dead
 from timewheel.cli.demo import demo
 from timewheel.cli.gaps import gaps
 from timewheel.cli.gaps_explain import explain
@@ -55,6 +56,7 @@ app = typer.Typer(
 # One line per command. Each stands in a file of its own, which imports what the command needs inside its function, so
 # that `timewheel --help` loads neither the Pulsar client nor httpx. A group of commands is a Typer: app.add_typer(...).
 app.command()(broker)
+app.add_typer(dead)
 app.command()(demo)
 app.command()(gaps)
 app.command("gaps explain")(explain)

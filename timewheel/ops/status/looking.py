@@ -211,10 +211,7 @@ class _Look:
             return None
         step = part.topic.step
         leaves = [
-            timer.due_ms
-            if part.topic.step.kind == "due"
-            else release_at(part.topic.step, timer.due_ms, timer.entered_ms)
-            for timer in timers
+            timer.due_ms if step.kind == "due" else release_at(step, timer.due_ms, timer.entered_ms) for timer in timers
         ]
         leaves_ms = min(leaves, default=None)
         return Head(
@@ -261,9 +258,7 @@ def _topics_of(plan: Plan, now_ms: int) -> list[_Topic]:
         step = Step(kind="due", interval_ms=length_ms)
         starts = [number * length_ms for number in calendar_intervals(plan, now_ms)]
         found += [
-            _Topic(
-                name=name, step=Step(kind="due", interval_ms=length_ms), from_ms=start_ms, until_ms=start_ms + length_ms
-            )
+            _Topic(name=name, step=step, from_ms=start_ms, until_ms=start_ms + length_ms)
             for name, start_ms in zip(due, starts, strict=True)
         ]
     else:
