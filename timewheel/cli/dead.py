@@ -251,13 +251,15 @@ def _would(
 def _client(service_url: str, token: str | None, token_file: Path | None, tls_ca: Path | None) -> Iterator[Any]:
     import pulsar
 
+    from timewheel.cli.client_log import client_log
+
     reader = token_reader(token, token_file, (warn,))
-    quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-    client = pulsar.Client(service_url, logger=quiet, operation_timeout_seconds=20, **client_security(reader, tls_ca))
-    try:
-        yield client
-    finally:
-        client.close()
+    with client_log() as log:
+        client = pulsar.Client(service_url, logger=log, operation_timeout_seconds=20, **client_security(reader, tls_ca))
+        try:
+            yield client
+        finally:
+            client.close()
 
 
 def _end(dealt: Sequence[Dealt], found: DeadLetters, done: str, *, as_json: bool) -> None:
