@@ -181,7 +181,7 @@ def test_a_crash_before_the_acknowledgement_leaves_a_copy(stage: Stage, monkeypa
             return consumer
 
     with pytest.raises(Killed):
-        replay(Client(), stage.admin, stage.plan, found.topic, found.letters)  # type: ignore[arg-type]
+        replay(Client(), stage.admin, stage.plan, found.topic, found.letters)
 
     assert [one.timer_id for one in dead_letters(stage.admin, stage.plan).letters] == ["b0"], "it is still there"
     held = [m for topic in stage.tiers for m in stage.stored(topic) if m.properties()["tw-id"] == "b0"]

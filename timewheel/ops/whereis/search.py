@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from timewheel.admin.client import AdminClient
+from timewheel.admin.internals import EntryPosition
 from timewheel.core.envelope import Envelope
 from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names, partition_topic
 from timewheel.core.plan import Plan
@@ -22,6 +23,9 @@ DEFAULT_MOST_READS = 500
 """Entries that are looked at for one timer; each is a call of some milliseconds."""
 STRANGERS = 16
 """Entries of the other kind (hops among sends, sends among hops) that are passed before the next place is looked at."""
+ON_TIME_MS = 5_000
+"""A relay that is on time has published a copy so long after its release: it lets hops wait for each other for up to a
+second. What was published later than that stands behind it."""
 SLACK = 24
 """Neighbours that are looked at where a timer was not at its place: clocks differ, and hops come in beside sends."""
 
@@ -83,9 +87,11 @@ class _Search:
 
     def _state(self) -> State:
         for slack in (0, SLACK):
-            for partition, stop in self._places():
+            for partition, stop, is_passed in self._places():
                 if self._spent():
                     return State.NOT_FOUND
+                if is_passed and not slack and self._is_empty_of(stop, partition):
+                    continue
                 outcome = self._look(stop, partition, slack)
                 if outcome.sighting is not None:
                     return self._follow(outcome.sighting, stop, partition)
@@ -94,12 +100,27 @@ class _Search:
                 break
         return self._dead() or (State.REMOVED if self._removed else State.NOT_FOUND)
 
-    def _places(self) -> Iterator[tuple[int, Stop]]:
-        """In one partition after the other: where it should be now, then where it is if a relay is late."""
+    def _places(self) -> Iterator[tuple[int, Stop, bool]]:
+        """In one partition after the other: where it should be now, then where it is if a relay is late (True)."""
         here, before = self._ways.now(self._wanted, self._now_ms)
         for partition in self._wanted.partitions(self._plan):
-            for stop in (*here, *before):
-                yield partition, stop
+            yield from ((partition, stop, False) for stop in here)
+            yield from ((partition, stop, True) for stop in before)
+
+    def _is_empty_of(self, stop: Stop, number: int) -> bool:
+        """All that entered a holding topic with it has left: cursors tell it, without a look at any entry."""
+        partition = self._reading.partition(partition_topic(stop.topic, number))
+        if partition is None:
+            return False
+        cursor = partition.stats.cursors.get(RELAY_SUBSCRIPTION)
+        if cursor is None:
+            return False
+        mark = cursor.mark_delete
+        first_open = partition.number_of(EntryPosition(mark.ledger, mark.entry + 1))
+        return (
+            first_open >= partition.entries
+            or self._reading.start(partition, stop.entered.last_ms + ON_TIME_MS) <= first_open
+        )
 
     def _follow(self, sighting: Sighting, stop: Stop, partition: int) -> State:
         """From a copy that a relay has moved on to the next one, until one is where it is."""
@@ -196,7 +217,8 @@ class _Search:
     def _judged(self, number: int, seen: Seen, alike: Sequence[Envelope], stop: Stop) -> tuple[Mark, int]:
         # Sends and hops come in side by side, and hops a little later after their time than sends: each are in order.
         if not alike:
-            return Mark(number, seen.publish_ms), 0
+            is_later = seen.publish_ms > stop.entered.last_ms + ON_TIME_MS
+            return Mark(number, seen.publish_ms), 1 if is_later else 0
         sides = {self._wanted.side_of(one, stop.entered) for one in alike}
         ahead = self._wanted.steps_after(alike[0], self._plan.partitions) if len(seen.timers) == 1 else 0
         return Mark(number, alike[0].entered_ms, ahead), sides.pop() if len(sides) == 1 else 0

@@ -26,7 +26,8 @@ class State(Enum):
     HANDLED = "handled"
     """Every subscription has acknowledged it."""
     REMOVED = "removed"
-    """Nothing is stored any more of the time when it was in its due topic: it was handled, if it was ever sent."""
+    """Nothing is stored any more of the time when it was in its due topic: it was handled, if it was ever sent, and if
+    relays were on time then."""
     DEAD = "dead"
     """In the dead-letter topic."""
     NOT_FOUND = "not_found"
