@@ -12,6 +12,7 @@ from tests.ops.test_whereis import NOW_MS, SCHEMES, plan_of
 from tests.support.stored_plan import StoredPlan
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.ids import TimerIds
+from timewheel.core.plan import Wheel
 from timewheel.ops.whereis import State, Wanted, whereis
 
 DAYS = 33
@@ -62,7 +63,9 @@ def test_without_it_there_are_more_places(stored: StoredPlan) -> None:
 
 def test_a_handled_one_is_told_as_such(stored: StoredPlan) -> None:
     reads = found(stored, knows_due=True, still_there=False)
-    assert max(reads) <= 5, reads
+    # All timers of a slot leave it in one moment: among them only ids tell the order.
+    most = 8 if isinstance(stored.plan.scheme, Wheel) else 5
+    assert max(reads) <= most, reads
 
 
 def test_one_that_was_never_sent_is_not_found(stored: StoredPlan) -> None:

@@ -23,11 +23,13 @@ class Mark:
     Args:
         number: Of the entry.
         entered_ms: When a timer in it entered the topic.
+        sent_ms: When that was sent, by its id; 0: it does not say.
         ahead: How many entries further on the wanted one is, by the count in its id; 0: not known.
     """
 
     number: int
     entered_ms: int
+    sent_ms: int = 0
     ahead: int = 0
 
 
@@ -39,10 +41,14 @@ class Hunt:
         first: The wanted one has this number or a later one, as far as publish times are in order.
         start: The likeliest one.
         entered_ms: When the wanted one entered.
+        sent_ms: When it was sent.
+        end: Looked at next if the wanted one is behind ``start``: the last of those that entered with it, as timers of
+            one slot do; None: not known.
         slack: So many neighbours are looked at beyond what the order says.
     """
 
     __slots__ = (
+        "_end",
         "_entered_ms",
         "_entries",
         "_first",
@@ -51,15 +57,28 @@ class Hunt:
         "_last",
         "_low",
         "_seen",
+        "_sent_ms",
         "_slack",
         "_start",
         "_step",
     )
 
-    def __init__(self, entries: int, *, first: int, start: int, entered_ms: int, slack: int = 0) -> None:
+    def __init__(
+        self,
+        entries: int,
+        *,
+        first: int,
+        start: int,
+        entered_ms: int,
+        sent_ms: int = 0,
+        end: int | None = None,
+        slack: int = 0,
+    ) -> None:
         self._entries = entries
         self._start = start
         self._entered_ms = entered_ms
+        self._sent_ms = sent_ms
+        self._end = end
         self._slack = slack
         self._first = first
         self._last = entries - 1
@@ -103,16 +122,19 @@ class Hunt:
             assert mark is not None
             if mark.ahead:
                 return mark.number + mark.ahead
+            if mark is low and self._end is not None and self._end > mark.number:
+                return self._end
             return mark.number + self._step // 2 * (1 if mark is low else -1)
         for mark in (low, high):
             if mark.ahead and low.number < mark.number + mark.ahead < high.number:
                 return mark.number + mark.ahead
         self._guesses += 1
-        is_halving = self._guesses > GUESSES and self._guesses % 2
-        if is_halving or high.entered_ms <= low.entered_ms:  # the times are of no help
+        at_ms, low_ms, high_ms = self._entered_ms, low.entered_ms, high.entered_ms
+        if low_ms == high_ms:  # as all timers of a slot, which keep the order of their sends
+            at_ms, low_ms, high_ms = self._sent_ms, low.sent_ms, high.sent_ms
+        if (self._guesses > GUESSES and self._guesses % 2) or not low_ms <= at_ms <= high_ms or low_ms == high_ms:
             return (low.number + high.number) // 2
-        share = (self._entered_ms - low.entered_ms) / (high.entered_ms - low.entered_ms)
-        return low.number + round(share * (high.number - low.number))
+        return low.number + round((at_ms - low_ms) / (high_ms - low_ms) * (high.number - low.number))
 
     def _free(self, guess: int) -> int:
         """The nearest one in the bracket that was not looked at yet, rather behind than before."""

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from timewheel.admin.client import AdminClient
 from timewheel.admin.internals import EntryPosition
 from timewheel.core.envelope import Envelope
+from timewheel.core.ids import GeneratedId
 from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names, partition_topic
-from timewheel.core.plan import Plan
+from timewheel.core.plan import Native, Plan, Wheel
 from timewheel.core.routing import release_at
 from timewheel.ops.whereis.hunt import Hunt, Mark
 from timewheel.ops.whereis.itinerary import Stop, Ways
@@ -189,6 +190,8 @@ class _Search:
             first=max(first - slack, 0),
             start=start,
             entered_ms=stop.entered.first_ms,
+            sent_ms=self._wanted.sent.first_ms,
+            end=self._end(stop, partition),
             slack=slack,
         )
         strangers = 0
@@ -210,6 +213,11 @@ class _Search:
             hunt.saw(*self._judged(chosen, seen, alike, stop))
         return None, hunt.is_before_all
 
+    def _end(self, stop: Stop, partition: Partition) -> int | None:
+        if not stop.hops or not isinstance(self._plan.scheme, Wheel):
+            return None
+        return self._reading.start(partition, stop.entered.last_ms + ON_TIME_MS) - 1
+
     def _early_ms(self, stop: Stop) -> int:
         """How much before its nominal time a copy may be published: a broker delivers up to two ticks early."""
         return 2 * self._plan.tick_ms if stop.hops and not self._plan.holds_in_relay else 0
@@ -220,8 +228,16 @@ class _Search:
             is_later = seen.publish_ms > stop.entered.last_ms + ON_TIME_MS
             return Mark(number, seen.publish_ms), 1 if is_later else 0
         sides = {self._wanted.side_of(one, stop.entered) for one in alike}
-        ahead = self._wanted.steps_after(alike[0], self._plan.partitions) if len(seen.timers) == 1 else 0
-        return Mark(number, alike[0].entered_ms, ahead), sides.pop() if len(sides) == 1 else 0
+        generated = GeneratedId.parse(alike[0].timer_id)
+        # Where all timers of a producer go to one topic, its count tells how far it is.
+        is_all = isinstance(self._plan.scheme, Native) and len(seen.timers) == 1
+        mark = Mark(
+            number,
+            alike[0].entered_ms,
+            sent_ms=0 if generated is None else generated.sent_ms,
+            ahead=self._wanted.steps_after(alike[0], self._plan.partitions) if is_all else 0,
+        )
+        return mark, sides.pop() if len(sides) == 1 else 0
 
     def _sighting(self, stop: Stop, partition: Partition, seen: Seen, envelope: Envelope) -> Sighting:
         subscriptions: Iterable[str] = self._plan.subscriptions if stop.is_due else (RELAY_SUBSCRIPTION,)
