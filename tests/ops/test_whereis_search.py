@@ -16,8 +16,8 @@ from timewheel.core.plan import Wheel
 from timewheel.ops.whereis import State, Wanted, whereis
 
 DAYS = 33
-TIMERS = 30_000
-LOOKED_FOR = 150
+TIMERS = 8_000
+LOOKED_FOR = 100
 
 
 @pytest.fixture(scope="module", params=sorted(SCHEMES))
