@@ -127,7 +127,7 @@ def test_dead_letters_are_listed_shown_sent_again_and_dropped(stage: Stage, tmp_
 def batch_of(stage: Stage, count: int) -> None:
     """Dead letters in one entry, as a relay sends them when many die at once."""
     producer = stage.producer(
-        stage.names.dead_letter, batching_enabled=True, batching_max_publish_delay_ms=500, batching_max_messages=count
+        stage.names.dead_letter, batching_enabled=True, batching_max_publish_delay_ms=500, batching_max_messages=100
     )
     now = now_ms()
     for number in range(count):

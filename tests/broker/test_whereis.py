@@ -57,7 +57,7 @@ def send(producer: Any, source: random.Random, count: int, over_ms: int) -> list
         key = f"k{source.randrange(50)}" if source.random() < 0.3 else None
         after = dt.timedelta(milliseconds=source.randrange(LONGEST_MS))
         timer = producer.send(b"x", deliver_after=after, partition_key=key)
-        sent.append(Sent(timer.timer_id, round(timer.due_at.timestamp() * 1_000), key))
+        sent.append(Sent(timer.id, timer.due_ms, key))
     return sent
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from timewheel.ops.status.horizon import Amount, Horizon
 __all__ = ["Head", "PlaceStatus", "RelayHold", "Status", "TopicStatus", "summed"]
 
 Kind = Literal["tier", "slot", "due"]
+_RELAY = re.compile(r"[0-9a-f]{8}-(.+)", re.ASCII)
+"""How a relay names its consumers: what sorts them stands before its id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,13 +150,13 @@ class Status:
         return max((_late_ms(place) for place in self.places if place.kind != "due"), default=0)
 
     def relays(self) -> dict[str, tuple[PlaceStatus, ...]]:
-        """The partitions of holding topics that each connected relay has, by its consumers' name."""
+        """The partitions of holding topics that each connected relay has, by its id."""
         found: defaultdict[str, list[PlaceStatus]] = defaultdict(list)
         for place in self.places:
             if place.kind != "due":
                 for consumer in place.consumers:
                     if consumer.is_active:
-                        found[consumer.name].append(place)
+                        found[_relay_of(consumer.name)].append(place)
         return {name: tuple(found[name]) for name in sorted(found)}
 
     def unattended(self) -> tuple[PlaceStatus, ...]:
@@ -161,6 +164,11 @@ class Status:
         return tuple(
             place for place in self.places if place.kind != "due" and _late_ms(place) > 0 and not place.consumers
         )
+
+
+def _relay_of(consumer: str) -> str:
+    match = _RELAY.fullmatch(consumer)
+    return match[1] if match else consumer
 
 
 def summed(amounts: Iterable[Amount]) -> Amount:
