@@ -15,6 +15,9 @@ __all__ = ["Hunt", "Mark"]
 GUESSES = 4
 """By times, between two known entries; from there on every other look halves, which is surer."""
 
+CLOSE_MS = 1_000
+"""Relays of several topics hop to one: each in order, and each as much later than the release as its hops wait."""
+
 
 @dataclass(frozen=True, slots=True)
 class Mark:
@@ -45,6 +48,7 @@ class Hunt:
         end: Looked at next if the wanted one is behind ``start``: the last of those that entered with it, as timers of
             one slot do; None: not known.
         slack: So many neighbours are looked at beyond what the order says.
+        near: The same, if what stands behind it entered at nearly the same time: by another relay, it may be before it.
     """
 
     __slots__ = (
@@ -56,6 +60,7 @@ class Hunt:
         "_high",
         "_last",
         "_low",
+        "_near",
         "_seen",
         "_sent_ms",
         "_slack",
@@ -73,6 +78,7 @@ class Hunt:
         sent_ms: int = 0,
         end: int | None = None,
         slack: int = 0,
+        near: int = 0,
     ) -> None:
         self._entries = entries
         self._start = start
@@ -80,6 +86,7 @@ class Hunt:
         self._sent_ms = sent_ms
         self._end = end
         self._slack = slack
+        self._near = near
         self._first = first
         self._last = entries - 1
         self._low: Mark | None = None
@@ -145,9 +152,13 @@ class Hunt:
         raise AssertionError("somebody asked for a free one where there is none")
 
     def _neighbour(self) -> int | None:
-        if not self._slack:
+        high = self._high
+        if self._near and high is not None and high.entered_ms - self._entered_ms <= CLOSE_MS:
+            self._near -= 1
+        elif self._slack:
+            self._slack -= 1
+        else:
             return None
-        self._slack -= 1
         for distance in range(self._entries):
             for number in (self._first + distance, self._first - 1 - distance):
                 if 0 <= number < self._entries and number not in self._seen:

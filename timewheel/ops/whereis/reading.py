@@ -117,6 +117,11 @@ class Reading:
         self.unseen: dict[str, Unseen] = {}
         """What the role may not look at, or what could not be read, by topic."""
 
+    def look_again(self) -> None:
+        """Forget how long the partitions were: timers move while one is looked for. What was read stays so."""
+        self._partitions.clear()
+        self._starts.clear()
+
     def partition(self, name: str) -> Partition | None:
         """A partition; None: there is none, or it cannot be seen."""
         if name not in self._partitions:

@@ -27,6 +27,8 @@ STRANGERS = 16
 ON_TIME_MS = 5_000
 """A relay that is on time has published a copy so long after its release: it lets hops wait for each other for up to a
 second. What was published later than that stands behind it."""
+NEAR = 3
+"""Neighbours that are looked at at once among copies, which come in by several relays."""
 SLACK = 24
 """Neighbours that are looked at where a timer was not at its place: clocks differ, and hops come in beside sends."""
 
@@ -87,8 +89,10 @@ class _Search:
         )
 
     def _state(self) -> State:
-        for slack in (0, SLACK):
-            for partition, stop, is_passed in self._places():
+        """First in its likeliest partition; then in all of them, since it may be moved on meanwhile; then around."""
+        partitions = self._wanted.partitions(self._plan)
+        for where, slack in ((partitions[:1], 0), (partitions, 0), (partitions, SLACK)):
+            for partition, stop, is_passed in self._places(where):
                 if self._spent():
                     return State.NOT_FOUND
                 if is_passed and not slack and self._is_empty_of(stop, partition):
@@ -97,14 +101,15 @@ class _Search:
                 if outcome.sighting is not None:
                     return self._follow(outcome.sighting, stop, partition)
                 self._note_removed(stop, outcome)
-            if self._removed:
+            if self._removed and where == partitions:
                 break
+            self._reading.look_again()
         return self._dead() or (State.REMOVED if self._removed else State.NOT_FOUND)
 
-    def _places(self) -> Iterator[tuple[int, Stop, bool]]:
+    def _places(self, partitions: Sequence[int]) -> Iterator[tuple[int, Stop, bool]]:
         """In one partition after the other: where it should be now, then where it is if a relay is late (True)."""
         here, before = self._ways.now(self._wanted, self._now_ms)
-        for partition in self._wanted.partitions(self._plan):
+        for partition in partitions:
             yield from ((partition, stop, False) for stop in here)
             yield from ((partition, stop, True) for stop in before)
 
@@ -193,6 +198,7 @@ class _Search:
             sent_ms=self._wanted.sent.first_ms,
             end=self._end(stop, partition),
             slack=slack,
+            near=NEAR if stop.hops else 0,
         )
         strangers = 0
         while not self._spent():
@@ -216,7 +222,9 @@ class _Search:
     def _end(self, stop: Stop, partition: Partition) -> int | None:
         if not stop.hops or not isinstance(self._plan.scheme, Wheel):
             return None
-        return self._reading.start(partition, stop.entered.last_ms + ON_TIME_MS) - 1
+        # Not as far as the timers of the slot behind it.
+        ahead_ms = min(ON_TIME_MS, self._plan.scheme.rings[0].slot_ms // 4)
+        return self._reading.start(partition, stop.entered.last_ms + ahead_ms) - 1
 
     def _early_ms(self, stop: Stop) -> int:
         """How much before its nominal time a copy may be published: a broker delivers up to two ticks early."""
