@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import random
+import subprocess
+import sys
 import time
 from collections import Counter
 from contextlib import ExitStack
@@ -14,13 +17,21 @@ import pytest
 
 from tests.broker.due_topic import Handled, running
 from tests.broker.relay_stage import BUSINESS, Stage, now_ms, plan_of
+from tests.support.tokens import token_for
+from timewheel.admin.client import AdminClient
 from timewheel.consumers import DelayedConsumer
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
+from timewheel.core.planfile import save_plan
+from timewheel.ops.provision import ensure
 from timewheel.ops.whereis import State, Wanted, Whereabouts, whereis
 from timewheel.producers import DelayedProducer
+from timewheel.testing import eventually
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.conftest import Evidence
+    from tests.support.secured import Secured
     from timewheel.testing import Broker
 
 SEED = 20_261_123
@@ -95,7 +106,7 @@ def searched(broker: Broker, scheme: Scheme, count: int, over_ms: int, wait_ms: 
 
 @pytest.mark.parametrize("name", sorted(SCHEMES))
 def test_timers_of_every_scheme_are_found_where_they_are(pulsar_broker: Broker, name: str) -> None:
-    found, _ = searched(pulsar_broker, SCHEMES[name], 60, 6_000, 2_000)
+    found, _ = searched(pulsar_broker, SCHEMES[name], 40, 3_000, 1_500)
 
     wrong = [one for one in found if not is_right(one)]
     assert not wrong, wrong[0]
