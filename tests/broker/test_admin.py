@@ -19,8 +19,10 @@ from timewheel.admin.policies import (
     INACTIVE_TOPIC,
     KEEP_INACTIVE,
     MAX_UNACKED_PER_CONSUMER,
+    MAX_UNACKED_PER_SUBSCRIPTION,
     MESSAGE_TTL_S,
     NO_QUOTA,
+    PERSISTENCE,
     POLICIES,
     RETENTION,
     SIZE_QUOTA,
@@ -28,6 +30,7 @@ from timewheel.admin.policies import (
     BacklogQuota,
     DelayedDelivery,
     InactiveTopic,
+    Persistence,
     Policy,
     Retention,
 )
@@ -52,6 +55,8 @@ VALUES: list[tuple[Policy[Any], Any]] = [
     (DELAYED_DELIVERY, DelayedDelivery(active=True, tick_ms=2_000, max_delay_ms=5_000)),
     (MAX_UNACKED_PER_CONSUMER, 1_234),
     (SUBSCRIPTION_EXPIRY_MIN, 9),
+    (MAX_UNACKED_PER_SUBSCRIPTION, 12_345),
+    (PERSISTENCE, Persistence(ensemble=1, write_quorum=1, ack_quorum=1, mark_deletes_per_s=0.5)),
 ]
 
 

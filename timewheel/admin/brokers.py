@@ -2,22 +2,45 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from urllib.parse import quote
 
 from timewheel.admin.http import AdminHttp
+from timewheel.core.clock import Clock
 from timewheel.core.errors import AdminDenied, AdminError
 from timewheel.events import BrokerConfigurationDenied
 from timewheel.wire.hooks import Hooks
 
-__all__ = ["Brokers"]
+__all__ = ["BrokerTime", "Brokers"]
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerTime:
+    """A broker's clock beside that of this machine; all are UTC milliseconds.
+
+    Args:
+        asked_ms: When it was asked, by this machine.
+        told_ms: What it said. It says whole seconds: its clock was here, or up to a second later.
+        answered_ms: When the answer was here, by this machine.
+    """
+
+    asked_ms: int
+    told_ms: int
+    answered_ms: int
 
 
 class Brokers:
     """What the brokers say about themselves."""
 
-    def __init__(self, http: AdminHttp, hooks: Hooks) -> None:
+    def __init__(self, http: AdminHttp, hooks: Hooks, clock: Clock) -> None:
         self._http = http
         self._hooks = hooks
+        self._clock = clock
 
     def is_healthy(self) -> bool:
         """Whether the asked broker could publish and read a message just now; False also if nobody answers.
@@ -35,6 +58,32 @@ class Brokers:
     def version(self) -> str:
         """Version of the asked broker, such as ``4.0.7``."""
         return self._http.call("GET", "/brokers/version").text.strip().strip('"')
+
+    def time(self) -> BrokerTime | None:
+        """The clock of the asked broker; None: its answers carry no time, or a proxy took it out."""
+        asked_ms = self._clock.now_ms()
+        answer = self._http.call("GET", "/brokers/version")
+        answered_ms = self._clock.now_ms()
+        try:
+            told = parsedate_to_datetime(answer.headers.get("Date", ""))
+        except ValueError:
+            return None
+        if told.tzinfo is None:
+            return None
+        told_ms = (told - _EPOCH) // dt.timedelta(milliseconds=1)
+        return BrokerTime(asked_ms=asked_ms, told_ms=told_ms, answered_ms=answered_ms)
+
+    def dynamic_settings(self) -> frozenset[str]:
+        """Names of the settings that can be changed while brokers run; takes a superuser."""
+        return frozenset(self._http.get("/brokers/configuration"))
+
+    def set_dynamic(self, name: str, value: str) -> None:
+        """Change such a setting on all brokers, now and after they start again; takes a superuser."""
+        self._http.call("POST", f"/brokers/configuration/{quote(name, safe='')}/{quote(value, safe='')}")
+
+    def unset_dynamic(self, name: str) -> None:
+        """Forget what was changed: after their next start the brokers have what their files say."""
+        self._http.call("DELETE", f"/brokers/configuration/{quote(name, safe='')}")
 
     def runtime_configuration(self) -> Mapping[str, str] | None:
         """All settings of the asked broker, by the names of ``broker.conf``.

@@ -67,7 +67,7 @@ class AdminClient:
             transport=transport,
             clock=self.clock,
         )
-        self.brokers = Brokers(self._http, Hooks(hooks))
+        self.brokers = Brokers(self._http, Hooks(hooks), self.clock)
         self.tenants = Tenants(self._http)
         self.namespaces = Namespaces(self._http)
         self.topics = Topics(self._http)
@@ -77,6 +77,10 @@ class AdminClient:
     def clusters(self) -> tuple[str, ...]:
         """Names of the clusters that the asked one knows, itself included."""
         return tuple(self._http.get("/clusters"))
+
+    def bookies(self) -> tuple[str, ...]:
+        """Ids of the bookies that are registered; takes a superuser."""
+        return tuple(bookie["bookieId"] for bookie in self._http.get("/bookies/all")["bookies"])
 
     def close(self) -> None:
         """Close all connections; the client cannot be used after that."""

@@ -114,6 +114,8 @@ def _path(namespace: str) -> str:
 
 
 def _policy_path(namespace: str, policy: Policy[Any]) -> str:
+    if not policy.namespace_name:
+        raise ValueError(f"{policy} has no level of namespaces: set it on the topic")
     return f"{_path(namespace)}/{policy.namespace_name}"
 
 

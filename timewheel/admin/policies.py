@@ -15,9 +15,13 @@ __all__ = [
     "DELAYED_DELIVERY",
     "INACTIVE_TOPIC",
     "KEEP_INACTIVE",
+    "MAX_MESSAGE_BYTES",
     "MAX_UNACKED_PER_CONSUMER",
+    "MAX_UNACKED_PER_SUBSCRIPTION",
     "MESSAGE_TTL_S",
     "NO_QUOTA",
+    "PAUSE_ON_ACK_STATE",
+    "PERSISTENCE",
     "POLICIES",
     "RETENTION",
     "SIZE_QUOTA",
@@ -26,6 +30,7 @@ __all__ = [
     "DelayedDelivery",
     "InactiveTopic",
     "Level",
+    "Persistence",
     "Policy",
     "Retention",
 ]
@@ -94,12 +99,29 @@ class DelayedDelivery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Persistence:
+    """On how many bookies entries lie; 0 anywhere: the broker's setting.
+
+    Args:
+        ensemble: Bookies that a ledger is spread over.
+        write_quorum: Copies of each entry.
+        ack_quorum: Copies that must be written before a send is confirmed.
+        mark_deletes_per_s: How often a cursor is written at the most.
+    """
+
+    ensemble: int
+    write_quorum: int
+    ack_quorum: int
+    mark_deletes_per_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy(Generic[T]):
     """One policy: where it lies in the admin API, and its value as JSON.
 
     Args:
         name: Its endpoint below a topic; None: there is no topic level.
-        namespace_name: Its endpoint below a namespace.
+        namespace_name: Its endpoint below a namespace; empty: there is no namespace level.
         document_key: Its key in a namespace's policies.
         encode: Value to JSON.
         decode: JSON to value.
@@ -228,6 +250,53 @@ SUBSCRIPTION_EXPIRY_MIN: Final[Policy[int]] = Policy(
 )
 """Minutes after which an unused subscription is removed, with its backlog; 0: never. It has no topic level."""
 
+MAX_UNACKED_PER_SUBSCRIPTION: Final[Policy[int]] = Policy(
+    name="maxUnackedMessagesOnSubscription",
+    namespace_name="maxUnackedMessagesPerSubscription",
+    document_key="max_unacked_messages_per_subscription",
+    encode=int,
+    decode=int,
+)
+"""The same for all consumers of a subscription together."""
+
+PERSISTENCE: Final[Policy[Persistence]] = Policy(
+    name="persistence",
+    namespace_name="persistence",
+    document_key="persistence",
+    encode=lambda value: {
+        "bookkeeperEnsemble": value.ensemble,
+        "bookkeeperWriteQuorum": value.write_quorum,
+        "bookkeeperAckQuorum": value.ack_quorum,
+        "managedLedgerMaxMarkDeleteRate": value.mark_deletes_per_s,
+    },
+    decode=lambda stored: Persistence(
+        ensemble=stored["bookkeeperEnsemble"],
+        write_quorum=stored["bookkeeperWriteQuorum"],
+        ack_quorum=stored["bookkeeperAckQuorum"],
+        mark_deletes_per_s=stored["managedLedgerMaxMarkDeleteRate"],
+    ),
+)
+"""Counts for ledgers that are opened from now on."""
+
+PAUSE_ON_ACK_STATE: Final[Policy[bool]] = Policy(
+    name="dispatcherPauseOnAckStatePersistent",
+    namespace_name="dispatcherPauseOnAckStatePersistent",
+    document_key="dispatcherPauseOnAckStatePersistentEnabled",
+    encode=lambda _: None,
+    decode=bool,
+)
+"""At the limit on gaps deliver nothing more, rather than forget what was acknowledged. Set without a value: it is on.
+Of a topic without it brokers say False: only what is in force can be known there."""
+
+MAX_MESSAGE_BYTES: Final[Policy[int]] = Policy(
+    name="maxMessageSize",
+    namespace_name="",
+    document_key="",
+    encode=int,
+    decode=int,
+)
+"""The largest message that is taken; it can only be lower than the broker's ``maxMessageSize``. No namespace level."""
+
 POLICIES: Final[tuple[Policy[Any], ...]] = (
     MESSAGE_TTL_S,
     SIZE_QUOTA,
@@ -238,5 +307,8 @@ POLICIES: Final[tuple[Policy[Any], ...]] = (
     DELAYED_DELIVERY,
     MAX_UNACKED_PER_CONSUMER,
     SUBSCRIPTION_EXPIRY_MIN,
+    MAX_UNACKED_PER_SUBSCRIPTION,
+    PERSISTENCE,
 )
-"""All policies that are known here."""
+"""The policies of which a broker tells what is in force, and whether it is set. Of the two others that are known here
+it tells one of both."""

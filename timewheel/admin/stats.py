@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ConsumerStats", "PartitionedStats", "SubscriptionStats", "TopicStats"]
+__all__ = ["ConsumerStats", "PartitionedStats", "ProducerStats", "SubscriptionStats", "TopicStats"]
 
 CHEAP_QUERY: Mapping[str, str] = {
     "getPreciseBacklog": "false",
@@ -31,6 +31,7 @@ class ConsumerStats:
         last_acked_at_ms: When it last acknowledged anything, UTC milliseconds; 0: never.
         connected_since: As the broker writes it.
         key_ranges: Hashes of keys that are its own (Key_Shared), as the broker writes them.
+        client: What it says of itself, such as ``Pulsar-Java-v4.0.7``; empty: nothing, or in sums over partitions.
     """
 
     name: str
@@ -41,6 +42,22 @@ class ConsumerStats:
     last_acked_at_ms: int = 0
     connected_since: str = ""
     key_ranges: tuple[str, ...] = ()
+    client: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerStats:
+    """One connected producer.
+
+    Args:
+        name: Its producer name.
+        address: Of its connection; empty in sums over partitions.
+        client: As of a `ConsumerStats`.
+    """
+
+    name: str
+    address: str
+    client: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +111,9 @@ class TopicStats:
         delayed_index_bytes: Over all subscriptions.
         deduplication: ``Enabled`` only when it is in force; empty in sums over partitions.
         owner: Broker that has the topic; empty in sums over partitions.
-        publishers: Connected producers; None if they were not asked for.
+        publishers: How many producers are connected; None if they were not asked for.
         subscriptions: By name.
+        producers: Those connected; none if they were not asked for.
     """
 
     published: int
@@ -106,6 +124,7 @@ class TopicStats:
     owner: str
     publishers: int | None
     subscriptions: Mapping[str, SubscriptionStats]
+    producers: tuple[ProducerStats, ...] = ()
 
     @property
     def gap_count(self) -> int:
@@ -149,6 +168,7 @@ def read_topic_stats(stored: Mapping[str, Any], *, clients: bool) -> TopicStats:
             name: _subscription(subscription, clients=clients)
             for name, subscription in stored.get("subscriptions", {}).items()
         },
+        producers=tuple(map(_producer, stored.get("publishers", ()))) if clients else (),
     )
 
 
@@ -184,6 +204,14 @@ def _subscription(stored: Mapping[str, Any], *, clients: bool) -> SubscriptionSt
     )
 
 
+def _producer(stored: Mapping[str, Any]) -> ProducerStats:
+    return ProducerStats(
+        name=stored.get("producerName") or "",
+        address=stored.get("address") or "",
+        client=stored.get("clientVersion") or "",
+    )
+
+
 def _consumer(stored: Mapping[str, Any]) -> ConsumerStats:
     return ConsumerStats(
         name=stored.get("consumerName") or "",
@@ -194,4 +222,5 @@ def _consumer(stored: Mapping[str, Any]) -> ConsumerStats:
         last_acked_at_ms=stored.get("lastAckedTimestamp") or 0,
         connected_since=stored.get("connectedSince") or "",
         key_ranges=tuple(map(str, stored.get("keyHashRanges") or ())),
+        client=stored.get("clientVersion") or "",
     )

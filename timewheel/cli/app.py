@@ -1,6 +1,6 @@
 """The command `timewheel`: its options, its commands, and how it ends.
 
-Exit status: 0 done, 1 something failed, 2 the command line or the plan is wrong; `plan check`, `gaps`,
+Exit status: 0 done, 1 something failed, 2 the command line or the plan is wrong; `plan check`, `gaps`, `doctor`,
 `status` and `whereis` have 3 and 4 besides.
 """
 
@@ -16,6 +16,7 @@ import typer
 from timewheel.cli.broker import broker
 from timewheel.cli.dead import dead
 from timewheel.cli.demo import demo
+from timewheel.cli.doctor import doctor
 from timewheel.cli.gaps import gaps
 from timewheel.cli.gaps_explain import explain
 from timewheel.cli.plan import plan
@@ -58,6 +59,7 @@ app = typer.Typer(
 app.command()(broker)
 app.add_typer(dead)
 app.command()(demo)
+app.command()(doctor)
 app.command()(gaps)
 app.command("gaps explain")(explain)
 app.command()(plan)

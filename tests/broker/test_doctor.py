@@ -1,0 +1,608 @@
+"""The doctor on a real broker: each fault is made, found, and gone once its cure was applied."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree as ET
+
+import pulsar
+import pytest
+
+from tests.support.own_broker import own_broker
+from tests.support.tokens import token_for
+from timewheel.admin.client import AdminClient
+from timewheel.admin.policies import (
+    AGE_QUOTA,
+    DEDUPLICATION,
+    DELAYED_DELIVERY,
+    INACTIVE_TOPIC,
+    MAX_MESSAGE_BYTES,
+    MAX_UNACKED_PER_CONSUMER,
+    MAX_UNACKED_PER_SUBSCRIPTION,
+    MESSAGE_TTL_S,
+    PAUSE_ON_ACK_STATE,
+    PERSISTENCE,
+    RETENTION,
+    SIZE_QUOTA,
+    SUBSCRIPTION_EXPIRY_MIN,
+    BacklogQuota,
+    DelayedDelivery,
+    InactiveTopic,
+    Persistence,
+    Retention,
+)
+from timewheel.core.clock import SystemClock
+from timewheel.core.durations import DAY_MS, HOUR_MS
+from timewheel.core.envelope import Envelope
+from timewheel.core.names import partition_topic
+from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
+from timewheel.core.planfile import save_plan
+from timewheel.ops.doctor import Finding, Severity, Verdict, fix, look_at_plan, look_at_topic, verdict_on
+from timewheel.ops.provision import ensure
+from timewheel.testing import eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.broker.conftest import Connect
+    from tests.support.secured import Secured
+    from timewheel.testing import Broker
+
+TIERED = Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS,))
+SETTLE_S = 20.0
+NOTES = {"one-bookie", "no-relay-yet"}
+"""True of a single bookie, and of a plan whose relays were not started."""
+
+
+@dataclass
+class Setup:
+    """A plan of a test's own, provisioned, and the ways to break it."""
+
+    admin: AdminClient
+    client: Any
+    plan: Plan
+    namespace: str
+
+    @property
+    def due(self) -> str:
+        return self.plan.due_topic
+
+    @property
+    def tier(self) -> str:
+        return f"{self.due}.tw.tier-1h"
+
+    def verdict(self) -> Verdict:
+        return verdict_on(look_at_plan(self.admin, self.plan, target="plan.toml"))
+
+    def slugs(self) -> set[str]:
+        return {finding.slug for finding in self.verdict().findings}
+
+    def found(self, slug: str) -> Finding:
+        return next(finding for finding in self.verdict().findings if finding.slug == slug)
+
+    def topic_policy(self, policy: Any, value: Any, topic: str | None = None) -> None:
+        name = topic or self.due
+        self.admin.topic_policies.set(name, policy, value)
+        if policy is not PAUSE_ON_ACK_STATE:
+            self.admin.topic_policies.await_value(name, policy, value)
+
+    def namespace_policy(self, policy: Any, value: Any) -> None:
+        self.admin.namespaces.set_policy(self.namespace, policy, value)
+
+    def call(self, method: str, path: str, body: Any = None) -> None:
+        self.admin._http.call(method, path.replace("NAMESPACE", self.namespace), body=body)
+
+    def provision(self) -> None:
+        ensure(self.admin, self.plan, now_ms=SystemClock().now_ms(), despite_former_topics=True)
+
+
+@pytest.fixture(scope="module")
+def admin(pulsar_broker: Broker) -> Iterator[AdminClient]:
+    with AdminClient(pulsar_broker.admin_url) as client:
+        yield client
+
+
+def make(admin: AdminClient, client: Any, scheme: Scheme = TIERED, **options: Any) -> Setup:
+    tenant = f"doctor-{uuid.uuid4().hex[:8]}"
+    assert admin.tenants.create(tenant)
+    assert admin.namespaces.create(f"{tenant}/crm")
+    due = f"persistent://{tenant}/crm/reminders"
+    plan = Plan(due_topic=due, subscriptions=("billing",), scheme=scheme, max_delay_ms=30 * DAY_MS, **options)
+    setup = Setup(admin, client, plan, f"{tenant}/crm")
+    setup.provision()
+    return setup
+
+
+@pytest.fixture
+def setup(admin: AdminClient, pulsar_client: Any) -> Setup:
+    return make(admin, pulsar_client)
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        Native(),
+        TIERED,
+        replace(TIERED, hold="broker"),
+        Calendar(interval_ms=15 * DAY_MS),
+        Wheel(rings=(Ring(slot_ms=8 * DAY_MS, slots=6),)),
+    ],
+    ids=["native", "tiered", "held by the broker", "calendar", "wheel"],
+)
+def test_a_healthy_setup_has_notes_only(admin: AdminClient, pulsar_client: Any, scheme: Scheme) -> None:
+    verdict = make(admin, pulsar_client, scheme).verdict()
+
+    assert {finding.slug for finding in verdict.findings} <= NOTES
+    assert verdict.worst is Severity.INFO
+    assert verdict.left_out == ()
+
+
+Change = Callable[[Setup], object]
+
+
+def policy(kind: Any, value: Any, *, of_tier: bool = False) -> Change:
+    return lambda setup: setup.topic_policy(kind, value, setup.tier if of_tier else None)
+
+
+def provision(setup: Setup) -> None:
+    setup.provision()
+
+
+def unset(kind: Any, *, of_tier: bool = False) -> Change:
+    return lambda setup: setup.admin.topic_policies.remove(setup.tier if of_tier else setup.due, kind)
+
+
+def both(*changes: Change) -> Change:
+    def change(setup: Setup) -> None:
+        for one in changes:
+            one(setup)
+
+    return change
+
+
+def quota(**options: Any) -> BacklogQuota:
+    return BacklogQuota(action="producer_exception", **options)
+
+
+FAULTS: list[tuple[str, Change, Change]] = [
+    ("ttl-too-short", policy(MESSAGE_TTL_S, 60, of_tier=True), policy(MESSAGE_TTL_S, 0, of_tier=True)),
+    (
+        "ttl-beyond-stay",
+        both(unset(MESSAGE_TTL_S), lambda setup: setup.namespace_policy(MESSAGE_TTL_S, 864_000)),
+        policy(MESSAGE_TTL_S, 0),
+    ),
+    (
+        "quota-drops",
+        policy(SIZE_QUOTA, BacklogQuota(limit_bytes=10**9, action="consumer_backlog_eviction"), of_tier=True),
+        provision,
+    ),
+    ("quota-too-short", policy(AGE_QUOTA, quota(limit_s=60)), provision),
+    (
+        "quota-blocks",
+        both(unset(SIZE_QUOTA), lambda setup: setup.namespace_policy(SIZE_QUOTA, quota(limit_bytes=10**9))),
+        provision,
+    ),
+    (
+        "subscription-expiry",
+        lambda setup: setup.namespace_policy(SUBSCRIPTION_EXPIRY_MIN, 30),
+        lambda setup: setup.namespace_policy(SUBSCRIPTION_EXPIRY_MIN, 0),
+    ),
+    (
+        "kept-for-ever",
+        lambda setup: setup.namespace_policy(RETENTION, Retention(time_min=-1, size_mb=-1)),
+        both(
+            *(
+                lambda setup, suffix=suffix: setup.topic_policy(
+                    RETENTION, Retention(time_min=0, size_mb=0), setup.due + suffix
+                )
+                for suffix in ("", ".tw.tier-1h", ".tw.dead-letter")
+            )
+        ),
+    ),
+    (
+        "removed-when-caught-up",
+        policy(INACTIVE_TOPIC, InactiveTopic(delete=True, mode="delete_when_subscriptions_caught_up")),
+        policy(INACTIVE_TOPIC, InactiveTopic(delete=False)),
+    ),
+    (
+        "auto-creation",
+        lambda setup: setup.admin.topics.delete(setup.tier, force=True),
+        lambda setup: setup.call("POST", "/namespaces/NAMESPACE/autoTopicCreation", {"allowAutoTopicCreation": False}),
+    ),
+    (
+        "delays-off",
+        policy(DELAYED_DELIVERY, DelayedDelivery(active=False)),
+        policy(DELAYED_DELIVERY, DelayedDelivery(active=True)),
+    ),
+    (
+        "delay-too-long",
+        policy(DELAYED_DELIVERY, DelayedDelivery(active=True, max_delay_ms=60_000)),
+        policy(DELAYED_DELIVERY, DelayedDelivery(active=True, max_delay_ms=0)),
+    ),
+    (
+        "tick-differs",
+        policy(DELAYED_DELIVERY, DelayedDelivery(active=True, tick_ms=2_000)),
+        lambda setup: setattr(setup, "plan", replace(setup.plan, tick_ms=2_000)),
+    ),
+    ("pauses-at-the-limit", policy(PAUSE_ON_ACK_STATE, value=True), unset(PAUSE_ON_ACK_STATE)),
+    (
+        "too-few-bookies",
+        lambda setup: setup.namespace_policy(PERSISTENCE, Persistence(ensemble=2, write_quorum=2, ack_quorum=1)),
+        lambda setup: setup.namespace_policy(PERSISTENCE, Persistence(ensemble=1, write_quorum=1, ack_quorum=1)),
+    ),
+    (
+        "message-size-differs",
+        policy(MAX_MESSAGE_BYTES, 1_000_000, of_tier=True),
+        unset(MAX_MESSAGE_BYTES, of_tier=True),
+    ),
+    ("missing-topic", lambda setup: setup.admin.topics.delete(setup.tier), provision),
+    (
+        "missing-partition",
+        lambda setup: setup.admin.topics.delete_unpartitioned(partition_topic(setup.tier, 0)),
+        provision,
+    ),
+    (
+        "missing-subscription",
+        lambda setup: setup.admin.subscriptions.delete(setup.due, "billing"),
+        provision,
+    ),
+    (
+        "topic-in-the-way",
+        lambda setup: setattr(setup, "plan", replace(setup.plan, partitions=2)),
+        lambda setup: setattr(setup, "plan", replace(setup.plan, partitions=1)),
+    ),
+    (
+        "foreign-subscription",
+        lambda setup: setup.admin.subscriptions.create(setup.tier, "curious"),
+        lambda setup: setup.admin.subscriptions.delete(setup.tier, "curious"),
+    ),
+    ("unguarded-topic", unset(MESSAGE_TTL_S), provision),
+    ("no-deduplication", policy(DEDUPLICATION, value=False), policy(DEDUPLICATION, value=True)),
+    ("few-unacknowledged", policy(MAX_UNACKED_PER_CONSUMER, 1_000), policy(MAX_UNACKED_PER_CONSUMER, 50_000)),
+    (
+        "few-unacknowledged",
+        policy(MAX_UNACKED_PER_SUBSCRIPTION, 1_000),
+        policy(MAX_UNACKED_PER_SUBSCRIPTION, 50_000),
+    ),
+    (
+        "schemas-enforced",
+        lambda setup: setup.call("POST", "/namespaces/NAMESPACE/schemaValidationEnforced", body=True),
+        lambda setup: setup.call("POST", "/namespaces/NAMESPACE/schemaValidationEnforced", body=False),
+    ),
+    (
+        "schemas-frozen",
+        lambda setup: setup.call("POST", "/namespaces/NAMESPACE/isAllowAutoUpdateSchema", body=False),
+        lambda setup: setup.call("POST", "/namespaces/NAMESPACE/isAllowAutoUpdateSchema", body=True),
+    ),
+]
+
+
+@pytest.mark.parametrize(("slug", "fault", "cure"), FAULTS, ids=[f"{n}-{fault[0]}" for n, fault in enumerate(FAULTS)])
+def test_a_fault_is_found_and_its_cure_cures_it(setup: Setup, slug: str, fault: Change, cure: Change) -> None:
+    assert slug not in setup.slugs()
+
+    fault(setup)
+    eventually(lambda: slug in setup.slugs(), SETTLE_S, message=f"{slug} is found")
+
+    cure(setup)
+    eventually(lambda: slug not in setup.slugs(), SETTLE_S, message=f"{slug} is gone")
+
+
+def test_what_can_be_fixed_is_fixed_and_stays_so(setup: Setup) -> None:
+    setup.topic_policy(MESSAGE_TTL_S, 60, setup.tier)
+    setup.topic_policy(DELAYED_DELIVERY, DelayedDelivery(active=False))
+    setup.admin.subscriptions.delete(setup.due, "billing")
+    before = setup.verdict()
+    assert {"ttl-too-short", "delays-off", "missing-subscription"} <= {finding.slug for finding in before.findings}
+
+    done = fix(setup.admin, setup.plan, before.findings)
+
+    assert {str(step) for step in done} == {
+        "set messageTTL = 0 (never)",
+        "create subscription billing at earliest",
+        f"set delayedDelivery = {DelayedDelivery(active=True)}",
+    }
+    after = setup.verdict()
+    assert {finding.slug for finding in after.findings} <= NOTES
+    assert fix(setup.admin, setup.plan, after.findings) == ()
+
+
+def test_a_namespace_that_is_missing(admin: AdminClient) -> None:
+    tenant = f"doctor-{uuid.uuid4().hex[:8]}"
+    admin.tenants.create(tenant)
+    plan = Plan(due_topic=f"persistent://{tenant}/crm/reminders", subscriptions=("billing",))
+
+    def verdict() -> Verdict:
+        return verdict_on(look_at_plan(admin, plan, target="plan.toml"))
+
+    (finding,) = [one for one in verdict().findings if one.severity is Severity.ERROR]
+    assert (finding.slug, finding.cure) == (
+        "missing-namespace",
+        "timewheel topics ensure plan.toml --create-namespaces",
+    )
+    ensure(admin, plan, now_ms=SystemClock().now_ms(), create_namespaces=True)
+    assert verdict().worst is Severity.INFO
+
+
+def test_timers_of_an_earlier_plan(setup: Setup) -> None:
+    former = f"{setup.due}.tw.tier-9h"
+    setup.admin.topics.create(former, 1)
+    setup.admin.subscriptions.create(former, "timewheel-relay")
+    setup.client.create_producer(partition_topic(former, 0)).send(b"timer")
+
+    assert "left-behind" in setup.slugs()
+    setup.plan = replace(setup.plan, relay="service")
+    assert "former-topic" in setup.slugs()
+    assert setup.found("former-topic").cure.endswith("timewheel topics ensure plan.toml --remove-drained")
+    setup.admin.subscriptions.clear(former, "timewheel-relay")
+    eventually(lambda: not {"former-topic", "left-behind"} & setup.slugs(), SETTLE_S)
+
+
+def test_relays_that_are_absent_late_alone(setup: Setup) -> None:
+    assert "no-relay-yet" in setup.slugs()
+    now_ms = SystemClock().now_ms()
+    # It entered an hour and four minutes ago: the guard is five minutes.
+    properties = Envelope.first_properties("bill-7", now_ms + HOUR_MS, now_ms - HOUR_MS - 240_000, 1)
+    setup.client.create_producer(partition_topic(setup.tier, 0)).send(b"", properties=properties)
+
+    found = {finding.slug: finding for finding in setup.verdict().findings}
+    assert found["no-relay"].read == "1 entry waits in 1 of 1 partitions, no relay is connected"
+    assert found["relay-behind"].read.startswith(f"timer bill-7 should have left {setup.tier}-partition-0 4m")
+    setup.plan = replace(setup.plan, guard_ms=60_000)
+    assert "relay-late" in setup.slugs()
+
+    relay = setup.client.subscribe(
+        partition_topic(setup.tier, 0), "timewheel-relay", consumer_type=pulsar.ConsumerType.Failover
+    )
+    eventually(lambda: "no-standby" in setup.slugs(), SETTLE_S)
+    assert "no-relay" not in setup.slugs()
+    relay.acknowledge_cumulative(relay.receive(10_000))
+    eventually(lambda: not {"relay-late", "no-relay"} & setup.slugs(), SETTLE_S)
+    relay.close()
+
+
+def test_consumers_of_a_wrong_type_or_with_too_much_in_hand(setup: Setup) -> None:
+    setup.topic_policy(MAX_UNACKED_PER_SUBSCRIPTION, 10)
+    part = partition_topic(setup.due, 0)
+    wrong = setup.client.subscribe(setup.due, "billing", consumer_name="worker-1")
+    eventually(lambda: "wrong-subscription-type" in setup.slugs(), SETTLE_S)
+    assert setup.found("wrong-subscription-type").read == (
+        f"billing is Exclusive on {part} (worker-1), not Key_Shared or Shared"
+    )
+    wrong.close()
+    consumer = setup.client.subscribe(setup.due, "billing", consumer_type=pulsar.ConsumerType.Shared)
+    assert "wrong-subscription-type" not in setup.slugs()
+
+    producer = setup.client.create_producer(part, batching_enabled=False)
+    for _ in range(20):
+        producer.send(b"")
+    eventually(lambda: "blocked-subscription" in setup.slugs(), SETTLE_S)
+    for _ in range(20):
+        consumer.acknowledge(consumer.receive(10_000))
+    eventually(lambda: "blocked-subscription" not in setup.slugs(), SETTLE_S)
+    consumer.close()
+
+
+class Behind(SystemClock):
+    """This machine, an hour ago."""
+
+    def now_ms(self) -> int:
+        return super().now_ms() - HOUR_MS
+
+
+def test_clocks_that_differ(pulsar_broker: Broker, setup: Setup) -> None:
+    setup.client.create_producer(partition_topic(setup.due, 0), producer_name="fast").send(b"")
+    assert setup.slugs() <= NOTES
+
+    with AdminClient(pulsar_broker.admin_url, clock=Behind()) as late:
+        found = {
+            finding.slug: finding for finding in verdict_on(look_at_plan(late, setup.plan, target="p.toml")).findings
+        }
+
+    assert re.search(r"its clock is \d+ms ahead of this machine's; 1m is allowed", found["clock-differs"].read)
+    assert "of producer fast, was sent" in found["producer-ahead"].read
+
+
+def test_anyones_topic(admin: AdminClient, pulsar_client: Any, setup: Setup) -> None:
+    topic = f"persistent://{setup.namespace}/others"
+    admin.topics.create_unpartitioned(topic)
+
+    def slugs() -> set[str]:
+        return {finding.slug for finding in verdict_on(look_at_topic(admin, topic)).findings}
+
+    assert slugs() == {"nobody-subscribed", "one-bookie"}
+    admin.subscriptions.create(topic, "s")
+    assert slugs() == {"one-bookie"}
+    consumer = pulsar_client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Shared)
+    pulsar_client.create_producer(topic).send(b"", deliver_at=SystemClock().now_ms() + HOUR_MS)
+    setup.namespace_policy(MESSAGE_TTL_S, 864_000)
+    setup.namespace_policy(SIZE_QUOTA, quota(limit_bytes=10**9))
+    eventually(lambda: {"ttl-over-delays", "quota-blocks"} <= slugs(), SETTLE_S)
+    admin.topic_policies.set(topic, MESSAGE_TTL_S, 0)
+    admin.namespaces.remove_policy(setup.namespace, SIZE_QUOTA)
+    eventually(lambda: slugs() == {"one-bookie"}, SETTLE_S)
+    consumer.close()
+
+
+def run(broker: Broker, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "timewheel", "doctor", *arguments, "--admin-url", broker.admin_url],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_the_command(pulsar_broker: Broker, setup: Setup, tmp_path: Path) -> None:
+    plan, junit = tmp_path / "plan.toml", tmp_path / "doctor.xml"
+    save_plan(setup.plan, plan)
+    setup.topic_policy(MESSAGE_TTL_S, 60)
+
+    broken = run(pulsar_broker, str(plan), "--json", "--junit", str(junit))
+    assert broken.returncode == 4, broken.stderr
+    (error,) = [one for one in json.loads(broken.stdout)["findings"] if one["severity"] == "error"]
+    assert (error["slug"], error["subject"]) == ("ttl-too-short", setup.due)
+    suite = ET.parse(junit).getroot()
+    assert (suite.get("failures"), suite.get("skipped")) == ("1", "0")
+    assert suite.find("testcase[@name='ttl-too-short']/failure") is not None
+    told = run(pulsar_broker, str(plan))
+    assert f"cure  pulsar-admin topicPolicies set-message-ttl {setup.due} -t 0" in told.stdout
+
+    fixed = run(pulsar_broker, str(plan), "--fix")
+    assert fixed.returncode == 0, fixed.stdout + fixed.stderr
+    assert f"fixed: {setup.due}: set messageTTL = 0 (never)" in fixed.stdout
+
+    setup.admin.subscriptions.create(setup.tier, "curious")
+    assert run(pulsar_broker, str(plan)).returncode == 3
+    assert run(pulsar_broker, str(plan), "--fail-at", "error").returncode == 0
+    nobody = run(pulsar_broker, "public/default/nobody")
+    assert (nobody.returncode, "there is no such topic" in nobody.stderr) == (1, True)
+    assert run(pulsar_broker, "public/default/nobody", "--fix").returncode == 2
+
+
+def test_a_role_is_told_what_it_does_not_see(secured: Secured, tmp_path: Path) -> None:
+    tenant = f"doctor-{uuid.uuid4().hex[:8]}"
+    plan = Plan(due_topic=f"persistent://{tenant}/crm/reminders", subscriptions=("billing",))
+    with AdminClient(secured.broker.admin_url, token=token_for("admin"), hooks=()) as root:
+        assert root.tenants.create(tenant, admin_roles=["ops"])
+        assert root.namespaces.create(f"{tenant}/crm")
+        ensure(root, plan, now_ms=SystemClock().now_ms())
+        root.topic_policies.remove(plan.due_topic, MESSAGE_TTL_S)
+        root.namespaces.set_policy(f"{tenant}/crm", MESSAGE_TTL_S, 60)
+    save_plan(plan, tmp_path / "plan.toml")
+
+    def told(role: str) -> tuple[int, dict[str, Any]]:
+        answer = run(secured.broker, str(tmp_path / "plan.toml"), "--json", "--token", token_for(role))
+        return answer.returncode, json.loads(answer.stdout)
+
+    status, ops = told("ops")
+    assert status == 4
+    notes = [one["read"] for one in ops["findings"] if one["slug"] == "not-seen"]
+    assert [note.partition(":")[0] for note in notes] == ["the broker's settings", "the list of bookies"]
+    assert {"ttl-too-short", "one-copy-perhaps"} <= {one["slug"] for one in ops["findings"]}
+    assert {"low-gap-limit", "one-copy"} <= set(ops["left_out"])
+    status, stranger = told("stranger")
+    assert (status, stranger["is_blind"], stranger["errors"]) == (1, True, 0)
+
+
+BROKEN = {
+    "ttlDurationDefaultInSeconds": "60",
+    "backlogQuotaDefaultLimitBytes": "1000000",
+    "backlogQuotaDefaultLimitSecond": "60",
+    "backlogQuotaDefaultRetentionPolicy": "consumer_backlog_eviction",
+    "subscriptionExpirationTimeMinutes": "7",
+    "brokerDeleteInactiveTopicsMode": "delete_when_subscriptions_caught_up",
+    "delayedDeliveryMaxDelayInMillis": "60000",
+    "delayedDeliveryTickTimeMillis": "500",
+    "delayedDeliveryTrackerFactoryClassName": "org.apache.pulsar.broker.delayed.BucketDelayedDeliveryTrackerFactory",
+    "managedLedgerMaxUnackedRangesToPersist": "400000",
+    "managedLedgerMaxUnackedRangesToPersistInMetadataStore": "100000",
+    "managedLedgerPersistIndividualAckAsLongArray": "false",
+    "managedLedgerMaxLedgerRolloverTimeMinutes": "100000",
+    "brokerDeduplicationMaxNumberOfProducers": "50",
+    "brokerDeduplicationProducerInactivityTimeoutMinutes": "5",
+    "isSchemaValidationEnforced": "true",
+    "maxUnackedMessagesPerConsumer": "1000",
+    "dispatcherPauseOnAckStatePersistentEnabled": "true",
+}
+OF_BROKER = {
+    "subscription-expiry",
+    "delay-too-long",
+    "tick-differs",
+    "tracker-untried",
+    "cursor-too-large",
+    "cursor-fills-metadata-store",
+    "endless-ledgers",
+    "few-producer-names",
+    "producer-names-forgotten-soon",
+    "schemas-enforced",
+    "few-unacknowledged",
+    "pauses-at-the-limit",
+    "early-for-others",
+    "detection-of-fixed-delays",
+}
+OF_UNGUARDED = {"ttl-too-short", "quota-drops", "removed-when-caught-up", "unguarded-topic"}
+
+
+def test_a_broker_of_bad_settings_and_the_same_one_cured(connect: Connect) -> None:
+    with own_broker(BROKEN) as broker, AdminClient(broker.admin_url) as admin:
+        setup = make(admin, connect(broker), readers="any")
+        assert setup.slugs() >= OF_BROKER
+        assert not OF_UNGUARDED & setup.slugs(), "the topics' own policies beat the broker's"
+        for kind in (MESSAGE_TTL_S, SIZE_QUOTA, AGE_QUOTA, INACTIVE_TOPIC):
+            admin.topic_policies.remove(setup.due, kind)
+        eventually(lambda: setup.slugs() >= OF_UNGUARDED, SETTLE_S)
+        setup.provision()
+
+        verdict = setup.verdict()
+        cures = {finding.slug: finding.cure for finding in verdict.findings}
+        dynamic = re.fullmatch(
+            r"pulsar-admin brokers update-dynamic-config --config (\w+) --value (\w+)", cures["pauses-at-the-limit"]
+        )
+        assert dynamic is not None
+        admin.brokers.set_dynamic(dynamic[1], dynamic[2])
+        eventually(lambda: "pauses-at-the-limit" not in setup.slugs(), SETTLE_S)
+        setup.namespace_policy(SUBSCRIPTION_EXPIRY_MIN, 0)
+        setup.topic_policy(MAX_UNACKED_PER_CONSUMER, 50_000)
+        setup.topic_policy(DELAYED_DELIVERY, DelayedDelivery(active=True, tick_ms=500))
+        setup.plan = replace(setup.plan, tick_ms=500)
+        left = {"subscription-expiry", "few-unacknowledged", "delay-too-long", "tick-differs"}
+        eventually(lambda: not left & setup.slugs(), SETTLE_S)
+        written = dict(
+            line
+            for finding in verdict.findings
+            for line in re.findall(r"^write (\w+)=(\S+) into broker.conf", finding.cure)
+        )
+        assert len(written) == 9
+
+    with own_broker({**BROKEN, **written}) as broker, AdminClient(broker.admin_url) as admin:
+        cured = make(admin, connect(broker), readers="any").slugs()
+    assert cured & OF_BROKER == {
+        "subscription-expiry", "delay-too-long", "tick-differs", "few-unacknowledged", "pauses-at-the-limit",
+    }, "those whose cure is no line of broker.conf"  # fmt: skip
+
+
+def test_a_broker_that_forgets_and_has_no_policies_of_topics(connect: Connect) -> None:
+    few = {
+        "managedLedgerMaxUnackedRangesToPersist": "50",
+        "managedLedgerPersistIndividualAckAsLongArray": "true",
+        "managedLedgerMaxEntriesPerLedger": "20",
+        "managedLedgerMinLedgerRolloverTimeMinutes": "0",
+        "topicLevelPoliciesEnabled": "false",
+        "delayedDeliveryFixedDelayDetectionLookahead": "100",
+    }
+    with own_broker(few) as broker, AdminClient(broker.admin_url) as admin:
+        topic = "persistent://public/default/mixed"
+        admin.topics.create(topic, 1)
+        admin.subscriptions.create(topic, "s")
+        client = connect(broker)
+        consumer = client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Shared)
+        producer = client.create_producer(partition_topic(topic, 0), batching_enabled=False)
+        later_ms = time.time_ns() // 1_000_000 + HOUR_MS
+        for number in range(400):
+            producer.send_async(b"", None, deliver_at=later_ms if number % 2 else None)
+        producer.flush()
+        for _ in range(200):
+            consumer.acknowledge(consumer.receive(10_000))
+
+        def slugs() -> set[str]:
+            return {finding.slug for finding in verdict_on(look_at_topic(admin, topic)).findings}
+
+        wanted = {"forgets-acknowledgements", "low-gap-limit", "small-ledgers", "due-topic-starves"}
+        eventually(lambda: wanted <= slugs(), SETTLE_S)
+        admin.namespaces.create("public/crm")
+        plan = Plan(due_topic="persistent://public/crm/reminders", subscriptions=("billing",))
+        found = {one.slug for one in verdict_on(look_at_plan(admin, plan, target="p.toml")).findings}
+        assert "missing-topic" in found
+        admin.topics.create(plan.due_topic, 1)
+        found = {one.slug for one in verdict_on(look_at_plan(admin, plan, target="p.toml")).findings}
+        assert "no-topic-policies" in found

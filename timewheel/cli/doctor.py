@@ -1,0 +1,126 @@
+"""`timewheel doctor`: what of a setup would lose, delay or repeat timers, and the command that cures it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from timewheel.cli.connecting import DEFAULT_ADMIN_URL, AdminUrl, Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.doctor_said import show_verdict
+
+if TYPE_CHECKING:
+    from timewheel.admin.client import AdminClient
+    from timewheel.core.plan import Plan
+    from timewheel.ops.doctor import Seen, Verdict
+
+__all__ = ["EXIT_ERRORS", "EXIT_UNSEEN", "EXIT_WARNINGS", "doctor", "exit_status"]
+
+EXIT_UNSEEN = 1
+EXIT_WARNINGS = 3
+EXIT_ERRORS = 4
+"""As of `plan check` and `gaps`: attention, and broken."""
+FAIL_AT = ("warning", "error")
+
+
+def doctor(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TARGET", help="A plan file; or any topic, persistent://tenant/namespace/topic.", show_default=False
+        ),
+    ],
+    *,
+    fix: Annotated[
+        bool,
+        typer.Option("--fix", help="Make what is missing of the plan's topics, set their policies, then look again."),
+    ] = False,
+    fail_at: Annotated[str, typer.Option("--fail-at", help="warning or error: see exit status.")] = "warning",
+    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
+    token: Token = None,
+    token_file: TokenFile = None,
+    tls_ca: TrustFile = None,
+    junit: Annotated[
+        Path | None, typer.Option("--junit", help="Write JUnit's XML here, too, for a pipeline.", dir_okay=False)
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")] = False,
+) -> None:
+    """Check brokers, namespaces, topics, clients and clocks, before the first message and on a schedule.
+
+    Nothing is changed without --fix. Exit status: 4 if timers would be lost, refused, early or stuck; 3 if they would
+    be late or doubled, or lost after one more failure; 1 if it could not be checked; else 0.
+    """
+    import json
+
+    from rich.console import Console
+
+    from timewheel.ops.doctor import fix as repair
+    from timewheel.ops.doctor import verdict_on
+    from timewheel.ops.doctor.facts import facts_of
+
+    plan = _plan(target)
+    _refuse(plan, fail_at, fix=fix, junit=junit)
+    with admin_client(admin_url, token, token_file, tls_ca) as admin:
+        verdict = verdict_on(_look(admin, plan, target))
+        done = repair(admin, plan, verdict.findings) if fix and plan is not None else ()
+        if done:
+            verdict = verdict_on(_look(admin, plan, target))
+    if junit is not None:
+        _write_junit(junit, verdict)
+    if as_json:
+        print(json.dumps(facts_of(verdict, done)))
+    else:
+        show_verdict(Console(highlight=False), verdict, done)
+    status = exit_status(verdict, fail_at)
+    if status:
+        raise typer.Exit(status)
+
+
+def exit_status(verdict: Verdict, fail_at: str) -> int:
+    """For a scheduled job; what was not seen is no "ok".
+
+    Args:
+        verdict: The last one.
+        fail_at: One of `FAIL_AT`.
+    """
+    from timewheel.ops.doctor import Severity
+
+    if verdict.worst is Severity.ERROR:
+        return EXIT_ERRORS
+    if verdict.worst is Severity.WARNING and fail_at == "warning":
+        return EXIT_WARNINGS
+    return EXIT_UNSEEN if verdict.is_blind else 0
+
+
+def _plan(target: str) -> Plan | None:
+    from timewheel.core.plan import Plan
+
+    return Plan.load(Path(target)) if target.endswith(".toml") or Path(target).is_file() else None
+
+
+def _refuse(plan: Plan | None, fail_at: str, *, fix: bool, junit: Path | None) -> None:
+    """What cannot be meant, before anything is asked."""
+    if fail_at not in FAIL_AT:
+        raise typer.BadParameter(f"one of {', '.join(FAIL_AT)}, not {fail_at}", param_hint="--fail-at")
+    if fix and plan is None:
+        raise typer.BadParameter("only a plan's own topics are repaired: name the plan file", param_hint="--fix")
+    if junit is not None and not junit.parent.is_dir():
+        raise typer.BadParameter(f"there is no folder {junit.parent}", param_hint="--junit")
+
+
+def _look(admin: AdminClient, plan: Plan | None, target: str) -> Seen:
+    from timewheel.ops.doctor import look_at_plan, look_at_topic
+
+    if plan is not None:
+        return look_at_plan(admin, plan, target=target)
+    return look_at_topic(admin, target if "://" in target else f"persistent://{target}")
+
+
+def _write_junit(path: Path, verdict: Verdict) -> None:
+    from timewheel.ops.doctor.facts import junit_of
+
+    try:
+        path.write_text(junit_of(verdict) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise typer.BadParameter(f"{path}: {error}", param_hint="--junit") from error

@@ -1,0 +1,24 @@
+"""The doctor: what of brokers, namespaces, topics, clients and clocks would lose, delay or repeat timers, and its cure.
+
+The reader looks, the checks judge; only `fix` changes anything.
+"""
+
+from timewheel.ops.doctor.finding import Finding, Kind, Severity
+from timewheel.ops.doctor.fixing import fix
+from timewheel.ops.doctor.reading import look_at_plan, look_at_topic
+from timewheel.ops.doctor.seen import Seen, Unread
+from timewheel.ops.doctor.verdict import KINDS, Verdict, verdict_on
+
+__all__ = [
+    "KINDS",
+    "Finding",
+    "Kind",
+    "Seen",
+    "Severity",
+    "Unread",
+    "Verdict",
+    "fix",
+    "look_at_plan",
+    "look_at_topic",
+    "verdict_on",
+]

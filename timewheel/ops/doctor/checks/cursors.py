@@ -1,0 +1,172 @@
+"""What a broker keeps of a cursor: gaps beside their limit, its format, and what happens at the limit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from timewheel.admin.policies import PAUSE_ON_ACK_STATE
+from timewheel.ops.doctor.check import Check
+from timewheel.ops.doctor.finding import Finding, Kind, Severity
+from timewheel.ops.doctor.seen import Seen, SeenTopic, Source
+from timewheel.ops.doctor.settings import broker_command, is_on, number
+from timewheel.ops.gaps import Level, SubscriptionGaps
+
+__all__ = [
+    "CURSORS",
+    "CURSOR_IN_METADATA",
+    "CURSOR_TOO_LARGE",
+    "FORGETS_GAPS",
+    "LOW_GAP_LIMIT",
+    "MANY_GAPS",
+    "PAUSED",
+    "PAUSES",
+    "SMALL_LEDGERS",
+]
+
+FORGETS_GAPS = Kind(
+    slug="forgets-acknowledgements",
+    severity=Severity.ERROR,
+    why="An unload right now would deliver messages again that were acknowledged.",
+    do="See what makes the gaps, and keep timers elsewhere until they are close to due.",
+)
+MANY_GAPS = Kind(
+    slug="many-gaps",
+    severity=Severity.WARNING,
+    why="Near the limit on gaps a little more traffic makes the next unload deliver again what was acknowledged.",
+    do="See what makes the gaps, and keep timers elsewhere until they are close to due.",
+)
+PAUSED = Kind(
+    slug="paused-at-the-limit",
+    severity=Severity.ERROR,
+    why="At the limit on gaps this broker delivers nothing more from the subscription, not even what is due.",
+    do="Acknowledge what is open, or let the broker go on and forget.",
+)
+PAUSES = Kind(
+    slug="pauses-at-the-limit",
+    severity=Severity.INFO,
+    why="At the limit on gaps the broker stops delivering, where others forget: none comes twice, but they are late.",
+    do="Choose which of the two you want; watch the gaps in either case.",
+)
+LOW_GAP_LIMIT = Kind(
+    slug="low-gap-limit",
+    severity=Severity.WARNING,
+    why="The broker remembers fewer gaps than brokers do by default, which plans and figures of timewheel start from.",
+    do="Raise it, or plan by this broker: timewheel profile.",
+)
+CURSOR_TOO_LARGE = Kind(
+    slug="cursor-too-large",
+    severity=Severity.ERROR,
+    why="A cursor with as many gaps as the limit allows does not fit into one entry, and is then not written at all.",
+    do="Let the broker write bitmaps, or lower the limit.",
+)
+CURSOR_IN_METADATA = Kind(
+    slug="cursor-fills-metadata-store",
+    severity=Severity.WARNING,
+    why="Cursors of that many gaps are larger than the 1 MB that a metadata store such as ZooKeeper takes.",
+    do="Lower the limit for the metadata store: larger cursors then go into a ledger.",
+)
+SMALL_LEDGERS = Kind(
+    slug="small-ledgers",
+    severity=Severity.WARNING,
+    why="Of a bitmap whole ledgers are kept, until their acknowledged entries reach the limit: with small ones, soon.",
+    do="Let ledgers hold more entries than the limit on gaps.",
+)
+USUAL_LIMIT = 10_000
+METADATA_VALUE_BYTES = 1024 * 1024
+"""ZooKeeper's ``jute.maxbuffer``."""
+
+
+def _gaps(seen: Seen) -> Iterator[Finding]:
+    pausing = {topic.name: cure for topic in seen.topics if (cure := _pausing(seen, topic)) is not None}
+    for gaps in seen.gaps:
+        if gaps.level is Level.OK:
+            continue
+        explain = f"timewheel gaps explain {gaps.topic} --subscription {gaps.subscription}"
+        if gaps.topic in pausing and gaps.worst.gap_count >= gaps.worst.gap_limit:
+            yield Finding(kind=PAUSED, subject=gaps.topic, read=_read(gaps), cure=pausing[gaps.topic])
+        else:
+            kind = FORGETS_GAPS if gaps.again_entries else MANY_GAPS
+            yield Finding(kind=kind, subject=gaps.topic, read=_read(gaps), cure=explain)
+
+
+def _read(gaps: SubscriptionGaps) -> str:
+    worst = gaps.worst
+    read = f"{gaps.subscription} has {worst.gap_count:,} gaps in its fullest partition, of {worst.gap_limit:,}"
+    return read + (f"; {gaps.again_entries:,} entries would come again" if gaps.again_entries else "")
+
+
+def _pauses(seen: Seen) -> Iterator[Finding]:
+    for topic in seen.topics:
+        cure = _pausing(seen, topic) if topic.by_broker and topic.exists else None
+        if cure is not None:
+            read = "dispatcherPauseOnAckStatePersistent is on"
+            yield Finding(kind=PAUSES, subject=topic.name, read=read, cure=cure)
+
+
+def _pausing(seen: Seen, topic: SeenTopic) -> str | None:
+    """How pausing is switched off, where it is on; None: it is not, as far as can be told."""
+    command = "remove-dispatcher-pause-on-ack-state-persistent"
+    policies = seen.namespaces.get(topic.namespace)
+    of_namespace = None if policies is None else policies.get(PAUSE_ON_ACK_STATE)
+    if of_namespace and topic.pauses is not False:
+        return f"pulsar-admin namespaces {command} {topic.namespace}"
+    if topic.pauses:
+        return f"pulsar-admin topicPolicies {command} {topic.name}"
+    # What is said to be in force on a topic leaves the broker's setting out (4.0.7, 4.2.4).
+    if of_namespace is None and is_on(seen.settings, "dispatcherPauseOnAckStatePersistentEnabled", default=False):
+        return broker_command(seen, "dispatcherPauseOnAckStatePersistentEnabled", "false")
+    return None
+
+
+def _formats(seen: Seen) -> Iterator[Finding]:
+    profile = seen.profile
+    if seen.settings is None or not any(topic.by_broker for topic in seen.topics):
+        return
+    limit = profile.gap_limit_ranges
+    name = "managedLedgerMaxUnackedRangesToPersist"
+    if limit < USUAL_LIMIT:
+        cure = broker_command(seen, name, USUAL_LIMIT)
+        yield Finding(kind=LOW_GAP_LIMIT, subject="the broker", read=f"{name} is {limit:,}", cure=cure)
+    in_parts = is_on(seen.settings, "persistentUnackedRangesWithMultipleEntriesEnabled", default=False)
+    needed = limit * profile.bytes_per_range
+    if profile.ack_format == "ranges" and needed > profile.frame_limit_bytes and not in_parts:
+        yield Finding(
+            kind=CURSOR_TOO_LARGE,
+            subject="the broker",
+            read=f"{name} is {limit:,}: about {needed:,} bytes as ranges, of {profile.frame_limit_bytes:,}",
+            cure=broker_command(seen, "managedLedgerPersistIndividualAckAsLongArray", "true"),
+        )
+    yield from _metadata_store(seen)
+    if profile.ack_format == "bitmap" and profile.ledger_max_entries < min(limit, USUAL_LIMIT):
+        yield Finding(
+            kind=SMALL_LEDGERS,
+            subject="the broker",
+            read=f"managedLedgerMaxEntriesPerLedger is {profile.ledger_max_entries:,}, {name} is {limit:,}, "
+            "written as a bitmap",
+            cure=broker_command(seen, "managedLedgerMaxEntriesPerLedger", 50_000),
+        )
+
+
+def _metadata_store(seen: Seen) -> Iterator[Finding]:
+    name = "managedLedgerMaxUnackedRangesToPersistInMetadataStore"
+    limit = number(seen.settings, name, 1_000)
+    is_packed = (seen.settings or {}).get("managedCursorInfoCompressionType", "NONE") != "NONE"
+    if limit * seen.profile.bytes_per_range > METADATA_VALUE_BYTES and not is_packed:
+        yield Finding(
+            kind=CURSOR_IN_METADATA,
+            subject="the broker",
+            read=f"{name} is {limit:,}, and managedCursorInfoCompressionType is NONE",
+            cure=broker_command(seen, name, 1_000),
+        )
+
+
+CURSORS = (
+    Check(kinds=(FORGETS_GAPS, MANY_GAPS, PAUSED), look=_gaps, needs=frozenset({Source.TOPICS}), of_any_topic=True),
+    Check(kinds=(PAUSES,), look=_pauses, needs=frozenset({Source.POLICIES, Source.NAMESPACES}), of_any_topic=True),
+    Check(
+        kinds=(LOW_GAP_LIMIT, CURSOR_TOO_LARGE, CURSOR_IN_METADATA, SMALL_LEDGERS),
+        look=_formats,
+        needs=frozenset({Source.SETTINGS}),
+        of_any_topic=True,
+    ),
+)

@@ -1,0 +1,92 @@
+"""Backlog quotas, by size and by time, with what each policy does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from timewheel.admin.policies import AGE_QUOTA, NO_QUOTA, SIZE_QUOTA, BacklogQuota, Policy
+from timewheel.core.durations import SECOND_MS, format_duration
+from timewheel.ops.doctor.check import Check
+from timewheel.ops.doctor.finding import Finding, Kind, Severity
+from timewheel.ops.doctor.seen import Seen, SeenTopic, Source
+from timewheel.ops.doctor.settings import InForce, broker_command, in_force, is_on
+from timewheel.ops.provision_steps import SetPolicy
+
+__all__ = ["QUOTAS", "QUOTA_BLOCKS", "QUOTA_DROPS", "QUOTA_TOO_SHORT"]
+
+QUOTA_DROPS = Kind(
+    slug="quota-drops",
+    severity=Severity.ERROR,
+    why="At this quota the broker drops the oldest messages of the backlog, delayed ones too, without a word.",
+    do="Take the quota away from the topic.",
+)
+QUOTA_TOO_SHORT = Kind(
+    slug="quota-too-short",
+    severity=Severity.ERROR,
+    why="Timers wait here for longer than this quota allows, so producers and relays will be refused.",
+    do="Take the quota away from the topic.",
+)
+QUOTA_BLOCKS = Kind(
+    slug="quota-blocks",
+    severity=Severity.WARNING,
+    why="Once so much waits, producers and relays are refused, and timers stay in the topics before this one.",
+    do="Take the quota away from the topic, or watch its backlog.",
+)
+_TYPES = {SIZE_QUOTA: "destination_storage", AGE_QUOTA: "message_age"}
+
+
+def _quotas(seen: Seen) -> Iterator[Finding]:
+    if not is_on(seen.settings, "backlogQuotaCheckEnabled", default=True):
+        return
+    for topic in seen.topics:
+        for policy in _TYPES:
+            found = in_force(seen, topic, policy) if topic.exists else None
+            limit = None if found is None else _limit(policy, found.value)
+            if found is not None and limit is not None and (topic.spec is not None or topic.delayed):
+                yield _finding(seen, topic, policy, found, limit)
+
+
+def _limit(policy: Policy[BacklogQuota], quota: BacklogQuota) -> str | None:
+    """In words; None: there is no such limit."""
+    if policy is SIZE_QUOTA:
+        return f"{quota.limit_bytes:,} bytes" if quota.limit_bytes >= 0 else None
+    return format_duration(quota.limit_s * SECOND_MS) if quota.limit_s > 0 else None
+
+
+def _finding(
+    seen: Seen, topic: SeenTopic, policy: Policy[BacklogQuota], found: InForce[BacklogQuota], limit: str
+) -> Finding:
+    read = f"backlog quota {_TYPES[policy]} is {limit} with {found.value.action}, {found.where}"
+    stay_ms = None if topic.spec is None else topic.spec.longest_stay_ms
+    is_short = policy is AGE_QUOTA and stay_ms is not None and found.value.limit_s * SECOND_MS <= stay_ms
+    if is_short and stay_ms is not None:
+        read += f"; timers wait here up to {format_duration(stay_ms)}"
+    kind = QUOTA_TOO_SHORT if is_short else QUOTA_BLOCKS
+    ours = topic.spec is not None
+    return Finding(
+        kind=QUOTA_DROPS if found.value.action == "consumer_backlog_eviction" else kind,
+        subject=topic.name,
+        read=read,
+        cure=seen.provisions if ours else _removal(seen, topic, policy, found),
+        fix=SetPolicy(topic=topic.name, policy=policy, value=NO_QUOTA) if ours else None,
+    )
+
+
+def _removal(seen: Seen, topic: SeenTopic, policy: Policy[BacklogQuota], found: InForce[BacklogQuota]) -> str:
+    if found.place == "topic":
+        return f"pulsar-admin topicPolicies remove-backlog-quota {topic.name} -t {_TYPES[policy]}"
+    if found.place == "namespace":
+        return f"pulsar-admin namespaces remove-backlog-quota {topic.namespace} -t {_TYPES[policy]}"
+    if policy is SIZE_QUOTA:
+        return broker_command(seen, "backlogQuotaDefaultLimitBytes", -1)
+    return broker_command(seen, "backlogQuotaDefaultLimitSecond", -1)
+
+
+QUOTAS = (
+    Check(
+        kinds=(QUOTA_DROPS, QUOTA_TOO_SHORT, QUOTA_BLOCKS),
+        look=_quotas,
+        needs=frozenset({Source.POLICIES, Source.NAMESPACES}),
+        of_any_topic=True,
+    ),
+)

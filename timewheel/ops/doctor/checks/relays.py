@@ -1,0 +1,127 @@
+"""Relays: whether one works wherever timers wait for it, whether another could take over, how late they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from timewheel.core.durations import SECOND_MS, format_duration
+from timewheel.core.names import RELAY_SUBSCRIPTION
+from timewheel.ops.doctor.check import Check
+from timewheel.ops.doctor.finding import Finding, Kind, Severity
+from timewheel.ops.doctor.seen import Part, Seen, SeenTopic, Source
+from timewheel.ops.foreign_settings import relay_count_findings
+
+__all__ = ["MANY_RELAYS", "NO_RELAY", "NO_RELAY_YET", "NO_STANDBY", "RELAYS", "RELAY_BEHIND", "RELAY_LATE"]
+
+NO_RELAY = Kind(
+    slug="no-relay",
+    severity=Severity.ERROR,
+    why="Timers wait here, and nobody is there to move them on: they will not be delivered.",
+    do="Start a relay: consumers with an embedded one, or the service.",
+)
+NO_RELAY_YET = Kind(
+    slug="no-relay-yet",
+    severity=Severity.INFO,
+    why="Nothing waits yet; the first timer that does needs a relay.",
+    do="Start a relay before timers become due.",
+)
+NO_STANDBY = Kind(
+    slug="no-standby",
+    severity=Severity.INFO,
+    why="One relay works alone: while it is down, nobody moves timers on.",
+    do="Run two or three; they share the partitions, and take over from each other.",
+)
+MANY_RELAYS = Kind(
+    slug="many-relays",
+    severity=Severity.WARNING,
+    why="All but one relay of a partition keep threads and connections and do nothing, and each may take it over.",
+    do="Run relays as a service of two or three.",
+)
+RELAY_LATE = Kind(
+    slug="relay-late",
+    severity=Severity.ERROR,
+    why="A timer should have left so long ago that the plan's guard is used up: timers are delivered late.",
+    do="See whether relays run, whether they say that they are ready, and what they log.",
+)
+RELAY_BEHIND = Kind(
+    slug="relay-behind",
+    severity=Severity.WARNING,
+    why="A timer should have left already: when the plan's guard is used up, timers are delivered late.",
+    do="See whether relays run, whether they say that they are ready, and what they log.",
+)
+BEHIND_SHARE = 0.5
+"""Of the guard; the rest is for the next look."""
+
+
+def _presence(seen: Seen) -> Iterator[Finding]:
+    # Slots are visited when they are released; only a tier has its relays all the time.
+    tiers = [topic for topic in seen.topics if topic.spec is not None and topic.spec.role == "tier" and topic.parts]
+    empty = []
+    for topic in tiers:
+        alone = [part for part in topic.parts if not _relays(part)]
+        waiting = [part for part in alone if _backlog(part)]
+        if waiting:
+            entries = sum(map(_backlog, waiting))
+            parts = f"{len(waiting)} of {len(topic.parts)} partitions"
+            read = f"{entries:,} {'entry waits' if entries == 1 else 'entries wait'} in {parts}, no relay is connected"
+            yield Finding(kind=NO_RELAY, subject=topic.name, read=read, cure=_start(seen))
+        elif alone:
+            empty.append(topic.name)
+    if empty and seen.plan is not None:
+        read = f"no relay is connected to {empty[0]}" + (f" and {len(empty) - 1} more" if empty[1:] else "")
+        yield Finding(kind=NO_RELAY_YET, subject=seen.plan.due_topic, read=read, cure=_start(seen))
+    yield from _numbers(seen, tiers)
+
+
+def _numbers(seen: Seen, tiers: list[SeenTopic]) -> Iterator[Finding]:
+    for topic in tiers[:1]:  # relays read all tiers alike
+        most = max(_relays(part) for part in topic.parts)
+        if most == 1:
+            read = f"one relay is connected to {topic.name}"
+            yield Finding(kind=NO_STANDBY, subject=topic.name, read=read, cure=_start(seen))
+        if topic.spec is not None and seen.plan is not None and seen.plan.relay == "embedded":
+            for found in relay_count_findings(topic.spec, most):
+                yield Finding(kind=MANY_RELAYS, subject=topic.name, read=found.problem, cure=found.remedy)
+
+
+def _start(seen: Seen) -> str:
+    if seen.plan is not None and seen.plan.relay == "embedded":
+        return "start a consumer of the plan: its relay is within it"
+    return f"timewheel relay run {seen.target}"
+
+
+def _relays(part: Part) -> int:
+    relays = part.stats.subscriptions.get(RELAY_SUBSCRIPTION)
+    return 0 if relays is None else len(relays.consumers or ())
+
+
+def _backlog(part: Part) -> int:
+    relays = part.stats.subscriptions.get(RELAY_SUBSCRIPTION)
+    return 0 if relays is None else relays.backlog
+
+
+def _lateness(seen: Seen) -> Iterator[Finding]:
+    if seen.plan is None:
+        return
+    for topic in seen.topics:
+        heads = [(part.head, part) for part in topic.parts if part.head is not None]
+        if not heads:
+            continue
+        head, part = min(heads, key=lambda one: one[0].release_ms)
+        late_ms = seen.at_ms - head.release_ms
+        if late_ms <= max(seen.plan.guard_ms * BEHIND_SHARE, SECOND_MS):
+            continue
+        late = format_duration(late_ms // SECOND_MS * SECOND_MS)
+        guard = format_duration(seen.plan.guard_ms)
+        yield Finding(
+            kind=RELAY_LATE if late_ms > seen.plan.guard_ms else RELAY_BEHIND,
+            subject=topic.name,
+            read=f"timer {head.timer_id} should have left {part.name} {late} ago; the guard is {guard}",
+            cure=_start(seen),
+        )
+
+
+RELAYS = (
+    Check(kinds=(NO_RELAY, NO_RELAY_YET, NO_STANDBY, MANY_RELAYS), look=_presence, needs=frozenset({Source.TOPICS})),
+    Check(kinds=(RELAY_LATE, RELAY_BEHIND), look=_lateness, needs=frozenset({Source.TOPICS, Source.ENTRIES})),
+)

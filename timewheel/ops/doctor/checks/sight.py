@@ -1,0 +1,31 @@
+"""What could not be seen: said, so that nobody takes silence for health."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from timewheel.ops.doctor.check import Check
+from timewheel.ops.doctor.finding import Finding, Kind, Severity
+from timewheel.ops.doctor.seen import Seen
+
+__all__ = ["NOT_SEEN", "SIGHT"]
+
+NOT_SEEN = Kind(
+    slug="not-seen",
+    severity=Severity.INFO,
+    why="What is not seen may be wrong: checks that need it were left out.",
+    do="Ask with the token of a role that may see it; settings of brokers and bookies take a superuser.",
+)
+
+
+def _sight(seen: Seen) -> Iterator[Finding]:
+    for one in seen.unread:
+        yield Finding(
+            kind=NOT_SEEN,
+            subject=one.subject,
+            read=f"{one.source.value}: {one.reason}",
+            cure=f"timewheel doctor {seen.target} --token-file TOKEN-OF-A-ROLE-THAT-MAY",
+        )
+
+
+SIGHT = (Check(kinds=(NOT_SEEN,), look=_sight, needs=frozenset(), of_any_topic=True),)

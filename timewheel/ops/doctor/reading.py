@@ -1,0 +1,210 @@
+"""The reader: looks at everything that the checks judge by, and decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+
+from timewheel.admin.client import AdminClient
+from timewheel.admin.namespaces import NamespacePolicies
+from timewheel.core.broker_profile import DEFAULT_PROFILE, BrokerProfile
+from timewheel.core.errors import AdminDenied, AdminMissing, ProfileError
+from timewheel.core.former_topics import FormerTopic
+from timewheel.core.names import Names, namespace_of, partition_of, partition_topic
+from timewheel.core.plan import Plan
+from timewheel.core.topology import TopicSpec, Topology, topology
+from timewheel.ops.doctor.asking import Asking
+from timewheel.ops.doctor.reading_topics import TopicReader
+from timewheel.ops.doctor.seen import Seen, SeenTopic, Source, Unread
+from timewheel.ops.errors import NoSuchTarget
+from timewheel.ops.former_topics import look_into
+from timewheel.ops.gaps import SubscriptionGaps, look_at
+from timewheel.ops.provision_steps import TopicState, partitions_of
+
+__all__ = ["look_at_plan", "look_at_topic"]
+
+CALLS_AT_ONCE = 8
+"""Topics that are looked at side by side; each is a dozen calls of some milliseconds."""
+BROKER = "the broker"
+
+
+def look_at_plan(admin: AdminClient, plan: Plan, *, target: str) -> Seen:
+    """Look at everything that a plan needs.
+
+    Args:
+        admin: Whose role administers the plan's tenants; a superuser's sees more.
+        plan: The plan.
+        target: How the user named it.
+
+    Raises:
+        AdminUnreachable: No broker answers.
+    """
+    return _Look(admin, target).at_plan(plan)
+
+
+def look_at_topic(admin: AdminClient, topic: str) -> Seen:
+    """Look at anyone's topic.
+
+    Args:
+        admin: Whose role may see the topic's stats; that of a tenant's administrator sees more, a superuser's all.
+        topic: Full name of a persistent topic, or of one of its partitions.
+
+    Raises:
+        NoSuchTarget: There is no such topic.
+        AdminUnreachable: No broker answers.
+    """
+    return _Look(admin, topic).at_topic()
+
+
+class _Look:
+    """One look; it may be used once."""
+
+    def __init__(self, admin: AdminClient, target: str) -> None:
+        self._admin = admin
+        self._target = target
+        self._asking = Asking()
+        self._at_ms = admin.clock.now_ms()
+        self._settings = self._read_settings()
+        self._version = self._asking.ask(Source.SETTINGS, BROKER, admin.brokers.version) or ""
+        self._namespaces: dict[str, NamespacePolicies | None] = {}
+
+    def at_plan(self, plan: Plan) -> Seen:
+        names = Names(plan)
+        now = topology(plan, self._at_ms)
+        stored = self._listed({*names.namespaces, *(namespace_of(spec.name) for spec in now.topics)})
+        every = [name for listed in stored.values() for name in listed]
+        former = self._former(plan, every)
+        all_of_it = topology(plan, self._at_ms, drains=any(topic.holding is not None for topic in former))
+        found = [
+            self._of_plan(spec, all_of_it, stored.get(namespace_of(spec.name), frozenset()))
+            for spec in all_of_it.topics
+        ]
+        return self._seen(found, plan=plan, former=former)
+
+    def at_topic(self) -> Seen:
+        name = partition_of(self._target)[0]
+        partitions = self._admin.topics.partitions(name)
+        if partitions is None:
+            raise NoSuchTarget(self._target, "there is no such topic")
+        self._read_namespaces([namespace_of(name)])
+        found = SeenTopic(
+            name=name,
+            namespace=namespace_of(name),
+            spec=None,
+            state=TopicState(
+                partitions=partitions, existing=frozenset(range(partitions)), subscriptions={}, policies={}
+            ),
+            by_broker=True,
+        )
+        return self._seen([found])
+
+    def _seen(
+        self, topics: Sequence[SeenTopic], plan: Plan | None = None, former: tuple[FormerTopic, ...] = ()
+    ) -> Seen:
+        reader = TopicReader(self._admin, self._asking, has_settings=self._settings is not None)
+        with ThreadPoolExecutor(CALLS_AT_ONCE, "timewheel-doctor") as pool:
+            seen = list(pool.map(lambda topic: reader.read(topic, self._namespaces.get(topic.namespace)), topics))
+        if plan is None and not any(topic.parts for topic in seen) and not self._asking.unread:
+            raise NoSuchTarget(self._target, "there is no such topic")
+        profile = self._profile()
+        gaps = self._gaps(seen, profile)
+        bookies = None if self._settings is None else self._asking.ask(Source.BOOKIES, BROKER, self._admin.bookies)
+        return Seen(
+            target=self._target,
+            plan=plan,
+            at_ms=self._at_ms,
+            profile=profile,
+            settings=self._settings,
+            dynamic=self._dynamic(),
+            bookies=None if bookies is None else len(bookies),
+            time=self._asking.ask(Source.TIME, BROKER, self._admin.brokers.time),
+            namespaces=self._namespaces,
+            topics=tuple(seen),
+            former=former,
+            gaps=gaps,
+            has_topic_policies=reader.has_topic_policies,
+            unread=(*self._asking.unread, *self._denied_settings()),
+        )
+
+    def _read_settings(self) -> Mapping[str, str] | None:
+        return self._admin.brokers.runtime_configuration()
+
+    def _denied_settings(self) -> tuple[Unread, ...]:
+        if self._settings is not None:
+            return ()
+        reason = "this role may not read them; it takes a superuser"
+        return tuple(
+            Unread(source=source, subject=BROKER, reason=reason) for source in (Source.SETTINGS, Source.BOOKIES)
+        )
+
+    def _dynamic(self) -> frozenset[str]:
+        if self._settings is None:
+            return frozenset()
+        return self._asking.ask(Source.SETTINGS, BROKER, self._admin.brokers.dynamic_settings) or frozenset()
+
+    def _profile(self) -> BrokerProfile:
+        with suppress(ProfileError):
+            return BrokerProfile.from_broker_settings(self._settings or {}, self._version)
+        return BrokerProfile.named(DEFAULT_PROFILE)
+
+    def _listed(self, namespaces: Iterable[str]) -> dict[str, frozenset[str]]:
+        """All topics of each namespace, each partition by its own name."""
+        self._read_namespaces(namespaces)
+        listed = {}
+        for name, policies in self._namespaces.items():
+            if policies is not None:
+                found = self._asking.ask(Source.TOPICS, name, partial(self._admin.topics.list, name))
+                listed[name] = found
+        # Where topics may not be listed, none of them is called missing.
+        self._namespaces = {
+            name: had for name, had in self._namespaces.items() if had is None or listed[name] is not None
+        }
+        return {name: frozenset(topics) for name, topics in listed.items() if topics is not None}
+
+    def _read_namespaces(self, names: Iterable[str]) -> None:
+        """Their policies; one that may not be seen is left out, one that is not there is None."""
+        for name in sorted(names):
+            try:
+                self._namespaces[name] = self._admin.namespaces.policies(name)
+            except AdminMissing:
+                self._namespaces[name] = None
+            except AdminDenied as error:
+                self._asking.refused(Source.NAMESPACES, name, error)
+
+    def _former(self, plan: Plan, names: Sequence[str]) -> tuple[FormerTopic, ...]:
+        found = self._asking.ask(Source.TOPICS, plan.due_topic, lambda: look_into(self._admin, plan, names))
+        return found or ()
+
+    def _of_plan(self, spec: TopicSpec, whole: Topology, stored: frozenset[str]) -> SeenTopic:
+        holding = next((topic for topic in whole.holding if topic.name == spec.name), None)
+        partitions = None
+        if stored:
+            partitions = self._asking.ask(Source.TOPICS, spec.name, lambda: self._admin.topics.partitions(spec.name))
+        stray = tuple(sorted(name for name in stored if partition_of(name)[0] == spec.name != name))
+        return SeenTopic(
+            name=spec.name,
+            namespace=namespace_of(spec.name),
+            spec=spec,
+            state=TopicState(
+                partitions=partitions,
+                existing=frozenset() if not partitions else partitions_of(stored, spec.name, partitions),
+                subscriptions={},
+                policies={},
+                stray=() if partitions is not None else stray,
+            ),
+            by_broker=spec.role == "due" or (holding is not None and holding.by_broker),
+            step=None if holding is None else holding.step,
+        )
+
+    def _gaps(self, topics: Sequence[SeenTopic], profile: BrokerProfile) -> tuple[SubscriptionGaps, ...]:
+        """Of what is under the broker's delay; a relay acknowledges in order, and makes none."""
+        delayed = [topic for topic in topics if topic.by_broker and topic.exists]
+        names = [
+            name
+            for topic in delayed
+            for name in ([partition_topic(topic.name, one) for one in sorted(topic.state.existing)] or [topic.name])
+            if any(part.name == name for part in topic.parts)
+        ]
+        return look_at(self._admin, names, profile, at_once=CALLS_AT_ONCE).subscriptions

@@ -1,0 +1,201 @@
+"""Looking at one topic: its policies, its partitions with their clients, what waits first and what came last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+from timewheel.admin.batches import BatchGarbled, messages_of_batch
+from timewheel.admin.client import AdminClient
+from timewheel.admin.entries import StoredEntry
+from timewheel.admin.internals import DEDUPLICATION as DEDUPLICATION_CURSOR
+from timewheel.admin.internals import EntryPosition, InternalStats
+from timewheel.admin.namespaces import NamespacePolicies
+from timewheel.admin.policies import (
+    AGE_QUOTA,
+    DEDUPLICATION,
+    DELAYED_DELIVERY,
+    INACTIVE_TOPIC,
+    MAX_MESSAGE_BYTES,
+    MAX_UNACKED_PER_CONSUMER,
+    MAX_UNACKED_PER_SUBSCRIPTION,
+    MESSAGE_TTL_S,
+    PAUSE_ON_ACK_STATE,
+    PERSISTENCE,
+    RETENTION,
+    SIZE_QUOTA,
+    Policy,
+)
+from timewheel.admin.stats import TopicStats
+from timewheel.core.errors import AdminError
+from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic
+from timewheel.core.routing import release_at
+from timewheel.core.steps import Step
+from timewheel.ops.doctor.asking import Asking
+from timewheel.ops.doctor.seen import Head, Newest, Part, SeenTopic, Source
+from timewheel.ops.provision_steps import TopicState
+from timewheel.ops.sample import envelope_in
+
+__all__ = ["TopicReader"]
+
+READ: Final[tuple[Policy[Any], ...]] = (
+    MESSAGE_TTL_S,
+    SIZE_QUOTA,
+    AGE_QUOTA,
+    INACTIVE_TOPIC,
+    DEDUPLICATION,
+    RETENTION,
+    DELAYED_DELIVERY,
+    MAX_UNACKED_PER_CONSUMER,
+    MAX_UNACKED_PER_SUBSCRIPTION,
+    PERSISTENCE,
+)
+SWITCHED_OFF = 405
+"""Method Not Allowed is how a broker says that it has no policies of topics."""
+
+
+class TopicReader:
+    """Reads topics; several may be read at once.
+
+    Args:
+        admin: Client of the cluster.
+        asking: Writes down what is refused.
+        has_settings: The broker's settings are known, so that what is in force without a topic's word is known, too.
+    """
+
+    def __init__(self, admin: AdminClient, asking: Asking, *, has_settings: bool) -> None:
+        self._admin = admin
+        self._asking = asking
+        self._has_settings = has_settings
+        self.has_topic_policies = True
+
+    def read(self, topic: SeenTopic, policies: NamespacePolicies | None) -> SeenTopic:
+        """The topic with all that the broker tells of it.
+
+        Args:
+            topic: Its name, what the plan says, and its partitions.
+            policies: Of its namespace; None: not known.
+        """
+        if not topic.exists:
+            return topic
+        existing = sorted(topic.state.existing)
+        names = [partition_topic(topic.name, number) for number in existing] if topic.state.partitions else [topic.name]
+        parts = [part for name in names if (part := self._part(topic, name)) is not None]
+        return replace(
+            topic,
+            state=TopicState(
+                partitions=topic.state.partitions,
+                existing=topic.state.existing,
+                subscriptions=self._subscriptions(topic, parts),
+                policies=self._own(topic.name),
+                stray=topic.state.stray,
+            ),
+            applied={} if self._has_settings else self._applied(topic.name, policies),
+            pauses=self._policy(topic.name, PAUSE_ON_ACK_STATE, applied=True),
+            parts=tuple(parts),
+        )
+
+    def _own(self, topic: str) -> dict[Policy[Any], Any]:
+        own = {policy: self._policy(topic, policy) for policy in (*READ, MAX_MESSAGE_BYTES)}
+        return {policy: value for policy, value in own.items() if value is not None}
+
+    def _applied(self, topic: str, policies: NamespacePolicies | None) -> dict[Policy[Any], Any]:
+        unsaid = [policy for policy in READ if policies is None or policies.get(policy) is None]
+        return {policy: self._policy(topic, policy, applied=True) for policy in unsaid}
+
+    def _policy(self, topic: str, policy: Policy[Any], *, applied: bool = False) -> Any:
+        if not self.has_topic_policies:
+            return None
+        try:
+            return self._ask(Source.POLICIES, topic, lambda: self._get(topic, policy, applied=applied))
+        except _SwitchedOff:
+            self.has_topic_policies = False
+            return None
+
+    def _get(self, topic: str, policy: Policy[Any], *, applied: bool) -> Any:
+        try:
+            return self._admin.topic_policies.get(topic, policy, applied=applied)
+        except AdminError as error:
+            if error.status == SWITCHED_OFF:
+                raise _SwitchedOff from error
+            raise
+
+    @staticmethod
+    def _subscriptions(topic: SeenTopic, parts: list[Part]) -> dict[int, frozenset[str]]:
+        """By partition. One that could not be seen counts as having what the plan wants: it is told as not seen."""
+        wanted = frozenset(() if topic.spec is None else topic.spec.subscriptions)
+        by_name = {part.name: frozenset(name for name in part.stats.subscriptions) for part in parts}
+        return {number: by_name.get(partition_topic(topic.name, number), wanted) for number in topic.state.existing}
+
+    def _part(self, topic: SeenTopic, name: str) -> Part | None:
+        stats = self._ask(Source.TOPICS, name, lambda: self._admin.topics.stats(name, clients=True))
+        if stats is None:
+            return None
+        part = Part(name=name, stats=stats)
+        deduplicates = topic.spec is not None and topic.spec.deduplication and topic.spec.role != "slot"
+        waits = _waits_for_relay(topic, stats)
+        if deduplicates or waits:
+            internal = self._ask(Source.TOPICS, name, lambda: self._admin.topics.internal_stats(name))
+            if internal is not None:
+                cursor = internal.cursors.get(DEDUPLICATION_CURSOR)
+                part = replace(part, producer_names=None if cursor is None else cursor.property_count)
+                if waits and topic.step is not None:
+                    part = replace(part, head=self._head(name, internal, topic.step))
+        return replace(part, newest=self._newest(name, stats))
+
+    def _head(self, name: str, internal: InternalStats, step: Step) -> Head | None:
+        position = _first_open(internal)
+        entry = None if position is None else self._entry(name, position)
+        if entry is None:
+            return None
+        properties = entry.properties
+        if entry.batch_messages is not None:
+            try:
+                properties = messages_of_batch(entry.payload, entry.batch_messages)[0].properties
+            except (BatchGarbled, IndexError):
+                return None
+        envelope = envelope_in(properties)
+        if envelope is None:
+            return None
+        entered_ms = min(envelope.entered_ms, entry.publish_at_ms) if not envelope.hops else envelope.entered_ms
+        return Head(timer_id=envelope.timer_id, release_ms=release_at(step, envelope.due_ms, entered_ms))
+
+    def _newest(self, name: str, stats: TopicStats) -> Newest | None:
+        if not stats.storage_bytes:
+            return None
+        position = self._ask(Source.ENTRIES, name, lambda: self._admin.topics.last_position(name))
+        entry = None if position is None or position.entry < 0 else self._entry(name, position)
+        if entry is None:
+            return None
+        seen_ms = self._admin.clock.now_ms()
+        return Newest(producer=entry.producer, published_ms=entry.publish_at_ms, seen_ms=seen_ms)
+
+    def _entry(self, name: str, position: EntryPosition) -> StoredEntry | None:
+        return self._asking.ask(Source.ENTRIES, name, lambda: self._admin.topics.entry(name, position))
+
+    def _ask(self, source: Source, subject: str, call: Callable[[], Any]) -> Any:
+        return self._asking.ask(source, subject, call)
+
+
+class _SwitchedOff(Exception):
+    """The broker has no policies of topics."""
+
+
+def _waits_for_relay(topic: SeenTopic, stats: TopicStats) -> bool:
+    relay = stats.subscriptions.get(RELAY_SUBSCRIPTION)
+    return topic.step is not None and not topic.by_broker and relay is not None and relay.backlog > 0
+
+
+def _first_open(internal: InternalStats) -> EntryPosition | None:
+    """Where the first entry is that no relay has acknowledged; relays acknowledge in order."""
+    cursor = internal.cursors.get(RELAY_SUBSCRIPTION)
+    if cursor is None:
+        return None
+    for ledger in internal.ledgers:
+        if ledger.ledger_id < cursor.mark_delete.ledger:
+            continue
+        first = cursor.mark_delete.entry + 1 if ledger.ledger_id == cursor.mark_delete.ledger else 0
+        if first < ledger.entries:
+            return EntryPosition(ledger.ledger_id, first)
+    return None
