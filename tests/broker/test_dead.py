@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pulsar
 import pytest
@@ -181,7 +181,7 @@ def test_a_crash_before_the_acknowledgement_leaves_a_copy(stage: Stage, monkeypa
             return consumer
 
     with pytest.raises(Killed):
-        replay(Client(), stage.admin, stage.plan, found.topic, found.letters)
+        replay(cast("Any", Client()), stage.admin, stage.plan, found.topic, found.letters)
 
     assert [one.timer_id for one in dead_letters(stage.admin, stage.plan).letters] == ["b0"], "it is still there"
     held = [m for topic in stage.tiers for m in stage.stored(topic) if m.properties()["tw-id"] == "b0"]

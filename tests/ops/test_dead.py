@@ -42,6 +42,7 @@ def test_it_goes_where_a_producer_would_send_it_now(name: str) -> None:
     route = router.route(due_ms, NOW_MS)
     assert found.topic == f"{route.topic}-partition-2", "the partition stays"
     assert found.deliver_at_ms == route.deliver_at_ms
+    assert found.envelope is not None
     assert found.envelope == Envelope("x", due_ms, NOW_MS, generation=3, hops=0, revision=1)
     assert found.properties(letter.properties) == {"colour": "red", **found.envelope.properties()}
 
