@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from timewheel.admin.batches import BatchGarbled, messages_of_batch
 from timewheel.admin.client import AdminClient
@@ -101,7 +101,7 @@ class TopicReader:
         return {policy: value for policy, value in own.items() if value is not None}
 
     def _applied(self, topic: str, policies: NamespacePolicies | None) -> dict[Policy[Any], Any]:
-        every = cast("tuple[Policy[Any], ...]", READ)
+        every: list[Policy[Any]] = [*READ]
         unsaid = [policy for policy in every if policies is None or policies.get(policy) is None]
         return {policy: self._policy(topic, policy, applied=True) for policy in unsaid}
 
