@@ -41,7 +41,14 @@ if TYPE_CHECKING:
         ReceiveTimeout,
         SubscribeRefused,
     )
-    from timewheel.ops.errors import GapLogUnreadable, NoSuchTarget, NothingToSample, NotOfThisPlan
+    from timewheel.ops.errors import (
+        DealingFailed,
+        GapLogUnreadable,
+        NoSuchTarget,
+        NothingToSample,
+        NotOfThisPlan,
+        SendTimeUnknown,
+    )
     from timewheel.spark_planner.errors import (
         BadColumnMapping,
         DaysThere,
@@ -79,6 +86,7 @@ __all__ = [
     "BrokerUnavailable",
     "ClientMisuse",
     "DaysThere",
+    "DealingFailed",
     "DelayTooLong",
     "DurationError",
     "EmptyHistory",
@@ -104,6 +112,7 @@ __all__ = [
     "SendFailed",
     "SendOutcomeUnknown",
     "SendRefused",
+    "SendTimeUnknown",
     "SeveralTopics",
     "StatisticUnreadable",
     "SubscribeRefused",
@@ -120,10 +129,12 @@ __all__ = [
 _MODULE_OF = {
     "ReceiveTimeout": "timewheel.consumers.errors",
     "SubscribeRefused": "timewheel.consumers.errors",
+    "DealingFailed": "timewheel.ops.errors",
     "GapLogUnreadable": "timewheel.ops.errors",
     "NoSuchTarget": "timewheel.ops.errors",
     "NotOfThisPlan": "timewheel.ops.errors",
     "NothingToSample": "timewheel.ops.errors",
+    "SendTimeUnknown": "timewheel.ops.errors",
     "LogUnreadable": "timewheel.watch.errors",
     "BadColumnMapping": "timewheel.spark_planner.errors",
     "DaysThere": "timewheel.spark_planner.errors",

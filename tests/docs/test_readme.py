@@ -6,6 +6,7 @@ import re
 import shlex
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import httpx
@@ -17,6 +18,7 @@ from tests.support.pages import blocks, commands
 from timewheel.testing import LocalPulsar, eventually
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+SEE_GAPS = (ROOT / "docs" / "how-to" / "see-gaps.md").read_text(encoding="utf-8")
 TIMEOUT_S = 60
 
 
@@ -80,7 +82,7 @@ def test_the_gaps_of_a_topic_are_read_as_it_says(broker_of_the_pages: LocalPulsa
             consumer.acknowledge(message)
     client.close()
 
-    (block,) = blocks(README, "sh")
+    (block,) = blocks(SEE_GAPS, "sh")
     shown = {f"5 gaps: billing {partition if partition_count else '(not partitioned)'}" for partition in partitions}
 
     def read() -> bool:
@@ -90,6 +92,12 @@ def test_the_gaps_of_a_topic_are_read_as_it_says(broker_of_the_pages: LocalPulsa
         return True
 
     eventually(read, TIMEOUT_S, poll=0.5)
+    (typed_gaps,) = [command for command in typed() if command.startswith("timewheel gaps")]
+    words = shlex.split(typed_gaps.replace("YOUR-TOPIC", name), comments=True)[1:]
+    told = subprocess.run(
+        [sys.executable, "-m", "timewheel", *words], capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    assert re.search(r"^gaps +5", told.stdout, re.MULTILINE), told
 
 
 def test_the_set_up_commands_are_the_makefile_s() -> None:

@@ -46,7 +46,7 @@ def test_what_was_put_into_a_batch_comes_out(messages: list[tuple[bytes, dict[st
     batch = b"".join(message(*one, more) for one in messages)
 
     assert messages_of_batch(batch, len(messages)) == tuple(
-        BatchedMessage(properties=properties, partition_key=key, payload_bytes=len(payload))
+        BatchedMessage(properties=properties, partition_key=key, payload_bytes=len(payload), payload=payload)
         for payload, properties, key in messages
     )
 

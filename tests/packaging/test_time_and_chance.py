@@ -31,6 +31,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("timewheel/admin/http.py", "tenacity.wait_random_exponential"): "tenacity draws how long; the clock waits",
     ("timewheel/ops/provision.py", "tenacity.wait_random"): "tenacity draws how long; the clock waits",
     ("timewheel/ops/sample.py", "random.Random"): "the seed is handed in",
+    ("timewheel/ops/gaps/explain.py", "random.Random"): "the seed is handed in",
     ("timewheel/watch/sends.py", "random.Random"): "of a fixed seed: the same sample leads to the same plan",
     ("timewheel/watch/expected.py", "numpy.random.default_rng"): "as above",
     ("spark_planner/steady/", "numpy.random.Generator"): "handed in",

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from tests.support.through import Through
-from timewheel.consumers.relay.driver.endings import DEAD_REASON
 from timewheel.consumers.relay.driver.groups import Group, Member
 from timewheel.core.envelope import TIMER_PROPERTY, Envelope
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.next_hop import Bury, Hop, NextHop, NotYet
 from timewheel.core.routing import Due, Router
 from timewheel.core.steps import Step
+from timewheel.wire.dead_letters import DEAD_REASON
 
 __all__ = ["WRONG_GROUPS", "HopClient", "RelayPoint", "RulesName", "WallClock"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 __all__ = ["BatchGarbled", "BatchedMessage", "messages_of_batch"]
 
@@ -34,11 +34,13 @@ class BatchedMessage:
         properties: Its own.
         partition_key: None if it has none.
         payload_bytes: Size of its payload.
+        payload: That.
     """
 
     properties: Mapping[str, str]
     partition_key: str | None
     payload_bytes: int
+    payload: bytes = b""
 
 
 def messages_of_batch(payload: bytes, count: int) -> tuple[BatchedMessage, ...]:
@@ -61,7 +63,7 @@ def messages_of_batch(payload: bytes, count: int) -> tuple[BatchedMessage, ...]:
             at += length + message.payload_bytes
             if at > len(payload):
                 raise BatchGarbled(f"a message ends at byte {at} of {len(payload)}")
-            found.append(message)
+            found.append(replace(message, payload=payload[at - message.payload_bytes : at]))
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise BatchGarbled(str(error)) from error
     return tuple(found)

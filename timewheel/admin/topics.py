@@ -156,6 +156,22 @@ class Topics:
         found = self._http.get(f"{topic_path(topic)}/lastMessageId")
         return EntryPosition(found["ledgerId"], found["entryId"])
 
+    def position_at(self, topic: str, at_ms: int) -> EntryPosition:
+        """Where the entries begin that were published at a time or later, in one partition; one call.
+
+        The broker searches by halving, so it looks at some of its entries: 17 of 100,000. Where publish times are not
+        in order, since clocks of producers differ, it is near.
+
+        Args:
+            topic: A partition, or a topic without partitions.
+            at_ms: UTC milliseconds.
+
+        Returns:
+            The position may be one behind the last entry.
+        """
+        found = self._http.get(f"{topic_path(topic)}/messageid/{at_ms}")
+        return EntryPosition(found["ledgerId"], found["entryId"])
+
     def entry(self, topic: str, position: EntryPosition) -> StoredEntry:
         """Look at one stored entry of a partition; nothing is consumed.
 

@@ -1,7 +1,7 @@
 """The command `timewheel`: its options, its commands, and how it ends.
 
-Exit status: 0 done, 1 something failed, 2 the command line or the plan is wrong; `plan check`, `gaps`
-and `doctor` have 3 and 4 besides.
+Exit status: 0 done, 1 something failed, 2 the command line or the plan is wrong; `plan check`, `gaps`, `doctor`,
+`status` and `whereis` have 3 and 4 besides.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from timewheel.cli.broker import broker
+from timewheel.cli.dead import dead
 from timewheel.cli.demo import demo
 from timewheel.cli.doctor import doctor
 from timewheel.cli.gaps import gaps
@@ -24,9 +25,11 @@ from timewheel.cli.predict import compare, predict
 from timewheel.cli.profile import profile
 from timewheel.cli.relay import relay
 from timewheel.cli.sample import sample
+from timewheel.cli.status import status
 from timewheel.cli.survey import survey
 from timewheel.cli.topics import topics
 from timewheel.cli.two_words import TwoWords
+from timewheel.cli.whereis import whereis
 from timewheel.core.errors import DurationError, PlanError, ProfileError, SendRefused, TimewheelError
 
 __all__ = ["app", "main"]
@@ -54,6 +57,7 @@ app = typer.Typer(
 # One line per command. Each stands in a file of its own, which imports what the command needs inside its function, so
 # that `timewheel --help` loads neither the Pulsar client nor httpx. A group of commands is a Typer: app.add_typer(...).
 app.command()(broker)
+app.add_typer(dead)
 app.command()(demo)
 app.command()(doctor)
 app.command()(gaps)
@@ -65,8 +69,10 @@ app.command()(compare)
 app.command()(profile)
 app.add_typer(relay)
 app.command()(sample)
+app.command()(status)
 app.command()(survey)
 app.add_typer(topics)
+app.command()(whereis)
 
 
 def _print_version(wanted: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -22,6 +22,7 @@ __all__ = [
     "TrustFile",
     "admin_client",
     "admin_client_with",
+    "client_security",
     "token_reader",
     "warn",
 ]
@@ -118,6 +119,23 @@ def token_reader(token: str | None, token_file: Path | None, hooks: tuple[Hook, 
     except (OSError, ValueError) as error:
         reason, option = str(error), "--token" if token_file is None else "--token-file"
         raise typer.BadParameter(reason, param_hint=option) from error
+
+
+def client_security(token: TokenReader | None, tls_ca: Path | None) -> dict[str, Any]:
+    """Keyword arguments of a `pulsar.Client` that speaks as the admin client does.
+
+    Args:
+        token: See `token_reader`.
+        tls_ca: Whom to trust.
+    """
+    import pulsar
+
+    options: dict[str, Any] = {}
+    if token is not None:
+        options["authentication"] = pulsar.AuthenticationToken(token)
+    if tls_ca is not None:
+        options["tls_trust_certs_file_path"] = str(tls_ca)
+    return options
 
 
 def warn(event: Event) -> None:

@@ -84,15 +84,16 @@ def gaps(
         admin_client(admin_url, token, token_file, tls_ca) as admin,
         _screen(console, live=watch and not as_json) as show,
     ):
+        status = 0
         seeing = _Seeing(admin, targets or [], everything=everything, limit=limit, at_once=at_once, log=log)
         for look, messages in seeing.looks_of(every_ms if watch else None, times):
+            status = exit_status(look, fail_at)
             if csv_file is not None:
                 _write_csv(csv_file, look, seeing.looks)
             if as_json:
                 _print_json(look, seeing.limit, seeing.looks, messages)
             else:
                 show(partial(show_look, look=look, limit=seeing.limit, looks=seeing.looks, messages=messages, top=top))
-    status = exit_status(look, fail_at)
     if status:
         raise typer.Exit(status)
 

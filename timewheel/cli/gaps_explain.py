@@ -57,13 +57,16 @@ def explain(
     from timewheel.ops.gaps.advice import advice_on
     from timewheel.ops.gaps.explain import explain as look_into
     from timewheel.ops.gaps.limit import limit_of
+    from timewheel.ops.gaps.targets import full_name
 
     with (
         admin_client(admin_url, token, token_file, tls_ca) as admin,
         looking_at_entries(Console(stderr=True)) as tell,
     ):
         known = limit_of(admin, gap_limit_ranges=limit)
-        found = look_into(admin, topic, subscription, known.profile, holes=holes, entries=entries, seed=seed, tell=tell)
+        found = look_into(
+            admin, full_name(topic), subscription, known.profile, holes=holes, entries=entries, seed=seed, tell=tell
+        )
     advice = advice_on(found, known.profile)
     if as_json:
         print(json.dumps(_facts(found, advice)))

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from timewheel.cli.connecting import DEFAULT_ADMIN_URL, AdminUrl, admin_client_with, token_reader
+from timewheel.cli.connecting import DEFAULT_ADMIN_URL, AdminUrl, admin_client_with, client_security, token_reader
 from timewheel.cli.logs import Format, Level, LogFormat, LogLevel, log_to_stderr
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from timewheel.wire.token_reader import TokenReader
 
 __all__ = ["relay"]
 
@@ -123,7 +122,7 @@ def run(
         )
         raise typer.Exit(code)
     with client_log() as log:
-        client = pulsar.Client(service_url, logger=log, **_security(reader, tls_ca))
+        client = pulsar.Client(service_url, logger=log, **client_security(reader, tls_ca))
         try:
             with admin_client_with(admin_url, reader, tls_ca, hooks=(log_event,)) as admin:
                 service = Service(
@@ -209,14 +208,3 @@ def _end_with_stdin(end: Callable[[], None]) -> None:
         end()
 
     threading.Thread(target=read, name="timewheel-relay-stdin", daemon=True).start()
-
-
-def _security(token: TokenReader | None, tls_ca: Path | None) -> dict[str, Any]:
-    import pulsar
-
-    options: dict[str, Any] = {}
-    if token is not None:
-        options["authentication"] = pulsar.AuthenticationToken(token)
-    if tls_ca is not None:
-        options["tls_trust_certs_file_path"] = str(tls_ca)
-    return options

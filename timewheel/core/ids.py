@@ -1,11 +1,35 @@
-"""Generated timer ids: ordered by time, unique across producers, cheap."""
+"""Generated timer ids: ordered by time, unique across producers, cheap, and readable."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from itertools import count
+from typing import NamedTuple
 
-__all__ = ["TimerIds"]
+__all__ = ["GeneratedId", "TimerIds"]
+
+_GENERATED = re.compile(r"([0-9a-f]{12})-([0-9a-f]{16})-([0-9a-f]{8,})", re.ASCII)
+
+
+class GeneratedId(NamedTuple):
+    """What a generated id says.
+
+    Args:
+        sent_ms: When the timer was sent, UTC milliseconds.
+        producer: Of the process that sent it.
+        number: Counts that producer's generated ids, from 0.
+    """
+
+    sent_ms: int
+    producer: str
+    number: int
+
+    @classmethod
+    def parse(cls, timer_id: str) -> GeneratedId | None:
+        """Read an id; None if it is not one of `TimerIds`, but a caller's own."""
+        match = _GENERATED.fullmatch(timer_id)
+        return cls(int(match[1], 16), match[2], int(match[3], 16)) if match else None
 
 
 class TimerIds:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from timewheel.core.errors import TimewheelError
 
-__all__ = ["GapLogUnreadable", "NoSuchTarget", "NotOfThisPlan", "NothingToSample"]
+__all__ = ["DealingFailed", "GapLogUnreadable", "NoSuchTarget", "NotOfThisPlan", "NothingToSample", "SendTimeUnknown"]
 
 
 class NothingToSample(TimewheelError, LookupError):
@@ -66,3 +66,31 @@ class GapLogUnreadable(TimewheelError, ValueError):
         self.problem = problem
         where = f"{path}, line {line}" if line else path
         super().__init__(f"{where}: {problem}; give another --log to begin a new one")
+
+
+class SendTimeUnknown(TimewheelError, ValueError):
+    """A timer's id does not say when it was sent, and nobody else did.
+
+    Attributes:
+        timer_id: That.
+    """
+
+    def __init__(self, timer_id: str) -> None:
+        self.timer_id = timer_id
+        super().__init__(
+            f"{timer_id!r} does not say when it was sent, as generated ids do: say it with --sent-at (sent_ms=)"
+        )
+
+
+class DealingFailed(TimewheelError, RuntimeError):
+    """Dead letters could not be dealt with; those that had been published and were not taken out are there as copies.
+
+    Attributes:
+        topic: The partition of the dead-letter topic.
+        problem: What went wrong.
+    """
+
+    def __init__(self, topic: str, problem: str) -> None:
+        self.topic = topic
+        self.problem = problem
+        super().__init__(f"{topic}: {problem}")

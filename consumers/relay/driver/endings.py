@@ -5,17 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from timewheel.consumers.relay.machine.order import Spot
+from timewheel.wire.dead_letters import DEAD_FROM, DEAD_REASON, DEAD_SCHEMA
 from timewheel.wire.native import NO_SCHEMA, schema_version_of
 from timewheel.wire.positions import Position
 
-__all__ = ["DEAD_FROM", "DEAD_REASON", "DEAD_SCHEMA", "HoleFound", "SessionFailed", "dead_letter_properties"]
-
-DEAD_REASON = "tw-dead-reason"
-"""Why, as a sentence."""
-DEAD_FROM = "tw-dead-from"
-"""The partition topic that it was taken from."""
-DEAD_SCHEMA = "tw-dead-schema"
-"""The schema version there; absent if it had none."""
+__all__ = ["HoleFound", "SessionFailed", "dead_letter_properties"]
 
 MAX_REASON_CHARS = 500
 

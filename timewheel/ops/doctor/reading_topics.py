@@ -101,7 +101,8 @@ class TopicReader:
         return {policy: value for policy, value in own.items() if value is not None}
 
     def _applied(self, topic: str, policies: NamespacePolicies | None) -> dict[Policy[Any], Any]:
-        unsaid = [policy for policy in READ if policies is None or policies.get(policy) is None]
+        every: list[Policy[Any]] = [*READ]
+        unsaid = [policy for policy in every if policies is None or policies.get(policy) is None]
         return {policy: self._policy(topic, policy, applied=True) for policy in unsaid}
 
     def _policy(self, topic: str, policy: Policy[Any], *, applied: bool = False) -> Any:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar, cast
 
 from timewheel.admin.policies import (
     AGE_QUOTA,
@@ -151,7 +151,8 @@ def of_namespace(seen: Seen, namespace: str, policy: Policy[T]) -> InForce[T] | 
         return InForce(value=found, place="namespace", subject=namespace)
     if seen.settings is None:
         return None
-    default: T | None = BROKER_DEFAULTS[policy](seen.settings)
+    of_broker = cast("Callable[[Mapping[str, str]], T | None]", BROKER_DEFAULTS[policy])
+    default = of_broker(seen.settings)
     return None if default is None else InForce(value=default, place="broker", subject="the broker")
 
 

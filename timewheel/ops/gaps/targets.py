@@ -14,7 +14,7 @@ from timewheel.core.topology import topology
 from timewheel.ops.errors import NoSuchTarget
 from timewheel.ops.gaps.looking import Unseen
 
-__all__ = ["EVERYTHING", "Targets", "topics_of"]
+__all__ = ["EVERYTHING", "Targets", "full_name", "topics_of"]
 
 EVERYTHING = "*"
 """Instead of names: every tenant."""
@@ -68,12 +68,17 @@ def topics_of(admin: AdminClient, names: Iterable[str], plans: Iterable[Plan] = 
 
 def _topics_in(admin: AdminClient, name: str, unseen: list[Unseen]) -> list[str]:
     if "://" in name or name.count("/") == _SLASHES_OF_A_TOPIC:
-        return _parts(admin, _full(name))
+        return _parts(admin, full_name(name))
     namespaces = _namespaces_in(admin, name, unseen)
     return [topic for own in namespaces for topic in _listed(admin, own, unseen, only=own == name)]
 
 
-def _full(name: str) -> str:
+def full_name(name: str) -> str:
+    """A topic's full name, also from ``tenant/namespace/topic``.
+
+    Raises:
+        NoSuchTarget: It is not persistent.
+    """
     topic = name if "://" in name else f"{DOMAINS[0]}://{name}"
     if not topic.startswith(f"{DOMAINS[0]}://"):
         raise NoSuchTarget(name, "a topic that is not persistent has no cursors that could be lost")

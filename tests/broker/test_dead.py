@@ -1,0 +1,205 @@
+"""`timewheel dead` on a real broker: dead letters are listed, shown, sent again and dropped; none is lost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any, cast
+
+import pulsar
+import pytest
+
+from tests.broker.relay_stage import Stage, now_ms, plan_of
+from timewheel.core.envelope import Envelope
+from timewheel.core.names import partition_topic
+from timewheel.core.planfile import save_plan
+from timewheel.errors import DealingFailed, NoSuchTarget
+from timewheel.ops.dead import LetterPlace, Wish, dead_letters, drop, replay
+from timewheel.ops.whereis import State, Wanted, whereis
+from timewheel.testing import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from timewheel.testing import Broker
+
+FOREIGN, GARBLED = b"foreign", b"garbled"
+FAR_MS = 50_000
+HELD_MS = 20_000
+
+
+@pytest.fixture
+def stage(pulsar_broker: Broker) -> Iterator[Stage]:
+    with Stage(pulsar_broker, plan_of(partitions=2)) as made:
+        yield made
+
+
+def run(stage: Stage, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    plan_file = folder / "plan.toml"
+    save_plan(stage.plan, plan_file)
+    word, *others = arguments
+    service = ["--service-url", stage.broker.service_url] if word in ("replay", "drop") else []
+    command = ["-m", "timewheel", "dead", word, str(plan_file), *others]
+    return subprocess.run(
+        [sys.executable, *command, *service, "--admin-url", stage.broker.admin_url],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def buried(stage: Stage) -> dict[str, Envelope]:
+    """By a relay: two timers with too many hops, one foreign message, one garbled one."""
+    tier = stage.tiers[-1]
+    now = now_ms()
+    timers = {f"endless-{n}": Envelope(f"endless-{n}", now + FAR_MS, now, hops=10_000) for n in range(2)}
+    producer = stage.producer(tier, 1, batching_enabled=False)
+    for number, envelope in enumerate(timers.values()):
+        producer.send(
+            b"\x00\xff" + bytes([number]),
+            properties={"colour": "grün 🌻", **envelope.properties()},
+            partition_key="schlüssel",
+            event_timestamp=77,
+        )
+    producer.send(FOREIGN, properties={"from": "elsewhere"})
+    producer.send(GARBLED, properties={"tw-id": "garbled", "tw-timer": "1 soon"})
+    relay = stage.relay()
+    eventually(lambda: relay.status().total("dead") == 4, message="four dead letters")
+    stage.await_all_acknowledged()
+    return timers
+
+
+def test_dead_letters_are_listed_shown_sent_again_and_dropped(stage: Stage, tmp_path: Path) -> None:
+    timers = buried(stage)
+
+    listed = run(stage, tmp_path, "list", "--json")
+    assert listed.returncode == 0, listed.stderr
+    letters = json.loads(listed.stdout)["letters"]
+    assert [one["timer_id"] for one in letters] == ["endless-0", "endless-1", None, "garbled"]
+    assert {one["from"] for one in letters} == {partition_topic(stage.tiers[-1], 1)}
+    assert letters[0]["due_ms"] == timers["endless-0"].due_ms
+    assert "4 of 4 dead letters" in run(stage, tmp_path, "list").stdout
+    assert len(json.loads(run(stage, tmp_path, "list", "--reason", "HOPS", "--json").stdout)["letters"]) == 2
+    shown = run(stage, tmp_path, "show", letters[0]["position"])
+    assert "payload  3 bytes: b'\\x00\\xff\\x00'" in shown.stdout, shown.stdout
+
+    found = whereis(stage.admin, stage.plan, Wanted.of("endless-0", sent_ms=now_ms(), within_ms=30_000))
+    assert (found.state, found.reason) == (State.DEAD, letters[0]["reason"])
+
+    everything = run(stage, tmp_path, "replay")
+    assert everything.returncode == 2, "somebody has to say which"
+    dry = run(stage, tmp_path, "replay", "--all", "--dry-run", "--json")
+    assert dry.returncode == 1, "some would be left"
+    assert [one["refused"] is None for one in json.loads(dry.stdout)["letters"]] == [True, True, False, False]
+
+    sent = run(stage, tmp_path, "replay", "--id", "endless-0", "--id", "endless-1")
+    assert sent.returncode == 0, sent.stdout + sent.stderr
+    assert "2 sent again, 0 left, of 2 that were meant" in sent.stdout
+    held = whereis(stage.admin, stage.plan, Wanted.of("endless-0", sent_ms=now_ms() - 2_000, within_ms=3_000))
+    assert held.state is State.HELD
+    assert held.here is not None
+    assert held.here.topic.endswith("-partition-1"), "the partition stays"
+    assert (held.here.envelope.due_ms, held.here.envelope.hops) == (timers["endless-0"].due_ms, held.here.envelope.hops)
+
+    at_once = run(stage, tmp_path, "replay", "--all", "--now", "--json")
+    assert at_once.returncode == 0, at_once.stderr
+    assert len(json.loads(at_once.stdout)["letters"]) == 2
+    due = {message.data(): message for message in stage.due()}
+    assert {FOREIGN, GARBLED} == set(due)
+    assert due[FOREIGN].properties() == {"from": "elsewhere"}
+    again = Envelope.read(due[GARBLED].properties())
+    assert again is not None
+    assert again.timer_id == "garbled"
+    eventually(lambda: not dead_letters(stage.admin, stage.plan).letters, message="none is left")
+
+    # What went through all that is untouched, but for its envelope.
+    stored = [m for topic in stage.tiers for m in stage.stored(topic, 1) if m.properties().get("tw-id") == "endless-1"]
+    last = stored[-1]
+    assert last.data() == b"\x00\xff\x01"
+    assert last.properties()["colour"] == "grün 🌻"
+    assert (last.partition_key(), last.event_timestamp()) == ("schlüssel", 77)
+    assert not [name for name in last.properties() if name.startswith("tw-dead")]
+
+
+def batch_of(stage: Stage, count: int) -> None:
+    """Dead letters in one entry, as a relay sends them when many die at once."""
+    producer = stage.producer(
+        stage.names.dead_letter, batching_enabled=True, batching_max_publish_delay_ms=500, batching_max_messages=100
+    )
+    now = now_ms()
+    for number in range(count):
+        envelope = Envelope(f"b{number}", now + FAR_MS, now)
+        properties = {**envelope.properties(), "tw-dead-reason": "of many", "tw-dead-from": "elsewhere-partition-0"}
+        producer.send_async(b"%d" % number, None, properties=properties, partition_key=f"k{number}")
+    producer.flush()
+
+
+def test_of_a_batch_only_what_is_meant_is_dealt_with(stage: Stage) -> None:
+    batch_of(stage, 4)
+    found = dead_letters(stage.admin, stage.plan, Wish(timer_ids=frozenset({"b1", "b2"})))
+    assert [one.place.number for one in found.letters] == [1, 2]
+    assert [one.payload for one in found.letters] == [b"1", b"2"]
+
+    sent = replay(stage.client, stage.admin, stage.plan, found.topic, found.letters[:1])
+    assert [one.refused for one in sent] == [None]
+
+    def left() -> dict[str, Any]:
+        return {str(one.timer_id): one for one in dead_letters(stage.admin, stage.plan).letters}
+
+    eventually(lambda: set(left()) == {"b0", "b2", "b3"}, message="the others are filed again")
+    assert left()["b3"].payload == b"3"
+    assert left()["b3"].reason == "of many"
+    drop(stage.client, found.topic, [left()["b2"]])
+    eventually(lambda: set(left()) == {"b0", "b3"}, message="one is gone")
+    stats = stage.admin.topics.partitioned_stats(stage.names.dead_letter, precise_backlog=True).total
+    assert stats.subscriptions["timewheel-dead-letter"].backlog == 2
+
+
+def test_a_crash_before_the_acknowledgement_leaves_a_copy(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch_of(stage, 1)
+    found = dead_letters(stage.admin, stage.plan)
+
+    class Killed(Exception):
+        pass
+
+    class Client:
+        """Its consumer cannot acknowledge any more."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(stage.client, name)
+
+        def subscribe(self, *arguments: Any, **options: Any) -> Any:
+            consumer = stage.client.subscribe(*arguments, **options)
+
+            def killed(_: Any) -> None:
+                raise Killed
+
+            monkeypatch.setattr(consumer, "acknowledge", killed)
+            return consumer
+
+    with pytest.raises(Killed):
+        replay(cast("Any", Client()), stage.admin, stage.plan, found.topic, found.letters)
+
+    assert [one.timer_id for one in dead_letters(stage.admin, stage.plan).letters] == ["b0"], "it is still there"
+    held = [m for topic in stage.tiers for m in stage.stored(topic) if m.properties()["tw-id"] == "b0"]
+    assert len(held) == 1, "and was sent again"
+
+
+def test_what_cannot_be_done_is_one_line(stage: Stage, tmp_path: Path) -> None:
+    batch_of(stage, 1)
+    letters = dead_letters(stage.admin, stage.plan)
+    exclusive = stage.client.subscribe(
+        letters.topic, "timewheel-dead-letter", consumer_type=pulsar.ConsumerType.Exclusive
+    )
+    with pytest.raises(DealingFailed, match="its subscription could not be opened"):
+        drop(stage.client, letters.topic, letters.letters)
+    exclusive.close()
+    with pytest.raises(NoSuchTarget, match="no relay works by this plan"):
+        dead_letters(stage.admin, plan_of())
+    bad = run(stage, tmp_path, "show", "12-7")
+    assert bad.returncode == 2
+    assert "is no position such as 12:7" in " ".join(bad.stderr.replace("│", " ").split())
+    assert LetterPlace.parse("12:7") is not None

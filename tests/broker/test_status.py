@@ -1,0 +1,144 @@
+"""`timewheel status` on a real broker: timers by due time and place, heads, relays; what a role may not see is said."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.broker.relay_stage import Stage, now_ms, plan_of
+from tests.support.tokens import token_for
+from timewheel.admin.client import AdminClient
+from timewheel.core.durations import DAY_MS, HOUR_MS
+from timewheel.core.plan import Calendar, Native, Ring, Scheme, Tiered, Wheel
+from timewheel.core.planfile import save_plan
+from timewheel.ops.provision import ensure
+from timewheel.ops.status import status_of
+from timewheel.producers import DelayedProducer
+from timewheel.testing import eventually
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.secured import Secured
+    from timewheel.core.plan import Plan
+    from timewheel.testing import Broker
+
+SCHEMES: dict[str, Scheme] = {
+    "native": Native(),
+    "tiered": Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, DAY_MS)),
+    "calendar": Calendar(interval_ms=DAY_MS),
+    "wheel": Wheel(rings=(Ring(slot_ms=HOUR_MS, slots=28), Ring(slot_ms=DAY_MS, slots=6))),
+}
+DELAYS_S = (30, 600, 2 * 3_600, 30 * 3_600, 80 * 3_600)
+"""One for each of: next minute, hour, day, day 2, day 4."""
+STRETCHES = ["next minute", "next hour", "next day", "day 2", "day 4"]
+
+
+def run(broker: Broker, plan: Plan, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    plan_file = folder / "plan.toml"
+    save_plan(plan, plan_file)
+    return subprocess.run(
+        [sys.executable, "-m", "timewheel", "status", str(plan_file), *arguments, "--admin-url", broker.admin_url],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def fill(stage: Stage, each: int) -> None:
+    with DelayedProducer(stage.client, stage.plan) as producer:
+        for _ in range(each):
+            for delay_s in DELAYS_S:
+                producer.send_async(b"x", lambda *_: None, deliver_after=dt.timedelta(seconds=delay_s))
+        producer.flush()
+
+
+@pytest.mark.parametrize("name", sorted(SCHEMES))
+def test_timers_are_counted_by_due_time_and_place(pulsar_broker: Broker, tmp_path: Path, name: str) -> None:
+    plan = plan_of(SCHEMES[name], partitions=2, guard_ms=60_000, max_delay_ms=4 * DAY_MS)
+    with Stage(pulsar_broker, plan) as stage:
+        fill(stage, 40)
+        told = run(pulsar_broker, plan, tmp_path, "--json", "--fail-late", "1m")
+        shown = run(pulsar_broker, plan, tmp_path, "--heads")
+
+        assert told.returncode == 0, told.stdout + told.stderr
+        facts = json.loads(told.stdout)
+        assert facts["timers"] == {"count": 200, "error": 0}
+        assert {one["name"]: one["count"] for one in facts["horizon"] if one["count"]} == dict.fromkeys(STRETCHES, 40)
+        heads = [one["head"] for one in facts["partitions"] if one["entries"]]
+        assert all(head["leaves_ms"] > facts["at_ms"] for head in heads), "nobody is late"
+        assert (facts["relay_late_ms"], facts["relays"], facts["missing"], facts["unseen"]) == (0, {}, [], [])
+        assert "200 timers wait" in shown.stdout
+        assert "all figures are exact" in shown.stdout
+        assert "day 4" in shown.stdout
+        if name != "native":
+            sampled = status_of(stage.admin, plan, reads=1)
+            assert sampled.read <= 2 * 200
+
+
+def test_a_sample_says_how_wrong_it_may_be(pulsar_broker: Broker) -> None:
+    plan = plan_of(Native(), partitions=2, max_delay_ms=4 * DAY_MS)
+    with Stage(pulsar_broker, plan) as stage:
+        fill(stage, 400)
+        found = status_of(stage.admin, plan, reads=400)
+
+        by_name = dict(zip((one.name for one in found.horizon.buckets), found.by_stretch(), strict=True))
+        for name in STRETCHES:
+            assert 0 < by_name[name].error < 150
+            assert by_name[name].count == pytest.approx(400, abs=2 * by_name[name].error)
+        assert found.timers.count == pytest.approx(2_000, abs=found.timers.error)
+        assert found.read <= 410
+
+
+def test_late_timers_and_the_relays_that_have_them(pulsar_broker: Broker, tmp_path: Path) -> None:
+    plan = plan_of(partitions=2)
+    with Stage(pulsar_broker, plan) as stage:
+        stage.hold(2_600 + number for number in range(20))
+        stage.hold(50_000 + number for number in range(20))
+        time.sleep(4.5)  # past the release of the first ones, and past their due time
+
+        late = run(pulsar_broker, plan, tmp_path, "--fail-late", "500ms", "--json")
+        assert late.returncode == 4, late.stdout + late.stderr
+        facts = json.loads(late.stdout)
+        assert facts["relay_late_ms"] > 500
+        assert next(one["count"] for one in facts["horizon"] if one["name"] == "overdue") == 20
+        assert len(facts["unattended"]) == 4, "two tiers of two partitions"
+        assert "No relay is connected where heads should have left" in run(pulsar_broker, plan, tmp_path).stdout
+
+        relay = stage.relay()
+        stage.await_due(20)
+        eventually(lambda: status_of(stage.admin, plan).relay_late_ms == 0, message="the relay is on time")
+        found = status_of(stage.admin, plan)
+        assert not found.unattended()
+        (mine,) = found.relays()
+        assert mine == relay.status().relay_id
+        assert len(found.relays()[mine]) == 2 * len(stage.tiers)
+        assert sum(place.timers.count for place in found.relays()[mine]) == 20
+        attended = run(pulsar_broker, plan, tmp_path, "--fail-late", "1h")
+        assert attended.returncode == 0
+        assert f"Relay {mine} has 4 partitions with about 20 timers" in " ".join(attended.stdout.split())
+
+
+def test_what_a_role_may_not_see_is_said(secured: Secured, tmp_path: Path) -> None:
+    plan = replace(plan_of(), due_topic="persistent://status-own/crm/t", holding_namespace="status-other/held")
+    with AdminClient(secured.broker.admin_url, token=token_for("admin")) as root:
+        assert root.tenants.create("status-own", admin_roles=["ops"])
+        assert root.tenants.create("status-other", admin_roles=["others"])
+        for namespace in ("status-own/crm", "status-other/held"):
+            assert root.namespaces.create(namespace)
+        ensure(root, plan, now_ms=now_ms())
+
+    told = run(secured.broker, plan, tmp_path, "--token", token_for("ops"), "--fail-late", "1m", "--json")
+
+    assert told.returncode == 1, told.stdout + told.stderr
+    facts = json.loads(told.stdout)
+    assert [one["topic"] for one in facts["topics"]] == ["persistent://status-own/crm/t"]
+    assert {one["what"].rpartition("/")[0] for one in facts["unseen"]} == {"persistent://status-other/held"}

@@ -1,0 +1,97 @@
+"""Dead letters: which are meant, and where they go when they are sent again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.ops.test_whereis import NOW_MS, SCHEMES, plan_of
+from timewheel.core.durations import DAY_MS, HOUR_MS
+from timewheel.core.envelope import Envelope
+from timewheel.core.routing import Router
+from timewheel.ops.dead import Again, DeadLetter, LetterPlace, Refused, Wish, again
+
+SOURCE = "persistent://public/default/t.tw.tier-1d-partition-2"
+
+
+def letter_of(envelope: Envelope | None, **more: str) -> DeadLetter:
+    properties = {"colour": "red", "tw-dead-reason": "Why not", "tw-dead-from": SOURCE, **more}
+    return DeadLetter(
+        place=LetterPlace(12, 7),
+        timer_id=None if envelope is None else envelope.timer_id,
+        envelope=envelope,
+        reason="Why not",
+        source=SOURCE,
+        died_ms=NOW_MS,
+        key=None,
+        properties=properties if envelope is None else {**properties, **envelope.properties()},
+        payload=b"",
+    )
+
+
+@pytest.mark.parametrize("name", sorted(SCHEMES))
+def test_it_goes_where_a_producer_would_send_it_now(name: str) -> None:
+    router = Router(plan_of(SCHEMES[name]))
+    due_ms = NOW_MS + 7 * DAY_MS
+    letter = letter_of(Envelope("x", due_ms, NOW_MS - DAY_MS, generation=3, hops=10_000, revision=9))
+
+    found = again(router, letter, NOW_MS)
+
+    assert isinstance(found, Again)
+    route = router.route(due_ms, NOW_MS)
+    assert found.topic == f"{route.topic}-partition-2", "the partition stays"
+    assert found.deliver_at_ms == route.deliver_at_ms
+    assert found.envelope is not None
+    assert found.envelope == Envelope("x", due_ms, NOW_MS, generation=3, hops=0, revision=1)
+    assert found.properties(letter.properties) == {"colour": "red", **found.envelope.properties()}
+
+
+def test_what_is_due_or_said_to_be_is_handled_at_once() -> None:
+    router = Router(plan_of(SCHEMES["tiered"]))
+    past = letter_of(Envelope("x", NOW_MS - HOUR_MS, NOW_MS - DAY_MS))
+    to_come = letter_of(Envelope("x", NOW_MS + 7 * DAY_MS, NOW_MS))
+    due_topic = "persistent://public/default/t-partition-2"
+
+    for found in (again(router, past, NOW_MS), again(router, to_come, NOW_MS, due_now=True)):
+        assert isinstance(found, Again)
+        assert (found.topic, found.deliver_at_ms) == (due_topic, 0)
+
+
+def test_what_says_nothing_is_sent_only_if_somebody_says_when() -> None:
+    router = Router(plan_of(SCHEMES["tiered"]))
+    foreign, half = letter_of(None), letter_of(None, **{"tw-id": "half"})
+    far = letter_of(Envelope("x", NOW_MS + 400 * DAY_MS, NOW_MS))
+
+    assert again(router, foreign, NOW_MS) == Refused(
+        "it has no due time that can be read: --now sends it to be handled at once"
+    )
+    assert isinstance(again(router, far, NOW_MS), Refused)
+    as_it_is, with_id = again(router, foreign, NOW_MS, due_now=True), again(router, half, NOW_MS, due_now=True)
+    assert isinstance(as_it_is, Again)
+    assert isinstance(with_id, Again)
+    assert as_it_is.envelope is None
+    assert as_it_is.properties(foreign.properties) == {"colour": "red"}
+    assert with_id.envelope == Envelope("half", NOW_MS, NOW_MS)
+
+
+def test_a_wish_means_what_meets_all_of_it() -> None:
+    letter = letter_of(Envelope("x", NOW_MS, NOW_MS))
+    in_batch = replace(letter, place=LetterPlace(12, 7, 3))
+
+    assert Wish().is_open
+    assert Wish().means(letter)
+    assert Wish(places=frozenset({LetterPlace(12, 7)})).means(in_batch), "the entry stands for all in it"
+    assert not Wish(places=frozenset({LetterPlace(12, 7, 4)})).means(in_batch)
+    assert Wish(reason="WHY", source="tier-1d", timer_ids=frozenset({"x"})).means(letter)
+    assert not Wish(reason="WHY", timer_ids=frozenset({"y"})).means(letter)
+
+
+@pytest.mark.parametrize("place", [LetterPlace(1, 2), LetterPlace(1, 2, 0), LetterPlace(0, 0)])
+def test_a_place_is_read_as_it_is_written(place: LetterPlace) -> None:
+    assert LetterPlace.parse(str(place)) == place
+
+
+@pytest.mark.parametrize("text", ["", "1", "a:b", "1:2:3:4", "-1:2", "1:2:"])
+def test_what_is_no_place_is_none(text: str) -> None:
+    assert LetterPlace.parse(text) is None

@@ -1,0 +1,97 @@
+"""A plan's status: stretches of due times, estimates with their errors, what is not acknowledged."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.ops.test_gap_reload import cursor, ledgers
+from timewheel.admin.internals import EntryPosition
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
+from timewheel.ops.status import Amount, Horizon
+from timewheel.ops.status.estimate import by_stretch, total
+from timewheel.ops.status.runs import open_runs, positions_of
+
+NOW_MS = 1_800_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("left_ms", "name"),
+    [
+        (-DAY_MS, "overdue"),
+        (-1, "overdue"),
+        (0, "next minute"),
+        (MINUTE_MS - 1, "next minute"),
+        (MINUTE_MS, "next hour"),
+        (HOUR_MS, "next day"),
+        (DAY_MS, "day 2"),
+        (30 * DAY_MS - 1, "day 30"),
+        (40 * DAY_MS, "day 30"),
+    ],
+)
+def test_a_due_time_is_in_one_stretch(left_ms: int, name: str) -> None:
+    horizon = Horizon(NOW_MS, 30 * DAY_MS)
+
+    assert horizon.buckets[horizon.number_of(NOW_MS + left_ms)].name == name
+    assert len(horizon.buckets) == 4 + 29
+    assert all(one.until_ms == other.from_ms for one, other in zip(horizon.buckets, horizon.buckets[1:], strict=False))
+
+
+def test_all_that_was_looked_at_is_exact() -> None:
+    horizon = Horizon(NOW_MS, 3 * DAY_MS)
+    entries = [[NOW_MS - 1], [NOW_MS, NOW_MS + 1], [], [NOW_MS + 2 * HOUR_MS]]
+
+    assert total(entries, 4) == Amount(4.0)
+    assert by_stretch(entries, 4, horizon)[:4] == (Amount(1.0), Amount(2.0), Amount(0.0), Amount(1.0))
+
+
+def test_a_slot_of_one_stretch_is_there_whatever_was_drawn() -> None:
+    horizon = Horizon(NOW_MS, 3 * DAY_MS)
+    due = NOW_MS + DAY_MS + HOUR_MS
+    entries = [[due], [due, due + 1], [due]]
+    known = horizon.numbers_of(due, due + HOUR_MS)
+
+    stretches = by_stretch(entries, 3_000, horizon, known)
+
+    assert list(known) == [4]
+    assert stretches[4] == total(entries, 3_000)
+    assert [one for number, one in enumerate(stretches) if number != 4] == [Amount()] * 5
+    assert by_stretch([[NOW_MS - 1]], 3_000, horizon, known)[0].count == 3_000, "a late one is seen all the same"
+
+
+def test_errors_hold_19_times_of_20() -> None:
+    source = random.Random(1)
+    horizon = Horizon(NOW_MS, 3 * DAY_MS)
+    topic = [[NOW_MS + source.randrange(3 * DAY_MS) for _ in range(source.choice((1, 1, 1, 40)))] for _ in range(5_000)]
+    truth = by_stretch(topic, 5_000, horizon)
+    inside = tries = 0
+    for _ in range(200):
+        drawn = by_stretch(source.sample(topic, 400), 5_000, horizon)
+        for seen, real in zip(drawn, truth, strict=True):
+            if real.count > 100:
+                tries += 1
+                inside += abs(seen.count - real.count) <= seen.error
+
+    assert inside / tries > 0.9
+
+
+def test_what_was_not_drawn_may_be_there() -> None:
+    never = by_stretch([[NOW_MS + 1]] * 300, 30_000, Horizon(NOW_MS, DAY_MS))
+
+    assert never[0] == Amount(0.0, 297.0), "less than 1 % of 29,700 others"
+    assert never[1] == Amount(30_000.0, 297.0)
+
+
+@given(acknowledged=st.lists(st.booleans(), min_size=1, max_size=60))
+def test_open_entries_are_all_but_the_acknowledged_ones(acknowledged: list[bool]) -> None:
+    stored = ledgers(len(acknowledged))
+    every = [EntryPosition(ledger.ledger_id, entry) for ledger in stored for entry in range(ledger.entries)]
+
+    runs = open_runs(cursor(acknowledged), stored)
+
+    open_ones = [position for position, done in zip(every, acknowledged, strict=True) if not done]
+    assert list(positions_of(runs, range(sum(run.entries for run in runs)))) == open_ones
+    assert list(positions_of(runs, [*range(0, len(open_ones), 3)])) == open_ones[::3]

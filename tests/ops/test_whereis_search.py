@@ -1,0 +1,77 @@
+"""The search for timers in plans that were played: all are found, by few looks, at any backlog."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tests.ops.test_whereis import NOW_MS, SCHEMES, plan_of
+from tests.support.stored_plan import StoredPlan
+from timewheel.core.durations import DAY_MS, HOUR_MS
+from timewheel.core.ids import TimerIds
+from timewheel.core.plan import Wheel
+from timewheel.ops.whereis import State, Wanted, whereis
+
+DAYS = 33
+TIMERS = 8_000
+LOOKED_FOR = 100
+
+
+@pytest.fixture(scope="module", params=sorted(SCHEMES))
+def stored(request: pytest.FixtureRequest) -> StoredPlan:
+    source = random.Random(7)
+    sends = sorted(
+        (NOW_MS - source.randrange(DAYS * DAY_MS), source.randrange(source.choice((HOUR_MS, 30 * DAY_MS))))
+        for _ in range(TIMERS)
+    )
+    return StoredPlan(plan_of(SCHEMES[request.param]), NOW_MS, sends)
+
+
+def found(stored: StoredPlan, *, knows_due: bool, still_there: bool = True) -> Counter[int]:
+    """How many looks it took, how often."""
+    source = random.Random(8)
+    admin: Any = stored
+    reads: Counter[int] = Counter()
+    waiting = [one for one in stored.sent if (one.due_ms > NOW_MS + 2_000) is still_there]
+    for one in source.sample(waiting, LOOKED_FOR):
+        result = whereis(admin, stored.plan, Wanted.of(one.timer_id, due_ms=one.due_ms if knows_due else None))
+        if still_there:
+            assert result.state in (State.HELD, State.DUE), (one, result)
+            assert result.here is not None
+            assert result.here.envelope.timer_id == one.timer_id
+            assert result.due_ms == one.due_ms
+        else:
+            assert result.state in (State.HANDLED, State.REMOVED), (one, result)
+        reads[result.cost.reads] += 1
+    return reads
+
+
+def test_with_its_due_time_a_timer_is_found_by_five_looks(stored: StoredPlan) -> None:
+    reads = found(stored, knows_due=True)
+    assert max(reads) <= 5, reads
+
+
+def test_without_it_there_are_more_places(stored: StoredPlan) -> None:
+    reads = found(stored, knows_due=False)
+    # A topic for each interval; a topic for each slot, and the due topic once for each release of a slot.
+    most = {"Native": 5, "Tiered": 8, "Calendar": 35, "Wheel": 100}
+    assert max(reads) <= most[type(stored.plan.scheme).__name__], reads
+
+
+def test_a_handled_one_is_told_as_such(stored: StoredPlan) -> None:
+    reads = found(stored, knows_due=True, still_there=False)
+    # All timers of a slot leave it in one moment: among them only ids tell the order.
+    most = 8 if isinstance(stored.plan.scheme, Wheel) else 5
+    assert max(reads) <= most, reads
+
+
+def test_one_that_was_never_sent_is_not_found(stored: StoredPlan) -> None:
+    admin: Any = stored
+    never = TimerIds(lambda _: b"never!!!").new(NOW_MS - DAY_MS)
+    result = whereis(admin, stored.plan, Wanted.of(never, due_ms=NOW_MS + DAY_MS + 5))
+    assert result.state is State.NOT_FOUND
+    assert result.searched
+    assert result.cost.reads <= 500

@@ -1,0 +1,44 @@
+"""Points in time on the command line, and in what is shown."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+
+import typer
+
+__all__ = ["at", "moment_ms", "span"]
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_MILLISECONDS = re.compile(r"\d{10,15}", re.ASCII)
+
+
+def moment_ms(text: str | None, option: str) -> int | None:
+    """UTC milliseconds from what was given: those, or ISO 8601; without an offset it is UTC. None stays None."""
+    if text is None:
+        return None
+    if _MILLISECONDS.fullmatch(text):
+        return int(text)
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is neither like 2026-11-23T08:00:00Z nor milliseconds since 1970", param_hint=option
+        ) from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=dt.UTC)
+    return (moment - _EPOCH) // dt.timedelta(milliseconds=1)
+
+
+def at(at_ms: int) -> str:
+    """A point in time to the millisecond, as these commands take it."""
+    moment = _EPOCH + dt.timedelta(milliseconds=at_ms)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{at_ms % 1_000:03d}Z"
+
+
+def span(span_ms: float) -> str:
+    """A length of time in the largest unit of which there is at least one, to three digits."""
+    for unit, unit_ms in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
+        if abs(span_ms) >= unit_ms:
+            return f"{span_ms / unit_ms:.3g} {unit}"
+    return f"{span_ms:.3g} ms"

@@ -1,0 +1,174 @@
+"""`timewheel status`: a plan's timers by due time and place, what is late, and which relay holds what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from timewheel.cli.connecting import DEFAULT_ADMIN_URL, AdminUrl, Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.moments import at, span
+from timewheel.cli.sample import looking_at_entries
+from timewheel.cli.terminal import say, show_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console
+
+    from timewheel.ops.status import Amount, Status, TopicStatus
+
+__all__ = ["EXIT_LATE", "EXIT_UNATTENDED", "status"]
+
+EXIT_UNSEEN = 1
+EXIT_LATE = 3
+EXIT_UNATTENDED = 4
+FIRST_STRETCHES = 4
+"""Overdue, next minute, hour and day: columns of the topics' table; all later days are one."""
+
+
+def status(
+    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)],
+    *,
+    samples: Annotated[
+        int, typer.Option("--samples", min=1, max=1_000_000, help="Entries to look at; with all of them it is exact.")
+    ] = 2_000,
+    seed: Annotated[int, typer.Option("--seed", help="Which entries.")] = 0,
+    heads: Annotated[bool, typer.Option("--heads", help="Show the head of every partition.")] = False,
+    fail_late: Annotated[
+        str | None, typer.Option("--fail-late", help="A time such as 1m: see exit status.", show_default=False)
+    ] = None,
+    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
+    token: Token = None,
+    token_file: TokenFile = None,
+    tls_ca: TrustFile = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of tables.")] = False,
+) -> None:
+    """Show timers by due time and place, relay lag, heads, and what each relay holds. Nothing is consumed or changed.
+
+    Exit status with --fail-late: 3 if the head of a partition is later than that, 4 if no relay is connected there
+    besides, 1 if not all could be seen.
+    """
+    import json
+
+    from rich.console import Console
+
+    from timewheel.core.durations import parse_duration
+    from timewheel.core.plan import Plan
+    from timewheel.ops.status import status_of
+    from timewheel.ops.status.facts import status_facts
+
+    plan = Plan.load(plan_file)
+    limit_ms = None if fail_late is None else parse_duration(fail_late)
+    with (
+        admin_client(admin_url, token, token_file, tls_ca) as admin,
+        looking_at_entries(Console(stderr=True)) as tell,
+    ):
+        found = status_of(admin, plan, reads=samples, seed=seed, tell=tell)
+    if as_json:
+        print(json.dumps(status_facts(found)))
+    else:
+        _show(Console(highlight=False), found, heads=heads)
+    code = 0 if limit_ms is None else _exit_status(found, limit_ms)
+    if code:
+        raise typer.Exit(code)
+
+
+def _exit_status(found: Status, limit_ms: int) -> int:
+    late = [one for one in found.places if one.head is not None and one.head.late_ms > limit_ms]
+    if any(one in late for one in found.unattended()):
+        return EXIT_UNATTENDED
+    if late:
+        return EXIT_LATE
+    return EXIT_UNSEEN if found.unseen or found.missing else 0
+
+
+def _show(console: Console, found: Status, *, heads: bool) -> None:
+    from timewheel._report.page import Table
+
+    say(console, f"{at(found.at_ms)}: {_verdict(found)}", style="red" if found.unattended() else "")
+    rows = [
+        (bucket.name, _text(amount))
+        for bucket, amount in zip(found.horizon.buckets, found.by_stretch(), strict=True)
+        if amount.count or amount.error
+    ]
+    if rows:
+        show_table(console, Table(caption="Timers by due time", header=("due", "timers"), rows=tuple(rows)))
+    topics = [one for one in found.topics() if one.entries]
+    if topics:
+        names = [bucket.name for bucket in found.horizon.buckets[:FIRST_STRETCHES]]
+        header = ("topic", "kind", "timers", *names, "later", "head late", "connected")
+        show_table(console, Table(caption="By topic", header=header, rows=tuple(map(_row, topics))))
+    if heads:
+        _show_heads(console, found)
+    for text in _notes(found):
+        say(console, text)
+
+
+def _row(one: TopicStatus) -> tuple[str, ...]:
+    from timewheel.ops.status.places import summed
+
+    first, later = one.by_stretch[:FIRST_STRETCHES], summed(one.by_stretch[FIRST_STRETCHES:])
+    return (
+        one.topic.rpartition("/")[2],
+        one.kind,
+        _text(one.timers),
+        *map(_text, first),
+        _text(later),
+        span(one.late_ms) if one.late_ms else "-",
+        f"{one.consumers}",
+    )
+
+
+def _show_heads(console: Console, found: Status) -> None:
+    from timewheel._report.page import Table
+
+    rows = []
+    for place in found.places:
+        head = place.head
+        leaves = "-" if head is None or head.leaves_ms is None else at(head.leaves_ms)
+        due = "-" if head is None or head.due_ms is None else at(head.due_ms)
+        position = "-" if head is None else f"{head.position.ledger}:{head.position.entry}"
+        held_by = ", ".join(one.name for one in place.consumers if one.is_active) or "nobody"
+        rows.append((place.topic.rpartition("/")[2], f"{place.entries:,}", position, leaves, due, held_by))
+    header = ("partition", "entries", "head", "leaves", "due", "read by")
+    show_table(console, Table(caption="Heads", header=header, rows=tuple(rows)))
+
+
+def _verdict(found: Status) -> str:
+    waiting = f"{_text(found.timers)} timers wait"
+    overdue = found.by_stretch()[0]
+    if overdue.count:
+        waiting += f", {_text(overdue)} of them are overdue"
+    if not found.plan.needs_relay:
+        return f"{waiting}."
+    if found.unattended():
+        return f"{waiting}. No relay is connected where heads should have left {span(found.relay_late_ms)} ago."
+    late = f"relays are {span(found.relay_late_ms)} behind" if found.relay_late_ms else "relays are on time"
+    return f"{waiting}; {late}."
+
+
+def _notes(found: Status) -> Iterator[str]:
+    if found.plan.needs_relay:
+        for name, places in found.relays().items():
+            timers = sum(place.timers.count for place in places)
+            yield f"Relay {name} has {len(places)} partitions with about {timers:,.0f} timers."
+        if not found.relays():
+            yield "No relay is connected to a holding topic. Slots of a ring need one only while they are swept."
+    if found.dead_letters:
+        yield f"{found.dead_letters:,} dead letters wait for you: timewheel dead list."
+    exact = not any(place.timers.error for place in found.places)
+    yield f"{found.read:,} entries were looked at: " + (
+        "all of them, so all figures are exact." if exact else "errors are at 95 %."
+    )
+    for name in found.missing:
+        yield f"Not there: {name} (timewheel topics ensure makes it)."
+    for one in found.unseen:
+        yield f"Not seen: {one.what} ({one.reason})"
+
+
+def _text(amount: Amount) -> str:
+    if not amount.error:
+        return f"{amount.count:,.0f}"
+    return f"{amount.count:,.0f} +- {amount.error:,.0f}"

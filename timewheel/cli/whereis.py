@@ -1,0 +1,148 @@
+"""`timewheel whereis`: where one timer is, where it was, and where it will go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from timewheel.cli.connecting import DEFAULT_ADMIN_URL, AdminUrl, Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.moments import at, moment_ms, span
+from timewheel.cli.terminal import say
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console
+
+    from timewheel.ops.whereis import Whereabouts
+
+__all__ = ["EXIT_DEAD", "EXIT_NOT_FOUND", "whereis"]
+
+EXIT_UNSEEN = 1
+EXIT_DEAD = 3
+EXIT_NOT_FOUND = 4
+
+
+def whereis(
+    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="By which it was sent.", show_default=False)],
+    timer_ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Timer ids.", show_default=False)],
+    *,
+    sent_at: Annotated[
+        str | None,
+        typer.Option("--sent-at", help="When it was sent: ISO 8601 or milliseconds. Generated ids say it themselves."),
+    ] = None,
+    within: Annotated[str, typer.Option("--within", help="How far off --sent-at may be.")] = "1s",
+    due: Annotated[
+        str | None, typer.Option("--due", help="When it is due, to the millisecond: then there is one way to look at.")
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Its partition key: then there is one partition.")] = None,
+    most_reads: Annotated[int, typer.Option("--most-reads", min=1, help="Give up after so many entries.")] = 500,
+    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
+    token: Token = None,
+    token_file: TokenFile = None,
+    tls_ca: TrustFile = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each timer.")] = False,
+) -> None:
+    """Tell where a timer is: held, due, handled or dead; its past and coming hops. Nothing is consumed or changed.
+
+    Its way is computed from the plan, and only the places on it are looked at. Exit status: 0 found, or handled;
+    3 it is in the dead-letter topic; 4 not found; 1 not found, and not all could be looked at.
+    """
+    import json
+
+    from rich.console import Console
+
+    from timewheel.core.durations import parse_duration
+    from timewheel.core.plan import Plan
+    from timewheel.ops.whereis import Wanted
+    from timewheel.ops.whereis import whereis as find
+    from timewheel.ops.whereis.facts import whereabouts_facts
+
+    plan = Plan.load(plan_file)
+    sent_ms, due_ms = moment_ms(sent_at, "--sent-at"), moment_ms(due, "--due")
+    wanted = [
+        Wanted.of(timer_id, sent_ms=sent_ms, within_ms=parse_duration(within), due_ms=due_ms, key=key)
+        for timer_id in timer_ids
+    ]
+    status = 0
+    console = Console(highlight=False)
+    with admin_client(admin_url, token, token_file, tls_ca) as admin:
+        for one in wanted:
+            found = find(admin, plan, one, most_reads=most_reads)
+            status = max(status, _status(found))
+            if as_json:
+                print(json.dumps(whereabouts_facts(found)), flush=True)
+            else:
+                _show(console, found)
+    if status:
+        raise typer.Exit(status)
+
+
+def _status(found: Whereabouts) -> int:
+    from timewheel.ops.whereis import State
+
+    if found.state is State.DEAD:
+        return EXIT_DEAD
+    if found.state is State.NOT_FOUND:
+        return EXIT_UNSEEN if found.unseen else EXIT_NOT_FOUND
+    return 0
+
+
+def _show(console: Console, found: Whereabouts) -> None:
+    say(console, f"{found.wanted.timer_id}: {_verdict(found)}", style="bold")
+    for name, text in _lines(found):
+        say(console, f"{name:9}{text}", indent=2)
+
+
+def _verdict(found: Whereabouts) -> str:
+    from timewheel.ops.whereis import State
+
+    here, left = found.here, "" if found.due_ms is None else _from_now(found.due_ms - found.at_ms)
+    match found.state:
+        case State.HELD if here is not None:
+            return f"held in {here.topic}, due {left}"
+        case State.DUE if here is not None:
+            rest = f", already handled by {', '.join(here.done_by)}" if here.done_by else ""
+            return f"in {here.topic} for {', '.join(here.waits_for)}, due {left}{rest}"
+        case State.HANDLED:
+            return "handled: every subscription has acknowledged it"
+        case State.REMOVED:
+            return "handled, if it was ever sent: nothing is stored any more of the time when it was due"
+        case State.DEAD if here is not None:
+            done = "" if here.waits_for else ", and was replayed or dropped from there"
+            return f"dead: it is in {here.topic}{done}"
+        case _:
+            return "not found"
+
+
+def _from_now(left_ms: int) -> str:
+    return f"in {span(left_ms)}" if left_ms >= 0 else f"{span(-left_ms)} ago"
+
+
+def _lines(found: Whereabouts) -> Iterator[tuple[str, str]]:
+    sent = found.wanted.sent
+    yield "sent", at(sent.first_ms) if sent.first_ms == sent.last_ms else f"{at(sent.first_ms)} to {at(sent.last_ms)}"
+    if found.due_ms is not None:
+        yield "due", at(found.due_ms)
+    if found.reason:
+        yield "reason", found.reason
+    for one in found.sightings:
+        yield "seen", f"{one.topic} {one.position.ledger}:{one.position.entry}, hop {one.envelope.hops}"
+    for stop in found.way:
+        passed = (
+            "was in"
+            if stop.leaves_ms <= found.at_ms
+            else "is in"
+            if stop.entered.first_ms <= found.at_ms
+            else ("goes to")
+        )
+        yield "way", f"{at(stop.entered.first_ms)} {passed} {stop.topic}"
+    if found.here is None:
+        for searched in found.searched:
+            yield "searched", f"{searched.topic} about {at(searched.entered_ms)}: {searched.reads} entries"
+    for unseen in found.unseen:
+        yield "not seen", f"{unseen.what}: {unseen.reason}"
+    cost = found.cost
+    yield "cost", f"{cost.reads} entries read, {cost.seeks} searches by the broker, {cost.partitions} partitions"

@@ -1,0 +1,267 @@
+"""Dealing with dead letters: send them again, or drop them.
+
+Whatever is published is confirmed before anything is acknowledged, so a crash in between leaves a letter that was sent
+again and is still there: a copy under the same id, never a loss. Acknowledged is by entry. Where an entry is a batch of
+which only a part is meant, the rest is filed again at the tail first.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Any, Self
+
+import pulsar
+
+from timewheel.admin.client import AdminClient
+from timewheel.admin.internals import EntryPosition
+from timewheel.core.clock import Clock, SystemClock
+from timewheel.core.envelope import Envelope
+from timewheel.core.errors import EnvelopeError
+from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, partition_of
+from timewheel.core.plan import Plan
+from timewheel.core.routing import Router
+from timewheel.ops.dead.letters import DeadLetter, LetterPlace
+from timewheel.ops.dead.replay import Again, Refused, again
+from timewheel.ops.errors import DealingFailed
+from timewheel.wire.dead_letters import DEAD_FROM, DEAD_SCHEMA
+from timewheel.wire.native import NO_SCHEMA, carry
+from timewheel.wire.own_numbers import OWN_NUMBERS
+from timewheel.wire.schema_versions import Schemas
+from timewheel.wire.surface import ClientLike
+
+__all__ = ["Dealt", "drop", "replay"]
+
+RECEIVE_TIMEOUT_MS = 10_000
+SEND_TIMEOUT_MS = 10_000
+
+Decision = Callable[[DeadLetter, Any], Again | Refused | None]
+"""Of a letter and its message: where to, or why not; None: to nowhere."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dealt:
+    """What became of one dead letter.
+
+    Args:
+        letter: The letter.
+        sent_to: The partition that it was published to; None: it was not.
+        refused: Why it is left as it was; None: it is dealt with.
+    """
+
+    letter: DeadLetter
+    sent_to: str | None = None
+    refused: str | None = None
+
+
+def replay(
+    client: ClientLike,
+    admin: AdminClient,
+    plan: Plan,
+    topic: str,
+    letters: Sequence[DeadLetter],
+    *,
+    due_now: bool = False,
+) -> list[Dealt]:
+    """Send dead letters again, each to where its producer would send it now, and take them out.
+
+    Args:
+        client: Makes the producers, and the consumer that acknowledges.
+        admin: Asked whether the destinations are there: a client would make them, without subscriptions.
+        plan: By which they go on.
+        topic: Partition of the dead-letter topic.
+        letters: Which, from `dead_letters`.
+        due_now: They are due now, whatever they say.
+
+    Raises:
+        DealingFailed: A publish was not confirmed, or the broker refused; what was not dealt with is as it was.
+    """
+    router, now_ms = Router(plan), admin.clock.now_ms()
+    known: dict[str, bool] = {}
+
+    def decide(letter: DeadLetter, message: Any) -> Again | Refused:
+        # By the message itself: the admin API shows Latin-1 only.
+        found = again(router, _as_received(letter, message), now_ms, due_now=due_now)
+        if isinstance(found, Refused):
+            return found
+        destination = partition_of(found.topic)[0]
+        if destination not in known:
+            known[destination] = bool(admin.topics.partitions(destination))
+        return found if known[destination] else Refused(f"there is no topic {destination}: `timewheel topics ensure`")
+
+    return _deal(client, topic, letters, decide, admin.clock)
+
+
+def drop(client: ClientLike, topic: str, letters: Sequence[DeadLetter], *, clock: Clock | None = None) -> list[Dealt]:
+    """Take dead letters out; they are gone.
+
+    Args:
+        client: Makes the consumer that acknowledges.
+        topic: Partition of the dead-letter topic.
+        letters: Which, from `dead_letters`.
+        clock: By which it waits; None: the machine's.
+
+    Raises:
+        DealingFailed: The broker refused.
+    """
+    return _deal(client, topic, letters, lambda _letter, _message: None, clock or SystemClock())
+
+
+def _deal(client: ClientLike, topic: str, letters: Sequence[DeadLetter], decide: Decision, clock: Clock) -> list[Dealt]:
+    entries: defaultdict[EntryPosition, dict[LetterPlace, DeadLetter]] = defaultdict(dict)
+    for letter in letters:
+        entries[letter.place.position][letter.place] = letter
+    dealt: list[Dealt] = []
+    with _Desk(client, topic, clock) as desk:
+        for position in sorted(entries):
+            dealt += desk.deal(position, entries[position], decide)
+    return dealt
+
+
+def _as_received(letter: DeadLetter, message: Any) -> DeadLetter:
+    properties = message.properties()
+    try:
+        envelope = Envelope.read(properties)
+    except EnvelopeError:
+        envelope = None
+    return DeadLetter(
+        place=letter.place,
+        timer_id=letter.timer_id,
+        envelope=envelope,
+        reason=letter.reason,
+        source=letter.source,
+        died_ms=letter.died_ms,
+        key=message.partition_key() or None,
+        properties=properties,
+        payload=b"",
+    )
+
+
+class _Desk:
+    """What it takes to deal with dead letters, opened once."""
+
+    def __init__(self, client: ClientLike, topic: str, clock: Clock) -> None:
+        self._client = client
+        self._clock = clock
+        self._topic = topic
+        self._producers: dict[tuple[str, str, int], Any] = {}
+        self._consumer: Any = None
+
+    def __enter__(self) -> Self:
+        try:
+            self._consumer = self._client.subscribe(
+                self._topic,
+                DEAD_LETTER_SUBSCRIPTION,
+                consumer_type=pulsar.ConsumerType.Shared,
+                initial_position=pulsar.InitialPosition.Earliest,
+                receiver_queue_size=1,  # it acknowledges by position; what it is handed goes back when it closes
+            )
+        except pulsar.PulsarException as error:
+            raise DealingFailed(self._topic, f"its subscription could not be opened: {error}") from error
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for opened in (*self._producers.values(), self._consumer):
+            opened.close()
+
+    def deal(self, position: EntryPosition, wanted: dict[LetterPlace, DeadLetter], decide: Decision) -> list[Dealt]:
+        """Publish what is to be published of one entry, wait for it, then acknowledge the entry."""
+        try:
+            return self._deal(position, wanted, decide)
+        except pulsar.PulsarException as error:
+            raise DealingFailed(self._topic, f"{position.ledger}:{position.entry}: {error}") from error
+
+    def _deal(self, position: EntryPosition, wanted: dict[LetterPlace, DeadLetter], decide: Decision) -> list[Dealt]:
+        dealt: list[Dealt] = []
+        refile: list[Any] = []
+        outcomes = _Outcomes()
+        for place, message in self._messages(position):
+            letter = wanted.get(place)
+            if letter is None:
+                refile.append(message)
+                continue
+            decision = decide(letter, message)
+            if isinstance(decision, Refused):
+                dealt.append(Dealt(letter=letter, refused=decision.reason))
+                refile.append(message)
+                continue
+            if decision is not None:
+                self._publish(message, decision, outcomes)
+            dealt.append(Dealt(letter=letter, sent_to=None if decision is None else decision.topic))
+        if all(one.refused for one in dealt):
+            return dealt
+        for message in refile:
+            self._publish(message, Again(self._topic, 0, None), outcomes, message.properties())
+        self._await_confirmed(outcomes)
+        self._consumer.acknowledge(pulsar.MessageId(-1, position.ledger, position.entry, -1))
+        return dealt
+
+    def _messages(self, position: EntryPosition) -> list[tuple[LetterPlace, Any]]:
+        """All messages of one entry, as a reader gets them: untouched, unlike what the admin API shows."""
+        start = pulsar.MessageId(-1, position.ledger, position.entry, -1)
+        reader = self._client.create_reader(self._topic, start, start_message_id_inclusive=True)
+        found: list[tuple[LetterPlace, Any]] = []
+        try:
+            while reader.has_message_available():
+                message = reader.read_next(RECEIVE_TIMEOUT_MS)
+                at = message.message_id()
+                if (at.ledger_id(), at.entry_id()) != position:
+                    break
+                found.append((LetterPlace(at.ledger_id(), at.entry_id(), at.batch_index()), message))
+        finally:
+            reader.close()
+        return found
+
+    def _publish(
+        self, message: Any, decision: Again, outcomes: _Outcomes, properties: dict[str, str] | None = None
+    ) -> None:
+        had = message.properties()
+        # A letter that is filed again keeps all that it has, and was stored without a schema.
+        producer = self._producer(decision.topic, had if properties is None else {})
+        outcomes.expected += 1
+        carry(
+            producer,
+            message,
+            outcomes.heard,
+            decision.properties(had) if properties is None else properties,
+            deliver_at_ms=decision.deliver_at_ms,
+        )
+
+    def _producer(self, topic: str, properties: dict[str, str]) -> Any:
+        source, version = "", NO_SCHEMA
+        if properties.get(DEAD_SCHEMA, "").isdecimal():
+            source, version = properties.get(DEAD_FROM, ""), int(properties[DEAD_SCHEMA])
+        key = (topic, source, version)
+        if key not in self._producers:
+            self._producers[key] = self._client.create_producer(
+                topic,
+                batching_enabled=False,
+                block_if_queue_full=True,
+                send_timeout_millis=SEND_TIMEOUT_MS,
+                **Schemas(self._client, source).producer_options(version),
+                **OWN_NUMBERS,
+            )
+        return self._producers[key]
+
+    def _await_confirmed(self, outcomes: _Outcomes) -> None:
+        for _ in range(outcomes.expected):
+            try:
+                result = self._clock.get(outcomes.queue, SEND_TIMEOUT_MS + RECEIVE_TIMEOUT_MS)
+            except Empty:
+                raise DealingFailed(self._topic, "no answer to a publish: it is left as it was") from None
+            if result != pulsar.Result.Ok:
+                raise DealingFailed(self._topic, f"a publish was not confirmed ({result}): it is left as it was")
+
+
+class _Outcomes:
+    """Of the publishes of one entry."""
+
+    def __init__(self) -> None:
+        self.expected = 0
+        self.queue: SimpleQueue[Any] = SimpleQueue()
+
+    def heard(self, result: Any, _: Any) -> None:
+        """On the client's thread: nothing here can raise."""
+        self.queue.put(result)

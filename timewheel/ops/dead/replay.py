@@ -1,0 +1,72 @@
+"""Where a dead letter goes when it is sent again: pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from timewheel.core.envelope import ID_PROPERTY, MAX_TIMER_ID_CHARS, PREFIX, Envelope
+from timewheel.core.keys import partition_for_key
+from timewheel.core.names import partition_of, partition_topic
+from timewheel.core.routing import Router
+from timewheel.ops.dead.letters import DeadLetter
+from timewheel.wire.dead_letters import DEAD_PREFIX
+
+__all__ = ["Again", "Refused", "again"]
+
+
+class Again(NamedTuple):
+    """Publish it there.
+
+    Args:
+        topic: Full name of the partition.
+        deliver_at_ms: What to ask the broker for, UTC milliseconds; 0: at once.
+        envelope: Its new one; None: it has no id, so it goes as it is, and is handled at once.
+    """
+
+    topic: str
+    deliver_at_ms: int
+    envelope: Envelope | None
+
+    def properties(self, had: Mapping[str, str]) -> dict[str, str]:
+        """Its new properties: the caller's own, and the envelope."""
+        kept = {name: value for name, value in had.items() if not name.startswith((PREFIX, DEAD_PREFIX))}
+        return kept if self.envelope is None else {**kept, **self.envelope.properties()}
+
+
+class Refused(NamedTuple):
+    """It cannot be sent again so, with the reason as a sentence."""
+
+    reason: str
+
+
+def again(router: Router, letter: DeadLetter, now_ms: int, *, due_now: bool = False) -> Again | Refused:
+    """Decide where a dead letter goes: where a producer would send it now, under its own id and due time.
+
+    Its partition stays, and its generation, so that handlers take it for the same timer; hops are counted from 0, since
+    too many of them may be what it died of.
+
+    Args:
+        router: The plan's.
+        letter: The dead letter.
+        now_ms: UTC milliseconds.
+        due_now: It is due now, whatever it says; needed where it says nothing that can be read.
+    """
+    envelope, plan = letter.envelope, router.plan
+    if envelope is None and not due_now:
+        return Refused("it has no due time that can be read: --now sends it to be handled at once")
+    due_ms = now_ms if due_now or envelope is None else envelope.due_ms
+    if due_ms - now_ms > plan.max_delay_ms:
+        return Refused("it is due beyond the plan's max_delay: --now sends it to be handled at once")
+    route = router.route(due_ms, now_ms)
+    partition = partition_of(letter.source)[1]
+    if not 0 <= partition < plan.partitions:
+        partition = partition_for_key(letter.key or "", plan.partitions)
+    generation = 0 if envelope is None else envelope.generation
+    timer_id = letter.properties.get(ID_PROPERTY) or ""
+    fresh = (
+        Envelope(timer_id, due_ms, now_ms, generation, 0, plan.revision)
+        if timer_id and len(timer_id) <= MAX_TIMER_ID_CHARS
+        else None
+    )
+    return Again(partition_topic(route.topic, partition), route.deliver_at_ms, fresh)

@@ -1,0 +1,69 @@
+"""When timers are due, in steps that grow with the distance: pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
+
+__all__ = ["Amount", "Bucket", "Horizon"]
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A number of timers.
+
+    Args:
+        count: How many; an estimate where there is an error.
+        error: Of that at 95 %; 0: it is exact.
+    """
+
+    count: float = 0.0
+    error: float = 0.0
+
+    def __add__(self, other: Amount) -> Amount:
+        """The sum of two that were drawn apart."""
+        return Amount(self.count + other.count, (self.error**2 + other.error**2) ** 0.5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """A stretch of due times.
+
+    Args:
+        name: ``overdue``, ``next minute``, ``next hour``, ``next day``, ``day 2`` (the second from now), ...
+        from_ms: The first due time in it, UTC milliseconds; None: there is no earliest.
+        until_ms: The first one beyond it.
+    """
+
+    name: str
+    from_ms: int | None
+    until_ms: int
+
+
+class Horizon:
+    """The stretches from one moment on.
+
+    Args:
+        now_ms: That, UTC milliseconds.
+        longest_ms: How far ahead timers can be due.
+    """
+
+    def __init__(self, now_ms: int, longest_ms: int) -> None:
+        days = max(-(-longest_ms // DAY_MS), 1)
+        ends = [0, MINUTE_MS, HOUR_MS, *(day * DAY_MS for day in range(1, days + 1))]
+        names = ["overdue", "next minute", "next hour", "next day", *(f"day {day}" for day in range(2, days + 1))]
+        self._ends = [now_ms + end for end in ends]
+        self.buckets = tuple(
+            Bucket(name=name, from_ms=None if not number else self._ends[number - 1], until_ms=self._ends[number])
+            for number, name in enumerate(names)
+        )
+
+    def number_of(self, due_ms: int) -> int:
+        """Of the stretch that a due time is in; what is beyond all of them counts to the last."""
+        return min(bisect_right(self._ends, due_ms), len(self._ends) - 1)
+
+    def numbers_of(self, first_ms: int, until_ms: int) -> range:
+        """Of the stretches that due times from one to before another are in."""
+        return range(self.number_of(first_ms), self.number_of(until_ms - 1) + 1)

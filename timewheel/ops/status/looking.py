@@ -1,0 +1,266 @@
+"""Looking at all topics of a plan: counters of every partition, its head, and a sample of what waits there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from timewheel.admin.client import AdminClient
+from timewheel.admin.stats import SubscriptionStats
+from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
+from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, RELAY_SUBSCRIPTION, partition_topic
+from timewheel.core.plan import Calendar, Plan
+from timewheel.core.routing import release_at
+from timewheel.core.steps import Step
+from timewheel.core.topology import calendar_intervals, topology
+from timewheel.ops.gaps.looking import Unseen
+from timewheel.ops.plan_stored import StoredTimer, timers_of
+from timewheel.ops.sample import Place, draw
+from timewheel.ops.status.estimate import by_stretch, total
+from timewheel.ops.status.horizon import Amount, Horizon
+from timewheel.ops.status.places import Head, PlaceStatus, RelayHold, Status
+from timewheel.ops.status.runs import OpenRun, open_runs, positions_of
+
+__all__ = ["AT_ONCE", "DEFAULT_READS", "status_of"]
+
+DEFAULT_READS = 2_000
+"""Entries that are looked at, over all topics, beside one head in each partition."""
+FEWEST = 8
+"""Entries that are looked at in a partition, if it has so many: else a small one would say nothing."""
+AT_ONCE = 16
+"""Requests at once."""
+
+Tell = Callable[[int, int], None]
+"""Told of the progress: requests that are done, requests to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Topic:
+    """A topic of the plan, and the due times that its name allows: from one to before the other."""
+
+    name: str
+    step: Step
+    from_ms: int | None = None
+    until_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """One partition as its counters are."""
+
+    topic: _Topic
+    name: str
+    subscription: str
+    stats: SubscriptionStats
+    runs: tuple[OpenRun, ...]
+
+    @property
+    def entries(self) -> int:
+        return sum(run.entries for run in self.runs)
+
+
+def status_of(
+    admin: AdminClient,
+    plan: Plan,
+    *,
+    reads: int = DEFAULT_READS,
+    seed: int = 0,
+    tell: Tell = lambda _done, _total: None,
+) -> Status:
+    """Look at a plan. Nothing is consumed or changed.
+
+    What it costs does not grow with the backlog: two requests for each partition, one for its head, and ``reads``.
+
+    Args:
+        admin: Whose role may see the topics' stats and peek at their messages.
+        plan: Of any scheme.
+        reads: So many entries are looked at; all, if there are no more: then every figure is exact.
+        seed: Which ones.
+        tell: Told of the progress, from the thread that calls this.
+
+    Raises:
+        AdminUnreachable: No broker answers.
+    """
+    return _Look(admin, plan, seed, tell).run(reads)
+
+
+class _Look:
+    def __init__(self, admin: AdminClient, plan: Plan, seed: int, tell: Tell) -> None:
+        self._admin = admin
+        self._plan = plan
+        self._seed = seed
+        self._tell = tell
+        self._at_ms = admin.clock.now_ms()
+        self._horizon = Horizon(self._at_ms, plan.max_delay_ms)
+        self._unseen: dict[str, Unseen] = {}
+        self._read = 0
+
+    def run(self, reads: int) -> Status:
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="timewheel-status") as pool:
+            try:
+                return self._run(pool, reads)
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def _run(self, pool: ThreadPoolExecutor, reads: int) -> Status:
+        topics = _topics_of(self._plan, self._at_ms)
+        counts = dict(zip((one.name for one in topics), pool.map(self._partitions, topics), strict=True))
+        named = [(one, partition_topic(one.name, part)) for one in topics for part in range(counts[one.name] or 0)]
+        parts = [part for part in pool.map(self._part, named) if part is not None]
+        wanted = [(part, place) for part in parts for place in self._drawn(part, reads, sum(p.entries for p in parts))]
+        timers: dict[Place, tuple[StoredTimer, ...]] = {}
+        for done, found in enumerate(pool.map(self._entry, (place for _, place in wanted)), start=1):
+            if found is not None:
+                timers[found[0]] = found[1]
+            self._tell(done, len(wanted))
+        self._read = len(timers)
+        return Status(
+            plan=self._plan,
+            at_ms=self._at_ms,
+            horizon=self._horizon,
+            places=tuple(self._place(part, [p for of, p in wanted if of is part], timers) for part in parts),
+            missing=tuple(name for name, count in counts.items() if count is None and name not in self._unseen),
+            dead_letters=self._dead_letters(),
+            read=self._read,
+            unseen=tuple(self._unseen.values()),
+        )
+
+    def _partitions(self, topic: _Topic) -> int | None:
+        try:
+            return self._admin.topics.partitions(topic.name)
+        except AdminUnreachable:
+            raise
+        except AdminError as error:
+            self._cannot(topic.name, error)
+            return None
+
+    def _part(self, named: tuple[_Topic, str]) -> _Part | None:
+        topic, name = named
+        wanted = self._plan.subscriptions if topic.step.kind == "due" else (RELAY_SUBSCRIPTION,)
+        try:
+            internal = self._admin.topics.internal_stats(name)
+            stats = self._admin.topics.stats(name, clients=True).subscriptions
+        except AdminMissing:
+            return None  # brokers make a partition when it is first used
+        except AdminUnreachable:
+            raise
+        except AdminError as error:
+            self._cannot(name, error)
+            return None
+        known = [one for one in wanted if one in stats and one in internal.cursors]
+        if not known:
+            self._unseen[name] = Unseen(what=name, reason=f"it has no subscription {', '.join(wanted)}")
+            return None
+        runs = {one: open_runs(internal.cursors[one], internal.ledgers) for one in known}
+        slowest = max(known, key=lambda one: sum(run.entries for run in runs[one]))
+        return _Part(topic=topic, name=name, subscription=slowest, stats=stats[slowest], runs=runs[slowest])
+
+    def _drawn(self, part: _Part, reads: int, entries: int) -> list[Place]:
+        """The head, and a share of what is looked at that is in proportion to the entries."""
+        if not part.entries:
+            return []
+        count = max(reads * part.entries // max(entries, 1), FEWEST)
+        numbers = draw(part.entries, count, self._seed)
+        chosen = [0, *(number for number in numbers if number)]
+        return [Place(part.name, position) for position in positions_of(part.runs, chosen)]
+
+    def _entry(self, place: Place) -> tuple[Place, tuple[StoredTimer, ...]] | None:
+        try:
+            return place, timers_of(place, self._admin.topics.entry(place.topic, place.position))
+        except AdminUnreachable:
+            raise
+        except AdminDenied as error:
+            self._cannot(place.topic, error)
+        except AdminError:
+            pass  # acknowledged and removed meanwhile
+        return None
+
+    def _place(self, part: _Part, chosen: Sequence[Place], timers: dict[Place, tuple[StoredTimer, ...]]) -> PlaceStatus:
+        is_due = part.topic.step.kind == "due"
+        # The head was not drawn: it counts where all entries were looked at, or nothing else could be.
+        found = [timers[place] for place in chosen if place in timers]
+        others = [timers[place] for place in chosen[1:] if place in timers]
+        drawn = found if len(found) == part.entries else others or found
+        dues = [[timer.due_ms for timer in entry] for entry in drawn]
+        topic, stretches = part.topic, len(self._horizon.buckets)
+        known = None
+        if topic.from_ms is not None and topic.until_ms is not None:
+            known = self._horizon.numbers_of(topic.from_ms, topic.until_ms)
+        return PlaceStatus(
+            topic=part.name,
+            kind=topic.step.kind,
+            subscription=part.subscription,
+            entries=part.entries,
+            timers=total(dues, part.entries) if dues else Amount(float(part.entries), float(part.entries)),
+            by_stretch=by_stretch(dues, part.entries, self._horizon, known) if dues else (Amount(),) * stretches,
+            head=self._head(part, chosen[0], timers.get(chosen[0])) if chosen else None,
+            consumers=tuple(
+                RelayHold(
+                    name=one.name,
+                    address=one.address,
+                    is_active=is_due or part.stats.active_consumer in (None, one.name),
+                    unacked=one.unacked,
+                )
+                for one in part.stats.consumers or ()
+            ),
+        )
+
+    def _head(self, part: _Part, place: Place, timers: Sequence[StoredTimer] | None) -> Head | None:
+        if timers is None:
+            return None
+        step = part.topic.step
+        leaves = [
+            timer.due_ms if step.kind == "due" else release_at(step, timer.due_ms, timer.entered_ms) for timer in timers
+        ]
+        leaves_ms = min(leaves, default=None)
+        return Head(
+            position=place.position,
+            due_ms=timers[0].due_ms if timers else None,
+            leaves_ms=leaves_ms,
+            late_ms=0 if leaves_ms is None else max(self._at_ms - leaves_ms, 0),
+        )
+
+    def _dead_letters(self) -> int | None:
+        from_plan = next(one for one in topology(self._plan, 0, drains=True).topics if one.role == "dead_letter")
+        name = partition_topic(from_plan.name, 0)
+        try:
+            stats = self._admin.topics.stats(name, precise_backlog=True).subscriptions.get(DEAD_LETTER_SUBSCRIPTION)
+        except AdminMissing:
+            return None
+        except AdminUnreachable:
+            raise
+        except AdminError as error:
+            self._cannot(name, error)
+            return None
+        return None if stats is None else stats.backlog
+
+    def _cannot(self, what: str, error: AdminError) -> None:
+        self._unseen[what] = Unseen(what=what, reason=error.reason)
+
+
+def _topics_of(plan: Plan, now_ms: int) -> list[_Topic]:
+    """Holding topics with their steps, then due topics; slots and intervals with the due times that lead there."""
+    found = []
+    all_of_it = topology(plan, now_ms)
+    for held in all_of_it.holding:
+        from_ms = until_ms = None
+        if held.step.kind == "slot":
+            # The turn of the ring that is to come: a slot that starts before now is swept, or late.
+            turn_ms = held.step.slots * held.step.slot_ms
+            start_ms = now_ms // turn_ms * turn_ms + held.slot * held.step.slot_ms
+            from_ms = start_ms if start_ms + held.step.slot_ms > now_ms else start_ms + turn_ms
+            until_ms = from_ms + held.step.slot_ms
+        found.append(_Topic(name=held.name, step=held.step, from_ms=from_ms, until_ms=until_ms))
+    due = [spec.name for spec in all_of_it.topics if spec.role == "due"]
+    if isinstance(plan.scheme, Calendar):
+        length_ms = plan.scheme.interval_ms
+        step = Step(kind="due", interval_ms=length_ms)
+        starts = [number * length_ms for number in calendar_intervals(plan, now_ms)]
+        found += [
+            _Topic(name=name, step=step, from_ms=start_ms, until_ms=start_ms + length_ms)
+            for name, start_ms in zip(due, starts, strict=True)
+        ]
+    else:
+        found += [_Topic(name=name, step=Step(kind="due")) for name in due]
+    return found

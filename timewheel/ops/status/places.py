@@ -1,0 +1,185 @@
+"""How the topics of a plan stand at one moment, as values."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from timewheel.admin.internals import EntryPosition
+from timewheel.core.names import partition_of
+from timewheel.core.plan import Plan
+from timewheel.ops.gaps.looking import Unseen
+from timewheel.ops.status.horizon import Amount, Horizon
+
+__all__ = ["Head", "PlaceStatus", "RelayHold", "Status", "TopicStatus", "summed"]
+
+Kind = Literal["tier", "slot", "due"]
+_RELAY = re.compile(r"[0-9a-f]{8}-(.+)", re.ASCII)
+"""How a relay names its consumers: what sorts them stands before its id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Head:
+    """The first entry of a partition that is not acknowledged.
+
+    Args:
+        position: Where it lies.
+        due_ms: Of its first timer, UTC milliseconds; None: there is none in it that can be read.
+        leaves_ms: Its release from a holding topic, or its due time in a due topic.
+        late_ms: How long ago that was; 0: it is to come.
+    """
+
+    position: EntryPosition
+    due_ms: int | None
+    leaves_ms: int | None
+    late_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelayHold:
+    """A consumer of one partition.
+
+    Args:
+        name: Its name, which for relays has their id.
+        address: Of its connection.
+        is_active: It gets the messages (of a Failover subscription one does).
+        unacked: Messages that it has in hand.
+    """
+
+    name: str
+    address: str
+    is_active: bool
+    unacked: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceStatus:
+    """One partition of one topic of the plan.
+
+    Args:
+        topic: Its full name, with the partition's suffix.
+        kind: What it is for.
+        subscription: Whose acknowledgements count; of several that with the most left.
+        entries: Not acknowledged; a batch is one entry.
+        timers: In these.
+        by_stretch: The same by due time, for each stretch of the horizon.
+        head: The first of them; None: it is empty, or was gone when it was looked at.
+        consumers: That are connected to that subscription.
+    """
+
+    topic: str
+    kind: Kind
+    subscription: str
+    entries: int
+    timers: Amount
+    by_stretch: tuple[Amount, ...]
+    head: Head | None
+    consumers: tuple[RelayHold, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicStatus:
+    """All partitions of a topic together; the latest head of them."""
+
+    topic: str
+    kind: Kind
+    entries: int
+    timers: Amount
+    by_stretch: tuple[Amount, ...]
+    late_ms: int
+    consumers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """A plan at one moment.
+
+    Args:
+        plan: Whose.
+        at_ms: When the look began, UTC milliseconds.
+        horizon: From then on.
+        places: Every partition that is there and can be seen.
+        missing: Topics of the plan that are not there.
+        dead_letters: Entries in the dead-letter topic that nobody has dealt with; None: it is not there, or not seen.
+        read: Entries that were looked at.
+        unseen: What could not be looked at.
+    """
+
+    plan: Plan
+    at_ms: int
+    horizon: Horizon
+    places: tuple[PlaceStatus, ...]
+    missing: tuple[str, ...]
+    dead_letters: int | None
+    read: int
+    unseen: tuple[Unseen, ...]
+
+    @property
+    def timers(self) -> Amount:
+        """All of them."""
+        return summed(place.timers for place in self.places)
+
+    def by_stretch(self) -> tuple[Amount, ...]:
+        """All of them, by due time."""
+        return _columns(self.places, len(self.horizon.buckets))
+
+    def topics(self) -> tuple[TopicStatus, ...]:
+        """By topic, in the order of the plan: where timers wait longest first."""
+        found: defaultdict[str, list[PlaceStatus]] = defaultdict(list)
+        for place in self.places:
+            found[partition_of(place.topic)[0]].append(place)
+        return tuple(
+            TopicStatus(
+                topic=topic,
+                kind=parts[0].kind,
+                entries=sum(part.entries for part in parts),
+                timers=summed(part.timers for part in parts),
+                by_stretch=_columns(parts, len(self.horizon.buckets)),
+                late_ms=max(_late_ms(part) for part in parts),
+                consumers=len({consumer.name for part in parts for consumer in part.consumers}),
+            )
+            for topic, parts in found.items()
+        )
+
+    @property
+    def relay_late_ms(self) -> int:
+        """How long ago the latest head of a holding topic should have left it; 0: all are on time."""
+        return max((_late_ms(place) for place in self.places if place.kind != "due"), default=0)
+
+    def relays(self) -> dict[str, tuple[PlaceStatus, ...]]:
+        """The partitions of holding topics that each connected relay has, by its id."""
+        found: defaultdict[str, list[PlaceStatus]] = defaultdict(list)
+        for place in self.places:
+            if place.kind != "due":
+                for consumer in place.consumers:
+                    if consumer.is_active:
+                        found[_relay_of(consumer.name)].append(place)
+        return {name: tuple(found[name]) for name in sorted(found)}
+
+    def unattended(self) -> tuple[PlaceStatus, ...]:
+        """Partitions of holding topics whose head is late, and to which no relay is connected."""
+        return tuple(
+            place for place in self.places if place.kind != "due" and _late_ms(place) > 0 and not place.consumers
+        )
+
+
+def _relay_of(consumer: str) -> str:
+    match = _RELAY.fullmatch(consumer)
+    return match[1] if match else consumer
+
+
+def summed(amounts: Iterable[Amount]) -> Amount:
+    """The sum of amounts that were drawn apart."""
+    return sum(amounts, Amount())
+
+
+def _columns(places: Iterable[PlaceStatus], stretches: int) -> tuple[Amount, ...]:
+    listed = list(places)
+    return tuple(summed(place.by_stretch[number] for place in listed) for number in range(stretches))
+
+
+def _late_ms(place: PlaceStatus) -> int:
+    return 0 if place.head is None else place.head.late_ms

@@ -1,0 +1,52 @@
+"""Whereabouts as plain values, for JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from timewheel.ops.whereis.verdict import Sighting, Whereabouts
+
+__all__ = ["whereabouts_facts"]
+
+
+def whereabouts_facts(found: Whereabouts) -> dict[str, Any]:
+    """All that is known of one timer."""
+    sent = found.wanted.sent
+    return {
+        "timer_id": found.wanted.timer_id,
+        "at_ms": found.at_ms,
+        "state": found.state.value,
+        "sent_from_ms": sent.first_ms,
+        "sent_to_ms": sent.last_ms,
+        "due_ms": found.due_ms,
+        "here": None if found.here is None else _sighting(found.here),
+        "seen": [_sighting(one) for one in found.sightings],
+        "way": [
+            {
+                "topic": stop.topic,
+                "enters_ms": stop.entered.first_ms,
+                "leaves_ms": stop.leaves_ms,
+                "is_due_topic": stop.is_due,
+            }
+            for stop in found.way
+        ],
+        "reason": found.reason,
+        "searched": [asdict(one) for one in found.searched],
+        "unseen": [asdict(one) for one in found.unseen],
+        **asdict(found.cost),
+    }
+
+
+def _sighting(one: Sighting) -> dict[str, Any]:
+    return {
+        "topic": one.topic,
+        "position": f"{one.position.ledger}:{one.position.entry}",
+        "published_ms": one.published_ms,
+        "entered_ms": one.envelope.entered_ms,
+        "hops": one.envelope.hops,
+        "generation": one.envelope.generation,
+        "revision": one.envelope.revision,
+        "waits_for": list(one.waits_for),
+        "done_by": list(one.done_by),
+    }

@@ -1,0 +1,306 @@
+"""Finding a timer: looks at the places on its way, the likeliest first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from timewheel.admin.client import AdminClient
+from timewheel.admin.internals import EntryPosition
+from timewheel.core.envelope import Envelope
+from timewheel.core.ids import GeneratedId
+from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names, partition_topic
+from timewheel.core.plan import Native, Plan, Wheel
+from timewheel.core.routing import release_at
+from timewheel.ops.whereis.hunt import Hunt, Mark
+from timewheel.ops.whereis.itinerary import Stop, Ways
+from timewheel.ops.whereis.reading import Partition, Reading, Seen
+from timewheel.ops.whereis.verdict import Searched, Sighting, State, Whereabouts
+from timewheel.ops.whereis.wanted import Span, Wanted
+
+__all__ = ["DEFAULT_MOST_READS", "whereis"]
+
+DEFAULT_MOST_READS = 500
+"""Entries that are looked at for one timer; each is a call of some milliseconds."""
+STRANGERS = 16
+"""Entries of the other kind (hops among sends, sends among hops) that are passed before the next place is looked at."""
+ON_TIME_MS = 5_000
+"""A relay that is on time has published a copy so long after its release: it lets hops wait for each other for up to a
+second. What was published later than that stands behind it."""
+NEAR = 3
+"""Neighbours that are looked at at once among copies, which come in by several relays."""
+SLACK = 24
+"""Neighbours that are looked at where a timer was not at its place: clocks differ, and hops come in beside sends."""
+
+
+def whereis(admin: AdminClient, plan: Plan, wanted: Wanted, *, most_reads: int = DEFAULT_MOST_READS) -> Whereabouts:
+    """Find one timer. Nothing is consumed or changed.
+
+    Args:
+        admin: Whose role may see the topics' stats and peek at their messages.
+        plan: By which it was sent.
+        wanted: The timer.
+        most_reads: So many entries are looked at before it counts as not found.
+
+    Raises:
+        AdminUnreachable: No broker answers.
+    """
+    return _Search(admin, plan, wanted, most_reads).run()
+
+
+@dataclass(slots=True)
+class _Outcome:
+    """Of one partition: the entry, or whether all that is stored there entered later."""
+
+    sighting: Sighting | None
+    is_before_all: bool = False
+
+
+class _Search:
+    def __init__(self, admin: AdminClient, plan: Plan, wanted: Wanted, most_reads: int) -> None:
+        self._plan = plan
+        self._wanted = wanted
+        self._ways = Ways(plan)
+        self._names = Names(plan)
+        self._reading = Reading(admin)
+        self._most_reads = most_reads
+        self._now_ms = admin.clock.now_ms()
+        self._searched: list[Searched] = []
+        self._sightings: list[Sighting] = []
+        self._removed = False
+        self._reason: str | None = None
+
+    def run(self) -> Whereabouts:
+        state = self._state()
+        seen = self._sightings
+        due_ms = seen[-1].envelope.due_ms if seen else self._wanted.due_ms
+        is_there = state in (State.HELD, State.DUE, State.HANDLED, State.DEAD)
+        return Whereabouts(
+            wanted=self._wanted,
+            at_ms=self._now_ms,
+            state=state,
+            here=seen[-1] if seen and is_there else None,
+            sightings=tuple(seen),
+            way=() if due_ms is None else self._ways.way(self._wanted.sent.first_ms, due_ms),
+            reason=self._reason,
+            searched=tuple(self._searched),
+            unseen=tuple(self._reading.unseen.values()),
+            cost=self._reading.cost,
+        )
+
+    def _state(self) -> State:
+        """First in its likeliest partition; then in all of them, since it may be moved on meanwhile; then around."""
+        partitions = self._wanted.partitions(self._plan)
+        for where, slack in ((partitions[:1], 0), (partitions, 0), (partitions, SLACK)):
+            for partition, stop, is_passed in self._places(where):
+                if self._spent():
+                    return State.NOT_FOUND
+                if is_passed and not slack and self._is_empty_of(stop, partition):
+                    continue
+                outcome = self._look(stop, partition, slack)
+                if outcome.sighting is not None:
+                    return self._follow(outcome.sighting, stop, partition)
+                self._note_removed(stop, outcome)
+            if self._removed and where == partitions:
+                break
+            self._reading.look_again()
+        return self._dead() or (State.REMOVED if self._removed else State.NOT_FOUND)
+
+    def _places(self, partitions: Sequence[int]) -> Iterator[tuple[int, Stop, bool]]:
+        """In one partition after the other: where it should be now, then where it is if a relay is late (True)."""
+        here, before = self._ways.now(self._wanted, self._now_ms)
+        for partition in partitions:
+            yield from ((partition, stop, False) for stop in here)
+            yield from ((partition, stop, True) for stop in before)
+
+    def _is_empty_of(self, stop: Stop, number: int) -> bool:
+        """All that entered a holding topic with it has left: cursors tell it, without a look at any entry."""
+        partition = self._reading.partition(partition_topic(stop.topic, number))
+        if partition is None:
+            return False
+        cursor = partition.stats.cursors.get(RELAY_SUBSCRIPTION)
+        if cursor is None:
+            return False
+        mark = cursor.mark_delete
+        first_open = partition.number_of(EntryPosition(mark.ledger, mark.entry + 1))
+        return (
+            first_open >= partition.entries
+            or self._reading.start(partition, stop.entered.last_ms + ON_TIME_MS) <= first_open
+        )
+
+    def _follow(self, sighting: Sighting, stop: Stop, partition: int) -> State:
+        """From a copy that a relay has moved on to the next one, until one is where it is."""
+        while True:
+            self._sightings.append(sighting)
+            if sighting.is_due:
+                return State.DUE if sighting.waits_for else State.HANDLED
+            if sighting.waits_for:
+                return State.HELD
+            following = self._next_copy(sighting.envelope, stop, partition)
+            if following is None:
+                return self._dead() or (State.REMOVED if self._removed else State.NOT_FOUND)
+            sighting, stop = following
+
+    def _next_copy(self, envelope: Envelope, stop: Stop, partition: int) -> tuple[Sighting, Stop] | None:
+        due = Span(envelope.due_ms, envelope.due_ms)
+        (nominal,) = self._ways.after(
+            release_at(stop.step, envelope.due_ms, envelope.entered_ms), due, envelope.hops + 1
+        )
+        for slack in (0, SLACK):
+            outcome = self._look(nominal, partition, slack)
+            if outcome.sighting is not None:
+                return outcome.sighting, nominal
+            self._note_removed(nominal, outcome)
+        # By the late lane, after an outage of the relay: it entered its due topic when the relay was back.
+        late = self._due_stop(nominal, envelope)
+        outcome = self._look(late, partition, SLACK)
+        return None if outcome.sighting is None else (outcome.sighting, late)
+
+    def _due_stop(self, nominal: Stop, envelope: Envelope) -> Stop:
+        due = Span(envelope.due_ms, envelope.due_ms)
+        (stop,) = self._ways.after(max(envelope.due_ms, nominal.entered.first_ms), due, envelope.hops + 1)
+        entered = Span(nominal.entered.first_ms, self._now_ms)
+        return replace(stop, entered=entered)
+
+    def _note_removed(self, stop: Stop, outcome: _Outcome) -> None:
+        # Nothing is handled before it is due.
+        self._removed |= stop.is_due and outcome.is_before_all and stop.due.first_ms <= self._now_ms
+
+    def _look(self, stop: Stop, number: int, slack: int) -> _Outcome:
+        reading, before = self._reading, self._reading.cost.reads
+        partition = reading.partition(partition_topic(stop.topic, number))
+        if partition is None:
+            return _Outcome(None)
+        found, is_before_all = self._hunted(stop, partition, slack)
+        self._searched.append(
+            Searched(
+                topic=partition.name,
+                entered_ms=stop.entered.first_ms,
+                reads=reading.cost.reads - before,
+                found=found is not None,
+                is_before_all=is_before_all,
+            )
+        )
+        return _Outcome(found, is_before_all)
+
+    def _hunted(self, stop: Stop, partition: Partition, slack: int) -> tuple[Sighting | None, bool]:
+        reading = self._reading
+        if not partition.entries:
+            return None, True
+        start = reading.start(partition, stop.entered.first_ms - self._early_ms(stop))
+        # A batch was published when its first timer was sent: this one may be in the entry before.
+        first = start - 1 if self._plan.holds_in_relay and not stop.hops and not stop.is_due else start
+        hunt = Hunt(
+            partition.entries,
+            first=max(first - slack, 0),
+            start=start,
+            entered_ms=stop.entered.first_ms,
+            sent_ms=self._wanted.sent.first_ms,
+            end=self._end(stop, partition),
+            slack=slack,
+            near=NEAR if stop.hops else 0,
+        )
+        strangers = 0
+        while not self._spent():
+            chosen = hunt.next()
+            if chosen is None:
+                break
+            seen = reading.entry(partition, partition.position_of(chosen))
+            if seen is None:
+                hunt.saw(Mark(chosen, 0), 0)
+                continue
+            envelope = next((one for one in seen.timers if self._wanted.is_id(one.timer_id)), None)
+            if envelope is not None:
+                return self._sighting(stop, partition, seen, envelope), False
+            alike = [one for one in seen.timers if bool(one.hops) == bool(stop.hops)]
+            strangers += not alike
+            if strangers > STRANGERS and not slack:
+                break
+            hunt.saw(*self._judged(chosen, seen, alike, stop))
+        return None, hunt.is_before_all
+
+    def _end(self, stop: Stop, partition: Partition) -> int | None:
+        if not stop.hops or not isinstance(self._plan.scheme, Wheel):
+            return None
+        # Not as far as the timers of the slot behind it.
+        ahead_ms = min(ON_TIME_MS, self._plan.scheme.rings[0].slot_ms // 4)
+        return self._reading.start(partition, stop.entered.last_ms + ahead_ms) - 1
+
+    def _early_ms(self, stop: Stop) -> int:
+        """How much before its nominal time a copy may be published: a broker delivers up to two ticks early."""
+        return 2 * self._plan.tick_ms if stop.hops and not self._plan.holds_in_relay else 0
+
+    def _judged(self, number: int, seen: Seen, alike: Sequence[Envelope], stop: Stop) -> tuple[Mark, int]:
+        # Sends and hops come in side by side, and hops a little later after their time than sends: each are in order.
+        if not alike:
+            is_later = seen.publish_ms > stop.entered.last_ms + ON_TIME_MS
+            return Mark(number, seen.publish_ms), 1 if is_later else 0
+        sides = {self._wanted.side_of(one, stop.entered) for one in alike}
+        generated = GeneratedId.parse(alike[0].timer_id)
+        # Where all timers of a producer go to one topic, its count tells how far it is.
+        is_all = isinstance(self._plan.scheme, Native) and len(seen.timers) == 1
+        mark = Mark(
+            number,
+            alike[0].entered_ms,
+            sent_ms=0 if generated is None else generated.sent_ms,
+            ahead=self._wanted.steps_after(alike[0], self._plan.partitions) if is_all else 0,
+        )
+        return mark, sides.pop() if len(sides) == 1 else 0
+
+    def _sighting(self, stop: Stop, partition: Partition, seen: Seen, envelope: Envelope) -> Sighting:
+        subscriptions: Iterable[str] = self._plan.subscriptions if stop.is_due else (RELAY_SUBSCRIPTION,)
+        done = {name: partition.acknowledged_by(seen.position, name) for name in subscriptions}
+        return Sighting(
+            topic=partition.name,
+            position=seen.position,
+            envelope=envelope,
+            published_ms=seen.publish_ms,
+            waits_for=tuple(name for name, is_done in done.items() if not is_done),
+            done_by=tuple(name for name, is_done in done.items() if is_done),
+            is_due=stop.is_due,
+        )
+
+    def _dead(self) -> State | None:
+        """Dead letters are few, and in the order of their deaths, of which nobody knows the time: all are looked at."""
+        partition = self._reading.partition(partition_topic(self._names.dead_letter, 0))
+        if partition is None:
+            return None
+        before = self._reading.cost.reads
+        for number in reversed(range(partition.entries)):
+            if self._spent():
+                break
+            seen = self._reading.entry(partition, partition.position_of(number))
+            if seen is None:
+                continue
+            for envelope, reason in zip(seen.timers, seen.reasons, strict=True):
+                if self._wanted.is_id(envelope.timer_id):
+                    self._reason = reason
+                    self._bury(partition, seen, envelope)
+                    return State.DEAD
+        self._searched.append(
+            Searched(
+                topic=partition.name,
+                entered_ms=0,
+                reads=self._reading.cost.reads - before,
+                found=False,
+                is_before_all=False,
+            )
+        )
+        return None
+
+    def _bury(self, partition: Partition, seen: Seen, envelope: Envelope) -> None:
+        done = partition.acknowledged_by(seen.position, DEAD_LETTER_SUBSCRIPTION)
+        self._sightings.append(
+            Sighting(
+                topic=partition.name,
+                position=seen.position,
+                envelope=envelope,
+                published_ms=seen.publish_ms,
+                waits_for=() if done else (DEAD_LETTER_SUBSCRIPTION,),
+                done_by=(DEAD_LETTER_SUBSCRIPTION,) if done else (),
+                is_due=False,
+            )
+        )
+
+    def _spent(self) -> bool:
+        return self._reading.cost.reads >= self._most_reads
