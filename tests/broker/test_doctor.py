@@ -47,7 +47,7 @@ from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wh
 from timewheel.core.planfile import save_plan
 from timewheel.ops.doctor import Finding, Severity, Verdict, fix, look_at_plan, look_at_topic, verdict_on
 from timewheel.ops.provision import ensure
-from timewheel.testing import eventually
+from timewheel.testing import LocalPulsar, eventually
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -599,6 +599,10 @@ def test_a_broker_that_forgets_and_has_no_policies_of_topics(connect: Connect) -
 
         wanted = {"forgets-acknowledgements", "low-gap-limit", "small-ledgers", "due-topic-starves"}
         eventually(lambda: wanted <= slugs(), SETTLE_S)
+        admin.namespaces.set_policy("public/default", PAUSE_ON_ACK_STATE, value=True)
+        eventually(lambda: {"paused-at-the-limit", "pauses-at-the-limit"} <= slugs(), SETTLE_S)
+        admin.namespaces.remove_policy("public/default", PAUSE_ON_ACK_STATE)
+        eventually(lambda: not {"paused-at-the-limit", "pauses-at-the-limit"} & slugs(), SETTLE_S)
         admin.namespaces.create("public/crm")
         plan = Plan(due_topic="persistent://public/crm/reminders", subscriptions=("billing",))
         found = {one.slug for one in verdict_on(look_at_plan(admin, plan, target="p.toml")).findings}
@@ -606,3 +610,39 @@ def test_a_broker_that_forgets_and_has_no_policies_of_topics(connect: Connect) -
         admin.topics.create(plan.due_topic, 1)
         found = {one.slug for one in verdict_on(look_at_plan(admin, plan, target="p.toml")).findings}
         assert "no-topic-policies" in found
+
+
+class TwoBookies(LocalPulsar):
+    """A standalone Pulsar with two bookies; each takes a port of the kernel's."""
+
+    def _command(self, java: str, lib: Path) -> list[str]:
+        given = super()._command(java, lib)
+        given[given.index("--bookkeeper-port") + 1] = "0"
+        return [*given, "--num-bookies", "2"]
+
+
+def test_copies_and_clusters() -> None:
+    with (
+        own_broker({"allowEphemeralPorts": "false"}, TwoBookies) as broker,
+        AdminClient(broker.admin_url) as admin,
+    ):
+        setup = make(admin, None)
+        # One copy of everything, as every broker of these tests is told; here there is a second bookie.
+        assert setup.slugs() == {"one-copy", "no-relay-yet"}
+        cure = f"pulsar-admin namespaces set-persistence {setup.namespace} -e 2 -w 2 -a 2 -r 0"
+        assert setup.found("one-copy").cure == cure
+        setup.namespace_policy(PERSISTENCE, Persistence(ensemble=2, write_quorum=2, ack_quorum=1))
+        assert setup.slugs() == {"one-confirmation", "no-relay-yet"}
+        assert setup.found("one-confirmation").cure == cure
+        setup.namespace_policy(PERSISTENCE, Persistence(ensemble=2, write_quorum=2, ack_quorum=2))
+        assert setup.slugs() == {"no-relay-yet"}
+
+        # A second cluster that nobody can reach: what counts is what the namespace says.
+        elsewhere = {"serviceUrl": "http://127.0.0.1:1", "brokerServiceUrl": "pulsar://127.0.0.1:1"}
+        setup.call("PUT", "/clusters/elsewhere", elsewhere)
+        tenant = setup.namespace.partition("/")[0]
+        setup.call("POST", f"/tenants/{tenant}", {"adminRoles": [], "allowedClusters": ["standalone", "elsewhere"]})
+        setup.call("POST", "/namespaces/NAMESPACE/replication", ["standalone", "elsewhere"])
+        eventually(lambda: "replicated" in setup.slugs(), SETTLE_S)
+        setup.call("POST", "/namespaces/NAMESPACE/replication", ["standalone"])
+        eventually(lambda: "replicated" not in setup.slugs(), SETTLE_S)
