@@ -136,6 +136,10 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     config.stash[_kept].close()  # a run that was interrupted in a test has not come to the end of its lane
 
 
+def _is_proof(item: pytest.Item) -> bool:
+    return any(item.get_closest_marker(name) is not None for name in ("proof", "short"))
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.config.getoption("proofs") and "seed_number" in metafunc.fixturenames:
         numbers = range(1, int(metafunc.config.getoption("seeds") or 1) + 1)
@@ -147,7 +151,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     wanted = bool(config.getoption("proofs"))
     by_kind: dict[bool, list[pytest.Item]] = {True: [], False: []}
     for item in items:
-        by_kind[item.get_closest_marker("proof") is not None].append(item)
+        by_kind[_is_proof(item)].append(item)
     config.hook.pytest_deselected(items=by_kind[not wanted])
     items[:] = by_kind[wanted]
     for item in items:
@@ -322,7 +326,9 @@ class Evidence(Protocol):
 
 
 def _is_short(item: pytest.Item) -> bool:
-    """Whether it is the short play of what a longer one proves: by an id, such as ``seed1-short``."""
+    """Whether CI plays it too: marked so, or by an id, such as ``seed1-short``, as the short play of a longer one."""
+    if item.get_closest_marker("short") is not None:
+        return True
     return isinstance(item, pytest.Function) and hasattr(item, "callspec") and "short" in item.callspec.id.split("-")
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 DAY_MS = 86_400_000
 
 
+@pytest.mark.short
 def test_unload_finds_each_schemes_share_in_its_due_topic_and_leaves_no_topic(
     pulsar_broker: Broker, pulsar_client: Any
 ) -> None:

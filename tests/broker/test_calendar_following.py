@@ -60,6 +60,7 @@ def open_topics(consumer: DelayedConsumer) -> tuple[str, ...]:
     return source.open_topics
 
 
+@pytest.mark.short
 def test_nothing_is_missed_early_or_late_at_a_change_of_interval(
     client: Any, pulsar_broker: Broker, plan: Plan
 ) -> None:

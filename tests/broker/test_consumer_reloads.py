@@ -93,6 +93,7 @@ def test_a_running_consumer_lives_through_a_broker_restart(
     assert handled.early == 0
 
 
+@pytest.mark.short
 def test_when_the_broker_delays_nothing_a_due_timer_still_comes_through_far_ones(
     undelaying: LocalPulsar, connect: Connect, topic: str
 ) -> None:

@@ -148,6 +148,7 @@ def test_it_ends_by_planning_from_its_own_ledger(played: tuple[Path, dict[str, A
     assert "predicted beside measured" in (out / "report.html").read_text()
 
 
+@pytest.mark.short
 def test_a_killed_demo_leaves_nothing_behind(tmp_path: Path) -> None:
     demo = subprocess.Popen(
         command(tmp_path, "--schemes", "native,calendar"), stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -168,6 +169,7 @@ def test_a_killed_demo_leaves_nothing_behind(tmp_path: Path) -> None:
     eventually(lambda: not [one for one in family if one.is_running()], timeout=90, message="processes were left")
 
 
+@pytest.mark.short
 def test_an_ended_demo_says_that_there_is_no_verdict(tmp_path: Path) -> None:
     demo = subprocess.Popen(
         command(tmp_path, "--schemes", "native"), stdout=subprocess.PIPE, text=True, start_new_session=True

@@ -533,6 +533,7 @@ OF_BROKER = {
 OF_UNGUARDED = {"ttl-too-short", "quota-drops", "removed-when-caught-up", "unguarded-topic"}
 
 
+@pytest.mark.short
 def test_a_broker_of_bad_settings_and_the_same_one_cured(connect: Connect) -> None:
     with own_broker(BROKEN) as broker, AdminClient(broker.admin_url) as admin:
         setup = make(admin, connect(broker), readers="any")
@@ -571,6 +572,7 @@ def test_a_broker_of_bad_settings_and_the_same_one_cured(connect: Connect) -> No
     }, "those whose cure is no line of broker.conf"  # fmt: skip
 
 
+@pytest.mark.short
 def test_a_broker_that_forgets_and_has_no_policies_of_topics(connect: Connect) -> None:
     few = {
         "managedLedgerMaxUnackedRangesToPersist": "50",
@@ -621,6 +623,7 @@ class TwoBookies(LocalPulsar):
         return [*given, "--num-bookies", "2"]
 
 
+@pytest.mark.short
 def test_copies_and_clusters() -> None:
     with (
         own_broker({"allowEphemeralPorts": "false"}, TwoBookies) as broker,

@@ -22,7 +22,9 @@ ATTEMPTS = 3
 """A machine that is busy makes any timer late, and not every time; a tick or a hop that does it does it always."""
 
 
-@pytest.mark.parametrize("name", sorted(TIMERS))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name == "tiered" else pytest.mark.short) for name in sorted(TIMERS)]
+)
 def test_the_example_handles_every_timer_once_and_on_time(pulsar_broker: Broker, name: str) -> None:
     latest_ms: list[float] = []
     while len(latest_ms) < ATTEMPTS and min(latest_ms, default=LATE_MS + 1) > LATE_MS:

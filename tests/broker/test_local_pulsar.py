@@ -218,6 +218,7 @@ def hung() -> Iterator[tuple[LocalPulsar, str, int]]:
         yield other, said[-1], frozen[0]
 
 
+@pytest.mark.short
 def test_one_that_hangs_is_started_again_meets_no_other_and_leaves_nothing(
     hung: tuple[LocalPulsar, str, int], broker: LocalPulsar, connect: Connect, topic: str
 ) -> None:
@@ -293,6 +294,7 @@ def folder_of(java: psutil.Process) -> Path:
     return eventually(find, 60)
 
 
+@pytest.mark.short
 def test_the_command_prints_where_it_is_and_ends_in_order_on_ctrl_c(tmp_path: Path) -> None:
     with command(tmp_path, "--json", "--set", "brokerDeleteInactiveTopicsEnabled=false") as process:
         assert process.stdout is not None

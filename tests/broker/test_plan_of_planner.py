@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from tests.broker.conftest import Connect
     from timewheel.testing import Broker
 
+pytestmark = pytest.mark.short
+
 HISTORY = ROOT / "examples" / "history" / "renewals.parquet"
 SUBSCRIPTION = "billing"
 NEAR_DELAYS_MS = (0, 500, 1_000, 1_500, 2_000, 2_500, 3_000, 3_500)

@@ -119,7 +119,7 @@ SHORT = ("ranges", "campaign")
 @pytest.mark.parametrize(
     ("stage", "name"),
     [
-        pytest.param(ack_format, name, marks=() if (ack_format, name) == SHORT else pytest.mark.proof)
+        pytest.param(ack_format, name, marks=pytest.mark.short if (ack_format, name) == SHORT else pytest.mark.proof)
         for ack_format in FORMATS
         for name in CASES
     ],

@@ -95,7 +95,10 @@ CLIENTS_OWN: dict[str, Any] = {}
 
 
 @pytest.mark.parametrize("delay", [dt.timedelta(0), dt.timedelta(days=17)], ids=["due topic", "tier, batched"])
-@pytest.mark.parametrize(("options", "stored"), [(OWN_NUMBERS, 60), (CLIENTS_OWN, 50)], ids=["ours", "control"])
+@pytest.mark.parametrize(
+    ("options", "stored"),
+    [pytest.param(OWN_NUMBERS, 60, id="ours"), pytest.param(CLIENTS_OWN, 50, id="control", marks=pytest.mark.short)],
+)
 def test_a_producer_that_loses_its_broker_before_the_first_acknowledgement_uses_no_number_twice(
     delay: dt.timedelta,
     options: dict[str, Any],

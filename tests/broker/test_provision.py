@@ -321,6 +321,7 @@ class Interrupted(httpx.BaseTransport):
         self._inner.close()
 
 
+@pytest.mark.short
 def test_wherever_it_is_interrupted_a_second_run_completes_it_and_no_publish_in_between_is_lost(
     admin: AdminClient, tenant: str, pulsar_broker: Broker, pulsar_client: Any
 ) -> None:

@@ -61,6 +61,7 @@ def test_a_broker_that_pauses_leaves_no_full_slot_behind(broker: LocalPulsar) ->
         assert len(stage.copies()) == filled, "all that was there when it said ready"
 
 
+@pytest.mark.short
 def test_slots_that_were_emptied_by_others_are_proven_empty_and_left(broker: LocalPulsar) -> None:
     with Stage(broker, plan_of(ONCE)) as stage:
         first = stage.relay(relay_id="first")

@@ -48,6 +48,7 @@ def stage(pulsar_broker: Broker) -> Iterator[Stage]:
         yield made
 
 
+@pytest.mark.short
 def test_kills_and_unloads_lose_nothing_and_leave_no_extra_copy(
     pulsar_broker: Broker, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -330,6 +331,7 @@ def test_relays_that_come_and_go_while_timers_arrive_take_none_with_them(pulsar_
         assert sum(relay.status().total("late") for relay in staying) == 0
 
 
+@pytest.mark.short
 def test_a_frozen_relay_that_comes_back_steps_into_line(
     make_local_pulsar: MakeLocalPulsar, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -479,6 +481,7 @@ def test_after_reload_the_holder_skips_what_it_forwarded(stage: Stage) -> None:
     assert status.total("deduplicated") == 0, "skipped, not sent again"
 
 
+@pytest.mark.short
 def test_a_killed_broker_forgets_acknowledgements_and_nothing_is_doubled(
     make_local_pulsar: MakeLocalPulsar,
 ) -> None:
@@ -551,6 +554,7 @@ def test_a_slot_is_relayed_its_head_start_before_it_starts(pulsar_broker: Broker
             assert release_ms <= message.publish_timestamp() <= release_ms + 1_500
 
 
+@pytest.mark.short
 def test_a_wheel_of_many_slots_needs_few_threads(pulsar_broker: Broker) -> None:
     rings = Wheel(rings=(Ring(slot_ms=3_600_000, slots=28), Ring(slot_ms=86_400_000, slots=32)))
     with Stage(pulsar_broker, plan_of(rings, guard_ms=300_000, max_delay_ms=30 * 86_400_000)) as stage:

@@ -24,6 +24,7 @@ def told(relay: RelayProcess, name: str) -> list[dict[str, Any]]:
     return [line for line in lines if line["event"] == name]
 
 
+@pytest.mark.short
 @pytest.mark.timeout(240)
 def test_a_relay_tells_that_its_token_has_expired_and_goes_on_with_the_next(secured: Secured, tmp_path: Path) -> None:
     """The broker says nothing, and an exception where the client asks for the token would end the process."""

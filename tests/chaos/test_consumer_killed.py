@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.conftest import Evidence
     from timewheel.testing import LocalPulsar
 
-KILLS = [pytest.param(6, id="short"), pytest.param(22, id="long", marks=pytest.mark.proof)]
+KILLS = [pytest.param(6, id="short", marks=pytest.mark.proof), pytest.param(22, id="long", marks=pytest.mark.proof)]
 KILL_TIMEOUT_S = 400.0
 DRAIN_TIMEOUT_S = 180.0
 LEAST_IN_FLIGHT = 500

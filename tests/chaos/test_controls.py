@@ -166,7 +166,10 @@ LOSING: dict[RulesName, Script] = {
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "hop_rules",
-    [pytest.param(name, marks=() if name == "acknowledge first" else pytest.mark.proof) for name in LOSING],
+    [
+        pytest.param(name, marks=pytest.mark.short if name == "acknowledge first" else pytest.mark.proof)
+        for name in LOSING
+    ],
 )
 def test_control_loses_and_its_twin_does_not(
     stages: tuple[Stage, Stage], hop_rules: RulesName, seed: int, say: Callable[[object], None], evidence: Evidence

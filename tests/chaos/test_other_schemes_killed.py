@@ -39,9 +39,7 @@ SCHEMES: dict[str, Scheme] = {
     ),
 }
 PLAYS = [
-    pytest.param(
-        name, kills, id=f"{name}-{length}", marks=() if (name, length) == ("one ring", "short") else pytest.mark.proof
-    )
+    pytest.param(name, kills, id=f"{name}-{length}", marks=pytest.mark.proof)
     for name in SCHEMES
     for length, kills in KILLS.items()
 ]

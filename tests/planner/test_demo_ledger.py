@@ -166,6 +166,7 @@ def test_whatever_fails_in_it_the_result_stands(spark: SparkSession, result: Res
     assert "No prediction from the ledger: HistoryUnreadable: " in said(console)
 
 
+@pytest.mark.short
 def test_a_scheme_that_sent_nothing_is_left_out(spark: SparkSession, result: Result, console: Console) -> None:
     assert SparkSession.getActiveSession() is spark
     silent = replace(result, entries={**result.entries, "calendar": [Entry(timer="never sent")]})

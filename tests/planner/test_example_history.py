@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pyarrow.parquet as pq
+import pytest
 from pyspark.sql import SparkSession
 
 from examples.history.make_renewals import PATH, ROWS, renewals
@@ -24,6 +25,7 @@ def test_the_file_is_small_and_what_its_script_makes(spark: SparkSession) -> Non
     assert shipped.cast(made.schema).equals(made)
 
 
+@pytest.mark.short
 def test_it_is_read_without_options_and_has_no_bad_row(spark: SparkSession) -> None:
     statistic = statistic_of(read_history(spark, str(PATH)).transform(assessed(ColumnMapping())))
     assert (statistic.timers, statistic.quarantined) == (ROWS, {})

@@ -91,6 +91,7 @@ def world(spark: SparkSession) -> World:
     return World(sends, history, heard, fleet)
 
 
+@pytest.mark.short
 def test_every_topic_is_counted_by_itself(world: World) -> None:
     assert {one.topic for one in world.fleet.topics} == set(world.sends)
     for one in world.fleet.topics:
@@ -100,6 +101,7 @@ def test_every_topic_is_counted_by_itself(world: World) -> None:
         assert one.timers == len(publish_ms)
 
 
+@pytest.mark.short
 def test_those_that_matter_come_first_and_have_a_plan_as_far_as_was_asked(world: World) -> None:
     standing = {one.topic: one.standing for one in world.fleet.topics}
     assert standing.pop("mixed") == Standing.OVER
@@ -111,6 +113,7 @@ def test_those_that_matter_come_first_and_have_a_plan_as_far_as_was_asked(world:
     assert not world.fleet.keeps_limits
 
 
+@pytest.mark.short
 def test_a_plan_is_that_of_the_topic_planned_for_alone(world: World) -> None:
     planned = world.fleet.planned["mixed"]
     assert planned.plan.due_topic == "persistent://acme/fleet/mixed"
@@ -120,6 +123,7 @@ def test_a_plan_is_that_of_the_topic_planned_for_alone(world: World) -> None:
     assert world.fleet.plan_of("quiet-00", base_of("quiet-00")) == replace(base_of("quiet-00"), scheme=Native())
 
 
+@pytest.mark.short
 def test_it_is_told_which_topic_is_planned_for(world: World) -> None:
     stages = list(dict.fromkeys(one.stage for one in world.heard))
     assert stages[0] == "putting the history in order"
@@ -127,6 +131,7 @@ def test_it_is_told_which_topic_is_planned_for(world: World) -> None:
     assert any(stage.startswith("mixed (1 of 1): ") for stage in stages)
 
 
+@pytest.mark.short
 def test_what_is_more_than_was_to_be_planned_waits_and_is_no_plan(world: World) -> None:
     fleet = plan_all(world.history, base_of, PROFILE, LIMITS, most=0)
     assert fleet.waiting == ("mixed", "short")
@@ -136,11 +141,13 @@ def test_what_is_more_than_was_to_be_planned_waits_and_is_no_plan(world: World) 
     assert fleet.plan_of("quiet-01", base_of("quiet-01")) is not None
 
 
+@pytest.mark.short
 def test_a_history_that_nothing_follows_is_not_short(world: World) -> None:
     fleet = plan_all(world.history, base_of, PROFILE, LIMITS, most=0, as_is=True)
     assert fleet.waiting == ("mixed",)
 
 
+@pytest.mark.short
 def test_with_more_volume_more_topics_matter(world: World) -> None:
     fleet = plan_all(world.history, base_of, PROFILE, LIMITS, most=0, growth=20_000.0, as_is=True)
     assert "quiet-00" in fleet.waiting
@@ -149,6 +156,7 @@ def test_with_more_volume_more_topics_matter(world: World) -> None:
     )
 
 
+@pytest.mark.short
 def test_another_limit_matters_too(world: World) -> None:
     limits = replace(LIMITS, silence_seconds=0.05)
     fleet = plan_all(world.history, base_of, PROFILE, limits, most=0, as_is=True)
@@ -176,6 +184,7 @@ def answered(spark: SparkSession, world: World, tmp_path_factory: pytest.TempPat
     return folder / "plans", json.loads(found.stdout)
 
 
+@pytest.mark.short
 def test_every_topic_has_a_plan_file_that_loads(answered: Answer, world: World) -> None:
     folder, facts = answered
     files = {one["topic"]: one["plan_file"] for one in facts["topics"]}
@@ -187,6 +196,7 @@ def test_every_topic_has_a_plan_file_that_loads(answered: Answer, world: World) 
     assert len(list(folder.glob("*.toml"))) == len(world.sends)
 
 
+@pytest.mark.short
 def test_the_facts_are_ranked_and_counted(answered: Answer, world: World) -> None:
     _, facts = answered
     first = facts["topics"][0]
@@ -197,6 +207,7 @@ def test_the_facts_are_ranked_and_counted(answered: Answer, world: World) -> Non
     assert facts["verdict"].startswith(f"Of {QUIET + 3} topics {QUIET + 2} can stay on native delays")
 
 
+@pytest.mark.short
 def test_the_index_leads_to_the_page_of_each_topic_that_matters(answered: Answer) -> None:
     folder, _ = answered
     assert sorted(path.name for path in folder.glob("*.html")) == ["index.html", "mixed.html"]

@@ -176,6 +176,7 @@ def test_sorted_campaigns_stay_where_they_are_though_the_law_sees_thousands_of_g
     assert f"at most {true} gaps (counted)" in verdict(planned)
 
 
+@pytest.mark.short
 def test_delays_in_turns_get_the_partitions_that_the_law_does_not_see(spark: SparkSession) -> None:
     sent_ms, due_ms = _in_turns(np.random.default_rng(1))
     true = native_peak(due_ms)

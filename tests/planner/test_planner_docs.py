@@ -44,6 +44,7 @@ def _events(spark: SparkSession, tmp_path: Path) -> Iterator[None]:
     spark.sql("drop database events cascade")
 
 
+@pytest.mark.short
 @pytest.mark.usefixtures("_events")
 def test_the_notebook_block_runs_as_it_stands(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -85,8 +85,12 @@ REPLAYED: dict[str, tuple[Scheme, int, int]] = {
     "rings-2-ledgers": (RINGS, 2, 4),
 }
 """By name: scheme, partitions, entries in a ledger."""
-SORT_NOTHING = ("native", "calendar-2-ledgers")
-"""What is sorted anyway goes the way of the shuffled: in order the others are proofs."""
+LONGER = {
+    # What is sorted anyway goes the way of the shuffled.
+    **{(name, True): pytest.mark.proof for name in REPLAYED if name not in ("native", "calendar-2-ledgers")},
+    **{(name, False): pytest.mark.short for name in ("native-3-ledgers", "calendar-2-ledgers", "rings-2-ledgers")},
+}
+"""By name, and whether the history is in order."""
 
 
 @pytest.mark.parametrize(
@@ -96,7 +100,7 @@ SORT_NOTHING = ("native", "calendar-2-ledgers")
             *case,
             is_in_order,
             id=f"{name}-{'in order' if is_in_order else 'shuffled'}",
-            marks=pytest.mark.proof if is_in_order and name not in SORT_NOTHING else (),
+            marks=LONGER.get((name, is_in_order), ()),
         )
         for name, case in REPLAYED.items()
         for is_in_order in (True, False)
