@@ -82,12 +82,13 @@ api: $(DEV_READY) ## write the public names to tests/packaging/public_api.txt
 	@mv tests/packaging/public_api.txt.new tests/packaging/public_api.txt
 	@git --no-pager diff --stat -- tests/packaging/public_api.txt
 
-docs-tables: $(DEV_READY) ## write the tables of events, commands, findings and a relay's states into docs
+docs-tables: $(DEV_READY) ## write the tables of events, commands, findings, signs of trouble and a relay's states into docs
 	@$(PY) -m tests.support.events_table
 	@$(PY) -m tests.support.machine_table
 	@$(PY) -m tests.support.commands_table
 	@$(PY) -m tests.support.findings_table
-	@git --no-pager diff --stat -- docs/events.md docs/commands.md docs/how-to/check-a-setup.md ARCHITECTURE.md
+	@$(PY) -m tests.support.runbook
+	@git --no-pager diff --stat -- docs/events.md docs/commands.md docs/how-to/check-a-setup.md docs/runbook ARCHITECTURE.md
 
 constraints: need-python ## pin all dependencies afresh, from a clean environment (Spark included: 400 MB)
 	@work=$$(mktemp -d); trap 'rm -rf "$$work"' EXIT; \

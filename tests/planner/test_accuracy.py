@@ -29,7 +29,7 @@ class Workload:
     comparisons: dict[str, Comparison]
 
 
-SHORT = {"campaign": (), "fixed-hour": pytest.mark.short}
+SHORT: dict[str, list[pytest.MarkDecorator]] = {"campaign": [], "fixed-hour": [pytest.mark.short]}
 """The smallest with many gaps, and one without; the others are proofs, 20 s each."""
 FEWER = {"fixed-hour": 50_000}
 """Rows that are enough to find that there is no gap, and no more than a percent of a uniform spread's evaluated."""
@@ -41,7 +41,7 @@ def rows_of(name: str) -> int:
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(name, marks=SHORT.get(name, pytest.mark.proof)) for name in ROWS],
+    params=[pytest.param(name, marks=SHORT.get(name, [pytest.mark.proof])) for name in ROWS],
 )
 def workload(spark: SparkSession, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Workload:
     name: str = request.param
