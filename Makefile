@@ -14,7 +14,7 @@ PURE := tests/producers tests/consumers tests/ops tests/demo tests/watch
 # All that proofs ask a broker.
 ON_BROKER := tests/broker tests/chaos
 # More than cores: many tests on a broker mostly wait.
-WORKERS ?= 3
+WORKERS ?= 4
 # For `make proof`: words of their names as pytest's -k takes them ("short": the short plays, as CI makes them, which leave
 # the page as it is); on which brokers; by how many seeds.
 PROOFS ?= not short

@@ -76,6 +76,8 @@ LANES = {
             "tests/broker/test_admin_security.py",
             "tests/broker/test_doctor.py",
             "tests/broker/test_gaps_denied.py",
+            "tests/broker/test_status.py",
+            "tests/broker/test_whereis.py",
             "tests/broker/test_plan_check_denied.py",
             "tests/broker/test_provision_denied.py",
             "tests/broker/test_token_expires.py",

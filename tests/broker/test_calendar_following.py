@@ -134,6 +134,7 @@ def test_a_passed_topic_is_drained_though_terminated_and_closed_so_that_it_can_b
     assert set(handled.times.values()) == {1}
 
 
+@pytest.mark.short
 def test_a_consumer_that_was_away_drains_the_intervals_that_passed(
     client: Any, pulsar_broker: Broker, plan: Plan
 ) -> None:

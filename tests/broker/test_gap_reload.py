@@ -74,7 +74,9 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
 @pytest.mark.parametrize(
     ("stage", "unloads"),
     [
-        pytest.param(ack_format, unloads, marks=() if (ack_format, unloads) == SHORT else pytest.mark.proof)
+        pytest.param(
+            ack_format, unloads, marks=pytest.mark.short if (ack_format, unloads) == SHORT else pytest.mark.proof
+        )
         for ack_format in FORMATS
         for unloads in (1, 2)
     ],

@@ -236,6 +236,7 @@ def test_a_topic_without_its_subscription_is_not_taken_for_empty(pulsar_broker: 
         }
 
 
+@pytest.mark.short
 def test_a_relay_drains_what_comes_to_a_former_tier_later_and_lets_go_of_it_when_it_is_empty(
     pulsar_broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -246,6 +246,7 @@ def some_candidates(*arguments: Any) -> tuple[Plan, ...]:
     return candidate_plans(*arguments)[::12]
 
 
+@pytest.mark.short
 def test_growth_over_logged_checks_gives_the_date_and_the_change(
     live: Live, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -191,6 +191,7 @@ def check_dropped_elsewhere_only(admin: AdminClient, plan: Plan) -> None:
         assert [backlog(admin, spec.name, subscription) for subscription in spec.subscriptions] == [20]
 
 
+@pytest.mark.short
 def test_delayed_messages_survive_a_quota_that_drops_them_elsewhere(
     harsh: tuple[AdminClient, dict[str, Plan]],
 ) -> None:

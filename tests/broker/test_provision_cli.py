@@ -119,6 +119,7 @@ def test_a_bad_plan_and_a_plan_that_does_not_roll_are_usage_errors(tmp_path: Pat
     assert (done.returncode, "no calendar plan" in done.stderr) == (2, True)
 
 
+@pytest.mark.short
 def test_roll_watches_until_it_is_told_to_end(
     admin: AdminClient, namespace: str, tmp_path: Path, pulsar_broker: Broker
 ) -> None:

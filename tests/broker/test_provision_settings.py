@@ -47,6 +47,7 @@ def test_delayed_delivery_that_is_off_is_an_error(undelaying: LocalPulsar, conne
     assert consumer.receive(timeout_millis=10_000).data() == b"early"
 
 
+@pytest.mark.short
 def test_the_names_that_a_broker_remembers_are_counted(connect: Connect, topic: str) -> None:
     plan = Plan(due_topic=topic, subscriptions=("billing",), scheme=Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,)))
     few = {"brokerDeduplicationMaxNumberOfProducers": "5", "brokerDeduplicationEntriesInterval": "10"}

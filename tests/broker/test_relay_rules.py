@@ -48,7 +48,6 @@ def stage(pulsar_broker: Broker) -> Iterator[Stage]:
         yield made
 
 
-@pytest.mark.short
 def test_kills_and_unloads_lose_nothing_and_leave_no_extra_copy(
     pulsar_broker: Broker, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -155,6 +154,7 @@ def test_what_the_client_cannot_hand_out_stops_every_relay(stage: Stage) -> None
     assert backlog.subscriptions[RELAY_SUBSCRIPTION].backlog == 4, "the whole one, two chunks, and the one behind"
 
 
+@pytest.mark.short
 def test_ledgers_that_end_are_no_holes(make_local_pulsar: MakeLocalPulsar) -> None:
     small = {"managedLedgerMaxEntriesPerLedger": "50", "managedLedgerMinLedgerRolloverTimeMinutes": "0"}
     with Stage(make_local_pulsar(config=small), patient()) as stage:
@@ -569,6 +569,7 @@ def test_a_wheel_of_many_slots_needs_few_threads(pulsar_broker: Broker) -> None:
         assert states.count(PartitionState.RESTING) >= 56
 
 
+@pytest.mark.short
 def test_a_straggler_behind_a_later_turn_is_not_stuck_for_a_turn(pulsar_broker: Broker) -> None:
     with Stage(pulsar_broker, plan_of(WHEEL)) as stage:
         relay = stage.relay()

@@ -45,7 +45,8 @@ RELAY_POINTS: Points = {
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kills", [KILLS["short"], pytest.param(KILLS["long"], marks=pytest.mark.proof)], ids=KILLS)
+@pytest.mark.proof
+@pytest.mark.parametrize("kills", KILLS.values(), ids=KILLS)
 def test_one_relay_killed_at_any_moment_loses_nothing_and_leaves_no_extra_copy(
     chaos_broker: LocalPulsar,
     stage: MakeStage,

@@ -92,6 +92,7 @@ def test_a_flat_history_says_so_and_has_no_dates(spark: SparkSession) -> None:
     assert "about" not in tables.room_table(flat).header
 
 
+@pytest.mark.short
 def test_a_continued_history_is_judged_by_its_own_days(spark: SparkSession) -> None:
     # Nineteen days, continued to many weeks: the cells repeat, and are no trend.
     short = planned_from(spark, 19, A_WEEK, 30)
