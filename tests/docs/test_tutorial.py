@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.support.checkout import ROOT
 from tests.support.pages import Block, Command, blocks, commands, pattern
-from tests.support.signals import heeding
-from timewheel.testing import eventually
+from tests.support.reader import Reader
 
 PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
-TIMEOUT_S = 60
-
 SET_UP = [
     "python3 -m venv ~/tutorial/venv",
     "~/tutorial/venv/bin/pip install .",
@@ -34,52 +26,19 @@ def _typed() -> list[Command]:
     return [command for block in blocks(PAGE, "console") for command in commands(block.content)]
 
 
-@contextmanager
-def _started(line: str, folder: Path, binaries: Path) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    """A command as a shell runs it, in the reader's folder, with the environment's programs first."""
-    output = folder / "output.txt"
-    # Besides them the system's own only: not those of the environment that runs the tests.
-    environment = {**os.environ, "PATH": f"{binaries}{os.pathsep}{os.defpath}", "COLUMNS": "100"}
-    environment.pop("PYTHONPATH", None)
-    with output.open("wb") as file:
-        # exec: a signal reaches the program itself, where a terminal would send it to all.
-        words = line if "|" in line else f"exec {line}"
-        with heeding(signal.SIGINT):  # as in the reader's terminal
-            process = subprocess.Popen(
-                ["bash", "-c", words], cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=file, stderr=file
-            )
-        try:
-            yield process, output
-        finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait(TIMEOUT_S)
-
-
-def _type(command: Command, folder: Path, binaries: Path) -> None:
-    expected = pattern(command.shown)
-    with _started(command.line, folder, binaries) as (process, output):
-        if command.until_told:
-            eventually(lambda: expected.search(output.read_text()), TIMEOUT_S, message=command.line)
-            process.send_signal(signal.SIGINT)
-        code = process.wait(TIMEOUT_S)
-        text = output.read_text()
-    assert code == 0, f"$ {command.line}\n{text}"
-    assert expected.fullmatch(text.rstrip("\n")), f"$ {command.line}\n{text}\ninstead of\n" + "\n".join(command.shown)
-
-
 @pytest.mark.usefixtures("broker_of_the_pages")
 @pytest.mark.timeout(600)
 def test_the_tutorial_works_as_it_stands(clean_python: Path, tmp_path: Path) -> None:
     done = []
+    reader = Reader(tmp_path, clean_python.parent)
     for block in blocks(PAGE):
         if block.language in {"toml", "python"}:
-            (tmp_path / block.named).write_text(block.content)
+            reader.write(block)
             continue
         assert block.language == "console"
         for command in commands(block.content):
             if command.line not in {*SET_UP, BROKER}:
-                _type(command, tmp_path, clean_python.parent)
+                reader.type(command)
                 done.append(command.line)
     assert done.count("python handle.py") == 3
     assert "python refused.py" in done
@@ -102,9 +61,9 @@ def test_every_file_has_a_name_that_the_text_says_before_it() -> None:
 
 
 def test_a_console_is_read_as_commands_with_what_comes_back() -> None:
-    content = "$ one -a   # why\n  # and more\n$ two\nsome 12 lines\n...\n^C\n"
+    content = "$ one -a   # why: exit status 3\n  # and more\n$ two\nsome 12 lines\n...\n^C\n"
     assert commands(content) == [
-        Command("one -a", (), until_told=False),
+        Command("one -a", (), until_told=False, status=3),
         Command("two", ("some 12 lines", "..."), until_told=True),
     ]
     assert list(blocks(f"Into `x.toml`:\n\n```console\n{content}```\n")) == [Block("x.toml", "console", content)]

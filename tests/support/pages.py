@@ -33,11 +33,13 @@ class Command(NamedTuple):
         line: Without the prompt and without a comment.
         shown: The lines that the page shows to come back; ``...`` stands for any, and a number for any number.
         until_told: It runs until Ctrl-C.
+        status: That it ends with: what a comment behind it says, as in ``# exit status 4``.
     """
 
     line: str
     shown: tuple[str, ...]
     until_told: bool
+    status: int = 0
 
 
 def blocks(page: str, *languages: str) -> Iterator[Block]:
@@ -56,7 +58,9 @@ def commands(content: str) -> list[Command]:
     found: list[Command] = []
     for line in re.sub(r"\\\n *", "", content).splitlines():  # a backslash goes on in the next line
         if line.startswith("$ "):
-            found.append(Command(line.removeprefix("$ ").partition("  #")[0].strip(), (), until_told=False))
+            words, _, comment = line.removeprefix("$ ").partition("  #")
+            status = re.search(r"exit status (\d+)", comment)
+            found.append(Command(words.strip(), (), until_told=False, status=int(status[1]) if status else 0))
         elif line == END:
             found[-1] = found[-1]._replace(until_told=True)
         elif found and not line.startswith("  "):  # what is set in goes on with a comment

@@ -124,12 +124,15 @@ def _show_worst(console: Console, look: Look, looks: Looks, top: int) -> None:
     from timewheel._report.page import Table
 
     shown = look.subscriptions[:top]
+    growths = [looks.growth(one) for one in shown]
+    namespaces = {one.topic.rpartition("/")[0] for one in shown}
+    common = f"{namespaces.pop()}/" if len(namespaces) == 1 else "persistent://"
     rows = []
-    for one in shown:
-        growth, worst = looks.growth(one), one.worst
+    for one, growth in zip(shown, growths, strict=True):
+        worst = one.worst
         rows.append(
             (
-                f"{one.topic.removeprefix('persistent://')} {one.subscription}",
+                f"{one.topic.removeprefix(common)} {one.subscription}",
                 one.level.word,
                 f"{worst.gap_count:,}",
                 f"{100 * worst.share:.0f}%",
@@ -142,20 +145,18 @@ def _show_worst(console: Console, look: Look, looks: Looks, top: int) -> None:
             )
         )
     left = len(look.subscriptions) - len(shown)
+    of = "" if common == "persistent://" else f" of {common.removeprefix('persistent://').rstrip('/')}"
     more = f" ({left:,} more are no worse: --top)" if left else ""
-    header = (
-        "subscription",
-        "level",
-        "gaps",
-        "of limit",
-        "in all",
-        "backlog",
-        "delayed",
-        "again",
-        "an hour",
-        "hours left",
+    # Most looks are the first one, of which no growth is known: two columns less are two more for the names.
+    columns = len(HEADER) if any(growths) else len(HEADER) - 2
+    show_table(
+        console,
+        Table(
+            caption=f"Subscriptions{of}, the worst first{more}",
+            header=HEADER[:columns],
+            rows=[row[:columns] for row in rows],
+        ),
     )
-    show_table(console, Table(caption=f"Subscriptions, the worst first{more}", header=header, rows=rows))
 
 
 def _span(worst: GapStanding) -> str:

@@ -1,0 +1,83 @@
+"""Who does what a page says: types its commands in a folder, writes its files there, and looks at what comes back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.support.pages import Block, Command, pattern
+from tests.support.signals import heeding
+from timewheel.testing import eventually
+
+TIMEOUT_S = 90
+
+
+class Reader:
+    """A reader at a terminal.
+
+    Args:
+        folder: Where commands are typed and files are written.
+        binaries: Of the environment that is active in the terminal.
+    """
+
+    def __init__(self, folder: Path, binaries: Path) -> None:
+        self._folder = folder
+        # Besides them the system's own only: not those of the environment that runs the tests.
+        path = f"{binaries}{os.pathsep}{os.defpath}"
+        self._environment = {**os.environ, "PATH": path, "COLUMNS": "100"}
+        self._environment.pop("PYTHONPATH", None)
+        self._terminals = 0
+
+    def write(self, block: Block) -> None:
+        """A file, under the name that the text says before it."""
+        (self._folder / block.named).write_text(block.content)
+
+    def type(self, command: Command) -> str:
+        """One line, in the first terminal: it ends as the page says, and shows what the page shows.
+
+        Returns:
+            What it shows.
+        """
+        if command.line.startswith("export "):
+            name, _, value = command.line.removeprefix("export ").partition("=")
+            self._environment[name] = value
+            return ""
+        expected = pattern(command.shown)
+        with self.started(command.line) as (process, output):
+            if command.until_told:
+                eventually(lambda: expected.search(output.read_text()), TIMEOUT_S, message=command.line)
+                process.send_signal(signal.SIGINT)
+            code = process.wait(TIMEOUT_S)
+            text = output.read_text()
+        assert code == command.status, f"$ {command.line}\n{text}"
+        shown = "\n".join(command.shown)
+        assert expected.fullmatch(text.rstrip("\n")), f"$ {command.line}\n{text}\ninstead of\n{shown}"
+        return text
+
+    @contextmanager
+    def started(self, line: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+        """A command as a shell runs it, with the file of what it prints; ended, if it has not, on the way out."""
+        self._terminals += 1
+        output = self._folder / f"output-{self._terminals}.txt"
+        with output.open("wb") as file:
+            # exec: a signal reaches the program itself, where a terminal would send it to all.
+            words = line if "|" in line else f"exec {line}"
+            with heeding(signal.SIGINT):  # as in the reader's terminal
+                process = subprocess.Popen(
+                    ["bash", "-c", words],
+                    cwd=self._folder,
+                    env=self._environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=file,
+                )
+            try:
+                yield process, output
+            finally:
+                if process.poll() is None:
+                    process.kill()
+                    process.wait(TIMEOUT_S)
