@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Callable
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,12 @@ import httpx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 from tests.ops.test_gap_reload import ALTERNATING, cursor, ledgers
+from tests.support.screen import lines_of
 from timewheel.admin.client import AdminClient
+from timewheel.cli.gaps import _screen
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import HOUR_MS, MINUTE_MS
 from timewheel.errors import AdminDenied, GapLogUnreadable, NoSuchTarget
@@ -302,3 +307,30 @@ def test_a_log_that_cannot_be_written_is_told(tmp_path: Path) -> None:
         append_look(tmp_path, look(0, 1))
     with pytest.raises(GapLogUnreadable):
         read_looks(tmp_path)
+
+
+def print_lines(look: int, count: int) -> Callable[[Console], None]:
+    def show(console: Console) -> None:
+        for number in range(count):
+            console.print(f"look {look}, line {number}")
+
+    return show
+
+
+@pytest.mark.parametrize("counts", [(3, 5, 2), (1,), (4, 4)])
+def test_looks_stand_one_over_the_other_on_a_terminal(counts: tuple[int, ...]) -> None:
+    out = StringIO()
+    with _screen(Console(file=out, force_terminal=True, width=60, height=20), live=True) as show:
+        for look, count in enumerate(counts):
+            show(print_lines(look, count))
+
+    assert lines_of(out.getvalue()) == [f"look {len(counts) - 1}, line {number}" for number in range(counts[-1])]
+
+
+def test_without_a_terminal_looks_stand_one_after_the_other() -> None:
+    out = StringIO()
+    with _screen(Console(file=out, width=60), live=True) as show:
+        for look in range(2):
+            show(print_lines(look, 1))
+
+    assert out.getvalue() == "look 0, line 0\nlook 1, line 0\n"

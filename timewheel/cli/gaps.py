@@ -232,13 +232,17 @@ def _screen(console: Console, *, live: bool) -> Iterator[Callable[[Callable[[Con
     if not (live and console.is_terminal):
         yield lambda shown: shown(console)
         return
+    from io import StringIO
+
+    from rich.console import Console
     from rich.live import Live
     from rich.text import Text
 
     def show(shown: Callable[[Console], None]) -> None:
-        with console.capture() as captured:
-            shown(console)
-        screen.update(Text.from_ansi(captured.get()), refresh=True)
+        # Into a console of its own: the other one moves the cursor with whatever it is given while it is live.
+        text = StringIO()
+        shown(Console(file=text, width=console.width, force_terminal=True, highlight=False))
+        screen.update(Text.from_ansi(text.getvalue()), refresh=True)
 
     with Live(console=console, auto_refresh=False) as screen:
         yield show
