@@ -4,6 +4,16 @@ from timewheel.consumers.consumer import DelayedConsumer
 from timewheel.consumers.engine import ConsumerCounts
 from timewheel.consumers.errors import ReceiveTimeout, SubscribeRefused
 from timewheel.consumers.handlers import Handler
+from timewheel.consumers.lateness import Lateness, LatenessCounts
 from timewheel.consumers.message import DelayedMessage
 
-__all__ = ["ConsumerCounts", "DelayedConsumer", "DelayedMessage", "Handler", "ReceiveTimeout", "SubscribeRefused"]
+__all__ = [
+    "ConsumerCounts",
+    "DelayedConsumer",
+    "DelayedMessage",
+    "Handler",
+    "Lateness",
+    "LatenessCounts",
+    "ReceiveTimeout",
+    "SubscribeRefused",
+]

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import pulsar
 import pulsar.schema
 
+from timewheel.consumers.arguments import check_count, timeout_ms_of
 from timewheel.consumers.calendar.rolling_source import RollingSource
 from timewheel.consumers.engine import ConsumerCounts, Engine, InHand
 from timewheel.consumers.errors import ReceiveTimeout, SubscribeRefused
 from timewheel.consumers.handled import DEFAULT_HANDLED, HandledWindow
 from timewheel.consumers.handlers import Handler, HandlerCalls
+from timewheel.consumers.lateness import Lateness
 from timewheel.consumers.message import DelayedMessage, key_of
 from timewheel.consumers.pace import Pace
 from timewheel.consumers.receiving.receiver import SLICE_MS, Receiver
@@ -39,6 +41,7 @@ from timewheel.wire.surface import ClientLike
 
 if TYPE_CHECKING:
     from timewheel.consumers.relay import Relay
+    from timewheel.consumers.relay.status import RelayStatus
 
 __all__ = ["DelayedConsumer"]
 
@@ -96,8 +99,8 @@ class DelayedConsumer:
         relay_memory_bytes: int | None = None,
         **consumer_options: Any,
     ) -> None:
-        _check_count("max_held", max_held, DEFAULT_MAX_HELD * 10)
-        _check_count("handled_window", handled_window, MAX_HANDLED)
+        check_count("max_held", max_held, DEFAULT_MAX_HELD * 10)
+        check_count("handled_window", handled_window, MAX_HANDLED)
         if max_rate is not None and not 0 < max_rate < math.inf:
             raise SubscribeRefused("max_rate", max_rate, "a number above 0")
         self.plan = plan
@@ -149,6 +152,7 @@ class DelayedConsumer:
                 former_topics=former_topics,
                 memory_bytes=MEMORY_BYTES if relay_memory_bytes is None else relay_memory_bytes,
             )
+        self._lateness: Lateness | None = None
         self._pid = os.getpid()
         self._fatal: BaseException | None = None
         self._starting = threading.Lock()
@@ -221,6 +225,19 @@ class DelayedConsumer:
         """What it has seen and done so far."""
         return self._receiver.counts
 
+    @property
+    def relay_status(self) -> RelayStatus | None:
+        """Of the relay that runs here; None: none does."""
+        return None if self._relay is None else self._relay.status()
+
+    def measure_lateness(self) -> Lateness:
+        """Keep a histogram of how late timers are handed over, from now on; the same one if it is asked for again.
+
+        For metrics: without this nothing is measured.
+        """
+        self._lateness = self._lateness or Lateness()
+        return self._lateness
+
     # --------------------------------------------------------------------------------------------------------- receive
 
     def receive(self, timeout: dt.timedelta | None = None, *, timeout_millis: int | None = None) -> DelayedMessage:
@@ -234,14 +251,14 @@ class DelayedConsumer:
             ReceiveTimeout: Nothing was due in time; it is a `pulsar.Timeout` and a `TimeoutError` at once.
             ClientMisuse: The consumer was stopped or closed.
         """
-        timeout_ms = _timeout_ms(timeout, timeout_millis)
+        timeout_ms = timeout_ms_of(timeout, timeout_millis)
         self.start()
         deadline_ms = None if timeout_ms is None else self._clock.monotonic_ms() + timeout_ms
         while not self._stopping:
             left_ms = SLICE_MS if deadline_ms is None else deadline_ms - self._clock.monotonic_ms()
             timer = self._receiver.next(min(max(left_ms, 0), SLICE_MS))
             if timer is not None:
-                return DelayedMessage(timer, self._clock.now_ms())
+                return self._handed(timer)
             if timeout_ms is not None and left_ms <= 0:
                 raise ReceiveTimeout(timeout_ms)
         self._check_usable()
@@ -253,7 +270,7 @@ class DelayedConsumer:
         while not self._stopping:
             timer = self._receiver.next(SLICE_MS)
             if timer is not None:
-                yield DelayedMessage(timer, self._clock.now_ms())
+                yield self._handed(timer)
 
     def acknowledge(self, message: DelayedMessage | Any) -> None:
         """The timer is handled: it is remembered, and the broker is told.
@@ -304,7 +321,7 @@ class DelayedConsumer:
             BaseException: What a handler raised that is no `Exception`, such as `SystemExit`, after the drain.
             TopologyError, pulsar.PulsarException: As `start`; also what ends receiving, after the drain.
         """
-        _check_count("workers", workers, MAX_WORKERS)
+        check_count("workers", workers, MAX_WORKERS)
         self.start()
         with HandlerCalls(handler, self._clock) as call:
             pool: Workers[InHand] = Workers(workers, lambda timer: self._handle(call, timer), self._clock)
@@ -339,7 +356,7 @@ class DelayedConsumer:
             self._receiver.failed(timer, quietly=True)
 
     def _handle(self, call: HandlerCalls, timer: InHand) -> None:
-        message = DelayedMessage(timer, self._clock.now_ms())
+        message = self._handed(timer)
         try:
             call(message)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises, its timer comes again
@@ -354,6 +371,12 @@ class DelayedConsumer:
             self._receiver.done(timer, quietly=True)
 
     # ---------------------------------------------------------------------------------------------------------- inside
+
+    def _handed(self, timer: InHand) -> DelayedMessage:
+        now_ms = self._clock.now_ms()
+        if self._lateness is not None and timer.arrival.envelope is not None:
+            self._lateness.add(now_ms - timer.arrival.envelope.due_ms)
+        return DelayedMessage(timer, now_ms)
 
     def _timer_of(self, message: DelayedMessage | Any) -> InHand:
         self._check_usable()
@@ -372,16 +395,3 @@ class DelayedConsumer:
             )
         if self._closed:
             raise ClientMisuse("the consumer was closed")
-
-
-def _timeout_ms(timeout: dt.timedelta | None, timeout_millis: int | None) -> int | None:
-    if timeout is not None and timeout_millis is not None:
-        raise TypeError("give timeout or timeout_millis, not both")
-    if timeout is None:
-        return timeout_millis
-    return max(round(timeout / dt.timedelta(milliseconds=1)), 0)
-
-
-def _check_count(argument: str, value: object, most: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise SubscribeRefused(argument, value, f"a whole number from 1 to {most}")

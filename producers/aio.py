@@ -19,6 +19,7 @@ from timewheel.producers.producer import CLOSE_GRACE_MS, CLOSE_TIMEOUT_S
 from timewheel.producers.send_options import SendOptions
 from timewheel.producers.sending.outgoing import Outgoing
 from timewheel.producers.sending.pool import PooledProducer
+from timewheel.producers.sending.tally import ProducerCounts
 from timewheel.producers.sending.writer import DEFAULT_MAX_PENDING, Send, TimerWriter, idle_ms
 from timewheel.producers.timer import Timer
 from timewheel.wire.hooks import Hooks
@@ -70,6 +71,7 @@ class AsyncDelayedProducer:
     ) -> None:
         if max_pending < 1 or (max_producers is not None and max_producers < 1):
             raise ClientMisuse("max_pending and max_producers are at least 1")
+        self.plan = plan
         self._hooks = Hooks(hooks)
         self._writer = TimerWriter(
             client,
@@ -124,7 +126,8 @@ class AsyncDelayedProducer:
         try:
             self._refuse_if_closed()  # it may have been closed while this waited for room
             await self._start(send)
-        except BaseException:
+        except BaseException as error:
+            self._writer.tally.raised(error)
             self._leave(send)
             raise
         return await outcome
@@ -164,6 +167,11 @@ class AsyncDelayedProducer:
         if unknown_count:
             self._hooks.emit(ProducerClosedWithUnknownOutcomes(unknown_count=unknown_count))
         return unknown_count
+
+    @property
+    def counts(self) -> ProducerCounts:
+        """What it has sent, and what became of it, so far."""
+        return self._writer.tally.counts(len(self._pending))
 
     async def __aenter__(self) -> Self:
         return self
@@ -274,6 +282,7 @@ class AsyncDelayedProducer:
             self._tell(send, self._writer.refused(send, error))
 
     def _tell(self, send: Send, error: TimewheelError | None) -> None:
+        self._writer.tally.ended(1, () if error is None else (error,))
         self._leave(send)
         outcome: asyncio.Future[Timer] = send.notify
         if outcome.done():

@@ -19,6 +19,7 @@ from timewheel.producers.sending.gate import Gate
 from timewheel.producers.sending.outbox import Outbox
 from timewheel.producers.sending.outgoing import Outgoing
 from timewheel.producers.sending.pool import PooledProducer
+from timewheel.producers.sending.tally import ProducerCounts
 from timewheel.producers.sending.writer import DEFAULT_MAX_PENDING, Send, TimerWriter, idle_ms
 from timewheel.producers.timer import Timer
 from timewheel.wire.hooks import Hooks
@@ -73,6 +74,7 @@ class DelayedProducer:
     ) -> None:
         if max_pending < 1 or (max_producers is not None and max_producers < 1):
             raise ClientMisuse("max_pending and max_producers are at least 1")
+        self.plan = plan
         self._clock: Clock = clock or SystemClock()
         self._hooks = Hooks(hooks)
         self._writer = TimerWriter(
@@ -178,6 +180,11 @@ class DelayedProducer:
             self._hooks.emit(ProducerClosedWithUnknownOutcomes(unknown_count=unknown_count))
         return unknown_count
 
+    @property
+    def counts(self) -> ProducerCounts:
+        """What it has sent, and what became of it, so far."""
+        return self._writer.tally.counts(self._gate.inside)
+
     def __enter__(self) -> Self:
         return self
 
@@ -203,7 +210,8 @@ class DelayedProducer:
             except BaseException:
                 self._writer.pool.give_back(send.pooled)
                 raise
-        except BaseException:
+        except BaseException as error:
+            self._writer.tally.raised(error)
             self._gate.leave(send)
             raise
 
@@ -237,6 +245,7 @@ class DelayedProducer:
         sends = [send for send in finished if send.group is not None]
         self._writer.pool.give_back(*[send.pooled for send in sends])
         ended: list[Send] = []
+        errors: list[TimewheelError] = []
         for send in sends:
             step = self._writer.judge(send)
             if isinstance(step, Outgoing):
@@ -244,11 +253,14 @@ class DelayedProducer:
                 if step is None:
                     continue
             ended.append(send)
+            if step is not None:
+                errors.append(step)
             timer = send.timer(step)
             try:
                 send.notify(step, timer)
             except Exception as error:  # noqa: BLE001 - a user's callback must not end the thread that reports to all
                 self._hooks.emit(SendCallbackFailed(timer_id=timer.id, error=repr(error)))
+        self._writer.tally.ended(len(ended), errors)
         # Their room only now: what waits for a slow callback is bounded as well, and a flush waits for callbacks.
         self._gate.leave(*ended)
         self._outbox.some_ended()

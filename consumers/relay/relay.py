@@ -264,5 +264,6 @@ def _status_of(partition: Partition, alive_since_ms: int) -> PartitionStatus:
         deduplicated=counts.deduplicated,
         jumps=counts.jumps,
         failures=counts.failures,
+        entries=counts.entries,
         reason=handle.reason,
     )

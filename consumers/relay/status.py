@@ -29,6 +29,7 @@ class PartitionStatus:
         deduplicated: Sends that the broker dropped as seen before.
         jumps: Times that messages which can be read were left out: done by others, or given to others first.
         failures: Subscriptions given up and begun anew.
+        entries: That brokers have stored for it; a group of hops is one.
         reason: Why it is stopped, or why it last began anew; None: it never had to.
     """
 
@@ -46,6 +47,7 @@ class PartitionStatus:
     deduplicated: int
     jumps: int
     failures: int
+    entries: int
     reason: str | None
 
 

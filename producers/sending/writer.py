@@ -14,7 +14,7 @@ import pulsar.schema
 
 from timewheel.core.clock import Clock
 from timewheel.core.durations import HOUR_MS
-from timewheel.core.errors import ClientMisuse, SendFailed, SendOutcomeUnknown, TimewheelError
+from timewheel.core.errors import ClientMisuse, SendFailed, SendOutcomeUnknown, SendRefused, TimewheelError
 from timewheel.core.ids import TimerIds
 from timewheel.core.names import partition_topic
 from timewheel.core.out_of_order import OutOfOrder
@@ -29,6 +29,7 @@ from timewheel.producers.sending.gate import Group
 from timewheel.producers.sending.options import ProducerOptions
 from timewheel.producers.sending.outgoing import Outgoing
 from timewheel.producers.sending.pool import ProducerPool, room_for_all
+from timewheel.producers.sending.tally import Tally
 from timewheel.producers.timer import Timer
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.results import Outcome, cause_of, is_ok, is_producer_closed, outcome_of_error
@@ -107,6 +108,7 @@ class TimerWriter:
         "_turns",
         "fork_guard",
         "pool",
+        "tally",
     )
 
     def __init__(
@@ -130,6 +132,7 @@ class TimerWriter:
         self._ids = TimerIds(urandom)
         self._turns = count()
         self._out_of_order = OutOfOrder(plan)
+        self.tally = Tally()
         self.fork_guard = ForkGuard()
         self.pool = ProducerPool(
             client,
@@ -156,16 +159,20 @@ class TimerWriter:
     def prepare(self, content: Any, options: SendOptions) -> Outgoing:
         """A message from a send's arguments, at this clock's time; arguments and errors as `prepare.prepare`."""
         now_ms = self._clock.now_ms()
-        outgoing = prepare(
-            self._router,
-            now_ms,
-            next(self._turns),
-            self._ids.new,
-            content,
-            self._encode,
-            self._max_message_bytes,
-            **options,
-        )
+        try:
+            outgoing = prepare(
+                self._router,
+                now_ms,
+                next(self._turns),
+                self._ids.new,
+                content,
+                self._encode,
+                self._max_message_bytes,
+                **options,
+            )
+        except SendRefused as error:
+            self.tally.raised(error)
+            raise
         return outgoing.in_its_turn(self._out_of_order) if outgoing.deliver_at_ms else outgoing
 
     def routed_now(self, send: Send) -> Outgoing:

@@ -27,6 +27,7 @@ from timewheel.events.kind import kinds
 from timewheel.events.operations import (
     BrokerConfigurationDenied,
     HookFailed,
+    LookFailed,
     RelayProcessEnded,
     TokenExpired,
     TokenUnreadable,
@@ -71,6 +72,7 @@ __all__ = [
     "HandlerFailed",
     "HandlersLeftBehind",
     "HookFailed",
+    "LookFailed",
     "ProducerCloseFailed",
     "ProducerClosedWithUnknownOutcomes",
     "ProducerDispatcherFailed",

@@ -8,6 +8,7 @@ from timewheel.hooks import Event
 __all__ = [
     "BrokerConfigurationDenied",
     "HookFailed",
+    "LookFailed",
     "RelayProcessEnded",
     "TokenExpired",
     "TokenUnreadable",
@@ -34,6 +35,16 @@ class BrokerConfigurationDenied(Event):
 )
 class HookFailed(Event):
     hook: str
+    error: str
+
+
+@event(
+    "look_failed",
+    "warning",
+    means="The exporter could not look at all; what it saw before is told on, with its time.",
+    do="See the error. While it keeps on, its metrics are old.",
+)
+class LookFailed(Event):
     error: str
 
 

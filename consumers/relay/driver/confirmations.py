@@ -45,6 +45,8 @@ class Confirmations:
             failure = result.name
         elif message_id.ledger_id() < 0:
             self._handle.counts.deduplicated += 1
+        else:
+            self._handle.counts.entries += 1
         self.outcomes.append((ordinal, failure))
         if failure is not None or len(self.outcomes) >= self._wake_at:
             self._wake()
@@ -61,6 +63,8 @@ class Confirmations:
             return
         elif message_id.ledger_id() < 0:
             self._handle.counts.deduplicated += len(members)
+        else:
+            self._handle.counts.entries += 1
         self.outcomes.extend((member.ordinal, failure) for member in members)
         if failure is not None or len(self.outcomes) >= self._wake_at:
             self._wake()

@@ -24,6 +24,7 @@ class Counts:
         jumps: Times that messages came after others were left out that can be read: another relay or an operator has
             acknowledged them, or the broker gave them to another consumer first.
         failures: Subscriptions given up and begun anew.
+        entries: That brokers have stored for it; a group of hops is one.
     """
 
     forwarded: int = 0
@@ -34,6 +35,7 @@ class Counts:
     deduplicated: int = 0
     jumps: int = 0
     failures: int = 0
+    entries: int = 0
 
     @property
     def done(self) -> int:

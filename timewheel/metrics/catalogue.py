@@ -1,0 +1,267 @@
+"""All metrics: what each counts, in which unit, under which labels. The table in the docs is drawn from here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric as Family
+
+__all__ = ["CATALOGUE", "Metric", "Sample", "families"]
+
+Kind = Literal["counter", "gauge", "histogram"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """One metric.
+
+    Attributes:
+        name: As Prometheus shows it; of a counter with ``_total``, of a histogram without its suffixes.
+        kind: A counter only grows, a gauge does not, a histogram counts by size.
+        labels: Their names.
+        means: In one sentence; becomes the help text.
+        by: Who tells it: a role in your process, or the exporter.
+    """
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    means: str
+    by: Literal["producer", "consumer", "relay", "events", "exporter"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One value of a metric.
+
+    Attributes:
+        metric: Which.
+        labels: The labels' values, in the metric's order.
+        value: In the unit that its name says.
+        buckets: Of a histogram: cumulative counts by upper bound, the last bound being infinity.
+    """
+
+    metric: Metric
+    labels: tuple[str, ...]
+    value: float
+    buckets: Sequence[tuple[str, float]] = ()
+
+
+_OF_PRODUCER = ("due_topic",)
+_OF_CONSUMER = ("due_topic", "subscription")
+_OF_RELAY = ("due_topic", "relay_id")
+_OF_HOLDING = ("due_topic", "relay_id", "topic")
+_OF_SUBSCRIPTION = ("topic", "subscription")
+
+
+def _metric(name: str, kind: Kind, labels: tuple[str, ...], by: str, means: str) -> Metric:
+    return Metric(name=f"timewheel_{name}", kind=kind, labels=labels, means=means, by=by)  # type: ignore[arg-type]
+
+
+PRODUCER_STORED = _metric(
+    "producer_stored_total", "counter", _OF_PRODUCER, "producer", "Timers that the broker has confirmed."
+)
+PRODUCER_REFUSED = _metric(
+    "producer_refused_total", "counter", _OF_PRODUCER, "producer", "Sends with arguments that cannot be sent."
+)
+PRODUCER_FAILED = _metric(
+    "producer_failed_total", "counter", _OF_PRODUCER, "producer", "Sends that the broker did not take."
+)
+PRODUCER_UNKNOWN = _metric(
+    "producer_unknown_total", "counter", _OF_PRODUCER, "producer", "Sends that may be stored or not."
+)
+PRODUCER_PENDING = _metric("producer_pending", "gauge", _OF_PRODUCER, "producer", "Sends under way.")
+
+CONSUMER_READY = _metric(
+    "consumer_ready", "gauge", _OF_CONSUMER, "consumer", "1: subscribed and connected, its relay ready; else 0."
+)
+CONSUMER_RECEIVED = _metric(
+    "consumer_received_total", "counter", _OF_CONSUMER, "consumer", "Messages taken from the client."
+)
+CONSUMER_HANDED = _metric(
+    "consumer_handed_total", "counter", _OF_CONSUMER, "consumer", "Timers given out; one given out twice counts twice."
+)
+CONSUMER_DONE = _metric("consumer_done_total", "counter", _OF_CONSUMER, "consumer", "Timers that were handled.")
+CONSUMER_FAILED = _metric(
+    "consumer_failed_total", "counter", _OF_CONSUMER, "consumer", "Timers negatively acknowledged; they come again."
+)
+CONSUMER_EARLY = _metric(
+    "consumer_early_total", "counter", _OF_CONSUMER, "consumer", "Received before their due time, and held until it."
+)
+CONSUMER_FAR_TOO_EARLY = _metric(
+    "consumer_far_too_early_total", "counter", _OF_CONSUMER, "consumer",
+    "Received earlier than anything that was asked for: delayed delivery is off, or a clock is wrong.",
+)  # fmt: skip
+CONSUMER_COPIES = _metric(
+    "consumer_copies_dropped_total", "counter", (*_OF_CONSUMER, "why"), "consumer",
+    "Copies that no handler saw: handled already, redelivered while in hand, or stored twice.",
+)  # fmt: skip
+CONSUMER_TIMED_OUT = _metric(
+    "consumer_timed_out_total", "counter", _OF_CONSUMER, "consumer", "Given out again after the ack time-out."
+)
+CONSUMER_FOREIGN = _metric(
+    "consumer_foreign_total", "counter", (*_OF_CONSUMER, "why"), "consumer",
+    "Messages that are no timers, or whose properties cannot be read.",
+)  # fmt: skip
+CONSUMER_HELD = _metric(
+    "consumer_held", "gauge", _OF_CONSUMER, "consumer", "Timers in hand that wait for their due time."
+)
+CONSUMER_LATENESS = _metric(
+    "consumer_lateness_seconds", "histogram", _OF_CONSUMER, "consumer",
+    "How much after its due time each timer was given out.",
+)  # fmt: skip
+
+RELAY_READY = _metric(
+    "relay_ready", "gauge", _OF_RELAY, "relay", "1: every partition is looked after, and nothing is unreadable; else 0."
+)
+RELAY_UNREADABLE = _metric(
+    "relay_unreadable_topics", "gauge", _OF_RELAY, "relay", "Topics of earlier plans that it cannot drain."
+)
+RELAY_PARTITIONS = _metric(
+    "relay_partitions", "gauge", (*_OF_RELAY, "state"), "relay", "Partitions of holding topics by what is being done."
+)
+RELAY_HOPS = _metric(
+    "relay_hops_total", "counter", (*_OF_HOLDING, "lane"), "relay",
+    "Timers moved on: on time, late, to the tail of their slot, or to the dead-letter topic.",
+)  # fmt: skip
+RELAY_ENTRIES = _metric(
+    "relay_entries_written_total", "counter", _OF_HOLDING, "relay",
+    "Entries that brokers stored for it; a group of hops is one.",
+)  # fmt: skip
+RELAY_REPEATED = _metric(
+    "relay_repeated_total", "counter", (*_OF_HOLDING, "why"), "relay",
+    "Received again after a reload, or sent again and dropped by the broker.",
+)  # fmt: skip
+RELAY_JUMPS = _metric(
+    "relay_jumps_total", "counter", _OF_HOLDING, "relay", "Times that messages were left out that others had done."
+)
+RELAY_SESSIONS = _metric(
+    "relay_sessions_failed_total", "counter", _OF_HOLDING, "relay", "Subscriptions given up and begun anew."
+)
+RELAY_IN_FLIGHT = _metric("relay_in_flight", "gauge", _OF_HOLDING, "relay", "Hops under way.")
+RELAY_HEAD_LATE = _metric(
+    "relay_head_late_seconds", "gauge", _OF_HOLDING, "relay",
+    "How long ago the latest head of a partition that it holds should have left; 0: all are on time.",
+)  # fmt: skip
+RELAY_DISCONNECTED = _metric(
+    "relay_disconnected_partitions", "gauge", _OF_RELAY, "relay", "Partitions without a connection to the broker."
+)
+RELAY_STUCK = _metric(
+    "relay_stuck_partitions", "gauge", _OF_RELAY, "relay", "Partitions whose thread gives no sign of life."
+)
+
+EVENTS = _metric("events_total", "counter", ("event", "level"), "events", "Events told, by name (docs/events.md).")
+
+GAPS = _metric(
+    "gaps", "gauge", _OF_SUBSCRIPTION, "exporter", "Gaps of the partition that is nearest to the broker's limit."
+)
+GAPS_IN_ALL = _metric("gaps_in_all_partitions", "gauge", _OF_SUBSCRIPTION, "exporter", "Gaps of all partitions.")
+GAP_LIMIT = _metric("gap_limit", "gauge", _OF_SUBSCRIPTION, "exporter", "Gaps of a partition that the broker stores.")
+GAP_LIMIT_RATIO = _metric(
+    "gap_limit_used_ratio", "gauge", _OF_SUBSCRIPTION, "exporter",
+    "How much of the limit is used, by gaps or by what the stored form counts; 1 is all of it.",
+)  # fmt: skip
+UNLOAD_AGAIN = _metric(
+    "unload_again_entries", "gauge", _OF_SUBSCRIPTION, "exporter",
+    "Acknowledged entries that an unload right now would deliver again.",
+)  # fmt: skip
+GAP_GROWTH = _metric(
+    "gap_growth_per_hour", "gauge", _OF_SUBSCRIPTION, "exporter", "How fast gaps grow; absent until it is known."
+)
+GAP_LIMIT_SECONDS = _metric(
+    "gap_limit_reached_seconds", "gauge", _OF_SUBSCRIPTION, "exporter",
+    "Until the limit is reached at this growth; absent while it is not coming nearer.",
+)  # fmt: skip
+BACKLOG = _metric(
+    "backlog_entries", "gauge", (*_OF_SUBSCRIPTION, "state"), "exporter",
+    "Entries that are not acknowledged: delayed, in consumers' hands, or ready.",
+)  # fmt: skip
+PINNED = _metric(
+    "pinned_bytes", "gauge", _OF_SUBSCRIPTION, "exporter",
+    "Size of ledgers that cannot go before the subscription has gone on.",
+)  # fmt: skip
+INDEX = _metric(
+    "delayed_index_bytes", "gauge", _OF_SUBSCRIPTION, "exporter", "The broker's memory for delayed messages."
+)
+TIMERS = _metric(
+    "timers", "gauge", ("due_topic", "due"), "exporter",
+    "Timers of a plan that wait, by when they are due; sampled where topics do not tell.",
+)  # fmt: skip
+HEAD_LATE = _metric(
+    "topic_head_late_seconds", "gauge", ("due_topic", "topic"), "exporter",
+    "How long ago the oldest entry of a topic of a plan should have left it; 0: it is on time.",
+)  # fmt: skip
+UNATTENDED = _metric(
+    "unattended_partitions",
+    "gauge",
+    ("due_topic",),
+    "exporter",
+    "Partitions where timers are late and no relay is connected.",
+)
+DEAD = _metric(
+    "dead_letters", "gauge", ("due_topic",), "exporter", "Messages in the dead-letter topic; absent if not seen."
+)
+LOOK_LAST = _metric(
+    "exporter_last_look_timestamp_seconds", "gauge", (), "exporter", "When what is told here was seen; Unix time."
+)
+LOOK_SECONDS = _metric("exporter_look_seconds", "gauge", (), "exporter", "How long the last look took.")
+LOOK_FAILED = _metric(
+    "exporter_looks_failed_total", "counter", (), "exporter", "Looks of which nothing came; the one before is told on."
+)
+UNSEEN = _metric(
+    "exporter_unseen", "gauge", (), "exporter", "Topics, namespaces and tenants that the last look could not see."
+)
+LEFT_OUT = _metric(
+    "exporter_left_out", "gauge", (), "exporter", "Subscriptions that are not told, since they are less bad (--most)."
+)
+
+CATALOGUE: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
+"""All of them, in the order of this file."""
+
+
+_WORST_COUNTS: dict[Metric, Callable[[Iterable[float]], float]] = {
+    CONSUMER_READY: min,
+    RELAY_READY: min,
+    RELAY_HEAD_LATE: max,
+}
+"""Of roles with the same labels the worst is told; of all other metrics the sum."""
+
+
+def families(samples: Iterable[Sample]) -> list[Family]:
+    """Samples as prometheus-client's own families, in the catalogue's order; a metric without a sample is absent.
+
+    Two roles with the same labels, such as two producers of one plan in one process, are told as one.
+    """
+    from prometheus_client.core import (  # noqa: PLC0415 - the table of the docs is drawn without the library
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        HistogramMetricFamily,
+    )
+
+    by_metric: dict[Metric, dict[tuple[str, ...], list[Sample]]] = {}
+    for sample in samples:
+        by_metric.setdefault(sample.metric, {}).setdefault(sample.labels, []).append(sample)
+    made: list[Family] = []
+    for metric in sorted(by_metric, key=CATALOGUE.index):
+        if metric.kind == "histogram":
+            histogram = HistogramMetricFamily(metric.name, metric.means, labels=metric.labels)
+            for labels, same in by_metric[metric].items():
+                histogram.add_metric(labels, list(_added(same)), sum(one.value for one in same))
+            made.append(histogram)
+            continue
+        family = (CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily)(
+            metric.name, metric.means, labels=metric.labels
+        )
+        one_of = _WORST_COUNTS.get(metric, sum)
+        for labels, same in by_metric[metric].items():
+            family.add_metric(labels, one_of(one.value for one in same))
+        made.append(family)
+    return made
+
+
+def _added(histograms: Sequence[Sample]) -> Iterator[tuple[str, float]]:
+    for same_bound in zip(*(one.buckets for one in histograms), strict=True):
+        yield same_bound[0][0], sum(count for _, count in same_bound)

@@ -1,0 +1,134 @@
+"""Metrics of this process's own producers, consumers and relays: read when somebody scrapes, and at no other time."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, TypeVar
+
+from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
+
+from timewheel.core.clock import Clock, SystemClock
+from timewheel.metrics import catalogue as told
+from timewheel.metrics.catalogue import Sample, families
+from timewheel.metrics.roles import of_consumer, of_lateness, of_producer, of_relay
+from timewheel.serving import Answer, Page
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric as Family
+
+    from timewheel.consumers import DelayedConsumer
+    from timewheel.consumers.relay import Relay
+    from timewheel.hooks import Event
+    from timewheel.producers import AsyncDelayedProducer, DelayedProducer
+
+__all__ = ["Metrics", "metrics_page"]
+
+Producer = TypeVar("Producer", bound="DelayedProducer | AsyncDelayedProducer")
+
+
+class Metrics(Collector):
+    """Tells Prometheus what roles have counted.
+
+        metrics = Metrics()
+        hooks = (log_event, metrics.count_event)
+        producer = metrics.watch_producer(DelayedProducer(client, plan, hooks=hooks))
+        consumer = metrics.watch_consumer(DelayedConsumer(client, plan, "billing", hooks=hooks))
+
+    Roles count anyway; this reads the counts at each scrape. It keeps none of them alive: what is told of one ends with
+    it. Metrics and labels are listed in docs/how-to/metrics.md; no label has a value of a single timer.
+
+    Args:
+        registry: Where scrapes look; None: prometheus-client's own, which a service's other metrics are in, too.
+        clock: For how late a head is; None: the machine's.
+    """
+
+    def __init__(self, registry: CollectorRegistry | None = None, *, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._roles: list[Callable[[], Iterable[Sample] | None]] = []
+        self._events: Counter[tuple[str, str]] = Counter()
+        self._changing = threading.Lock()
+        (registry or REGISTRY).register(self)
+
+    def watch_producer(self, producer: Producer) -> Producer:
+        """Tell of this producer from now on; returns it."""
+        found = weakref.ref(producer)
+
+        def read() -> Iterable[Sample] | None:
+            one = found()
+            return None if one is None else of_producer(one.plan.due_topic, one.counts)
+
+        self._add(read)
+        return producer
+
+    def watch_consumer(self, consumer: DelayedConsumer) -> DelayedConsumer:
+        """Tell of this consumer and of the relay in it from now on, and have it measure lateness; returns it."""
+        found, lateness = weakref.ref(consumer), consumer.measure_lateness()
+
+        def read() -> Iterable[Sample] | None:
+            one = found()
+            if one is None:
+                return None
+            topic, subscription, status = one.plan.due_topic, one.subscription, one.relay_status
+            return [
+                *of_consumer(topic, subscription, one.counts, ready=one.ready),
+                *of_lateness(topic, subscription, lateness.counted()),
+                *(() if status is None else of_relay(topic, status, self._clock.now_ms())),
+            ]
+
+        self._add(read)
+        return consumer
+
+    def watch_relay(self, relay: Relay) -> Relay:
+        """Tell of this relay from now on; returns it."""
+        found = weakref.ref(relay)
+
+        def read() -> Iterable[Sample] | None:
+            one = found()
+            return None if one is None else of_relay(one.plan.due_topic, one.status(), self._clock.now_ms())
+
+        self._add(read)
+        return relay
+
+    def count_event(self, event: Event) -> None:
+        """A hook: counts events by name."""
+        with self._changing:
+            self._events[event.name, event.level] += 1
+
+    def collect(self) -> list[Family]:
+        """Called by prometheus-client at a scrape."""
+        return families([*self._read(), *self._counted_events()])
+
+    def describe(self) -> list[Family]:
+        """Nothing is read when this is registered."""
+        return []
+
+    def _add(self, read: Callable[[], Iterable[Sample] | None]) -> None:
+        with self._changing:
+            self._roles.append(read)
+
+    def _read(self) -> Iterator[Sample]:
+        with self._changing:
+            roles = tuple(self._roles)
+        for read in roles:
+            samples = read()
+            if samples is None:
+                with self._changing:
+                    self._roles.remove(read)
+            else:
+                yield from samples
+
+    def _counted_events(self) -> Iterator[Sample]:
+        with self._changing:
+            events = sorted(self._events.items())
+        for labels, count in events:
+            yield Sample(told.EVENTS, labels, count)
+
+
+def metrics_page(registry: CollectorRegistry = REGISTRY) -> Page:
+    """A page for `timewheel.serving.HttpServer`: all metrics of a registry, as Prometheus reads them."""
+    return lambda: Answer(200, generate_latest(registry), CONTENT_TYPE_LATEST)

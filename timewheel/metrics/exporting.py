@@ -1,0 +1,152 @@
+"""The exporter: looks at topics and plans again and again, and tells Prometheus what it saw last."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from prometheus_client.registry import Collector
+
+from timewheel.core.clock import wait_until
+from timewheel.core.errors import TimewheelError
+from timewheel.events import LookFailed
+from timewheel.metrics import catalogue as told
+from timewheel.metrics.catalogue import Sample, families
+from timewheel.metrics.standings import of_look, of_status
+from timewheel.ops.gaps import look_at, topics_of
+from timewheel.ops.gaps.limit import limit_of
+from timewheel.ops.gaps.log import Looks
+from timewheel.ops.gaps.looking import DEFAULT_AT_ONCE
+from timewheel.ops.status import status_of
+from timewheel.wire.hooks import Hooks
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric as Family
+
+    from timewheel.admin.client import AdminClient
+    from timewheel.core.plan import Plan
+    from timewheel.hooks import Hook
+
+__all__ = ["DEFAULT_MOST", "DEFAULT_READS", "Exporter"]
+
+DEFAULT_MOST = 500
+"""Subscriptions: a dozen series each are some 6,000, as much as a few dozen topics of a broker's own metrics."""
+DEFAULT_READS = 200
+"""Entries of each plan that are looked at each time: the error is 7 points of any share, for 200 small reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    at_ms: int
+    samples: tuple[Sample, ...]
+
+
+class Exporter(Collector):
+    """Looks at gaps of any topics, and at the timers of plans.
+
+    A scrape is told of the last look, and asks no broker. What could not be seen is absent, never 0. If a look fails as
+    a whole, the one before is told on, with its time.
+
+    Args:
+        admin: Whose role may see the topics' stats, and peek at messages of the plans' topics.
+        targets: Topics, namespaces, tenants, as `timewheel.ops.gaps.topics_of` takes them.
+        plans: All topics of each, and its timers by due time.
+        gap_limit: The broker's limit, where the role may not read it.
+        most: Subscriptions that are told at most: the worst.
+        reads: Entries of each plan that are looked at for due times.
+        at_once: Requests at once.
+        hooks: Told of looks that fail; None: they are logged.
+    """
+
+    def __init__(
+        self,
+        admin: AdminClient,
+        targets: Sequence[str],
+        plans: Sequence[Plan],
+        *,
+        gap_limit: int | None = None,
+        most: int = DEFAULT_MOST,
+        reads: int = DEFAULT_READS,
+        at_once: int = DEFAULT_AT_ONCE,
+        hooks: tuple[Hook, ...] | None = None,
+    ) -> None:
+        self._admin = admin
+        self._targets, self._plans = tuple(targets), tuple(plans)
+        self._gap_limit = gap_limit
+        self._most, self._reads, self._at_once = most, reads, at_once
+        self._hooks = Hooks(hooks)
+        self._looks = Looks()
+        self._seen: _Seen | None = None
+        self._failed = 0
+        self._turn = 0
+        self._changed = threading.Condition()
+        self._ending = False
+
+    def look(self) -> bool:
+        """Look once; False: nothing came of it, which is counted and told."""
+        clock = self._admin.clock
+        began_ms = clock.monotonic_ms()
+        try:
+            samples = tuple(self._look())
+        except TimewheelError as error:
+            self._failed += 1
+            self._hooks.emit(LookFailed(error=str(error)))
+            return False
+        took = Sample(told.LOOK_SECONDS, (), (clock.monotonic_ms() - began_ms) / 1_000)
+        self._seen = _Seen(clock.now_ms(), (*samples, took))
+        return True
+
+    def _look(self) -> Iterator[Sample]:
+        # Asked each time: whoever raises the limit need not restart this.
+        limit = limit_of(self._admin, gap_limit_ranges=self._gap_limit)
+        found = topics_of(self._admin, self._targets, self._plans)
+        look = look_at(self._admin, found.topics, limit.profile, unseen=found.unseen, at_once=self._at_once)
+        self._looks.add(look)
+        yield from of_look(look, self._looks, self._most)
+        unseen = {one.what for one in look.unseen}
+        self._turn += 1
+        for plan in self._plans:
+            # Other entries each time: an estimate that is off by chance does not stay so.
+            status = status_of(self._admin, plan, reads=self._reads, seed=self._turn)
+            unseen |= {one.what for one in status.unseen}
+            yield from of_status(status)
+        yield Sample(told.UNSEEN, (), len(unseen))
+
+    def is_fresh(self, within_ms: int) -> bool:
+        """Whether a look has ended well within that time."""
+        seen = self._seen
+        return seen is not None and self._admin.clock.now_ms() - seen.at_ms <= within_ms
+
+    def run(self, every_ms: int, after: Callable[[bool], None] = lambda _: None) -> None:
+        """Look again and again, until `end`; a look that takes longer than that is followed by the next at once.
+
+        Args:
+            every_ms: From the beginning of one look to that of the next.
+            after: Called after each look with what `look` returned.
+        """
+        clock = self._admin.clock
+        while not self._ending:
+            next_ms = clock.monotonic_ms() + every_ms
+            after(self.look())
+            with self._changed:
+                wait_until(clock, self._changed, lambda: self._ending, max(next_ms - clock.monotonic_ms(), 0))
+
+    def end(self) -> None:
+        """Have `run` return after the look that is under way."""
+        with self._changed:
+            self._ending = True
+            self._changed.notify_all()
+
+    def collect(self) -> list[Family]:
+        """Called by prometheus-client at a scrape."""
+        seen = self._seen
+        samples = [Sample(told.LOOK_FAILED, (), self._failed)]
+        if seen is not None:
+            samples += [Sample(told.LOOK_LAST, (), seen.at_ms / 1_000), *seen.samples]
+        return families(samples)
+
+    def describe(self) -> list[Family]:
+        """Nothing is looked at when this is registered."""
+        return []
