@@ -49,7 +49,7 @@ class RelayProcess:
         (self.port,) = free_ports(1)
         command = [sys.executable, "-m", "timewheel", "relay", "run", str(folder / "plan.toml"), *more]
         command += ["--service-url", broker.service_url, "--admin-url", broker.admin_url, "--drain", drain]
-        command += ["--ready-port", str(self.port), "--ready-file", str(self.ready_file)]
+        command += ["--http", f":{self.port}", "--ready-file", str(self.ready_file)]
         if relay_id is not None:
             command += ["--relay-id", relay_id]
         with self.log.open("wb") as log:
@@ -63,9 +63,13 @@ class RelayProcess:
     ) -> None:
         self.kill()
 
+    def ask(self, path: str) -> httpx.Response:
+        """One of its pages."""
+        return httpx.get(f"http://127.0.0.1:{self.port}{path}", timeout=10)
+
     def status(self) -> dict[str, Any]:
         """What it says about itself."""
-        found: dict[str, Any] = httpx.get(f"http://127.0.0.1:{self.port}/", timeout=10).json()
+        found: dict[str, Any] = self.ask("/readyz").json()
         return found
 
     def total(self, count: str) -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from timewheel.cli.connecting import DEFAULT_ADMIN_URL, AdminUrl, admin_client_with, client_security, token_reader
+from timewheel.cli.http import HttpAddress, address_of, or_say_why_not
 from timewheel.cli.logs import Format, Level, LogFormat, LogLevel, log_to_stderr
 
 if TYPE_CHECKING:
@@ -53,9 +54,7 @@ def run(
         int,
         typer.Option("--processes", min=1, help="So many processes share the work: one uses one core."),
     ] = 1,
-    ready_port: Annotated[
-        int | None, typer.Option("--ready-port", min=0, max=65_535, help="Tell readiness by HTTP on 127.0.0.1.")
-    ] = None,
+    http: HttpAddress = None,
     ready_file: Annotated[
         Path | None, typer.Option("--ready-file", help="A file that exists while all relays are ready.")
     ] = None,
@@ -94,6 +93,7 @@ def run(
     from timewheel.ops.former_topics import FormerTopics
 
     log_to_stderr(log_format, log_level)
+    address = address_of(http)
     drain_ms = parse_duration(drain)
     hop_linger_ms = None if hop_linger is None else parse_duration(hop_linger)
     plans = [Plan.load(path) for path in plan_files]
@@ -111,15 +111,16 @@ def run(
             "--log-format": log_format.value,
             "--log-level": log_level.value,
         }
-        code = _run_processes(
-            processes,
-            [*map(str, plan_files), *_given(options)],
-            relay_id=relay_id,
-            token=token,
-            drain_ms=drain_ms,
-            ready_port=ready_port,
-            ready_file=ready_file,
-        )
+        with or_say_why_not():
+            code = _run_processes(
+                processes,
+                [*map(str, plan_files), *_given(options)],
+                relay_id=relay_id,
+                token=token,
+                drain_ms=drain_ms,
+                address=address,
+                ready_file=ready_file,
+            )
         raise typer.Exit(code)
     with client_log() as log:
         client = pulsar.Client(service_url, logger=log, **client_security(reader, tls_ca))
@@ -138,13 +139,14 @@ def run(
                         for plan in plans
                     ],
                     drain_ms=drain_ms,
-                    ready_port=ready_port,
+                    address=address,
                     ready_file=ready_file,
                 )
                 call_at_end(service.end_from_signal)
                 if with_stdin:
                     _end_with_stdin(service.end_from_signal)
-                service.run()
+                with or_say_why_not():
+                    service.run()
         except pulsar.PulsarException as error:
             print(f"timewheel: {service_url}: {error}", file=sys.stderr)
             raise typer.Exit(1) from error
@@ -159,7 +161,7 @@ def _run_processes(
     relay_id: str | None,
     token: str | None,
     drain_ms: int,
-    ready_port: int | None,
+    address: tuple[str, int] | None,
     ready_file: Path | None,
 ) -> int:
     """Run so many of this command, and return the exit status."""
@@ -182,9 +184,7 @@ def _run_processes(
             own = ["--relay-id", f"{base}-{number}", "--ready-file", f"{folder}/{number}", "--with-stdin"]
             command = [sys.executable, "-m", "timewheel", "relay", "run", *arguments, *own]
             children.append(Child(f"{base}-{number}", command, Path(folder, str(number)), system_chance()))
-        running = Processes(
-            children, drain_ms=drain_ms, ready_port=ready_port, ready_file=ready_file, clock=SystemClock()
-        )
+        running = Processes(children, drain_ms=drain_ms, address=address, ready_file=ready_file, clock=SystemClock())
         call_at_end(running.end_from_signal)
         return running.run()
 
