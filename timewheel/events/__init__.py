@@ -26,6 +26,7 @@ from timewheel.events.consumers import (
 from timewheel.events.kind import kinds
 from timewheel.events.operations import (
     BrokerConfigurationDenied,
+    ConnectionFileOpen,
     HookFailed,
     RelayProcessEnded,
     TokenExpired,
@@ -66,6 +67,7 @@ __all__ = [
     "CalendarTopicOpened",
     "CalendarTopicStuck",
     "ConnectionBack",
+    "ConnectionFileOpen",
     "ConnectionLost",
     "EnvelopeUnreadable",
     "HandlerFailed",
