@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-__all__ = ["JSON", "LOOPBACK", "TEXT", "Answer", "HttpServer", "Page", "parse_address"]
+__all__ = ["JSON", "LOOPBACK", "TEXT", "Answer", "CannotListen", "HttpServer", "Page", "parse_address"]
 
 LOOPBACK = "127.0.0.1"
 JSON = "application/json"
@@ -52,6 +52,13 @@ def parse_address(text: str) -> tuple[str, int]:
     return host or LOOPBACK, int(port)
 
 
+class CannotListen(OSError):
+    """The port is taken, or the host is none of this machine."""
+
+    def __init__(self, host: str, port: int, cause: OSError) -> None:
+        super().__init__(f"cannot listen on {host} port {port}: {cause.strerror or cause}")
+
+
 class HttpServer:
     """Answers GET and HEAD by the page of that path; everything else is 404.
 
@@ -64,11 +71,14 @@ class HttpServer:
         name: Of the thread that listens.
 
     Raises:
-        OSError: The port is taken, or the host is none of this machine.
+        CannotListen: The port is taken, or the host is none of this machine.
     """
 
     def __init__(self, host: str, port: int, pages: Mapping[str, Page], *, name: str = "timewheel-http") -> None:
-        self._server = _server_class(host)((host, port), _handler_of(dict(pages)))
+        try:
+            self._server = _server_class(host)((host, port), _handler_of(dict(pages)))
+        except OSError as error:
+            raise CannotListen(host, port, error) from error
         self._thread = threading.Thread(target=self._server.serve_forever, name=name, daemon=True)
         self._thread.start()
 

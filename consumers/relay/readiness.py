@@ -1,27 +1,29 @@
-"""Telling an orchestrator whether a relay service does its work: a small HTTP answer, a file, or both."""
+"""Telling an orchestrator whether a relay service lives and does its work: two pages, a file, or both."""
 
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from timewheel.consumers.relay.status import RelayStatus
+from timewheel.serving import JSON, Answer, Page
 
-__all__ = ["ReadyFile", "ReadyServer", "answer_of"]
+__all__ = ["LIVE_PATH", "READY_PATH", "ReadyFile", "Told", "health_pages", "told_of"]
 
-LOOPBACK = "127.0.0.1"
+LIVE_PATH = "/livez"
+"""Whether a restart would help. A broker that is away is no reason: a new process would not find it either."""
+READY_PATH = "/readyz"
+"""Whether all is looked after at this moment."""
 
-Answer = Callable[[], tuple[bool, str]]
-"""Whether all is well, and the whole story as JSON."""
+Told = tuple[bool, Mapping[str, Any]]
+"""Whether all is well, and the whole story, for JSON."""
 
 
-def answer_of(statuses: Sequence[RelayStatus]) -> tuple[bool, str]:
-    """Whether all are ready, and one JSON object: ``{"ready": ..., "relays": [...]}``."""
+def told_of(statuses: Sequence[RelayStatus]) -> Told:
+    """Whether all are ready, and ``{"ready": ..., "relays": [...]}``."""
     relays: list[dict[str, Any]] = [
         {
             "relay_id": status.relay_id,
@@ -32,49 +34,25 @@ def answer_of(statuses: Sequence[RelayStatus]) -> tuple[bool, str]:
         for status in statuses
     ]
     ready = all(status.ready for status in statuses)
-    return ready, json.dumps({"ready": ready, "relays": relays})
+    return ready, {"ready": ready, "relays": relays}
 
 
-class ReadyServer:
-    """Answers every GET on 127.0.0.1: 200 while all relays are ready, else 503; the body says why.
+def health_pages(live: Callable[[], Told], ready: Callable[[], Told]) -> dict[str, Page]:
+    """The pages for an orchestrator's probes: 200 while all is well, else 503; the body says why.
 
     Args:
-        port: 0: any free one, see `port`.
-        answer: Asked at every call.
-
-    Raises:
-        OSError: The port is taken.
+        live: Asked at every call of `LIVE_PATH`.
+        ready: Asked at every call of `READY_PATH`.
     """
+    return {LIVE_PATH: _page(live), READY_PATH: _page(ready)}
 
-    def __init__(self, port: int, answer: Answer) -> None:
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                ready, told = answer()
-                body = told.encode()
-                self.send_response(200 if ready else 503)
-                self.send_header("Content-Type", "application/json")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
 
-            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-                """An answer a second is no news."""
+def _page(ask: Callable[[], Told]) -> Page:
+    def answer() -> Answer:
+        well, story = ask()
+        return Answer(200 if well else 503, json.dumps(story).encode(), JSON)
 
-        self._server = ThreadingHTTPServer((LOOPBACK, port), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, name="timewheel-ready", daemon=True)
-        self._thread.start()
-
-    @property
-    def port(self) -> int:
-        """Where it listens."""
-        return int(self._server.server_address[1])
-
-    def close(self) -> None:
-        """Stop answering."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+    return answer
 
 
 class ReadyFile:

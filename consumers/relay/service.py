@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import faulthandler
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from timewheel.consumers.relay.readiness import ReadyFile, ReadyServer, answer_of
+from timewheel.consumers.relay.readiness import ReadyFile, Told, health_pages, told_of
 from timewheel.consumers.relay.relay import DRAIN_MS, Relay
 from timewheel.consumers.relay.status import RelayStatus
 from timewheel.core.clock import Clock, SystemClock
+from timewheel.serving import HttpServer, Page
 
 __all__ = ["Service", "Watchdog"]
 
@@ -56,7 +57,8 @@ class Service:
     Args:
         relays: One per plan, not started.
         drain_ms: How long hops under way are waited for at the end.
-        ready_port: Port on 127.0.0.1 that tells readiness by HTTP; 0: any free one; None: none.
+        address: Host and port where it answers HTTP; port 0: any free one, see `port`; None: it does not.
+        pages: Further pages to answer there, by path.
         ready_file: File that exists while all relays are ready; None: none.
         watchdog_ms: How long a stuck process lives on.
         clock: Time.
@@ -67,19 +69,28 @@ class Service:
         relays: Sequence[Relay],
         *,
         drain_ms: int = DRAIN_MS,
-        ready_port: int | None = None,
+        address: tuple[str, int] | None = None,
+        pages: Mapping[str, Page] | None = None,
         ready_file: Path | None = None,
         watchdog_ms: int = WATCHDOG_MS,
         clock: Clock | None = None,
     ) -> None:
         self._relays = tuple(relays)
         self._drain_ms = drain_ms
-        self._ready_port = ready_port
+        self._address = address
+        self._pages = {**health_pages(self._told_of_life, self._told_of_readiness), **(pages or {})}
+        self._server: HttpServer | None = None
         self._ready_file = ready_file
         self._watchdog_ms = watchdog_ms
         self._clock = clock or SystemClock()
         self._changed = threading.Condition()
         self._ending = False
+        self._held_off_ms: int | None = None
+
+    @property
+    def port(self) -> int | None:
+        """Where it answers HTTP; None while it does not."""
+        return None if self._server is None else self._server.port
 
     def end(self) -> None:
         """Ask `run` to end; may be called from anywhere but a signal handler, which interrupts a holder of locks."""
@@ -95,18 +106,28 @@ class Service:
         """Of all relays."""
         return tuple(relay.status() for relay in self._relays)
 
-    def _answer(self) -> tuple[bool, str]:
-        return answer_of(self.statuses())
+    def _told_of_readiness(self) -> Told:
+        return told_of(self.statuses())
+
+    def _told_of_life(self) -> Told:
+        """Of the watchdog, not of the broker; before the first look, and while it drains, nothing is held off."""
+        partitions = (partition for status in self.statuses() for partition in status.partitions)
+        stuck = [partition.topic for partition in partitions if not partition.alive]
+        held_off_ms = self._held_off_ms
+        silent_ms = 0 if held_off_ms is None else self._clock.monotonic_ms() - held_off_ms
+        live = not stuck and silent_ms < self._watchdog_ms
+        return live, {"live": live, "stuck": stuck, "silent_ms": silent_ms}
 
     def run(self) -> None:
         """Start all relays, look after them, and stop them when told to end.
 
         Raises:
             TopologyError: Topics of a plan are missing; relays started before it are stopped.
-            OSError: The port for readiness is taken.
+            CannotListen: The address for HTTP is taken, or none of this machine.
         """
         file = None if self._ready_file is None else ReadyFile(self._ready_file)
-        server = None if self._ready_port is None else ReadyServer(self._ready_port, self._answer)
+        if self._address is not None:
+            self._server = HttpServer(*self._address, self._pages)
         try:
             # Before the watchdog: without a broker a start lasts as long as the calls of the client, which end.
             for relay in self._relays:
@@ -117,15 +138,17 @@ class Service:
                         file.show(ready=all(relay.ready for relay in self._relays))
                     if all(relay.alive for relay in self._relays):
                         watchdog.hold_off()
+                        self._held_off_ms = self._clock.monotonic_ms()
                     with self._changed:
                         if not self._ending:
                             self._clock.wait(self._changed, LOOK_MS)
         finally:
+            self._held_off_ms = None
             if file is not None:
                 file.show(ready=False)
             self._stop()
-            if server is not None:
-                server.close()
+            if self._server is not None:
+                self._server.close()
 
     def _stop(self) -> None:
         # All at once: each has the whole drain to itself.

@@ -30,7 +30,8 @@ class RelayProcess:
         folder: For its files.
         relay_id: None: its own choice.
         drain: For how long it drains at SIGTERM.
-        more: Further plan files.
+        more: Further plan files, or options.
+        connection: A connection's file, which says where and who; None: that broker, as nobody.
     """
 
     def __init__(
@@ -42,14 +43,16 @@ class RelayProcess:
         relay_id: str | None = None,
         drain: str = "10s",
         more: Sequence[str] = (),
+        connection: Path | None = None,
     ) -> None:
         self.ready_file = folder / "ready"
         self.log = folder / "relay.log"
         save_plan(plan, folder / "plan.toml")
         (self.port,) = free_ports(1)
         command = [sys.executable, "-m", "timewheel", "relay", "run", str(folder / "plan.toml"), *more]
-        command += ["--service-url", broker.service_url, "--admin-url", broker.admin_url, "--drain", drain]
-        command += ["--ready-port", str(self.port), "--ready-file", str(self.ready_file)]
+        urls = ["--service-url", broker.service_url, "--admin-url", broker.admin_url]
+        command += [*(urls if connection is None else ["--connection", str(connection)]), "--drain", drain]
+        command += ["--http", f":{self.port}", "--ready-file", str(self.ready_file)]
         if relay_id is not None:
             command += ["--relay-id", relay_id]
         with self.log.open("wb") as log:
@@ -63,9 +66,13 @@ class RelayProcess:
     ) -> None:
         self.kill()
 
+    def ask(self, path: str) -> httpx.Response:
+        """One of its pages."""
+        return httpx.get(f"http://127.0.0.1:{self.port}{path}", timeout=10)
+
     def status(self) -> dict[str, Any]:
         """What it says about itself."""
-        found: dict[str, Any] = httpx.get(f"http://127.0.0.1:{self.port}/", timeout=10).json()
+        found: dict[str, Any] = self.ask("/readyz").json()
         return found
 
     def total(self, count: str) -> int:

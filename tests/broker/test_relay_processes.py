@@ -55,6 +55,7 @@ def test_they_share_the_work_are_started_again_and_end_together(stage: Stage, tm
         killed, other = children(relay)
         killed.kill()
         eventually(lambda: not relay.status()["ready"], 30)
+        assert relay.ask("/livez").status_code == 200, "it is started again by its parent, and not by an orchestrator"
         eventually(lambda: [one["restarts"] for one in relay.status()["processes"]] == [1, 0], 60)
         eventually(lambda: relay.status()["ready"], 60)
         assert other.is_running()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import WHEEL, Stage, now_ms, plan_of
 from tests.support.own_broker import own_broker
 from timewheel.consumers import DelayedConsumer
@@ -78,14 +80,20 @@ def test_slots_that_were_emptied_by_others_are_proven_empty_and_left(broker: Loc
         stage.await_all_acknowledged()
 
 
-def test_neither_relay_nor_consumer_is_ready_without_a_connection(broker: LocalPulsar) -> None:
+def test_neither_relay_nor_consumer_is_ready_without_a_connection_and_a_service_lives_on(
+    broker: LocalPulsar, tmp_path: Path
+) -> None:
+    """To restart a process does not bring a broker back, so its page of life must not ask for that."""
     plan = plan_of()
     with (
         Stage(broker, plan) as stage,
+        RelayProcess(broker, plan, tmp_path) as service,
         DelayedConsumer(stage.client, plan, plan.subscriptions[0], relay=False, hooks=(stage.events,)) as consumer,
     ):
         relay = stage.relay()
         assert consumer.ready
+        service.await_ready()
+        assert [service.ask(path).status_code for path in ("/livez", "/readyz")] == [200, 200]
         broker.kill()
         eventually(lambda: not relay.ready, 5)
         eventually(lambda: not consumer.ready, 5)
@@ -95,8 +103,10 @@ def test_neither_relay_nor_consumer_is_ready_without_a_connection(broker: LocalP
         lost = {event.fields["topic"] for event in stage.events.named("connection_lost")}
         assert plan.due_topic in lost
         assert {partition.topic for partition in relay.status().partitions} & lost
+        assert [service.ask(path).status_code for path in ("/livez", "/readyz")] == [200, 503]
         broker.start()
         eventually(lambda: relay.ready and consumer.ready, 60, message=str(relay.status()))
+        eventually(lambda: service.ask("/readyz").status_code == 200, 60)
         with pytest.raises(ReceiveTimeout):
             consumer.receive(timeout_millis=500)
         assert plan.due_topic in {event.fields["topic"] for event in stage.events.named("connection_back")}

@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import pytest
 
 from tests.broker.relay_service import RelayProcess
@@ -30,8 +29,9 @@ def stage(pulsar_broker: Broker) -> Iterator[Stage]:
 def test_it_says_when_it_is_ready_and_drains_at_sigterm(stage: Stage, tmp_path: Path) -> None:
     with RelayProcess(stage.broker, stage.plan, tmp_path) as relay:
         relay.await_ready()
-        found = httpx.get(f"http://127.0.0.1:{relay.port}/ready")
+        found = relay.ask("/readyz")
         assert (found.status_code, found.json()["ready"]) == (200, True)
+        assert relay.ask("/livez").status_code == 200
         # One hop each, spread over two seconds.
         now = now_ms()
         for number in range(2_000):

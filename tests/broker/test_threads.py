@@ -63,10 +63,10 @@ def start_calendar(stages: dict[str, Stage]) -> Stop:
 
 
 def start_service(stages: dict[str, Stage]) -> Stop:
-    """Relays of two plans, one of them a wheel, with a port that tells readiness."""
+    """Relays of two plans, one of them a wheel, with a port that tells health."""
     plans = [stages[name] for name in ("tiered", "wheel")]
     relays = [Relay(stage.client, stage.plan) for stage in plans]
-    service = Service(relays, drain_ms=1_000, ready_port=0)
+    service = Service(relays, drain_ms=1_000, address=("127.0.0.1", 0))
     running = threading.Thread(target=service.run, name="timewheel test user")
     running.start()
     eventually(lambda: all(relay.ready for relay in relays), 60)

@@ -1,4 +1,4 @@
-"""A broker with authentication, authorization and TLS on its web service."""
+"""A broker with authentication, authorization and TLS on both of its doors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.certificates import make_authority, make_identity
+from tests.support.certificates import Identity, make_authority, make_identity
 from tests.support.own_broker import own_broker
 from tests.support.tokens import SECURED_SETTINGS
 from timewheel.testing import LocalPulsar
@@ -16,12 +16,28 @@ __all__ = ["Secured", "secured_broker"]
 
 
 class Secured:
-    """The broker, where it speaks TLS, and who vouches for it."""
+    """The broker, where it speaks TLS, and who vouches for it.
 
-    def __init__(self, broker: LocalPulsar, tls_url: str, ca_path: str) -> None:
+    Attributes:
+        broker: Its plain doors.
+        tls_url: Of its web service.
+        tls_service_url: Of its own protocol.
+        ca_path: Of the authority that it and its clients trust.
+    """
+
+    def __init__(
+        self, broker: LocalPulsar, *, tls_url: str, tls_service_url: str, authority: Identity, folder: Path
+    ) -> None:
         self.broker = broker
         self.tls_url = tls_url
-        self.ca_path = ca_path
+        self.tls_service_url = tls_service_url
+        self.ca_path = authority.certificate_path
+        self._authority = authority
+        self._folder = folder
+
+    def certificate_of(self, role: str) -> Identity:
+        """A client's certificate, whose name is its role."""
+        return make_identity(self._folder, self._authority, role)
 
 
 @contextmanager
@@ -29,13 +45,20 @@ def secured_broker(folder: Path) -> Iterator[Secured]:
     """Start one, its certificates in `folder`; its tokens are those of `tests.support.tokens`."""
     authority = make_authority(folder)
     identity = make_identity(folder, authority, "broker")
-    (tls_port,) = free_ports(1)
+    web_port, port = free_ports(2)
     config = {
         **SECURED_SETTINGS,
-        "webServicePortTls": str(tls_port),
+        "webServicePortTls": str(web_port),
+        "brokerServicePortTls": str(port),
         "tlsCertificateFilePath": identity.certificate_path,
         "tlsKeyFilePath": identity.key_path,
         "tlsTrustCertsFilePath": authority.certificate_path,
     }
     with own_broker(config) as broker:
-        yield Secured(broker, f"https://127.0.0.1:{tls_port}", authority.certificate_path)
+        yield Secured(
+            broker,
+            tls_url=f"https://127.0.0.1:{web_port}",
+            tls_service_url=f"pulsar+ssl://127.0.0.1:{port}",
+            authority=authority,
+            folder=folder,
+        )

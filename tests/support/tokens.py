@@ -26,7 +26,8 @@ def token_for(role: str, *, expires_s: int | None = None) -> str:
 SECURED_SETTINGS = {
     "authenticationEnabled": "true",
     "authorizationEnabled": "true",
-    "authenticationProviders": "org.apache.pulsar.broker.authentication.AuthenticationProviderToken",
+    "authenticationProviders": "org.apache.pulsar.broker.authentication.AuthenticationProviderToken,"
+    "org.apache.pulsar.broker.authentication.AuthenticationProviderTls",
     "authenticationRefreshCheckSeconds": "1",  # how soon a connection's token is found to have expired; usually 60
     "tokenSecretKey": f"data:;base64,{base64.b64encode(SECRET).decode()}",
     # Whoever shows no token is a superuser, so that LocalPulsar sees the broker get healthy. A token that is shown
@@ -36,4 +37,4 @@ SECURED_SETTINGS = {
     "brokerClientAuthenticationPlugin": "org.apache.pulsar.client.impl.auth.AuthenticationToken",
     "brokerClientAuthenticationParameters": f"token:{token_for('admin')}",
 }
-"""Settings of a broker where a token's role decides; ``admin`` is the superuser."""
+"""Settings of a broker where the role of a token or a certificate decides; ``admin`` is the superuser."""

@@ -39,19 +39,26 @@ def tls_context(
     certificate_path: str | None = None,
     key_path: str | None = None,
     key_password: str | None = None,
+    validate_hostname: bool = True,
+    allow_insecure: bool = False,
 ) -> ssl.SSLContext:
-    """TLS settings from files: names are checked, and certificates against the system's authorities or these.
+    """TLS settings from files: by itself names are checked, and certificates by the system's authorities or these.
 
     Args:
         ca_path: PEM file with the authorities to trust instead of the system's.
         certificate_path: PEM file with a client certificate, for brokers that ask for one.
         key_path: PEM file with its key, unless the certificate's file holds it.
         key_password: Of that key, if it has one.
+        validate_hostname: Whether a certificate must name the host that shows it.
+        allow_insecure: Whether any certificate will do.
 
     Raises:
         OSError: A file cannot be read (ssl.SSLError: it holds no certificate or key).
     """
     context = ssl.create_default_context(cafile=ca_path)
+    context.check_hostname = validate_hostname and not allow_insecure
+    if allow_insecure:
+        context.verify_mode = ssl.CERT_NONE
     if certificate_path is not None:
         context.load_cert_chain(certificate_path, key_path, key_password)
     return context

@@ -30,13 +30,13 @@ from timewheel.cli.survey import survey
 from timewheel.cli.topics import topics
 from timewheel.cli.two_words import TwoWords
 from timewheel.cli.whereis import whereis
-from timewheel.core.errors import DurationError, PlanError, ProfileError, SendRefused, TimewheelError
+from timewheel.core.errors import BadConnection, DurationError, PlanError, ProfileError, SendRefused, TimewheelError
 
 __all__ = ["app", "main"]
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
-_CALLERS_FAULT = (DurationError, PlanError, ProfileError, SendRefused)
+_CALLERS_FAULT = (BadConnection, DurationError, PlanError, ProfileError, SendRefused)
 
 
 @dataclass(slots=True)

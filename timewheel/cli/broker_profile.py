@@ -30,7 +30,12 @@ BrokerUrl = Annotated[
 
 
 def profile_of(
-    name: str | None, broker_url: str | None, token: str | None, token_file: Path | None, tls_ca: Path | None
+    name: str | None,
+    broker_url: str | None,
+    token: str | None,
+    token_file: Path | None,
+    tls_ca: Path | None,
+    connection: Path | None,
 ) -> BrokerProfile:
     """The profile that the options ask for.
 
@@ -40,6 +45,7 @@ def profile_of(
         token: For it.
         token_file: For it.
         tls_ca: For it.
+        connection: For it.
 
     Raises:
         typer.BadParameter: Both are given, or one that cannot be.
@@ -52,7 +58,7 @@ def profile_of(
         raise typer.BadParameter("give --profile or --broker, not both", param_hint="--broker")
     from timewheel.ops.profile import profile_of as live
 
-    with admin_client(broker_url, token, token_file, tls_ca, option="--broker") as admin:
+    with admin_client(broker_url, token, token_file, tls_ca, connection) as admin:
         return live(admin)
 
 

@@ -1,4 +1,8 @@
-"""What commands share that call the admin API: their options, and a client made of them."""
+"""What commands share that speak to a cluster: their options, and the connection that these are the top layer of.
+
+An option counts for more than the environment, that more than the file that ``--connection`` names, and that more than
+the defaults.
+"""
 
 from __future__ import annotations
 
@@ -8,134 +12,158 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
     from timewheel.admin.client import AdminClient
+    from timewheel.cli.access import Access
+    from timewheel.core.connection import Connection
     from timewheel.hooks import Event, Hook
-    from timewheel.wire.token_reader import TokenReader
 
 __all__ = [
-    "DEFAULT_ADMIN_URL",
     "AdminUrl",
+    "ConnectionFile",
+    "ServiceUrl",
     "Token",
     "TokenFile",
     "TrustFile",
+    "access_of",
     "admin_client",
-    "admin_client_with",
-    "client_security",
-    "token_reader",
+    "connection_of",
     "warn",
 ]
 
+FILE_VARIABLE = "TIMEWHEEL_CONNECTION"
+
+ServiceUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--service-url",
+        help="Where the brokers are; else PULSAR_SERVICE_URL.",
+        show_default="pulsar://localhost:6650",
+    ),
+]
 AdminUrl = Annotated[
-    str,
-    typer.Option("--admin-url", envvar="PULSAR_ADMIN_URL", help="Web service of any broker."),
+    str | None,
+    typer.Option(
+        "--admin-url",
+        help="Web service of any broker; else PULSAR_ADMIN_URL.",
+        show_default="http://localhost:8080",
+    ),
 ]
 Token = Annotated[
     str | None,
-    typer.Option("--token", envvar="PULSAR_TOKEN", show_envvar=True, help="Bearer token of a tenant admin."),
+    typer.Option("--token", help="Bearer token; else PULSAR_TOKEN, which other users of this machine do not see."),
 ]
-TokenFile = Annotated[Path | None, typer.Option("--token-file", help="A file with it, read before every call.")]
+TokenFile = Annotated[Path | None, typer.Option("--token-file", help="A file with it, read at every connect.")]
 TrustFile = Annotated[Path | None, typer.Option("--tls-ca", help="PEM file with the authorities to trust.")]
+ConnectionFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--connection",
+        metavar="FILE",
+        envvar=FILE_VARIABLE,
+        show_envvar=True,
+        help="TOML with a table [connection]: URLs, token, OAuth2, certificates; other options come before it.",
+    ),
+]
 
-DEFAULT_ADMIN_URL = "http://localhost:8080"
-RETRY_FOR_S = 5.0
-"""Somebody waits for the answer, and a wrong URL does not get better; a topic that moves takes less."""
+
+def connection_of(
+    *,
+    service_url: str | None = None,
+    admin_url: str | None = None,
+    token: str | None = None,
+    token_file: Path | None = None,
+    tls_ca: Path | None = None,
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Connection:
+    """All layers as one.
+
+    Args:
+        service_url: Of the options.
+        admin_url: Of the options.
+        token: Of the options; an empty one is refused, as a variable that was not set would make it.
+        token_file: Of the options.
+        tls_ca: Of the options.
+        file: The connection's file.
+        environment: None: that of this process.
+
+    Raises:
+        BadConnection: A layer is wrong.
+    """
+    import os
+
+    from timewheel.core.connection import DEFAULTS, Connection, connection_of_environment
+    from timewheel.core.errors import BadConnection
+    from timewheel.core.secret import Secret
+
+    if token is not None and not token.strip():
+        raise BadConnection("--token", "is empty")
+    options = Connection(
+        service_url=service_url,
+        admin_url=admin_url,
+        token=None if token is None else Secret(token),
+        token_file=token_file,
+        tls_trust_certs_file_path=tls_ca,
+    )
+    variables = connection_of_environment(os.environ if environment is None else environment)
+    return options.over(variables).over(_of_file(file)).over(DEFAULTS)
+
+
+def _of_file(file: Path | None) -> Connection:
+    from timewheel.core.connection import Connection
+
+    if file is None:
+        return Connection()
+    from timewheel.core.connection_file import is_open_to_others, load_connection
+
+    connection = load_connection(file)
+    if is_open_to_others(file, connection):
+        from timewheel.events import ConnectionFileOpen
+
+        warn(ConnectionFileOpen(path=str(file)))
+    return connection
+
+
+def access_of(connection: Connection, hooks: tuple[Hook, ...] | None = None) -> Access:
+    """What makes clients of it.
+
+    Args:
+        connection: All layers.
+        hooks: None: `warn`.
+    """
+    from timewheel.cli.access import Access
+
+    return Access(connection, (warn,) if hooks is None else hooks)
 
 
 def admin_client(
-    admin_url: str,
+    admin_url: str | None,
     token: str | None,
     token_file: Path | None,
     tls_ca: Path | None,
+    file: Path | None,
     *,
-    option: str = "--admin-url",
     hooks: tuple[Hook, ...] | None = None,
 ) -> AbstractContextManager[AdminClient]:
-    """An admin client from these options; what cannot be one is a usage error.
+    """An admin client from these options.
 
     Args:
         admin_url: Of any broker's web service.
         token: Or `token_file`.
         token_file: Read before every call.
         tls_ca: Whom to trust.
-        option: That gave the URL.
+        file: The connection's file.
         hooks: None: `warn`.
+
+    Raises:
+        BadConnection: What cannot be one.
+        TokenNotGiven: The authorization server gives none.
     """
-    hooks = (warn,) if hooks is None else hooks
-    return admin_client_with(admin_url, token_reader(token, token_file, hooks), tls_ca, option=option, hooks=hooks)
-
-
-def admin_client_with(
-    admin_url: str,
-    token: TokenReader | None,
-    tls_ca: Path | None,
-    *,
-    option: str = "--admin-url",
-    hooks: tuple[Hook, ...],
-) -> AbstractContextManager[AdminClient]:
-    """The same with a reader that others use as well.
-
-    Args:
-        admin_url: Of any broker's web service.
-        token: See `token_reader`.
-        tls_ca: Whom to trust.
-        option: That gave the URL.
-        hooks: Whom to tell.
-    """
-    from timewheel.admin.client import AdminClient
-    from timewheel.admin.http import tls_context
-
-    try:
-        return AdminClient(
-            admin_url,
-            token=token,
-            tls=None if tls_ca is None else tls_context(ca_path=str(tls_ca)),
-            retry_for_s=RETRY_FOR_S,
-            hooks=hooks,
-        )
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint=option) from error
-    except OSError as error:
-        raise typer.BadParameter(f"{tls_ca}: {error}", param_hint="--tls-ca") from error
-
-
-def token_reader(token: str | None, token_file: Path | None, hooks: tuple[Hook, ...]) -> TokenReader | None:
-    """What reads the token; None if neither is given. What cannot be read is a usage error.
-
-    Args:
-        token: Itself.
-        token_file: Or its file.
-        hooks: Told of a token that has expired, and of a file that cannot be read later.
-    """
-    from timewheel.wire.token_reader import TokenReader
-
-    if token is not None and token_file is not None:
-        raise typer.BadParameter("give the token itself or its file, not both", param_hint="--token")
-    try:
-        if token_file is not None:
-            return TokenReader(token_file, hooks=hooks)
-        return None if token is None else TokenReader(lambda: token, name="--token", hooks=hooks)
-    except (OSError, ValueError) as error:
-        reason, option = str(error), "--token" if token_file is None else "--token-file"
-        raise typer.BadParameter(reason, param_hint=option) from error
-
-
-def client_security(token: TokenReader | None, tls_ca: Path | None) -> dict[str, Any]:
-    """Keyword arguments of a `pulsar.Client` that speaks as the admin client does.
-
-    Args:
-        token: See `token_reader`.
-        tls_ca: Whom to trust.
-    """
-    import pulsar
-
-    options: dict[str, Any] = {}
-    if token is not None:
-        options["authentication"] = pulsar.AuthenticationToken(token)
-    if tls_ca is not None:
-        options["tls_trust_certs_file_path"] = str(tls_ca)
-    return options
+    given: dict[str, Any] = {"admin_url": admin_url, "token": token, "token_file": token_file, "tls_ca": tls_ca}
+    return access_of(connection_of(**given, file=file), hooks).admin()
 
 
 def warn(event: Event) -> None:

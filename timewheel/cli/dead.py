@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from timewheel.cli.connecting import (
-    DEFAULT_ADMIN_URL,
     AdminUrl,
+    ConnectionFile,
+    ServiceUrl,
     Token,
     TokenFile,
     TrustFile,
+    access_of,
     admin_client,
-    client_security,
-    token_reader,
-    warn,
+    connection_of,
 )
 from timewheel.cli.moments import at, span
 from timewheel.cli.terminal import say, show_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from rich.console import Console
 
@@ -51,8 +50,6 @@ Most = Annotated[int, typer.Option("--most", min=1, help="Look at so many entrie
 Everything = Annotated[bool, typer.Option("--all", help="All of them.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, show what would be done.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]
-ServiceUrl = Annotated[str, typer.Option("--service-url", envvar="PULSAR_SERVICE_URL", help="Where the brokers are.")]
-DEFAULT_SERVICE_URL = "pulsar://localhost:6650"
 DEFAULT_MOST = 1_000
 
 
@@ -65,10 +62,11 @@ def list_(
     reason: Reason = "",
     source: Source = "",
     most: Most = DEFAULT_MOST,
-    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
+    admin_url: AdminUrl = None,
     token: Token = None,
     token_file: TokenFile = None,
     tls_ca: TrustFile = None,
+    connection: ConnectionFile = None,
     as_json: AsJson = False,
 ) -> None:
     """List the dead letters that nobody has dealt with. Nothing is consumed or changed."""
@@ -77,7 +75,7 @@ def list_(
     from rich.console import Console
 
     wish = _wish(positions, timer_ids, reason, source)
-    with admin_client(admin_url, token, token_file, tls_ca) as admin:
+    with admin_client(admin_url, token, token_file, tls_ca, connection) as admin:
         found = _found(admin, plan_file, wish, most)
         now_ms = admin.clock.now_ms()
     if as_json:
@@ -95,10 +93,11 @@ def show(
     reason: Reason = "",
     source: Source = "",
     most: Most = DEFAULT_MOST,
-    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
+    admin_url: AdminUrl = None,
     token: Token = None,
     token_file: TokenFile = None,
     tls_ca: TrustFile = None,
+    connection: ConnectionFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Show all of some dead letters: properties and payload. Nothing is consumed or changed."""
@@ -108,7 +107,7 @@ def show(
     from rich.console import Console
 
     wish = _wish(positions, timer_ids, reason, source)
-    with admin_client(admin_url, token, token_file, tls_ca) as admin:
+    with admin_client(admin_url, token, token_file, tls_ca, connection) as admin:
         found = _found(admin, plan_file, wish, most)
     if as_json:
         facts = [{**_facts(one), "payload_base64": base64.b64encode(one.payload).decode()} for one in found.letters]
@@ -133,11 +132,12 @@ def replay(
     due_now: Annotated[bool, typer.Option("--now", help="They are due now, whatever they say.")] = False,
     most: Most = DEFAULT_MOST,
     dry_run: DryRun = False,
-    service_url: ServiceUrl = DEFAULT_SERVICE_URL,
-    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
+    service_url: ServiceUrl = None,
+    admin_url: AdminUrl = None,
     token: Token = None,
     token_file: TokenFile = None,
     tls_ca: TrustFile = None,
+    connection: ConnectionFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Send dead letters again, under their ids, to where their producer would send them now; then take them out.
@@ -149,12 +149,15 @@ def replay(
     from timewheel.ops.dead import replay as send_again
 
     wish = _wish(positions, timer_ids, reason, source, must_say=not everything)
-    with admin_client(admin_url, token, token_file, tls_ca) as admin:
+    urls = {"service_url": service_url, "admin_url": admin_url}
+    given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
+    access = access_of(connection_of(**given))
+    with access.admin() as admin:
         found, plan = _found(admin, plan_file, wish, most), _plan(plan_file)
         if dry_run:
             dealt = _would(found, plan, admin, again, Refused, due_now=due_now)
         else:
-            with _client(service_url, token, token_file, tls_ca) as client:
+            with access.client(operation_timeout_seconds=20) as client:
                 dealt = send_again(client, admin, plan, found.topic, found.letters, due_now=due_now)
     _end(dealt, found, "would be sent again" if dry_run else "sent again", as_json=as_json)
 
@@ -170,11 +173,12 @@ def drop(
     source: Source = "",
     most: Most = DEFAULT_MOST,
     dry_run: DryRun = False,
-    service_url: ServiceUrl = DEFAULT_SERVICE_URL,
-    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
+    service_url: ServiceUrl = None,
+    admin_url: AdminUrl = None,
     token: Token = None,
     token_file: TokenFile = None,
     tls_ca: TrustFile = None,
+    connection: ConnectionFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Take dead letters out without sending them again: they are gone."""
@@ -182,12 +186,15 @@ def drop(
     from timewheel.ops.dead import drop as take_out
 
     wish = _wish(positions, timer_ids, reason, source, must_say=not everything)
-    with admin_client(admin_url, token, token_file, tls_ca) as admin:
+    urls = {"service_url": service_url, "admin_url": admin_url}
+    given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
+    access = access_of(connection_of(**given))
+    with access.admin() as admin:
         found = _found(admin, plan_file, wish, most)
         if dry_run:
             dealt = [Dealt(letter=letter) for letter in found.letters]
         else:
-            with _client(service_url, token, token_file, tls_ca) as client:
+            with access.client(operation_timeout_seconds=20) as client:
                 dealt = take_out(client, found.topic, found.letters, clock=admin.clock)
     _end(dealt, found, "would be dropped" if dry_run else "dropped", as_json=as_json)
 
@@ -245,21 +252,6 @@ def _would(
             )
         )
     return dealt
-
-
-@contextmanager
-def _client(service_url: str, token: str | None, token_file: Path | None, tls_ca: Path | None) -> Iterator[Any]:
-    import pulsar
-
-    from timewheel.cli.client_log import client_log
-
-    reader = token_reader(token, token_file, (warn,))
-    with client_log() as log:
-        client = pulsar.Client(service_url, logger=log, operation_timeout_seconds=20, **client_security(reader, tls_ca))
-        try:
-            yield client
-        finally:
-            client.close()
 
 
 def _end(dealt: Sequence[Dealt], found: DeadLetters, done: str, *, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timewheel.cli.connecting import DEFAULT_ADMIN_URL, AdminUrl, Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client
 from timewheel.cli.doctor_said import show_verdict
 
 if TYPE_CHECKING:
@@ -37,10 +37,11 @@ def doctor(
         typer.Option("--fix", help="Make what is missing of the plan's topics, set their policies, then look again."),
     ] = False,
     fail_at: Annotated[str, typer.Option("--fail-at", help="warning or error: see exit status.")] = "warning",
-    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
+    admin_url: AdminUrl = None,
     token: Token = None,
     token_file: TokenFile = None,
     tls_ca: TrustFile = None,
+    connection: ConnectionFile = None,
     junit: Annotated[
         Path | None, typer.Option("--junit", help="Write JUnit's XML here, too, for a pipeline.", dir_okay=False)
     ] = None,
@@ -61,7 +62,7 @@ def doctor(
 
     plan = _plan(target)
     _refuse(plan, fail_at, fix=fix, junit=junit)
-    with admin_client(admin_url, token, token_file, tls_ca) as admin:
+    with admin_client(admin_url, token, token_file, tls_ca, connection) as admin:
         verdict = verdict_on(_look(admin, plan, target))
         done = repair(admin, plan, verdict.findings) if fix and plan is not None else ()
         if done:

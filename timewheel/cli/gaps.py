@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from timewheel.cli.connecting import DEFAULT_ADMIN_URL, AdminUrl, Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client
 from timewheel.cli.gaps_said import show_look
 
 if TYPE_CHECKING:
@@ -61,10 +61,11 @@ def gaps(
         int | None, typer.Option("--limit", min=1, help="The broker's limit on gaps, where the role may not read it.")
     ] = None,
     at_once: Annotated[int, typer.Option("--at-once", min=1, max=256, help="Requests at once.")] = 16,
-    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
+    admin_url: AdminUrl = None,
     token: Token = None,
     token_file: TokenFile = None,
     tls_ca: TrustFile = None,
+    connection: ConnectionFile = None,
     csv_file: Annotated[
         Path | None, typer.Option("--csv", help="Write a row for each subscription here, too.", dir_okay=False)
     ] = None,
@@ -81,7 +82,7 @@ def gaps(
     _refuse(targets, fail_at, everything=everything, files={"--log": log, "--csv": csv_file})
     console = Console(highlight=False)
     with (
-        admin_client(admin_url, token, token_file, tls_ca) as admin,
+        admin_client(admin_url, token, token_file, tls_ca, connection) as admin,
         _screen(console, live=watch and not as_json) as show,
     ):
         status = 0

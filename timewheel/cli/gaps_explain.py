@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from timewheel.cli.connecting import DEFAULT_ADMIN_URL, AdminUrl, Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client
 from timewheel.cli.sample import looking_at_entries
 from timewheel.cli.terminal import say
 
@@ -39,10 +39,11 @@ def explain(
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, help="The broker's limit on gaps, where the role may not read it.")
     ] = None,
-    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
+    admin_url: AdminUrl = None,
     token: Token = None,
     token_file: TokenFile = None,
     tls_ca: TrustFile = None,
+    connection: ConnectionFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")] = False,
 ) -> None:
     """Tell why a subscription has gaps: mixed delays, slow consumers, hot keys, single acknowledgements; and the cure.
@@ -60,7 +61,7 @@ def explain(
     from timewheel.ops.gaps.targets import full_name
 
     with (
-        admin_client(admin_url, token, token_file, tls_ca) as admin,
+        admin_client(admin_url, token, token_file, tls_ca, connection) as admin,
         looking_at_entries(Console(stderr=True)) as tell,
     ):
         known = limit_of(admin, gap_limit_ranges=limit)

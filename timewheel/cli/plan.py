@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from timewheel.cli.broker_profile import BrokerUrl, ProfileName, profile_of
-from timewheel.cli.connecting import Token, TokenFile, TrustFile
+from timewheel.cli.connecting import ConnectionFile, Token, TokenFile, TrustFile
 from timewheel.cli.from_survey import FromSurvey, need_one_source, plan_from
 from timewheel.cli.plan_fleet import answer_fleet, need_folder
 from timewheel.cli.planning import (
@@ -113,6 +113,7 @@ def plan(
     token: Token = None,
     token_file: TokenFile = None,
     tls_ca: TrustFile = None,
+    connection: ConnectionFile = None,
     max_delay: Annotated[
         str | None,
         typer.Option(
@@ -172,7 +173,7 @@ def plan(
         need_libraries()
     limits_ms = {"silence": _limit_ms(max_silence), "lateness": _limit_ms(max_lateness)}
     max_delay_ms = None if max_delay is None else parse_duration(max_delay)
-    judged_by = profile_of(profile, broker, token, token_file, tls_ca)
+    judged_by = profile_of(profile, broker, token, token_file, tls_ca, connection)
 
     def constraints_of() -> Constraints:
         from timewheel.spark_planner import Constraints

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from timewheel.cli.connecting import Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.connecting import ConnectionFile, Token, TokenFile, TrustFile, admin_client
 from timewheel.cli.planning import AsJson, Cores, Memory, console_for, progress_on, session
 from timewheel.cli.sample import looking_at_entries
 from timewheel.cli.terminal import say, show_table
@@ -74,6 +74,7 @@ def check(
     token: Token = None,
     token_file: TokenFile = None,
     tls_ca: TrustFile = None,
+    connection: ConnectionFile = None,
     cores: Cores = None,
     memory: Memory = "2g",
     as_json: AsJson = False,
@@ -99,7 +100,7 @@ def check(
     silence_s = None if max_silence == "none" else parse_duration(max_silence) / 1_000
     constraints = Constraints(gap_fraction=gap_fraction, silence_seconds=silence_s)
     console = console_for(as_json=as_json)
-    with admin_client(broker, token, token_file, tls_ca, option="--broker") as admin:
+    with admin_client(broker, token, token_file, tls_ca, connection) as admin:
         checked = _checked(
             admin,
             plan,
@@ -186,7 +187,7 @@ def _profile(admin: AdminClient, path: Path | None) -> BrokerProfile:
     from timewheel.cli.broker_profile import profile_of as stored
     from timewheel.ops.profile import profile_of as live
 
-    return live(admin) if path is None else stored(str(path), None, None, None, None)
+    return live(admin) if path is None else stored(str(path), None, None, None, None, None)
 
 
 def _show(console: Console, checked: Checked) -> None:

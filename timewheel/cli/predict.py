@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from timewheel.cli.broker_profile import BrokerUrl, ProfileName, profile_of
-from timewheel.cli.connecting import Token, TokenFile, TrustFile
+from timewheel.cli.connecting import ConnectionFile, Token, TokenFile, TrustFile
 from timewheel.cli.from_survey import FromSurvey, need_one_source, predict_from
 from timewheel.cli.planning import (
     AsIs,
@@ -74,6 +74,7 @@ def compare(
     token: Token = None,
     token_file: TokenFile = None,
     tls_ca: TrustFile = None,
+    connection: ConnectionFile = None,
     growth: Growth = None,
     as_is: AsIs = False,
     cores: Cores = None,
@@ -90,7 +91,7 @@ def compare(
             stored,
             topic,
             _loaded(plan_files),
-            profile_of(profile, broker, token, token_file, tls_ca),
+            profile_of(profile, broker, token, token_file, tls_ca, connection),
             growth=1.0 if growth is None else growth,
             as_is=as_is,
             as_json=as_json,
@@ -111,7 +112,7 @@ def compare(
     _compare(
         _loaded(plan_files),
         _Question(source=history, file_format=file_format, columns=columns, topic=topic, growth=growth, as_is=as_is),
-        profile_of(profile, broker, token, token_file, tls_ca),
+        profile_of(profile, broker, token, token_file, tls_ca, connection),
         cores,
         memory,
         as_json=as_json,

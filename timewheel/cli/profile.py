@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from timewheel.cli.connecting import DEFAULT_ADMIN_URL, AdminUrl, Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client
 
 __all__ = ["profile"]
 
@@ -17,10 +17,11 @@ def profile(
     out: Annotated[
         Path | None, typer.Option("-o", "--out", help="Write it here, as TOML; else it is printed.", dir_okay=False)
     ] = None,
-    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
+    admin_url: AdminUrl = None,
     token: Token = None,
     token_file: TokenFile = None,
     tls_ca: TrustFile = None,
+    connection: ConnectionFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of TOML.")] = False,
 ) -> None:
     """Read what a broker forgets and pins from its own settings (a superuser's token; else its version's defaults)."""
@@ -31,7 +32,7 @@ def profile(
 
     from timewheel.ops.profile import profile_of
 
-    with admin_client(admin_url, token, token_file, tls_ca) as admin:
+    with admin_client(admin_url, token, token_file, tls_ca, connection) as admin:
         facts = asdict(profile_of(admin))
     text = tomli_w.dumps(facts)
     if out is not None:

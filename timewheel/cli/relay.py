@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from timewheel.cli.connecting import DEFAULT_ADMIN_URL, AdminUrl, admin_client_with, client_security, token_reader
+from timewheel.cli.connecting import (
+    AdminUrl,
+    ConnectionFile,
+    ServiceUrl,
+    Token,
+    TokenFile,
+    TrustFile,
+    access_of,
+    connection_of,
+)
+from timewheel.cli.http import HttpAddress, address_of, or_say_why_not
 from timewheel.cli.logs import Format, Level, LogFormat, LogLevel, log_to_stderr
 
 if TYPE_CHECKING:
@@ -28,10 +38,8 @@ def _group() -> None:
 def run(
     plan_files: Annotated[list[Path], typer.Argument(metavar="PLAN...", help="Plan files.", show_default=False)],
     *,
-    service_url: Annotated[
-        str, typer.Option("--service-url", envvar="PULSAR_SERVICE_URL", help="Where the brokers are.")
-    ] = "pulsar://localhost:6650",
-    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
+    service_url: ServiceUrl = None,
+    admin_url: AdminUrl = None,
     relay_id: Annotated[
         str | None,
         typer.Option("--relay-id", help="Unique among relays that run at once, the same after a restart."),
@@ -53,19 +61,14 @@ def run(
         int,
         typer.Option("--processes", min=1, help="So many processes share the work: one uses one core."),
     ] = 1,
-    ready_port: Annotated[
-        int | None, typer.Option("--ready-port", min=0, max=65_535, help="Tell readiness by HTTP on 127.0.0.1.")
-    ] = None,
+    http: HttpAddress = None,
     ready_file: Annotated[
         Path | None, typer.Option("--ready-file", help="A file that exists while all relays are ready.")
     ] = None,
-    token: Annotated[
-        str | None, typer.Option("--token", envvar="PULSAR_TOKEN", show_envvar=True, help="Token for the brokers.")
-    ] = None,
-    token_file: Annotated[
-        Path | None, typer.Option("--token-file", help="A file with it, read at every connect.")
-    ] = None,
-    tls_ca: Annotated[Path | None, typer.Option("--tls-ca", help="PEM file with the authorities to trust.")] = None,
+    token: Token = None,
+    token_file: TokenFile = None,
+    tls_ca: TrustFile = None,
+    connection: ConnectionFile = None,
     log_format: LogFormat = Format.AUTO,
     log_level: LogLevel = Level.INFO,
     with_stdin: Annotated[
@@ -84,7 +87,6 @@ def run(
 
     import pulsar
 
-    from timewheel.cli.client_log import client_log
     from timewheel.cli.stopping import call_at_end
     from timewheel.consumers.relay import Relay
     from timewheel.consumers.relay.service import Service
@@ -94,10 +96,13 @@ def run(
     from timewheel.ops.former_topics import FormerTopics
 
     log_to_stderr(log_format, log_level)
+    address = address_of(http)
     drain_ms = parse_duration(drain)
     hop_linger_ms = None if hop_linger is None else parse_duration(hop_linger)
     plans = [Plan.load(path) for path in plan_files]
-    reader = token_reader(token, token_file, (log_event,))
+    urls = {"service_url": service_url, "admin_url": admin_url}
+    given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
+    way = connection_of(**given)
     if processes > 1:
         options = {
             "--service-url": service_url,
@@ -108,48 +113,48 @@ def run(
             "--memory-mb": memory_mb if all(plan.holds_in_relay for plan in plans) else max(memory_mb // processes, 1),
             "--token-file": token_file,
             "--tls-ca": tls_ca,
+            "--connection": connection,
             "--log-format": log_format.value,
             "--log-level": log_level.value,
         }
-        code = _run_processes(
-            processes,
-            [*map(str, plan_files), *_given(options)],
-            relay_id=relay_id,
-            token=token,
-            drain_ms=drain_ms,
-            ready_port=ready_port,
-            ready_file=ready_file,
-        )
+        with or_say_why_not():
+            code = _run_processes(
+                processes,
+                [*map(str, plan_files), *_given(options)],
+                relay_id=relay_id,
+                token=token,
+                drain_ms=drain_ms,
+                address=address,
+                ready_file=ready_file,
+            )
         raise typer.Exit(code)
-    with client_log() as log:
-        client = pulsar.Client(service_url, logger=log, **client_security(reader, tls_ca))
-        try:
-            with admin_client_with(admin_url, reader, tls_ca, hooks=(log_event,)) as admin:
-                service = Service(
-                    [
-                        Relay(
-                            client,
-                            plan,
-                            relay_id=relay_id,
-                            hop_linger_ms=hop_linger_ms,
-                            memory_bytes=(memory_mb << 20) // len(plans),
-                            former_topics=FormerTopics(admin, plan, beside=plans),
-                        )
-                        for plan in plans
-                    ],
-                    drain_ms=drain_ms,
-                    ready_port=ready_port,
-                    ready_file=ready_file,
-                )
-                call_at_end(service.end_from_signal)
-                if with_stdin:
-                    _end_with_stdin(service.end_from_signal)
+    access = access_of(way, (log_event,))
+    try:
+        with access.client() as client, access.admin() as admin:
+            service = Service(
+                [
+                    Relay(
+                        client,
+                        plan,
+                        relay_id=relay_id,
+                        hop_linger_ms=hop_linger_ms,
+                        memory_bytes=(memory_mb << 20) // len(plans),
+                        former_topics=FormerTopics(admin, plan, beside=plans),
+                    )
+                    for plan in plans
+                ],
+                drain_ms=drain_ms,
+                address=address,
+                ready_file=ready_file,
+            )
+            call_at_end(service.end_from_signal)
+            if with_stdin:
+                _end_with_stdin(service.end_from_signal)
+            with or_say_why_not():
                 service.run()
-        except pulsar.PulsarException as error:
-            print(f"timewheel: {service_url}: {error}", file=sys.stderr)
-            raise typer.Exit(1) from error
-        finally:
-            client.close()
+    except pulsar.PulsarException as error:
+        print(f"timewheel: {way.service_url}: {error}", file=sys.stderr)
+        raise typer.Exit(1) from error
 
 
 def _run_processes(
@@ -159,7 +164,7 @@ def _run_processes(
     relay_id: str | None,
     token: str | None,
     drain_ms: int,
-    ready_port: int | None,
+    address: tuple[str, int] | None,
     ready_file: Path | None,
 ) -> int:
     """Run so many of this command, and return the exit status."""
@@ -182,9 +187,7 @@ def _run_processes(
             own = ["--relay-id", f"{base}-{number}", "--ready-file", f"{folder}/{number}", "--with-stdin"]
             command = [sys.executable, "-m", "timewheel", "relay", "run", *arguments, *own]
             children.append(Child(f"{base}-{number}", command, Path(folder, str(number)), system_chance()))
-        running = Processes(
-            children, drain_ms=drain_ms, ready_port=ready_port, ready_file=ready_file, clock=SystemClock()
-        )
+        running = Processes(children, drain_ms=drain_ms, address=address, ready_file=ready_file, clock=SystemClock())
         call_at_end(running.end_from_signal)
         return running.run()
 

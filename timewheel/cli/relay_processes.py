@@ -6,19 +6,19 @@ choice by their names, as among relays of several hosts.
 
 from __future__ import annotations
 
-import json
 import subprocess
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from timewheel.consumers.relay.machine.backoff import Backoff
-from timewheel.consumers.relay.readiness import ReadyFile, ReadyServer
+from timewheel.consumers.relay.readiness import ReadyFile, Told, health_pages
 from timewheel.core.chance import Chance
 from timewheel.core.clock import Clock
 from timewheel.events import RelayProcessEnded
 from timewheel.hooks import log_event
+from timewheel.serving import HttpServer, Page
 
 __all__ = ["Child", "Processes"]
 
@@ -26,6 +26,8 @@ LOOK_MS = 500
 """How often the children are looked at; the command's end is noticed as soon."""
 AGAIN_FIRST_MS, AGAIN_LONGEST_MS = 500, 30_000
 """Before a child that ended is started again."""
+SILENT_MS = 30_000
+"""Without a look at the children for this long this process is stuck; as long as a relay's watchdog waits."""
 GRACE_MS = 70_000
 """What a child may take to end beyond its drain: the longest of the client's own calls."""
 
@@ -131,7 +133,8 @@ class Processes:
     Args:
         children: Not started.
         drain_ms: How long each drains at the end.
-        ready_port: Port on 127.0.0.1 that tells readiness of all by HTTP; None: none.
+        address: Host and port where readiness and life of all are told by HTTP; None: they are not.
+        pages: Further pages to answer there, by path.
         ready_file: File that exists while all are ready; None: none.
         clock: Time.
     """
@@ -141,16 +144,19 @@ class Processes:
         children: Sequence[Child],
         *,
         drain_ms: int,
-        ready_port: int | None,
+        address: tuple[str, int] | None,
         ready_file: Path | None,
         clock: Clock,
+        pages: Mapping[str, Page] | None = None,
     ) -> None:
         self._children = tuple(children)
         self._drain_ms = drain_ms
-        self._ready_port = ready_port
+        self._address = address
+        self._pages = {**health_pages(self._told_of_life, self._told_of_readiness), **(pages or {})}
         self._ready_file = ready_file
         self._clock = clock
         self._ending = False
+        self._looked_ms: int | None = None
 
     def end_from_signal(self) -> None:
         """Ask `run` to end; noticed within `LOOK_MS`."""
@@ -163,10 +169,10 @@ class Processes:
             0; or the exit code of a child that could not begin, after which all others were ended.
 
         Raises:
-            OSError: The port for readiness is taken.
+            CannotListen: The address for HTTP is taken, or none of this machine.
         """
         file = None if self._ready_file is None else ReadyFile(self._ready_file)
-        server = None if self._ready_port is None else ReadyServer(self._ready_port, self._answer)
+        server = None if self._address is None else HttpServer(*self._address, self._pages)
         nothing = threading.Condition()
         try:
             for child in self._children:
@@ -178,10 +184,12 @@ class Processes:
                         return code
                 if file is not None:
                     file.show(ready=all(child.ready for child in self._children))
+                self._looked_ms = now_ms
                 with nothing:
                     self._clock.wait(nothing, LOOK_MS)
             return 0
         finally:
+            self._looked_ms = None
             if file is not None:
                 file.show(ready=False)
             for child in self._children:
@@ -192,7 +200,14 @@ class Processes:
             if server is not None:
                 server.close()
 
-    def _answer(self) -> tuple[bool, str]:
+    def _told_of_readiness(self) -> Told:
         told = [child.as_json() for child in self._children]
         ready = all(one["ready"] for one in told)
-        return ready, json.dumps({"ready": ready, "processes": told})
+        return ready, {"ready": ready, "processes": told}
+
+    def _told_of_life(self) -> Told:
+        """Of this process, which starts the others again: a child that is stuck ends itself."""
+        looked_ms = self._looked_ms
+        silent_ms = 0 if looked_ms is None else self._clock.monotonic_ms() - looked_ms
+        live = silent_ms < SILENT_MS
+        return live, {"live": live, "silent_ms": silent_ms, "processes": [child.as_json() for child in self._children]}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from timewheel.cli.connecting import DEFAULT_ADMIN_URL, AdminUrl, Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,10 +32,11 @@ def sample(
         int, typer.Option("--samples", min=1, max=1_000_000, help="Entries to look at; all, if the topic has fewer.")
     ] = 10_000,
     seed: Annotated[int, typer.Option("--seed", help="Which entries: the same seed draws the same ones again.")] = 0,
-    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
+    admin_url: AdminUrl = None,
     token: Token = None,
     token_file: TokenFile = None,
     tls_ca: TrustFile = None,
+    connection: ConnectionFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")] = False,
 ) -> None:
     """Look at random entries of a topic and write when each was sent and is due; nothing is consumed or changed.
@@ -56,7 +57,7 @@ def sample(
     if not out.parent.is_dir():
         raise typer.BadParameter(f"there is no folder {out.parent}", param_hint="--out")
     with (
-        admin_client(admin_url, token, token_file, tls_ca) as admin,
+        admin_client(admin_url, token, token_file, tls_ca, connection) as admin,
         looking_at_entries(Console(stderr=True)) as tell,
     ):
         taken = take(admin, topic, now_ms=SystemClock().now_ms(), samples=samples, seed=seed, tell=tell)

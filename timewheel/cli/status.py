@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timewheel.cli.connecting import DEFAULT_ADMIN_URL, AdminUrl, Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client
 from timewheel.cli.moments import at, span
 from timewheel.cli.sample import looking_at_entries
 from timewheel.cli.terminal import say, show_table
@@ -39,10 +39,11 @@ def status(
     fail_late: Annotated[
         str | None, typer.Option("--fail-late", help="A time such as 1m: see exit status.", show_default=False)
     ] = None,
-    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
+    admin_url: AdminUrl = None,
     token: Token = None,
     token_file: TokenFile = None,
     tls_ca: TrustFile = None,
+    connection: ConnectionFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of tables.")] = False,
 ) -> None:
     """Show timers by due time and place, relay lag, heads, and what each relay holds. Nothing is consumed or changed.
@@ -62,7 +63,7 @@ def status(
     plan = Plan.load(plan_file)
     limit_ms = None if fail_late is None else parse_duration(fail_late)
     with (
-        admin_client(admin_url, token, token_file, tls_ca) as admin,
+        admin_client(admin_url, token, token_file, tls_ca, connection) as admin,
         looking_at_entries(Console(stderr=True)) as tell,
     ):
         found = status_of(admin, plan, reads=samples, seed=seed, tell=tell)

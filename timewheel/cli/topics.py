@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from timewheel.cli.connecting import (
-    DEFAULT_ADMIN_URL,
     AdminUrl,
+    ConnectionFile,
     Token,
     TokenFile,
     TrustFile,
@@ -37,10 +37,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON ins
 def ensure(
     plan_file: PlanFile,
     *,
-    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
+    admin_url: AdminUrl = None,
     token: Token = None,
     token_file: TokenFile = None,
     tls_ca: TrustFile = None,
+    connection: ConnectionFile = None,
     create_namespaces: Annotated[
         bool, typer.Option("--create-namespaces", help="Make namespaces that are missing.")
     ] = False,
@@ -73,7 +74,7 @@ def ensure(
     from timewheel.ops.provision import ensure as ensure_topics
 
     plan = Plan.load(plan_file)
-    with admin_client(admin_url, token, token_file, tls_ca) as admin:
+    with admin_client(admin_url, token, token_file, tls_ca, connection) as admin:
         report = ensure_topics(
             admin,
             plan,
@@ -98,10 +99,11 @@ def ensure(
 def roll(
     plan_file: PlanFile,
     *,
-    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
+    admin_url: AdminUrl = None,
     token: Token = None,
     token_file: TokenFile = None,
     tls_ca: TrustFile = None,
+    connection: ConnectionFile = None,
     watch: Annotated[bool, typer.Option("--watch", help="Go on until Ctrl-C.")] = False,
     dry_run: DryRun = False,
     as_json: AsJson = False,
@@ -126,7 +128,7 @@ def roll(
     clock = SystemClock()
     if watch:
         log_to_stderr(log_format, log_level)
-    with admin_client(admin_url, token, token_file, tls_ca, hooks=(log_event,) if watch else None) as admin:
+    with admin_client(admin_url, token, token_file, tls_ca, connection, hooks=(log_event,) if watch else None) as admin:
         if not watch:
             _print_rolled(roll_topics(admin, plan, clock.now_ms(), dry_run=dry_run), as_json=as_json)
             return

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timewheel.cli.connecting import DEFAULT_ADMIN_URL, AdminUrl, Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client
 from timewheel.cli.moments import at, moment_ms, span
 from timewheel.cli.terminal import say
 
@@ -39,10 +39,11 @@ def whereis(
     ] = None,
     key: Annotated[str | None, typer.Option("--key", help="Its partition key: then there is one partition.")] = None,
     most_reads: Annotated[int, typer.Option("--most-reads", min=1, help="Give up after so many entries.")] = 500,
-    admin_url: AdminUrl = DEFAULT_ADMIN_URL,
+    admin_url: AdminUrl = None,
     token: Token = None,
     token_file: TokenFile = None,
     tls_ca: TrustFile = None,
+    connection: ConnectionFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each timer.")] = False,
 ) -> None:
     """Tell where a timer is: held, due, handled or dead; its past and coming hops. Nothing is consumed or changed.
@@ -68,7 +69,7 @@ def whereis(
     ]
     status = 0
     console = Console(highlight=False)
-    with admin_client(admin_url, token, token_file, tls_ca) as admin:
+    with admin_client(admin_url, token, token_file, tls_ca, connection) as admin:
         for one in wanted:
             found = find(admin, plan, one, most_reads=most_reads)
             status = max(status, _status(found))

@@ -16,6 +16,7 @@ __all__ = [
     "AdminMissing",
     "AdminUnreachable",
     "BadArgument",
+    "BadConnection",
     "BadDueTime",
     "BadName",
     "BadTimerId",
@@ -31,6 +32,7 @@ __all__ = [
     "SendOutcomeUnknown",
     "SendRefused",
     "TimewheelError",
+    "TokenNotGiven",
     "TopologyError",
     "UnsupportedAcknowledgement",
 ]
@@ -291,3 +293,31 @@ class BadName(TimewheelError, ValueError):
         self.name = name
         self.reason = reason
         super().__init__(f"{name!r} is no {kind} name: {reason}")
+
+
+class BadConnection(TimewheelError, ValueError):
+    """What is said of a connection cannot be so. The message never repeats a value, which may be a secret.
+
+    Attributes:
+        field: What it is about.
+        problem: What is wrong.
+    """
+
+    def __init__(self, field: str, problem: str) -> None:
+        self.field = field
+        self.problem = problem
+        super().__init__(f"connection: {field} {problem}")
+
+
+class TokenNotGiven(TimewheelError, ConnectionError):
+    """An authorization server gave no token.
+
+    Attributes:
+        issuer_url: Of the server.
+        reason: Its own words, or why there are none.
+    """
+
+    def __init__(self, issuer_url: str, reason: str) -> None:
+        self.issuer_url = issuer_url
+        self.reason = reason
+        super().__init__(f"no token from {issuer_url}: {reason}")

@@ -6,15 +6,18 @@ Form (types, unknown keys, exactly one scheme table) is checked here, once; rule
 from __future__ import annotations
 
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
 import tomli_w
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
 
+from timewheel.core.connection import Connection
 from timewheel.core.durations import format_duration, parse_duration
 from timewheel.core.errors import PlanError
 from timewheel.core.plan import Calendar, Holder, Native, Plan, Readers, RelayPlace, Ring, Scheme, Tiered, Wheel
+from timewheel.core.secret import Secret
 
 __all__ = ["dump_plan", "load_plan", "parse_plan", "save_plan"]
 
@@ -82,6 +85,8 @@ class _File(_Table):
     wheel: _Wheel | None = None
 
 
+_OF_CONNECTION = {"connection", "connections", "oauth2", *(field.name for field in fields(Connection))}
+"""Keys that somebody may take for a plan's."""
 _SCHEMES = ("native", "tiered", "calendar", "wheel")
 
 
@@ -113,7 +118,8 @@ def parse_plan(text: str) -> Plan:
     try:
         file = _File.model_validate(data)
     except ValidationError as error:
-        raise _as_plan_error(error) from error
+        told = _as_plan_error(error)
+        raise told from (None if isinstance(told.value, Secret) else error)
     return _to_plan(file)
 
 
@@ -206,5 +212,9 @@ def _as_plan_error(error: ValidationError) -> PlanError:
     first = error.errors(include_url=False)[0]
     field = ".".join(str(part) for part in first["loc"]) or "file"
     limit = {"missing": "is required", "extra_forbidden": "is not a key of the plan file"}.get(first["type"])
+    if first["type"] == "extra_forbidden" and first["loc"][0] in _OF_CONNECTION:
+        # Not its value, nor pydantic's report as the cause: it may be a secret, and errors are logged.
+        remedy = "belongs into the connection's file (--connection), never into a plan: plans are shown and shared"
+        return PlanError(field, Secret(""), remedy)
     value = None if first["type"] == "missing" else first["input"]
     return PlanError(field, value, limit or first["msg"].removeprefix("Value error, "))

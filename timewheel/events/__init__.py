@@ -26,6 +26,7 @@ from timewheel.events.consumers import (
 from timewheel.events.kind import kinds
 from timewheel.events.operations import (
     BrokerConfigurationDenied,
+    ConnectionFileOpen,
     HookFailed,
     LookFailed,
     RelayProcessEnded,
@@ -67,6 +68,7 @@ __all__ = [
     "CalendarTopicOpened",
     "CalendarTopicStuck",
     "ConnectionBack",
+    "ConnectionFileOpen",
     "ConnectionLost",
     "EnvelopeUnreadable",
     "HandlerFailed",

@@ -7,6 +7,7 @@ from timewheel.hooks import Event
 
 __all__ = [
     "BrokerConfigurationDenied",
+    "ConnectionFileOpen",
     "HookFailed",
     "LookFailed",
     "RelayProcessEnded",
@@ -25,6 +26,16 @@ class BrokerConfigurationDenied(Event):
     endpoint: str
     reason: str
     consequence: str
+
+
+@event(
+    "connection_file_open",
+    "warning",
+    means="More than its owner can read a connection's file that holds a token or a key itself.",
+    do="`chmod 600` it; or keep the secret in a file of its own, and name that (`token_file`, `private_key`).",
+)
+class ConnectionFileOpen(Event):
+    path: str
 
 
 @event(

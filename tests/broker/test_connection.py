@@ -1,0 +1,282 @@
+"""One file says where the brokers are and who we are there: to the relay and to every command, over TLS."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import psutil
+import pytest
+import tomli_w
+
+from tests.broker.relay_service import RelayProcess
+from tests.broker.relay_stage import Stage, plan_of
+from tests.support.oauth2_server import SECRET, OAuth2Server, oauth2_server
+from tests.support.secured import Secured
+from tests.support.tokens import token_for
+from timewheel.cli.access import Access
+from timewheel.core.connection_file import load_connection
+from timewheel.core.errors import AdminDenied
+from timewheel.core.planfile import save_plan
+from timewheel.hooks import Event
+
+WAYS = ("token", "token_file", "certificate", "oauth2")
+
+
+@dataclass(frozen=True)
+class Who:
+    """A connection's file, and what of it must never be shown."""
+
+    file: Path
+    secrets: tuple[str, ...]
+
+
+@pytest.fixture
+def issuer(secured: Secured) -> Iterator[OAuth2Server]:
+    with oauth2_server(secured.certificate_of("issuer")) as started:
+        yield started
+
+
+@pytest.fixture
+def who(secured: Secured, issuer: OAuth2Server, tmp_path: Path) -> Callable[..., Who]:
+    """Writes the file of a role that is shown in one of the ways."""
+
+    def write(way: str, role: str, **more: Any) -> Who:
+        said: dict[str, Any] = {
+            "service_url": secured.tls_service_url,
+            "admin_url": secured.tls_url,
+            "tls_trust_certs_file_path": secured.ca_path,
+            **more,
+        }
+        token = token_for(role)
+        secrets = [token]
+        if way == "token":
+            said["token"] = token
+        elif way == "token_file":
+            (tmp_path / "token").write_text(token)
+            said["token_file"] = "token"
+        elif way == "certificate":
+            identity = secured.certificate_of(role)
+            said["tls_certificate_file_path"] = identity.certificate_path
+            said["tls_private_key_file_path"] = identity.key_path
+        else:
+            key = issuer.key_of(role)
+            said["oauth2"] = {"issuer_url": issuer.issuer_url, "private_key": key, "audience": "urn:pulsar"}
+            secrets += [SECRET, key.partition(",")[2]]
+        file = tmp_path / "connection.toml"
+        file.touch(mode=0o600)
+        file.write_text(tomli_w.dumps({"connection": said}))
+        return Who(file, tuple(secrets))
+
+    return write
+
+
+def run(*arguments: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "timewheel", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
+
+
+def shown(relay: RelayProcess) -> str:
+    """All that others can see of it: log, pages, command lines."""
+    family = [psutil.Process(relay.process.pid), *psutil.Process(relay.process.pid).children(recursive=True)]
+    pages = [relay.ask(path).text for path in ("/readyz", "/livez")]
+    return "\n".join([relay.log.read_text(), *pages, *(" ".join(process.cmdline()) for process in family)])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_relay_and_commands_are_who_the_file_says_and_show_nothing_of_it(
+    secured: Secured, who: Callable[..., Who], way: str, tmp_path: Path
+) -> None:
+    me = who(way, "admin")
+    # Two processes where a token would have to be handed on.
+    more = ["--processes", "2"] if way == "token" else []
+    with Stage(secured.broker, plan_of()) as stage:
+        save_plan(stage.plan, tmp_path / "plan.toml")
+        ensured = run("topics", "ensure", str(tmp_path / "plan.toml"), "--connection", str(me.file))
+        assert ensured.returncode == 0, ensured.stderr
+        with RelayProcess(secured.broker, stage.plan, tmp_path, connection=me.file, more=more) as relay:
+            relay.await_ready()
+            stage.hold([2_100])
+            stage.await_due(1)
+            seen = shown(relay)
+            assert relay.terminate() == 0, relay.log.read_text()
+        seen += relay.log.read_text() + ensured.stdout + ensured.stderr
+    assert "timewheel" in seen
+    assert [secret for secret in me.secrets if secret in seen] == []
+
+
+LOUD = """
+    import sys
+    from pathlib import Path
+    import pulsar
+    from timewheel.cli.access import Access
+    from timewheel.core.connection_file import load_connection
+
+    connection = load_connection(Path(sys.argv[1]))
+    options = Access(connection, ()).client_options()
+    # As loud as the client can be: what it says of its own must hold no secret either.
+    loud = pulsar.FileLogger(pulsar.LoggerLevel.Debug, sys.argv[2])
+    client = pulsar.Client(connection.service_url, logger=loud, operation_timeout_seconds=20, **options)
+    try:
+        client.subscribe("persistent://public/default/not-for-strangers", "s")
+    except pulsar.PulsarException as error:
+        print(type(error).__name__)
+    client.close()
+"""
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_both_doors_ask_for_the_role(who: Callable[..., Who], way: str, tmp_path: Path) -> None:
+    """Whoever shows nothing is a superuser here: so a stranger is refused only if he is known as one."""
+    me = who(way, "stranger")
+    access = Access(load_connection(me.file), (lambda _: None,))
+    with access.admin() as admin, pytest.raises(AdminDenied):
+        admin.tenants.list()
+    log = tmp_path / "client.log"
+    # A process of its own: the client's log is the process's, and the first one decides where it goes.
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(LOUD), str(me.file), str(log)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout == "AuthorizationError\n", done.stderr
+    said = log.read_text() + done.stdout + done.stderr
+    assert "DEBUG" in said
+    assert [secret for secret in me.secrets if secret in said] == []
+
+
+def test_one_token_of_the_issuer_serves_relay_and_commands_until_it_expires(
+    who: Callable[..., Who], issuer: OAuth2Server
+) -> None:
+    events: list[Event] = []
+    issuer.life_s = 3
+    me = who("oauth2", "admin")
+    access = Access(load_connection(me.file), (events.append,))
+    with access.admin() as admin, access.client() as client:
+        admin.tenants.list()
+        client.subscribe("persistent://public/default/issued", "s").close()
+        assert issuer.given == 1
+        issuer.away = True
+        expires = time.monotonic() + issuer.life_s
+        while time.monotonic() < expires:
+            admin.clusters()
+        assert {event.name for event in events} >= {"token_unreadable"}, "it cannot be renewed"
+        issuer.away = False
+    with Access(load_connection(me.file), (events.append,)).admin() as again:
+        assert again.tenants.list()
+    assert SECRET not in str(events)
+
+
+def test_an_option_comes_before_the_variable_and_that_before_the_file(
+    who: Callable[..., Who], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each layer is another role, and the admin API says whom it refused."""
+    me = who("token", "of-the-file")
+    save_plan(plan_of(), me.file.with_name("plan.toml"))
+
+    def refused(*options: str) -> str:
+        return sentence_of(run("topics", "ensure", str(me.file.with_name("plan.toml")), *options))
+
+    monkeypatch.setenv("TIMEWHEEL_CONNECTION", str(me.file))
+    assert "role is 'of-the-file'" in refused()
+    monkeypatch.setenv("PULSAR_TOKEN", token_for("of-the-variable"))
+    assert "role is 'of-the-variable'" in refused()
+    assert "role is 'of-the-option'" in refused("--token", token_for("of-the-option"))
+
+
+@pytest.fixture
+def proxy() -> Iterator[str]:
+    """Something that speaks HTTP where a broker was expected."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = b"<html>please log in</html>"
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+            del format, args
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    yield f"127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def sentence_of(done: subprocess.CompletedProcess[str]) -> str:
+    """What a command that ended badly said: one sentence to a human, and no traceback."""
+    assert done.returncode in {1, 2}, done.stderr
+    assert "Traceback" not in done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith("timewheel: ")]
+    assert lines, done.stderr
+    return lines[-1]
+
+
+def test_what_is_wrong_with_a_connection_is_one_sentence(
+    secured: Secured, who: Callable[..., Who], issuer: OAuth2Server, proxy: str, tmp_path: Path
+) -> None:
+    plan = tmp_path / "plan.toml"
+    save_plan(plan_of(), plan)
+
+    def ensure(*options: str) -> str:
+        return sentence_of(run("topics", "ensure", str(plan), *options))
+
+    assert "the answer is no JSON; is the admin URL that of a broker?" in ensure("--admin-url", f"http://{proxy}")
+    assert "admin_url must begin with http://" in ensure("--admin-url", "broker:8080")
+    assert "no connection to http://127.0.0.1:1" in ensure("--admin-url", "http://127.0.0.1:1")
+    assert "CERTIFICATE_VERIFY_FAILED" in ensure("--admin-url", secured.tls_url)
+    expired = token_for("admin", expires_s=int(time.time()) - 60)
+    # This broker takes whoever shows nothing valid for a stranger whom it lets in; the command tells all the same.
+    assert "token_expired" in run("gaps", "public/default", "--admin-url", secured.tls_url, "--token", expired).stderr
+    assert "none.toml cannot be read" in ensure("--connection", str(tmp_path / "none.toml"))
+    assert "token_file" in ensure("--token-file", str(tmp_path / "no-token"))
+    assert "tls_trust_certs_file_path holds no PEM" in ensure("--tls-ca", str(plan))
+    issuer.away = True
+    assert f"no token from {issuer.issuer_url}: status 503" in ensure("--connection", str(who("oauth2", "admin").file))
+
+    def relay(*options: str) -> str:
+        return sentence_of(run("relay", "run", str(plan), *options))
+
+    assert "service_url must begin with pulsar://" in relay("--service-url", f"http://{proxy}")
+    assert "--http" in run("relay", "run", str(plan), "--http", "8080").stderr
+    assert f"cannot listen on 127.0.0.1 port {proxy.rpartition(':')[2]}" in relay("--http", proxy)
+
+
+@pytest.mark.parametrize("case", ["proxy", "expired", "no-broker", "silence"])
+@pytest.mark.proof
+def test_a_relay_that_cannot_begin_says_why(secured: Secured, proxy: str, case: str, tmp_path: Path) -> None:
+    """Each waits for the time-outs of pulsar-client."""
+    plan = tmp_path / "plan.toml"
+    save_plan(plan_of(), plan)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        urls = {
+            "proxy": f"pulsar://{proxy}",
+            "expired": secured.broker.service_url,
+            "no-broker": "pulsar://127.0.0.1:1",
+            "silence": f"pulsar://127.0.0.1:{silent.getsockname()[1]}",
+        }
+        token = token_for("admin", expires_s=int(time.time()) - 60)
+        options = ["--service-url", urls[case], "--admin-url", secured.broker.admin_url]
+        options += ["--token", token] if case == "expired" else []
+        done = run("relay", "run", str(plan), *options, timeout_s=120)
+    assert options[1] in sentence_of(done)
+    if case == "expired":
+        told = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+        assert "token_expired" in {line["event"] for line in told}

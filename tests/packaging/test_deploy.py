@@ -1,0 +1,290 @@
+"""What stands in deploy/: every file is what its reader takes, and every command in it is one of ours."""
+
+from __future__ import annotations
+
+import configparser
+import io
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dockerfile_parse
+import kubernetes_validate
+import pytest
+import typer
+import yaml
+
+from tests.support.checkout import ROOT, files
+from timewheel.cli.app import app
+from timewheel.cli.relay_processes import GRACE_MS
+from timewheel.core.connection_file import load_connection
+from timewheel.core.durations import parse_duration
+from timewheel.core.plan import Calendar, Plan
+
+DEPLOY = ROOT / "deploy"
+BASE = DEPLOY / "kubernetes" / "base"
+MONITORING = DEPLOY / "kubernetes" / "with-monitoring"
+UNIT = DEPLOY / "systemd" / "timewheel-relay.service"
+KUBERNETES = "1.32"
+"""The oldest that is tested; what is used here is in all later ones, too."""
+
+
+def documents(folder: Path) -> list[dict[str, Any]]:
+    return [found for path in sorted(folder.glob("*.yaml")) for found in yaml.safe_load_all(path.read_text()) if found]
+
+
+def kind(name: str) -> list[dict[str, Any]]:
+    return [found for folder in (BASE, MONITORING) for found in documents(folder) if found["kind"] == name]
+
+
+def the(name: str) -> dict[str, Any]:
+    (found,) = kind(name)
+    return found
+
+
+def pods() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every pod's specification, by the name of what makes it."""
+    for found in (*kind("StatefulSet"), *kind("CronJob")):
+        made = found["spec"]["jobTemplate"] if found["kind"] == "CronJob" else found
+        yield found["metadata"]["name"], made["spec"]["template"]["spec"]
+
+
+def given(arguments: list[str]) -> dict[str, Any]:
+    """What the command line makes of it; a usage error if there is no such command or option."""
+    command: Any = typer.main.get_command(app)
+    context = command.make_context("timewheel", list(arguments))
+    while hasattr(command, "resolve_command"):
+        name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+        context = command.make_context(name, rest, parent=context)
+    found: dict[str, Any] = context.params
+    return found
+
+
+def commands() -> dict[str, list[str]]:
+    """All that are run, by who runs them; the unit's path of the command is left out."""
+    found = {name: [str(word) for word in pod["containers"][0]["args"]] for name, pod in pods()}
+    return {**found, "systemd": shlex.split(unit()["Service"]["ExecStart"])[1:]}
+
+
+def unit() -> dict[str, dict[str, str]]:
+    parser = configparser.RawConfigParser(strict=False, delimiters=("=",), comment_prefixes=("#",))
+    parser.optionxform = str  # type: ignore[assignment,method-assign]
+    parser.read(UNIT)
+    return {section: dict(parser[section]) for section in parser.sections()}
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in BASE.glob("*.yaml") if path.stem != "kustomization"))
+def test_every_manifest_is_what_kubernetes_takes(name: str) -> None:
+    (found,) = yaml.safe_load_all((BASE / name).read_text())
+    kubernetes_validate.validate(found, KUBERNETES, strict=True)
+
+
+def test_what_kustomize_is_told_of_is_all_there_is() -> None:
+    told = yaml.safe_load((BASE / "kustomization.yaml").read_text())
+    named = {*told["resources"], *(name for one in told["configMapGenerator"] for name in one["files"])}
+    on_disk = {str(path.relative_to(BASE)) for path in BASE.rglob("*") if path.is_file()}
+    assert on_disk - named == {"kustomization.yaml", "connection.toml"}, "what it does not name is not applied"
+    assert named <= on_disk
+
+
+def test_the_schemas_find_a_slip() -> None:
+    slip = the("StatefulSet")
+    slip["spec"]["template"]["spec"]["terminationGracePeriod"] = 120
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(slip, KUBERNETES, strict=True)
+
+
+def test_kustomize_makes_one_set_of_them() -> None:
+    """By kubectl where it is; by hand it must name all files, which the test above holds it to."""
+    if shutil.which("kubectl") is None:
+        return
+    built = subprocess.run(["kubectl", "kustomize", str(MONITORING)], capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    made = list(yaml.safe_load_all(built.stdout))
+    assert sorted(found["kind"] for found in made) == [
+        "ConfigMap", "CronJob", "CronJob", "PodDisruptionBudget", "Service", "ServiceMonitor", "StatefulSet",
+    ]  # fmt: skip
+    for found in made:
+        assert "namespace" not in found["metadata"]
+        if found["kind"] != "ServiceMonitor":
+            kubernetes_validate.validate(found, KUBERNETES, strict=True)
+
+
+@pytest.mark.parametrize("who", sorted(commands()))
+def test_every_command_is_one_of_ours(who: str) -> None:
+    assert given(commands()[who])
+
+
+def test_an_option_that_there_is_not_would_be_found() -> None:
+    with pytest.raises(Exception, match="No such option"):
+        given([*commands()["timewheel-relay"], "--ready-port=8080"])
+
+
+def test_a_relay_has_the_time_to_drain_that_it_was_promised() -> None:
+    """And for the calls of the client that are under way beyond it."""
+    pod = dict(pods())["timewheel-relay"]
+    service = unit()["Service"]
+    for who, grace_s in (
+        ("timewheel-relay", pod["terminationGracePeriodSeconds"]),
+        ("systemd", int(service["TimeoutStopSec"].removesuffix("s"))),
+    ):
+        drain_ms = parse_duration(given(commands()[who])["drain"])
+        assert grace_s * 1_000 >= drain_ms + GRACE_MS, who
+
+
+def test_probes_ask_the_pages_at_the_door_that_the_command_opens() -> None:
+    pod = dict(pods())["timewheel-relay"]
+    (container,) = pod["containers"]
+    host, _, port = given(container["args"])["http"].rpartition(":")
+    assert host == "0.0.0.0", "a probe comes from outside of the pod"
+    (door,) = container["ports"]
+    assert door["containerPort"] == int(port)
+    probes = {name: container[f"{name}Probe"]["httpGet"] for name in ("startup", "liveness", "readiness")}
+    assert {name: probe["path"] for name, probe in probes.items()} == {
+        "startup": "/livez", "liveness": "/livez", "readiness": "/readyz",
+    }  # fmt: skip
+    assert {probe["port"] for probe in probes.values()} == {door["name"]}
+    (served,) = the("Service")["spec"]["ports"]
+    assert served["targetPort"] == door["name"]
+    monitor = the("ServiceMonitor")["spec"]
+    assert [(end["port"], end["path"]) for end in monitor["endpoints"]] == [(served["name"], "/metrics")]
+
+
+def test_whatever_selects_the_relay_selects_its_pods() -> None:
+    relay = the("StatefulSet")
+    labels = relay["spec"]["template"]["metadata"]["labels"]
+    spread = relay["spec"]["template"]["spec"]["topologySpreadConstraints"]
+    selectors = [
+        relay["spec"]["selector"]["matchLabels"],
+        the("Service")["spec"]["selector"],
+        the("PodDisruptionBudget")["spec"]["selector"]["matchLabels"],
+        *(one["labelSelector"]["matchLabels"] for one in spread),
+    ]
+    assert [selector for selector in selectors if not selector.items() <= labels.items()] == []
+    assert (
+        the("ServiceMonitor")["spec"]["selector"]["matchLabels"].items() <= the("Service")["metadata"]["labels"].items()
+    )
+    assert relay["spec"]["serviceName"] == the("Service")["metadata"]["name"]
+    assert the("PodDisruptionBudget")["spec"]["maxUnavailable"] < relay["spec"]["replicas"]
+
+
+@pytest.mark.parametrize(("who", "pod"), list(pods()), ids=[name for name, _ in pods()])
+def test_no_pod_can_do_more_than_it_needs(who: str, pod: dict[str, Any]) -> None:
+    del who
+    (container,) = pod["containers"]
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    own = container["securityContext"]
+    assert (own["allowPrivilegeEscalation"], own["readOnlyRootFilesystem"]) == (False, True)
+    assert own["capabilities"] == {"drop": ["ALL"]}
+    assert {"requests", "limits"} <= container["resources"].keys()
+    mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert {volume["name"] for volume in pod["volumes"]} == mounted.keys()
+    paths = [word.rpartition("=")[2] for word in container["args"] if "/etc/" in word]
+    assert [path for path in paths if not path.startswith((mounted["plans"], mounted["connection"]))] == []
+
+
+def test_the_files_that_the_commands_name_are_there_and_right() -> None:
+    (maps,) = yaml.safe_load((BASE / "kustomization.yaml").read_text())["configMapGenerator"]
+    plans = {Path(name).name: Plan.load(BASE / name) for name in maps["files"]}
+    named = {
+        who: plans[Path(word).name] for who, words in commands().items() for word in words if word.endswith("s.toml")
+    }
+    assert isinstance(named["timewheel-roll"].scheme, Calendar)
+    assert named["timewheel-doctor"].relay == "service"
+    connection = load_connection(BASE / "connection.toml")
+    assert connection.token is None, "it names a file"
+    assert connection.token_file == BASE / "token"
+
+
+def test_the_unit_is_one_for_systemd(tmp_path: Path) -> None:
+    """By systemd's own check where that is; a program at the unit's path it takes for granted."""
+    service = unit()["Service"]
+    assert service["Type"] == "notify"
+    assert service["DynamicUser"] == "yes"
+    assert service["ExecReload"] == "/bin/kill -HUP $MAINPID"
+    host = given(commands()["systemd"])["http"].rpartition(":")[0]
+    assert host == "127.0.0.1"
+    if shutil.which("systemd-analyze") is None:
+        return
+    there = tmp_path / UNIT.name
+    there.write_text(UNIT.read_text().replace("/opt/timewheel/bin/timewheel", sys.executable))
+    command = ["systemd-analyze", "verify", "--man=no", str(there)]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False)
+    ours = [line for line in checked.stderr.splitlines() if UNIT.name in line]
+    assert (checked.returncode, ours) == (0, []), checked.stderr
+
+
+class Containerfile:
+    """Its instructions, in their stages."""
+
+    def __init__(self) -> None:
+        parser = dockerfile_parse.DockerfileParser(
+            fileobj=io.BytesIO((DEPLOY / "Containerfile").read_bytes()), env_replace=False
+        )
+        self.instructions: list[dict[str, Any]] = parser.structure
+        starts = [n for n, one in enumerate(self.instructions) if one["instruction"] == "FROM"]
+        self.build = self.instructions[starts[0] : starts[1]]
+        self.final = self.instructions[starts[1] :]
+
+    @staticmethod
+    def values(stage: list[dict[str, Any]], instruction: str) -> list[str]:
+        return [one["value"] for one in stage if one["instruction"] == instruction]
+
+
+@pytest.fixture(scope="module")
+def containerfile() -> Containerfile:
+    return Containerfile()
+
+
+def test_the_image_runs_as_nobody_and_gets_the_signals(containerfile: Containerfile) -> None:
+    (user,) = containerfile.values(containerfile.final, "USER")
+    assert int(user.partition(":")[0]) == dict(pods())["timewheel-relay"]["securityContext"]["runAsUser"] > 0
+    (entry,) = containerfile.values(containerfile.final, "ENTRYPOINT")
+    assert json.loads(entry) == ["timewheel"], "in exec form: a shell before it would keep SIGTERM to itself"
+    (base,) = [one["value"] for one in containerfile.instructions if one["instruction"] == "ARG"]
+    running = f"{sys.version_info.major}.{sys.version_info.minor}"
+    wanted = re.search(r"python:(3\.\d+)-slim$", base)
+    assert wanted, "with its version"
+    assert running != "3.11" or wanted[1] == running, "the pins are of that one"
+
+
+def test_the_context_has_what_is_copied_and_no_more(containerfile: Containerfile) -> None:
+    copied = {word for value in containerfile.values(containerfile.build, "COPY") for word in value.split()[:-1]}
+    let_in = {line[1:] for line in (ROOT / ".dockerignore").read_text().splitlines() if line.startswith("!")}
+    assert copied == let_in
+    top = {path.parts[0] for path in files()}
+    assert copied <= top
+
+
+def test_the_steps_of_the_build_make_the_command(containerfile: Containerfile, tmp_path: Path) -> None:
+    """Carried out here, without an engine: what is copied suffices, and the pins fit together."""
+    source, target = tmp_path / "src", tmp_path / "opt"
+    source.mkdir()
+    for value in containerfile.values(containerfile.build, "COPY"):
+        *names, into = value.split()
+        for path in files():
+            name = next((name for name in names if path.parts[0] == name), None)
+            if name is None:
+                continue
+            there = source / into / path.relative_to(name) if len(names) == 1 else source / path
+            there.parent.mkdir(parents=True, exist_ok=True)
+            if (ROOT / path).is_symlink():
+                there.symlink_to((ROOT / path).readlink())
+            else:
+                shutil.copy2(ROOT / path, there)
+    (step,) = containerfile.values(containerfile.build, "RUN")
+    step = step.replace("/opt/timewheel", str(target)).replace("/src/", f"{source}/").replace("--no-cache-dir", "")
+    step = re.sub(r"^python ", f"{sys.executable} ", step)
+    done = subprocess.run(["sh", "-ec", step], cwd=source, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    ran = subprocess.run(
+        [str(target / "bin" / "timewheel"), "relay", "--help"], capture_output=True, text=True, check=False
+    )
+    assert (ran.returncode, "Usage: timewheel relay" in ran.stdout) == (0, True), ran.stderr

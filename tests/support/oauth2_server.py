@@ -1,0 +1,92 @@
+"""An OAuth2 server that gives the tokens of `tests.support.tokens`, by the flow of client credentials, over TLS."""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+from typing import Any
+from urllib.parse import parse_qs
+
+from tests.support.certificates import Identity
+from tests.support.tokens import token_for
+
+__all__ = ["OAuth2Server", "oauth2_server"]
+
+SECRET = "swordfish-of-the-client"
+
+
+class OAuth2Server:
+    """What it was asked for, and how long its tokens live.
+
+    Attributes:
+        given: How many tokens it gave.
+        life_s: How long each is good for.
+        away: It refuses.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.issuer_url = f"https://127.0.0.1:{port}"
+        self.given = 0
+        self.life_s = 600
+        self.away = False
+
+    def key_of(self, role: str) -> str:
+        """The credentials of a client that gets this role, as pulsar-client takes them."""
+        key = json.dumps({"type": "client_credentials", "client_id": role, "client_secret": SECRET})
+        return "data:application/json;base64," + base64.b64encode(key.encode()).decode()
+
+    def answer(self, form: dict[str, list[str]]) -> tuple[int, dict[str, Any]]:
+        """What comes of one request for a token."""
+        if self.away:
+            return 503, {"error": "temporarily_unavailable"}
+        if form.get("client_secret") != [SECRET] or form.get("grant_type") != ["client_credentials"]:
+            return 401, {"error": "invalid_client"}
+        self.given += 1
+        (role,) = form["client_id"]
+        token = token_for(role, expires_s=int(time.time()) + self.life_s)
+        return 200, {"access_token": token, "token_type": "Bearer", "expires_in": self.life_s}
+
+
+@contextmanager
+def oauth2_server(identity: Identity) -> Iterator[OAuth2Server]:
+    """Start one that shows this certificate."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._answer(200, {"issuer": told.issuer_url, "token_endpoint": f"{told.issuer_url}/oauth/token"})
+
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+            self._answer(*told.answer(parse_qs(body)))
+
+        def _answer(self, status: int, facts: dict[str, Any]) -> None:
+            body = json.dumps(facts).encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
+            del format, args
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(identity.certificate_path, identity.key_path)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    told = OAuth2Server(server.server_address[1])
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield told
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -1,0 +1,162 @@
+"""Clients of both kinds, made of one connection: the relay and the admin client are the same role."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from timewheel.admin.client import AdminClient
+    from timewheel.core.connection import Connection
+    from timewheel.hooks import Hook
+    from timewheel.wire.token_reader import TokenReader
+
+__all__ = ["Access"]
+
+RETRY_FOR_S = 5.0
+"""Somebody waits for the answer, and a wrong URL does not get better; a topic that moves takes less."""
+
+
+class Access:
+    """Makes clients that show the same token, or the same certificate.
+
+    Args:
+        connection: All layers, down to the defaults.
+        hooks: Told of a token that has expired, or that cannot be had later.
+
+    Raises:
+        BadConnection: A file that it names cannot be read.
+        TokenNotGiven: The authorization server gives none now.
+    """
+
+    def __init__(self, connection: Connection, hooks: tuple[Hook, ...]) -> None:
+        self.connection = connection
+        self._hooks = hooks
+        self._tls = _tls_of(connection)
+        self._token = _token_reader(connection, self._tls, hooks)
+
+    def admin(self, hooks: tuple[Hook, ...] | None = None) -> AbstractContextManager[AdminClient]:
+        """An admin client.
+
+        Args:
+            hooks: Whom it tells; None: whom this tells.
+        """
+        from timewheel.admin.client import AdminClient
+
+        assert self.connection.admin_url is not None, "one of the defaults"
+        return AdminClient(
+            self.connection.admin_url,
+            token=self._token,
+            tls=self._tls,
+            retry_for_s=RETRY_FOR_S,
+            hooks=self._hooks if hooks is None else hooks,
+        )
+
+    @contextmanager
+    def client(self, **options: Any) -> Iterator[Any]:
+        """A `pulsar.Client`, closed at the end; its log goes to the standard logger ``pulsar``.
+
+        Args:
+            options: Further arguments of it.
+
+        Raises:
+            BadConnection: It takes the service URL for none.
+        """
+        import pulsar
+
+        from timewheel.cli.client_log import client_log
+        from timewheel.core.errors import BadConnection
+
+        with client_log() as log:
+            try:
+                client = pulsar.Client(self.connection.service_url, logger=log, **self.client_options(), **options)
+            except ValueError as error:
+                raise BadConnection("service_url", f"is none for pulsar-client: {error}") from error
+            try:
+                yield client
+            finally:
+                client.close()
+
+    def client_options(self) -> dict[str, Any]:
+        """The arguments of a `pulsar.Client` beside its URL and its log."""
+        import pulsar
+
+        connection = self.connection
+        options: dict[str, Any] = {
+            "tls_validate_hostname": bool(connection.tls_validate_hostname),
+            "tls_allow_insecure_connection": bool(connection.tls_allow_insecure_connection),
+        }
+        if connection.tls_trust_certs_file_path is not None:
+            options["tls_trust_certs_file_path"] = str(connection.tls_trust_certs_file_path)
+        certificate, key = _identity_of(connection)
+        if self._token is not None:
+            options["authentication"] = pulsar.AuthenticationToken(self._token)
+            if certificate is not None:
+                options |= {"tls_certificate_file_path": certificate, "tls_private_key_file_path": key}
+        elif certificate is not None:
+            options["authentication"] = pulsar.AuthenticationTLS(certificate, key)
+        return options
+
+
+def _identity_of(connection: Connection) -> tuple[str | None, str | None]:
+    certificate = connection.tls_certificate_file_path
+    if certificate is None:
+        return None, None
+    return str(certificate), str(connection.tls_private_key_file_path or certificate)
+
+
+def _tls_of(connection: Connection) -> ssl.SSLContext:
+    from timewheel.admin.http import tls_context
+    from timewheel.core.errors import BadConnection
+
+    for name in ("tls_trust_certs_file_path", "tls_certificate_file_path", "tls_private_key_file_path"):
+        path = getattr(connection, name)
+        if path is not None:
+            _read(name, path)
+    certificate, key = _identity_of(connection)
+    trusted = connection.tls_trust_certs_file_path
+    try:
+        return tls_context(
+            ca_path=None if trusted is None else str(trusted),
+            certificate_path=certificate,
+            key_path=key,
+            validate_hostname=bool(connection.tls_validate_hostname),
+            allow_insecure=bool(connection.tls_allow_insecure_connection),
+        )
+    except OSError as error:  # ssl.SSLError is one: a file that can be read, and is none of what it should be
+        name = "tls_trust_certs_file_path" if certificate is None else "tls_certificate_file_path or its key"
+        raise BadConnection(name, f"holds no PEM that fits: {error}") from error
+
+
+def _read(name: str, path: Path) -> bytes:
+    from timewheel.core.errors import BadConnection
+
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BadConnection(name, f"{path} cannot be read: {error.strerror}") from error
+
+
+def _token_reader(connection: Connection, tls: ssl.SSLContext, hooks: tuple[Hook, ...]) -> TokenReader | None:
+    from timewheel.core.errors import BadConnection
+    from timewheel.wire.token_reader import TokenReader
+
+    token = connection.token
+    if token is not None:
+        return TokenReader(token.reveal, name="token", hooks=hooks)
+    if connection.token_file is not None:
+        _read("token_file", connection.token_file)
+        try:
+            return TokenReader(connection.token_file, hooks=hooks)
+        except ValueError as error:
+            raise BadConnection("token_file", f"{connection.token_file}: {error}") from error
+    if connection.oauth2 is not None:
+        from timewheel.admin.client_credentials import ClientCredentials
+
+        source = ClientCredentials(connection.oauth2, tls=tls)
+        return TokenReader(source, name=f"oauth2 {connection.oauth2.issuer_url}", hooks=hooks)
+    return None

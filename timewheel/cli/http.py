@@ -1,0 +1,48 @@
+"""Where a command that runs for long answers HTTP: the option, what it means, and how a taken address is told."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["HttpAddress", "address_of", "or_say_why_not"]
+
+HttpAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--http",
+        metavar="HOST:PORT",
+        help="Answer HTTP there, see the how-to guides; :PORT is this machine only, 0.0.0.0:PORT every interface.",
+    ),
+]
+
+
+def address_of(http: str | None) -> tuple[str, int] | None:
+    """Host and port of ``--http``; what is none of it is a usage error."""
+    from timewheel.serving import parse_address
+
+    if http is None:
+        return None
+    try:
+        return parse_address(http)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--http") from error
+
+
+@contextmanager
+def or_say_why_not() -> Iterator[None]:
+    """End the command with a sentence where it cannot listen."""
+    import sys
+
+    from timewheel.serving import CannotListen
+
+    try:
+        yield
+    except CannotListen as error:
+        print(f"timewheel: --http: {error}", file=sys.stderr)
+        raise typer.Exit(1) from error

@@ -1,0 +1,140 @@
+"""The connection's file: TOML with one table ``[connection]``, apart from any plan, since it may hold secrets."""
+
+from __future__ import annotations
+
+import stat
+import tomllib
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from timewheel.core.connection import Connection, OAuth2
+from timewheel.core.errors import BadConnection
+from timewheel.core.secret import Secret
+
+__all__ = ["is_open_to_others", "load_connection", "parse_connection"]
+
+MAX_FILE_BYTES = 100_000
+"""It takes a few hundred bytes; more is another file."""
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, hide_input_in_errors=True)
+
+
+class _OAuth2(_Table):
+    issuer_url: str
+    private_key: str
+    audience: str | None = None
+    scope: str | None = None
+
+
+class _Connection(_Table):
+    service_url: str | None = None
+    admin_url: str | None = None
+    token: str | None = None
+    token_file: str | None = None
+    oauth2: _OAuth2 | None = None
+    tls_trust_certs_file_path: str | None = None
+    tls_certificate_file_path: str | None = None
+    tls_private_key_file_path: str | None = None
+    tls_validate_hostname: bool | None = None
+    tls_allow_insecure_connection: bool | None = None
+
+
+class _File(_Table):
+    connection: _Connection
+
+
+def load_connection(path: Path) -> Connection:
+    """Read a connection's file; paths in it that are relative are so to its folder.
+
+    Raises:
+        BadConnection: It cannot be read, is no TOML, has a key that is none, or contradicts itself.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+        text = content.decode("utf-8")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no UTF-8"
+        raise BadConnection(str(path), f"cannot be read: {reason}") from error
+    if len(content) > MAX_FILE_BYTES:
+        raise BadConnection(str(path), f"has more than {MAX_FILE_BYTES} bytes")
+    try:
+        return parse_connection(text, path.parent)
+    except BadConnection as error:
+        # Not "from error": what pydantic and TOML report repeats what stands in the file.
+        raise BadConnection(f"{path}: {error.field}", error.problem) from None
+
+
+def parse_connection(text: str, folder: Path) -> Connection:
+    """Read a connection from the text of its file.
+
+    Args:
+        text: TOML.
+        folder: What its relative paths are relative to.
+
+    Raises:
+        BadConnection: As `load_connection`.
+    """
+    try:
+        data = tomllib.loads(text)
+    except (ValueError, RecursionError):
+        raise BadConnection("file", "is no TOML") from None
+    try:
+        given = _File.model_validate(data).connection
+    except ValidationError as error:
+        raise _as_bad_connection(error) from None
+
+    def path_of(name: str | None) -> Path | None:
+        return None if name is None else folder / name
+
+    oauth2 = given.oauth2
+    return Connection(
+        service_url=given.service_url,
+        admin_url=given.admin_url,
+        token=None if given.token is None else Secret(given.token),
+        token_file=path_of(given.token_file),
+        oauth2=None
+        if oauth2 is None
+        else OAuth2(
+            issuer_url=oauth2.issuer_url,
+            private_key=Secret(_key_of(oauth2.private_key, folder)),
+            audience=oauth2.audience,
+            scope=oauth2.scope,
+        ),
+        tls_trust_certs_file_path=path_of(given.tls_trust_certs_file_path),
+        tls_certificate_file_path=path_of(given.tls_certificate_file_path),
+        tls_private_key_file_path=path_of(given.tls_private_key_file_path),
+        tls_validate_hostname=given.tls_validate_hostname,
+        tls_allow_insecure_connection=given.tls_allow_insecure_connection,
+    )
+
+
+def is_open_to_others(path: Path, connection: Connection) -> bool:
+    """Whether a file holds a secret itself, and more than its owner may read it.
+
+    Args:
+        path: The file.
+        connection: What it says.
+    """
+    key = None if connection.oauth2 is None else connection.oauth2.private_key.reveal()
+    holds_secret = connection.token is not None or (key is not None and key.startswith("data:"))
+    return holds_secret and bool(path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))
+
+
+def _key_of(key: str, folder: Path) -> str:
+    return key if key.startswith(("data:", "file:")) else str(folder / key)
+
+
+def _as_bad_connection(error: ValidationError) -> BadConnection:
+    """The first complaint, without the value that it is about."""
+    first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    field = ".".join(str(part) for part in first["loc"]) or "file"
+    if first["type"] == "missing":
+        return BadConnection(field, "is required")
+    if first["type"] == "extra_forbidden":
+        known = ", ".join(_OAuth2.model_fields if field.startswith("connection.oauth2.") else _Connection.model_fields)
+        return BadConnection(field, f"is not a key of a connection's file; [connection] has {known}")
+    return BadConnection(field, first["msg"])
