@@ -17,6 +17,7 @@ from timewheel.cli.broker import broker
 from timewheel.cli.dead import dead
 from timewheel.cli.demo import demo
 from timewheel.cli.doctor import doctor
+from timewheel.cli.exporter import exporter
 from timewheel.cli.gaps import gaps
 from timewheel.cli.gaps_explain import explain
 from timewheel.cli.plan import plan
@@ -60,6 +61,7 @@ app.command()(broker)
 app.add_typer(dead)
 app.command()(demo)
 app.command()(doctor)
+app.command()(exporter)
 app.command()(gaps)
 app.command("gaps explain")(explain)
 app.command()(plan)

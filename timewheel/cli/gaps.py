@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from timewheel.ops.gaps.log import Looks
     from timewheel.ops.gaps.messages import AgainMessages
 
-__all__ = ["EXIT_ALARM", "EXIT_WATCH", "gaps"]
+__all__ = ["EXIT_ALARM", "EXIT_WATCH", "gaps", "names_and_plans"]
 
 EXIT_WATCH = 3
 EXIT_ALARM = 4
@@ -154,7 +154,7 @@ class _Seeing:
         from timewheel.ops.gaps.log import Looks, read_looks
 
         self._admin = admin
-        self._names, self._plans = _names_and_plans(targets)
+        self._names, self._plans = names_and_plans(targets)
         self._everything = everything
         self._at_once = at_once
         self._log = log
@@ -213,7 +213,8 @@ class _Seeing:
         return seen, messages
 
 
-def _names_and_plans(targets: Sequence[str]) -> tuple[list[str], list[Plan]]:
+def names_and_plans(targets: Sequence[str]) -> tuple[list[str], list[Plan]]:
+    """Targets apart: names of topics, namespaces and tenants, and plans by their files."""
     from timewheel.core.plan import Plan
 
     is_plan = {target: target.endswith(".toml") or Path(target).is_file() for target in targets}

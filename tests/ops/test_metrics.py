@@ -1,0 +1,232 @@
+"""Metrics: values in, what Prometheus reads out; roles that are made up, and the real formats."""
+
+from __future__ import annotations
+
+import gc
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.ops.test_gap_looks import PROFILE
+from timewheel.consumers import ConsumerCounts, Lateness
+from timewheel.consumers.lateness import BOUNDS_MS
+from timewheel.consumers.relay.driver.handle import PartitionState
+from timewheel.consumers.relay.status import PartitionStatus, RelayStatus
+from timewheel.core.plan import Plan
+from timewheel.events import HandlerFailed, TokenExpired
+from timewheel.metrics import CATALOGUE, Metrics, metrics_page
+from timewheel.metrics.catalogue import Sample, families
+from timewheel.metrics.roles import of_relay
+from timewheel.metrics.standings import of_look
+from timewheel.ops.gaps import GapStanding, Look, SubscriptionGaps
+from timewheel.ops.gaps.log import Looks
+from timewheel.producers import ProducerCounts
+from timewheel.producers.sending.tally import Tally
+
+DUE = "persistent://public/default/due"
+PLAN = Plan(due_topic=DUE, subscriptions=("billing",))
+
+PARTITION = PartitionStatus(
+    topic=f"{DUE}.tw.tier-1d-partition-0",
+    state=PartitionState.HOLDING,
+    connected=True,
+    alive=True,
+    head_release_ms=None,
+    in_flight=2,
+    forwarded=10,
+    late=3,
+    dead=1,
+    refiled=0,
+    skipped=4,
+    deduplicated=5,
+    jumps=6,
+    failures=7,
+    entries=8,
+    reason=None,
+)
+
+
+def scraped(registry: CollectorRegistry) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """What Prometheus would read."""
+    text = metrics_page(registry)().body.decode()
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def of(name: str, **labels: str) -> tuple[str, frozenset[tuple[str, str]]]:
+    return f"timewheel_{name}", frozenset(labels.items())
+
+
+class Role:
+    """Has what a collector reads of a producer, a consumer or a relay."""
+
+    def __init__(self, counts: Any, status: RelayStatus | None = None) -> None:
+        self.plan, self.subscription, self.counts, self.relay_status = PLAN, "billing", counts, status
+        self.ready = True
+        self.lateness = Lateness()
+
+    def measure_lateness(self) -> Lateness:
+        return self.lateness
+
+
+def test_every_metric_has_a_unit_and_a_sentence() -> None:
+    assert len({metric.name for metric in CATALOGUE}) == len(CATALOGUE) > 40
+    for metric in CATALOGUE:
+        assert metric.means.endswith(".")
+        assert (metric.kind == "counter") == metric.name.endswith("_total")
+
+
+def test_a_producers_counts_are_told_and_go_with_it() -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    role: Any = Role(ProducerCounts(stored=5, refused=1, failed=2, unknown=3, pending=4))
+    second: Any = Role(ProducerCounts(stored=10))
+    metrics.watch_producer(role)
+    metrics.watch_producer(second)
+
+    found = scraped(registry)
+    assert found[of("producer_stored_total", due_topic=DUE)] == 15, "two of one plan are told as one"
+    assert found[of("producer_pending", due_topic=DUE)] == 4
+    del role, second
+    gc.collect()
+    assert scraped(registry) == {}
+
+
+def test_a_consumer_is_told_with_its_lateness_and_its_relay() -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    status = RelayStatus(relay_id="r", ready=False, partitions=(PARTITION,), unreadable=("x",))
+    role: Any = Role(ConsumerCounts(received=9, handed=7, already_handled=2, held=1), status)
+    metrics.watch_consumer(role)
+    for late_ms in (0, 1, 3, 10**9):
+        role.lateness.add(late_ms)
+
+    found, labels = scraped(registry), {"due_topic": DUE, "subscription": "billing"}
+    assert found[of("consumer_ready", **labels)] == 1
+    assert found[of("consumer_copies_dropped_total", **labels, why="already_handled")] == 2
+    assert found[of("consumer_lateness_seconds_bucket", **labels, le="0.001")] == 2
+    assert found[of("consumer_lateness_seconds_bucket", **labels, le="0.005")] == 3
+    assert found[of("consumer_lateness_seconds_bucket", **labels, le="+Inf")] == 4
+    assert found[of("consumer_lateness_seconds_count", **labels)] == 4
+    assert found[of("consumer_lateness_seconds_sum", **labels)] == pytest.approx(1_000_000.004)
+    assert found[of("relay_ready", due_topic=DUE, relay_id="r")] == 0
+    assert found[of("relay_unreadable_topics", due_topic=DUE, relay_id="r")] == 1
+
+
+def test_of_two_consumers_of_a_subscription_the_worse_readiness_is_told() -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    well, ill = Role(ConsumerCounts(handed=1)), Role(ConsumerCounts(handed=2))
+    ill.ready = False
+    for role in (well, ill):
+        metrics.watch_consumer(role)  # type: ignore[arg-type]
+        role.lateness.add(1)
+
+    found, labels = scraped(registry), {"due_topic": DUE, "subscription": "billing"}
+    assert found[of("consumer_ready", **labels)] == 0
+    assert found[of("consumer_handed_total", **labels)] == 3
+    assert found[of("consumer_lateness_seconds_count", **labels)] == 2
+
+
+def test_partitions_of_a_topic_are_told_as_one_and_the_latest_head_counts() -> None:
+    partitions = (
+        replace(PARTITION, head_release_ms=9_000),
+        replace(PARTITION, topic=f"{DUE}.tw.tier-1d-partition-1", head_release_ms=7_500, alive=False),
+        replace(PARTITION, topic=f"{DUE}.tw.tier-5d", head_release_ms=99_000, connected=False),
+    )
+    told = {
+        (sample.metric.name, sample.labels): sample.value
+        for sample in of_relay(DUE, RelayStatus(relay_id="r", ready=True, partitions=partitions), now_ms=10_000)
+    }
+    one, other = (DUE, "r", f"{DUE}.tw.tier-1d"), (DUE, "r", f"{DUE}.tw.tier-5d")
+    assert told["timewheel_relay_hops_total", (*one, "on_time")] == 20
+    assert told["timewheel_relay_hops_total", (*one, "late")] == 6
+    assert told["timewheel_relay_entries_written_total", other] == 8
+    assert told["timewheel_relay_head_late_seconds", one] == 2.5
+    assert told["timewheel_relay_head_late_seconds", other] == 0
+    assert told["timewheel_relay_partitions", (DUE, "r", "holding")] == 3
+    assert told["timewheel_relay_stuck_partitions", (DUE, "r")] == 1
+    assert told["timewheel_relay_disconnected_partitions", (DUE, "r")] == 1
+
+
+def test_events_are_counted_by_name() -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    for _ in range(3):
+        metrics.count_event(HandlerFailed(timer_id="a", error="b"))
+    metrics.count_event(TokenExpired(source="f", expired_at_ms=1))
+
+    found = scraped(registry)
+    assert found[of("events_total", event="handler_failed", level="warning")] == 3
+    assert found[of("events_total", event="token_expired", level="error")] == 1
+
+
+@given(st.lists(st.integers(-5, 4_000_000), max_size=50))
+def test_a_histogram_counts_as_its_definition_says(late: list[int]) -> None:
+    lateness = Lateness()
+    for late_ms in late:
+        lateness.add(late_ms)
+    counted = lateness.counted()
+    at_most = [sum(max(one, 0) <= bound for one in late) for bound in (*BOUNDS_MS, float("inf"))]
+    assert [sum(counted.counts[: number + 1]) for number in range(len(at_most))] == at_most
+    assert counted.sum_ms == sum(max(one, 0) for one in late)
+
+
+def test_a_tally_knows_what_became_of_sends() -> None:
+    from timewheel.core.errors import BadTimerId, SendFailed, SendOutcomeUnknown
+
+    tally = Tally()
+    tally.ended(10, [SendFailed("a", "t", "x"), SendOutcomeUnknown("b", "t", "x")])
+    tally.raised(BadTimerId("", "empty"))
+    tally.raised(KeyboardInterrupt())
+    assert tally.counts(2) == ProducerCounts(stored=8, refused=1, failed=1, unknown=1, pending=2)
+
+
+def standing(topic: str, gaps: int) -> SubscriptionGaps:
+    part = GapStanding(
+        topic=topic,
+        subscription="s",
+        type="Shared",
+        gap_count=gaps,
+        gap_limit=PROFILE.gap_limit_ranges,
+        backlog=20,
+        delayed=5,
+        unacked=3,
+        index_bytes=7,
+        written_bytes=0,
+    )
+    return SubscriptionGaps(topic=topic, subscription="s", parts=(part,))
+
+
+def test_only_the_worst_subscriptions_are_told_and_the_others_counted() -> None:
+    look = Look(
+        at_ms=0,
+        subscriptions=tuple(standing(f"t{number}", 5 - number) for number in range(5)),
+        topics=5,
+        bare=(),
+        gone=(),
+        unseen=(),
+    )
+    looks = Looks()
+    looks.add(look)
+    samples = list(of_look(look, looks, most=2))
+    told = {(sample.metric.name, sample.labels): sample.value for sample in samples}
+    assert told["timewheel_exporter_left_out", ()] == 3
+    assert {labels for name, labels in told if name == "timewheel_gaps"} == {("t0", "s"), ("t1", "s")}
+    assert told["timewheel_gap_limit_used_ratio", ("t0", "s")] == 0.5
+    assert told["timewheel_backlog_entries", ("t0", "s", "ready")] == 12
+    assert "timewheel_gap_growth_per_hour" not in {name for name, _ in told}, "one look knows no growth"
+
+
+def test_a_metric_without_a_sample_is_absent_and_help_comes_with_the_others() -> None:
+    (family,) = families([Sample(CATALOGUE[0], (DUE,), 1)])
+    assert family.documentation == CATALOGUE[0].means
+    assert families([]) == []

@@ -1,0 +1,109 @@
+"""A real Prometheus, and the tool that checks its rules (Debian: apt-get install prometheus)."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from timewheel.testing import eventually
+from timewheel.testing.ports import free_ports
+
+__all__ = ["RULES", "Prometheus", "need", "started"]
+
+RULES = Path(__file__).parents[2] / "monitoring" / "prometheus"
+START_TIMEOUT_S = 60
+
+
+def need(program: str) -> str:
+    """Its path; without it the test is skipped, which in CI is a failure."""
+    found = shutil.which(program)
+    if found is None:
+        pytest.skip(f"{program} is not here (Debian: apt-get install prometheus)")
+    return found
+
+
+class Prometheus:
+    """One that runs.
+
+    Args:
+        url: Its own.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def query(self, expression: str) -> list[dict[str, Any]]:
+        """The result of an instant query; an error of the expression is one of the test."""
+        answer = httpx.get(
+            f"{self._url}/api/v1/query", params={"query": expression}, timeout=10, trust_env=False
+        ).json()
+        assert answer["status"] == "success", (expression, answer)
+        found: list[dict[str, Any]] = answer["data"]["result"]
+        return found
+
+    def groups(self) -> list[dict[str, Any]]:
+        """Groups of rules, each with what came of it."""
+        answer = httpx.get(f"{self._url}/api/v1/rules", timeout=10, trust_env=False).json()
+        found: list[dict[str, Any]] = answer["data"]["groups"]
+        return found
+
+
+@contextmanager
+def started(folder: Path, targets: Mapping[str, str], rules: Sequence[Path] = ()) -> Iterator[Prometheus]:
+    """One that scrapes each second.
+
+    Args:
+        folder: For its data.
+        targets: Addresses by job; ``host:port``, or ``host:port/path/``.
+        rules: Files.
+    """
+    (port,) = free_ports(1)
+    config = {
+        "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(path) for path in rules],
+        "scrape_configs": [
+            {
+                "job_name": job,
+                "metrics_path": "/" + address.partition("/")[2] if "/" in address else "/metrics",
+                "static_configs": [{"targets": [address.partition("/")[0]]}],
+            }
+            for job, address in targets.items()
+        ],
+    }
+    file = folder / "prometheus.yml"
+    file.write_text(yaml.safe_dump(config))
+    log = (folder / "prometheus.log").open("wb")
+    process = subprocess.Popen(
+        [
+            need("prometheus"),
+            f"--config.file={file}",
+            f"--storage.tsdb.path={folder / 'data'}",
+            f"--web.listen-address=127.0.0.1:{port}",
+        ],
+        stdout=log,
+        stderr=log,
+    )
+    try:
+        url = f"http://127.0.0.1:{port}"
+        eventually(lambda: _is_ready(url), START_TIMEOUT_S, message=json.dumps(config))
+        yield Prometheus(url)
+    finally:
+        process.terminate()
+        process.wait(START_TIMEOUT_S)
+        log.close()
+
+
+def _is_ready(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/-/ready", timeout=5, trust_env=False).status_code == 200
+    except httpx.TransportError:
+        return False

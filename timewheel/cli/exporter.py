@@ -1,0 +1,133 @@
+"""`timewheel exporter`: gaps of any topics and timers of plans, for Prometheus."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.http import HttpAddress, address_of, or_say_why_not
+from timewheel.cli.logs import Format, Level, LogFormat, LogLevel, log_to_stderr
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from timewheel.metrics import Exporter
+    from timewheel.serving import Answer
+
+__all__ = ["exporter"]
+
+DEFAULT_HTTP = "127.0.0.1:9409"
+FRESH_LOOKS = 3
+"""So many intervals after a good look it is not ready any more."""
+LEAST_EVERY_MS = 1_000
+
+
+def exporter(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TARGET]...",
+            help="Topics, namespaces (acme/crm), tenants, plan files; plans are told with their timers.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    everything: Annotated[bool, typer.Option("--all", help="All tenants; takes a superuser.")] = False,
+    http: HttpAddress = DEFAULT_HTTP,
+    every: Annotated[str, typer.Option("--every", help="From the beginning of one look to that of the next.")] = "30s",
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="The broker's limit on gaps, where the role may not read it.")
+    ] = None,
+    most: Annotated[
+        int, typer.Option("--most", min=1, help="Subscriptions that are told, the worst; each is a dozen series.")
+    ] = 500,
+    samples: Annotated[
+        int, typer.Option("--samples", min=1, max=100_000, help="Entries of each plan to look at, each time.")
+    ] = 200,
+    at_once: Annotated[int, typer.Option("--at-once", min=1, max=256, help="Requests at once.")] = 16,
+    admin_url: AdminUrl = None,
+    token: Token = None,
+    token_file: TokenFile = None,
+    tls_ca: TrustFile = None,
+    connection: ConnectionFile = None,
+    log_format: LogFormat = Format.AUTO,
+    log_level: LogLevel = Level.INFO,
+) -> None:
+    """Tell Prometheus of gaps, what an unload would repeat, and when timers are due, until SIGTERM or Ctrl-C.
+
+    It looks once in each interval, and a scrape of /metrics is told of the last look. /readyz answers 503 when no look
+    has come to an end for three intervals. Nothing is consumed or changed. It takes the extra ``metrics``.
+    """
+    from contextlib import suppress
+
+    from timewheel.cli.gaps import names_and_plans
+    from timewheel.cli.stopping import Stopped, stop_at_end
+    from timewheel.core.durations import parse_duration
+    from timewheel.hooks import log_event
+
+    if not targets and not everything:
+        raise typer.BadParameter(
+            "name a topic, a namespace, a tenant or a plan file, or say --all", param_hint="TARGET"
+        )
+    every_ms = parse_duration(every)
+    if every_ms < LEAST_EVERY_MS:
+        raise typer.BadParameter("at least 1s", param_hint="--every")
+    address = address_of(http)
+    assert address is not None, "there is a default"
+    _refuse_without_extra()
+    from prometheus_client import CollectorRegistry
+
+    from timewheel.metrics import Exporter, metrics_page
+    from timewheel.ops.gaps.targets import EVERYTHING
+    from timewheel.serving import Answer, HttpServer
+
+    log_to_stderr(log_format, log_level)
+    names, plans = names_and_plans(targets or [])
+    with admin_client(admin_url, token, token_file, tls_ca, connection, hooks=(log_event,)) as admin:
+        told = Exporter(
+            admin,
+            [EVERYTHING] if everything else names,
+            plans,
+            gap_limit=limit,
+            most=most,
+            reads=samples,
+            at_once=at_once,
+        )
+        registry = CollectorRegistry()
+        registry.register(told)
+        pages = {
+            "/metrics": metrics_page(registry),
+            "/livez": lambda: Answer(200, b"alive\n"),
+            "/readyz": _readiness(told, every_ms * FRESH_LOOKS),
+        }
+        stop_at_end()
+        with suppress(Stopped):
+            with or_say_why_not():
+                server = HttpServer(*address, pages)
+            try:
+                typer.echo(f"http://{address[0]}:{server.port}/metrics", err=True)
+                told.run(every_ms)
+            finally:
+                server.close()
+
+
+def _readiness(told: Exporter, within_ms: int) -> Callable[[], Answer]:
+    from timewheel.serving import Answer
+
+    def answer() -> Answer:
+        if told.is_fresh(within_ms):
+            return Answer(200, b"what is told is fresh\n")
+        return Answer(503, b"no look has come to an end lately: see the log\n")
+
+    return answer
+
+
+def _refuse_without_extra() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("prometheus_client") is None:
+        raise typer.BadParameter(
+            "this takes the extra metrics: pip install 'pulsar-timewheel[metrics]'", param_hint="exporter"
+        )
