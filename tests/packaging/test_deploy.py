@@ -227,7 +227,7 @@ class Containerfile:
     def __init__(self) -> None:
         content: Any = io.BytesIO((DEPLOY / "Containerfile").read_bytes())
         parser = dockerfile_parse.DockerfileParser(fileobj=content, env_replace=False)
-        self.instructions = [dict(one) for one in parser.structure]
+        self.instructions: list[dict[str, Any]] = [{**one} for one in parser.structure]
         starts = [n for n, one in enumerate(self.instructions) if one["instruction"] == "FROM"]
         self.build = self.instructions[starts[0] : starts[1]]
         self.final = self.instructions[starts[1] :]

@@ -216,8 +216,8 @@ class RelayPlanNotStarted(Event):
 @event(
     "relay_plan_dropped",
     "warning",
-    means="A plan is no longer in the plan files, and this process does not serve it any more. `waiting` entries are "
-    "in its holding topics (not told if that could not be asked).",
+    means="A plan is no longer in the plan files, and this process does not serve it any more. So many entries wait in "
+    "its holding topics, if that could be asked.",
     do="If some wait, see that another relay serves that plan: else they are late, and never lost.",
 )
 class RelayPlanDropped(Event):

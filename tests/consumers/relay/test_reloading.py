@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -63,21 +62,20 @@ class Stage:
         self.events: list[Event] = []
         self.settled = 0
         self.write(a=A)
-        make: Callable[[Plan], Any] = self.make
         files = PlanFiles([folder])
-        self.roster = Roster([make(A)])
+        self.roster = Roster([self.make(A)])
         self.reloading = Reloading(
             self.roster,
             files,
             files.read(),
-            make,
+            self.make,
             waiting=lambda plan: len(plan.due_topic),
             settle=self.settle,
             drain_ms=7,
             hooks=(self.events.append,),
         )
 
-    def make(self, plan: Plan) -> FakeRelay:
+    def make(self, plan: Plan) -> Any:
         return FakeRelay(plan, self.journal)
 
     def settle(self) -> None:
