@@ -114,6 +114,21 @@ class Relay:
         self._stuck_ms = stuck_ms
         self._started = self._stopped = False
 
+    def check(self) -> None:
+        """Look whether the plan's topics are there, and begin nothing.
+
+        Raises:
+            TopologyError: As `start`.
+            PulsarException: As `start`.
+        """
+        wanted = topology(self.plan, self._clock.now_ms())
+        if wanted.holding:
+            self._counts_of(wanted)
+
+    def resize_memory(self, memory_bytes: int) -> None:
+        """Another budget from now on; see `memory_bytes` above."""
+        self._tools.memory.resize(memory_bytes)
+
     def start(self) -> Self:
         """Look whether the plan's topics are there, and begin; returns before all is subscribed, see `ready`.
 
@@ -200,13 +215,18 @@ class Relay:
     def _alive_since_ms(self) -> int:
         return self._clock.monotonic_ms() - self._stuck_ms
 
-    def _crew_of(self, wanted: Topology) -> Crew:
+    def _counts_of(self, wanted: Topology) -> dict[str, int]:
+        """Partitions of every topic."""
         counts = {spec.name: self._partition_count(spec.name, spec.partitions) for spec in wanted.topics}
         most = max(counts[topic.name] for topic in wanted.holding)
         for spec in wanted.topics:
             if spec.role != "dead_letter" and counts[spec.name] < most:
                 # A hop keeps the partition's index, so that a key stays on its partition.
                 raise _too_few(spec.name, counts[spec.name], most)
+        return counts
+
+    def _crew_of(self, wanted: Topology) -> Crew:
+        counts = self._counts_of(wanted)
         partitions = [
             partition for topic in wanted.holding for partition in self._partitions_of(topic, counts[topic.name])
         ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -12,6 +12,8 @@ from typing import Self
 
 from timewheel.consumers.relay.readiness import ReadyFile, Told, health_pages, told_of
 from timewheel.consumers.relay.relay import DRAIN_MS, Relay
+from timewheel.consumers.relay.reloading import Reloading
+from timewheel.consumers.relay.roster import Roster
 from timewheel.consumers.relay.status import RelayStatus
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.serving import HttpServer, Page
@@ -61,6 +63,7 @@ class Service:
         pages: Further pages to answer there, by path.
         ready_file: File that exists while all relays are ready; None: none.
         watchdog_ms: How long a stuck process lives on.
+        tell_well: Called about once a second while nobody is stuck, such as to tell a supervisor.
         clock: Time.
     """
 
@@ -73,15 +76,18 @@ class Service:
         pages: Mapping[str, Page] | None = None,
         ready_file: Path | None = None,
         watchdog_ms: int = WATCHDOG_MS,
+        tell_well: Callable[[], None] = lambda: None,
         clock: Clock | None = None,
     ) -> None:
-        self._relays = tuple(relays)
+        self.roster = Roster(relays)
+        """Who works now."""
         self._drain_ms = drain_ms
         self._address = address
         self._pages = {**health_pages(self._told_of_life, self._told_of_readiness), **(pages or {})}
         self._server: HttpServer | None = None
         self._ready_file = ready_file
         self._watchdog_ms = watchdog_ms
+        self._tell_well = tell_well
         self._clock = clock or SystemClock()
         self._changed = threading.Condition()
         self._ending = False
@@ -104,10 +110,13 @@ class Service:
 
     def statuses(self) -> tuple[RelayStatus, ...]:
         """Of all relays."""
-        return tuple(relay.status() for relay in self._relays)
+        return tuple(relay.status() for relay in self.roster.relays)
 
     def _told_of_readiness(self) -> Told:
-        return told_of(self.statuses())
+        ready, story = told_of(self.statuses())
+        missing = [plan.due_topic for plan in self.roster.missing]
+        ready = ready and not missing
+        return ready, {**story, "ready": ready, "missing": missing}
 
     def _told_of_life(self) -> Told:
         """Of the watchdog, not of the broker; before the first look, and while it drains, nothing is held off."""
@@ -118,8 +127,11 @@ class Service:
         live = not stuck and silent_ms < self._watchdog_ms
         return live, {"live": live, "stuck": stuck, "silent_ms": silent_ms}
 
-    def run(self) -> None:
+    def run(self, reloading: Reloading | None = None) -> None:
         """Start all relays, look after them, and stop them when told to end.
+
+        Args:
+            reloading: What changes the roster once all have started; None: it stays as it is.
 
         Raises:
             TopologyError: Topics of a plan are missing; relays started before it are stopped.
@@ -130,28 +142,37 @@ class Service:
             self._server = HttpServer(*self._address, self._pages)
         try:
             # Before the watchdog: without a broker a start lasts as long as the calls of the client, which end.
-            for relay in self._relays:
+            for relay in self.roster.relays:
                 relay.start()
-            with Watchdog(self._watchdog_ms) as watchdog:
-                while not self._ending:
-                    if file is not None:
-                        file.show(ready=all(relay.ready for relay in self._relays))
-                    if all(relay.alive for relay in self._relays):
-                        watchdog.hold_off()
-                        self._held_off_ms = self._clock.monotonic_ms()
-                    with self._changed:
-                        if not self._ending:
-                            self._clock.wait(self._changed, LOOK_MS)
+            if reloading is not None:
+                reloading.start()
+            self._look_after(file)
         finally:
             self._held_off_ms = None
             if file is not None:
                 file.show(ready=False)
+            if reloading is not None:
+                reloading.stop()
             self._stop()
             if self._server is not None:
                 self._server.close()
 
+    def _look_after(self, file: ReadyFile | None) -> None:
+        with Watchdog(self._watchdog_ms) as watchdog:
+            while not self._ending:
+                if file is not None:
+                    file.show(ready=self.roster.ready)
+                if self.roster.alive:
+                    watchdog.hold_off()
+                    self._held_off_ms = self._clock.monotonic_ms()
+                    self._tell_well()
+                with self._changed:
+                    if not self._ending:
+                        self._clock.wait(self._changed, LOOK_MS)
+
     def _stop(self) -> None:
         # All at once: each has the whole drain to itself.
-        with ThreadPoolExecutor(max(len(self._relays), 1), "timewheel-relay-end") as pool:
-            for _ in pool.map(lambda relay: relay.stop(self._drain_ms), self._relays):
+        relays = self.roster.relays
+        with ThreadPoolExecutor(max(len(relays), 1), "timewheel-relay-end") as pool:
+            for _ in pool.map(lambda relay: relay.stop(self._drain_ms), relays):
                 pass

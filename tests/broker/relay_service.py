@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -32,6 +33,7 @@ class RelayProcess:
         drain: For how long it drains at SIGTERM.
         more: Further plan files, or options.
         connection: A connection's file, which says where and who; None: that broker, as nobody.
+        plans: A folder of plans to read instead of one file.
     """
 
     def __init__(
@@ -44,12 +46,15 @@ class RelayProcess:
         drain: str = "10s",
         more: Sequence[str] = (),
         connection: Path | None = None,
+        plans: Path | None = None,
     ) -> None:
         self.ready_file = folder / "ready"
         self.log = folder / "relay.log"
-        save_plan(plan, folder / "plan.toml")
+        self.plan_file = folder / "plan.toml"
+        if plans is None:
+            save_plan(plan, self.plan_file)
         (self.port,) = free_ports(1)
-        command = [sys.executable, "-m", "timewheel", "relay", "run", str(folder / "plan.toml"), *more]
+        command = [sys.executable, "-m", "timewheel", "relay", "run", str(plans or self.plan_file), *more]
         urls = ["--service-url", broker.service_url, "--admin-url", broker.admin_url]
         command += [*(urls if connection is None else ["--connection", str(connection)]), "--drain", drain]
         command += ["--http", f":{self.port}", "--ready-file", str(self.ready_file)]
@@ -69,6 +74,11 @@ class RelayProcess:
     def ask(self, path: str) -> httpx.Response:
         """One of its pages."""
         return httpx.get(f"http://127.0.0.1:{self.port}{path}", timeout=10)
+
+    def told(self, name: str) -> list[dict[str, Any]]:
+        """The events of this name in its log."""
+        lines = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+        return [line for line in lines if line["event"] == name]
 
     def status(self) -> dict[str, Any]:
         """What it says about itself."""
@@ -95,6 +105,10 @@ class RelayProcess:
 
     def resume(self) -> None:
         os.kill(self.process.pid, signal.SIGCONT)
+
+    def hang_up(self) -> None:
+        """Ask it to read its plans again now."""
+        self.process.send_signal(signal.SIGHUP)
 
     def terminate(self, timeout: float = 30.0) -> int:
         """End it in order; its exit code."""

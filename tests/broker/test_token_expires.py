@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,11 +15,6 @@ from timewheel.testing import eventually
 
 LIFE_S = 20
 """Long enough for the process to start with it, on a busy machine too."""
-
-
-def told(relay: RelayProcess, name: str) -> list[dict[str, Any]]:
-    lines = [json.loads(line) for line in relay.log.read_text().splitlines() if line.startswith("{")]
-    return [line for line in lines if line["event"] == name]
 
 
 @pytest.mark.short
@@ -37,9 +30,9 @@ def test_a_relay_tells_that_its_token_has_expired_and_goes_on_with_the_next(secu
     ):
         relay.await_ready()
         token_file.unlink()
-        eventually(lambda: told(relay, "connection_lost"), LIFE_S + 40, message=relay.log.read_text())
-        assert told(relay, "token_unreadable")
-        (expired,) = told(relay, "token_expired")
+        eventually(lambda: relay.told("connection_lost"), LIFE_S + 40, message=relay.log.read_text())
+        assert relay.told("token_unreadable")
+        (expired,) = relay.told("token_expired")
         assert (expired["source"], expired["expired_at_ms"]) == (str(token_file), expires_s * 1000)
         assert relay.status()["ready"] is False
         assert relay.process.poll() is None
@@ -49,5 +42,5 @@ def test_a_relay_tells_that_its_token_has_expired_and_goes_on_with_the_next(secu
         token_file.write_text(token_for("admin"))
         relay.await_ready()
         stage.await_due(1)
-        assert told(relay, "connection_back")
+        assert relay.told("connection_back")
         assert relay.terminate() == 0, relay.log.read_text()

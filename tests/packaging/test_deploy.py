@@ -225,10 +225,9 @@ class Containerfile:
     """Its instructions, in their stages."""
 
     def __init__(self) -> None:
-        parser = dockerfile_parse.DockerfileParser(
-            fileobj=io.BytesIO((DEPLOY / "Containerfile").read_bytes()), env_replace=False
-        )
-        self.instructions: list[dict[str, Any]] = parser.structure
+        content: Any = io.BytesIO((DEPLOY / "Containerfile").read_bytes())
+        parser = dockerfile_parse.DockerfileParser(fileobj=content, env_replace=False)
+        self.instructions: list[dict[str, Any]] = [{**one} for one in parser.structure]
         starts = [n for n, one in enumerate(self.instructions) if one["instruction"] == "FROM"]
         self.build = self.instructions[starts[0] : starts[1]]
         self.final = self.instructions[starts[1] :]

@@ -36,7 +36,9 @@ def _group() -> None:
 
 @relay.command()
 def run(
-    plan_files: Annotated[list[Path], typer.Argument(metavar="PLAN...", help="Plan files.", show_default=False)],
+    plan_files: Annotated[
+        list[Path], typer.Argument(metavar="PLAN...", help="Plan files, or folders of them.", show_default=False)
+    ],
     *,
     service_url: ServiceUrl = None,
     admin_url: AdminUrl = None,
@@ -81,25 +83,32 @@ def run(
     let something start it again. Holding topics of earlier plans are drained by the routing of the present one; to
     find them it lists topics (--admin-url), at the start and once a minute. Its log goes to standard error.
 
+    Plan files are read again when they change, and at SIGHUP: relays of added plans begin, those of removed ones drain
+    and end, those of changed ones do both. A file that is wrong changes nothing. All files *.toml of a folder count.
+
     With --processes it starts so many of itself, starts those again that end, and is ready when all are.
     """
     import sys
 
     import pulsar
 
-    from timewheel.cli.stopping import call_at_end
-    from timewheel.consumers.relay import Relay
+    from timewheel.cli.relay_crew import RelayCrew
+    from timewheel.cli.stopping import call_at_end, call_at_hangup
+    from timewheel.cli.systemd import teller
+    from timewheel.consumers.relay.reloading import Reloading
     from timewheel.consumers.relay.service import Service
     from timewheel.core.durations import parse_duration
-    from timewheel.core.plan import Plan
+    from timewheel.core.plan_files import PlanFiles
     from timewheel.hooks import log_event
-    from timewheel.ops.former_topics import FormerTopics
 
+    call_at_hangup()
     log_to_stderr(log_format, log_level)
     address = address_of(http)
     drain_ms = parse_duration(drain)
     hop_linger_ms = None if hop_linger is None else parse_duration(hop_linger)
-    plans = [Plan.load(path) for path in plan_files]
+    files = PlanFiles(plan_files)
+    texts = files.read()
+    plans = texts.plans()
     urls = {"service_url": service_url, "admin_url": admin_url}
     given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
     way = connection_of(**given)
@@ -131,27 +140,31 @@ def run(
     access = access_of(way, (log_event,))
     try:
         with access.client() as client, access.admin() as admin:
+            crew = RelayCrew(client, admin, plans, relay_id, hop_linger_ms, memory_mb << 20)
             service = Service(
-                [
-                    Relay(
-                        client,
-                        plan,
-                        relay_id=relay_id,
-                        hop_linger_ms=hop_linger_ms,
-                        memory_bytes=(memory_mb << 20) // len(plans),
-                        former_topics=FormerTopics(admin, plan, beside=plans),
-                    )
-                    for plan in plans
-                ],
+                [crew.relay_of(plan) for plan in plans],
                 drain_ms=drain_ms,
                 address=address,
                 ready_file=ready_file,
+                tell_well=teller(),
             )
+            crew.plans = lambda: service.roster.plans
+            reloading = Reloading(
+                service.roster,
+                files,
+                texts,
+                crew.relay_of,
+                waiting=crew.waiting,
+                settle=lambda: crew.share_memory(service.roster.relays),
+                drain_ms=drain_ms,
+                hooks=(log_event,),
+            )
+            call_at_hangup(reloading.ask_from_signal)
             call_at_end(service.end_from_signal)
             if with_stdin:
                 _end_with_stdin(service.end_from_signal)
             with or_say_why_not():
-                service.run()
+                service.run(reloading)
     except pulsar.PulsarException as error:
         print(f"timewheel: {way.service_url}: {error}", file=sys.stderr)
         raise typer.Exit(1) from error
@@ -173,7 +186,7 @@ def _run_processes(
     import tempfile
 
     from timewheel.cli.relay_processes import Child, Processes
-    from timewheel.cli.stopping import call_at_end
+    from timewheel.cli.stopping import call_at_end, call_at_hangup
     from timewheel.consumers.relay.relay import new_relay_id
     from timewheel.core.chance import system_chance
     from timewheel.core.clock import SystemClock
@@ -188,6 +201,7 @@ def _run_processes(
             command = [sys.executable, "-m", "timewheel", "relay", "run", *arguments, *own]
             children.append(Child(f"{base}-{number}", command, Path(folder, str(number)), system_chance()))
         running = Processes(children, drain_ms=drain_ms, address=address, ready_file=ready_file, clock=SystemClock())
+        call_at_hangup(running.hang_up_from_signal)
         call_at_end(running.end_from_signal)
         return running.run()
 

@@ -6,12 +6,15 @@ choice by their names, as among relays of several hosts.
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from timewheel.cli import systemd
 from timewheel.consumers.relay.machine.backoff import Backoff
 from timewheel.consumers.relay.readiness import ReadyFile, Told, health_pages
 from timewheel.core.chance import Chance
@@ -49,7 +52,7 @@ class Child:
         self._backoff = Backoff(AGAIN_FIRST_MS, AGAIN_LONGEST_MS, chance)
         self._process: subprocess.Popen[bytes] | None = None
         self._again_at_ms: int | None = None
-        self._was_ready = False
+        self._was_ready = self._listens = False
         self.restarts = 0
 
     @property
@@ -66,7 +69,9 @@ class Child:
         self._ready_file.unlink(missing_ok=True)
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
-        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE)
+        own = {name: value for name, value in os.environ.items() if name not in systemd.VARIABLES}
+        self._listens = False
+        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, env=own)
 
     def look(self, now_ms: int) -> int | None:
         """Start it again if it has ended and its pause is over.
@@ -79,7 +84,7 @@ class Child:
         """
         assert self._process is not None, "not started"
         if self.ready:
-            self._was_ready = True
+            self._was_ready = self._listens = True
             self._backoff.reset()
         code = self._process.poll()
         if code is None:
@@ -102,6 +107,11 @@ class Child:
         else:
             self._again_at_ms = None
             self.restarts += 1
+
+    def hang_up(self) -> None:
+        """Ask it to read its plan files again; one that is being started reads them anyhow, and could end by that."""
+        if self._listens and self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGHUP)
 
     def end(self) -> None:
         """Ask it to drain and end."""
@@ -137,6 +147,7 @@ class Processes:
         pages: Further pages to answer there, by path.
         ready_file: File that exists while all are ready; None: none.
         clock: Time.
+        tell_well: Called at every look, such as to tell a supervisor.
     """
 
     def __init__(
@@ -148,6 +159,7 @@ class Processes:
         ready_file: Path | None,
         clock: Clock,
         pages: Mapping[str, Page] | None = None,
+        tell_well: Callable[[], None] = lambda: None,
     ) -> None:
         self._children = tuple(children)
         self._drain_ms = drain_ms
@@ -155,12 +167,17 @@ class Processes:
         self._pages = {**health_pages(self._told_of_life, self._told_of_readiness), **(pages or {})}
         self._ready_file = ready_file
         self._clock = clock
-        self._ending = False
+        self._tell_well = tell_well
+        self._ending = self._hung_up = False
         self._looked_ms: int | None = None
 
     def end_from_signal(self) -> None:
         """Ask `run` to end; noticed within `LOOK_MS`."""
         self._ending = True
+
+    def hang_up_from_signal(self) -> None:
+        """Hand SIGHUP on to all of them, within `LOOK_MS`."""
+        self._hung_up = True
 
     def run(self) -> int:
         """Start all, look after them, and end them when told to.
@@ -184,7 +201,9 @@ class Processes:
                         return code
                 if file is not None:
                     file.show(ready=all(child.ready for child in self._children))
+                self._hand_on()
                 self._looked_ms = now_ms
+                self._tell_well()
                 with nothing:
                     self._clock.wait(nothing, LOOK_MS)
             return 0
@@ -199,6 +218,12 @@ class Processes:
                 child.join(max(until_ms - self._clock.monotonic_ms(), 0) / 1000)
             if server is not None:
                 server.close()
+
+    def _hand_on(self) -> None:
+        if self._hung_up:
+            self._hung_up = False
+            for child in self._children:
+                child.hang_up()
 
     def _told_of_readiness(self) -> Told:
         told = [child.as_json() for child in self._children]

@@ -1,4 +1,4 @@
-"""What a command does at Ctrl-C and SIGTERM."""
+"""What a command does at Ctrl-C, SIGTERM and SIGHUP."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
-__all__ = ["Stopped", "call_at_end", "stop_at_end"]
+__all__ = ["Stopped", "call_at_end", "call_at_hangup", "stop_at_end"]
 
 ASKED_TO_END = (signal.SIGINT, signal.SIGTERM)
 
@@ -31,6 +31,20 @@ def call_at_end(told: Callable[[], None]) -> None:
 
     for number in ASKED_TO_END:
         signal.signal(number, end)
+
+
+def call_at_hangup(told: Callable[[], None] = lambda: None) -> None:
+    """Call this in the main thread at SIGHUP, which by itself ends a process.
+
+    Args:
+        told: By itself nothing: until there is something to read again.
+    """
+
+    def hang_up(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        told()
+
+    signal.signal(signal.SIGHUP, hang_up)
 
 
 def stop_at_end(told: Callable[[], None] = lambda: None) -> None:

@@ -19,7 +19,7 @@ from timewheel.core.errors import PlanError
 from timewheel.core.plan import Calendar, Holder, Native, Plan, Readers, RelayPlace, Ring, Scheme, Tiered, Wheel
 from timewheel.core.secret import Secret
 
-__all__ = ["dump_plan", "load_plan", "parse_plan", "save_plan"]
+__all__ = ["dump_plan", "load_plan", "parse_plan", "read_plan_text", "save_plan"]
 
 FORMAT = 1
 MAX_FILE_BYTES = 1_000_000
@@ -96,7 +96,15 @@ def load_plan(path: str | Path) -> Plan:
     Raises:
         PlanError: It cannot be read, is no TOML, or breaks a rule; names field, value and limit.
     """
-    path = Path(path)
+    return parse_plan(read_plan_text(Path(path)))
+
+
+def read_plan_text(path: Path) -> str:
+    """What stands in a file, if it can be a plan.
+
+    Raises:
+        PlanError: It cannot be read, or is another file.
+    """
     try:
         # Read at most that much, whatever its size claims to be: a device or a pipe has none.
         with path.open("rb") as file:
@@ -106,7 +114,7 @@ def load_plan(path: str | Path) -> Plan:
         raise PlanError("file", str(path), f"must be a readable UTF-8 file ({error})") from error
     if len(content) > MAX_FILE_BYTES:
         raise PlanError("file", str(path), f"at most {MAX_FILE_BYTES} bytes")
-    return parse_plan(text)
+    return text
 
 
 def parse_plan(text: str) -> Plan:

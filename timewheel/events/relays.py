@@ -15,6 +15,10 @@ __all__ = [
     "RelayGroupCut",
     "RelayHopsBeyondPlan",
     "RelayPartitionStopped",
+    "RelayPlanDropped",
+    "RelayPlanNotStarted",
+    "RelayPlansChanged",
+    "RelayPlansRefused",
     "RelayPositionJumped",
     "RelaySessionCrashed",
     "RelaySessionFailed",
@@ -172,3 +176,50 @@ class RelayFormerTopicUnreadable(Event):
     topic: str
     backlog: int
     reason: str
+
+
+@event(
+    "relay_plans_changed",
+    "info",
+    means="The plan files have changed: relays of added plans begin, those of removed ones drain and end, those of "
+    "changed ones do both.",
+    do="Nothing. See `/readyz`: it is 503 until all of them work.",
+)
+class RelayPlansChanged(Event):
+    added: str
+    removed: str
+    changed: str
+
+
+@event(
+    "relay_plans_refused",
+    "error",
+    means="The plan files have changed to what cannot be served. The plans before go on; told once per reason.",
+    do="See the reason: correct the file, or make the topics (`timewheel topics ensure PLAN`). It is looked at again "
+    "every second; a restart would end with the same error.",
+)
+class RelayPlansRefused(Event):
+    reason: str
+
+
+@event(
+    "relay_plan_not_started",
+    "error",
+    means="A relay of a new or changed plan could not begin, and is tried again until it can; not ready meanwhile.",
+    do="See the reason; look after the broker.",
+)
+class RelayPlanNotStarted(Event):
+    due_topic: str
+    reason: str
+
+
+@event(
+    "relay_plan_dropped",
+    "warning",
+    means="A plan is no longer in the plan files, and this process does not serve it any more. So many entries wait in "
+    "its holding topics, if that could be asked.",
+    do="If some wait, see that another relay serves that plan: else they are late, and never lost.",
+)
+class RelayPlanDropped(Event):
+    due_topic: str
+    waiting: int | None

@@ -13,8 +13,9 @@ from timewheel.core.errors import AdminMissing
 from timewheel.core.former_topics import FormerTopic, former_topics
 from timewheel.core.names import RELAY_SUBSCRIPTION, Names, partition_of
 from timewheel.core.plan import Plan
+from timewheel.core.topology import topology
 
-__all__ = ["FormerTopics", "former_names", "look_into"]
+__all__ = ["FormerTopics", "former_names", "held_backlog", "look_into"]
 
 
 class FormerTopics:
@@ -75,6 +76,17 @@ def look_into(
         seen = [_waiting(admin, name, wanted) for name in partitions[topic.name]]
         found.append(replace(topic, backlog=sum(one[0] for one in seen), producers=sum(one[1] for one in seen)))
     return tuple(found)
+
+
+def held_backlog(admin: AdminClient, plan: Plan) -> int:
+    """How many entries wait in the holding topics of a plan.
+
+    Raises:
+        AdminError: The broker did not tell.
+    """
+    holding = {topic.name for topic in topology(plan, admin.clock.now_ms()).holding}
+    partitions = [name for name in former_names(admin, plan) if partition_of(name)[0] in holding]
+    return sum(_waiting(admin, name, {RELAY_SUBSCRIPTION})[0] for name in partitions)
 
 
 def _waiting(admin: AdminClient, topic: str, wanted: AbstractSet[str]) -> tuple[int, int]:

@@ -36,6 +36,10 @@ class Memory:
         with self._lock:
             self._readers += readers
 
+    def resize(self, budget_bytes: int) -> None:
+        """Another budget from now on; what is in use already shrinks when its session ends."""
+        self._budget_bytes = budget_bytes
+
     def window_bytes(self) -> int:
         """What may be on its way out of one partition; a message that is larger than that goes alone."""
         return min(max(self._half_bytes(), LEAST_WINDOW_BYTES), WINDOW_BYTES)

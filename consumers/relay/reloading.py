@@ -1,0 +1,176 @@
+"""A service follows its plan files: what was added begins, what was removed drains and ends, a change does both."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+from timewheel.consumers.relay.relay import Relay
+from timewheel.consumers.relay.roster import Roster
+from timewheel.core.clock import Clock, SystemClock
+from timewheel.core.errors import PlanError
+from timewheel.core.plan import Plan
+from timewheel.core.plan_changes import PlanChanges, plan_changes
+from timewheel.core.plan_files import PlanFiles, PlanTexts
+from timewheel.events import RelayPlanDropped, RelayPlanNotStarted, RelayPlansChanged, RelayPlansRefused
+from timewheel.hooks import Hook
+from timewheel.wire.hooks import Hooks
+
+__all__ = ["Reloading"]
+
+LOOK_MS = 1_000
+"""How often the files are read; what was changed must stand there twice, so that no half-written file counts."""
+
+
+class Reloading:
+    """Looks at plan files in a thread of its own, and brings a roster's relays to what they say.
+
+    All or nothing: a file that is wrong, or a plan whose topics are missing, leaves everything as it is. What can still
+    fail after that (the broker goes away while a relay begins) is tried again until it works.
+
+    Args:
+        roster: Of the service; its plans are those of `first`.
+        files: Where the plans stand.
+        first: What stood there when the roster was made.
+        make: A relay for a plan, not started.
+        waiting: How many entries wait in the holding topics of a plan; None: it cannot be told. Asked of one that is
+            served no more, when its relay has ended.
+        settle: Called after each change, such as to share memory anew.
+        drain_ms: How long a relay that ends waits for its hops under way.
+        clock: Time.
+        hooks: Whom to tell; None: it is logged.
+    """
+
+    def __init__(
+        self,
+        roster: Roster,
+        files: PlanFiles,
+        first: PlanTexts,
+        make: Callable[[Plan], Relay],
+        *,
+        waiting: Callable[[Plan], int | None] = lambda _: None,
+        settle: Callable[[], None] = lambda: None,
+        drain_ms: int,
+        clock: Clock | None = None,
+        hooks: tuple[Hook, ...] | None = None,
+    ) -> None:
+        self._roster = roster
+        self._files = files
+        self._make = make
+        self._waiting = waiting
+        self._settle = settle
+        self._drain_ms = drain_ms
+        self._clock = clock or SystemClock()
+        self._hooks = Hooks(hooks)
+        self._wanted = roster.plans
+        self._taken = self._seen = first
+        self._refused = ""
+        self._asked = False
+        self._told_not_started: frozenset[str] = frozenset()
+        self._changed = threading.Condition()
+        self._ending = False
+        self._thread = threading.Thread(target=self._run, name="timewheel-relay-reload", daemon=True)
+
+    def start(self) -> None:
+        """Begin; returns at once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more. Waits for what is being carried out, which has bounds of its own."""
+        with self._changed:
+            self._ending = True
+            self._changed.notify_all()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def ask_from_signal(self) -> None:
+        """Look now, and tell what is wrong even if that was told; noticed within `LOOK_MS`."""
+        self._asked = True
+
+    def _run(self) -> None:
+        while not self._ending:
+            try:
+                self.look()
+            except Exception as error:  # noqa: BLE001 - nobody else would look at the files again
+                self._refuse(repr(error))
+            with self._changed:
+                if not self._ending:
+                    self._clock.wait(self._changed, LOOK_MS)
+
+    def look(self) -> None:
+        """Read the files once, and do what they ask for."""
+        asked, self._asked = self._asked, False
+        if asked:
+            self._refused = ""
+        self._take_up(at_once=asked)
+        changes = plan_changes(self._roster.plans, self._wanted)
+        if changes.begins or changes.ends:
+            self._carry_out(changes)
+
+    def _take_up(self, *, at_once: bool) -> None:
+        """Make what stands in the files the wish, if it is new, whole and possible."""
+        try:
+            texts = self._files.read()
+            settled, self._seen = at_once or texts == self._seen, texts
+            if texts == self._taken:
+                self._refused = ""
+            if texts == self._taken or not settled:
+                return
+            plans = texts.plans()
+        except PlanError as error:
+            self._refuse(str(error))
+            return
+        changes = plan_changes(self._wanted, plans)
+        for plan in changes.begins:
+            try:
+                self._make(plan).check()
+            except Exception as error:  # noqa: BLE001 - a topic is missing, or no broker answers: all goes on as it is
+                self._refuse(f"{plan.due_topic}: {error}")
+                return
+        self._taken, self._wanted, self._refused = texts, plans, ""
+        if changes.begins or changes.ends:
+            self._hooks.emit(
+                RelayPlansChanged(
+                    added=_names(changes.added),
+                    removed=_names(changes.removed),
+                    changed=_names(new for _, new in changes.changed),
+                )
+            )
+
+    def _refuse(self, reason: str) -> None:
+        if reason != self._refused:
+            self._refused = reason
+            self._hooks.emit(RelayPlansRefused(reason=reason))
+
+    def _carry_out(self, changes: PlanChanges) -> None:
+        self._roster.missing = changes.begins
+        leaving = [relay for plan in changes.ends if (relay := self._roster.leave(plan)) is not None]
+        with ThreadPoolExecutor(max(len(leaving), 1), "timewheel-relay-end") as pool:
+            for _ in pool.map(lambda relay: relay.stop(self._drain_ms), leaving):
+                pass
+        for plan in changes.removed:
+            self._hooks.emit(RelayPlanDropped(due_topic=plan.due_topic, waiting=self._waiting(plan)))
+        for plan in changes.begins:
+            if self._ending:
+                return
+            self._begin(plan)
+        self._settle()
+
+    def _begin(self, plan: Plan) -> None:
+        relay = self._make(plan)
+        try:
+            relay.start()
+        except Exception as error:  # noqa: BLE001 - it is tried again; others go on meanwhile
+            relay.stop(0)
+            if plan.due_topic not in self._told_not_started:
+                self._told_not_started |= {plan.due_topic}
+                self._hooks.emit(RelayPlanNotStarted(due_topic=plan.due_topic, reason=str(error) or repr(error)))
+            return
+        self._told_not_started -= {plan.due_topic}
+        self._roster.enter(relay)
+        self._roster.missing = tuple(other for other in self._roster.missing if other != plan)
+
+
+def _names(plans: Iterable[Plan]) -> str:
+    return ", ".join(plan.due_topic for plan in plans)

@@ -1,0 +1,76 @@
+"""Relays of one process: made alike, for as many plans as there are at a moment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from timewheel.admin.client import AdminClient
+    from timewheel.consumers.relay import Relay
+    from timewheel.core.former_topics import FormerTopic
+    from timewheel.core.plan import Plan
+
+__all__ = ["RelayCrew"]
+
+
+class RelayCrew:
+    """Makes relays that are alike, and shares the memory among them.
+
+    Args:
+        client: Of all of them.
+        admin: By which they look for topics of earlier plans.
+        plans: At the start.
+        relay_id: Of all of them; None: each has one of its own.
+        hop_linger_ms: See `timewheel.consumers.relay.Relay`; None: by each plan's guard.
+        memory_bytes: Of all of them together.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        admin: AdminClient,
+        plans: tuple[Plan, ...],
+        relay_id: str | None,
+        hop_linger_ms: int | None,
+        memory_bytes: int,
+    ) -> None:
+        self._client, self._admin = client, admin
+        self._relay_id, self._hop_linger_ms = relay_id, hop_linger_ms
+        self._memory_bytes = memory_bytes
+        self.plans: Callable[[], tuple[Plan, ...]] = lambda: plans
+        """Those that are served at a moment: the others' topics are former ones."""
+
+    def relay_of(self, plan: Plan) -> Relay:
+        """A relay, not started."""
+        from timewheel.consumers.relay import Relay
+        from timewheel.ops.former_topics import FormerTopics
+
+        def former_topics() -> tuple[FormerTopic, ...]:
+            # By the plans of that moment: what another one of them uses is no former topic.
+            return FormerTopics(self._admin, plan, beside=self.plans())()
+
+        return Relay(
+            self._client,
+            plan,
+            relay_id=self._relay_id,
+            hop_linger_ms=self._hop_linger_ms,
+            memory_bytes=self._memory_bytes // max(len(self.plans()), 1),
+            former_topics=former_topics,
+        )
+
+    def share_memory(self, relays: Sequence[Relay]) -> None:
+        """As many have it now; a process that serves nothing any more has none to share."""
+        for relay in relays:
+            relay.resize_memory(self._memory_bytes // len(relays))
+
+    def waiting(self, plan: Plan) -> int | None:
+        """How many entries wait in its holding topics; None: the broker did not tell."""
+        from timewheel.core.errors import AdminError
+        from timewheel.ops.former_topics import held_backlog
+
+        try:
+            return held_backlog(self._admin, plan)
+        except AdminError:
+            return None
