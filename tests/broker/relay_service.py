@@ -17,9 +17,14 @@ import httpx
 from timewheel.core.plan import Plan
 from timewheel.core.planfile import save_plan
 from timewheel.testing import Broker, eventually
-from timewheel.testing.ports import free_ports
+from timewheel.testing.ports import free_ports, is_free
 
 START_TIMEOUT_S = 90.0
+
+
+def _port_with_room_behind_it() -> int:
+    """With --processes each child has one of those behind it."""
+    return next(port for port in free_ports(50) if all(is_free(port + number) for number in (1, 2, 3)))
 
 
 class RelayProcess:
@@ -53,7 +58,7 @@ class RelayProcess:
         self.plan_file = folder / "plan.toml"
         if plans is None:
             save_plan(plan, self.plan_file)
-        (self.port,) = free_ports(1)
+        self.port = _port_with_room_behind_it()
         command = [sys.executable, "-m", "timewheel", "relay", "run", str(plans or self.plan_file), *more]
         urls = ["--service-url", broker.service_url, "--admin-url", broker.admin_url]
         command += [*(urls if connection is None else ["--connection", str(connection)]), "--drain", drain]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 
@@ -51,6 +53,9 @@ def test_they_share_the_work_are_started_again_and_end_together(stage: Stage, tm
         relay.await_ready()
         eventually(lambda: {name.rpartition("-")[2] for name in readers(stage)} == {"0", "1"}, 30)
         move(stage, "a")
+        for number in (0, 1):
+            told = httpx.get(f"http://127.0.0.1:{relay.port + 1 + number}/metrics", timeout=10).text
+            assert re.search(rf'timewheel_relay_ready{{[^}}]*relay_id="host-{number}"}} 1.0', told)
 
         killed, other = children(relay)
         killed.kill()

@@ -72,7 +72,7 @@ def test_the_way_from_trouble_to_a_plan_works_as_it_stands(tmp_path: Path) -> No
 def test_it_begins_with_what_the_fixtures_do_and_takes_all_steps() -> None:
     lines = [command.line for command in _typed()]
     assert lines[: len(SET_UP)] == SET_UP
-    steps = ["gaps", "gaps explain", "sample", "plan", "doctor", "topics ensure", "relay run", "status"]
+    steps = ["gaps", "gaps explain", "sample", "plan", "doctor", "topics ensure", "relay run", "status", "exporter"]
     places = [next(n for n, line in enumerate(lines) if line.startswith(f"timewheel {step} ")) for step in steps]
     assert places == sorted(places)
 

@@ -93,6 +93,7 @@ def run(
     import pulsar
 
     from timewheel.cli.relay_crew import RelayCrew
+    from timewheel.cli.relay_metrics import metrics_of_service
     from timewheel.cli.stopping import call_at_end, call_at_hangup
     from timewheel.cli.systemd import teller
     from timewheel.consumers.relay.reloading import Reloading
@@ -140,11 +141,14 @@ def run(
     access = access_of(way, (log_event,))
     try:
         with access.client() as client, access.admin() as admin:
-            crew = RelayCrew(client, admin, plans, relay_id, hop_linger_ms, memory_mb << 20)
+            # Nobody could ask for them without an address.
+            metrics, pages = (None, {}) if address is None else metrics_of_service()
+            crew = RelayCrew(client, admin, plans, relay_id, hop_linger_ms, memory_mb << 20, metrics)
             service = Service(
                 [crew.relay_of(plan) for plan in plans],
                 drain_ms=drain_ms,
                 address=address,
+                pages=pages,
                 ready_file=ready_file,
                 tell_well=teller(),
             )
@@ -198,12 +202,21 @@ def _run_processes(
         children = []
         for number in range(count):
             own = ["--relay-id", f"{base}-{number}", "--ready-file", f"{folder}/{number}", "--with-stdin"]
+            own += _http_of_child(address, number)
             command = [sys.executable, "-m", "timewheel", "relay", "run", *arguments, *own]
             children.append(Child(f"{base}-{number}", command, Path(folder, str(number)), system_chance()))
         running = Processes(children, drain_ms=drain_ms, address=address, ready_file=ready_file, clock=SystemClock())
         call_at_hangup(running.hang_up_from_signal)
         call_at_end(running.end_from_signal)
         return running.run()
+
+
+def _http_of_child(address: tuple[str, int] | None, number: int) -> list[str]:
+    """The port behind that of the whole, for the child's own metrics; of any free one nobody would know."""
+    if address is None or not address[1]:
+        return []
+    host = f"[{address[0]}]" if ":" in address[0] else address[0]
+    return ["--http", f"{host}:{address[1] + 1 + number}"]
 
 
 def _given(options: dict[str, Any]) -> list[str]:

@@ -13,6 +13,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from timewheel.core.clock import Clock, SystemClock
+from timewheel.events import CATALOGUE as EVENTS
 from timewheel.metrics import catalogue as told
 from timewheel.metrics.catalogue import Sample, families
 from timewheel.metrics.roles import of_consumer, of_lateness, of_producer, of_relay
@@ -50,7 +51,8 @@ class Metrics(Collector):
     def __init__(self, registry: CollectorRegistry | None = None, *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._roles: list[Callable[[], Iterable[Sample] | None]] = []
-        self._events: Counter[tuple[str, str]] = Counter()
+        # All that there are, from the beginning: of a series that begins with 1, Prometheus sees no increase.
+        self._events: Counter[tuple[str, str]] = Counter(dict.fromkeys(((one.name, one.level) for one in EVENTS), 0))
         self._changing = threading.Lock()
         (registry or REGISTRY).register(self)
 

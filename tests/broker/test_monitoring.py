@@ -1,0 +1,182 @@
+"""What a real Prometheus reads of a service, a relay, the exporter and the broker: every query answers."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+import pulsar
+import pytest
+from prometheus_client import CollectorRegistry
+
+from tests.broker.relay_service import RelayProcess
+from tests.packaging.test_monitoring import BROKERS, FILES, alerts, queries
+from tests.support import prometheus
+from timewheel.admin import AdminClient
+from timewheel.consumers import DelayedConsumer
+from timewheel.core.plan import Plan, Tiered
+from timewheel.core.planfile import save_plan
+from timewheel.errors import PayloadTooLarge, TimewheelError
+from timewheel.hooks import log_event
+from timewheel.metrics import Metrics, metrics_page
+from timewheel.ops import ensure
+from timewheel.producers import DelayedProducer, Timer
+from timewheel.serving import LOOPBACK, HttpServer
+from timewheel.testing import Broker, eventually
+from timewheel.testing.plugin import MakeLocalPulsar
+from timewheel.testing.ports import free_ports
+
+DUE = "persistent://public/default/monitored"
+PLAN = Plan(
+    due_topic=DUE,
+    subscriptions=("billing",),
+    scheme=Tiered(window_ms=2_000, tiers_ms=(2_000,)),
+    max_delay_ms=3_600_000,
+    guard_ms=500,
+    relay="service",
+)
+ABSENT = {
+    "bottomk(10, timewheel_gap_limit_reached_seconds)": "growth is known after looks over a minute",
+}
+"""Queries of the dashboard without an answer here, and why."""
+
+
+@pytest.fixture
+def broker(make_local_pulsar: MakeLocalPulsar) -> Broker:
+    return make_local_pulsar(config={"exposeManagedCursorMetricsInPrometheus": "true"})
+
+
+@pytest.fixture
+def client(broker: Broker) -> Iterator[Any]:
+    client = pulsar.Client(broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    yield client
+    client.close()
+
+
+def raising(error: TimewheelError | None, timer: Timer) -> None:
+    raise RuntimeError(f"a callback that raises: {timer.id} {error}")
+
+
+class Exporting:
+    """``timewheel exporter`` as a process; killed at the end if it still runs."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        (self.port,) = free_ports(1)
+        self.log = folder / "exporter.log"
+        command = [sys.executable, "-m", "timewheel", "exporter", *arguments, "--http", f":{self.port}"]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def ask(self, path: str) -> Any:
+
+        return httpx.get(f"http://{LOOPBACK}:{self.port}{path}", timeout=10, trust_env=False)
+
+    def is_ready(self) -> bool:
+
+        assert self.process.poll() is None, self.log.read_text()
+        try:
+            return bool(self.ask("/readyz").status_code == 200)
+        except httpx.TransportError:
+            return False
+
+
+@pytest.mark.timeout(300)
+def test_every_query_and_every_alert_answers(broker: Broker, client: Any, tmp_path: Path) -> None:
+    with AdminClient(broker.admin_url) as admin:
+        ensure(admin, PLAN, now_ms=time.time_ns() // 1_000_000)
+    plan_file = tmp_path / "reminders.toml"
+    save_plan(PLAN, plan_file)
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    hooks = (log_event, metrics.count_event)
+    server = HttpServer(LOOPBACK, 0, {"/metrics": metrics_page(registry)})
+    prometheus.need("prometheus")
+    exporting = Exporting(tmp_path, str(plan_file), "public/default", "--admin-url", broker.admin_url, "--every", "1s")
+    with (
+        RelayProcess(broker, PLAN, tmp_path) as relay,
+        exporting as exporter,
+        prometheus.started(
+            tmp_path,
+            {
+                "service": f"{LOOPBACK}:{server.port}",
+                "relay": f"{LOOPBACK}:{relay.port}",
+                "exporter": f"{LOOPBACK}:{exporter.port}",
+                "broker": broker.admin_url.removeprefix("http://") + "/metrics/",
+            },
+            FILES,
+        ) as scraping,
+        metrics.watch_producer(DelayedProducer(client, PLAN, hooks=hooks)) as producer,
+        metrics.watch_consumer(DelayedConsumer(client, PLAN, "billing", hooks=hooks)) as consumer,
+    ):
+        eventually(exporter.is_ready, 60, message=exporter.log.read_text())
+        relay.await_ready()
+        for number in range(40):
+            producer.send(b"x", deliver_after=dt.timedelta(seconds=0.2 * number if number % 2 else 1_800))
+        with pytest.raises(PayloadTooLarge):
+            producer.send(b"x" * 6_000_000)
+        for _ in range(20):
+            consumer.acknowledge(consumer.receive(dt.timedelta(seconds=30)))
+
+        def unanswered() -> list[str]:
+            return [query for query in queries() if query not in ABSENT and not scraping.query(query)]
+
+        def all_answer() -> bool:
+            assert unanswered() == []
+            return True
+
+        eventually(all_answer, 60)
+        for query in ABSENT:
+            assert scraping.query(query) == [], "it answers after all"
+
+        def value(query: str) -> float:
+            (found,) = scraping.query(query)
+            return float(found["value"][1])
+
+        assert value("timewheel_producer_stored_total") == 40
+        assert value("timewheel_producer_refused_total") == 1
+        eventually(lambda: value("timewheel_consumer_done_total") == 20, 30)
+        assert value("timewheel_consumer_lateness_seconds_count") == 20
+        eventually(lambda: value('sum(timewheel_relay_hops_total{job="relay", lane="on_time"})') > 0, 30)
+        eventually(lambda: value('timewheel_timers{due="next_hour"}') == 20, 30)
+        for name in BROKERS:
+            assert scraping.query(name), name
+        rules = [rule for group in scraping.groups() for rule in group["rules"]]
+        assert {rule["name"] for rule in rules} == set(alerts())
+        assert [(rule["name"], rule.get("lastError")) for rule in rules if rule["health"] != "ok"] == []
+        assert [rule["name"] for rule in rules if rule["alerts"]] == [], "all is well here"
+        producer.send_async(b"x", raising)
+        eventually(lambda: scraping.query('ALERTS{alertname="TimewheelError", event="send_callback_failed"}'), 30)
+
+        exporter.process.send_signal(signal.SIGTERM)
+        assert exporter.process.wait(30) == 0, exporter.log.read_text()
+    server.close()
+
+
+def test_an_exporter_without_a_broker_tells_nothing_and_says_so(tmp_path: Path) -> None:
+    (nobody,) = free_ports(1)
+    with Exporting(
+        tmp_path, "public/default", "--admin-url", f"http://{LOOPBACK}:{nobody}", "--every", "1s"
+    ) as exporter:
+        eventually(lambda: "look_failed" in exporter.log.read_text(), 60)
+        told = exporter.ask("/metrics").text
+        assert re.search(r"timewheel_exporter_looks_failed_total [1-9]", told)
+        assert "timewheel_gaps{" not in told
+        assert "timewheel_exporter_last_look" not in told
+        assert exporter.ask("/readyz").status_code == 503
+        assert exporter.ask("/livez").status_code == 200
+        assert "Traceback" not in exporter.log.read_text()

@@ -1,0 +1,175 @@
+"""monitoring/: rules that Prometheus takes, alerts that come when they should, a dashboard that is drawn."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from tests.support.checkout import ROOT
+from tests.support.dashboard import PAGE, dashboard, text
+from tests.support.prometheus import RULES, need
+from timewheel.metrics import CATALOGUE
+
+FILES = sorted(RULES.glob("*.rules.yml"))
+BROKERS = {
+    "pulsar_subscription_blocked_on_unacked_messages",
+    "pulsar_delayed_message_index_size_bytes",
+    "pulsar_ml_cursor_nonContiguousDeletedMessagesRange",
+    "pulsar_ml_cursor_persistLedgerErrors",
+}
+"""Of a broker itself; tests/broker/test_monitoring.py reads them there."""
+
+
+class Case(NamedTuple):
+    """Series by which an alert comes after an hour, and by which it does not: values a minute apart."""
+
+    series: str
+    bad: str
+    good: str
+
+
+def alerts() -> dict[str, dict[str, Any]]:
+    return {
+        rule["alert"]: rule
+        for path in FILES
+        for group in yaml.safe_load(path.read_text())["groups"]
+        for rule in group["rules"]
+    }
+
+
+CASES = {
+    "TimewheelGapsNearLimit": Case("timewheel_gap_limit_used_ratio", "0.8x60", "0.79x60"),
+    "TimewheelUnloadWouldRepeat": Case("timewheel_unload_again_entries", "1x60", "0x60"),
+    "TimewheelGapLimitWithinADay": Case("timewheel_gap_limit_reached_seconds", "80000x120", "90000x120"),
+    "TimewheelTimersLate": Case("timewheel_topic_head_late_seconds", "61x60", "59x60"),
+    "TimewheelNoRelay": Case("timewheel_unattended_partitions", "1x60", "0x60"),
+    "TimewheelDeadLetters": Case("timewheel_dead_letters", "1x60", "0x60"),
+    "TimewheelTimersEarly": Case("timewheel_consumer_far_too_early_total", "0+1x60", "7x60"),
+    "TimewheelRelayNotReady": Case("timewheel_relay_ready", "0x60", "1x60"),
+    "TimewheelRelayLate": Case("timewheel_relay_head_late_seconds", "61x60", "59x60"),
+    "TimewheelPartitionStopped": Case('timewheel_relay_partitions{state="stopped"}', "1x60", "0x60"),
+    "TimewheelRelayStuck": Case("timewheel_relay_stuck_partitions", "1x60", "0x60"),
+    "TimewheelRelayBeginsAnew": Case("timewheel_relay_sessions_failed_total", "0+2x60", "0+0.5x60"),
+    "TimewheelFormerTopicUnreadable": Case("timewheel_relay_unreadable_topics", "1x60", "0x60"),
+    "TimewheelDisconnected": Case("timewheel_relay_disconnected_partitions", "1x60", "0x60"),
+    "TimewheelConsumerNotReady": Case("timewheel_consumer_ready", "0x60", "1x60"),
+    "TimewheelError": Case('timewheel_events_total{level="error"}', "0+1x60", "3x60"),
+    "TimewheelMetricsAreOld": Case("timewheel_exporter_last_look_timestamp_seconds", "0x60", "0+60x60"),
+    "TimewheelNotAllSeen": Case("timewheel_exporter_unseen", "1x60", "0x60"),
+    "PulsarGapsNearLimit": Case("pulsar_ml_cursor_nonContiguousDeletedMessagesRange", "8000x60", "7999x60"),
+    "PulsarGapsAtLimit": Case("brk_ml_cursor_nonContiguousDeletedMessagesRange", "10000x60", "9999x60"),
+    "PulsarGapLimitWithinADay": Case(
+        "pulsar_ml_cursor_nonContiguousDeletedMessagesRange", "1000+10x120", "1500+0.5x120"
+    ),
+    "PulsarSubscriptionBlocked": Case("pulsar_subscription_blocked_on_unacked_messages", "1x60", "0x60"),
+    "PulsarDelayedIndexLarge": Case("pulsar_delayed_message_index_size_bytes", "2000000000x60", "900000000x60"),
+    "PulsarCursorNotWritten": Case("pulsar_ml_cursor_persistLedgerErrors", "0+1x60", "5x60"),
+}
+SEVERAL: dict[str, tuple[dict[str, str], dict[str, str]]] = {
+    "TimewheelHandlersFail": (
+        {"timewheel_consumer_failed_total": "0+2x60", "timewheel_consumer_handed_total": "0+10x60"},
+        {"timewheel_consumer_failed_total": "0+1x60", "timewheel_consumer_handed_total": "0+20x60"},
+    ),
+    "TimewheelSendsFail": (
+        {"timewheel_producer_failed_total": "0x60", "timewheel_producer_unknown_total": "0+1x60"},
+        {"timewheel_producer_failed_total": "4x60", "timewheel_producer_unknown_total": "4x60"},
+    ),
+    "TimewheelHandedLate": (
+        {
+            'timewheel_consumer_lateness_seconds_bucket{le="10"}': "0+90x60",
+            'timewheel_consumer_lateness_seconds_bucket{le="60"}': "0+100x60",
+            'timewheel_consumer_lateness_seconds_bucket{le="+Inf"}': "0+100x60",
+        },
+        {
+            'timewheel_consumer_lateness_seconds_bucket{le="1"}': "0+100x60",
+            'timewheel_consumer_lateness_seconds_bucket{le="60"}': "0+100x60",
+            'timewheel_consumer_lateness_seconds_bucket{le="+Inf"}': "0+100x60",
+        },
+    ),
+}
+"""Alerts on more than one series."""
+
+
+def test_every_alert_has_a_case() -> None:
+    assert sorted({**CASES, **SEVERAL}) == sorted(alerts())
+
+
+def test_prometheus_takes_the_rules() -> None:
+    done = subprocess.run(
+        [need("promtool"), "check", "rules", *map(str, FILES)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_each_alert_comes_when_it_should_and_only_then(tmp_path: Path) -> None:
+    tests = []
+    for name in alerts():
+        one = CASES.get(name)
+        bad, good = SEVERAL[name] if one is None else ({one.series: one.bad}, {one.series: one.good})
+        tests += [_unit(name, series, comes=comes) for series, comes in ((bad, True), (good, False))]
+    file = tmp_path / "tests.yml"
+    file.write_text(yaml.safe_dump({"rule_files": [str(path) for path in FILES], "tests": tests}))
+    done = subprocess.run(
+        [need("promtool"), "test", "rules", str(file)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _unit(name: str, series: dict[str, str], *, comes: bool) -> dict[str, Any]:
+    # A query on ALERTS and not promtool's own assertion, which would want every word of the annotations here as well.
+    length = max(int(values.rpartition("x")[2]) for values in series.values())
+    expected = [{"labels": "{}", "value": 1}] if comes else []
+    return {
+        "interval": "1m",
+        "input_series": [{"series": one, "values": values} for one, values in series.items()],
+        "promql_expr_test": [
+            {
+                "expr": f'count(ALERTS{{alertname="{name}", alertstate="firing"}})',
+                "eval_time": f"{length}m",
+                "exp_samples": expected,
+            }
+        ],
+    }
+
+
+@pytest.mark.parametrize("name", alerts())
+def test_an_alert_says_how_bad_it_is_and_where_to_read_on(name: str) -> None:
+    rule = alerts()[name]
+    assert rule["labels"]["severity"] in {"info", "warning", "critical"}
+    assert set(rule["annotations"]) == {"summary", "description", "runbook"}
+    page = ROOT / rule["annotations"]["runbook"]
+    assert f"`{name}`" in page.read_text(encoding="utf-8")
+
+
+def _metrics_in(expression: str) -> set[str]:
+    names = set(re.findall(r"\b(?:timewheel|pulsar)_\w+", expression))
+    names |= {f"pulsar_{name}" for name in re.findall(r'=~"\(pulsar\|brk\)_(\w+)"', expression)}
+    return {re.sub(r"_(bucket|sum|count)$", "", name) for name in names}
+
+
+def test_no_rule_and_no_panel_asks_for_a_metric_that_nobody_tells() -> None:
+    told = {metric.name for metric in CATALOGUE} | BROKERS
+    asked = {name for rule in alerts().values() for name in _metrics_in(rule["expr"])}
+    asked |= {name for query in queries() for name in _metrics_in(query)}
+    assert asked - told == set()
+
+
+def queries() -> list[str]:
+    return [target["expr"] for panel in dashboard()["panels"] for target in panel.get("targets", ())]
+
+
+def test_the_dashboard_is_drawn_and_its_panels_do_not_overlap() -> None:
+    assert PAGE.read_text(encoding="utf-8") == text(), "run: make docs-tables"
+    taken: set[tuple[int, int]] = set()
+    for panel in json.loads(text())["panels"]:
+        at = panel["gridPos"]
+        places = {(at["x"] + x, at["y"] + y) for x in range(at["w"]) for y in range(at["h"])}
+        assert not places & taken, panel["title"]
+        assert at["x"] + at["w"] <= 24
+        taken |= places

@@ -1,0 +1,34 @@
+"""What a relay service tells Prometheus, where the extra is installed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from timewheel.metrics import Metrics
+    from timewheel.serving import Page
+
+__all__ = ["METRICS_PATH", "metrics_of_service"]
+
+METRICS_PATH = "/metrics"
+
+
+def metrics_of_service() -> tuple[Metrics | None, dict[str, Page]]:
+    """Metrics on a registry of their own, and the page that tells them; without the extra a page that says so."""
+    from importlib.util import find_spec
+
+    from timewheel.serving import Answer
+
+    if find_spec("prometheus_client") is None:
+        told = Answer(501, b"this takes the extra metrics: pip install 'pulsar-timewheel[metrics]'\n")
+        return None, {METRICS_PATH: lambda: told}
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.platform_collector import PlatformCollector
+    from prometheus_client.process_collector import ProcessCollector
+
+    from timewheel.metrics import Metrics, metrics_page
+
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    return Metrics(registry), {METRICS_PATH: metrics_page(registry)}
