@@ -54,7 +54,7 @@ def test_the_image_is_built_and_runs_as_nobody_and_writes_nowhere() -> None:
     image, _ = engine.images.build(path=str(ROOT), dockerfile="deploy/Containerfile", rm=True)
     try:
         for arguments, said in ((["--version"], b"timewheel "), (["relay", "run", "--help"], b"--connection")):
-            assert said in engine.containers.run(image.id, arguments, remove=True, read_only=True)
+            assert said in engine.containers.run(image, arguments, remove=True, read_only=True)
         assert image.attrs["Config"]["User"] == "65532:65532"
     finally:
         engine.images.remove(image.id, force=True)
