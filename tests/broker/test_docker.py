@@ -1,16 +1,19 @@
-"""A broker in a container, really: needs a Docker engine (see conftest.py for runs that have none)."""
+"""A broker and our image in containers, really: needs a Docker engine (see conftest.py for runs that have none)."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
 
+import docker
 import httpx
 import pytest
 
-from timewheel.testing import PulsarContainer
+from tests.support.checkout import ROOT
+from timewheel.testing import BrokerUnavailable, PulsarContainer
 from timewheel.testing.admin_calls import broker_version
 from timewheel.testing.choice import BROKER_VARIABLE, BrokerKind
+from timewheel.testing.docker_engine import engine_trouble
 from timewheel.testing.plugin import skipped_or_failed
 
 if TYPE_CHECKING:
@@ -40,3 +43,19 @@ def test_a_real_container_gives_a_configured_broker_and_is_gone_afterwards(conne
         broker.stop()
     with pytest.raises(httpx.TransportError):
         broker_version(admin_url)
+
+
+@pytest.mark.timeout(900)  # the first one fetches an image
+def test_the_image_is_built_and_runs_as_nobody_and_writes_nowhere() -> None:
+    with skipped_or_failed(asked_for=os.environ.get(BROKER_VARIABLE) == BrokerKind.CONTAINER.value):
+        if (trouble := engine_trouble()) is not None:
+            raise BrokerUnavailable(trouble)
+    engine = docker.from_env()
+    image, _ = engine.images.build(path=str(ROOT), dockerfile="deploy/Containerfile", rm=True)
+    try:
+        for arguments, said in ((["--version"], b"timewheel "), (["relay", "run", "--help"], b"--connection")):
+            assert said in engine.containers.run(image, arguments, remove=True, read_only=True)
+        assert image.attrs["Config"]["User"] == "65532:65532"
+    finally:
+        engine.images.remove(image.id, force=True)
+        engine.close()

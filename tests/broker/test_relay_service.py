@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 import textwrap
@@ -26,9 +27,17 @@ def stage(pulsar_broker: Broker) -> Iterator[Stage]:
         yield made
 
 
-def test_it_says_when_it_is_ready_and_drains_at_sigterm(stage: Stage, tmp_path: Path) -> None:
-    with RelayProcess(stage.broker, stage.plan, tmp_path) as relay:
+def test_it_says_when_it_is_ready_and_drains_at_sigterm(
+    stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To whoever asks by HTTP, in a file, and to systemd, again and again."""
+    systemd = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    systemd.bind(str(tmp_path / "notify"))
+    systemd.settimeout(30)
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    with systemd, RelayProcess(stage.broker, stage.plan, tmp_path) as relay:
         relay.await_ready()
+        assert [systemd.recv(100) for _ in range(2)] == [b"READY=1\nWATCHDOG=1"] * 2
         found = relay.ask("/readyz")
         assert (found.status_code, found.json()["ready"]) == (200, True)
         assert relay.ask("/livez").status_code == 200
