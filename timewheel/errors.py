@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         ReceiveTimeout,
         SubscribeRefused,
     )
+    from timewheel.metrics.errors import MetricsMissing
     from timewheel.ops.errors import (
         DealingFailed,
         GapLogUnreadable,
@@ -99,6 +100,7 @@ __all__ = [
     "HistoryUnreadable",
     "LogUnreadable",
     "MaxDelayTooShort",
+    "MetricsMissing",
     "MissingColumn",
     "NoSoundRow",
     "NoSuchTarget",
@@ -139,6 +141,7 @@ _MODULE_OF = {
     "NotOfThisPlan": "timewheel.ops.errors",
     "NothingToSample": "timewheel.ops.errors",
     "SendTimeUnknown": "timewheel.ops.errors",
+    "MetricsMissing": "timewheel.metrics.errors",
     "LogUnreadable": "timewheel.watch.errors",
     "BadColumnMapping": "timewheel.spark_planner.errors",
     "DaysThere": "timewheel.spark_planner.errors",

@@ -76,14 +76,14 @@ def exporter(
         raise typer.BadParameter("at least 1s", param_hint="--every")
     address = address_of(http)
     assert address is not None, "there is a default"
-    _refuse_without_extra()
+    from timewheel.metrics import Exporter, metrics_page  # before all else: who lacks the extra is told so
+
+    log_to_stderr(log_format, log_level)
     from prometheus_client import CollectorRegistry
 
-    from timewheel.metrics import Exporter, metrics_page
     from timewheel.ops.gaps.targets import EVERYTHING
     from timewheel.serving import Answer, HttpServer
 
-    log_to_stderr(log_format, log_level)
     names, plans = names_and_plans(targets or [])
     with admin_client(admin_url, token, token_file, tls_ca, connection, hooks=(log_event,)) as admin:
         told = Exporter(
@@ -122,12 +122,3 @@ def _readiness(told: Exporter, within_ms: int) -> Callable[[], Answer]:
         return Answer(503, b"no look has come to an end lately: see the log\n")
 
     return answer
-
-
-def _refuse_without_extra() -> None:
-    from importlib.util import find_spec
-
-    if find_spec("prometheus_client") is None:
-        raise typer.BadParameter(
-            "this takes the extra metrics: pip install 'pulsar-timewheel[metrics]'", param_hint="exporter"
-        )

@@ -64,7 +64,7 @@ def number(settings: Settings | None, name: str, default: int) -> int:
     """A setting of the broker; the default where it is not known, or is no number."""
     try:
         return int(float((settings or {}).get(name, "")))
-    except ValueError:
+    except (ValueError, OverflowError):  # "inf" is no number of anything
         return default
 
 
