@@ -43,14 +43,14 @@ def kind(name: str) -> list[dict[str, Any]]:
     return [found for folder in (BASE, MONITORING) for found in documents(folder) if found["kind"] == name]
 
 
-def the(name: str) -> dict[str, Any]:
-    (found,) = kind(name)
+def the(name: str, of: str = "timewheel-relay") -> dict[str, Any]:
+    (found,) = [one for one in kind(name) if one["metadata"]["name"] == of]
     return found
 
 
 def pods() -> Iterator[tuple[str, dict[str, Any]]]:
     """Every pod's specification, by the name of what makes it."""
-    for found in (*kind("StatefulSet"), *kind("CronJob")):
+    for found in (*kind("StatefulSet"), *kind("Deployment"), *kind("CronJob")):
         made = found["spec"]["jobTemplate"] if found["kind"] == "CronJob" else found
         yield found["metadata"]["name"], made["spec"]["template"]["spec"]
 
@@ -85,6 +85,20 @@ def test_every_manifest_is_what_kubernetes_takes(name: str) -> None:
     kubernetes_validate.validate(found, KUBERNETES, strict=True)
 
 
+@pytest.mark.parametrize("name", ["Deployment", "Service"])
+def test_the_exporter_is_what_kubernetes_takes_and_is_scraped(name: str) -> None:
+    found = the(name, of="timewheel-exporter")
+    kubernetes_validate.validate(found, KUBERNETES, strict=True)
+    pod = the("Deployment", of="timewheel-exporter")["spec"]["template"]
+    assert found["spec"]["selector"].get("matchLabels", found["spec"]["selector"]).items() <= (
+        pod["metadata"]["labels"].items()
+    )
+    monitor = the("ServiceMonitor", of="timewheel-exporter")["spec"]
+    service = the("Service", of="timewheel-exporter")
+    assert monitor["selector"]["matchLabels"].items() <= service["metadata"]["labels"].items()
+    assert monitor["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"]
+
+
 def test_what_kustomize_is_told_of_is_all_there_is() -> None:
     told = yaml.safe_load((BASE / "kustomization.yaml").read_text())
     named = {*told["resources"], *(name for one in told["configMapGenerator"] for name in one["files"])}
@@ -108,7 +122,8 @@ def test_kustomize_makes_one_set_of_them() -> None:
     assert built.returncode == 0, built.stderr
     made = list(yaml.safe_load_all(built.stdout))
     assert sorted(found["kind"] for found in made) == [
-        "ConfigMap", "CronJob", "CronJob", "PodDisruptionBudget", "Service", "ServiceMonitor", "StatefulSet",
+        "ConfigMap", "CronJob", "CronJob", "Deployment", "PodDisruptionBudget", "Service", "Service", "ServiceMonitor",
+        "ServiceMonitor", "StatefulSet",
     ]  # fmt: skip
     for found in made:
         assert "namespace" not in found["metadata"]
