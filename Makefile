@@ -116,7 +116,7 @@ $(DEMO_READY): pyproject.toml constraints.txt | $(PY)
 
 $(DEV_READY): $(DEMO_READY)
 	@echo "installing the pinned development tools into $(VENV)"
-	@$(PY) -m pip install -qq --no-build-isolation -c constraints.txt -e '.[planner,testing,dev]'
+	@$(PY) -m pip install -qq --no-build-isolation -c constraints.txt -e '.[all,dev]'
 	@touch $@
 
 need-python:
