@@ -121,6 +121,24 @@ def test_a_consumer_is_told_with_its_lateness_and_its_relay() -> None:
     assert found[of("relay_unreadable_topics", due_topic=DUE, relay_id="r")] == 1
 
 
+def test_a_service_is_told_of_those_that_work_at_each_scrape() -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+
+    class Working(Role):
+        def status(self) -> RelayStatus:
+            return RelayStatus(relay_id="r", ready=True, partitions=(PARTITION,))
+
+    working: list[Any] = []
+    metrics.watch_relays(lambda: working)
+    ready = of("relay_ready", due_topic=DUE, relay_id="r")
+    assert ready not in scraped(registry)
+    working.append(Working(ConsumerCounts()))
+    assert scraped(registry)[ready] == 1
+    working.clear()
+    assert ready not in scraped(registry)
+
+
 def test_of_two_consumers_of_a_subscription_the_worse_readiness_is_told() -> None:
     registry = CollectorRegistry()
     metrics = Metrics(registry)

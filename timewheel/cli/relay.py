@@ -153,6 +153,9 @@ def run(
                 tell_well=teller(),
             )
             crew.plans = lambda: service.roster.plans
+            if metrics is not None:
+                # Of those that work: a relay is also made to see whether a new plan could be served.
+                metrics.watch_relays(lambda: service.roster.relays)
             reloading = Reloading(
                 service.roster,
                 files,

@@ -26,7 +26,7 @@ class RelayCrew:
         relay_id: Of all of them; None: each has one of its own.
         hop_linger_ms: See `timewheel.consumers.relay.Relay`; None: by each plan's guard.
         memory_bytes: Of all of them together.
-        metrics: Told of each, and of its events; None: nobody is.
+        metrics: Counts their events; None: nobody does.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class RelayCrew:
             return FormerTopics(self._admin, plan, beside=self.plans())()
 
         hooks = (log_event,) if self._metrics is None else (log_event, self._metrics.count_event)
-        relay = Relay(
+        return Relay(
             self._client,
             plan,
             relay_id=self._relay_id,
@@ -66,7 +66,6 @@ class RelayCrew:
             former_topics=former_topics,
             hooks=hooks,
         )
-        return relay if self._metrics is None else self._metrics.watch_relay(relay)
 
     def share_memory(self, relays: Sequence[Relay]) -> None:
         """As many have it now; a process that serves nothing any more has none to share."""

@@ -96,6 +96,19 @@ class Metrics(Collector):
         self._add(read)
         return relay
 
+    def watch_relays(self, relays: Callable[[], Iterable[Relay]]) -> None:
+        """Tell of those that there are at each scrape: of a service, whose plans may change.
+
+        Args:
+            relays: Asked at each scrape, on its thread.
+        """
+
+        def read() -> Iterable[Sample]:
+            now_ms = self._clock.now_ms()
+            return [sample for one in relays() for sample in of_relay(one.plan.due_topic, one.status(), now_ms)]
+
+        self._add(read)
+
     def count_event(self, event: Event) -> None:
         """A hook: counts events by name."""
         with self._changing:
