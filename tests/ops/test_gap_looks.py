@@ -168,6 +168,47 @@ def test_a_look_asks_for_ranges_only_where_there_are_gaps_and_says_what_it_did_n
     assert cluster.most_at_once <= 2
 
 
+def test_a_topic_of_ten_thousand_subscriptions_is_seen_whole_and_one_with_gaps_comes_first() -> None:
+    many = {f"s{number}": {"type": "Shared", "nonContiguousDeletedMessagesRanges": 0} for number in range(10_000)}
+    sick = {"s": stats(14)["subscriptions"]["s"]}
+    cluster = Cluster(
+        {"/persistent/a/b/t/stats": {"subscriptions": many | sick}, "/persistent/a/b/t/internalStats": internal()}
+    )
+    with cluster.client() as admin:
+        look = look_at(admin, ["persistent://a/b/t"], PROFILE)
+    assert len(look.subscriptions) == 10_001
+    assert (look.subscriptions[0].subscription, look.subscriptions[0].again_entries) == ("s", 3)
+    assert len(cluster.asked) == 2
+
+
+def test_a_cursor_of_two_hundred_thousand_ranges_is_read_to_the_last_one() -> None:
+    count = 200_000
+    ranges = ",".join(f"(7:{2 * number}..7:{2 * number + 1}]" for number in range(count))
+    huge = internal()
+    huge["ledgers"] = [{"ledgerId": 7, "entries": 2 * count + 1, "size": 10 * count}]
+    huge["lastConfirmedEntry"] = f"7:{2 * count}"
+    huge["cursors"]["s"] |= {
+        "markDeletePosition": "7:-1",
+        "totalNonContiguousDeletedMessagesRange": count,
+        "individuallyDeletedMessages": f"[{ranges}]",
+    }
+    cluster = Cluster(
+        {"/persistent/a/b/t/stats": stats(count, msgBacklog=count), "/persistent/a/b/t/internalStats": huge}
+    )
+    with cluster.client() as admin:
+        (one,) = look_at(admin, ["persistent://a/b/t"], BrokerProfile.named("4.0")).subscriptions
+    assert one.gap_count == count
+    assert one.again_entries == count - 10_001
+
+
+def test_an_old_broker_that_leaves_fields_out_is_seen_as_far_as_it_tells() -> None:
+    cluster = Cluster({"/persistent/a/b/t/stats": {"subscriptions": {"s": {"msgBacklog": 3}}}})
+    with cluster.client() as admin:
+        look = look_at(admin, ["persistent://a/b/t"], PROFILE)
+    (one,) = look.subscriptions
+    assert (one.backlog, one.gap_count, one.delayed) == (3, 0, 0)
+
+
 def test_targets_become_topics() -> None:
     cluster = Cluster(
         {
