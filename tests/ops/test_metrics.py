@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import sys
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -12,14 +14,15 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.ops.test_gap_looks import PROFILE
+from tests.ops.test_gap_looks import PROFILE, Cluster, stats
 from timewheel.consumers import ConsumerCounts, Lateness
 from timewheel.consumers.lateness import BOUNDS_MS
 from timewheel.consumers.relay.driver.handle import PartitionState
 from timewheel.consumers.relay.status import PartitionStatus, RelayStatus
 from timewheel.core.plan import Plan
-from timewheel.events import HandlerFailed, TokenExpired
-from timewheel.metrics import CATALOGUE, Metrics, metrics_page
+from timewheel.events import HandlerFailed, LookFailed, TokenExpired
+from timewheel.hooks import Event
+from timewheel.metrics import CATALOGUE, Exporter, Metrics, metrics_page
 from timewheel.metrics.catalogue import Sample, families
 from timewheel.metrics.roles import of_relay
 from timewheel.metrics.standings import of_look
@@ -249,3 +252,102 @@ def test_a_metric_without_a_sample_is_absent_and_help_comes_with_the_others() ->
     (family,) = families([Sample(CATALOGUE[0], (DUE,), 1)])
     assert family.documentation == CATALOGUE[0].means
     assert families([]) == []
+
+
+def test_a_counter_does_not_fall_when_one_of_several_roles_ends() -> None:
+    """A fall is a beginning to Prometheus: all that is left would count once more, and an alert would fire."""
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    first, second = Role(ConsumerCounts(handed=3, held=1)), Role(ConsumerCounts(handed=5, held=2))
+    for role in (first, second):
+        metrics.watch_consumer(role)  # type: ignore[arg-type]
+        role.lateness.add(1)
+    labels = {"due_topic": DUE, "subscription": "billing"}
+    assert scraped(registry)[of("consumer_handed_total", **labels)] == 8
+
+    del first, role
+    gc.collect()
+    for _ in range(2):
+        found = scraped(registry)
+        assert found[of("consumer_handed_total", **labels)] == 8
+        assert found[of("consumer_lateness_seconds_count", **labels)] == 2
+        assert found[of("consumer_lateness_seconds_bucket", **labels, le="0.001")] == 2
+        assert found[of("consumer_held", **labels)] == 2, "a gauge is of those that live"
+
+    third = Role(ConsumerCounts(handed=1))
+    metrics.watch_consumer(third)  # type: ignore[arg-type]
+    assert scraped(registry)[of("consumer_handed_total", **labels)] == 9
+    del second, third
+    gc.collect()
+    assert not [name for name, _ in scraped(registry) if "consumer" in name], "nothing is kept for ever"
+
+
+def test_many_may_scrape_while_roles_end() -> None:
+    failed: list[BaseException] = []
+
+    def scrape(metrics: Metrics) -> None:
+        try:
+            metrics.collect()
+        except BaseException as error:  # noqa: BLE001 - to be told in the test's own thread
+            failed.append(error)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(30):
+            metrics = Metrics(CollectorRegistry())
+            for _ in range(50):
+                metrics.watch_producer(Role(ProducerCounts()))  # type: ignore[type-var]
+            scrapes = [threading.Thread(target=scrape, args=(metrics,)) for _ in range(4)]
+            for thread in scrapes:
+                thread.start()
+            for thread in scrapes:
+                thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert failed == []
+
+
+HERE: dict[str, Any] = {
+    "/brokers/configuration/runtime": {},
+    "/brokers/version": "4.0.7",
+    "/persistent/acme/crm": ["persistent://acme/crm/t"],
+    "/persistent/acme/crm/t/stats": stats(),
+}
+"""A namespace with one topic."""
+
+
+def exporter(targets: list[str], answers: dict[str, Any]) -> tuple[Exporter, CollectorRegistry, list[Event]]:
+    told: list[Event] = []
+    made = Exporter(Cluster(answers).client(), targets, (), hooks=(told.append,))
+    registry = CollectorRegistry()
+    registry.register(made)
+    return made, registry, told
+
+
+def test_a_target_that_is_not_there_hides_no_other() -> None:
+    for targets in (["acme/gone", "acme/crm"], ["acme/crm", "persistent://acme/crm/gone", "nobody"]):
+        made, registry, events = exporter(targets, HERE)
+        assert made.look()
+        found = scraped(registry)
+        assert found[of("gaps", topic="persistent://acme/crm/t", subscription="s")] == 0
+        assert found[of("exporter_unseen")] == len(targets) - 1
+        assert events == []
+
+
+def test_a_look_that_finds_none_of_its_targets_has_failed() -> None:
+    made, registry, events = exporter(["acme/gone", "nobody"], HERE)
+    assert not made.look()
+    assert [type(event) for event in events] == [LookFailed]
+    assert scraped(registry)[of("exporter_looks_failed_total")] == 1
+    assert of("exporter_unseen") not in scraped(registry), "nothing was seen, and 0 would be a claim"
+
+
+def test_what_was_seen_is_told_on_when_no_broker_answers() -> None:
+    answers = dict(HERE)
+    made, registry, _ = exporter(["acme/crm"], answers)
+    assert made.look()
+    before = scraped(registry)
+    answers["/persistent/acme/crm"] = 503
+    assert not made.look()
+    assert scraped(registry) == {**before, of("exporter_looks_failed_total"): 1}

@@ -207,6 +207,13 @@ DEAD = _metric(
 LOOK_LAST = _metric(
     "exporter_last_look_timestamp_seconds", "gauge", (), "exporter", "When what is told here was seen; Unix time."
 )
+LOOK_EVERY = _metric(
+    "exporter_interval_seconds",
+    "gauge",
+    (),
+    "exporter",
+    "From the beginning of a look to that of the next.",
+)
 LOOK_SECONDS = _metric("exporter_look_seconds", "gauge", (), "exporter", "How long the last look took.")
 LOOK_FAILED = _metric(
     "exporter_looks_failed_total", "counter", (), "exporter", "Looks of which nothing came; the one before is told on."

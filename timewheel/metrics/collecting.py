@@ -16,6 +16,7 @@ from timewheel.core.clock import Clock, SystemClock
 from timewheel.events import CATALOGUE as EVENTS
 from timewheel.metrics import catalogue as told
 from timewheel.metrics.catalogue import Sample, families
+from timewheel.metrics.ended import Ended
 from timewheel.metrics.roles import of_consumer, of_lateness, of_producer, of_relay
 from timewheel.serving import Answer, Page
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 __all__ = ["Metrics", "metrics_page"]
 
 Producer = TypeVar("Producer", bound="DelayedProducer | AsyncDelayedProducer")
+Read = Callable[[], tuple[Sample, ...] | None]
+"""Tells what a role has counted; None: the role has ended."""
 
 
 class Metrics(Collector):
@@ -41,7 +44,9 @@ class Metrics(Collector):
         consumer = metrics.watch_consumer(DelayedConsumer(client, plan, "billing", hooks=hooks))
 
     Roles count anyway; this reads the counts at each scrape. It keeps none of them alive: what is told of one ends with
-    it. Metrics and labels are listed in docs/how-to/metrics.md; no label has a value of a single timer.
+    it. Of several with the same labels the counters go on with what the ended ones had counted by the last scrape:
+    Prometheus takes a counter that falls for one that began anew. Metrics and labels are listed in
+    docs/how-to/metrics.md; no label has a value of a single timer.
 
     Args:
         registry: Where scrapes look; None: prometheus-client's own, which a service's other metrics are in, too.
@@ -50,19 +55,22 @@ class Metrics(Collector):
 
     def __init__(self, registry: CollectorRegistry | None = None, *, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
-        self._roles: list[Callable[[], Iterable[Sample] | None]] = []
+        self._roles: list[Read] = []
         # All that there are, from the beginning: of a series that begins with 1, Prometheus sees no increase.
         self._events: Counter[tuple[str, str]] = Counter(dict.fromkeys(((one.name, one.level) for one in EVENTS), 0))
         self._changing = threading.Lock()
+        # Several may scrape at once; held while roles are read, so no role's thread may ever wait for it.
+        self._reading = threading.Lock()
+        self._ended: Ended[Read] = Ended()
         (registry or REGISTRY).register(self)
 
     def watch_producer(self, producer: Producer) -> Producer:
         """Tell of this producer from now on; returns it."""
         found = weakref.ref(producer)
 
-        def read() -> Iterable[Sample] | None:
+        def read() -> tuple[Sample, ...] | None:
             one = found()
-            return None if one is None else of_producer(one.plan.due_topic, one.counts)
+            return None if one is None else tuple(of_producer(one.plan.due_topic, one.counts))
 
         self._add(read)
         return producer
@@ -71,16 +79,16 @@ class Metrics(Collector):
         """Tell of this consumer and of the relay in it from now on, and have it measure lateness; returns it."""
         found, lateness = weakref.ref(consumer), consumer.measure_lateness()
 
-        def read() -> Iterable[Sample] | None:
+        def read() -> tuple[Sample, ...] | None:
             one = found()
             if one is None:
                 return None
             topic, subscription, status = one.plan.due_topic, one.subscription, one.relay_status
-            return [
+            return (
                 *of_consumer(topic, subscription, one.counts, ready=one.ready),
                 *of_lateness(topic, subscription, lateness.counted()),
                 *(() if status is None else of_relay(topic, status, self._clock.now_ms())),
-            ]
+            )
 
         self._add(read)
         return consumer
@@ -89,9 +97,9 @@ class Metrics(Collector):
         """Tell of this relay from now on; returns it."""
         found = weakref.ref(relay)
 
-        def read() -> Iterable[Sample] | None:
+        def read() -> tuple[Sample, ...] | None:
             one = found()
-            return None if one is None else of_relay(one.plan.due_topic, one.status(), self._clock.now_ms())
+            return None if one is None else tuple(of_relay(one.plan.due_topic, one.status(), self._clock.now_ms()))
 
         self._add(read)
         return relay
@@ -103,9 +111,9 @@ class Metrics(Collector):
             relays: Asked at each scrape, on its thread.
         """
 
-        def read() -> Iterable[Sample]:
+        def read() -> tuple[Sample, ...]:
             now_ms = self._clock.now_ms()
-            return [sample for one in relays() for sample in of_relay(one.plan.due_topic, one.status(), now_ms)]
+            return tuple(sample for one in relays() for sample in of_relay(one.plan.due_topic, one.status(), now_ms))
 
         self._add(read)
 
@@ -122,20 +130,18 @@ class Metrics(Collector):
         """Nothing is read when this is registered."""
         return []
 
-    def _add(self, read: Callable[[], Iterable[Sample] | None]) -> None:
+    def _add(self, read: Read) -> None:
         with self._changing:
             self._roles.append(read)
 
-    def _read(self) -> Iterator[Sample]:
-        with self._changing:
-            roles = tuple(self._roles)
-        for read in roles:
-            samples = read()
-            if samples is None:
-                with self._changing:
-                    self._roles.remove(read)
-            else:
-                yield from samples
+    def _read(self) -> list[Sample]:
+        with self._reading:
+            with self._changing:
+                roles = tuple(self._roles)
+            found = {read: samples for read in roles if (samples := read()) is not None}
+            with self._changing:
+                self._roles = [read for read in self._roles if read in found or read not in roles]
+            return self._ended.with_those_of(found)
 
     def _counted_events(self) -> Iterator[Sample]:
         with self._changing:

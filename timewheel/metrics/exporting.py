@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING
 from prometheus_client.registry import Collector
 
 from timewheel.core.clock import wait_until
-from timewheel.core.errors import TimewheelError
+from timewheel.core.errors import AdminError, AdminUnreachable, TimewheelError
 from timewheel.events import LookFailed
 from timewheel.metrics import catalogue as told
 from timewheel.metrics.catalogue import Sample, families
 from timewheel.metrics.standings import of_look, of_status
-from timewheel.ops.gaps import look_at, topics_of
+from timewheel.ops.errors import NoSuchTarget
+from timewheel.ops.gaps import Targets, Unseen, look_at, topics_of
 from timewheel.ops.gaps.limit import limit_of
 from timewheel.ops.gaps.log import Looks
 from timewheel.ops.gaps.looking import DEFAULT_AT_ONCE
@@ -78,6 +79,7 @@ class Exporter(Collector):
         self._most, self._reads, self._at_once = most, reads, at_once
         self._hooks = Hooks(hooks)
         self._looks = Looks()
+        self._every_ms: int | None = None
         self._seen: _Seen | None = None
         self._failed = 0
         self._turn = 0
@@ -101,7 +103,7 @@ class Exporter(Collector):
     def _look(self) -> Iterator[Sample]:
         # Asked each time: whoever raises the limit need not restart this.
         limit = limit_of(self._admin, gap_limit_ranges=self._gap_limit)
-        found = topics_of(self._admin, self._targets, self._plans)
+        found = self._found()
         look = look_at(self._admin, found.topics, limit.profile, unseen=found.unseen, at_once=self._at_once)
         self._looks.add(look)
         yield from of_look(look, self._looks, self._most)
@@ -113,6 +115,29 @@ class Exporter(Collector):
             unseen |= {one.what for one in status.unseen}
             yield from of_status(status)
         yield Sample(told.UNSEEN, (), len(unseen))
+
+    def _found(self) -> Targets:
+        """The topics that are meant. A target that is not there, or may not be seen, hides no other.
+
+        Raises:
+            NoSuchTarget, AdminError: That is so of all of them.
+        """
+        topics = dict.fromkeys(topics_of(self._admin, (), self._plans).topics)
+        hidden: list[Unseen] = []
+        within: list[Unseen] = []
+        for name in self._targets:
+            try:
+                found = topics_of(self._admin, (name,))
+            except AdminUnreachable:
+                raise
+            except (AdminError, NoSuchTarget) as error:
+                hidden.append(Unseen(what=name, reason=str(error)))
+                if len(hidden) == len(self._targets) and not self._plans:
+                    raise
+            else:
+                topics |= dict.fromkeys(found.topics)
+                within += found.unseen
+        return Targets(topics=tuple(topics), unseen=(*hidden, *within))
 
     def is_fresh(self, within_ms: int) -> bool:
         """Whether a look has ended well within that time."""
@@ -127,6 +152,7 @@ class Exporter(Collector):
             after: Called after each look with what `look` returned.
         """
         clock = self._admin.clock
+        self._every_ms = every_ms
         while not self._ending:
             next_ms = clock.monotonic_ms() + every_ms
             after(self.look())
@@ -143,6 +169,8 @@ class Exporter(Collector):
         """Called by prometheus-client at a scrape."""
         seen = self._seen
         samples = [Sample(told.LOOK_FAILED, (), self._failed)]
+        if self._every_ms is not None:
+            samples.append(Sample(told.LOOK_EVERY, (), self._every_ms / 1_000))
         if seen is not None:
             samples += [Sample(told.LOOK_LAST, (), seen.at_ms / 1_000), *seen.samples]
         return families(samples)
