@@ -268,14 +268,18 @@ def _is_well(handle: Handle, alive_since_ms: int) -> bool:
 
 def _status_of(partition: Partition, alive_since_ms: int) -> PartitionStatus:
     handle = partition.handle
-    counts = handle.counts
+    counts, moving = handle.counts, partition.moving
+    if handle.state in AT_REST:
+        moving = None
     return PartitionStatus(
         topic=partition.source.name,
         state=handle.state,
         connected=handle.connected,
         alive=_is_alive(handle, alive_since_ms),
         head_release_ms=handle.head_release_ms,
+        newest_release_ms=None if moving is None else moving.newest_release_ms,
         in_flight=handle.in_flight,
+        in_flight_bytes=0 if moving is None or handle.consumer is None else moving.in_flight_bytes,
         forwarded=counts.forwarded,
         late=counts.late,
         dead=counts.dead,

@@ -20,7 +20,10 @@ class PartitionStatus:
         alive: Whether the thread gave a sign of life lately; a stuck one cannot say so itself
             (broker-facts: lost-hosts-stuck-threads).
         head_release_ms: When the held head may leave, UTC milliseconds; None: no head is held.
+        newest_release_ms: When the newest message in hand, the head or one under way, may leave; None: it has none. How
+            long ago that was tells how far it lags, also while no head is held.
         in_flight: Hops under way.
+        in_flight_bytes: Their payloads and properties.
         forwarded: Hops on time.
         late: Hops by the late lane, after an outage.
         dead: Moved to the dead-letter topic.
@@ -38,7 +41,9 @@ class PartitionStatus:
     connected: bool
     alive: bool
     head_release_ms: int | None
+    newest_release_ms: int | None
     in_flight: int
+    in_flight_bytes: int
     forwarded: int
     late: int
     dead: int

@@ -40,7 +40,9 @@ PARTITION = PartitionStatus(
     connected=True,
     alive=True,
     head_release_ms=None,
+    newest_release_ms=None,
     in_flight=2,
+    in_flight_bytes=9,
     forwarded=10,
     late=3,
     dead=1,
@@ -159,9 +161,9 @@ def test_of_two_consumers_of_a_subscription_the_worse_readiness_is_told() -> Non
 
 def test_partitions_of_a_topic_are_told_as_one_and_the_latest_head_counts() -> None:
     partitions = (
-        replace(PARTITION, head_release_ms=9_000),
-        replace(PARTITION, topic=f"{DUE}.tw.tier-1d-partition-1", head_release_ms=7_500, alive=False),
-        replace(PARTITION, topic=f"{DUE}.tw.tier-5d", head_release_ms=99_000, connected=False),
+        replace(PARTITION, newest_release_ms=9_000),
+        replace(PARTITION, topic=f"{DUE}.tw.tier-1d-partition-1", newest_release_ms=7_500, alive=False),
+        replace(PARTITION, topic=f"{DUE}.tw.tier-5d", newest_release_ms=99_000, connected=False),
     )
     told = {
         (sample.metric.name, sample.labels): sample.value
@@ -173,6 +175,7 @@ def test_partitions_of_a_topic_are_told_as_one_and_the_latest_head_counts() -> N
     assert told["timewheel_relay_entries_written_total", other] == 8
     assert told["timewheel_relay_head_late_seconds", one] == 2.5
     assert told["timewheel_relay_head_late_seconds", other] == 0
+    assert told["timewheel_relay_in_flight_bytes", one] == 18
     assert told["timewheel_relay_partitions", (DUE, "r", "holding")] == 3
     assert told["timewheel_relay_stuck_partitions", (DUE, "r")] == 1
     assert told["timewheel_relay_disconnected_partitions", (DUE, "r")] == 1

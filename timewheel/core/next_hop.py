@@ -70,6 +70,10 @@ class NextHop:
         self._step = step
         self._skew_ms = router.plan.skew_ms
 
+    def release_ms(self, envelope: Envelope) -> int:
+        """When a timer of this topic may leave it, UTC milliseconds."""
+        return release_at(self._step, envelope.due_ms, envelope.entered_ms)
+
     def held(self, envelope: Envelope, now_ms: int) -> Hop | NotYet | Bury:
         """Decide on the head of a topic that a relay holds.
 

@@ -142,9 +142,12 @@ RELAY_SESSIONS = _metric(
     "relay_sessions_failed_total", "counter", _OF_HOLDING, "relay", "Subscriptions given up and begun anew."
 )
 RELAY_IN_FLIGHT = _metric("relay_in_flight", "gauge", _OF_HOLDING, "relay", "Hops under way.")
+RELAY_IN_FLIGHT_BYTES = _metric(
+    "relay_in_flight_bytes", "gauge", _OF_HOLDING, "relay", "Their payloads and properties."
+)
 RELAY_HEAD_LATE = _metric(
     "relay_head_late_seconds", "gauge", _OF_HOLDING, "relay",
-    "How long ago the latest head of a partition that it holds should have left; 0: all are on time.",
+    "How far it lags: how long ago the head, or the hop made last, should have left; 0: all partitions are on time.",
 )  # fmt: skip
 RELAY_DISCONNECTED = _metric(
     "relay_disconnected_partitions", "gauge", _OF_RELAY, "relay", "Partitions without a connection to the broker."

@@ -97,5 +97,6 @@ def _of_topic(labels: tuple[str, ...], partitions: list[PartitionStatus], now_ms
     yield Sample(told.RELAY_JUMPS, labels, total("jumps"))
     yield Sample(told.RELAY_SESSIONS, labels, total("failures"))
     yield Sample(told.RELAY_IN_FLIGHT, labels, total("in_flight"))
-    late_ms = max((now_ms - one.head_release_ms for one in partitions if one.head_release_ms is not None), default=0)
-    yield Sample(told.RELAY_HEAD_LATE, labels, max(late_ms, 0) / 1_000)
+    yield Sample(told.RELAY_IN_FLIGHT_BYTES, labels, total("in_flight_bytes"))
+    releases = [one.newest_release_ms for one in partitions if one.newest_release_ms is not None]
+    yield Sample(told.RELAY_HEAD_LATE, labels, max(now_ms - min(releases, default=now_ms), 0) / 1_000)

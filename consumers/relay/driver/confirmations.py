@@ -38,6 +38,15 @@ class Confirmations:
         """Groups that the client sent in several entries: what became of their messages is not known."""
         self._wake_at = NEVER
 
+    def on_batched(self, ordinal: int, result: Any, message_id: Any) -> None:
+        """As `on_sent`, of what the client may have put into a batch: the first message of it counts as the entry."""
+        if result.value or message_id.batch_index() <= 0 or message_id.ledger_id() < 0:
+            self.on_sent(ordinal, result, message_id)
+            return
+        self.outcomes.append((ordinal, None))
+        if len(self.outcomes) >= self._wake_at:
+            self._wake()
+
     def on_sent(self, ordinal: int, result: Any, message_id: Any) -> None:
         """Runs on the client's thread: never raises, and does next to nothing."""
         failure = None

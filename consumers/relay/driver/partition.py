@@ -43,6 +43,8 @@ class Partition:
         self.source = source
         self.handle = Handle(tools.clock)
         self._tools = tools
+        self.moving: Forwarding | BrokerHeld | None = None
+        """What knows the messages in hand, of the last subscription; onlookers may ask how much and how old."""
         self._known: Spot | None = None
         self._prefetch = Prefetch(tools.memory, by_broker=source.holding.by_broker)
         self._visiting = Visiting()
@@ -125,19 +127,21 @@ class Partition:
         counts = self.handle.counts
         if self.source.holding.by_broker:
             limit = min(tools.max_in_flight, BROKER_HELD_WINDOW)
-            return BrokerHeld(
+            self.moving = machine = BrokerHeld(
                 next_hop, out_of_order, window_limit=limit, counts=counts, window_bytes=tools.memory.window_bytes()
             )
+            return machine
+        self.moving = forwarding = Forwarding(
+            next_hop,
+            out_of_order,
+            known=self._known,
+            window_limit=tools.max_in_flight,
+            window_bytes=tools.memory.window_bytes(),
+            counts=counts,
+            linger_ms=tools.hop_linger_ms,
+        )
         return RelayHeld(
-            Forwarding(
-                next_hop,
-                out_of_order,
-                known=self._known,
-                window_limit=tools.max_in_flight,
-                window_bytes=tools.memory.window_bytes(),
-                counts=counts,
-                linger_ms=tools.hop_linger_ms,
-            ),
+            forwarding,
             visit=self._visiting.now,
             lease_idle_ms=tools.lease_idle_ms,
             chance=tools.chance,

@@ -284,10 +284,11 @@ class Session:
         self._groups.add(command.topic, self._entries.schema_version, command.sequence_id, member)
 
     def _send(self, producer: Any, command: Forward) -> None:
+        confirmations = self._confirmations
         carry(
             producer,
             self._message,
-            partial(self._confirmations.on_sent, command.ordinal),
+            partial(confirmations.on_batched if command.batches else confirmations.on_sent, command.ordinal),
             self._properties,
             deliver_at_ms=command.deliver_at_ms,
             sequence_id=command.sequence_id,
@@ -300,7 +301,7 @@ class Session:
         )
         producer = self._hops.to(group.topic, group.version, named=False)
         for ordinal, message, properties, _ in group.members:
-            carry(producer, message, partial(self._confirmations.on_sent, ordinal), properties)
+            carry(producer, message, partial(self._confirmations.on_batched, ordinal), properties)
 
     def _tell_of_hops(self, envelope: Envelope) -> None:
         plan, handle = self._tools.router.plan, self._handle
@@ -316,18 +317,18 @@ class Session:
         message = self._message
         properties = dead_letter_properties(message, self._properties, command.reason, self._source.name)
         producer = self._hops.to_dead_letters(self._tools.names.dead_letter)
-        carry(producer, message, partial(self._confirmations.on_sent, command.ordinal), properties)
+        carry(producer, message, partial(self._confirmations.on_batched, command.ordinal), properties)
         self._tools.hooks.emit(RelayDeadLetter(topic=self._source.name, reason=command.reason))
 
     def _refile(self, command: Refile) -> None:
         message = self._message
         producer = self._hops.to(self._source.topic, self._entries.schema_version, named=False)
-        carry(producer, message, partial(self._confirmations.on_sent, command.ordinal), self._properties)
+        carry(producer, message, partial(self._confirmations.on_batched, command.ordinal), self._properties)
 
     def _put_probe(self) -> None:
         self._hops.to(self._source.topic, NO_SCHEMA, named=False).send_async(
             b"",
-            partial(self._confirmations.on_sent, PROBED),
+            partial(self._confirmations.on_batched, PROBED),
             properties={PROBE_PROPERTY: self._tools.relay_id},
             disable_replication=True,
         )

@@ -59,6 +59,7 @@ class BrokerHeld(Machine):
         "_head",
         "_limit",
         "_limit_bytes",
+        "_newest",
         "_next_hop",
         "_ordinal",
         "_out_of_order",
@@ -89,6 +90,7 @@ class BrokerHeld(Machine):
         self._under_way: dict[int, tuple[tuple[Any, int], Literal["forwarded", "dead"]]] = {}
         self._bytes = 0
         self._head: tuple[Reading, tuple[Any, int]] | None = None
+        self._newest: Reading = None
         self.state = State.RECEIVING
 
     @property
@@ -103,6 +105,19 @@ class BrokerHeld(Machine):
     def in_flight(self) -> int:
         return len(self._under_way)
 
+    @property
+    def in_flight_bytes(self) -> int:
+        """Of these."""
+        return self._bytes
+
+    @property
+    def newest_release_ms(self) -> int | None:
+        """As that of `Forwarding`."""
+        reading = self._newest
+        if not isinstance(reading, Envelope) or not (self._head or self._under_way):
+            return None
+        return self._next_hop.release_ms(reading)
+
     def received(
         self, position: Position, batch_size: int, reading: Reading, receipt: Any, now_ms: int, size: int = 0
     ) -> Command:
@@ -111,6 +126,7 @@ class BrokerHeld(Machine):
             self.state = State.STOPPED
             return Stop(reading.reason, None, position)
         self._head = reading, (receipt, size)
+        self._newest = reading
         return self.done(now_ms)
 
     def nothing_came(self, now_ms: int) -> Command:

@@ -130,6 +130,20 @@ class Forwarding:
         return len(self._window)
 
     @property
+    def in_flight_bytes(self) -> int:
+        """Of these."""
+        return self._window.size
+
+    @property
+    def newest_release_ms(self) -> int | None:
+        """When the newest message in hand may leave, the head or one under way; None: there is none, or it is
+        no timer. Onlookers ask this from threads of their own, so that no hop has to tell.
+        """
+        item = self._head or (self._withdrawable if self._window else None)
+        reading = None if item is None else item.reading
+        return self._next_hop.release_ms(reading) if isinstance(reading, Envelope) else None
+
+    @property
     def unanswered(self) -> int:
         """Messages whose confirmation is not in."""
         return self._window.unanswered

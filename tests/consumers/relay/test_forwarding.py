@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.consumers.relay.relay_world import PLAN, START_MS, STAY_MS
+from timewheel.consumers.relay.machine.broker_held import BrokerHeld
 from timewheel.consumers.relay.machine.commands import (
     AskAgain,
     AwaitAll,
@@ -21,6 +22,7 @@ from timewheel.consumers.relay.machine.commands import (
     Unreadable,
     judged,
 )
+from timewheel.consumers.relay.machine.counts import Counts
 from timewheel.consumers.relay.machine.forwarding import LATE_RUN, Forwarding
 from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Spot
 from timewheel.core.envelope import Envelope
@@ -384,3 +386,35 @@ def test_the_article_s_plan_is_relayed_too() -> None:
     it = of(plan)
     envelope = Envelope("t", START_MS + 2 * 86_400_000, START_MS)
     assert forwarded(receive(it, 0, envelope, START_MS + 86_400_000)).topic == DUE
+
+
+def told(it: Forwarding) -> tuple[int | None, int | None]:
+    """When the head may leave, and when the newest message in hand."""
+    return it.head_release_ms, it.newest_release_ms
+
+
+def test_how_old_the_newest_message_in_hand_is_can_be_told_while_nothing_is_held() -> None:
+    """A relay that works off a backlog holds no head, and lags all the same."""
+    it = forwarding()
+    assert told(it) == (None, None)
+    forwarded(receive(it, 0, timer(5_000), RELEASE_MS + 3_600_000))
+    assert told(it) == (None, RELEASE_MS)
+    forwarded(receive(it, 1, timer(5_000, entered_ms=START_MS + 7), RELEASE_MS + 3_600_000))
+    assert told(it) == (None, RELEASE_MS + 7)
+    for ordinal in range(2):
+        it.confirmed(ordinal)
+    assert told(it) == (None, None), "all is done, and nothing more has come"
+    assert isinstance(receive(it, 2, timer(5_000), RELEASE_MS - 10), HoldUntil)
+    assert told(it) == (RELEASE_MS, RELEASE_MS)
+
+
+def test_a_broker_held_tier_tells_it_too() -> None:
+    plan = Plan(due_topic=DUE, subscriptions=("billing",), scheme=PLAN.scheme, max_delay_ms=PLAN.max_delay_ms)
+    next_hop = NextHop(Router(plan), steps(plan)[0])
+    it = BrokerHeld(next_hop, OutOfOrder(plan), window_limit=10, counts=Counts())
+    assert (it.newest_release_ms, it.in_flight_bytes) == (None, 0)
+    sent = it.received(at(0), 0, timer(5_000), "receipt", RELEASE_MS + 60_000, 200)
+    assert isinstance(sent, Forward)
+    assert (it.newest_release_ms, it.in_flight_bytes) == (RELEASE_MS, 200)
+    it.confirmed([sent.ordinal])
+    assert (it.newest_release_ms, it.in_flight_bytes) == (None, 0)

@@ -132,3 +132,14 @@ def test_a_group_that_the_client_cut_is_neither_confirmed_nor_forgotten(ledger: 
     confirmations = told(cut, pulsar.Result.Ok, message_id(0, ledger))
     assert confirmations.take() == ([], None)
     assert list(confirmations.cut) == [cut]
+
+
+def test_of_a_batch_that_the_client_made_one_entry_is_counted_and_every_message_confirmed() -> None:
+    confirmations = Confirmations(Handle(ManualClock()), ManualClock())
+    for ordinal, index in enumerate((0, 1, 2, 0, 1, -1)):  # batches of three and two, and one by itself
+        confirmations.on_batched(ordinal, pulsar.Result.Ok, message_id(index))
+    confirmations.on_batched(6, pulsar.Result.Ok, message_id(1, ledger=-1))
+    assert confirmations._handle.counts.entries == 3
+    assert confirmations._handle.counts.deduplicated == 1
+    confirmations.on_batched(7, pulsar.Result.Timeout, message_id(1))
+    assert confirmations.take() == (list(range(7)), "Timeout")

@@ -58,7 +58,20 @@ def test_a_stuck_service_is_ended_with_its_stacks() -> None:
 
 
 COUNTS = dict.fromkeys(
-    ("in_flight", "forwarded", "late", "dead", "refiled", "skipped", "deduplicated", "jumps", "failures"), 0
+    (
+        "in_flight",
+        "in_flight_bytes",
+        "forwarded",
+        "late",
+        "dead",
+        "refiled",
+        "skipped",
+        "deduplicated",
+        "jumps",
+        "failures",
+        "entries",
+    ),
+    0,
 )
 
 
@@ -79,7 +92,7 @@ class FakeRelay:
 
     def status(self) -> RelayStatus:
         partition: Any = {"state": PartitionState.RUNNING, "connected": self.ready, "alive": self.alive}
-        rest: Any = {"head_release_ms": None, "reason": None, **COUNTS}
+        rest: Any = {"head_release_ms": None, "newest_release_ms": None, "reason": None, **COUNTS}
         return RelayStatus(
             relay_id="r", ready=self.ready, partitions=(PartitionStatus(topic="tier", **partition, **rest),)
         )
