@@ -354,3 +354,16 @@ def test_what_was_seen_is_told_on_when_no_broker_answers() -> None:
     answers["/persistent/acme/crm"] = 503
     assert not made.look()
     assert scraped(registry) == {**before, of("exporter_looks_failed_total"): 1}
+
+
+def test_what_should_never_be_raised_is_told_and_the_next_look_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, registry, events = exporter(["acme/crm"], HERE)
+    with monkeypatch.context() as patched:
+        patched.setattr("timewheel.metrics.exporting.look_at", lambda *_, **__: 1 / 0)
+        assert not made.look()
+    assert [(event.name, event.fields["error"]) for event in events][-1] == (
+        "look_failed",
+        "ZeroDivisionError('division by zero')",
+    )
+    assert scraped(registry)[of("exporter_looks_failed_total")] == 1
+    assert made.look()

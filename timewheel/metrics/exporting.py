@@ -92,9 +92,9 @@ class Exporter(Collector):
         began_ms = clock.monotonic_ms()
         try:
             samples = tuple(self._look())
-        except TimewheelError as error:
+        except Exception as error:  # noqa: BLE001 - whatever it was, nobody else would look again
             self._failed += 1
-            self._hooks.emit(LookFailed(error=str(error)))
+            self._hooks.emit(LookFailed(error=str(error) if isinstance(error, TimewheelError) else repr(error)))
             return False
         took = Sample(told.LOOK_SECONDS, (), (clock.monotonic_ms() - began_ms) / 1_000)
         self._seen = _Seen(clock.now_ms(), (*samples, took))
