@@ -328,8 +328,9 @@ def test_three_that_roll_at_once_do_no_harm(
     with ThreadPoolExecutor(3) as pool:
         rolls = [pool.submit(roll, admin, plan, END_MS) for _ in range(3)]
         stages = {topic.stage for rolled in rolls for topic in rolled.result().retired}
-    assert Stage.DELETED in stages  # others may have met it half gone, and leave it to the next roll
-    assert roll(admin, plan, END_MS).retired == ()
+    # Whoever meets it half gone leaves it to the next roll, and each of them may.
+    assert stages <= {Stage.DELETED, Stage.DRAINED}
+    eventually(lambda: roll(admin, plan, END_MS).retired == ())
 
 
 class HandClock(SystemClock):

@@ -58,7 +58,7 @@ def profile_of(
         raise typer.BadParameter("give --profile or --broker, not both", param_hint="--broker")
     from timewheel.ops.profile import profile_of as live
 
-    with admin_client(broker_url, token, token_file, tls_ca, connection) as admin:
+    with admin_client(broker_url, token, token_file, tls_ca, connection, option="--broker") as admin:
         return live(admin)
 
 

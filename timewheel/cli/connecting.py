@@ -146,6 +146,7 @@ def admin_client(
     tls_ca: Path | None,
     file: Path | None,
     *,
+    option: str | None = None,
     hooks: tuple[Hook, ...] | None = None,
 ) -> AbstractContextManager[AdminClient]:
     """An admin client from these options.
@@ -156,14 +157,22 @@ def admin_client(
         token_file: Read before every call.
         tls_ca: Whom to trust.
         file: The connection's file.
+        option: That gave the URL, if it is not ``--admin-url``: an error names what was typed.
         hooks: None: `warn`.
 
     Raises:
         BadConnection: What cannot be one.
         TokenNotGiven: The authorization server gives none.
     """
+    from timewheel.core.errors import BadConnection
+
     given: dict[str, Any] = {"admin_url": admin_url, "token": token, "token_file": token_file, "tls_ca": tls_ca}
-    return access_of(connection_of(**given, file=file), hooks).admin()
+    try:
+        return access_of(connection_of(**given, file=file), hooks).admin()
+    except BadConnection as error:
+        if option is None or error.field != "admin_url":
+            raise
+        raise typer.BadParameter(str(error), param_hint=option) from error
 
 
 def warn(event: Event) -> None:

@@ -100,7 +100,7 @@ def check(
     silence_s = None if max_silence == "none" else parse_duration(max_silence) / 1_000
     constraints = Constraints(gap_fraction=gap_fraction, silence_seconds=silence_s)
     console = console_for(as_json=as_json)
-    with admin_client(broker, token, token_file, tls_ca, connection) as admin:
+    with admin_client(broker, token, token_file, tls_ca, connection, option="--broker") as admin:
         checked = _checked(
             admin,
             plan,
