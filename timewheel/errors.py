@@ -70,6 +70,7 @@ if TYPE_CHECKING:
         BrokerFailed,
         BrokerUnavailable,
     )
+    from timewheel.tracing.errors import TracingMissing
     from timewheel.watch.errors import LogUnreadable
 
 __all__ = [
@@ -120,6 +121,7 @@ __all__ = [
     "TimewheelError",
     "TooManyTopics",
     "TopologyError",
+    "TracingMissing",
     "UnitUnknown",
     "UnsupportedAcknowledgement",
     "WrongTimeUnit",
@@ -153,6 +155,7 @@ _MODULE_OF = {
     "WrongTimeUnit": "timewheel.spark_planner.errors",
     "BrokerFailed": "timewheel.testing.errors",
     "BrokerUnavailable": "timewheel.testing.errors",
+    "TracingMissing": "timewheel.tracing.errors",
 }
 
 
