@@ -34,7 +34,7 @@ class Stored:
         self._properties = properties
 
     def message_id(self) -> Any:
-        return pulsar.MessageId(3, 7, 11, -1)
+        return pulsar.MessageId(3, 7, 11, 2)
 
     def topic_name(self) -> str:
         return self._topic
@@ -91,7 +91,7 @@ def test_a_handled_timer_is_told_and_linked_to_its_send() -> None:
         "messaging.destination.name": TOPIC,
         "messaging.destination.partition.id": "3",
         "messaging.destination.subscription.name": "billing",
-        "messaging.message.id": str(timer.message_id()),
+        "messaging.message.id": "7:11:2",
         "timewheel.timer_id": "sub-42",
         "timewheel.due": "2027-01-15T08:00:00.000+00:00",
         "timewheel.lateness_ms": 1_250,

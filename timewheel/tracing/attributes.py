@@ -7,11 +7,12 @@ test compares them with the conventions that are installed. Those under ``timewh
 from __future__ import annotations
 
 import datetime as dt
-from typing import Literal
+from typing import Any, Literal
 
 from opentelemetry.trace import Tracer, TracerProvider, get_tracer
 
 import timewheel
+from timewheel.wire.positions import Position
 
 __all__ = [
     "DELAY_S",
@@ -30,6 +31,7 @@ __all__ = [
     "Operation",
     "common",
     "due_text",
+    "position_text",
     "tracer_of",
 ]
 
@@ -63,6 +65,16 @@ def common(operation: Operation, topic: str) -> dict[str, str]:
 def due_text(due_at: dt.datetime) -> str:
     """A due time as an attribute."""
     return due_at.isoformat(timespec="milliseconds")
+
+
+def position_text(message_id: Any) -> str:
+    """A position as an attribute: as ``pulsar-admin`` writes it, with the index in its batch if it has one.
+
+    The client's own text has the partition too, or -1 for it where the client was not told: the producer's and the
+    consumer's then differ for one message.
+    """
+    ledger, entry, batch_index = Position.of(message_id)
+    return f"{ledger}:{entry}" if batch_index < 0 else f"{ledger}:{entry}:{batch_index}"
 
 
 def tracer_of(provider: TracerProvider | None) -> Tracer:

@@ -28,6 +28,7 @@ from timewheel.tracing.attributes import (
     TIMER_ID,
     common,
     due_text,
+    position_text,
     tracer_of,
 )
 from timewheel.tracing.carried import context_in
@@ -96,7 +97,7 @@ def _processing(tracer: Tracer, message: DelayedMessage, subscription: str | Non
 def _attributes(
     message: DelayedMessage, topic: str, due_topic: str, partition: int, subscription: str | None
 ) -> dict[str, AttributeValue]:
-    found: dict[str, AttributeValue] = {**common("process", topic), MESSAGE_ID: str(message.message_id())}
+    found: dict[str, AttributeValue] = {**common("process", topic), MESSAGE_ID: position_text(message.message_id())}
     if due_topic != topic:
         found[TEMPLATE] = due_topic
     if partition >= 0:

@@ -18,10 +18,10 @@ from timewheel.tracing.attributes import (
     ERROR_TYPE,
     MESSAGE_ID,
     OUTCOME,
-    PARTITION,
     TIMER_ID,
     common,
     due_text,
+    position_text,
     tracer_of,
 )
 from timewheel.tracing.carried import properties_of
@@ -123,10 +123,7 @@ class SendSpan:
         self._span.set_attribute(DUE, due_text(timer.due_at))
         self._span.set_attribute(DELAY_S, max(timer.due_ms - self._began_ms, 0) / 1_000)
         if timer.message_id is not None:
-            self._span.set_attribute(MESSAGE_ID, str(timer.message_id))
-            partition = timer.message_id.partition()
-            if partition >= 0:
-                self._span.set_attribute(PARTITION, str(partition))
+            self._span.set_attribute(MESSAGE_ID, position_text(timer.message_id))
 
 
 def _with_context(options: SendOptions, span: Span) -> SendOptions:
