@@ -170,7 +170,7 @@ def test_timers_are_traced_as_it_says(broker_of_the_pages: LocalPulsar, tmp_path
     assert ran.returncode == 0, ran.stderr
     assert ran.stderr == ""
 
-    (printed,) = re.findall(r"^me 00-(\w+)-(\w+)-01\n", ran.stdout, re.MULTILINE)
+    (printed,) = re.findall(r"^me 00-(\w+)-(\w+)-\w\w$", ran.stdout, re.MULTILINE)
     spans = {span["name"]: span for span in _json_values(ran.stdout)}
     send, process = f"send {plan.due_topic}", f"process {plan.due_topic}"
     assert spans.keys() == {send, "sign up", "charge", process}

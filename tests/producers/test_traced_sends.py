@@ -36,6 +36,7 @@ from timewheel.core.errors import (
 from timewheel.producers import Timer
 from timewheel.tracing import AsyncTracedProducer, TracedProducer, attributes
 from timewheel.tracing.carried import MAX_CHARS, context_in, properties_of
+from timewheel.tracing.send_span import SendSpans
 
 PLAN = Plan(
     due_topic="persistent://acme/crm/reminders",
@@ -272,8 +273,22 @@ def test_a_callback_is_called_after_its_span_in_the_context_of_its_sender() -> N
         called.clear()
         producer.send_async(b"x", callback)
         assert called.wait(10)
-    assert seen == [(request.get_span_context().span_id, 1), (0, 2)], "and nothing of it stays on that thread"
+    assert seen == [(request.get_span_context().span_id, 1), (0, 2)]
     assert {attributes_of(span)["timewheel.outcome"] for span in spans.ended("send")} == {"stored"}
+
+
+def test_an_outcome_is_told_once_and_leaves_nothing_on_its_thread(caplog: pytest.LogCaptureFixture) -> None:
+    spans = Spans()
+    span = SendSpans(PLAN.due_topic, spans.provider, None).begin({})
+    seen: list[int] = []
+    with spans.tracer().start_as_current_span("request") as request:
+        told = span.telling(lambda *_: seen.append(trace.get_current_span().get_span_context().span_id))
+    told(None, Timer("sub-42", NOW_MS))
+    assert seen == [request.get_span_context().span_id]
+    assert trace.get_current_span() is trace.INVALID_SPAN
+    span.end(KeyboardInterrupt(), None)  # whoever sent was interrupted when the outcome was known already
+    assert attributes_of(spans.only("send"))["timewheel.outcome"] == "stored"
+    assert caplog.records == []
 
 
 def test_an_asyncio_send_is_traced_and_a_cancelled_one_is_unknown() -> None:

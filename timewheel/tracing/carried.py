@@ -28,8 +28,7 @@ def properties_of(span: Span) -> dict[str, str]:
 
 def context_in(properties: Mapping[str, str]) -> SpanContext | None:
     """Whom a message's properties name; None if they name nobody that can be read."""
-    # From a context of its own: what is current here has nothing to do with who sent the message.
-    named = get_current_span(_W3C.extract(_bounded(properties), Context())).get_span_context()
+    named = get_current_span(_W3C.extract(_bounded(properties))).get_span_context()
     return named if named.is_valid else None
 
 
