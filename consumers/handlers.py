@@ -12,7 +12,7 @@ from typing import Any, Self
 from timewheel.consumers.message import DelayedMessage
 from timewheel.core.clock import Clock
 
-__all__ = ["Handler", "HandlerCalls"]
+__all__ = ["Handler", "HandlerCalls", "is_async"]
 
 Handler = Callable[[DelayedMessage], Any] | Callable[[DelayedMessage], Awaitable[Any]]
 """Handles one timer: to return is to acknowledge, to raise is to have it delivered again."""
@@ -28,7 +28,7 @@ class HandlerCalls:
         self._clock = clock
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        if _is_async(handler):
+        if is_async(handler):
             self._loop = asyncio.new_event_loop()
             self._thread = threading.Thread(
                 target=_run_to_its_end, args=(self._loop,), name="timewheel-handlers", daemon=True
@@ -75,6 +75,7 @@ async def _cancel_others_and_stop() -> None:
     asyncio.get_running_loop().stop()
 
 
-def _is_async(handler: Handler) -> bool:
+def is_async(handler: Handler) -> bool:
+    """Whether calling it gives something to await."""
     # Also an object whose __call__ is async; functools.partial is seen through by inspect.
     return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)

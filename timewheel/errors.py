@@ -73,6 +73,7 @@ if TYPE_CHECKING:
         BrokerFailed,
         BrokerUnavailable,
     )
+    from timewheel.tracing.errors import TracingMissing
     from timewheel.watch.errors import LogUnreadable
 
 __all__ = [
@@ -126,6 +127,7 @@ __all__ = [
     "TokenNotGiven",
     "TooManyTopics",
     "TopologyError",
+    "TracingMissing",
     "UnitUnknown",
     "UnsupportedAcknowledgement",
     "WrongTimeUnit",
@@ -160,6 +162,7 @@ _MODULE_OF = {
     "WrongTimeUnit": "timewheel.spark_planner.errors",
     "BrokerFailed": "timewheel.testing.errors",
     "BrokerUnavailable": "timewheel.testing.errors",
+    "TracingMissing": "timewheel.tracing.errors",
 }
 
 

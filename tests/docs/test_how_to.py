@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -137,3 +140,53 @@ def test_a_plan_is_changed_as_it_says(broker_of_the_pages: LocalPulsar, tmp_path
     removed = run(remove)
     assert removed.returncode == 0, removed.stderr
     assert "change-a-plan.tw.tier-15s: removed" in removed.stdout
+
+
+TRACED = """
+import pulsar
+from timewheel.consumers import DelayedConsumer
+from timewheel.core.planfile import load_plan
+client = pulsar.Client({url!r}, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+plan = load_plan("reminders.toml")
+consumer = DelayedConsumer(client, plan, "billing").start()
+{blocks}
+consumer.close()
+client.close()
+"""
+
+
+def test_timers_are_traced_as_it_says(broker_of_the_pages: LocalPulsar, tmp_path: Path) -> None:
+    """The blocks as one program, whose days are tenths of a second; it prints its spans."""
+    plan = Plan(due_topic="persistent://public/default/trace-timers", subscriptions=("billing",), max_delay_ms=60_000)
+    with AdminClient(broker_of_the_pages.admin_url) as admin:
+        ensure(admin, plan, now_ms=int(time.time() * 1_000))
+    save_plan(plan, tmp_path / "reminders.toml")
+    text = page("trace-timers")
+    code = "\n".join(block.content for block in blocks(text, "python")).replace("days=17", "seconds=1.7")
+    (tmp_path / "trace.py").write_text(TRACED.format(url=broker_of_the_pages.service_url, blocks=code))
+    ran = subprocess.run(
+        [sys.executable, "trace.py"], cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr == ""
+
+    (printed,) = re.findall(r"^me 00-(\w+)-(\w+)-\w\w$", ran.stdout, re.MULTILINE)
+    spans = {span["name"]: span for span in _json_values(ran.stdout)}
+    send, process = f"send {plan.due_topic}", f"process {plan.due_topic}"
+    assert spans.keys() == {send, "sign up", "charge", process}
+    sent, processed = spans[send], spans[process]
+    assert sent["context"]["trace_id"] == spans["sign up"]["context"]["trace_id"] == f"0x{printed[0]}"
+    assert sent["context"]["span_id"] == f"0x{printed[1]}"
+    assert [link["context"]["span_id"] for link in processed["links"]] == [sent["context"]["span_id"]]
+    assert processed["parent_id"] is None
+    assert spans["charge"]["parent_id"] == processed["context"]["span_id"]
+
+    rows = re.findall(r"^\| `([\w.]+)` \|(.*)\|(.*)\|$", text, re.MULTILINE)
+    assert {name for name, cell, _ in rows if cell.strip()} == sent["attributes"].keys()
+    assert {name for name, _, cell in rows if cell.strip()} == processed["attributes"].keys()
+
+
+def _json_values(text: str) -> Iterator[Any]:
+    """The JSON objects that stand in a text one after the other."""
+    for found in re.finditer(r"^\{$", text, re.MULTILINE):
+        yield json.JSONDecoder().raw_decode(text, found.start())[0]

@@ -1,0 +1,82 @@
+"""Names of what spans tell, and the values that both kinds of span share.
+
+The names under ``messaging.`` are those of OpenTelemetry's semantic conventions, where they are still in development: a
+test compares them with the conventions that are installed. Those under ``timewheel.`` are ours.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any, Literal
+
+from opentelemetry.trace import Tracer, TracerProvider, get_tracer
+
+import timewheel
+from timewheel.wire.positions import Position
+
+__all__ = [
+    "DELAY_S",
+    "DESTINATION",
+    "DUE",
+    "ERROR_TYPE",
+    "GENERATION",
+    "HOPS",
+    "LATENESS_MS",
+    "MESSAGE_ID",
+    "OUTCOME",
+    "PARTITION",
+    "SUBSCRIPTION",
+    "TEMPLATE",
+    "TIMER_ID",
+    "Operation",
+    "common",
+    "due_text",
+    "position_text",
+    "tracer_of",
+]
+
+SYSTEM = "messaging.system"
+OPERATION_NAME = "messaging.operation.name"
+OPERATION_TYPE = "messaging.operation.type"
+DESTINATION = "messaging.destination.name"
+TEMPLATE = "messaging.destination.template"
+PARTITION = "messaging.destination.partition.id"
+SUBSCRIPTION = "messaging.destination.subscription.name"
+MESSAGE_ID = "messaging.message.id"
+ERROR_TYPE = "error.type"
+
+TIMER_ID = "timewheel.timer_id"
+DUE = "timewheel.due"
+"""ISO 8601 in UTC, to the millisecond."""
+DELAY_S = "timewheel.delay_s"
+OUTCOME = "timewheel.outcome"
+LATENESS_MS = "timewheel.lateness_ms"
+HOPS = "timewheel.hops"
+GENERATION = "timewheel.generation"
+
+Operation = Literal["send", "process"]
+
+
+def common(operation: Operation, topic: str) -> dict[str, str]:
+    """What every span of ours tells."""
+    return {SYSTEM: "pulsar", OPERATION_NAME: operation, OPERATION_TYPE: operation, DESTINATION: topic}
+
+
+def due_text(due_at: dt.datetime) -> str:
+    """A due time as an attribute."""
+    return due_at.isoformat(timespec="milliseconds")
+
+
+def position_text(message_id: Any) -> str:
+    """A position as an attribute: as ``pulsar-admin`` writes it, with the index in its batch if it has one.
+
+    The client's own text has the partition too, or -1 for it where the client was not told: the producer's and the
+    consumer's then differ for one message.
+    """
+    ledger, entry, batch_index = Position.of(message_id)
+    return f"{ledger}:{entry}" if batch_index < 0 else f"{ledger}:{entry}:{batch_index}"
+
+
+def tracer_of(provider: TracerProvider | None) -> Tracer:
+    """The tracer of this library; without a provider, the process-wide one's, which may still be set later."""
+    return get_tracer("timewheel", timewheel.__version__, provider)

@@ -1,0 +1,112 @@
+"""Producers that trace their sends; each is what it derives from in all else."""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+from opentelemetry.trace import TracerProvider
+
+from timewheel.core.clock import Clock
+from timewheel.core.errors import PayloadTooLarge
+from timewheel.core.plan import Plan
+from timewheel.producers import AsyncDelayedProducer, DelayedProducer, SendOptions, Timer, TimerCallback
+from timewheel.tracing.send_span import SendSpans
+from timewheel.wire.surface import ClientLike
+
+__all__ = ["AsyncTracedProducer", "TracedProducer"]
+
+
+class TracedProducer(DelayedProducer):
+    """A `DelayedProducer` with a span ``send TOPIC`` for each send, whose context travels in the timer's properties.
+
+        with TracedProducer(client, plan) as producer:
+            timer = producer.send(b"renew", deliver_after=timedelta(days=17), timer_id="sub-42")
+
+    A span begins with the call and ends with the outcome, also that of `send_async`, whose callback is called in the
+    context of its sender. A ``traceparent`` or ``tracestate`` among your properties stays as it is. A timer that has no
+    room for the context is sent without it.
+
+    Args:
+        client: As for `DelayedProducer`.
+        plan: As there.
+        tracer_provider: None: the process-wide one.
+        clock: As there; None: the machine's.
+        options: All else that `DelayedProducer` takes.
+
+    Raises:
+        ClientMisuse: As there.
+    """
+
+    def __init__(
+        self,
+        client: ClientLike,
+        plan: Plan,
+        *,
+        tracer_provider: TracerProvider | None = None,
+        clock: Clock | None = None,
+        **options: Any,
+    ) -> None:
+        self._spans = SendSpans(plan.due_topic, tracer_provider, clock)
+        super().__init__(client, plan, clock=clock, **options)
+
+    def send(self, content: Any, **options: Unpack[SendOptions]) -> Timer:
+        """As `DelayedProducer.send`."""
+        with self._spans.begin(options) as span:
+            try:
+                timer = super().send(content, **span.options)
+            except PayloadTooLarge:
+                if not span.carries_context:
+                    raise
+                timer = super().send(content, **span.bare)
+            span.end(None, timer)
+            return timer
+
+    def send_async(self, content: Any, callback: TimerCallback, **options: Unpack[SendOptions]) -> None:
+        """As `DelayedProducer.send_async`."""
+        with self._spans.begin(options) as span:
+            told = span.telling(callback)
+            try:
+                super().send_async(content, told, **span.options)
+            except PayloadTooLarge:
+                if not span.carries_context:
+                    raise
+                super().send_async(content, told, **span.bare)
+
+
+class AsyncTracedProducer(AsyncDelayedProducer):
+    """`TracedProducer`'s twin for asyncio: an `AsyncDelayedProducer` with a span for each send.
+
+    Args:
+        client: As for `AsyncDelayedProducer`.
+        plan: As there.
+        tracer_provider: None: the process-wide one.
+        clock: As there; None: the machine's.
+        options: All else that `AsyncDelayedProducer` takes.
+
+    Raises:
+        ClientMisuse: As there.
+    """
+
+    def __init__(
+        self,
+        client: ClientLike,
+        plan: Plan,
+        *,
+        tracer_provider: TracerProvider | None = None,
+        clock: Clock | None = None,
+        **options: Any,
+    ) -> None:
+        self._spans = SendSpans(plan.due_topic, tracer_provider, clock)
+        super().__init__(client, plan, clock=clock, **options)
+
+    async def send(self, content: Any, **options: Unpack[SendOptions]) -> Timer:
+        """As `AsyncDelayedProducer.send`."""
+        with self._spans.begin(options) as span:
+            try:
+                timer = await super().send(content, **span.options)
+            except PayloadTooLarge:
+                if not span.carries_context:
+                    raise
+                timer = await super().send(content, **span.bare)
+            span.end(None, timer)
+            return timer
