@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
+import httpx
 import pytest
 
 from tests.broker.relay_service import RelayProcess
@@ -177,6 +178,9 @@ def test_plans_come_and_go_with_their_files(pulsar_broker: Broker, tmp_path: Pat
             relay.hang_up()
             refused = await_told("relay_plans_refused")
             assert "second.toml" in str(refused[0]["reason"])
+            for number in range(processes):
+                told = httpx.get(f"http://127.0.0.1:{relay.port + 1 + number}/metrics", timeout=10).text
+                assert 'timewheel_events_total{event="relay_plans_refused",level="error"} 1.0' in told
             other.hold([2_100], prefix="waiting")
             save_plan(other.plan, plans / "second.toml")
             await_told("relay_plans_changed")

@@ -132,3 +132,16 @@ def test_the_probe_sees_a_thread_a_child_and_a_written_environment(clean_python:
     assert seen["native_threads"] == 1
     assert len(seen["children"]) == 1
     assert (seen["environment_kept"], seen["folder_kept"]) == (False, False)
+
+
+def test_without_the_extra_a_relays_page_of_metrics_says_what_is_missing(clean_python: Path, tmp_path: Path) -> None:
+    program = """
+from timewheel.cli.relay_metrics import metrics_of_service
+metrics, pages = metrics_of_service()
+print(metrics, pages["/metrics"]().status, pages["/metrics"]().body.decode(), end="")
+"""
+    done = _run([str(clean_python), "-B", "-c", program], tmp_path)
+
+    assert done.stdout == (
+        "None 501 metrics need prometheus-client, which pip install 'pulsar-timewheel[metrics]' installs\n"
+    ), done.stderr

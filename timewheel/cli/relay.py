@@ -23,6 +23,8 @@ from timewheel.cli.logs import Format, Level, LogFormat, LogLevel, log_to_stderr
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from timewheel.hooks import Hook
+
 
 __all__ = ["relay"]
 
@@ -138,12 +140,14 @@ def run(
                 ready_file=ready_file,
             )
         raise typer.Exit(code)
-    access = access_of(way, (log_event,))
+    # Nobody could ask for them without an address.
+    metrics, pages = (None, {}) if address is None else metrics_of_service()
+    # Of everything here: an expired token and a plan that is refused are counted as well as what relays tell.
+    hooks: tuple[Hook, ...] = (log_event,) if metrics is None else (log_event, metrics.count_event)
+    access = access_of(way, hooks)
     try:
         with access.client() as client, access.admin() as admin:
-            # Nobody could ask for them without an address.
-            metrics, pages = (None, {}) if address is None else metrics_of_service()
-            crew = RelayCrew(client, admin, plans, relay_id, hop_linger_ms, memory_mb << 20, metrics)
+            crew = RelayCrew(client, admin, plans, relay_id, hop_linger_ms, memory_mb << 20, hooks)
             service = Service(
                 [crew.relay_of(plan) for plan in plans],
                 drain_ms=drain_ms,
@@ -164,7 +168,7 @@ def run(
                 waiting=crew.waiting,
                 settle=lambda: crew.share_memory(service.roster.relays),
                 drain_ms=drain_ms,
-                hooks=(log_event,),
+                hooks=hooks,
             )
             call_at_hangup(reloading.ask_from_signal)
             call_at_end(service.end_from_signal)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from timewheel.consumers.relay import Relay
     from timewheel.core.former_topics import FormerTopic
     from timewheel.core.plan import Plan
-    from timewheel.metrics import Metrics
+    from timewheel.hooks import Hook
 
 __all__ = ["RelayCrew"]
 
@@ -26,7 +26,7 @@ class RelayCrew:
         relay_id: Of all of them; None: each has one of its own.
         hop_linger_ms: See `timewheel.consumers.relay.Relay`; None: by each plan's guard.
         memory_bytes: Of all of them together.
-        metrics: Counts their events; None: nobody does.
+        hooks: Told of what happens to them.
     """
 
     def __init__(
@@ -37,26 +37,24 @@ class RelayCrew:
         relay_id: str | None,
         hop_linger_ms: int | None,
         memory_bytes: int,
-        metrics: Metrics | None = None,
+        hooks: tuple[Hook, ...],
     ) -> None:
         self._client, self._admin = client, admin
         self._relay_id, self._hop_linger_ms = relay_id, hop_linger_ms
         self._memory_bytes = memory_bytes
-        self._metrics = metrics
+        self._hooks = hooks
         self.plans: Callable[[], tuple[Plan, ...]] = lambda: plans
         """Those that are served at a moment: the others' topics are former ones."""
 
     def relay_of(self, plan: Plan) -> Relay:
         """A relay, not started."""
         from timewheel.consumers.relay import Relay
-        from timewheel.hooks import log_event
         from timewheel.ops.former_topics import FormerTopics
 
         def former_topics() -> tuple[FormerTopic, ...]:
             # By the plans of that moment: what another one of them uses is no former topic.
             return FormerTopics(self._admin, plan, beside=self.plans())()
 
-        hooks = (log_event,) if self._metrics is None else (log_event, self._metrics.count_event)
         return Relay(
             self._client,
             plan,
@@ -64,7 +62,7 @@ class RelayCrew:
             hop_linger_ms=self._hop_linger_ms,
             memory_bytes=self._memory_bytes // max(len(self.plans()), 1),
             former_topics=former_topics,
-            hooks=hooks,
+            hooks=self._hooks,
         )
 
     def share_memory(self, relays: Sequence[Relay]) -> None:

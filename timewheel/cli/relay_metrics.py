@@ -8,25 +8,24 @@ if TYPE_CHECKING:
     from timewheel.metrics import Metrics
     from timewheel.serving import Page
 
-__all__ = ["METRICS_PATH", "metrics_of_service"]
+__all__ = ["metrics_of_service"]
 
 METRICS_PATH = "/metrics"
 
 
 def metrics_of_service() -> tuple[Metrics | None, dict[str, Page]]:
     """Metrics on a registry of their own, and the page that tells them; without the extra a page that says so."""
-    from importlib.util import find_spec
-
+    from timewheel.metrics.errors import MetricsMissing
     from timewheel.serving import Answer
 
-    if find_spec("prometheus_client") is None:
-        told = Answer(501, b"this takes the extra metrics: pip install 'pulsar-timewheel[metrics]'\n")
+    try:
+        from timewheel.metrics import Metrics, metrics_page
+    except MetricsMissing as error:
+        told = Answer(501, f"{error}\n".encode())
         return None, {METRICS_PATH: lambda: told}
     from prometheus_client import CollectorRegistry
     from prometheus_client.platform_collector import PlatformCollector
     from prometheus_client.process_collector import ProcessCollector
-
-    from timewheel.metrics import Metrics, metrics_page
 
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
