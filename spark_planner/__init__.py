@@ -10,9 +10,9 @@ that importing this package costs nothing; without the extra that first use rais
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from timewheel.core.doors import names_on_first_use
 from timewheel.spark_planner.errors import PlannerMissing
 
 if TYPE_CHECKING:
@@ -165,18 +165,9 @@ _NAMES_OF = {
     "summary.survey": ("Survey",),
     "traffic": ("History", "Traffic", "survey", "traffic_of"),
 }
-_MODULE_OF = {name: module for module, names in _NAMES_OF.items() for name in names}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        module = import_module(f"{__name__}.{_MODULE_OF[name]}")
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("timewheel"):
-            raise  # a fault of ours, which installing anything would not mend
-        raise PlannerMissing.of_libraries(error.name.partition(".")[0]) from error
-    value: object = getattr(module, name)
-    globals()[name] = value
-    return value
+__getattr__ = names_on_first_use(
+    __name__,
+    {name: f".{module}" for module, names in _NAMES_OF.items() for name in names},
+    # One of ours that is not there is a fault of ours, which installing anything would not mend.
+    lambda library: None if library == "timewheel" else PlannerMissing.of_libraries(library),
+)

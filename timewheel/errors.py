@@ -6,9 +6,9 @@ Most also inherit the fitting builtin: ``except ValueError`` and ``except Timeou
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from timewheel.core.doors import names_on_first_use
 from timewheel.core.errors import (
     AdminDenied,
     AdminError,
@@ -165,10 +165,4 @@ _MODULE_OF = {
     "TracingMissing": "timewheel.tracing.errors",
 }
 
-
-def __getattr__(name: str) -> object:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(_MODULE_OF[name]), name)
-    globals()[name] = value
-    return value
+__getattr__ = names_on_first_use(__name__, _MODULE_OF)

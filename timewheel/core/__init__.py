@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.clock import Clock, SystemClock
+from timewheel.core.doors import names_on_first_use
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from timewheel.core.envelope import Envelope
 from timewheel.core.plan import Calendar, Holder, Native, Plan, Readers, RelayPlace, Ring, Scheme, Tiered, Wheel
@@ -47,10 +47,4 @@ __all__ = [
 # Loaded on first use: whoever makes a plan in code should not load pydantic, which reads the file's form.
 _OF_PLANFILE = ("dump_plan", "load_plan", "parse_plan", "save_plan")
 
-
-def __getattr__(name: str) -> object:
-    if name not in _OF_PLANFILE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(f"{__name__}.planfile"), name)
-    globals()[name] = value
-    return value
+__getattr__ = names_on_first_use(__name__, dict.fromkeys(_OF_PLANFILE, ".planfile"))

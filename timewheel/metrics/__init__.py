@@ -9,9 +9,9 @@ first use raises `timewheel.errors.MetricsMissing`.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from timewheel.core.doors import names_on_first_use
 from timewheel.metrics.errors import MetricsMissing
 
 if TYPE_CHECKING:
@@ -21,24 +21,14 @@ if TYPE_CHECKING:
 
 __all__ = ["CATALOGUE", "Exporter", "Metric", "Metrics", "metrics_page"]
 
-_MODULE_OF = {
-    "CATALOGUE": "catalogue",
-    "Exporter": "exporting",
-    "Metric": "catalogue",
-    "Metrics": "collecting",
-    "metrics_page": "collecting",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        module = import_module(f"{__name__}.{_MODULE_OF[name]}")
-    except ModuleNotFoundError as error:
-        if error.name is None or not error.name.startswith("prometheus_client"):
-            raise  # nothing that the extra would mend
-        raise MetricsMissing from error
-    value: object = getattr(module, name)
-    globals()[name] = value
-    return value
+__getattr__ = names_on_first_use(
+    __name__,
+    {
+        "CATALOGUE": ".catalogue",
+        "Exporter": ".exporting",
+        "Metric": ".catalogue",
+        "Metrics": ".collecting",
+        "metrics_page": ".collecting",
+    },
+    lambda library: MetricsMissing() if library == "prometheus_client" else None,
+)

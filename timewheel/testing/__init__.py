@@ -9,9 +9,9 @@ of its plugin, and should not pay for httpx there.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from timewheel.core.doors import names_on_first_use
 from timewheel.testing.errors import BrokerFailed, BrokerUnavailable
 from timewheel.testing.eventually import eventually
 
@@ -30,17 +30,12 @@ __all__ = [
     "pulsar_service",
 ]
 
-_MODULE_OF = {
-    "Broker": "service",
-    "LocalPulsar": "local_pulsar",
-    "PulsarContainer": "container",
-    "pulsar_service": "service",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value: object = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = names_on_first_use(
+    __name__,
+    {
+        "Broker": ".service",
+        "LocalPulsar": ".local_pulsar",
+        "PulsarContainer": ".container",
+        "pulsar_service": ".service",
+    },
+)

@@ -9,9 +9,9 @@ package costs nothing; without the extra that first use raises `timewheel.errors
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from timewheel.core.doors import names_on_first_use
 from timewheel.tracing.errors import TracingMissing
 
 if TYPE_CHECKING:
@@ -20,18 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncTracedProducer", "TracedProducer", "traced_handler"]
 
-_MODULE_OF = {"AsyncTracedProducer": "producers", "TracedProducer": "producers", "traced_handler": "handlers"}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        module = import_module(f"{__name__}.{_MODULE_OF[name]}")
-    except ModuleNotFoundError as error:
-        if error.name is None or not error.name.startswith("opentelemetry"):
-            raise  # nothing that the extra would mend
-        raise TracingMissing from error
-    value: object = getattr(module, name)
-    globals()[name] = value
-    return value
+__getattr__ = names_on_first_use(
+    __name__,
+    {"AsyncTracedProducer": ".producers", "TracedProducer": ".producers", "traced_handler": ".handlers"},
+    lambda library: TracingMissing() if library == "opentelemetry" else None,
+)
