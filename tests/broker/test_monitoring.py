@@ -18,7 +18,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.broker.relay_service import RelayProcess
-from tests.packaging.test_monitoring import BROKERS, FILES, alerts, queries
+from tests.packaging.test_monitoring import BROKERS, queries
 from tests.support import prometheus
 from timewheel.admin import AdminClient
 from timewheel.consumers import DelayedConsumer
@@ -118,7 +118,7 @@ def test_every_query_and_every_alert_answers(broker: Broker, client: Any, tmp_pa
                 "exporter": f"{LOOPBACK}:{exporter.port}",
                 "broker": broker.admin_url.removeprefix("http://") + "/metrics/",
             },
-            FILES,
+            prometheus.RULES,
         ) as scraping,
         metrics.watch_producer(DelayedProducer(client, PLAN, hooks=hooks)) as producer,
         metrics.watch_consumer(DelayedConsumer(client, PLAN, "billing", hooks=hooks)) as consumer,
@@ -156,7 +156,7 @@ def test_every_query_and_every_alert_answers(broker: Broker, client: Any, tmp_pa
         for name in BROKERS:
             assert scraping.query(name), name
         rules = [rule for group in scraping.groups() for rule in group["rules"]]
-        assert {rule["name"] for rule in rules} == set(alerts())
+        assert {rule["name"] for rule in rules} == set(prometheus.alerts())
         assert [(rule["name"], rule.get("lastError")) for rule in rules if rule["health"] != "ok"] == []
         assert [rule["name"] for rule in rules if rule["alerts"]] == [], "all is well here"
         producer.send_async(b"x", raising)

@@ -6,17 +6,15 @@ import json
 import re
 import subprocess
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
-import yaml
 
 from tests.support.checkout import ROOT
 from tests.support.dashboard import PAGE, dashboard, text
-from tests.support.prometheus import RULES, need
+from tests.support.prometheus import RULES, alert_case, alerts, assert_alerts, need
 from timewheel.metrics import CATALOGUE
 
-FILES = sorted(RULES.glob("*.rules.yml"))
 BROKERS = {
     "pulsar_subscription_blocked_on_unacked_messages",
     "pulsar_delayed_message_index_size_bytes",
@@ -32,15 +30,6 @@ class Case(NamedTuple):
     series: str
     bad: str
     good: str
-
-
-def alerts() -> dict[str, dict[str, Any]]:
-    return {
-        rule["alert"]: rule
-        for path in FILES
-        for group in yaml.safe_load(path.read_text())["groups"]
-        for rule in group["rules"]
-    }
 
 
 CASES = {
@@ -102,7 +91,7 @@ def test_every_alert_has_a_case() -> None:
 
 def test_prometheus_takes_the_rules() -> None:
     done = subprocess.run(
-        [need("promtool"), "check", "rules", *map(str, FILES)], capture_output=True, text=True, timeout=60, check=False
+        [need("promtool"), "check", "rules", *map(str, RULES)], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -112,30 +101,8 @@ def test_each_alert_comes_when_it_should_and_only_then(tmp_path: Path) -> None:
     for name in alerts():
         one = CASES.get(name)
         bad, good = SEVERAL[name] if one is None else ({one.series: one.bad}, {one.series: one.good})
-        tests += [_unit(name, series, comes=comes) for series, comes in ((bad, True), (good, False))]
-    file = tmp_path / "tests.yml"
-    file.write_text(yaml.safe_dump({"rule_files": [str(path) for path in FILES], "tests": tests}))
-    done = subprocess.run(
-        [need("promtool"), "test", "rules", str(file)], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-def _unit(name: str, series: dict[str, str], *, comes: bool) -> dict[str, Any]:
-    # A query on ALERTS and not promtool's own assertion, which would want every word of the annotations here as well.
-    length = max(int(values.rpartition("x")[2]) for values in series.values())
-    expected = [{"labels": "{}", "value": 1}] if comes else []
-    return {
-        "interval": "1m",
-        "input_series": [{"series": one, "values": values} for one, values in series.items()],
-        "promql_expr_test": [
-            {
-                "expr": f'count(ALERTS{{alertname="{name}", alertstate="firing"}})',
-                "eval_time": f"{length}m",
-                "exp_samples": expected,
-            }
-        ],
-    }
+        tests += [alert_case(name, series, comes=comes) for series, comes in ((bad, True), (good, False))]
+    assert_alerts(tests, tmp_path)
 
 
 @pytest.mark.parametrize("name", alerts())

@@ -14,13 +14,24 @@ import httpx
 import pytest
 import yaml
 
+from tests.support.checkout import ROOT
 from timewheel.testing import eventually
 from timewheel.testing.ports import free_ports
 
-__all__ = ["RULES", "Prometheus", "need", "started"]
+__all__ = ["RULES", "Prometheus", "alerts", "need", "started"]
 
-RULES = Path(__file__).parents[2] / "monitoring" / "prometheus"
+RULES = sorted((ROOT / "monitoring" / "prometheus").glob("*.rules.yml"))
 START_TIMEOUT_S = 60
+
+
+def alerts() -> dict[str, dict[str, Any]]:
+    """All rules of ours, by the alert's name."""
+    return {
+        rule["alert"]: rule
+        for path in RULES
+        for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]
+        for rule in group["rules"]
+    }
 
 
 def need(program: str) -> str:
@@ -29,6 +40,34 @@ def need(program: str) -> str:
     if found is None:
         pytest.skip(f"{program} is not here (Debian: apt-get install prometheus)")
     return found
+
+
+def alert_case(name: str, series: Mapping[str, str], *, comes: bool) -> dict[str, Any]:
+    """A case for `assert_alerts`: whether the alert stands when the series end, whose values are a minute apart."""
+    # A query on ALERTS and not promtool's own assertion, which would want every word of the annotations here as well.
+    length = max(int(values.rpartition("x")[2]) for values in series.values())
+    expected = [{"labels": "{}", "value": 1}] if comes else []
+    return {
+        "interval": "1m",
+        "input_series": [{"series": one, "values": values} for one, values in series.items()],
+        "promql_expr_test": [
+            {
+                "expr": f'count(ALERTS{{alertname="{name}", alertstate="firing"}})',
+                "eval_time": f"{length}m",
+                "exp_samples": expected,
+            }
+        ],
+    }
+
+
+def assert_alerts(cases: Sequence[Mapping[str, Any]], folder: Path) -> None:
+    """All cases of `alert_case` are as they say, by promtool."""
+    file = folder / "tests.yml"
+    file.write_text(yaml.safe_dump({"rule_files": [str(path) for path in RULES], "tests": list(cases)}))
+    done = subprocess.run(
+        [need("promtool"), "test", "rules", str(file)], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 class Prometheus:

@@ -12,11 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-import yaml
-
 from tests.support.checkout import ROOT
 from tests.support.commands_table import commands
 from tests.support.drawn import drawn
+from tests.support.prometheus import alerts
 from timewheel.events import CATALOGUE
 from timewheel.ops.doctor import KINDS
 
@@ -33,7 +32,6 @@ HEADS = {
 """Of the index's tables, by how the kind begins."""
 SECTIONS = ("What it means", "How urgent", "Look", "Do", "Do not")
 VERDICT = ROOT / "timewheel" / "watch" / "verdict.py"
-RULES = ROOT / "monitoring" / "prometheus"
 HOW_TO = ROOT / "docs" / "how-to"
 
 
@@ -81,19 +79,11 @@ def in_code() -> Iterator[tuple[Told, str]]:
         yield Told("Findings", finding.slug), finding.severity.word
     for name, level in _findings_of_plan_check():
         yield Told("Findings of `timewheel plan check`", name), level
-    for name, severity in alerts():
-        yield Told("Alerts", name), severity
+    for name, rule in alerts().items():
+        yield Told("Alerts", name), rule["labels"]["severity"]
     names = [name.removeprefix("timewheel ") for name, _ in commands()]
     for path in sorted(HOW_TO.glob("*.md")):
         yield from _exit_statuses(path, sorted(names, key=len))
-
-
-def alerts() -> Iterator[tuple[str, str]]:
-    """Name and severity of each alert."""
-    for path in sorted(RULES.glob("*.rules.yml")):
-        for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]:
-            for rule in group["rules"]:
-                yield rule["alert"], rule["labels"]["severity"]
 
 
 def _findings_of_plan_check() -> Iterator[tuple[str, str]]:
