@@ -9,9 +9,27 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-__all__ = ["JSON", "LOOPBACK", "TEXT", "Answer", "CannotListen", "HttpServer", "Page", "parse_address"]
+__all__ = [
+    "JSON",
+    "LIVE_PATH",
+    "LOOPBACK",
+    "METRICS_PATH",
+    "READY_PATH",
+    "TEXT",
+    "Answer",
+    "CannotListen",
+    "HttpServer",
+    "Page",
+    "parse_address",
+]
 
 LOOPBACK = "127.0.0.1"
+LIVE_PATH = "/livez"
+"""Whether a restart would help. A broker that is away is no reason: a new process would not find it either."""
+READY_PATH = "/readyz"
+"""Whether all is looked after at this moment."""
+METRICS_PATH = "/metrics"
+"""For Prometheus."""
 JSON = "application/json"
 TEXT = "text/plain; charset=utf-8"
 SLOW_CLIENT_S = 10

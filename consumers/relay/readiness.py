@@ -9,14 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from timewheel.consumers.relay.status import RelayStatus
-from timewheel.serving import JSON, Answer, Page
+from timewheel.serving import JSON, LIVE_PATH, READY_PATH, Answer, Page
 
-__all__ = ["LIVE_PATH", "READY_PATH", "ReadyFile", "Told", "health_pages", "told_of"]
-
-LIVE_PATH = "/livez"
-"""Whether a restart would help. A broker that is away is no reason: a new process would not find it either."""
-READY_PATH = "/readyz"
-"""Whether all is looked after at this moment."""
+__all__ = ["ReadyFile", "Told", "health_pages", "told_of"]
 
 Told = tuple[bool, Mapping[str, Any]]
 """Whether all is well, and the whole story, for JSON."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 
 from timewheel.consumers.relay.relay import Relay
-from timewheel.consumers.relay.roster import Roster
+from timewheel.consumers.relay.roster import Roster, stop_all
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import PlanError
 from timewheel.core.plan import Plan
@@ -146,9 +145,7 @@ class Reloading:
     def _carry_out(self, changes: PlanChanges) -> None:
         self._roster.missing = changes.begins
         leaving = [relay for plan in changes.ends if (relay := self._roster.leave(plan)) is not None]
-        with ThreadPoolExecutor(max(len(leaving), 1), "timewheel-relay-end") as pool:
-            for _ in pool.map(lambda relay: relay.stop(self._drain_ms), leaving):
-                pass
+        stop_all(leaving, self._drain_ms)
         for plan in changes.removed:
             self._hooks.emit(RelayPlanDropped(due_topic=plan.due_topic, waiting=self._waiting(plan)))
         for plan in changes.begins:

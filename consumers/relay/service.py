@@ -5,7 +5,6 @@ from __future__ import annotations
 import faulthandler
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -13,7 +12,7 @@ from typing import Self
 from timewheel.consumers.relay.readiness import ReadyFile, Told, health_pages, told_of
 from timewheel.consumers.relay.relay import DRAIN_MS, Relay
 from timewheel.consumers.relay.reloading import Reloading
-from timewheel.consumers.relay.roster import Roster
+from timewheel.consumers.relay.roster import Roster, stop_all
 from timewheel.consumers.relay.status import RelayStatus
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.serving import HttpServer, Page
@@ -153,7 +152,7 @@ class Service:
                 file.show(ready=False)
             if reloading is not None:
                 reloading.stop()
-            self._stop()
+            stop_all(self.roster.relays, self._drain_ms)
             if self._server is not None:
                 self._server.close()
 
@@ -169,10 +168,3 @@ class Service:
                 with self._changed:
                     if not self._ending:
                         self._clock.wait(self._changed, LOOK_MS)
-
-    def _stop(self) -> None:
-        # All at once: each has the whole drain to itself.
-        relays = self.roster.relays
-        with ThreadPoolExecutor(max(len(relays), 1), "timewheel-relay-end") as pool:
-            for _ in pool.map(lambda relay: relay.stop(self._drain_ms), relays):
-                pass

@@ -19,6 +19,7 @@ from timewheel.consumers import ConsumerCounts, Lateness
 from timewheel.consumers.lateness import BOUNDS_MS
 from timewheel.consumers.relay.driver.handle import PartitionState
 from timewheel.consumers.relay.status import PartitionStatus, RelayStatus
+from timewheel.core.durations import HOUR_MS
 from timewheel.core.plan import Plan
 from timewheel.events import HandlerFailed, LookFailed, TokenExpired
 from timewheel.hooks import Event
@@ -30,6 +31,7 @@ from timewheel.ops.gaps import GapStanding, Look, SubscriptionGaps
 from timewheel.ops.gaps.log import Looks
 from timewheel.producers import ProducerCounts
 from timewheel.producers.sending.tally import Tally
+from timewheel.testing import eventually
 
 DUE = "persistent://public/default/due"
 PLAN = Plan(due_topic=DUE, subscriptions=("billing",))
@@ -367,3 +369,14 @@ def test_what_should_never_be_raised_is_told_and_the_next_look_goes_on(monkeypat
     )
     assert scraped(registry)[of("exporter_looks_failed_total")] == 1
     assert made.look()
+
+
+def test_an_exporter_looks_until_it_is_told_to_end() -> None:
+    made, registry, _ = exporter(["acme/crm"], HERE)
+    running = threading.Thread(target=made.run, args=(HOUR_MS,))
+    running.start()
+    eventually(lambda: made.is_fresh(HOUR_MS), 10)
+    assert scraped(registry)[of("exporter_interval_seconds")] == 3_600
+    made.end()
+    running.join(10)
+    assert not running.is_alive(), "it does not sit the pause out"

@@ -9,6 +9,7 @@ import typer
 from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client
 from timewheel.cli.http import HttpAddress, address_of, or_say_why_not
 from timewheel.cli.logs import Format, Level, LogFormat, LogLevel, log_to_stderr
+from timewheel.cli.looks import AtOnce, Everything, GapLimit, every_ms_of, names_and_plans
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +22,6 @@ __all__ = ["exporter"]
 DEFAULT_HTTP = "127.0.0.1:9409"
 FRESH_LOOKS = 3
 """So many intervals after a good look it is not ready any more."""
-LEAST_EVERY_MS = 1_000
 
 
 def exporter(
@@ -34,19 +34,17 @@ def exporter(
         ),
     ] = None,
     *,
-    everything: Annotated[bool, typer.Option("--all", help="All tenants; takes a superuser.")] = False,
+    everything: Everything = False,
     http: HttpAddress = DEFAULT_HTTP,
     every: Annotated[str, typer.Option("--every", help="From the beginning of one look to that of the next.")] = "30s",
-    limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="The broker's limit on gaps, where the role may not read it.")
-    ] = None,
+    limit: GapLimit = None,
     most: Annotated[
         int, typer.Option("--most", min=1, help="Subscriptions that are told, the worst; each is a dozen series.")
     ] = 500,
     samples: Annotated[
         int, typer.Option("--samples", min=1, max=100_000, help="Entries of each plan to look at, each time.")
     ] = 200,
-    at_once: Annotated[int, typer.Option("--at-once", min=1, max=256, help="Requests at once.")] = 16,
+    at_once: AtOnce = 16,
     admin_url: AdminUrl = None,
     token: Token = None,
     token_file: TokenFile = None,
@@ -62,18 +60,14 @@ def exporter(
     """
     from contextlib import suppress
 
-    from timewheel.cli.gaps import names_and_plans
     from timewheel.cli.stopping import Stopped, stop_at_end
-    from timewheel.core.durations import parse_duration
     from timewheel.hooks import log_event
 
     if not targets and not everything:
         raise typer.BadParameter(
             "name a topic, a namespace, a tenant or a plan file, or say --all", param_hint="TARGET"
         )
-    every_ms = parse_duration(every)
-    if every_ms < LEAST_EVERY_MS:
-        raise typer.BadParameter("at least 1s", param_hint="--every")
+    every_ms = every_ms_of(every)
     address = address_of(http)
     assert address is not None, "there is a default"
     from timewheel.metrics import Exporter, metrics_page  # before all else: who lacks the extra is told so
@@ -82,7 +76,7 @@ def exporter(
     from prometheus_client import CollectorRegistry
 
     from timewheel.ops.gaps.targets import EVERYTHING
-    from timewheel.serving import Answer, HttpServer
+    from timewheel.serving import LIVE_PATH, METRICS_PATH, READY_PATH, Answer, HttpServer
 
     names, plans = names_and_plans(targets or [])
     with admin_client(admin_url, token, token_file, tls_ca, connection, hooks=(log_event,)) as admin:
@@ -98,16 +92,16 @@ def exporter(
         registry = CollectorRegistry()
         registry.register(told)
         pages = {
-            "/metrics": metrics_page(registry),
-            "/livez": lambda: Answer(200, b"alive\n"),
-            "/readyz": _readiness(told, every_ms * FRESH_LOOKS),
+            METRICS_PATH: metrics_page(registry),
+            LIVE_PATH: lambda: Answer(200, b"alive\n"),
+            READY_PATH: _readiness(told, every_ms * FRESH_LOOKS),
         }
         stop_at_end()
         with suppress(Stopped):
             with or_say_why_not():
                 server = HttpServer(*address, pages)
             try:
-                typer.echo(f"http://{address[0]}:{server.port}/metrics", err=True)
+                typer.echo(f"http://{address[0]}:{server.port}{METRICS_PATH}", err=True)
                 told.run(every_ms)
             finally:
                 server.close()

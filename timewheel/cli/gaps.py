@@ -12,6 +12,7 @@ import typer
 
 from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client
 from timewheel.cli.gaps_said import show_look
+from timewheel.cli.looks import AtOnce, Everything, GapLimit, every_ms_of, names_and_plans
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -19,20 +20,18 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from timewheel.admin.client import AdminClient
-    from timewheel.core.plan import Plan
     from timewheel.ops.gaps import Look
     from timewheel.ops.gaps.limit import Limit
     from timewheel.ops.gaps.log import Looks
     from timewheel.ops.gaps.messages import AgainMessages
 
-__all__ = ["EXIT_ALARM", "EXIT_WATCH", "gaps", "names_and_plans"]
+__all__ = ["EXIT_ALARM", "EXIT_WATCH", "gaps"]
 
 EXIT_WATCH = 3
 EXIT_ALARM = 4
 """As of `plan check`: attention, and broken."""
 EXIT_UNSEEN = 1
 FAIL_AT = ("never", "watch", "alarm")
-LEAST_EVERY_MS = 1_000
 
 
 def gaps(
@@ -45,7 +44,7 @@ def gaps(
         ),
     ] = None,
     *,
-    everything: Annotated[bool, typer.Option("--all", help="All tenants; takes a superuser.")] = False,
+    everything: Everything = False,
     watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
     every: Annotated[str, typer.Option("--every", help="With --watch: so often.")] = "10s",
     times: Annotated[int | None, typer.Option("--times", min=1, help="With --watch: end after so many.")] = None,
@@ -57,10 +56,8 @@ def gaps(
     fail_at: Annotated[
         str, typer.Option("--fail-at", help="never, watch (80 % of the limit) or alarm: see exit status.")
     ] = "never",
-    limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="The broker's limit on gaps, where the role may not read it.")
-    ] = None,
-    at_once: Annotated[int, typer.Option("--at-once", min=1, max=256, help="Requests at once.")] = 16,
+    limit: GapLimit = None,
+    at_once: AtOnce = 16,
     admin_url: AdminUrl = None,
     token: Token = None,
     token_file: TokenFile = None,
@@ -78,7 +75,7 @@ def gaps(
     """
     from rich.console import Console
 
-    every_ms = _every_ms(every)
+    every_ms = every_ms_of(every)
     _refuse(targets, fail_at, everything=everything, files={"--log": log, "--csv": csv_file})
     console = Console(highlight=False)
     with (
@@ -97,15 +94,6 @@ def gaps(
                 show(partial(show_look, look=look, limit=seeing.limit, looks=seeing.looks, messages=messages, top=top))
     if status:
         raise typer.Exit(status)
-
-
-def _every_ms(every: str) -> int:
-    from timewheel.core.durations import parse_duration
-
-    every_ms = parse_duration(every)
-    if every_ms < LEAST_EVERY_MS:
-        raise typer.BadParameter("at least 1s", param_hint="--every")
-    return every_ms
 
 
 def _refuse(targets: Sequence[str] | None, fail_at: str, *, everything: bool, files: Mapping[str, Path | None]) -> None:
@@ -211,15 +199,6 @@ class _Seeing:
             if one.again_entries
         }
         return seen, messages
-
-
-def names_and_plans(targets: Sequence[str]) -> tuple[list[str], list[Plan]]:
-    """Targets apart: names of topics, namespaces and tenants, and plans by their files."""
-    from timewheel.core.plan import Plan
-
-    is_plan = {target: target.endswith(".toml") or Path(target).is_file() for target in targets}
-    names = [target for target in targets if not is_plan[target]]
-    return names, [Plan.load(Path(target)) for target in targets if is_plan[target]]
 
 
 def _pause(admin: AdminClient, every_ms: int) -> None:

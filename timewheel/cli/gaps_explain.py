@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.looks import GapLimit
 from timewheel.cli.sample import looking_at_entries
 from timewheel.cli.terminal import say
 
@@ -36,9 +37,7 @@ def explain(
         int, typer.Option("--samples", min=1, max=100_000, help="Entries of the topic to sample for their delays.")
     ] = 2_000,
     seed: Annotated[int, typer.Option("--seed", help="Which ones.")] = 0,
-    limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="The broker's limit on gaps, where the role may not read it.")
-    ] = None,
+    limit: GapLimit = None,
     admin_url: AdminUrl = None,
     token: Token = None,
     token_file: TokenFile = None,

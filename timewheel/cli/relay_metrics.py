@@ -10,13 +10,11 @@ if TYPE_CHECKING:
 
 __all__ = ["metrics_of_service"]
 
-METRICS_PATH = "/metrics"
-
 
 def metrics_of_service() -> tuple[Metrics | None, dict[str, Page]]:
     """Metrics on a registry of their own, and the page that tells them; without the extra a page that says so."""
     from timewheel.metrics.errors import MetricsMissing
-    from timewheel.serving import Answer
+    from timewheel.serving import METRICS_PATH, Answer
 
     try:
         from timewheel.metrics import Metrics, metrics_page

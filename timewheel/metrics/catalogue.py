@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["CATALOGUE", "Metric", "Sample", "families"]
 
 Kind = Literal["counter", "gauge", "histogram"]
+By = Literal["producer", "consumer", "relay", "events", "exporter"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +31,7 @@ class Metric:
     kind: Kind
     labels: tuple[str, ...]
     means: str
-    by: Literal["producer", "consumer", "relay", "events", "exporter"]
+    by: By
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +58,8 @@ _OF_HOLDING = ("due_topic", "relay_id", "topic")
 _OF_SUBSCRIPTION = ("topic", "subscription")
 
 
-def _metric(name: str, kind: Kind, labels: tuple[str, ...], by: str, means: str) -> Metric:
-    return Metric(name=f"timewheel_{name}", kind=kind, labels=labels, means=means, by=by)  # type: ignore[arg-type]
+def _metric(name: str, kind: Kind, labels: tuple[str, ...], by: By, means: str) -> Metric:
+    return Metric(name=f"timewheel_{name}", kind=kind, labels=labels, means=means, by=by)
 
 
 PRODUCER_STORED = _metric(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -144,18 +144,17 @@ class Exporter(Collector):
         seen = self._seen
         return seen is not None and self._admin.clock.now_ms() - seen.at_ms <= within_ms
 
-    def run(self, every_ms: int, after: Callable[[bool], None] = lambda _: None) -> None:
+    def run(self, every_ms: int) -> None:
         """Look again and again, until `end`; a look that takes longer than that is followed by the next at once.
 
         Args:
             every_ms: From the beginning of one look to that of the next.
-            after: Called after each look with what `look` returned.
         """
         clock = self._admin.clock
         self._every_ms = every_ms
         while not self._ending:
             next_ms = clock.monotonic_ms() + every_ms
-            after(self.look())
+            self.look()
             with self._changed:
                 wait_until(clock, self._changed, lambda: self._ending, max(next_ms - clock.monotonic_ms(), 0))
 

@@ -1,0 +1,41 @@
+"""What commands share that look at gaps, once or again and again: options, and what is meant by them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from timewheel.core.plan import Plan
+
+__all__ = ["AtOnce", "Everything", "GapLimit", "every_ms_of", "names_and_plans"]
+
+LEAST_EVERY_MS = 1_000
+
+Everything = Annotated[bool, typer.Option("--all", help="All tenants; takes a superuser.")]
+GapLimit = Annotated[
+    int | None, typer.Option("--limit", min=1, help="The broker's limit on gaps, where the role may not read it.")
+]
+AtOnce = Annotated[int, typer.Option("--at-once", min=1, max=256, help="Requests at once.")]
+
+
+def every_ms_of(every: str) -> int:
+    """``--every`` in milliseconds; what is too short is a usage error."""
+    from timewheel.core.durations import parse_duration
+
+    every_ms = parse_duration(every)
+    if every_ms < LEAST_EVERY_MS:
+        raise typer.BadParameter("at least 1s", param_hint="--every")
+    return every_ms
+
+
+def names_and_plans(targets: Sequence[str]) -> tuple[list[str], list[Plan]]:
+    """Targets apart: names of topics, namespaces and tenants, and plans by their files."""
+    from timewheel.core.plan import Plan
+
+    is_plan = {target: target.endswith(".toml") or Path(target).is_file() for target in targets}
+    names = [target for target in targets if not is_plan[target]]
+    return names, [Plan.load(Path(target)) for target in targets if is_plan[target]]
