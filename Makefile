@@ -5,6 +5,8 @@ SHELL := bash
 MAKEFLAGS += --no-builtin-rules
 
 PYTHON ?= python3
+# Debian has a folder for each version of PostgreSQL, and puts none of them on the path.
+POSTGRES_BINS ?= /usr/lib/postgresql/*/bin
 VENV := .venv
 PY := $(VENV)/bin/python
 ARGS ?=
@@ -27,7 +29,7 @@ SEEDS ?= 3
 DEMO_READY := $(VENV)/.demo-installed
 DEV_READY := $(VENV)/.dev-installed
 
-.PHONY: help venv demo test proof check format bench api docs-tables constraints clean need-python need-java need-chromium
+.PHONY: help venv demo test proof check format bench api docs-tables constraints clean need-python need-java need-chromium need-stores
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -39,7 +41,7 @@ demo: need-java $(DEMO_READY) ## start a real Pulsar, play all schemes, print th
 
 # First the core, then what else is pure, so that a slip there is seen within seconds; then all others side by side, since
 # the tests on a broker mostly wait. Named folders run as they are. Code 5: ARGS chose no test of that part.
-test: need-java need-chromium $(DEV_READY) ## all tests but the proofs, cheap ones first (TESTS=tests/core ARGS="-k route"; TIMEWHEEL_PULSAR_VERSION=4.2.4)
+test: need-java need-chromium need-stores $(DEV_READY) ## all tests but the proofs, cheap ones first (TESTS=tests/core ARGS="-k route"; TIMEWHEEL_PULSAR_VERSION=4.2.4)
 ifeq ($(TESTS),tests)
 	@ran=; for part in "tests/core --exitfirst" "$(PURE) --exitfirst -n 2" \
 	    "tests --ignore=tests/core $(PURE:%=--ignore=%) -n $(WORKERS) --no-loadscope-reorder"; do \
@@ -52,7 +54,7 @@ else
 endif
 
 # What needs no broker is proved once, with the first version. A proof that fails keeps none of the others from being tried.
-proof: need-java need-chromium $(DEV_READY) ## what is long, written into docs/evidence.md (PROOFS="relay and killed" VERSIONS=4.2.4 SEEDS=1; hours)
+proof: need-java need-chromium need-stores $(DEV_READY) ## what is long, written into docs/evidence.md (PROOFS="relay and killed" VERSIONS=4.2.4 SEEDS=1; hours)
 	@ran=; failed=; tests="$(TESTS)"; for version in $(VERSIONS); do \
 	  code=0; TIMEWHEEL_PULSAR_VERSION=$$version $(PY) -m pytest $$tests --proofs --seeds $(SEEDS) \
 	    --evidence docs/evidence.md -n $(PROOF_WORKERS) --no-loadscope-reorder -k "$(PROOFS)" $(ARGS) || code=$$?; \
@@ -74,7 +76,7 @@ format: $(DEV_READY) ## let ruff repair what it can
 	@$(VENV)/bin/ruff check --fix .
 	@$(VENV)/bin/ruff format .
 
-bench: need-java $(DEV_READY) ## ask every benchmark its question (ARGS="--quick", "producer routing", "--write" for docs/benchmarks.md)
+bench: need-java need-stores $(DEV_READY) ## ask every benchmark its question (ARGS="--quick", "producer routing", "--write" for docs/benchmarks.md)
 	@$(PY) -m benchmarks $(ARGS)
 
 api: $(DEV_READY) ## write the public names to tests/packaging/public_api.txt
@@ -139,4 +141,13 @@ need-java:
 need-chromium:
 	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null \
 	  || { echo "the tests of the reports open them in Chromium, and it is not here (Debian: apt-get install chromium)" >&2; \
+	       case "$${CI:-}" in 1|true|True|TRUE) exit 1;; *) echo "they will be skipped" >&2;; esac; }
+
+# As above: what inboxes keep their claims in. Tests start servers of their own, and leave those of the machine alone.
+need-stores:
+	@missing=; \
+	  command -v redis-server >/dev/null || missing="$$missing redis-server"; \
+	  command -v initdb >/dev/null || compgen -G '$(POSTGRES_BINS)/initdb' >/dev/null || missing="$$missing postgresql"; \
+	  [ -z "$$missing" ] \
+	  || { echo "the tests of inboxes start a Redis and a PostgreSQL, and they are not here (Debian: apt-get install$$missing)" >&2; \
 	       case "$${CI:-}" in 1|true|True|TRUE) exit 1;; *) echo "they will be skipped" >&2;; esac; }

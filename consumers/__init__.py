@@ -1,19 +1,23 @@
 """The consumer SDK: `DelayedConsumer` hands out every timer once, at its due time."""
 
+from timewheel.consumers.around import Around, Later, Skip
 from timewheel.consumers.consumer import DelayedConsumer
-from timewheel.consumers.engine import ConsumerCounts
+from timewheel.consumers.counts import ConsumerCounts
 from timewheel.consumers.errors import ReceiveTimeout, SubscribeRefused
 from timewheel.consumers.handlers import Handler
 from timewheel.consumers.lateness import Lateness, LatenessCounts
 from timewheel.consumers.message import DelayedMessage
 
 __all__ = [
+    "Around",
     "ConsumerCounts",
     "DelayedConsumer",
     "DelayedMessage",
     "Handler",
     "Lateness",
     "LatenessCounts",
+    "Later",
     "ReceiveTimeout",
+    "Skip",
     "SubscribeRefused",
 ]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-import math
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -14,25 +15,24 @@ import pulsar
 import pulsar.schema
 
 from timewheel.consumers.arguments import check_count, timeout_ms_of
-from timewheel.consumers.calendar.rolling_source import RollingSource
-from timewheel.consumers.engine import ConsumerCounts, Engine, InHand
-from timewheel.consumers.errors import ReceiveTimeout, SubscribeRefused
-from timewheel.consumers.handled import DEFAULT_HANDLED, HandledWindow
+from timewheel.consumers.around import Around, Arounds, Later, Skip
+from timewheel.consumers.counts import ConsumerCounts
+from timewheel.consumers.errors import ReceiveTimeout
+from timewheel.consumers.handled import DEFAULT_HANDLED
 from timewheel.consumers.handlers import Handler, HandlerCalls
+from timewheel.consumers.in_hand import InHand
 from timewheel.consumers.lateness import Lateness
 from timewheel.consumers.message import DelayedMessage, key_of
-from timewheel.consumers.pace import Pace
-from timewheel.consumers.receiving.receiver import SLICE_MS, Receiver
-from timewheel.consumers.receiving.republisher import Republisher
-from timewheel.consumers.receiving.source import SingleSource, Source
-from timewheel.consumers.receiving.subscribing import Subscribing
+from timewheel.consumers.receiving.receiver import SLICE_MS
+from timewheel.consumers.reception import Reception
+from timewheel.consumers.signals import stopping_on_signals
 from timewheel.consumers.workers import Workers
-from timewheel.core.chance import Chance
+from timewheel.core.chance import Chance, system_chance
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse, UnsupportedAcknowledgement
 from timewheel.core.former_topics import FormerTopic
-from timewheel.core.limits import DEFAULT_MAX_HELD, hold_bound_ms
-from timewheel.core.plan import Calendar, Plan
+from timewheel.core.limits import DEFAULT_MAX_HELD
+from timewheel.core.plan import Plan
 from timewheel.events import HandlerFailed, HandlersLeftBehind
 from timewheel.hooks import Hook
 from timewheel.wire.hooks import Hooks
@@ -40,7 +40,8 @@ from timewheel.wire.positions import Position
 from timewheel.wire.surface import ClientLike
 
 if TYPE_CHECKING:
-    from timewheel.consumers.relay import Relay
+    from timewheel.consumers.inbox.protocol import Inbox
+    from timewheel.consumers.inbox_guard import InboxGuard
     from timewheel.consumers.relay.status import RelayStatus
 
 __all__ = ["DelayedConsumer"]
@@ -72,6 +73,9 @@ class DelayedConsumer:
         handled_window: How many handled timers are remembered, to drop them when a reload delivers them again.
         relay: Whether this process runs the plan's relay; None: as the plan says.
         former_topics: As for `Relay`: the one that runs here then drains holding topics of earlier plans.
+        inbox: Remembers beyond this process what was handled, so that `run` handles it once, as far as the store can:
+            see `timewheel.consumers.inbox`. It stays the user's to close, after the consumer.
+        around: What stands around each handler of `run`, the outermost first; the inbox is further in than all of them.
         relay_memory_bytes: ``memory_bytes`` of the relay that runs here; None: as `Relay` has it.
         consumer_options: pulsar-client's own keyword arguments of ``subscribe``, such as ``receiver_queue_size``,
             ``unacked_messages_timeout_ms``, ``negative_ack_redelivery_delay_ms``, ``batch_index_ack_enabled``.
@@ -97,61 +101,34 @@ class DelayedConsumer:
         relay: bool | None = None,
         former_topics: Callable[[], Sequence[FormerTopic]] | None = None,
         relay_memory_bytes: int | None = None,
+        inbox: Inbox | None = None,
+        around: Sequence[Around] = (),
         **consumer_options: Any,
     ) -> None:
-        check_count("max_held", max_held, DEFAULT_MAX_HELD * 10)
-        check_count("handled_window", handled_window, MAX_HANDLED)
-        if max_rate is not None and not 0 < max_rate < math.inf:
-            raise SubscribeRefused("max_rate", max_rate, "a number above 0")
         self.plan = plan
         self.subscription = subscription
         self._clock = clock or SystemClock()
         self._hooks = Hooks(hooks)
-        subscribing = Subscribing(
+        self._reception = Reception(
             client,
             plan,
             subscription,
             consumer_type=consumer_type,
             schema=schema or pulsar.schema.BytesSchema(),
-            options=consumer_options,
             clock=self._clock,
+            chance=chance,
+            hooks=hooks,
+            max_held=max_held,
+            max_rate=max_rate,
+            handled_window=handled_window,
+            relay=relay,
+            former_topics=former_topics,
+            relay_memory_bytes=relay_memory_bytes,
+            consumer_options=consumer_options,
         )
-        self._source: Source = (
-            RollingSource(subscribing, plan, self._clock, self._hooks)
-            if isinstance(plan.scheme, Calendar) or plan.former_intervals_ms
-            else SingleSource(subscribing, plan.due_topic, self._clock, self._hooks)
-        )
-        self._receiver = Receiver(
-            self._source,
-            Engine(
-                hold_bound_ms=hold_bound_ms(plan),
-                max_held=max_held,
-                handled=HandledWindow(handled_window),
-                ack_timeout_ms=subscribing.ack_timeout_ms,
-            ),
-            Republisher(client, plan, self._clock, self._hooks),
-            pace=None if max_rate is None else Pace(max_rate),
-            redelivery_delay_ms=subscribing.redelivery_delay_ms,
-            clock=self._clock,
-            hooks=self._hooks,
-        )
-        has_work = plan.needs_relay or former_topics is not None
-        embedded = has_work and (plan.relay == "embedded" if relay is None else relay)
-        self._relay: Relay | None = None
-        if embedded:
-            # Imported here: a consumer that embeds no relay does not pay for one.
-            from timewheel.consumers.relay import Relay  # noqa: PLC0415
-            from timewheel.consumers.relay.driver.memory import MEMORY_BYTES  # noqa: PLC0415
-
-            self._relay = Relay(
-                client,
-                plan,
-                clock=self._clock,
-                chance=chance,
-                hooks=hooks,
-                former_topics=former_topics,
-                memory_bytes=MEMORY_BYTES if relay_memory_bytes is None else relay_memory_bytes,
-            )
+        self._receiver = self._reception.receiver
+        self._guard = self._guarded_by(inbox, chance)
+        self._arounds = (*around, self._guard) if self._guard is not None else tuple(around)
         self._lateness: Lateness | None = None
         self._pid = os.getpid()
         self._fatal: BaseException | None = None
@@ -173,14 +150,11 @@ class DelayedConsumer:
         with self._starting:
             self._check_usable()
             if not self._started:
-                self._source.start()
-                if self._relay is not None:
-                    try:
-                        self._relay.start()
-                    except BaseException:
-                        self._closed = True
-                        self._source.close()
-                        raise
+                try:
+                    self._reception.start()
+                except BaseException:
+                    self._closed = self._reception.is_spent
+                    raise
                 self._started = True
         return self
 
@@ -198,9 +172,9 @@ class DelayedConsumer:
             self._closed = True
             if not self._started or os.getpid() != self._pid:
                 return
-            if self._relay is not None:
-                self._relay.stop()
-            self._receiver.close()
+            self._reception.close()
+            if self._guard is not None:
+                self._guard.stop()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -212,13 +186,11 @@ class DelayedConsumer:
 
     @property
     def ready(self) -> bool:
-        """Whether timers reach this consumer: subscribed, connected, and its relay (if it has one) ready."""
-        return (
-            self._started
-            and not self._closed
-            and self._source.ready
-            and (self._relay is None or bool(self._relay.ready))
-        )
+        """Whether timers reach this consumer: subscribed, connected, and what it needs besides ready.
+
+        That is its relay, if it has one, and the log of cut-offs, where timers may be cancelled.
+        """
+        return self._started and not self._closed and self._reception.ready
 
     @property
     def counts(self) -> ConsumerCounts:
@@ -228,7 +200,7 @@ class DelayedConsumer:
     @property
     def relay_status(self) -> RelayStatus | None:
         """Of the relay that runs here; None: none does."""
-        return None if self._relay is None else self._relay.status()
+        return self._reception.relay_status
 
     def measure_lateness(self) -> Lateness:
         """Keep a histogram of how late timers are handed over, from now on; the same one if it is asked for again.
@@ -303,18 +275,26 @@ class DelayedConsumer:
     # ------------------------------------------------------------------------------------------------------------- run
 
     def run(
-        self, handler: Handler, *, workers: int = 8, drain_timeout: dt.timedelta = dt.timedelta(seconds=30)
+        self,
+        handler: Handler,
+        *,
+        workers: int = 8,
+        drain_timeout: dt.timedelta = dt.timedelta(seconds=30),
+        stops_on_signals: bool = True,
     ) -> None:
-        """Handle timers until `stop`.
+        """Handle timers until `stop`, or SIGTERM or SIGINT: then handlers end what they have begun, and it returns.
 
         A timer whose handler returns is acknowledged; one whose handler raises is negatively acknowledged and told to
-        the hooks. Timers with the same key are handled one after the other, by one worker.
+        the hooks, unless it raises `Skip` or `Later`. Timers with the same key are handled one after the other, by one
+        worker.
 
         Args:
             handler: Plain (called on worker threads) or ``async def`` (all on one event loop).
             workers: How many timers are handled at the same time.
             drain_timeout: How long the end waits for handlers that have begun or are next in line; what is not done by
                 then stays unacknowledged, and is delivered again.
+            stops_on_signals: Whether the first SIGTERM or SIGINT ends it so. On the main thread only, and only a signal
+                for which your service has no handler of its own; a second one does what it does by default.
 
         Raises:
             SubscribeRefused: ``workers`` is out of range.
@@ -323,8 +303,10 @@ class DelayedConsumer:
         """
         check_count("workers", workers, MAX_WORKERS)
         self.start()
-        with HandlerCalls(handler, self._clock) as call:
-            pool: Workers[InHand] = Workers(workers, lambda timer: self._handle(call, timer), self._clock)
+        signals = stopping_on_signals(self.stop) if stops_on_signals else nullcontext()
+        with signals, HandlerCalls(handler, self._clock) as call:
+            calls = partial(Arounds(self._arounds, self._hooks), call) if self._arounds else call
+            pool: Workers[InHand] = Workers(workers, lambda timer: self._handle(calls, timer), self._clock)
             try:
                 self._feed(pool)
             finally:
@@ -355,10 +337,14 @@ class DelayedConsumer:
         for timer in timers:
             self._receiver.failed(timer, quietly=True)
 
-    def _handle(self, call: HandlerCalls, timer: InHand) -> None:
+    def _handle(self, call: Callable[[DelayedMessage], None], timer: InHand) -> None:
         message = self._handed(timer)
         try:
             call(message)
+        except Skip:
+            self._receiver.skipped(timer)
+        except Later as later:
+            self._receiver.postponed(timer, later.after_ms)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises, its timer comes again
             self._hooks.emit(HandlerFailed(timer_id=message.timer_id, error=repr(error)))
             self._receiver.failed(timer, quietly=True)
@@ -377,6 +363,23 @@ class DelayedConsumer:
         if self._lateness is not None and timer.arrival.envelope is not None:
             self._lateness.add(now_ms - timer.arrival.envelope.due_ms)
         return DelayedMessage(timer, now_ms)
+
+    def _guarded_by(self, inbox: Inbox | None, chance: Chance | None) -> InboxGuard | None:
+        if inbox is None:
+            return None
+        # Imported here: a consumer without an inbox does not pay for one.
+        from timewheel.consumers.inbox.protocol import DEFAULT_KEEP_MS  # noqa: PLC0415
+        from timewheel.consumers.inbox_guard import InboxGuard  # noqa: PLC0415
+
+        return InboxGuard(
+            inbox,
+            self.plan.due_topic,
+            self.subscription,
+            keep_ms=max(DEFAULT_KEEP_MS, 0 if self.plan.cancel is None else self.plan.cancel.keep_ms),
+            clock=self._clock,
+            chance=chance or system_chance(),
+            hooks=self._hooks,
+        )
 
     def _timer_of(self, message: DelayedMessage | Any) -> InHand:
         self._check_usable()

@@ -5,7 +5,7 @@ A timer's life in one consumer; what is not in the table does not happen:
 ============  ====================================================  ============  =========================
 stage         event                                                 next          command
 ============  ====================================================  ============  =========================
-(unknown)     received, due                                         handed        Hand
+(unknown)     received, due                                         handed        Hand (or clearing, see below)
 (unknown)     received, early by at most the bound                  held          -
 (unknown)     received, earlier than that                           too early     - (Republish if crowded)
 (unknown)     received, handled already                             (unknown)     Acknowledge
@@ -17,9 +17,26 @@ republishing  published                                             (unknown)   
 republishing  not published                                         too early     -
 handed        done                                                  (unknown)     Acknowledge
 handed        failed                                                (unknown)     NegativeAcknowledge
+handed        postponed                                             held          - (NegativeAcknowledge if full)
 handed        received again after the ack time-out                 handed        Hand
 any           received again, same position                         same          Drop
 any           received again, other position                        same          Drop (kept as extra copy)
+============  ====================================================  ============  =========================
+
+Where timers may be cancelled, none is handed out before the log of cut-offs was asked whether there is anything newer,
+at or after its due time:
+
+============  ====================================================  ============  =========================
+stage         event                                                 next          command
+============  ====================================================  ============  =========================
+(unknown)     received, known to be dead                            (unknown)     Acknowledge
+held          tick, due, known to be dead                           (unknown)     Acknowledge, extras too
+any           due, not known to be dead                             clearing      - (`unasked` grows)
+any           due, later than cut-offs are kept                     republishing  Republish, to be parked
+clearing      answered, alive                                       handed        Hand
+clearing      answered, alive, the clock went back                  held          -
+clearing      answered, dead                                        (unknown)     Acknowledge, extras too
+clearing      not answered, and it may be delivered unjudged        handed        Hand
 ============  ====================================================  ============  =========================
 
 An extra copy is acknowledged when its timer is *handled*, never before: until then it may be all that is stored.
@@ -27,159 +44,38 @@ An extra copy is acknowledged when its timer is *handled*, never before: until t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from enum import Enum, unique
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
+from timewheel.consumers.commands import Acknowledge, Command, Drop, Hand, NegativeAcknowledge, Republish
+from timewheel.consumers.counts import ConsumerCounts
 from timewheel.consumers.handled import HandledTimers, timer_key
+from timewheel.consumers.in_hand import Arrival, InHand, Stage
 from timewheel.consumers.local_wheel import LocalWheel
+from timewheel.core.cut_offs import is_too_late
 from timewheel.core.envelope import Envelope
 from timewheel.wire.positions import Position
 
-__all__ = [
-    "Acknowledge",
-    "Arrival",
-    "Command",
-    "ConsumerCounts",
-    "Drop",
-    "Engine",
-    "Hand",
-    "InHand",
-    "NegativeAcknowledge",
-    "Republish",
-    "Stage",
-]
-
+__all__ = ["MAX_REPUBLISHING", "Engine", "Judge"]
 
 MAX_REPUBLISHING = 1_000
 """Re-publications without an answer; more would only queue in the client."""
 
-
-@unique
-class Stage(Enum):
-    """Where a timer that is in hand stands."""
-
-    HELD = "held"
-    TOO_EARLY = "too early"
-    REPUBLISHING = "republishing"
-    HANDED = "handed"
+_ELSEWHERE = frozenset({Stage.HANDED, Stage.REPUBLISHING, Stage.CLEARING})
+"""A handler, the republisher or a question has it, and will say what became of it."""
 
 
-class Arrival(NamedTuple):
-    """One message as received.
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Whether timers may be handed out, where they may be cancelled.
 
     Args:
-        message: The client's.
-        origin: Whom to acknowledge it to; the engine only passes it on.
-        position: Where it is stored.
-        envelope: None for a message without a readable one.
-        envelope_error: Why its envelope is unreadable; None if it has none or a good one.
-        is_too_new: A later version of timewheel wrote it.
+        is_dead: Whether a timer was cut off, as far as is known here now.
+        keep_ms: How long after its due time a timer's cut-off is remembered for certain.
     """
 
-    message: Any
-    origin: Any
-    position: Position
-    envelope: Envelope | None
-    envelope_error: str | None = None
-    is_too_new: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class InHand:
-    """A timer in hand; one object per time that it is handed out, so that a late answer is told from a current one.
-
-    Args:
-        key: (timer id, generation) as text; for a message without an envelope its position.
-        arrival: The newest copy received from its position. Acknowledging the newest matters in a batch, where each
-            delivery counts its own acknowledgements.
-        received_ms: When, on the monotonic clock.
-        extras: Copies of it at other positions.
-    """
-
-    key: str
-    arrival: Arrival
-    received_ms: int
-    stage: Stage = Stage.HELD
-    extras: dict[Position, Arrival] = field(default_factory=dict)
-
-    @property
-    def due_ms(self) -> int:
-        """UTC milliseconds; 0 without an envelope."""
-        return self.arrival.envelope.due_ms if self.arrival.envelope else 0
-
-
-class Hand(NamedTuple):
-    """Give it to a handler."""
-
-    timer: InHand
-
-
-class Acknowledge(NamedTuple):
-    """Acknowledge one message."""
-
-    arrival: Arrival
-
-
-class NegativeAcknowledge(NamedTuple):
-    """Have one message delivered again."""
-
-    arrival: Arrival
-
-
-class Republish(NamedTuple):
-    """Publish it again under its due time and report the outcome; acknowledging comes after that."""
-
-    timer: InHand
-
-
-class Drop(NamedTuple):
-    """Do nothing with one message."""
-
-    arrival: Arrival
-
-
-Command = Hand | Acknowledge | NegativeAcknowledge | Republish | Drop
-
-
-@dataclass(slots=True)
-class ConsumerCounts:
-    """What a consumer has seen and done since it was made; all but ``held`` only grow.
-
-    Args:
-        received: Messages taken from the client.
-        handed: Given out; a timer that was given out twice counts twice.
-        early: Received before their due time.
-        far_too_early: Received earlier than anything we asked for (broker-facts: bounded-local-hold); somebody should
-            look.
-        republished: Of those, published again under their due time.
-        already_handled: Delivered again after they were handled; dropped.
-        redelivered: Delivered again from the same position while in hand; dropped.
-        extra_copies: Delivered from another position while in hand; dropped.
-        timed_out: Handed out again after the ack time-out.
-        foreign: Without an envelope; handed out at once.
-        envelope_errors: With an unreadable one; handed out at once.
-        too_new: Written by a later version of timewheel; given back to the broker.
-        done: Handled.
-        failed: Negatively acknowledged.
-        held: In hand and waiting now.
-    """
-
-    received: int = 0
-    handed: int = 0
-    early: int = 0
-    far_too_early: int = 0
-    republished: int = 0
-    already_handled: int = 0
-    redelivered: int = 0
-    extra_copies: int = 0
-    timed_out: int = 0
-    foreign: int = 0
-    envelope_errors: int = 0
-    too_new: int = 0
-    done: int = 0
-    failed: int = 0
-    held: int = 0
+    is_dead: Callable[[Envelope], bool]
+    keep_ms: int
 
 
 class Engine:
@@ -190,18 +86,28 @@ class Engine:
         max_held: The most messages that wait here; at that the caller stops receiving (`full`).
         handled: Which timers were handled.
         ack_timeout_ms: After this the client has a message delivered again; None: never.
+        judge: Of timers that may have been cancelled; None: none can be.
     """
 
-    __slots__ = ("_ack_timeout_ms", "_counts", "_extras", "_handled", "_hold_bound_ms", "_in_hand", "_max_held",
-                 "_republishing", "_wheel")  # fmt: skip
+    __slots__ = ("_ack_timeout_ms", "_asked", "_counts", "_extras", "_handled", "_hold_bound_ms", "_in_hand", "_judge",
+                 "_max_held", "_republishing", "_unasked", "_wheel")  # fmt: skip
 
     def __init__(
-        self, *, hold_bound_ms: int, max_held: int, handled: HandledTimers, ack_timeout_ms: int | None = None
+        self,
+        *,
+        hold_bound_ms: int,
+        max_held: int,
+        handled: HandledTimers,
+        ack_timeout_ms: int | None = None,
+        judge: Judge | None = None,
     ) -> None:
         self._hold_bound_ms = hold_bound_ms
         self._max_held = max_held
         self._handled = handled
         self._ack_timeout_ms = ack_timeout_ms
+        self._judge = judge
+        self._unasked: list[InHand] = []
+        self._asked: list[InHand] = []
         self._wheel = LocalWheel(max_held)
         self._in_hand: dict[str, InHand] = {}
         self._republishing = 0
@@ -210,8 +116,8 @@ class Engine:
 
     @property
     def held_count(self) -> int:
-        """Messages that wait here: held, too early, being published again, and extra copies."""
-        return len(self._wheel) + self._republishing + self._extras
+        """Messages that wait here: held, too early, being published again, being judged, and extra copies."""
+        return len(self._wheel) + self._republishing + self._extras + len(self._unasked) + len(self._asked)
 
     @property
     def full(self) -> bool:
@@ -263,6 +169,11 @@ class Engine:
             if key in self._handled:
                 counts.already_handled += 1
                 return [Acknowledge(arrival)]
+            if self._judge is not None and self._judge.is_dead(envelope):
+                counts.cancelled += 1
+                waiting = self._in_hand.get(key)
+                buried = [] if waiting is None or waiting.stage in _ELSEWHERE else self._bury(waiting)
+                return [Acknowledge(arrival), *buried]
         known = self._in_hand.get(key)
         timer = InHand(key, arrival, monotonic_ms)
         if known is not None:
@@ -288,10 +199,47 @@ class Engine:
             commands += self._place(self._in_hand[key], now_ms)
         return commands
 
-    def done(self, timer: InHand) -> list[Command]:
-        """The handler is done with it (or somebody else's handler, after the ack time-out)."""
+    @property
+    def unasked(self) -> int:
+        """Timers that are due and wait for a question to be asked."""
+        return len(self._unasked)
+
+    def asked(self) -> None:
+        """The log of cut-offs is being asked, from now on, for all that are `unasked`; one question at a time."""
+        assert not self._asked, "one question at a time"
+        self._asked, self._unasked = self._unasked, []
+
+    def answered(self, now_ms: int) -> list[Command]:
+        """The log was read up to where it ended when it was asked."""
+        judge, timers = self._judge, self._asked
+        assert judge is not None, "nobody asks where nothing can be cancelled"
+        self._asked = []
+        commands: list[Command] = []
+        for timer in self._still_in_hand(timers):
+            envelope = timer.arrival.envelope
+            assert envelope is not None, "only what has an envelope can be cancelled"
+            if judge.is_dead(envelope):
+                self._counts.cancelled += 1
+                commands += self._bury(timer)
+            elif envelope.due_ms > now_ms:
+                commands += self._place(timer, now_ms)
+            else:
+                commands.append(self._hand(timer))
+        return commands
+
+    def unanswered(self) -> list[Command]:
+        """The log does not answer, and the plan has it that timers are delivered all the same."""
+        timers, self._asked = self._still_in_hand(self._asked), []
+        self._counts.unjudged += len(timers)
+        return [self._hand(timer) for timer in timers]
+
+    def done(self, timer: InHand, *, is_skipped: bool = False) -> list[Command]:
+        """The handler is done with it (or another's handler, after the ack time-out), or it is not to be handled."""
         current = self._forget(timer.key)
-        self._counts.done += 1
+        if is_skipped:
+            self._counts.skipped += 1
+        else:
+            self._counts.done += 1
         if timer.arrival.envelope is not None:
             # Before the acknowledgement: if that gets lost, the next delivery must meet a handled timer.
             self._handled.add(timer.key)
@@ -308,9 +256,31 @@ class Engine:
         self._counts.failed += 1
         return [NegativeAcknowledge(arrival) for arrival in (timer.arrival, *timer.extras.values())]
 
+    def postponed(self, timer: InHand, now_ms: int, after_ms: int) -> list[Command]:
+        """The handler wants it later, but not from the broker: it stays in hand, and is handed out again.
+
+        Args:
+            timer: As it was handed out.
+            now_ms: UTC milliseconds.
+            after_ms: How long it waits.
+        """
+        if self._in_hand.get(timer.key) is not timer:
+            return []
+        if self.full:
+            return self.failed(timer)  # no room to wait here: it waits with the broker
+        self._counts.postponed += 1
+        timer.postponed_ms = now_ms
+        timer.not_before_ms = now_ms + after_ms
+        return self._place(timer, now_ms)
+
     def published(self, timer: InHand, now_ms: int) -> list[Command]:
         """A re-publication is confirmed."""
         self._forget(timer.key)
+        if timer.parks:
+            self._counts.parked += 1
+            # Whoever replays it gives it a new generation; a copy of this one is not to be parked once more.
+            self._handled.add(timer.key)
+            return [Acknowledge(arrival) for arrival in (timer.arrival, *timer.extras.values())]
         self._counts.republished += 1
         commands: list[Command] = [Acknowledge(timer.arrival)]
         if timer.extras:
@@ -354,9 +324,12 @@ class Engine:
         """Decide about a timer that is in hand, in no wheel, and not handed out."""
         early_ms = timer.due_ms - now_ms
         if early_ms <= 0:
-            timer.stage = Stage.HANDED
-            self._counts.handed += 1
-            return [Hand(timer)]
+            wait_ms = timer.postponed_for_ms(now_ms)
+            if not wait_ms:
+                return self._due(timer, now_ms)
+            timer.stage = Stage.HELD
+            self._wheel.push(timer.key, now_ms + min(wait_ms, self._hold_bound_ms))
+            return []
         if early_ms <= self._hold_bound_ms:
             timer.stage = Stage.HELD
             self._wheel.push(timer.key, timer.due_ms)
@@ -364,13 +337,48 @@ class Engine:
         # Published again (broker-facts: bounded-local-hold). If the broker delays nothing at all it comes straight
         # back, so that doing it at once would write as fast as the disk takes it: it waits first, for no longer
         # than anything is held, as long as that leaves half of the room to what is nearly due.
-        crowded = 2 * self.held_count >= self._max_held
-        if (timer.stage is Stage.TOO_EARLY or crowded) and self._republishing < MAX_REPUBLISHING:
-            timer.stage = Stage.REPUBLISHING
-            self._republishing += 1
-            return [Republish(timer)]
+        if timer.stage is Stage.TOO_EARLY or 2 * self.held_count >= self._max_held:
+            return self._republish(timer, now_ms)
         self._wait_first(timer, now_ms)
         return []
+
+    def _due(self, timer: InHand, now_ms: int) -> list[Command]:
+        """Decide about one that may be handed out by its due time."""
+        judge, envelope = self._judge, timer.arrival.envelope
+        if judge is None or envelope is None:
+            return [self._hand(timer)]
+        if judge.is_dead(envelope):
+            # No question needed: nothing takes a cut-off back.
+            self._counts.cancelled += 1
+            return self._bury(timer)
+        if is_too_late(envelope, now_ms, judge.keep_ms):
+            timer.parks = True
+            return self._republish(timer, now_ms)
+        timer.stage = Stage.CLEARING
+        self._unasked.append(timer)
+        return []
+
+    def _hand(self, timer: InHand) -> Hand:
+        timer.stage = Stage.HANDED
+        self._counts.handed += 1
+        return Hand(timer)
+
+    def _republish(self, timer: InHand, now_ms: int) -> list[Command]:
+        if self._republishing >= MAX_REPUBLISHING:
+            self._wait_first(timer, now_ms)
+            return []
+        timer.stage = Stage.REPUBLISHING
+        self._republishing += 1
+        return [Republish(timer)]
+
+    def _bury(self, timer: InHand) -> list[Command]:
+        """Acknowledge all that is in hand of a dead timer, and forget it."""
+        self._forget(timer.key)
+        return [Acknowledge(arrival) for arrival in (timer.arrival, *timer.extras.values())]
+
+    def _still_in_hand(self, timers: list[InHand]) -> list[InHand]:
+        """Without those that were handled meanwhile, by a handler that had them before the ack time-out."""
+        return [timer for timer in timers if self._in_hand.get(timer.key) is timer]
 
     def _wait_first(self, timer: InHand, now_ms: int) -> None:
         timer.stage = Stage.TOO_EARLY

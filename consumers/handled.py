@@ -18,10 +18,13 @@ DEFAULT_HANDLED = 100_000
 
 
 def timer_key(envelope: Envelope) -> str:
-    """What is handled once: (timer id, generation), as one text.
+    """What is handled once: (timer id, generation, attempt), as one text.
 
     The text itself, never a hash of it: two timers that met in a hash would be one, and the second would be lost.
     """
+    attempt = envelope.life.attempt
+    if attempt:
+        return f"{envelope.generation}.{attempt}:{envelope.timer_id}"
     return f"{envelope.generation}:{envelope.timer_id}"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Any
 
-from timewheel.consumers.engine import Arrival, InHand
+from timewheel.consumers.in_hand import Arrival, InHand
 from timewheel.core.envelope import PREFIX, Envelope
 from timewheel.core.errors import EnvelopeError, EnvelopeTooNew
 from timewheel.wire.positions import Position
@@ -26,12 +26,23 @@ class DelayedMessage:
         handle: Opaque: by what its consumer knows it when it is acknowledged.
     """
 
-    __slots__ = ("_message", "due_at", "envelope_error", "generation", "handle", "hops", "lateness", "timer_id")
+    __slots__ = (
+        "_message",
+        "_notes",
+        "due_at",
+        "envelope_error",
+        "generation",
+        "handle",
+        "hops",
+        "lateness",
+        "timer_id",
+    )
 
     def __init__(self, timer: InHand, handed_ms: int) -> None:
         arrival = timer.arrival
         self.handle = timer
         self._message = arrival.message
+        self._notes: dict[str, Any] | None = None
         envelope = arrival.envelope
         self.envelope_error = arrival.envelope_error
         self.due_at: dt.datetime | None = None
@@ -45,6 +56,13 @@ class DelayedMessage:
             self.timer_id = envelope.timer_id
             self.generation = envelope.generation
             self.hops = envelope.hops
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """Empty at first: for what stands around a handler and wants to keep something until the handler is done."""
+        if self._notes is None:
+            self._notes = {}
+        return self._notes
 
     def data(self) -> bytes:
         """The payload's bytes; empty for a null value."""

@@ -4,9 +4,17 @@
 """
 
 from timewheel.producers.aio import AsyncDelayedProducer
-from timewheel.producers.producer import DelayedProducer, TimerCallback
+from timewheel.producers.producer import CancelCallback, DelayedProducer, TimerCallback
 from timewheel.producers.send_options import SendOptions
 from timewheel.producers.sending.tally import ProducerCounts
 from timewheel.producers.timer import Timer
 
-__all__ = ["AsyncDelayedProducer", "DelayedProducer", "ProducerCounts", "SendOptions", "Timer", "TimerCallback"]
+__all__ = [
+    "AsyncDelayedProducer",
+    "CancelCallback",
+    "DelayedProducer",
+    "ProducerCounts",
+    "SendOptions",
+    "Timer",
+    "TimerCallback",
+]

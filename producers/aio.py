@@ -7,13 +7,15 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Self, Unpack, cast
 
 from timewheel.core.clock import Clock, SystemClock
+from timewheel.core.cut_offs import Cancellation
 from timewheel.core.errors import ClientMisuse, TimewheelError
 from timewheel.core.plan import Plan
 from timewheel.events import ProducerClosedWithUnknownOutcomes
 from timewheel.hooks import Hook
+from timewheel.producers.cutting import id_and_due
 from timewheel.producers.prepare import DEFAULT_MAX_MESSAGE_BYTES
 from timewheel.producers.producer import CLOSE_GRACE_MS, CLOSE_TIMEOUT_S
 from timewheel.producers.send_options import SendOptions
@@ -104,7 +106,7 @@ class AsyncDelayedProducer:
             content: What the schema takes; None: a null value.
             options: ``deliver_at`` (UTC milliseconds since 1970, or an aware datetime) or ``deliver_after`` (a
                 timedelta): when it is due; neither: now. ``timer_id``, ``properties``, ``partition_key``,
-                ``ordering_key``, ``event_timestamp``: see `SendOptions`.
+                ``ordering_key``, ``event_timestamp``, ``group``, ``replace``: see `SendOptions`.
 
         Returns:
             The timer; from now on it will be delivered.
@@ -114,13 +116,41 @@ class AsyncDelayedProducer:
                 `ReservedProperty`, `PayloadTooLarge`).
             SendFailed: The broker did not take it.
             SendOutcomeUnknown: It may be stored: send it again under the same id.
+            CancelFailed, CancelOutcomeUnknown: With ``replace``: it is stored, and what it replaces is not cancelled,
+                or nobody knows. Send it again, with ``replace``.
             TopologyError: Its topic does not exist.
             ClientMisuse: After `close`, in a forked child, or from another event loop.
         """
-        loop = self._usable_loop()
-        outgoing = self._writer.prepare(content, options)
-        outcome: asyncio.Future[Timer] = loop.create_future()
+        return await self._sent(content, options, None)
+
+    async def cancel(self, timer: Timer | str) -> Cancellation:
+        """Cancel a timer, and wait until that is stored; as `DelayedProducer.cancel`."""
+        outcome = self._outcome()
+        return cast(Cancellation, await self._ended(self._writer.cancelling(timer, self._client_finished, outcome)))
+
+    async def cancel_group(self, group: str) -> Cancellation:
+        """Cancel all timers that were sent with this ``group`` before now; as `DelayedProducer.cancel_group`."""
+        outcome = self._outcome()
+        send = self._writer.cancelling_group(group, self._client_finished, outcome)
+        return cast(Cancellation, await self._ended(send))
+
+    async def reschedule(self, timer: Timer, content: Any, **options: Unpack[SendOptions]) -> Timer:
+        """Send a timer in place of one that was sent before; as `DelayedProducer.reschedule`."""
+        id_and_due(self.plan, timer)
+        return await self._sent(content, {**options, "timer_id": timer.id, "replace": True}, timer)
+
+    async def _sent(self, content: Any, options: SendOptions, older: Timer | None) -> Timer:
+        outcome = self._outcome()
+        outgoing = self._writer.prepare(content, options, 0 if older is None else older.generation)
         send = Send(outgoing, self._client_finished, outcome)
+        send.older_due_ms = None if older is None else older.due_ms
+        return cast(Timer, await self._ended(send))
+
+    def _outcome(self) -> asyncio.Future[Timer | Cancellation | None]:
+        return self._usable_loop().create_future()
+
+    async def _ended(self, send: Send) -> Timer | Cancellation | None:
+        outcome: asyncio.Future[Timer | Cancellation | None] = send.notify
         await self._room.acquire()
         self._pending.add(send)
         try:
@@ -284,11 +314,11 @@ class AsyncDelayedProducer:
     def _tell(self, send: Send, error: TimewheelError | None) -> None:
         self._writer.tally.ended(1, () if error is None else (error,))
         self._leave(send)
-        outcome: asyncio.Future[Timer] = send.notify
+        outcome: asyncio.Future[Timer | Cancellation | None] = send.notify
         if outcome.done():
             return  # its caller was cancelled
         if error is None:
-            outcome.set_result(send.timer(None))
+            outcome.set_result(self._writer.told(send, None))
         else:
             outcome.set_exception(error)
 

@@ -7,7 +7,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 from zlib import crc32
 
-from timewheel.core.envelope import MAX_TIME_MS, MAX_TIMER_ID_CHARS, PREFIX, Envelope
+from timewheel.core.envelope import (
+    FIRST_LIFE,
+    MAX_GROUP_CHARS,
+    MAX_TIME_MS,
+    MAX_TIMER_ID_CHARS,
+    PREFIX,
+    Envelope,
+    Life,
+)
 from timewheel.core.errors import (
     BadArgument,
     BadDueTime,
@@ -17,6 +25,7 @@ from timewheel.core.errors import (
     ReservedProperty,
 )
 from timewheel.core.keys import partition_for_key
+from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
 from timewheel.producers.sending.outgoing import Outgoing, place_of
 
@@ -43,6 +52,7 @@ def prepare(
     content: Any,
     encode: Callable[[Any], bytes],
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
+    new_stamp: Callable[[int], int] | None = None,
     *,
     deliver_at: int | dt.datetime | None = None,
     deliver_after: dt.timedelta | None = None,
@@ -51,6 +61,8 @@ def prepare(
     partition_key: str | None = None,
     ordering_key: str | None = None,
     event_timestamp: int | None = None,
+    group: str | None = None,
+    replace: bool | None = None,
 ) -> Outgoing:
     """Turn the arguments of one send into a message for one partition topic.
 
@@ -62,20 +74,24 @@ def prepare(
         content: What ``encode`` takes; None: a null value.
         encode: The schema's.
         max_message_bytes: The broker's ``maxMessageSize``.
-        deliver_at: These seven are the keys of `SendOptions`, which says what each means.
+        new_stamp: Makes a stamp, given ``now_ms``; asked only for a group or a replacement.
+        deliver_at: These nine are the keys of `SendOptions`, which says what each means.
         deliver_after: See there.
         timer_id: See there.
         properties: See there.
         partition_key: See there.
         ordering_key: See there.
         event_timestamp: See there.
+        group: See there.
+        replace: See there.
 
     Raises:
         BadDueTime: No point in time: naive, fractional, negative, beyond the year 9999, or given twice.
         DelayTooLong: Beyond the plan's ``max_delay``.
         BadTimerId: Empty, too long, or no text.
         ReservedProperty: A property under timewheel's prefix.
-        BadArgument: Properties, keys or event time that no message can carry.
+        BadArgument: Properties, keys, event time or group that no message can carry; a replacement of nothing; a group
+            or a replacement without ``[cancel]`` in the plan.
         PayloadTooLarge: Payload, properties and keys pass ``max_message_bytes``.
         Exception: What ``encode`` raises, unchanged.
     """
@@ -84,6 +100,7 @@ def prepare(
     if due_ms - now_ms > plan.max_delay_ms:
         raise DelayTooLong(due_ms - now_ms, plan.max_delay_ms)
 
+    given_id = timer_id
     if timer_id is None:
         timer_id = new_id(now_ms)
     else:
@@ -99,8 +116,17 @@ def prepare(
         due_ms = _spread(due_ms, timer_id, plan.jitter_ms, now_ms + plan.max_delay_ms)
     route = router.route(due_ms, now_ms)
     place, release_at_ms = place_of(route)
-    all_properties = Envelope.first_properties(timer_id, due_ms, now_ms, plan.revision)
+    generation = 0
     characters = len(timer_id) + len(partition_key or "") + len(ordering_key or "")
+    if replace or group is not None:
+        assert new_stamp is not None, "whoever takes these options has stamps"
+        _check_cuttable(plan, given_id, group, replace)
+        generation = new_stamp(now_ms) if replace else 0
+        life = FIRST_LIFE if group is None else Life(group=group, group_stamp=new_stamp(now_ms))
+        all_properties = Envelope(timer_id, due_ms, now_ms, generation, 0, plan.revision, life).properties()
+        characters += len(life.group)
+    else:
+        all_properties = Envelope.first_properties(timer_id, due_ms, now_ms, plan.revision)
     if properties:
         characters += _check_properties(properties)
         all_properties = {**properties, **all_properties}
@@ -118,12 +144,29 @@ def prepare(
         timer_id,
         due_ms,
         release_at_ms,
+        generation,
     )
     # Most messages are far from the limit by a bound that needs no encoding; only the others are measured.
     bound_bytes = MAX_UTF8_BYTES * characters + FRAMING_BYTES * len(all_properties) + METADATA_ROOM_BYTES
     if len(payload or b"") + bound_bytes > max_message_bytes:
         _check_size(outgoing, max_message_bytes)
     return outgoing
+
+
+def _check_cuttable(plan: Plan, timer_id: object, group: object, replace: object) -> None:
+    if plan.cancel is None:
+        name, value = ("replace", replace) if group is None else ("group", group)
+        raise BadArgument(name, value, "the plan has no [cancel], so that nobody would ask for what is cut off")
+    if replace and timer_id is None:
+        raise BadArgument("replace", replace, "give the timer_id that it replaces")
+    if group is None:
+        return
+    if not isinstance(group, str) or not group:
+        raise BadArgument("group", group, "must be text, and not empty")
+    if len(group) > MAX_GROUP_CHARS:
+        raise BadArgument("group", group, f"{len(group)} characters, at most {MAX_GROUP_CHARS}")
+    if not _is_encodable(group):
+        raise BadArgument("group", group, "half of a surrogate pair cannot be sent")
 
 
 def _due_ms(now_ms: int, deliver_at: object, deliver_after: object) -> int:

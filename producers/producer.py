@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self, Unpack
+from typing import Any, Generic, Self, TypeVar, Unpack
 
 from timewheel.core.clock import Clock, SystemClock
+from timewheel.core.cut_offs import Cancellation
 from timewheel.core.errors import ClientMisuse, TimewheelError
 from timewheel.core.plan import Plan
 from timewheel.events import ProducerClosedWithUnknownOutcomes, SendCallbackFailed
 from timewheel.hooks import Hook
+from timewheel.producers.cutting import id_and_due
 from timewheel.producers.prepare import DEFAULT_MAX_MESSAGE_BYTES
 from timewheel.producers.send_options import SendOptions
 from timewheel.producers.sending.dispatcher import Dispatcher
@@ -25,10 +27,14 @@ from timewheel.producers.timer import Timer
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.surface import ClientLike
 
-__all__ = ["DelayedProducer", "TimerCallback"]
+__all__ = ["CancelCallback", "DelayedProducer", "TimerCallback"]
 
 TimerCallback = Callable[[TimewheelError | None, Timer], None]
 """``callback(error, timer)``: error is None if the timer is stored."""
+CancelCallback = Callable[[TimewheelError | None, Cancellation | None], None]
+"""``callback(error, cancellation)``: error is None if the cancel is stored."""
+
+R = TypeVar("R")
 
 CLOSE_TIMEOUT_S = 30.0
 """How long `DelayedProducer.close` waits for outcomes: the client's own send time-out."""
@@ -103,7 +109,7 @@ class DelayedProducer:
             content: What the schema takes; None: a null value.
             options: ``deliver_at`` (UTC milliseconds since 1970, or an aware datetime) or ``deliver_after`` (a
                 timedelta): when it is due; neither: now. ``timer_id``, ``properties``, ``partition_key``,
-                ``ordering_key``, ``event_timestamp``: see `SendOptions`.
+                ``ordering_key``, ``event_timestamp``, ``group``, ``replace``: see `SendOptions`.
 
         Returns:
             The timer; from now on it will be delivered.
@@ -113,15 +119,12 @@ class DelayedProducer:
                 `ReservedProperty`, `PayloadTooLarge`).
             SendFailed: The broker did not take it.
             SendOutcomeUnknown: It may be stored: send it again under the same id.
+            CancelFailed, CancelOutcomeUnknown: With ``replace``: it is stored, and what it replaces is not cancelled,
+                or nobody knows. Send it again, with ``replace``.
             TopologyError: Its topic does not exist.
             ClientMisuse: After `close`, in a forked child, or from a callback, which would wait for itself.
         """
-        if self._dispatcher.is_current_thread():
-            raise ClientMisuse("send waits for an outcome that this very thread reports; use send_async in a callback")
-        outgoing = self._writer.prepare(content, options)
-        waiting = _Waiting()
-        self._submit(Send(outgoing, self._dispatcher.put_urgent, waiting), self._start)
-        return waiting.result()
+        return self._sent(content, options, None)
 
     def send_async(self, content: Any, callback: TimerCallback, **options: Unpack[SendOptions]) -> None:
         """Send a timer and go on; waits only for room among ``max_pending`` sends and for its producer to open.
@@ -140,6 +143,83 @@ class DelayedProducer:
             Send(self._writer.prepare(content, options), self._dispatcher.put, callback),
             self._outbox.put,
         )
+
+    def cancel(self, timer: Timer | str) -> Cancellation:
+        """Cancel a timer, and wait until that is stored.
+
+        Args:
+            timer: As `send` gave it, or its id alone. With the timer the answer can be certain, and it is remembered no
+                longer than needed.
+
+        Returns:
+            What can be promised: see `timewheel.core.Answer`. Nobody knows whether there is a timer of that id.
+
+        Raises:
+            CancelRefused: It is no timer of this plan's, or the plan has no ``[cancel]``.
+            CancelFailed: The broker did not take it: the timer will come.
+            CancelOutcomeUnknown: It may be stored; trying again is always safe.
+            TopologyError: The log of cut-offs does not exist.
+            ClientMisuse: As for `send`.
+        """
+        return self._cancelled(lambda waiting: self._writer.cancelling(timer, self._dispatcher.put_urgent, waiting))
+
+    def cancel_group(self, group: str) -> Cancellation:
+        """Cancel all timers that were sent with this ``group`` before now, however many there are; else as `cancel`."""
+        return self._cancelled(
+            lambda waiting: self._writer.cancelling_group(group, self._dispatcher.put_urgent, waiting)
+        )
+
+    def cancel_async(self, timer: Timer | str, callback: CancelCallback) -> None:
+        """Cancel a timer and go on; as `send_async`.
+
+        Args:
+            timer: As for `cancel`.
+            callback: ``callback(error, cancellation)``, called once on a thread of this producer: one of them is None.
+
+        Raises:
+            TimewheelError: As `cancel`, where it is known at once; the callback is not called then.
+        """
+        self._submit(self._writer.cancelling(timer, self._dispatcher.put, callback), self._outbox.put)
+
+    def reschedule(self, timer: Timer, content: Any, **options: Unpack[SendOptions]) -> Timer:
+        """Send a timer in place of one that was sent before: first the new one is stored, then the old one cancelled.
+
+        A crash in between leaves both, never none.
+
+        Args:
+            timer: The old one, as `send` or `reschedule` gave it.
+            content: Of the new one: the old one's is not at hand, so all of it is sent again.
+            options: As for `send`, but for ``timer_id`` and ``replace``.
+
+        Returns:
+            The new timer, whose ``superseded`` says what can be promised of the old one.
+
+        Raises:
+            TimewheelError: As `send` with ``replace``, and `cancel`.
+        """
+        id_and_due(self.plan, timer)
+        return self._sent(content, {**options, "timer_id": timer.id, "replace": True}, timer)
+
+    def _sent(self, content: Any, options: SendOptions, older: Timer | None) -> Timer:
+        self._refuse_to_wait("send", "send_async")
+        outgoing = self._writer.prepare(content, options, 0 if older is None else older.generation)
+        waiting: _Waiting[Timer] = _Waiting()
+        send = Send(outgoing, self._dispatcher.put_urgent, waiting)
+        send.older_due_ms = None if older is None else older.due_ms
+        self._submit(send, self._start)
+        return waiting.result()
+
+    def _cancelled(self, cancelling: Callable[[_Waiting[Cancellation]], Send]) -> Cancellation:
+        self._refuse_to_wait("cancel", "cancel_async")
+        waiting: _Waiting[Cancellation] = _Waiting()
+        self._submit(cancelling(waiting), self._start)
+        return waiting.result()
+
+    def _refuse_to_wait(self, what: str, instead: str) -> None:
+        if self._dispatcher.is_current_thread():
+            raise ClientMisuse(
+                f"{what} waits for an outcome that this very thread reports; use {instead} in a callback"
+            )
 
     def flush(self) -> None:
         """Wait until the outcome of every send so far is known; it was told to each send's caller or callback.
@@ -255,11 +335,10 @@ class DelayedProducer:
             ended.append(send)
             if step is not None:
                 errors.append(step)
-            timer = send.timer(step)
             try:
-                send.notify(step, timer)
+                send.notify(step, self._writer.told(send, step))
             except Exception as error:  # noqa: BLE001 - a user's callback must not end the thread that reports to all
-                self._hooks.emit(SendCallbackFailed(timer_id=timer.id, error=repr(error)))
+                self._hooks.emit(SendCallbackFailed(timer_id=send.outgoing.timer_id, error=repr(error)))
         self._writer.tally.ended(len(ended), errors)
         # Their room only now: what waits for a slow callback is bounded as well, and a flush waits for callbacks.
         self._gate.leave(*ended)
@@ -279,26 +358,26 @@ class DelayedProducer:
         return None
 
 
-class _Waiting:
+class _Waiting(Generic[R]):
     """A caller that waits for one outcome; the callback of its send."""
 
-    __slots__ = ("_error", "_known", "_timer")
+    __slots__ = ("_error", "_known", "_result")
 
     def __init__(self) -> None:
         # A bare lock: a Condition or an Event costs more than all else of a send in Python.
         self._known = threading.Lock()
         self._known.acquire()
         self._error: TimewheelError | None = None
-        self._timer: Timer | None = None
+        self._result: R | None = None
 
-    def __call__(self, error: TimewheelError | None, timer: Timer) -> None:
+    def __call__(self, error: TimewheelError | None, result: R | None) -> None:
         self._error = error
-        self._timer = timer
+        self._result = result
         self._known.release()
 
-    def result(self) -> Timer:
+    def result(self) -> R:
         self._known.acquire()
         if self._error is not None:
             raise self._error
-        assert self._timer is not None, "an outcome is an error or a timer"
-        return self._timer
+        assert self._result is not None, "an outcome is an error or a result"
+        return self._result

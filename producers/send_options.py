@@ -24,6 +24,10 @@ class SendOptions(TypedDict, total=False):
         partition_key: Decides the partition, as the Java client would. Empty: none (pulsar-client sends no empty key).
         ordering_key: Passed on. Empty: none.
         event_timestamp: UTC milliseconds, passed on. 0: none, as in pulsar-client.
+        group: Of timers that can be cancelled together (`DelayedProducer.cancel_group`). Needs ``[cancel]`` in the
+            plan.
+        replace: Whether it replaces what was sent under this ``timer_id`` before: once the new one is stored, the older
+            ones are cancelled. Needs ``timer_id``, and ``[cancel]`` in the plan.
     """
 
     deliver_at: int | dt.datetime | None
@@ -33,3 +37,5 @@ class SendOptions(TypedDict, total=False):
     partition_key: str | None
     ordering_key: str | None
     event_timestamp: int | None
+    group: str | None
+    replace: bool | None

@@ -35,6 +35,7 @@ FOLDERS = (
     "packaging",
     "typing",
     "docs",
+    "inbox",
     "planner",
     "contract",
     "broker",
@@ -46,7 +47,10 @@ PLANNER = "planner"
 """The folder, and the lane of all that needs Spark."""
 CHAOS = "chaos"
 """The folder, and the lane of all that shares its broker."""
+INBOX = "inbox"
+"""The folder, and the lane of all that shares its Redis and its PostgreSQL."""
 LANES = {
+    "tests/docs/test_handle_once.py": INBOX,
     "tests/broker/test_plan_check.py": PLANNER,
     "tests/broker/test_planner_gaps.py": PLANNER,
     "tests/broker/test_plan_of_planner.py": PLANNER,
@@ -108,7 +112,7 @@ def _folder(item: pytest.Item) -> str:
 def _lane(nodeid: str) -> str:
     """Tests of one lane run in one process, where several run side by side: they share what is dear to start."""
     path = nodeid.partition("::")[0]
-    for folder in (PLANNER, CHAOS):
+    for folder in (PLANNER, CHAOS, INBOX):
         if path.startswith(f"tests/{folder}/"):
             return folder
     return LANES.get(path, path)

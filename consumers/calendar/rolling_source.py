@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pulsar
 
 from timewheel.consumers.calendar.rolling_topics import FORMER_RETRY_MS, MISSING_RETRY_MS, RollingTopics
-from timewheel.consumers.engine import Arrival
+from timewheel.consumers.in_hand import Arrival
 from timewheel.consumers.message import arrival_of
 from timewheel.consumers.receiving.subscribing import Subscribed, Subscribing, missing_topic
 from timewheel.core.clock import Clock

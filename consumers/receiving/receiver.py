@@ -8,23 +8,24 @@ from collections.abc import Iterable
 
 import pulsar
 
-from timewheel.consumers.engine import (
-    Acknowledge,
-    Arrival,
-    Command,
-    ConsumerCounts,
-    Engine,
-    Hand,
-    InHand,
-    NegativeAcknowledge,
-    Republish,
-)
+from timewheel.consumers.commands import Acknowledge, Command, Hand, NegativeAcknowledge, Republish
+from timewheel.consumers.counts import ConsumerCounts
+from timewheel.consumers.engine import Engine
+from timewheel.consumers.in_hand import Arrival, InHand
 from timewheel.consumers.pace import Pace
 from timewheel.consumers.receiving.alarms import Alarms
+from timewheel.consumers.receiving.questions import Questions
 from timewheel.consumers.receiving.republisher import Republisher
 from timewheel.consumers.receiving.source import Source
 from timewheel.core.clock import Clock
-from timewheel.events import AcknowledgeFailed, EnvelopeUnreadable, TimerFarTooEarly, TimerTooNew
+from timewheel.events import (
+    AcknowledgeFailed,
+    EnvelopeUnreadable,
+    TimerFarTooEarly,
+    TimerParked,
+    TimersWaitForCutOffs,
+    TimerTooNew,
+)
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.positions import Position
 
@@ -42,6 +43,7 @@ class Receiver:
         engine: Decides; nobody else may touch it.
         republisher: For what came far too early; closed by `close`.
         pace: At which timers are handed out; None: as they become due.
+        questions: Asks whether what is due was cancelled; None: nothing can be.
         redelivery_delay_ms: After which the client has a negatively acknowledged message delivered again.
         clock: Time.
         hooks: Told of alarms.
@@ -54,6 +56,7 @@ class Receiver:
         republisher: Republisher,
         *,
         pace: Pace | None,
+        questions: Questions | None,
         redelivery_delay_ms: int,
         clock: Clock,
         hooks: Hooks,
@@ -61,6 +64,7 @@ class Receiver:
         self._source = source
         self._republisher = republisher
         self._pace = pace
+        self._questions = questions
         self._redelivery_delay_ms = redelivery_delay_ms
         self._clock = clock
         self._hooks = hooks
@@ -129,6 +133,18 @@ class Receiver:
             commands = self._engine.failed(timer)
         (self._execute_quietly if quietly else self._execute)(commands)
 
+    def postponed(self, timer: InHand, after_ms: int) -> None:
+        """A timer stays in hand, and is handed out again after a while; an acknowledgement that fails is told."""
+        with self._state:
+            commands = self._engine.postponed(timer, self._clock.now_ms(), after_ms)
+        self._execute_quietly(commands)
+
+    def skipped(self, timer: InHand) -> None:
+        """A timer is done with, though no handler had it to its end; an acknowledgement that fails is told."""
+        with self._state:
+            commands = self._engine.done(timer, is_skipped=True)
+        self._execute_quietly(commands)
+
     def at_position(self, position: Position) -> InHand | None:
         """The timer in hand whose message is stored there."""
         with self._state:
@@ -151,11 +167,22 @@ class Receiver:
         with self._state:
             commands += self._engine.tick(now_ms)
             wake_ms = self._engine.next_wake_ms()
+            waits_ms = [] if wake_ms is None else [max(wake_ms - now_ms, 1)]
+            if self._questions is not None:
+                commands += self._questions.step(self._engine, now_ms)
+                look_ms = self._questions.wait_ms(self._engine)
+                waits_ms += [] if look_ms is None else [max(look_ms, 1)]
         self._execute_quietly(commands)
+        self._tell_if_blind()
         left_ms = deadline_ms - self._clock.monotonic_ms()
         if left_ms < 0:
             return None
-        return left_ms if wake_ms is None else min(left_ms, max(wake_ms - now_ms, 1))
+        return min([left_ms, *waits_ms])
+
+    def _tell_if_blind(self) -> None:
+        """Without the engine's lock: a hook may ask for counts."""
+        if self._questions is not None and (blind_ms := self._questions.blind_ms):
+            self._alarms.raised(TimersWaitForCutOffs(topic=self._questions.topic, waited_ms=blind_ms))
 
     def _receive_one(self, wait_ms: int) -> None:
         with self._state:
@@ -186,6 +213,10 @@ class Receiver:
                 )
         return commands
 
+    def _alarm_of_parking(self, timer: InHand) -> None:
+        late_ms = self._clock.now_ms() - timer.due_ms
+        self._alarms.raised(TimerParked(topic=str(timer.arrival.message.topic_name()), late_ms=late_ms))
+
     def _raise_alarm(self, arrival: Arrival, now_ms: int) -> None:
         topic = str(arrival.message.topic_name())
         if arrival.is_too_new:
@@ -215,6 +246,8 @@ class Receiver:
                     origin.answered(arrival.position, self._clock.monotonic_ms() + self._redelivery_delay_ms)
                     origin.consumer.negative_acknowledge(arrival.message)
                 case Republish(timer):
+                    if timer.parks:
+                        self._alarm_of_parking(timer)
                     self._republisher.submit(timer)
 
     def _execute_quietly(self, commands: Iterable[Command]) -> None:

@@ -1,5 +1,5 @@
-"""Publishes again what came far too early (broker-facts: bounded-local-hold): into the due topic, under its real due
-time.
+"""Publishes again what came far too early (broker-facts: bounded-local-hold), into the due topic and under its real due
+time; and what came so late that nobody can say whether it was cancelled, to be parked.
 
 In a thread of its own, since opening a producer can take as long as a broker is away, and meanwhile other timers become
 due. Outcomes are collected for the receiving thread, which alone acknowledges, after the publish is confirmed.
@@ -15,10 +15,11 @@ from typing import Any
 
 import pulsar
 
-from timewheel.consumers.engine import InHand
+from timewheel.consumers.in_hand import InHand
 from timewheel.core.clock import Clock
+from timewheel.core.durations import format_duration
 from timewheel.core.keys import partition_for_key
-from timewheel.core.names import partition_of, partition_topic
+from timewheel.core.names import Names, partition_of, partition_topic
 from timewheel.core.next_hop import again
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
@@ -26,6 +27,7 @@ from timewheel.events import ProducerCloseFailed, RepublishFailed
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.native import schema_version_of
 from timewheel.wire.own_numbers import OWN_NUMBERS
+from timewheel.wire.parked import PARKED_FROM, PARKED_REASON
 from timewheel.wire.schema_versions import Schemas
 from timewheel.wire.surface import ClientLike, ProducerLike
 
@@ -44,14 +46,16 @@ class Republisher:
     Args:
         client: The user's.
         plan: Names the due topics.
+        subscription: Whose timers are parked.
         clock: Of the consumer.
         hooks: Told of what could not be published.
     """
 
-    def __init__(self, client: ClientLike, plan: Plan, clock: Clock, hooks: Hooks) -> None:
+    def __init__(self, client: ClientLike, plan: Plan, subscription: str, clock: Clock, hooks: Hooks) -> None:
         self._client = client
         self._plan = plan
         self._router = Router(plan)
+        self._parked = Names(plan).parked(subscription)
         self._clock = clock
         self._hooks = hooks
         # Bounded by the engine's MAX_REPUBLISHING.
@@ -94,23 +98,37 @@ class Republisher:
     def _publish(self, timer: InHand) -> None:
         message, envelope = timer.arrival.message, timer.arrival.envelope
         assert envelope is not None, "only what has a due time can be early"
-        hop = again(self._router, envelope, self._clock.now_ms())
+        now_ms = self._clock.now_ms()
+        if timer.parks:
+            topic, deliver_at_ms, properties = self._parked, 0, self._why_parked(message, now_ms - envelope.due_ms)
+        else:
+            hop = again(self._router, envelope, now_ms)
+            topic, deliver_at_ms, properties = hop.topic, hop.deliver_at_ms, hop.envelope.properties()
         key = message.partition_key()
         # The partition stays (broker-facts: keys-and-partitions); a foreign producer's unpartitioned name has none.
         partition = partition_of(message.topic_name())[1]
         if partition < 0:
             partition = partition_for_key(key, self._plan.partitions)
-        producer = self._producer(partition_topic(hop.topic, partition), message)
+        producer = self._producer(partition_topic(topic, partition), message)
         producer.send_async(
             None if message.has_null_value() else message.data(),
             self._answer(timer),
-            properties={**message.properties(), **hop.envelope.properties()},
+            properties={**message.properties(), **properties},
             partition_key=key or None,
             ordering_key=message.ordering_key() or None,
             disable_replication=True,
             event_timestamp=message.event_timestamp() or None,
-            deliver_at=hop.deliver_at_ms or None,
+            deliver_at=deliver_at_ms or None,
         )
+
+    def _why_parked(self, message: Any, late_ms: int) -> dict[str, str]:
+        cancel = self._plan.cancel
+        assert cancel is not None, "only what may have been cancelled is parked"
+        return {
+            PARKED_REASON: f"it came {format_duration(late_ms)} after its due time, and cut-offs are kept for "
+            f"{format_duration(cancel.keep_ms)}: it may have been cancelled",
+            PARKED_FROM: str(message.topic_name()),
+        }
 
     def _answer(self, timer: InHand) -> Callable[[Any, Any], None]:
         append = self._outcomes.append

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import pulsar
 
-from timewheel.consumers.engine import Arrival
+from timewheel.consumers.in_hand import Arrival
 from timewheel.consumers.message import arrival_of
 from timewheel.consumers.receiving.subscribing import Subscribed, Subscribing
 from timewheel.core.clock import Clock

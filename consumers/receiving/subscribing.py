@@ -14,6 +14,7 @@ from timewheel.core.clock import Clock
 from timewheel.core.errors import TopologyError
 from timewheel.core.limits import hold_bound_ms
 from timewheel.core.plan import Plan
+from timewheel.wire.partitioned import partition_count
 from timewheel.wire.positions import Position
 from timewheel.wire.surface import ClientLike, ConsumerLike
 
@@ -116,11 +117,7 @@ class Subscribing:
         Raises:
             pulsar.PulsarException: The broker did not answer.
         """
-        try:
-            # An unpartitioned or missing topic is answered with its own name alone.
-            return self._client.get_topic_partitions(topic) != [topic]
-        except pulsar.TopicNotFound:
-            return False
+        return partition_count(self._client, topic) > 0
 
     def open(self, topic: str) -> Subscribed:
         """Subscribe to an existing topic.

@@ -14,6 +14,7 @@ from timewheel.consumers.relay.driver.handle import AT_REST, WORKING, Handle
 from timewheel.consumers.relay.driver.memory import MEMORY_BYTES, Memory
 from timewheel.consumers.relay.driver.partition import Partition
 from timewheel.consumers.relay.driver.source import Source, Tools
+from timewheel.consumers.relay.janitor import Janitor
 from timewheel.consumers.relay.status import PartitionStatus, RelayStatus
 from timewheel.core.chance import Chance, system_chance
 from timewheel.core.clock import Clock, SystemClock
@@ -25,6 +26,7 @@ from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
 from timewheel.core.topology import HoldingTopic, Topology, topology
 from timewheel.hooks import Hook
+from timewheel.wire.cut_log import CutLog
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.surface import ClientLike
 
@@ -48,7 +50,8 @@ class Relay:
     """Moves a plan's timers from its holding topics onwards, in threads of its own.
 
     Any number of relays of one plan may run, in as many processes: they share the partitions, and take over from each
-    other. Where the plan has no holding topics (native, calendar) there is nothing to do.
+    other. Where the plan has no holding topics (native, calendar) there is nothing to move. With ``[cancel]`` in the
+    plan it does not move on what was cancelled, as far as it knows, and keeps the log of cut-offs short.
 
     Args:
         client: The user's `pulsar.Client`; stays theirs to close, after `stop`.
@@ -70,6 +73,8 @@ class Relay:
         former_topics: Tells which topics of earlier plans there are, such as `timewheel.ops.FormerTopics`: asked at the
             start and once a minute. They are drained by this plan's routing. The client alone cannot list topics; None:
             they are left to another relay, and ``timewheel topics ensure`` tells of them.
+        cut_log: The log of cut-offs that this process reads anyway, begun and ended by whoever hands it in; None: the
+            relay reads it, if the plan has ``[cancel]``.
     """
 
     def __init__(
@@ -88,11 +93,17 @@ class Relay:
         memory_bytes: int = MEMORY_BYTES,
         stuck_ms: int = STUCK_MS,
         former_topics: Callable[[], Sequence[FormerTopic]] | None = None,
+        cut_log: CutLog | None = None,
     ) -> None:
         self.plan = plan
         self.relay_id = relay_id or new_relay_id()
         self._client = client
         self._clock = clock or SystemClock()
+        emitting = Hooks(hooks)
+        self._own_cut_log: CutLog | None = None
+        if plan.cancel is not None and cut_log is None:
+            cut_log = self._own_cut_log = CutLog(client, plan, self._clock, emitting)
+        self._janitor = None if cut_log is None else Janitor(client, cut_log, self._clock, emitting)
         self._tools = Tools(
             client=client,
             router=Router(plan),
@@ -100,12 +111,13 @@ class Relay:
             relay_id=self.relay_id,
             clock=self._clock,
             chance=chance or system_chance(),
-            hooks=Hooks(hooks),
+            hooks=emitting,
             max_in_flight=max_in_flight,
             send_timeout_ms=send_timeout_ms,
             lease_idle_ms=lease_idle_ms,
             hop_linger_ms=default_linger_ms(plan.guard_ms) if hop_linger_ms is None else hop_linger_ms,
             memory=Memory(memory_bytes),
+            is_dead=None if cut_log is None else cut_log.table.is_dead,
         )
         self._crew: Crew | None = None
         self._former = None
@@ -146,6 +158,10 @@ class Relay:
             self._crew.start()
         if self._former is not None:
             self._former.start()
+        if self._own_cut_log is not None:
+            self._own_cut_log.start(patiently=True)
+        if self._janitor is not None:
+            self._janitor.start()
         return self
 
     def stop(self, drain_ms: int = DRAIN_MS) -> None:
@@ -161,8 +177,12 @@ class Relay:
         working = [part for part in (self._crew, self._former) if part is not None]
         for part in working:
             part.stop(drain_ms)
+        if self._janitor is not None:
+            self._janitor.stop()
         for part in working:
             part.join(timeout_ms)
+        if self._own_cut_log is not None:
+            self._own_cut_log.stop()
 
     @property
     def ready(self) -> bool:
@@ -220,7 +240,7 @@ class Relay:
         counts = {spec.name: self._partition_count(spec.name, spec.partitions) for spec in wanted.topics}
         most = max(counts[topic.name] for topic in wanted.holding)
         for spec in wanted.topics:
-            if spec.role != "dead_letter" and counts[spec.name] < most:
+            if spec.takes_hops and counts[spec.name] < most:
                 # A hop keeps the partition's index, so that a key stays on its partition.
                 raise _too_few(spec.name, counts[spec.name], most)
         return counts
@@ -240,7 +260,7 @@ class Relay:
         count = self._partition_count(topic.name, 1)
         for spec in topology(self.plan, self._clock.now_ms(), drains=True).topics:
             # A hop keeps the partition's index.
-            self._partition_count(spec.name, 1 if spec.role == "dead_letter" else count)
+            self._partition_count(spec.name, count if spec.takes_hops else spec.partitions)
         return self._partitions_of(topic, count, is_former=True)
 
     def _partition_count(self, topic: str, wanted: int) -> int:
@@ -284,6 +304,7 @@ def _status_of(partition: Partition, alive_since_ms: int) -> PartitionStatus:
         late=counts.late,
         dead=counts.dead,
         refiled=counts.refiled,
+        dropped=counts.dropped,
         skipped=counts.skipped,
         deduplicated=counts.deduplicated,
         jumps=counts.jumps,

@@ -28,6 +28,7 @@ class PartitionStatus:
         late: Hops by the late lane, after an outage.
         dead: Moved to the dead-letter topic.
         refiled: Of a ring: moved to the tail of their slot.
+        dropped: Not moved on, since they were cancelled or replaced.
         skipped: Received again after a reload.
         deduplicated: Sends that the broker dropped as seen before.
         jumps: Times that messages which can be read were left out: done by others, or given to others first.
@@ -48,6 +49,7 @@ class PartitionStatus:
     late: int
     dead: int
     refiled: int
+    dropped: int
     skipped: int
     deduplicated: int
     jumps: int

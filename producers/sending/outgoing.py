@@ -10,8 +10,9 @@ from timewheel.core.routing import Due, Route
 
 __all__ = ["Outgoing", "Place", "place_of"]
 
-Place = Literal["due", "broker", "relay"]
-"""Where a message waits: in a due topic, in a tier under the broker's delay, or where a relay holds it."""
+Place = Literal["due", "broker", "relay", "cuts"]
+"""Where a message waits: in a due topic, in a tier under the broker's delay, or where a relay holds it. Or it is a
+cut-off, and waits for nobody."""
 
 
 class Outgoing(NamedTuple):
@@ -30,6 +31,7 @@ class Outgoing(NamedTuple):
         timer_id: The same through all hops.
         due_ms: When the timer must reach its handler, UTC milliseconds.
         release_at_ms: When the slot of a ring is swept, UTC milliseconds; 0 for every other topic.
+        generation: 0, or the stamp by which it replaces what had its id before.
     """
 
     topic: str
@@ -44,6 +46,7 @@ class Outgoing(NamedTuple):
     timer_id: str
     due_ms: int
     release_at_ms: int
+    generation: int = 0
 
     def size_bytes(self) -> int:
         """What payload, keys and properties take."""
@@ -61,7 +64,7 @@ class Outgoing(NamedTuple):
         return self if asked_ms == self.deliver_at_ms else self._replace(deliver_at_ms=asked_ms)
 
     def sent_to(self, route: Route, at_ms: int, revision: int) -> Outgoing:
-        """The same timer on another route: only topic, delay and the time of entry change.
+        """The same timer on another route: only topic, delay, the time of entry and the revision change.
 
         Args:
             route: Where to.
@@ -69,7 +72,9 @@ class Outgoing(NamedTuple):
             revision: The plan's.
         """
         place, release_at_ms = place_of(route)
-        envelope = Envelope(self.timer_id, self.due_ms, at_ms, revision=revision)
+        written = Envelope.read(self.properties)
+        assert written is not None, "whatever is sent has an envelope"
+        envelope = written._replace(entered_ms=at_ms, revision=revision)
         return self._replace(
             topic=route.topic,
             place=place,

@@ -33,7 +33,8 @@ def room_for_all(plan: Plan) -> int:
 
     With fewer, sends that go round over all partitions close and open a producer each (broker-facts: forgotten-names).
     """
-    return min(_topics(plan) * plan.partitions, MOST_PRODUCERS)
+    cuts = int(plan.cancel is not None)
+    return min(_topics(plan) * plan.partitions + cuts, MOST_PRODUCERS)
 
 
 def _topics(plan: Plan) -> int:
@@ -180,7 +181,7 @@ class ProducerPool:
         try:
             if victim is not None:
                 self._close(victim)
-            self._check_partitions(topic)
+            self._check_partitions(topic, 1 if place == "cuts" else self._partitions)
             pooled = PooledProducer(
                 key, self._client.create_producer(partition_topic(topic, partition), **self._options.of(place))
             )
@@ -297,7 +298,7 @@ class ProducerPool:
         self._turn += 1
         pooled.last_turn = self._turn
 
-    def _check_partitions(self, topic: str) -> None:
+    def _check_partitions(self, topic: str, needed: int) -> None:
         # Asked before every opening: a producer on a partition of a topic that does not exist would create it bare,
         # without subscriptions, and what it takes is lost to every reader.
         try:
@@ -307,10 +308,10 @@ class ProducerPool:
                 raise
             found = []
         missing = topic in found or not found
-        if missing or len(found) < self._partitions:
+        if missing or len(found) < needed:
             has = "does not exist as a partitioned topic" if missing else f"has {len(found)} partitions"
             raise TopologyError(
-                topic, f"{has}, the plan has {self._partitions}", "run: timewheel topics ensure PLAN, then send again"
+                topic, f"{has}, the plan has {needed}", "run: timewheel topics ensure PLAN, then send again"
             )
 
     def _close(self, pooled: PooledProducer) -> None:

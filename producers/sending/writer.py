@@ -6,21 +6,34 @@ Nothing here waits for an outcome; how to wait is where the two differ.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import count
 from os import urandom
+from threading import Lock
 from typing import Any
 
 import pulsar.schema
 
+from timewheel.core.chance import system_chance
 from timewheel.core.clock import Clock
+from timewheel.core.cut_offs import Cancellation, CutOff, Stamps, answer_of
 from timewheel.core.durations import HOUR_MS
-from timewheel.core.errors import ClientMisuse, SendFailed, SendOutcomeUnknown, SendRefused, TimewheelError
+from timewheel.core.errors import (
+    CancelFailed,
+    CancelRefused,
+    ClientMisuse,
+    SendFailed,
+    SendOutcomeUnknown,
+    SendRefused,
+    TimewheelError,
+)
 from timewheel.core.ids import TimerIds
 from timewheel.core.names import partition_topic
 from timewheel.core.out_of_order import OutOfOrder
 from timewheel.core.plan import Calendar, Plan
 from timewheel.core.routing import Router
 from timewheel.producers.afterwards import afterwards
+from timewheel.producers.cutting import after_cut, cut_of_group, cut_of_replaced, cut_of_timer, message_of
 from timewheel.producers.prepare import prepare
 from timewheel.producers.send_options import SendOptions
 from timewheel.producers.sending.attempt import Attempt
@@ -65,9 +78,24 @@ class Send(Attempt):
         raised: What the client's own code raised instead of taking it.
         attempts: How many have come to an end.
         stored: Whether one of them was confirmed, in a slot that had been swept.
+        cut_off: What goes into the log, or is there; None: nothing does, or it is not known yet.
+        older_due_ms: When the timer that is cut off is due; None: not known.
+        confirmed_ms: When the cut-off was confirmed.
+        copy: A timer that replaces another, and its position, once it is stored.
     """
 
-    __slots__ = ("attempts", "group", "notify", "raised", "stored")
+    __slots__ = (
+        "attempts",
+        "confirmed_ms",
+        "copy",
+        "cut_off",
+        "group",
+        "is_plain",
+        "notify",
+        "older_due_ms",
+        "raised",
+        "stored",
+    )
 
     def __init__(self, outgoing: Outgoing, finished: Callable[[Any], None], notify: Any) -> None:
         super().__init__(outgoing, finished)
@@ -76,11 +104,16 @@ class Send(Attempt):
         self.raised: Exception | None = None
         self.attempts = 0
         self.stored = False
+        self.is_plain = not outgoing.generation
+        self.cut_off: CutOff | None = None
+        self.older_due_ms: int | None = None
+        self.confirmed_ms = 0
+        self.copy: tuple[Outgoing, Any] | None = None
 
-    def timer(self, error: TimewheelError | None) -> Timer:
-        """The timer as its sender sees it; without a position if there was an error."""
-        outgoing = self.outgoing
-        return Timer(outgoing.timer_id, outgoing.due_ms, None if error is not None else self.message_id)
+    @property
+    def is_cancel(self) -> bool:
+        """Whether nothing is sent but a cut-off."""
+        return self.cut_off is not None and self.copy is None
 
 
 class TimerWriter:
@@ -105,6 +138,8 @@ class TimerWriter:
         "_max_message_bytes",
         "_out_of_order",
         "_router",
+        "_stamping",
+        "_stamps",
         "_turns",
         "fork_guard",
         "pool",
@@ -131,6 +166,8 @@ class TimerWriter:
         self._max_message_bytes = max_message_bytes
         self._ids = TimerIds(urandom)
         self._turns = count()
+        self._stamps = Stamps(system_chance())
+        self._stamping = Lock()
         self._out_of_order = OutOfOrder(plan)
         self.tally = Tally()
         self.fork_guard = ForkGuard()
@@ -156,8 +193,14 @@ class TimerWriter:
                 "would hang; make client and producer in the child"
             )
 
-    def prepare(self, content: Any, options: SendOptions) -> Outgoing:
-        """A message from a send's arguments, at this clock's time; arguments and errors as `prepare.prepare`."""
+    def prepare(self, content: Any, options: SendOptions, above: int = 0) -> Outgoing:
+        """A message from a send's arguments, at this clock's time; arguments and errors as `prepare.prepare`.
+
+        Args:
+            content: See there.
+            options: See there.
+            above: The generation that it replaces, if that is known.
+        """
         now_ms = self._clock.now_ms()
         try:
             outgoing = prepare(
@@ -168,12 +211,67 @@ class TimerWriter:
                 content,
                 self._encode,
                 self._max_message_bytes,
+                partial(self._stamp, above=above) if above else self._stamp,
                 **options,
             )
         except SendRefused as error:
             self.tally.raised(error)
             raise
         return outgoing.in_its_turn(self._out_of_order) if outgoing.deliver_at_ms else outgoing
+
+    def cancelling(self, timer: Timer | str, finished: Callable[[Any], None], notify: Any) -> Send:
+        """The send that cancels a timer; errors as `cutting.cut_of_timer`."""
+        due_ms = timer.due_ms if isinstance(timer, Timer) else None
+        above = timer.generation if isinstance(timer, Timer) else 0
+        now_ms = self._clock.now_ms()
+        return self._cutting(
+            lambda: cut_of_timer(self._router.plan, timer, self._stamp(now_ms, above), now_ms), due_ms, finished, notify
+        )
+
+    def cancelling_group(self, group: str, finished: Callable[[Any], None], notify: Any) -> Send:
+        """The send that cancels a group; errors as `cutting.cut_of_group`."""
+        now_ms = self._clock.now_ms()
+        return self._cutting(
+            lambda: cut_of_group(self._router.plan, group, self._stamp(now_ms), now_ms), None, finished, notify
+        )
+
+    def _cutting(
+        self, cut: Callable[[], CutOff], due_ms: int | None, finished: Callable[[Any], None], notify: Any
+    ) -> Send:
+        try:
+            cut_off = cut()
+        except CancelRefused as error:
+            self.tally.raised(error)
+            raise
+        send = Send(message_of(self._router.plan, cut_off), finished, notify)
+        send.is_plain, send.cut_off, send.older_due_ms = False, cut_off, due_ms
+        return send
+
+    def told(self, send: Send, error: TimewheelError | None) -> Timer | Cancellation | None:
+        """What the caller of an ended send is given: a timer, without a position if there was an error, or what became
+        of a cancel, if it was stored.
+        """
+        cancellation = None
+        cancel = self._router.plan.cancel
+        if send.cut_off is not None and error is None and cancel is not None:
+            answer = answer_of(send.older_due_ms, send.confirmed_ms, cancel.skew_ms)
+            cancellation = Cancellation(answer, send.confirmed_ms, send.cut_off)
+        if send.is_cancel:
+            return cancellation
+        outgoing, message_id = send.copy or (send.outgoing, send.message_id)
+        return Timer(
+            outgoing.timer_id,
+            outgoing.due_ms,
+            None if error is not None else message_id,
+            outgoing.partition,
+            outgoing.generation,
+            self._router.plan.due_topic,
+            cancellation,
+        )
+
+    def _stamp(self, now_ms: int, above: int = 0) -> int:
+        with self._stamping:
+            return self._stamps.new(now_ms, above)
 
     def routed_now(self, send: Send) -> Outgoing:
         """What is sent next, on the route of this moment: ask before opening a producer.
@@ -182,7 +280,7 @@ class TimerWriter:
         (broker-facts: removing-a-topic); and the interval may have passed while the send waited for room.
         """
         outgoing = send.outgoing
-        if self._router.interval_ms:
+        if self._router.interval_ms and outgoing.place != "cuts":
             now_ms = self._clock.now_ms()
             route = self._router.route(outgoing.due_ms, now_ms)
             if route.topic != outgoing.topic:
@@ -196,7 +294,7 @@ class TimerWriter:
             TimewheelError: The send ends here; nothing was sent, or nothing more.
         """
         if isinstance(error, TimewheelError):
-            if not send.stored:
+            if not send.stored or send.outgoing.place == "cuts":
                 raise error
             raise self._as_unknown(send, error) from error
         send.attempts += 1
@@ -215,7 +313,8 @@ class TimerWriter:
         """
         if send.raised is not None:
             return self.refused(send, send.raised)
-        if is_ok(send.result) and not send.outgoing.release_at_ms:
+        is_stored = is_ok(send.result)
+        if is_stored and not send.outgoing.release_at_ms and send.is_plain:
             return None
         outcome = send.outcome()
         if outcome is not Outcome.OK and is_producer_closed(send.result):
@@ -223,16 +322,35 @@ class TimerWriter:
         send.attempts += 1
         step = self._next_step(send, outcome, cause_of(send.result))
         if isinstance(step, Outgoing):
-            send.stored = send.stored or outcome is Outcome.OK
+            send.stored = send.stored or is_stored
             send.outgoing = step
+        elif step is None and not send.is_plain:
+            step = self._cut_next(send)
         return step
+
+    def _cut_next(self, send: Send) -> Outgoing | None:
+        """What follows on a stored part of a cancel, or of a timer that replaces another: its cut-off, once."""
+        now_ms = self._clock.now_ms()
+        if send.cut_off is not None:
+            send.confirmed_ms = now_ms
+            self.tally.was_cut(is_cancel=send.is_cancel)
+            return None
+        send.copy = (send.outgoing, send.message_id)
+        send.cut_off = cut_of_replaced(self._router.plan, send.outgoing, send.older_due_ms, now_ms)
+        send.attempts = 0
+        send.outgoing = message_of(self._router.plan, send.cut_off)
+        return send.outgoing
 
     def refused(self, send: Send, error: Exception) -> TimewheelError:
         """The error for a send that the client's own code would not take."""
         topic = partition_topic(send.outgoing.topic, send.outgoing.partition)
+        if send.outgoing.place == "cuts":
+            return CancelFailed(send.outgoing.timer_id, topic, cause_of(error))
         return self._as_unknown(send, SendFailed(send.outgoing.timer_id, topic, cause_of(error)))
 
     def _next_step(self, send: Send, outcome: Outcome, cause: str) -> TimewheelError | Outgoing | None:
+        if send.outgoing.place == "cuts":
+            return after_cut(send.outgoing, outcome, cause, attempts=send.attempts)
         return afterwards(
             self._router,
             send.outgoing,

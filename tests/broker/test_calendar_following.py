@@ -55,7 +55,7 @@ def make_calendar(broker: Broker, plan: Plan, first_ms: int, last_ms: int) -> di
 
 
 def open_topics(consumer: DelayedConsumer) -> tuple[str, ...]:
-    source = consumer._source
+    source = consumer._reception._source
     assert isinstance(source, RollingSource)
     return source.open_topics
 

@@ -18,6 +18,7 @@ import pytest
 
 from tests.support.own_broker import own_broker
 from tests.support.tokens import token_for
+from tests.support.wrong_clock import WrongClock
 from timewheel.admin.client import AdminClient
 from timewheel.admin.policies import (
     AGE_QUOTA,
@@ -39,10 +40,11 @@ from timewheel.admin.policies import (
     Persistence,
     Retention,
 )
+from timewheel.consumers.relay import Relay
 from timewheel.core.clock import SystemClock
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.envelope import Envelope
-from timewheel.core.names import partition_topic
+from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.planfile import save_plan
 from timewheel.ops.doctor import Finding, Severity, Verdict, fix, look_at_plan, look_at_topic, verdict_on
@@ -399,7 +401,7 @@ class Behind(SystemClock):
 
 
 def test_clocks_that_differ(pulsar_broker: Broker, setup: Setup) -> None:
-    setup.client.create_producer(partition_topic(setup.due, 0), producer_name="fast").send(b"")
+    setup.client.create_producer(partition_topic(setup.due, 0), producer_name="right").send(b"")
     assert setup.slugs() <= NOTES
 
     with AdminClient(pulsar_broker.admin_url, clock=Behind()) as late:
@@ -408,7 +410,87 @@ def test_clocks_that_differ(pulsar_broker: Broker, setup: Setup) -> None:
         }
 
     assert re.search(r"its clock is \d+ms ahead of this machine's; 1m is allowed", found["clock-differs"].read)
-    assert "of producer fast, was sent" in found["producer-ahead"].read
+    assert not found.keys() & {"producer-ahead", "producer-behind"}, "it is this machine's clock that is off"
+
+
+def test_producers_whose_clocks_are_certainly_wrong(pulsar_broker: Broker, setup: Setup) -> None:
+    hour = partition_topic(setup.due, 0)
+    with WrongClock(pulsar_broker.service_url, hour, "early-bird", off_ms=HOUR_MS) as early:
+        early.send()
+        found = setup.found("producer-ahead")
+        address = re.escape(early.address)
+    assert re.search(rf"producer early-bird \({address}\) is at least 59m\S* ahead of the broker's", found.read)
+
+    with WrongClock(pulsar_broker.service_url, hour, "late-riser", off_ms=-HOUR_MS) as late:
+        late.send()  # into a ledger that was begun after this time, by the clock of the broker
+        found = setup.found("producer-behind")
+        late.send(replicated_from="elsewhere")  # where it may have waited
+        assert "producer-behind" not in setup.slugs()
+        assert re.search(r"late-riser .* is at least 59m\S* behind the broker's", found.read)
+    with WrongClock(pulsar_broker.service_url, hour, "waited", off_ms=-80_000) as waited:
+        waited.send()  # it may have waited for half a minute in its client, and a minute is allowed
+        assert not setup.slugs() & {"producer-ahead", "producer-behind"}
+
+
+def test_a_producer_that_sends_while_the_doctor_looks_is_known_to_be_behind(
+    admin: AdminClient, pulsar_broker: Broker, setup: Setup
+) -> None:
+    """Its ledger is older than what it says: only that its message was not there yet tells."""
+    part = partition_topic(setup.due, 0)
+    before = setup.client.create_producer(part)
+    before.send(b"")
+    with WrongClock(pulsar_broker.service_url, part, "late-riser", off_ms=-2 * HOUR_MS) as late:
+        topics = _Sending(admin.topics, late)
+        seen = look_at_plan(_With(admin, topics), setup.plan, target="p.toml")  # type: ignore[arg-type]
+
+    (due,) = (topic for topic in seen.topics if topic.name == setup.due)
+    later = due.parts[0].later
+    assert later is not None
+    assert (later.producer, later.ledger_since_ms) == ("late-riser", None)
+    assert "producer-behind" in {finding.slug for finding in verdict_on(seen).findings}
+
+
+class _With:
+    """A client with other topics."""
+
+    def __init__(self, admin: AdminClient, topics: Any) -> None:
+        self._admin, self.topics = admin, topics
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._admin, name)
+
+
+class _Sending:
+    """The topics, and a producer that sends whenever an entry was looked at."""
+
+    def __init__(self, topics: Any, producer: WrongClock) -> None:
+        self._topics, self._producer = topics, producer
+
+    def entry(self, *place: Any) -> Any:
+        found = self._topics.entry(*place)
+        self._producer.send()
+        return found
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._topics, name)
+
+
+def test_a_stranger_among_the_relays_is_named(setup: Setup) -> None:
+    curious = setup.client.subscribe(
+        partition_topic(setup.tier, 0),
+        RELAY_SUBSCRIPTION,
+        consumer_type=pulsar.ConsumerType.Failover,
+        consumer_name="curious",
+    )
+    spy = setup.client.subscribe(partition_topic(setup.tier, 0), "spies", consumer_name="spy")
+    found = setup.found("foreign-consumer")
+    assert re.search(r"no relay: curious at /127\.0\.0\.1:\d+$", found.read)
+    assert re.search(r"'spies' is not timewheel's.*; connected: spy at /127", setup.found("foreign-subscription").read)
+    for consumer in (curious, spy):
+        consumer.close()
+    with Relay(setup.client, setup.plan) as relay:
+        eventually(lambda: relay.ready, SETTLE_S)
+        assert "foreign-consumer" not in setup.slugs()
 
 
 def test_anyones_topic(admin: AdminClient, pulsar_client: Any, setup: Setup) -> None:

@@ -85,7 +85,20 @@ def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
 def test_an_unload_delivers_again_what_the_command_says(
     stage: Stage, topic: str, say: Say, evidence: Evidence, seed: int, unloads: int
 ) -> None:
-    rng = np.random.default_rng(seed)
+    gaps, most = foretold(stage, topic, np.random.default_rng(seed), unloads, say)
+    evidence(
+        f"what `timewheel gaps` says {unloads} unload{'s deliver' if unloads > 1 else ' delivers'} again, "
+        f"{stage.ack_format}",
+        {"states": STATES, "gaps": gaps, "messages again, at most": most, "wrong by": 0},
+        seed=seed,
+    )
+
+
+def foretold(stage: Stage, topic: str, rng: np.random.Generator, unloads: int, say: Say) -> tuple[str, int]:
+    """Have the command look at cursors in random states, unload, and count what comes; it must be what was foretold.
+
+    Gives the gaps, the fewest and the most, and the most messages that came again.
+    """
     assert stage.admin.topics.create_unpartitioned(topic)
     names = [f"state-{number}" for number in range(STATES)]
     for name in names:
@@ -124,18 +137,8 @@ def test_an_unload_delivers_again_what_the_command_says(
     assert all(one.worst.form == "ranges" and not one.worst.keeps_parts for look in said[1:] for one in look.values())
     assert sum(messages[name] > 100 for name in names) >= 3, "states that prove something"
     assert messages[names[0]] == 0, "and one that is within its limits"
-    evidence(
-        f"what `timewheel gaps` says {unloads} unload{'s deliver' if unloads > 1 else ' delivers'} again, "
-        f"{stage.ack_format}",
-        {
-            "states": STATES,
-            "gaps": f"{min(one.gap_count for one in first.values()):,} to "
-            f"{max(one.gap_count for one in first.values()):,}",
-            "messages again, at most": max(messages.values()),
-            "wrong by": 0,
-        },
-        seed=seed,
-    )
+    counts = [one.gap_count for one in first.values()]
+    return f"{min(counts):,} to {max(counts):,}", max(messages.values())
 
 
 def fill(client: Any, topic: str, rng: np.random.Generator) -> list[int]:

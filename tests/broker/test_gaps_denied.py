@@ -33,8 +33,12 @@ def test_a_role_sees_what_it_may_and_is_told_the_rest(secured: Secured) -> None:
 
     both = told("ops", "persistent://gaps-own/crm/t", "persistent://gaps-other/crm/t", "--fail-at", "alarm")
     assert both.returncode == 1, "not all was seen"
-    assert "all is well with 1 subscription of 1 topic or partition" in both.stdout
+    assert "all is well with 1 subscription of 1 topic or partition; 1 target not seen" in both.stdout
     assert "Not seen: persistent://gaps-other/crm/t (" in both.stdout
+    unasked = told("ops", "persistent://gaps-own/crm/t", "gaps-none", "gaps-other/crm")
+    assert unasked.returncode == 1, "what was named and not seen is no success, whatever --fail-at"
+    assert "1 subscription of 1 topic or partition; 2 targets not seen" in unasked.stdout
+    assert "gaps-none (there is no such tenant)" in " ".join(unasked.stdout.split())
     other = told("ops", "gaps-other")
     assert (other.returncode, "the token's role is 'ops'" in other.stderr) == (1, True)
     own = told("ops", "gaps-own", "--fail-at", "alarm")

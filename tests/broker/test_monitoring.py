@@ -47,6 +47,8 @@ ABSENT = {
     "bottomk(10, timewheel_gap_limit_reached_seconds)": "growth is known after looks over a minute",
 }
 """Queries of the dashboard without an answer here, and why."""
+EVENTS = "sum by (event, level) (increase(timewheel_events_total[5m])) > 0"
+"""Answers if something happened."""
 
 
 @pytest.fixture
@@ -133,12 +135,13 @@ def test_every_query_and_every_alert_answers(broker: Broker, client: Any, tmp_pa
             consumer.acknowledge(consumer.receive(dt.timedelta(seconds=30)))
 
         def unanswered() -> list[str]:
-            return [query for query in queries() if query not in ABSENT and not scraping.query(query)]
+            return [query for query in queries() if query not in {*ABSENT, EVENTS} and not scraping.query(query)]
 
         def all_answer() -> bool:
             assert unanswered() == []
             return True
 
+        assert EVENTS in queries()
         eventually(all_answer, 60)
         for query in ABSENT:
             assert scraping.query(query) == [], "it answers after all"
@@ -161,6 +164,7 @@ def test_every_query_and_every_alert_answers(broker: Broker, client: Any, tmp_pa
         assert [rule["name"] for rule in rules if rule["alerts"]] == [], "all is well here"
         producer.send_async(b"x", raising)
         eventually(lambda: scraping.query('ALERTS{alertname="TimewheelError", event="send_callback_failed"}'), 30)
+        eventually(lambda: scraping.query(EVENTS), 30)
 
         exporter.process.send_signal(signal.SIGTERM)
         assert exporter.process.wait(30) == 0, exporter.log.read_text()

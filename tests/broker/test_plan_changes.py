@@ -346,7 +346,7 @@ def test_what_a_later_version_wrote_waits_for_it(pulsar_broker: Broker) -> None:
     """In a relay and in a consumer of this version: neither buried nor handed out."""
     with Stage(pulsar_broker, plan_of()) as stage:
         relay = stage.relay()
-        newer = {"tw-id": "newer", "tw-timer": "2 whatever it says"}
+        newer = {"tw-id": "newer", "tw-timer": "3 whatever it says"}
         for topic in (stage.tiers[0], stage.plan.due_topic):
             stage.producer(topic).send(b"later", properties=newer)
         eventually(lambda: relay.status().partitions[0].state is PartitionState.STOPPED, 20)

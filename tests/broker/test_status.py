@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.broker.relay_stage import Stage, now_ms, plan_of
+from tests.broker.test_gaps import run as run_gaps
 from tests.support.tokens import token_for
 from timewheel.admin.client import AdminClient
 from timewheel.core.durations import DAY_MS, HOUR_MS
@@ -125,6 +126,28 @@ def test_late_timers_and_the_relays_that_have_them(pulsar_broker: Broker, tmp_pa
         attended = run(pulsar_broker, plan, tmp_path, "--fail-late", "1h")
         assert attended.returncode == 0
         assert f"Relay {mine} has 4 partitions with about 20 timers" in " ".join(attended.stdout.split())
+
+
+def test_a_plan_that_nobody_has_made_is_not_well(pulsar_broker: Broker, tmp_path: Path) -> None:
+    plan = plan_of(partitions=2)
+    told = run(pulsar_broker, plan, tmp_path)
+    assert told.returncode == 1, told.stdout
+    assert "no topic of the plan is there" in told.stdout
+    assert f"Not there: {plan.due_topic} (timewheel topics ensure makes it)." in " ".join(told.stdout.split())
+    gaps = run_gaps(pulsar_broker, str(tmp_path / "plan.toml"))
+    assert gaps.returncode == 1, gaps.stdout
+    assert "all is well" not in gaps.stdout
+    assert plan.due_topic in gaps.stdout
+    with Stage(pulsar_broker, plan) as stage:
+        assert run(pulsar_broker, plan, tmp_path).returncode == 0
+        assert run_gaps(pulsar_broker, str(tmp_path / "plan.toml")).returncode == 0
+        stage.admin.topics.delete(stage.tiers[0])
+
+        told = run(pulsar_broker, plan, tmp_path, "--fail-late", "1m")
+        assert told.returncode == 1, told.stdout
+        assert "0 timers wait, and 1 of the plan's topics are not there" in told.stdout
+        gaps = run_gaps(pulsar_broker, str(tmp_path / "plan.toml"), "--fail-at", "alarm", "--json")
+        assert (gaps.returncode, json.loads(gaps.stdout)["missing"]) == (1, [stage.tiers[0]])
 
 
 def test_what_a_role_may_not_see_is_said(secured: Secured, tmp_path: Path) -> None:

@@ -123,6 +123,7 @@ def test_the_handlers_span_is_linked_to_the_sends(pulsar_broker: Broker, pulsar_
         assert attributes_of(span)["timewheel.due"] == attributes_of(sent[timer_id])["timewheel.due"]
     assert {attributes_of(span)["timewheel.hops"] for span in processed.values()} == {case.hops}
 
+    assert {attributes_of(span)["messaging.destination.partition.id"] for span in sent.values()} == {"0"}
     told = attributes_of(sent["awaited"])
     assert told["messaging.destination.name"] == plan.due_topic
     first_copy = told["messaging.message.id"]

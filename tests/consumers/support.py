@@ -4,18 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from timewheel.consumers.engine import (
-    Acknowledge,
-    Arrival,
-    Command,
-    Drop,
-    Engine,
-    Hand,
-    InHand,
-    NegativeAcknowledge,
-    Republish,
-)
+from timewheel.consumers.commands import Acknowledge, Command, Drop, Hand, NegativeAcknowledge, Republish
+from timewheel.consumers.engine import Engine
 from timewheel.consumers.handled import HandledWindow
+from timewheel.consumers.in_hand import Arrival, InHand
 from timewheel.core.envelope import Envelope
 from timewheel.wire.positions import Position
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.consumers.support import BOUND_MS, NOW_MS, arrival, engine, handed, republished, said
-from timewheel.consumers.engine import MAX_REPUBLISHING, Arrival, NegativeAcknowledge, Stage
+from timewheel.consumers.commands import NegativeAcknowledge
+from timewheel.consumers.engine import MAX_REPUBLISHING
 from timewheel.consumers.handled import HandledWindow, timer_key
+from timewheel.consumers.in_hand import Arrival, Stage
 from timewheel.core.envelope import Envelope
 from timewheel.wire.positions import Position
 

@@ -13,8 +13,8 @@ import pytest
 
 from tests.consumers.support import NOW_MS, arrival
 from tests.support.manual_clock import ManualClock
-from timewheel.consumers.engine import InHand
 from timewheel.consumers.handlers import Handler, HandlerCalls
+from timewheel.consumers.in_hand import InHand
 from timewheel.consumers.message import DelayedMessage
 from timewheel.core import SystemClock
 from timewheel.testing import eventually

@@ -14,8 +14,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 from tests.support.manual_clock import ManualClock
 from tests.support.spans import Spans, attributes_of, context_of
 from timewheel.consumers import DelayedMessage
-from timewheel.consumers.engine import InHand
 from timewheel.consumers.handlers import HandlerCalls
+from timewheel.consumers.in_hand import InHand
 from timewheel.consumers.message import arrival_of
 from timewheel.core.envelope import Envelope
 from timewheel.tracing import traced_handler

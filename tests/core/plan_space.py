@@ -7,7 +7,8 @@ from typing import NamedTuple
 from hypothesis import strategies as st
 
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
-from timewheel.core.plan import Calendar, Native, Plan, Ring, Tiered, Wheel
+from timewheel.core.life_cycle import Cancel
+from timewheel.core.plan import Calendar, Native, Plan, Readers, Ring, Tiered, Wheel
 from timewheel.core.routing import Due, Hold, Router, release_at
 from timewheel.core.steps import hop_bound
 from timewheel.core.topology import topology
@@ -50,6 +51,7 @@ def plans(draw: st.DrawFn, *kinds: str) -> Plan:
         case _:
             scheme = Native()
             max_delay_ms = draw(st.integers(SECOND_MS, 3_000 * DAY_MS))
+    readers: Readers = draw(st.sampled_from(["timewheel", "any"]))
     return Plan(
         due_topic=f"persistent://acme/crm/{draw(_words)}",
         subscriptions=tuple(draw(st.lists(_words, min_size=1, max_size=3, unique=True))),
@@ -59,13 +61,22 @@ def plans(draw: st.DrawFn, *kinds: str) -> Plan:
         holding_namespace=draw(st.sampled_from([None, "acme/crm", "acme/held"])),
         max_delay_ms=max_delay_ms,
         relay=draw(st.sampled_from(["embedded", "service"])),
-        readers=draw(st.sampled_from(["timewheel", "any"])),
+        readers=readers,
         guard_ms=guard_ms,
         tick_ms=draw(st.sampled_from([SECOND_MS, 100, MINUTE_MS])),
         jitter_ms=draw(st.sampled_from([0, max_delay_ms // 2])),
         former_intervals_ms=draw(st.sampled_from([(), (DAY_MS,)])),
         former_namespaces=draw(st.sampled_from([(), ("acme/then",)])),
+        cancel=draw(st.none() | _cancels) if readers == "timewheel" else None,
     )
+
+
+_cancels = st.builds(
+    Cancel,
+    keep_ms=st.integers(MINUTE_MS, 400 * DAY_MS),
+    skew_ms=st.integers(0, DAY_MS),
+    when_blind=st.sampled_from(["hold", "deliver"]),
+)
 
 
 @st.composite

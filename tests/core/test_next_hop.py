@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from tests.core.plan_space import DUE_TOPIC, NOW_MS, journey, plans, sends
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.envelope import MAX_HOPS_WRITTEN, Envelope
-from timewheel.core.next_hop import Bury, Hop, NextHop, NotYet, again
+from timewheel.core.next_hop import Bury, Drop, Hop, NextHop, NotYet, again
 from timewheel.core.plan import MAX_HOPS, Calendar, Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Router
 from timewheel.core.steps import hop_bound, steps
@@ -37,12 +39,12 @@ OUT_MS = NOW_MS + DAY_MS
 """When what entered the tier of a day at NOW_MS may leave it."""
 
 
-def timer(remaining_ms: int, entered_ms: int = NOW_MS, **more: int) -> Envelope:
+def timer(remaining_ms: int, entered_ms: int = NOW_MS, **more: Any) -> Envelope:
     """A timer with so much left at its release from the tier of a day."""
     return Envelope("t", NOW_MS + DAY_MS + remaining_ms, entered_ms, revision=3, **more)
 
 
-def held_until(decision: Hop | NotYet | Bury) -> int:
+def held_until(decision: Hop | NotYet | Bury | Drop) -> int:
     assert isinstance(decision, NotYet)
     return decision.until_ms
 
@@ -195,3 +197,13 @@ def test_hops_are_counted_as_far_as_the_line_has_room() -> None:
     full = Envelope("t", NOW_MS, NOW_MS, hops=MAX_HOPS_WRITTEN).hopped(NOW_MS)
     assert full.hops == MAX_HOPS_WRITTEN
     assert Envelope.read(full.properties()) == full
+
+
+@pytest.mark.parametrize("now_ms", [NOW_MS, OUT_MS, OUT_MS + 40 * DAY_MS])
+def test_what_is_known_to_be_dead_is_dropped_whenever_it_is_looked_at(now_ms: int) -> None:
+    dead, alive = timer(DAY_MS), timer(DAY_MS)._replace(timer_id="alive")
+    next_hop = NextHop(Router(TIERED), DAY_TIER, lambda envelope: envelope.timer_id == "t")
+    assert isinstance(next_hop.held(dead, now_ms), Drop)
+    assert isinstance(next_hop.delivered(dead), Drop)
+    assert next_hop.held(alive, now_ms) == NextHop(Router(TIERED), DAY_TIER).held(alive, now_ms)
+    assert next_hop.delivered(alive) == NextHop(Router(TIERED), DAY_TIER).delivered(alive)

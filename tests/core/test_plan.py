@@ -12,6 +12,7 @@ from hypothesis import given
 from tests.core.plan_space import DUE_TOPIC, plans
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.errors import PlanError
+from timewheel.core.life_cycle import Cancel
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Tiered, Wheel
 
 ARTICLE = Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS))
@@ -80,6 +81,7 @@ BROKEN: list[tuple[Any, ...]] = [
     ({"former_intervals_ms": (0,)}, "former_intervals", "from 1s to 366d"),
     ({"former_intervals_ms": (1_000,) * 17}, "former_intervals", "from 0 to 16"),
     ({"former_namespaces": ("acme",)}, "former_namespaces", "tenant/namespace"),
+    ({"cancel": Cancel(), "readers": "any"}, "cancel", "of another kind"),
     ({"relay": "elsewhere"}, "relay", "embedded, service"),
     ({"readers": "all"}, "readers", "timewheel, any"),
     ({"scheme": None}, "scheme", "Native, Tiered, Calendar or Wheel"),

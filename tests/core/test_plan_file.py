@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.core.plan_space import plans
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.errors import PlanError
+from timewheel.core.life_cycle import Cancel
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Tiered, Wheel
 from timewheel.core.planfile import MAX_FILE_BYTES, dump_plan, load_plan, parse_plan, save_plan
 
@@ -74,6 +75,37 @@ def test_the_file_of_the_design_reads_as_the_plan_it_describes() -> None:
 )
 def test_every_scheme_has_its_table(table: str, scheme: Native | Calendar | Wheel) -> None:
     assert parse_plan(TOP + table).scheme == scheme
+
+
+@pytest.mark.parametrize(
+    ("table", "cancel"),
+    [
+        ("", None),
+        ("[cancel]", Cancel()),
+        (
+            '[cancel]\nkeep = "3d"\nskew = "5s"\nwhen_blind = "deliver"',
+            Cancel(keep_ms=3 * DAY_MS, skew_ms=5_000, when_blind="deliver"),
+        ),
+    ],
+)
+def test_cancels_are_off_unless_there_is_a_table(table: str, cancel: Cancel | None) -> None:
+    assert parse_plan(f"{TOP}[native]\n{table}").cancel == cancel
+
+
+@pytest.mark.parametrize(
+    ("table", "field"),
+    [
+        ('keep = "1s"', "cancel.keep"),
+        ('keep = "500d"', "cancel.keep"),
+        ('skew = "2d"', "cancel.skew"),
+        ('when_blind = "guess"', "cancel.when_blind"),
+        ("cancel_all = true", "cancel.cancel_all"),
+    ],
+)
+def test_a_wrong_table_of_cancels_is_refused(table: str, field: str) -> None:
+    with pytest.raises(PlanError) as caught:
+        parse_plan(f"{TOP}[native]\n[cancel]\n{table}")
+    assert caught.value.field == field
 
 
 @given(plans())

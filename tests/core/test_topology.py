@@ -9,6 +9,7 @@ from hypothesis import given
 
 from tests.core.plan_space import DUE_TOPIC, NOW_MS, moments_ms, plans
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
+from timewheel.core.life_cycle import Cancel
 from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, RELAY_SUBSCRIPTION
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Tiered, Wheel
 from timewheel.core.steps import longest_due_stay_ms
@@ -44,6 +45,24 @@ def test_a_native_plan_needs_its_due_topic_alone_and_no_deduplication() -> None:
     assert (spec.name, spec.role, spec.deduplication) == (DUE_TOPIC, "due", False)
 
 
+def test_cancels_need_a_log_and_a_place_for_what_comes_too_late_for_it() -> None:
+    value = plan(scheme=Native(), cancel=Cancel(keep_ms=2 * DAY_MS))
+    due, log, *parked = topology(value, NOW_MS).topics
+    assert (due.name, due.takes_hops) == (DUE_TOPIC, True)
+    assert (log.name, log.role, log.partitions, log.subscriptions) == (
+        f"{DUE_TOPIC}.tw.cuts",
+        "cuts",
+        1,
+        ("timewheel-cuts",),
+    )
+    assert [(one.name, one.partitions, one.subscriptions) for one in parked] == [
+        (f"{DUE_TOPIC}.tw.parked.billing", 4, ("timewheel-parked",)),
+        (f"{DUE_TOPIC}.tw.parked.audit", 4, ("timewheel-parked",)),
+    ]
+    assert not any(one.takes_hops for one in (log, *parked))
+    assert {one.longest_stay_ms for one in (log, *parked)} == {value.max_delay_ms + 2 * DAY_MS}
+
+
 def test_a_calendar_needs_the_running_interval_to_that_of_the_last_due_time_and_one_more() -> None:
     value = plan(scheme=Calendar(interval_ms=DAY_MS), max_delay_ms=3 * DAY_MS)
     names = [spec.name.removeprefix(f"{DUE_TOPIC}.tw.1d-") for spec in topology(value, NOW_MS + HOUR_MS).topics]
@@ -69,7 +88,8 @@ def test_what_every_topology_keeps(plan: Plan, now_ms: int) -> None:
         assert spec.subscriptions, "a publish without a subscription is lost to it"
         assert spec.longest_stay_ms > 0
         # On wherever a relay hops to (broker-facts: deduplicated-destinations).
-        assert spec.deduplication is plan.needs_relay
+        if spec.role not in {"cuts", "parked"}:
+            assert spec.deduplication is plan.needs_relay
     for topic in made.holding:
         assert roles[topic.name].subscriptions == (RELAY_SUBSCRIPTION,)
         assert roles[topic.name].partitions == plan.partitions, (
@@ -79,6 +99,7 @@ def test_what_every_topology_keeps(plan: Plan, now_ms: int) -> None:
     assert all(spec.subscriptions == plan.subscriptions for spec in due)
     assert all(spec.longest_stay_ms == longest_due_stay_ms(plan) for spec in due)
     assert [spec.role for spec in made.topics].count("dead_letter") == int(plan.needs_relay)
+    assert [spec.role for spec in made.topics].count("cuts") == int(plan.cancel is not None)
     if not isinstance(plan.scheme, Calendar):
         assert made == topology(plan, now_ms + DAY_MS)
 

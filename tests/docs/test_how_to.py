@@ -23,7 +23,7 @@ from tests.support.pages import blocks, commands
 from timewheel.admin import AdminClient
 from timewheel.core import Plan
 from timewheel.core.plan import Tiered
-from timewheel.core.planfile import save_plan
+from timewheel.core.planfile import dump_plan, save_plan
 from timewheel.ops import ensure
 from timewheel.producers import DelayedProducer
 from timewheel.testing import LocalPulsar
@@ -184,6 +184,80 @@ def test_timers_are_traced_as_it_says(broker_of_the_pages: LocalPulsar, tmp_path
     rows = re.findall(r"^\| `([\w.]+)` \|(.*)\|(.*)\|$", text, re.MULTILINE)
     assert {name for name, cell, _ in rows if cell.strip()} == sent["attributes"].keys()
     assert {name for name, _, cell in rows if cell.strip()} == processed["attributes"].keys()
+
+
+@pytest.mark.usefixtures("broker_of_the_pages")
+def test_timers_are_cancelled_as_it_says(tmp_path: Path) -> None:
+    """The table goes into the plan file, the blocks run as one program, then the commands."""
+    text = page("cancel-timers")
+    (table,) = blocks(text, "toml")
+    plan = Plan(due_topic="persistent://public/default/cancel-timers", subscriptions=("billing",))
+    (tmp_path / "reminders.toml").write_text(f"{dump_plan(plan)}\n{table.content}")
+
+    def run(*command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+
+    timewheel = str(Path(sys.executable).parent / "timewheel")
+    made = run(timewheel, "topics", "ensure", "reminders.toml")
+    assert made.returncode == 0, made.stderr
+    assert "3 topics" in made.stdout, "the due topic, the log of cut-offs, the parked timers"
+    code = "\n".join(block.content for block in blocks(text, "python"))
+    quiet = "pulsar.Client(logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error), service_url="
+    (tmp_path / "cancel.py").write_text(code.replace("pulsar.Client(", quiet) + "producer.close()\nclient.close()\n")
+    ran = run(sys.executable, "cancel.py")
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+    lines = [command.line.split()[1:] for block in blocks(text, "console") for command in commands(block.content)]
+    cancelled, listed = (run(timewheel, *line) for line in lines)
+    assert (cancelled.returncode, listed.returncode) == (0, 0), cancelled.stderr + listed.stderr
+    assert "order-8  what was not handed out yet will not be" in cancelled.stdout
+    names = {"order-7", "order-8", "meeting-3", "reminder-of-ann", "account-5"}
+    assert all(name in listed.stdout for name in names), listed.stdout
+    assert "5 of 5 cut-offs that count" in listed.stdout
+    told = json.loads(run(timewheel, *lines[1], "account-5", "--json").stdout)
+    assert (told["live"], told["cut_offs"][0]["group"]) == (1, "account-5")
+    packed = run(timewheel, "cuts", "compact", "reminders.toml")
+    assert "5 cut-offs that count were written in packs" in packed.stdout, packed.stderr
+    again = json.loads(run(timewheel, "cuts", "list", "reminders.toml", "--json").stdout)
+    assert again["live"] == 5
+    nothing = run(timewheel, "timer", "cancel", "reminders.toml")
+    assert nothing.returncode == 2
+    (tmp_path / "without.toml").write_text(dump_plan(plan))
+    for line in (["timer", "cancel", "without.toml", "a"], ["cuts", "list", "without.toml"]):
+        refused = run(timewheel, *line)
+        assert refused.returncode == 2
+        assert "[cancel]" in refused.stderr
+
+
+def test_what_stands_around_handlers_does_what_it_says(
+    broker_of_the_pages: LocalPulsar, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = Plan(due_topic="persistent://public/default/around", subscriptions=("billing",))
+    client = pulsar.Client(broker_of_the_pages.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    with AdminClient(broker_of_the_pages.admin_url) as admin:
+        ensure(admin, plan, now_ms=int(time.time() * 1_000))
+    with DelayedProducer(client, plan) as producer:
+        producer.send(b"x", timer_id="closed", properties={"tenant": "closed"})
+        producer.send(b"x", timer_id="open", deliver_after=timedelta(seconds=1))
+    (block,) = blocks(page("stand-around-handlers"), "python")
+
+    class MailServer:
+        looks = 0
+
+        def is_up(self) -> bool:
+            self.looks += 1
+            return self.looks > 1
+
+    code = block.content.replace("timedelta(seconds=30)", "timedelta(seconds=0.3)")
+    names: dict[str, Any] = {"client": client, "plan": plan, "mail_server": MailServer()}
+    with caplog.at_level("INFO"):
+        exec(compile(code, "stand-around-handlers.md", "exec"), names)
+        with names["consumer"] as consumer:
+            consumer.run(lambda _: consumer.stop())
+            counts = consumer.counts
+    client.close()
+    assert (counts.skipped, counts.postponed, counts.done) == (1, 1, 1)
+    assert [record.message.partition(" took")[0] for record in caplog.records if " took " in record.message] == ["open"]
 
 
 def _json_values(text: str) -> Iterator[Any]:

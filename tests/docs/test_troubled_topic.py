@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -67,6 +69,22 @@ def test_the_way_from_trouble_to_a_plan_works_as_it_stands(tmp_path: Path) -> No
     assert again == int(foretold[1].replace(",", "")) > 800
     report = (tmp_path / "why.html").read_text(encoding="utf-8")
     assert "renewals" in report
+
+
+@pytest.mark.parametrize("hours", [6, 8, 12, 24])
+def test_no_hour_of_the_day_parts_its_delays(hours: int) -> None:
+    """A calendar whose intervals each had one delay would leave no gaps, and the planner would choose it."""
+    delays = {one for block in blocks(PAGE, "python") for one in _delays(block.content)}
+    interval_s = hours * 3_600
+    for sent_s in range(0, 86_400, 60):
+        in_one = Counter((sent_s + int(delay.total_seconds())) // interval_s for delay in delays)
+        assert max(in_one.values()) > 1, f"sent at {sent_s // 3_600}:{sent_s // 60 % 60:02}"
+
+
+def _delays(program: str) -> list[dt.timedelta]:
+    found = re.findall(r"timedelta\((seconds|hours|days)=(\d+)\)", program)
+    line = next((line for line in program.splitlines() if line.startswith("DELAYS")), "")
+    return [dt.timedelta(**{unit: int(count)}) for unit, count in found if f"{unit}={count}" in line]
 
 
 def test_it_begins_with_what_the_fixtures_do_and_takes_all_steps() -> None:

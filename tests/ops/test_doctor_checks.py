@@ -39,7 +39,7 @@ from timewheel.core.names import RELAY_SUBSCRIPTION, namespace_of, partition_top
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.topology import topology
 from timewheel.ops.doctor import KINDS, Finding, Seen, Severity, Unread, Verdict, verdict_on
-from timewheel.ops.doctor.checks.clocks import offset_ms
+from timewheel.ops.doctor.checks.clocks import offset_ms, producer_off_ms
 from timewheel.ops.doctor.seen import Head, Newest, Part, SeenTopic, Source
 from timewheel.ops.doctor.settings import BROKER_DEFAULTS, in_force, profile_by
 from timewheel.ops.gaps import GapStanding, SubscriptionGaps
@@ -99,7 +99,7 @@ def healthy() -> Seen:
     topics = []
     for spec in whole.topics:
         holding = next((topic for topic in whole.holding if topic.name == spec.name), None)
-        relays = (consumer("relay-1"), consumer("relay-2")) if holding else ()
+        relays = (consumer("0a1b2c3d-relay-1"), consumer("1b2c3d4e-relay-2")) if holding else ()
         kind = "Failover" if holding else "Shared"
         subscriptions = {name: subscription(kind, consumers=relays) for name in spec.subscriptions}
         topics.append(
@@ -216,7 +216,7 @@ def head(after_release_ms: int) -> Change:
 
 
 def relays(count: int) -> Change:
-    return stats(TIER, subscriptions={RELAY_SUBSCRIPTION: subscription(consumers=(consumer(),) * count)})
+    return stats(TIER, subscriptions={RELAY_SUBSCRIPTION: subscription(consumers=(consumer("0a1b2c3d-r"),) * count)})
 
 
 CASES: list[tuple[str, Change]] = [
@@ -320,7 +320,17 @@ CASES: list[tuple[str, Change]] = [
         "clock-differs",
         lambda seen: replace(seen, time=BrokerTime(asked_ms=NOW_MS, told_ms=NOW_MS + 60_011, answered_ms=NOW_MS + 10)),
     ),
+    ("foreign-consumer", stats(TIER, subscriptions={RELAY_SUBSCRIPTION: subscription(consumers=(consumer("spy"),))})),
     ("producer-ahead", part(newest=Newest(producer="p", published_ms=NOW_MS + 60_001, seen_ms=NOW_MS))),
+    ("producer-ahead", part(later=Newest(producer="p", published_ms=NOW_MS + 60_001, seen_ms=NOW_MS))),
+    (
+        "producer-behind",
+        part(newest=Newest(producer="p", published_ms=NOW_MS - 90_001, seen_ms=NOW_MS, ledger_since_ms=NOW_MS)),
+    ),
+    (
+        "producer-behind",
+        part(later=Newest(producer="p", published_ms=NOW_MS - 90_001, seen_ms=NOW_MS, absent_ms=NOW_MS)),
+    ),
     (
         "not-seen",
         lambda seen: replace(seen, unread=(Unread(source=Source.TIME, subject="the broker", reason="a proxy"),)),
@@ -419,6 +429,9 @@ HARMLESS: list[tuple[Change, str]] = [
         (stats(producers=(ProducerStats(name="p", address="", client="Pulsar-Java-v2.8.0"),)), "old-client"),
         (all_of(settings(dispatcherPauseOnAckStatePersistentEnabled="true"),
                 place(dispatcherPauseOnAckStatePersistentEnabled=False)), "pauses-at-the-limit"),
+        (part(newest=Newest(producer="p", published_ms=NOW_MS - 10**9, seen_ms=NOW_MS)), "producer-behind"),
+        (part(newest=Newest(producer="p", published_ms=NOW_MS - 90_000, seen_ms=NOW_MS, ledger_since_ms=NOW_MS)),
+         "producer-behind"),
         (lambda seen: replace(seen, namespaces={}, topics=MISSING(seen).topics), "missing-topic"),  # could not be seen
     ]  # fmt: skip
 
@@ -480,6 +493,35 @@ def test_a_clock_is_off_only_where_that_is_certain(ahead_ms: int, way_ms: int, b
     assert abs(found) <= abs(ahead_ms)
     assert found * ahead_ms >= 0
     assert abs(ahead_ms) - abs(found) <= 1_000 + way_ms + back_ms
+
+
+@given(
+    off_ms=st.integers(-(10**7), 10**7),
+    wait_ms=st.integers(0, 30_000),
+    broker_ms=st.integers(-(10**7), 10**7),
+    since_ms=st.none() | st.integers(0, 10**6),
+    absent_ms=st.none() | st.integers(0, 10**6),
+    way_ms=st.integers(0, 5_000),
+)
+def test_a_producer_is_off_only_where_that_is_certain(
+    off_ms: int, wait_ms: int, broker_ms: int, since_ms: int | None, absent_ms: int | None, way_ms: int
+) -> None:
+    """By true time it was stored now. Clocks of this machine, the broker and the producer are off as they please."""
+    stored_ms = NOW_MS
+    time = BrokerTime(asked_ms=0, told_ms=(broker_ms + way_ms) // 1_000 * 1_000, answered_ms=way_ms)
+    newest = Newest(
+        producer="p",
+        published_ms=stored_ms - wait_ms + off_ms,
+        seen_ms=stored_ms + way_ms,
+        absent_ms=None if absent_ms is None else stored_ms - absent_ms,
+        ledger_since_ms=None if since_ms is None else stored_ms - since_ms + broker_ms,
+    )
+
+    found = producer_off_ms(newest, time)
+
+    truly_ms = off_ms - broker_ms
+    assert abs(found) <= abs(truly_ms)
+    assert not found or (found > 0) == (truly_ms > 0)
 
 
 def test_what_could_not_be_read_leaves_checks_out() -> None:

@@ -19,11 +19,14 @@ from rich.console import Console
 from tests.ops.test_gap_reload import ALTERNATING, cursor, ledgers
 from tests.support.screen import lines_of
 from timewheel.admin.client import AdminClient
-from timewheel.cli.gaps import _screen
+from timewheel.cli.gaps import _screen, exit_status
+from timewheel.cli.gaps_said import verdict
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import HOUR_MS, MINUTE_MS
+from timewheel.core.plan import Plan, Tiered
+from timewheel.core.topology import topology
 from timewheel.errors import AdminDenied, GapLogUnreadable, NoSuchTarget
-from timewheel.ops.gaps import GapStanding, Level, Look, SubscriptionGaps, look_at, topics_of
+from timewheel.ops.gaps import GapStanding, Level, Look, SubscriptionGaps, Unseen, look_at, topics_of
 from timewheel.ops.gaps.growth import growth_of
 from timewheel.ops.gaps.limit import limit_of
 from timewheel.ops.gaps.log import MOST_LOOKS, Looks, append_look, read_looks
@@ -243,9 +246,57 @@ def test_targets_become_topics() -> None:
                 topics_of(admin, [name])
         with pytest.raises(AdminDenied):
             topics_of(admin, ["a/shut"])
+        several = topics_of(admin, ["a/b/none", "a/b/u", "none", "a/shut", "non-persistent://a/b/t", "a/b/t"])
+        assert several.topics == (all_of_it[2], *all_of_it[:2])
+        assert [(one.what, one.is_target) for one in several.unseen] == [
+            ("a/b/none", True), ("none", True), ("a/shut", True), ("non-persistent://a/b/t", True)
+        ]  # fmt: skip
         cluster.answers["/tenants"] = 401
         with pytest.raises(NoSuchTarget, match="only a superuser may list them"):
             topics_of(admin, [EVERYTHING])
+
+
+def test_topics_of_a_plan_that_are_not_there_are_named_and_hide_no_other() -> None:
+    plan = Plan(
+        due_topic="persistent://a/b/t", subscriptions=("s",), scheme=Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS,))
+    )
+    with Cluster({}).client() as admin:
+        nobody_made_them = topics_of(admin, [], [plan])
+        expected = {spec.name for spec in topology(plan, 0).topics}
+        assert (nobody_made_them.topics, {*nobody_made_them.missing}) == ((), expected)
+    held = next(topic.name for topic in topology(plan, 0).holding)
+    answers = {
+        "/persistent/a/b/t/partitions": {"partitions": 1},
+        f"/persistent/a/b/{held.rpartition('/')[2]}/partitions": 403,
+    }
+    with Cluster(answers).client() as admin:
+        some = topics_of(admin, [], [plan])
+        look = look_at(admin, some.topics, PROFILE, unseen=some.unseen, missing=some.missing)
+    assert some.topics == ("persistent://a/b/t-partition-0",)
+    assert [(one.what, one.is_target) for one in some.unseen] == [(held, True)]
+    assert {*look.missing} == expected - {held, "persistent://a/b/t"}
+    assert not look.is_whole
+
+
+@pytest.mark.parametrize(
+    ("facts", "never", "asked"),
+    [
+        ({}, 0, 0),
+        ({"unseen": (Unseen(what="a/b", reason="403"),)}, 0, 1),
+        ({"unseen": (Unseen(what="a/b", reason="403", is_target=True),)}, 1, 1),
+        ({"missing": ("persistent://a/b/t",)}, 1, 1),
+        ({"missing": ("persistent://a/b/t",), "gaps": 8}, 1, 3),
+        ({"missing": ("persistent://a/b/t",), "gaps": 10}, 1, 4),
+    ],
+)
+def test_the_exit_status_says_what_was_not_there(facts: dict[str, Any], never: int, asked: int) -> None:
+    seen = by_subscription([standing(facts.pop("gaps", 0))])
+    whole: dict[str, Any] = {"at_ms": 0, "subscriptions": seen, "topics": 1, "bare": (), "gone": (), "unseen": ()}
+    look = Look(**{**whole, **facts})
+    assert (exit_status(look, "never"), exit_status(look, "watch")) == (never, asked)
+    assert ("not there" in verdict(look), "not seen" in verdict(look)) == (
+        bool(look.missing), any(one.is_target for one in look.unseen)
+    )  # fmt: skip
 
 
 SETTINGS = {"managedLedgerMaxUnackedRangesToPersist": "123"}

@@ -49,6 +49,7 @@ PARTITION = PartitionStatus(
     late=3,
     dead=1,
     refiled=0,
+    dropped=9,
     skipped=4,
     deduplicated=5,
     jumps=6,

@@ -279,7 +279,7 @@ def stored_entry(**facts: Any) -> StoredEntry:
         ({"properties": Envelope("t", 10_000, 1_000).properties()}, 1_000, 10_000, True, 0),
         # Moved on: `entered_ms` is its last release, and when it was first sent is not known.
         ({"properties": Envelope("t", 10_000, 1_000, hops=3).properties()}, 1_050, 10_000, True, 3),
-        ({"deliver_at_ms": 9_000, "properties": {"tw-id": "t", "tw-timer": "2 later"}}, 1_050, 9_000, True, None),
+        ({"deliver_at_ms": 9_000, "properties": {"tw-id": "t", "tw-timer": "3 later"}}, 1_050, 9_000, True, None),
     ],
 )  # fmt: skip
 def test_a_row_goes_by_the_envelope_where_there_is_one(

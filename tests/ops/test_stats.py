@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import httpx
 import pytest
 from hypothesis import given
@@ -123,6 +125,7 @@ def test_times_of_an_entry_are_exact_milliseconds(text: str, ms: int) -> None:
 
     assert entry.publish_at_ms == ms
     assert entry.position == EntryPosition(97, 0)
+    assert not entry.is_replicated
     assert (entry.deliver_at_ms, entry.event_at_ms, entry.batch_messages, entry.null_payload) == (
         None,
         None,
@@ -139,3 +142,14 @@ def test_headers_of_an_entry_are_read_as_latin_1_also_where_they_happen_to_be_ut
     ]
 
     assert read_entry(httpx.Response(200, headers=raw)).partition_key == "Ã¼"
+
+
+def test_properties_are_read_in_one_header_and_in_a_header_each() -> None:
+    whole = {"tw-id": "sub-42", "Key": "a: b", "key": "", "x": "ü "}
+    required = [(b"X-Pulsar-Message-ID", b"97:0"), (b"X-Pulsar-publish-time", b"2026-11-21T02:22:40.9Z")]
+    in_one = [(b"X-Pulsar-PROPERTY", json.dumps(whole).encode())]
+    each = [(f"X-Pulsar-PROPERTY-{key}".encode(), value.encode("latin-1")) for key, value in whole.items()]
+
+    for headers in (in_one, each):
+        assert read_entry(httpx.Response(200, headers=[*required, *headers])).properties == whole
+    assert read_entry(httpx.Response(200, headers=required)).properties == {}

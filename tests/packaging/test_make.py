@@ -103,6 +103,42 @@ def test_with_any_chromium_nothing_is_said(programs: Path, name: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+NO_POSTGRES = "POSTGRES_BINS=/nowhere"
+
+
+@pytest.mark.parametrize("there", [(), ("redis-server",), ("initdb",)], ids=["none", "Redis", "PostgreSQL"])
+def test_without_the_stores_their_packages_are_named_and_the_tests_go_on(
+    programs: Path, there: tuple[str, ...]
+) -> None:
+    for name in there:
+        _fake(programs, name, "true")
+    done = _make(programs, "need-stores", NO_POSTGRES)
+    packages = {"redis-server": "redis-server", "initdb": "postgresql"}
+
+    assert done.returncode == 0
+    assert "apt-get install" in done.stderr
+    assert {package for package in packages.values() if package in done.stderr.partition("install")[2]} == {
+        package for name, package in packages.items() if name not in there
+    }
+    assert "skipped" in done.stderr
+
+
+def test_without_the_stores_ci_fails_at_once(programs: Path) -> None:
+    done = _make(programs, "need-stores", NO_POSTGRES, CI="true")
+
+    assert done.returncode != 0
+    assert "apt-get install redis-server postgresql" in done.stderr
+
+
+def test_with_the_stores_nothing_is_said_wherever_debian_put_them(programs: Path, tmp_path: Path) -> None:
+    _fake(programs, "redis-server", "true")
+    (tmp_path / "15" / "bin").mkdir(parents=True)
+    _fake(tmp_path / "15" / "bin", "initdb", "true")
+    done = _make(programs, "need-stores", f"POSTGRES_BINS={tmp_path}/*/bin", CI="true")
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_an_old_python_is_refused(programs: Path) -> None:
     _fake(programs, "python3", "exit 1")
     done = _make(programs, "need-python")
@@ -122,7 +158,7 @@ def test_without_the_venv_module_the_package_is_named(programs: Path) -> None:
 def _tests_end(programs: Path, codes: dict[str, int], target: str = "test") -> tuple[int, list[str]]:
     """The target with a pytest that ends so where its arguments begin so; what it was asked to run, in order."""
     _fake(programs, "java", _java("17.0.15"))
-    for name in ("mvn", "chromium", "python3"):
+    for name in ("mvn", "chromium", "initdb", "python3", "redis-server"):
         _fake(programs, name, "true")
     venv = programs / "venv"
     (venv / "bin").mkdir(parents=True)

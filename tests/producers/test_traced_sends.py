@@ -72,6 +72,7 @@ def test_a_send_is_told_and_named_in_the_message() -> None:
         "messaging.operation.name": "send",
         "messaging.operation.type": "send",
         "messaging.destination.name": PLAN.due_topic,
+        "messaging.destination.partition.id": "0",
         "messaging.message.id": "7:11",
         "timewheel.timer_id": "sub-42",
         "timewheel.due": "2027-02-01T08:00:00.000+00:00",

@@ -11,7 +11,7 @@ from typing import Any
 from tests.support.chaos_ledger import now_ms
 from timewheel.core.errors import TimewheelError
 from timewheel.core.plan import Plan
-from timewheel.producers import DelayedProducer
+from timewheel.producers import DelayedProducer, Timer
 
 __all__ = ["Load", "Sent", "Traffic"]
 
@@ -61,6 +61,7 @@ class Load:
         seed: Of the delays.
         before_burst: Called before each burst; False: not now.
         first_id: The number in the first timer's id.
+        stored: Called with each timer that is confirmed.
         producer_options: Passed on.
     """
 
@@ -73,9 +74,11 @@ class Load:
         *,
         before_burst: Callable[[], bool] = lambda: True,
         first_id: int = 0,
+        stored: Callable[[Timer], None] = lambda _timer: None,
         **producer_options: Any,
     ) -> None:
         self._first_id = first_id
+        self._stored = stored
         self.sent: dict[str, Sent] = {}
         self.failures: list[str] = []
         self._traffic = traffic
@@ -127,10 +130,11 @@ class Load:
         due_ms = now_ms() + self._random.randint(self._traffic.shortest_ms, self._traffic.longest_ms)
         sent = self.sent[timer_id] = Sent(due_ms)
 
-        def told(error: TimewheelError | None, _: Any) -> None:
+        def told(error: TimewheelError | None, timer: Timer) -> None:
             if error is None:
                 sent.confirmed = True
                 self._confirmed += 1
+                self._stored(timer)
             else:
                 self.failures.append(f"{timer_id}: {error}")
 

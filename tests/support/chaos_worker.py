@@ -29,7 +29,7 @@ from tests.support.wrong_hops import WRONG_GROUPS, HopClient, RulesName, WallClo
 from timewheel.admin import AdminClient
 from timewheel.cli.app import main as command
 from timewheel.consumers import DelayedConsumer, DelayedMessage
-from timewheel.consumers.relay import Relay
+from timewheel.consumers.relay import Relay, janitor
 from timewheel.consumers.relay.driver import former_keeper, groups, partition
 from timewheel.core.grouping import default_linger_ms
 from timewheel.core.plan import Plan
@@ -145,6 +145,8 @@ def _relay(job: Job, client: Any, plan: Plan, burning: _Burning, ledger: Ledger)
     chance = random.Random(os.getpid())
     groups.GROUP_MESSAGES = job.group or chance.choice([1, 3, 20, 100, 500, 1_000])  # type: ignore[attr-defined]
     linger_ms = default_linger_ms(plan.guard_ms) if job.group else min(chance.choice([0, 5, 20, 100]), plan.guard_ms)
+    # So that the log of cut-offs is packed again and again.
+    janitor.LEAST_LOOSE, janitor.LOOK_EVERY_MS = 200, 300
     hopping: Any = HopClient(client, burning, job.hop_rules)
     with ExitStack() as stack:
         look = None

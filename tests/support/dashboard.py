@@ -15,6 +15,12 @@ WIDTH = 24
 HEIGHT = 8
 STAT_HEIGHT = 4
 
+STEPS: dict[str, list[dict[str, Any]]] = {
+    "short": [{"color": "green", "value": None}, {"color": "red", "value": 0.000001}],
+    "percentunit": [{"color": "green", "value": None}, {"color": "orange", "value": 0.8}, {"color": "red", "value": 1}],
+}
+"""Of a large figure: what is counted should not be there, and of a limit 80 % is the level `watch`."""
+
 
 class Panel(NamedTuple):
     """One picture.
@@ -130,7 +136,12 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
                 (("sum by (why) (rate(timewheel_consumer_copies_dropped_total[5m]))", "{{why}}"),),
                 "ops",
             ),
-            Panel("Events", (("sum by (event, level) (increase(timewheel_events_total[5m]))", "{{level}} {{event}}"),)),
+            Panel(
+                "Events",
+                # Every event is a series from the start: those that did not happen would hide the others.
+                (("sum by (event, level) (increase(timewheel_events_total[5m])) > 0", "{{level}} {{event}}"),),
+                note="Only those that happened in the last five minutes; none is good.",
+            ),
         ),
     ),
     (
@@ -189,9 +200,8 @@ def dashboard() -> dict[str, Any]:
 
 def _drawn(panel: Panel, at: dict[str, int]) -> dict[str, Any]:
     source = {"type": "prometheus", "uid": "${source}"}
-    steps = [{"color": "green", "value": None}, {"color": "red", "value": 0.000001}]
     plain = [{"color": "text", "value": None}]
-    warns = panel.stat and panel.unit == "short"
+    steps = STEPS.get(panel.unit, plain) if panel.stat else plain
     return {
         "type": "stat" if panel.stat else "timeseries",
         "title": panel.title,
@@ -203,7 +213,7 @@ def _drawn(panel: Panel, at: dict[str, int]) -> dict[str, Any]:
             for number, (query, legend) in enumerate(panel.queries)
         ],
         "fieldConfig": {
-            "defaults": {"unit": panel.unit, "thresholds": {"mode": "absolute", "steps": steps if warns else plain}},
+            "defaults": {"unit": panel.unit, "thresholds": {"mode": "absolute", "steps": steps}},
             "overrides": [],
         },
         "options": {} if panel.stat else {"legend": {"displayMode": "list", "placement": "bottom"}},

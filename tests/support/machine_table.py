@@ -21,7 +21,7 @@ TABLES: dict[str, tuple[Callable[[int, int], list[Met]], ...]] = {
     "broker-held": (walk_broker_held,),
 }
 """Which walks meet what a table has."""
-SEEDS = range(1_000)
+SEEDS = range(2_000)
 STEPS = 250
 
 _STATES = list(State)

@@ -14,11 +14,16 @@ __all__ = ["own_broker"]
 
 
 @contextmanager
-def own_broker(config: Mapping[str, str], kind: type[LocalPulsar] = LocalPulsar) -> Iterator[LocalPulsar]:
-    """A running broker, stopped at the end; where there can be none, a skip by hand and a failure in CI."""
+def own_broker(
+    config: Mapping[str, str], kind: type[LocalPulsar] = LocalPulsar, *, version: str | None = None
+) -> Iterator[LocalPulsar]:
+    """A running broker, of the run's version if none is said, stopped at the end.
+
+    Where there can be none: a skip by hand and a failure in CI.
+    """
     with ExitStack() as stack:
         try:
-            broker = stack.enter_context(kind(config=config))
+            broker = stack.enter_context(kind(version, config=config))
         except BrokerUnavailable as error:
             if os.environ.get("CI", "").lower() in {"1", "true"}:
                 pytest.fail(f"no Pulsar, and this is CI: {error}", pytrace=False)

@@ -89,6 +89,14 @@ class Prometheus:
         found: list[dict[str, Any]] = answer["data"]["result"]
         return found
 
+    def over(self, expression: str, from_s: float, to_s: float, step_s: float) -> list[dict[str, Any]]:
+        """The result over a stretch of time, as a dashboard asks for it; times are UTC seconds."""
+        params = {"query": expression, "start": f"{from_s}", "end": f"{to_s}", "step": f"{step_s}"}
+        answer = httpx.get(f"{self._url}/api/v1/query_range", params=params, timeout=30, trust_env=False).json()
+        assert answer["status"] == "success", (expression, answer)
+        found: list[dict[str, Any]] = answer["data"]["result"]
+        return found
+
     def groups(self) -> list[dict[str, Any]]:
         """Groups of rules, each with what came of it."""
         answer = httpx.get(f"{self._url}/api/v1/rules", timeout=10, trust_env=False).json()

@@ -144,5 +144,7 @@ def _last_name(node: ast.AST) -> str | None:
 
 
 def _is_text_or_path(node: ast.AST, names: dict[str, str]) -> bool:
-    is_text = isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
+    is_text = isinstance(node, ast.JoinedStr) or (
+        isinstance(node, ast.Constant) and isinstance(node.value, str | bytes)
+    )
     return is_text or _full_name(node, names) == "os.path"

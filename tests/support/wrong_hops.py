@@ -14,7 +14,7 @@ from tests.support.through import Through
 from timewheel.consumers.relay.driver.groups import Group, Member
 from timewheel.core.envelope import TIMER_PROPERTY, Envelope
 from timewheel.core.names import RELAY_SUBSCRIPTION
-from timewheel.core.next_hop import Bury, Hop, NextHop, NotYet
+from timewheel.core.next_hop import Bury, Drop, Hop, NextHop, NotYet
 from timewheel.core.routing import Due, Router
 from timewheel.core.steps import Step
 from timewheel.wire.dead_letters import DEAD_REASON
@@ -33,11 +33,11 @@ returned."""
 class WallClock(NextHop):
     """Routes by the time it is, so that a replay may meet another destination: with deduplication, that loses."""
 
-    def __init__(self, router: Router, step: Step) -> None:
-        super().__init__(router, step)
+    def __init__(self, router: Router, step: Step, is_dead: Callable[[Envelope], bool] | None = None) -> None:
+        super().__init__(router, step, is_dead)
         self._by_clock = router
 
-    def held(self, envelope: Envelope, now_ms: int) -> Hop | NotYet | Bury:
+    def held(self, envelope: Envelope, now_ms: int) -> Hop | NotYet | Bury | Drop:
         decision = super().held(envelope, now_ms)
         if not isinstance(decision, Hop):
             return decision

@@ -16,6 +16,8 @@ __all__ = ["StoredEntry"]
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _PROPERTIES = "X-Pulsar-PROPERTY"
+_ONE_PROPERTY = b"x-pulsar-property-"
+"""How a header of brokers up to 3.x begins; what follows is the property's key, in the letters that it has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +41,7 @@ class StoredEntry:
         batch_messages: Messages in the batch; None if it is no batch.
         null_payload: It was sent without a payload, which is not an empty one.
         encrypted: By its producer; the payload cannot be read here.
+        is_replicated: It came from another cluster, when that was to be had; its publish time is of there.
     """
 
     position: EntryPosition
@@ -54,6 +57,7 @@ class StoredEntry:
     batch_messages: int | None
     null_payload: bool
     encrypted: bool
+    is_replicated: bool = False
 
 
 def read_entry(response: httpx.Response) -> StoredEntry:
@@ -67,7 +71,7 @@ def read_entry(response: httpx.Response) -> StoredEntry:
         publish_at_ms=_read_ms(headers["X-Pulsar-publish-time"]),
         event_at_ms=_read_optional_ms(headers.get("X-Pulsar-event-time")),
         deliver_at_ms=_read_optional_ms(headers.get("X-Pulsar-deliver-at-time")),
-        properties=json.loads(headers.get(_PROPERTIES, "{}")),
+        properties=_read_properties(headers),
         producer=headers.get("X-Pulsar-producer-name", ""),
         sequence_id=int(headers.get("X-Pulsar-sequence-id", "0")),
         partition_key=headers.get("X-Pulsar-partition-key"),
@@ -75,7 +79,22 @@ def read_entry(response: httpx.Response) -> StoredEntry:
         batch_messages=None if batch_messages is None else int(batch_messages),
         null_payload=headers.get("X-Pulsar-null-value") == "true",
         encrypted=headers.get("X-Pulsar-Is-Encrypted") == "true",
+        is_replicated="X-Pulsar-replicated-from" in headers,
     )
+
+
+def _read_properties(headers: httpx.Headers) -> Mapping[str, str]:
+    """All in one header as JSON, or up to 3.x a header for each (broker-facts: reading-a-stored-entry)."""
+    in_one = headers.get(_PROPERTIES)
+    if in_one is not None:
+        found: Mapping[str, str] = json.loads(in_one)
+        return found
+    # Not by name: names of headers have no case, and those of properties do.
+    return {
+        name[len(_ONE_PROPERTY) :].decode("iso-8859-1"): value.decode("iso-8859-1")
+        for name, value in headers.raw
+        if name.lower().startswith(_ONE_PROPERTY)
+    }
 
 
 def _read_ms(text: str) -> int:

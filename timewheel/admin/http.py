@@ -32,6 +32,13 @@ LONGEST_PAUSE_S = 2.0
 
 API: Final = "/admin/v2"
 
+_NO_HEADER = "illegal header line"
+"""What h11 says of a header whose name is none."""
+_UNREADABLE = (
+    "the answer has a header that is none in HTTP: brokers up to 3.x make a header's name of the key of each message "
+    "property, and a key with a space or an accent cannot be read from them"
+)
+
 
 def tls_context(
     *,
@@ -210,6 +217,8 @@ class AdminHttp:
             except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
                 raise AdminUnreachable(endpoint, f"no connection to {origin_of(url)}: {error}", sent=False) from error
             except httpx.TransportError as error:
+                if str(error).startswith(_NO_HEADER):
+                    raise AdminError(httpx.codes.OK, endpoint, _UNREADABLE) from error
                 raise AdminUnreachable(
                     endpoint, f"{origin_of(url)} gave no answer: {type(error).__name__} {error}", sent=True
                 ) from error

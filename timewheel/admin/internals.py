@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ DEDUPLICATION = "pulsar.dedup"
 TERMINATED = "Terminated"
 """State of a topic's ledgers once it was ended: nothing can be sent there any more."""
 
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _RANGE = re.compile(r"\((-?\d+):(-?\d+)\.\.(-?\d+):(-?\d+)\]")
 
 
@@ -97,6 +99,8 @@ class InternalStats:
         state: The managed ledger's state in the broker's words (``LedgerOpened``, ``Terminated``).
         ledgers: In order.
         cursors: By subscription; also the broker's own, such as that of deduplication.
+        ledger_since_ms: When the last of the ledgers was begun, UTC milliseconds, by the broker's clock; None: it does
+            not say.
     """
 
     entries: int
@@ -106,6 +110,7 @@ class InternalStats:
     state: str
     ledgers: tuple[Ledger, ...]
     cursors: Mapping[str, CursorStats]
+    ledger_since_ms: int | None = None
 
 
 def read_internal_stats(stored: Mapping[str, Any]) -> InternalStats:
@@ -135,7 +140,17 @@ def read_internal_stats(stored: Mapping[str, Any]) -> InternalStats:
         state=stored["state"],
         ledgers=tuple(ledgers),
         cursors={name: _cursor(cursor) for name, cursor in stored.get("cursors", {}).items()},
+        ledger_since_ms=_read_ms(stored.get("lastLedgerCreatedTimestamp")),
     )
+
+
+def _read_ms(text: str | None) -> int | None:
+    """A moment as brokers write it; what is none is not known."""
+    try:
+        found = dt.datetime.fromisoformat(text or "")
+    except ValueError:
+        return None
+    return None if found.tzinfo is None else (found - _EPOCH) // dt.timedelta(milliseconds=1)
 
 
 def _cursor(stored: Mapping[str, Any]) -> CursorStats:

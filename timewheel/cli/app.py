@@ -14,6 +14,7 @@ from typing import Annotated
 import typer
 
 from timewheel.cli.broker import broker
+from timewheel.cli.cuts import cuts
 from timewheel.cli.dead import dead
 from timewheel.cli.demo import demo
 from timewheel.cli.doctor import doctor
@@ -28,16 +29,25 @@ from timewheel.cli.relay import relay
 from timewheel.cli.sample import sample
 from timewheel.cli.status import status
 from timewheel.cli.survey import survey
+from timewheel.cli.timer import timer
 from timewheel.cli.topics import topics
 from timewheel.cli.two_words import TwoWords
 from timewheel.cli.whereis import whereis
-from timewheel.core.errors import BadConnection, DurationError, PlanError, ProfileError, SendRefused, TimewheelError
+from timewheel.core.errors import (
+    BadConnection,
+    CancelRefused,
+    DurationError,
+    PlanError,
+    ProfileError,
+    SendRefused,
+    TimewheelError,
+)
 
 __all__ = ["app", "main"]
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
-_CALLERS_FAULT = (BadConnection, DurationError, PlanError, ProfileError, SendRefused)
+_CALLERS_FAULT = (BadConnection, CancelRefused, DurationError, PlanError, ProfileError, SendRefused)
 
 
 @dataclass(slots=True)
@@ -58,6 +68,7 @@ app = typer.Typer(
 # One line per command. Each stands in a file of its own, which imports what the command needs inside its function, so
 # that `timewheel --help` loads neither the Pulsar client nor httpx. A group of commands is a Typer: app.add_typer(...).
 app.command()(broker)
+app.add_typer(cuts)
 app.add_typer(dead)
 app.command()(demo)
 app.command()(doctor)
@@ -73,6 +84,7 @@ app.add_typer(relay)
 app.command()(sample)
 app.command()(status)
 app.command()(survey)
+app.add_typer(timer)
 app.add_typer(topics)
 app.command()(whereis)
 

@@ -70,8 +70,9 @@ def gaps(
 ) -> None:
     """Show gaps beside the broker's limit, and what an unload right now would deliver again; nothing is changed.
 
-    Any topic will do, whoever sends to it. Exit status with --fail-at: 3 if a subscription is above 80 % of the limit,
-    4 if one is at it or an unload would deliver something again, 1 if not all could be seen.
+    Any topic will do, whoever sends to it. Exit status 1 if a target, or a topic of a plan, is not there or may not be
+    looked at. With --fail-at also 3 if a subscription is above 80 % of the limit, 4 if one is at it or an unload would
+    deliver something again, 1 if anything could not be seen.
     """
     from rich.console import Console
 
@@ -116,13 +117,12 @@ def exit_status(look: Look, fail_at: str) -> int:
     """
     from timewheel.ops.gaps import Level
 
-    if fail_at == "never":
-        return 0
-    if look.level is Level.ALARM:
+    asked = fail_at != "never"
+    if asked and look.level is Level.ALARM:
         return EXIT_ALARM
     if look.level is Level.WATCH and fail_at == "watch":
         return EXIT_WATCH
-    return EXIT_UNSEEN if look.unseen else 0
+    return EXIT_UNSEEN if not look.is_whole or (asked and look.unseen) else 0
 
 
 class _Seeing:
@@ -184,10 +184,11 @@ class _Seeing:
                 found.topics,
                 self.limit.profile,
                 unseen=found.unseen,
+                missing=found.missing,
                 at_once=self._at_once,
                 tell=tell,
             )
-        if seen.gone and not seen.topics and not seen.unseen:
+        if seen.gone and not seen.topics and not seen.unseen and not seen.missing:
             raise NoSuchTarget(", ".join(seen.gone), "there is no such topic, or nobody has used it yet")
         self.looks.add(seen)
         if self._log is not None:

@@ -50,7 +50,7 @@ def show_look(
         messages: By topic and subscription, where they were looked at.
         top: Rows at most.
     """
-    say(console, f"{_moment(look.at_ms)} UTC: {verdict(look)}", style=STYLES[look.level])
+    say(console, f"{_moment(look.at_ms)} UTC: {verdict(look)}", style=STYLES[look.level] if look.is_whole else "red")
     if len(look.subscriptions) == 1:
         (one,) = look.subscriptions
         for name, text in lines_of(one, limit, looks, messages.get((one.topic, one.subscription))):
@@ -66,8 +66,9 @@ def show_look(
 def verdict(look: Look) -> str:
     """How many subscriptions are how bad."""
     subscriptions = look.subscriptions
+    lacking = _lacking(look)
     if not subscriptions:
-        return "no subscription was seen."
+        return f"no subscription was seen{lacking}."
     again = [one for one in subscriptions if one.again_entries]
     full = [one for one in subscriptions if one.level.word == "alarm" and not one.again_entries]
     near = [one for one in subscriptions if one.level.word == "watch"]
@@ -80,7 +81,15 @@ def verdict(look: Look) -> str:
     if near:
         said.append(f"{_some(len(near))} above 80 % of it")
     of = f"{_some(len(subscriptions))} of {_many(look.topics, 'topic or partition', 'topics and partitions')}"
-    return f"{'; '.join(said)}; seen: {of}." if said else f"all is well with {of}."
+    return (f"{'; '.join(said)}; seen: {of}" if said else f"all is well with {of}") + f"{lacking}."
+
+
+def _lacking(look: Look) -> str:
+    """What was named and not seen, as the end of a sentence."""
+    targets = sum(one.is_target for one in look.unseen)
+    said = [f"{_many(len(look.missing), 'topic', 'topics')} of the plan not there"] if look.missing else []
+    said += [f"{_many(targets, 'target', 'targets')} not seen"] if targets else []
+    return f"; {', '.join(said)}" if said else ""
 
 
 def lines_of(
@@ -114,6 +123,8 @@ def notes_of(look: Look) -> Iterator[str]:
     """What was not seen, and what has no subscription."""
     if look.unseen:
         yield f"Not seen: {_named([f'{one.what} ({one.reason})' for one in look.unseen])}."
+    if look.missing:
+        yield f"Not there: {_named(look.missing)}. timewheel topics ensure makes them."
     if look.gone:
         yield f"Not there, or never used: {_named(look.gone)}."
     if look.bare:

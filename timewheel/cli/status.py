@@ -48,8 +48,8 @@ def status(
 ) -> None:
     """Show timers by due time and place, relay lag, heads, and what each relay holds. Nothing is consumed or changed.
 
-    Exit status with --fail-late: 3 if the head of a partition is later than that, 4 if no relay is connected there
-    besides, 1 if not all could be seen.
+    Exit status 1 if topics of the plan are not there. With --fail-late also 3 if the head of a partition is later than
+    that, 4 if no relay is connected there besides, 1 if not all could be seen.
     """
     import json
 
@@ -71,12 +71,14 @@ def status(
         print(json.dumps(status_facts(found)))
     else:
         _show(Console(highlight=False), found, heads=heads)
-    code = 0 if limit_ms is None else _exit_status(found, limit_ms)
+    code = _exit_status(found, limit_ms)
     if code:
         raise typer.Exit(code)
 
 
-def _exit_status(found: Status, limit_ms: int) -> int:
+def _exit_status(found: Status, limit_ms: int | None) -> int:
+    if limit_ms is None:
+        return EXIT_UNSEEN if found.missing else 0
     late = [one for one in found.places if one.head is not None and one.head.late_ms > limit_ms]
     if any(one in late for one in found.unattended()):
         return EXIT_UNATTENDED
@@ -88,7 +90,8 @@ def _exit_status(found: Status, limit_ms: int) -> int:
 def _show(console: Console, found: Status, *, heads: bool) -> None:
     from timewheel._report.page import Table
 
-    say(console, f"{at(found.at_ms)}: {_verdict(found)}", style="red" if found.unattended() else "")
+    is_bad = found.unattended() or found.missing
+    say(console, f"{at(found.at_ms)}: {_verdict(found)}", style="red" if is_bad else "")
     rows = [
         (bucket.name, _text(amount))
         for bucket, amount in zip(found.horizon.buckets, found.by_stretch(), strict=True)
@@ -138,10 +141,14 @@ def _show_heads(console: Console, found: Status) -> None:
 
 
 def _verdict(found: Status) -> str:
+    if found.missing and not found.places:
+        return "nothing can wait: no topic of the plan is there that can be seen."
     waiting = f"{_text(found.timers)} timers wait"
     overdue = found.by_stretch()[0]
     if overdue.count:
         waiting += f", {_text(overdue)} of them are overdue"
+    if found.missing:
+        waiting += f", and {len(found.missing):,} of the plan's topics are not there"
     if not found.plan.needs_relay:
         return f"{waiting}."
     if found.unattended():

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.clock import Clock, SystemClock
+from timewheel.core.cut_offs import Answer, Cancellation, CutOff
 from timewheel.core.doors import names_on_first_use
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from timewheel.core.envelope import Envelope
+from timewheel.core.life_cycle import Cancel
 from timewheel.core.plan import Calendar, Holder, Native, Plan, Readers, RelayPlace, Ring, Scheme, Tiered, Wheel
 from timewheel.core.routing import Due, Hold, Route, Router
 
@@ -20,9 +22,13 @@ __all__ = [
     "HOUR_MS",
     "MINUTE_MS",
     "SECOND_MS",
+    "Answer",
     "BrokerProfile",
     "Calendar",
+    "Cancel",
+    "Cancellation",
     "Clock",
+    "CutOff",
     "Due",
     "Envelope",
     "Hold",

@@ -34,6 +34,8 @@ BROKER_SETTINGS: Mapping[str, tuple[str, int]] = {
 }
 """Settings of ``GET /admin/v2/brokers/configuration/runtime`` -> (our field, what one of theirs is in our unit)."""
 
+METADATA_STORE_LIMIT_BEFORE = "managedLedgerMaxUnackedRangesToPersistInZooKeeper"
+"""The name of that setting up to 2.10. Newer brokers know it, too, and go by it where it is above 0."""
 PERSIST_AS_BITMAP = "managedLedgerPersistIndividualAckAsLongArray"
 
 
@@ -162,13 +164,12 @@ class BrokerProfile:
         facts: dict[str, object] = {field.name: getattr(base, field.name) for field in fields(cls)}
         facts["name"] = version or "live broker"
         for setting, (field_name, unit) in BROKER_SETTINGS.items():
-            if setting not in settings:
-                continue
-            text = str(settings[setting])
-            try:
-                facts[field_name] = int(text) * unit
-            except ValueError:
-                raise ProfileError(setting, text, "a whole number") from None
+            if setting in settings:
+                facts[field_name] = _whole(setting, settings[setting]) * unit
+        if METADATA_STORE_LIMIT_BEFORE in settings:
+            limit = _whole(METADATA_STORE_LIMIT_BEFORE, settings[METADATA_STORE_LIMIT_BEFORE])
+            if limit > 0:
+                facts["metadata_store_limit_ranges"] = limit
         if PERSIST_AS_BITMAP in settings:
             facts["ack_format"] = "bitmap" if str(settings[PERSIST_AS_BITMAP]).lower() == "true" else "ranges"
         return cls(**facts)  # type: ignore[arg-type]  # as above
@@ -180,6 +181,13 @@ PROFILE_NAMES = ("4.0", "4.2", "5.0")
 _MAY_BE_ZERO = frozenset(
     {"gap_limit_ranges", "metadata_store_limit_ranges", "ledger_min_age_ms", "entry_overhead_bytes"}
 )
+
+
+def _whole(setting: str, value: object) -> int:
+    try:
+        return int(str(value))
+    except ValueError:
+        raise ProfileError(setting, value, "a whole number") from None
 
 
 def _line(version: str) -> str:

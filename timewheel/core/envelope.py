@@ -1,7 +1,12 @@
-"""What a timer carries through all its hops, as two Pulsar properties.
+"""What a timer carries through all its hops, as Pulsar properties: two for most timers.
 
 ``tw-id`` is the timer id as the caller gave it. ``tw-timer`` is one line of numbers,
 ``<version> <due> <generation> <hops> <entered> <revision>``, readable with ``curl`` in the broker's per-entry headers.
+
+A timer that has replaced another, belongs to a group, is tried again or is for one subscription alone has more to say
+than version 1 has room for. Its line is of version 2, ``2 <due> <generation> <hops> <entered> <revision> <attempt>
+<first due>``, and ``tw-group`` (``<stamp> <group>``) and ``tw-for`` (the subscription) stand beside it where there is
+one. All others stay in version 1, which older consumers and relays read as well.
 Everything else under the prefix ``tw-`` is kept for later versions.
 """
 
@@ -15,19 +20,28 @@ from timewheel.core.errors import EnvelopeError, EnvelopeTooNew
 
 __all__ = [
     "ENVELOPE_VERSION",
+    "FIRST_LIFE",
+    "FOR_PROPERTY",
+    "GROUP_PROPERTY",
     "ID_PROPERTY",
+    "MAX_GENERATION",
+    "MAX_GROUP_CHARS",
     "MAX_HOPS_WRITTEN",
     "MAX_TIMER_ID_CHARS",
     "MAX_TIME_MS",
     "PREFIX",
     "TIMER_PROPERTY",
     "Envelope",
+    "Life",
 ]
 
 PREFIX = "tw-"
 ID_PROPERTY = "tw-id"
 TIMER_PROPERTY = "tw-timer"
-ENVELOPE_VERSION = 1
+GROUP_PROPERTY = "tw-group"
+FOR_PROPERTY = "tw-for"
+ENVELOPE_VERSION = 2
+"""The highest that is read; what has room in version 1 is written in it."""
 
 MAX_TIME_MS = 253_402_300_799_999
 """The last millisecond of the year 9999: what a datetime can still name."""
@@ -35,9 +49,39 @@ MAX_HOPS_WRITTEN = 999_999
 """What the line has room for; a bound on hops is the plan's."""
 MAX_TIMER_ID_CHARS = 256
 """A timer id is a key in memory once per handled timer; longer ones would make that window's size unbounded."""
+MAX_GROUP_CHARS = 256
+"""As of a timer id: a group is a key in memory once it is cancelled."""
+MAX_SUBSCRIPTION_CHARS = 1_024
+MAX_GENERATION = 9_999_999_999_999_999
+"""Stamps are microseconds since 1970, in 16 digits."""
+_SHORT_GENERATION = 999_999_999
+"""What version 1 has room for."""
 
 # One regular expression checks form, version and sizes at once: fewer steps per message than any loop.
 _LINE = re.compile(r"1 (\d{1,15}) (\d{1,9}) (\d{1,6}) (\d{1,15}) (\d{1,10})", re.ASCII)
+_LONG_LINE = re.compile(r"2 (\d{1,15}) (\d{1,16}) (\d{1,6}) (\d{1,15}) (\d{1,10}) (\d{1,6}) (\d{1,15})", re.ASCII)
+_GROUP = re.compile(r"(\d{1,16}) (.+)", re.ASCII | re.DOTALL)
+
+
+class Life(NamedTuple):
+    """What only some timers have to say; the same through all hops of one attempt.
+
+    Args:
+        attempt: How often a handler of one subscription has asked to have it later; 0 at first.
+        first_due_ms: When it was due before the first of those attempts, UTC milliseconds; 0: it is the first.
+        group: The group that it belongs to; empty: none.
+        group_stamp: When it joined the group, as a stamp (`timewheel.core.cut_offs.Stamps`).
+        only_for: The one subscription that it is for; empty: all of the plan's.
+    """
+
+    attempt: int = 0
+    first_due_ms: int = 0
+    group: str = ""
+    group_stamp: int = 0
+    only_for: str = ""
+
+
+FIRST_LIFE = Life()
 
 
 class Envelope(NamedTuple):
@@ -48,9 +92,11 @@ class Envelope(NamedTuple):
         due_ms: When it is due, UTC milliseconds.
         entered_ms: When it entered the topic that it is in: the send time, or the nominal release time of its last
             hop; UTC milliseconds.
-        generation: 0 at first, higher after a reschedule: (timer id, generation) is what is handled once.
+        generation: 0, or the stamp of the send by which it replaced what had this id before: (timer id, generation) is
+            what is handled once.
         hops: Re-publications so far.
         revision: The plan's, at send.
+        life: What only some timers have.
     """
 
     timer_id: str
@@ -59,14 +105,24 @@ class Envelope(NamedTuple):
     generation: int = 0
     hops: int = 0
     revision: int = 1
+    life: Life = FIRST_LIFE
 
     def properties(self) -> dict[str, str]:
         """As Pulsar properties."""
-        return {ID_PROPERTY: self.timer_id, TIMER_PROPERTY: self.line()}
+        found = {ID_PROPERTY: self.timer_id, TIMER_PROPERTY: self.line()}
+        life = self.life
+        if life.group:
+            found[GROUP_PROPERTY] = f"{life.group_stamp} {life.group}"
+        if life.only_for:
+            found[FOR_PROPERTY] = life.only_for
+        return found
 
     def line(self) -> str:
         """As the value of `TIMER_PROPERTY`, the only one that changes with a hop."""
-        return f"{ENVELOPE_VERSION} {self.due_ms} {self.generation} {self.hops} {self.entered_ms} {self.revision}"
+        numbers = f"{self.due_ms} {self.generation} {self.hops} {self.entered_ms} {self.revision}"
+        if self.life == FIRST_LIFE and self.generation <= _SHORT_GENERATION:
+            return f"1 {numbers}"
+        return f"2 {numbers} {self.life.attempt} {self.life.first_due_ms}"
 
     def hopped(self, entered_ms: int) -> Envelope:
         """The envelope of its next copy.
@@ -76,17 +132,17 @@ class Envelope(NamedTuple):
         """
         # Built anew: _replace would cost twice as much, once per message.
         hops = self.hops + 1 if self.hops < MAX_HOPS_WRITTEN else MAX_HOPS_WRITTEN
-        return Envelope(self.timer_id, self.due_ms, entered_ms, self.generation, hops, self.revision)
+        return Envelope(self.timer_id, self.due_ms, entered_ms, self.generation, hops, self.revision, self.life)
 
     @staticmethod
     def first_properties(timer_id: str, due_ms: int, entered_ms: int, revision: int) -> dict[str, str]:
-        """The properties of a timer that is sent for the first time: generation 0, no hop yet.
+        """The properties of a timer that is sent for the first time: generation 0, no group, no hop yet.
 
         The same as building an envelope and asking it, at a third of the cost: this runs once per send.
         """
         return {
             ID_PROPERTY: timer_id,
-            TIMER_PROPERTY: f"{ENVELOPE_VERSION} {due_ms} 0 0 {entered_ms} {revision}",
+            TIMER_PROPERTY: f"1 {due_ms} 0 0 {entered_ms} {revision}",
         }
 
     @classmethod
@@ -110,12 +166,44 @@ class Envelope(NamedTuple):
             raise EnvelopeError(f"{ID_PROPERTY} is longer than {MAX_TIMER_ID_CHARS} characters", timer_id)
         match = _LINE.fullmatch(line)
         if match is None:
-            raise _what_is_wrong(line)
+            return _read_long(timer_id, line, properties)
         due, generation, hops, entered, revision = match.groups()
         due_ms, entered_ms = int(due), int(entered)
         if due_ms > MAX_TIME_MS or entered_ms > MAX_TIME_MS:
-            raise EnvelopeError("a time is beyond the year 9999", line)
+            raise _too_late(line)
         return cls(timer_id, due_ms, entered_ms, int(generation), int(hops), int(revision))
+
+
+def _read_long(timer_id: str, line: str, properties: Mapping[str, str]) -> Envelope:
+    match = _LONG_LINE.fullmatch(line)
+    if match is None:
+        raise _what_is_wrong(line)
+    due_ms, generation, hops, entered_ms, revision, attempt, first_due_ms = map(int, match.groups())
+    if max(due_ms, entered_ms, first_due_ms) > MAX_TIME_MS:
+        raise _too_late(line)
+    group, group_stamp = _read_group(properties.get(GROUP_PROPERTY))
+    only_for = properties.get(FOR_PROPERTY, "")
+    if len(only_for) > MAX_SUBSCRIPTION_CHARS:
+        raise EnvelopeError(f"{FOR_PROPERTY} is longer than {MAX_SUBSCRIPTION_CHARS} characters", only_for)
+    life = Life(attempt, first_due_ms, group, group_stamp, only_for)
+    return Envelope(
+        timer_id, due_ms, entered_ms, generation, hops, revision, FIRST_LIFE if life == FIRST_LIFE else life
+    )
+
+
+def _read_group(text: str | None) -> tuple[str, int]:
+    if text is None:
+        return "", 0
+    match = _GROUP.fullmatch(text)
+    if match is None:
+        raise EnvelopeError(f"{GROUP_PROPERTY} is garbled", text)
+    if len(match[2]) > MAX_GROUP_CHARS:
+        raise EnvelopeError(f"{GROUP_PROPERTY} is longer than {MAX_GROUP_CHARS} characters", text)
+    return match[2], int(match[1])
+
+
+def _too_late(line: str) -> EnvelopeError:
+    return EnvelopeError("a time is beyond the year 9999", line)
 
 
 def _what_is_wrong(line: str) -> EnvelopeError:

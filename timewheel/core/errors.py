@@ -20,7 +20,11 @@ __all__ = [
     "BadDueTime",
     "BadName",
     "BadTimerId",
+    "CancelFailed",
+    "CancelOutcomeUnknown",
+    "CancelRefused",
     "ClientMisuse",
+    "CutOffUnreadable",
     "DelayTooLong",
     "DurationError",
     "EnvelopeError",
@@ -247,6 +251,49 @@ class SendOutcomeUnknown(TimewheelError, TimeoutError):
             f"timer {timer_id!r} may or may not be stored in {topic}: {cause}; "
             f"send it again with timer_id={timer_id!r}, never with a new one"
         )
+
+
+class CancelRefused(TimewheelError, ValueError):
+    """What was to be cancelled cannot be: no id, a timer of another topic, no ``[cancel]`` in the plan.
+
+    Nothing was done.
+    """
+
+    def __init__(self, what: object, reason: str) -> None:
+        self.what = what
+        self.reason = reason
+        super().__init__(f"cannot cancel {_shown(what)}: {reason}")
+
+
+class CancelFailed(TimewheelError, ConnectionError):
+    """The cut-off was not stored, so the timer will come; it may be tried again."""
+
+    def __init__(self, name: str, topic: str, cause: str) -> None:
+        self.name = name
+        self.topic = topic
+        self.cause = cause
+        super().__init__(f"{name!r} was not cancelled, {topic} did not take it: {cause}; it may be tried again")
+
+
+class CancelOutcomeUnknown(TimewheelError, TimeoutError):
+    """The broker may or may not have stored the cut-off; trying again is always safe."""
+
+    def __init__(self, name: str, topic: str, cause: str) -> None:
+        self.name = name
+        self.topic = topic
+        self.cause = cause
+        super().__init__(
+            f"{name!r} may or may not be cancelled, {topic} did not answer: {cause}; try it again, which is always safe"
+        )
+
+
+class CutOffUnreadable(TimewheelError, ValueError):
+    """A message in the log of cut-offs that timewheel did not write."""
+
+    def __init__(self, data: bytes, reason: str) -> None:
+        self.data = data
+        self.reason = reason
+        super().__init__(f"no cut-off: {reason} (found {_shown(data)})")
 
 
 class AdminError(TimewheelError):

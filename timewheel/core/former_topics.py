@@ -85,8 +85,9 @@ def former_topics(plan: Plan, names: Iterable[str], *, beside: Iterable[Plan] = 
     plans = [plan, *(other for other in beside if other.due_topic == plan.due_topic)]
     ours = {topic for each in plans for step in steps(each) for topic in Names(each).of_step(step)}
     own_prefixes = Names(plan).own_prefixes
-    # A dead letter waits for an operator, not for a relay.
+    # A dead letter and a parked timer wait for an operator, not for a relay; cut-offs outlive the plan that took them.
     ours |= {dead_letter_topic(prefix) for prefix in own_prefixes}
+    ours.add(Names(plan).cuts)
     lengths_ms = {each.scheme.interval_ms for each in plans if isinstance(each.scheme, Calendar)}
     if len(lengths_ms) < len(plans):
         ours.add(plan.due_topic)  # of one that is no calendar
@@ -94,8 +95,9 @@ def former_topics(plan: Plan, names: Iterable[str], *, beside: Iterable[Plan] = 
     found = {
         topic for name in names if (topic := partition_of(name)[0]).startswith(prefixes) or topic == plan.due_topic
     }
+    parked = {name for name in found if name.startswith(Names(plan).parked(""))}
     former = []
-    for name in sorted(found - ours):
+    for name in sorted(found - ours - parked):
         interval = CalendarTopic.parse(plan.due_topic, name)
         if interval is not None and interval.interval_ms in lengths_ms:
             continue

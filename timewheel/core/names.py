@@ -19,7 +19,10 @@ from timewheel.core.plan import OWN_INFIX, Calendar, Plan
 from timewheel.core.steps import Step
 
 __all__ = [
+    "CUTS_SUBSCRIPTION",
     "DEAD_LETTER_SUBSCRIPTION",
+    "PARKED_SUBSCRIPTION",
+    "RELAY_CONSUMER",
     "RELAY_SUBSCRIPTION",
     "CalendarTopic",
     "Names",
@@ -32,9 +35,15 @@ __all__ = [
 ]
 
 RELAY_SUBSCRIPTION = "timewheel-relay"
+RELAY_CONSUMER = re.compile(r"[0-9a-f]{8}-(.+)", re.ASCII)
+"""How a relay names its consumers: what sorts them stands before its id."""
 """The one subscription of every holding topic."""
 DEAD_LETTER_SUBSCRIPTION = "timewheel-dead-letter"
 """Exists from the start, so that no dead letter is lost for want of a reader."""
+CUTS_SUBSCRIPTION = "timewheel-cuts"
+"""Keeps the cut-offs that no pack has yet; whoever holds it is the janitor."""
+PARKED_SUBSCRIPTION = "timewheel-parked"
+"""Exists from the start, so that no parked timer is lost for want of a reader."""
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _CACHED_INTERVALS = 4_096
@@ -77,13 +86,15 @@ def _prefix(due_topic: str, namespace: str) -> str:
 class Names:
     """The names of one plan's topics."""
 
-    __slots__ = ("_calendar", "_held", "_plan", "dead_letter", "namespaces", "own_prefixes")
+    __slots__ = ("_calendar", "_held", "_plan", "cuts", "dead_letter", "namespaces", "own_prefixes")
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         due = namespace_of(plan.due_topic)
         self._held = _prefix(plan.due_topic, plan.holding_namespace or due)
         self.dead_letter = dead_letter_topic(self._held)
+        self.cuts = f"{plan.due_topic}.tw.cuts"
+        """The log of cut-offs, beside the due topic: it is the consumers', whatever becomes of holding topics."""
         places = {due, plan.holding_namespace or due, *plan.former_namespaces}
         self.own_prefixes = tuple(sorted(_prefix(plan.due_topic, place) for place in places))
         """How all names begin that timewheel makes up for this due topic, in every namespace in which there may be any:
@@ -91,6 +102,10 @@ class Names:
         self.namespaces = tuple(sorted(places))
         """Those namespaces."""
         self._calendar: dict[int, str] = {}
+
+    def parked(self, subscription: str) -> str:
+        """Where timers of one subscription lie that nobody handles without being told to."""
+        return f"{self._plan.due_topic}.tw.parked.{subscription}"
 
     def of_step(self, step: Step) -> tuple[str, ...]:
         """The holding topics of a step: one for a tier, one per slot for a ring, none for the due topic."""

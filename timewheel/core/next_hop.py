@@ -6,6 +6,8 @@ consumer for what came to it far too early (`again`). All are functions of store
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from timewheel.core.envelope import Envelope
@@ -13,7 +15,7 @@ from timewheel.core.plan import MAX_HOPS
 from timewheel.core.routing import Due, Router, release_at
 from timewheel.core.steps import Step
 
-__all__ = ["Bury", "Hop", "NextHop", "NotYet", "again"]
+__all__ = ["Bury", "Drop", "Hop", "NextHop", "NotYet", "again"]
 
 
 class Hop(NamedTuple):
@@ -55,32 +57,45 @@ class Bury(NamedTuple):
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """It was cancelled or replaced: it goes nowhere."""
+
+
+_DROP = Drop()
+
+
 class NextHop:
     """The decisions for the timers of one holding topic.
 
     Args:
         router: The plan's.
         step: The topic's step: its tier or its ring.
+        is_dead: Whether a timer is known to be cancelled or replaced; None: none can be. It need not know: a copy that
+            goes on is dropped later, by another relay or by a consumer (broker-facts: cut-off-log).
     """
 
-    __slots__ = ("_router", "_skew_ms", "_step")
+    __slots__ = ("_is_dead", "_router", "_skew_ms", "_step")
 
-    def __init__(self, router: Router, step: Step) -> None:
+    def __init__(self, router: Router, step: Step, is_dead: Callable[[Envelope], bool] | None = None) -> None:
         self._router = router
         self._step = step
+        self._is_dead = is_dead
         self._skew_ms = router.plan.skew_ms
 
     def release_ms(self, envelope: Envelope) -> int:
         """When a timer of this topic may leave it, UTC milliseconds."""
         return release_at(self._step, envelope.due_ms, envelope.entered_ms)
 
-    def held(self, envelope: Envelope, now_ms: int) -> Hop | NotYet | Bury:
+    def held(self, envelope: Envelope, now_ms: int) -> Hop | NotYet | Bury | Drop:
         """Decide on the head of a topic that a relay holds.
 
         Args:
             envelope: Its.
             now_ms: UTC milliseconds.
         """
+        if self._is_dead is not None and self._is_dead(envelope):
+            return _DROP
         if _has_too_many_hops(envelope):
             return _ENDLESS
         step, router = self._step, self._router
@@ -107,11 +122,13 @@ class NextHop:
         route = self._router.route(envelope.due_ms, now_ms)
         return Hop(route.topic, route.deliver_at_ms, envelope.hopped(now_ms), isinstance(route, Due), True)
 
-    def delivered(self, envelope: Envelope) -> Hop | Bury:
+    def delivered(self, envelope: Envelope) -> Hop | Bury | Drop:
         """Decide on a timer that the broker held and has delivered.
 
         By the same nominal time as on a tier that a relay holds: coming a tick early or an outage late changes nothing.
         """
+        if self._is_dead is not None and self._is_dead(envelope):
+            return _DROP
         if _has_too_many_hops(envelope):
             return _ENDLESS
         nominal_ms = release_at(self._step, envelope.due_ms, envelope.entered_ms)

@@ -14,6 +14,8 @@ from typing import Literal
 
 from timewheel.core.durations import DAY_MS, MAX_DURATION_MS, MINUTE_MS, SECOND_MS, format_duration
 from timewheel.core.errors import PlanError
+from timewheel.core.life_cycle import Cancel
+from timewheel.core.plan_checks import a_tuple, is_name, one_of, texts, within, within_ms
 
 __all__ = [
     "OWN_INFIX",
@@ -46,9 +48,6 @@ MAX_HOPS = 10_000
 """Beyond this a plan re-publishes absurdly often: the smallest tier is far too small for its max_delay."""
 MAX_CALENDAR_TOPICS = 1_000
 """Intervals within max_delay; each is a topic that must exist before its first timer."""
-
-_NO_DURATION_MS = 10**18
-"""Numbers from here on are shown as they are in an error."""
 
 MAX_INTERVAL_MS = 366 * DAY_MS
 """The longest interval of a calendar."""
@@ -150,6 +149,7 @@ class Plan:
             until they are empty. Nobody but the plan can tell a consumer, which cannot list topics
             (broker-facts: topics-outside-the-plan).
         former_namespaces: Where earlier plans had their holding topics, if not in one of the namespaces above.
+        cancel: That timers may be cancelled and replaced, and how; None: they may not, and nothing of it exists.
 
     Raises:
         PlanError: A rule is broken; names field, value and limit.
@@ -169,18 +169,25 @@ class Plan:
     jitter_ms: int = 0
     former_intervals_ms: tuple[int, ...] = ()
     former_namespaces: tuple[str, ...] = ()
+    cancel: Cancel | None = None
 
     def __post_init__(self) -> None:
         _check_names(self)
         _check_former(self)
-        _within("revision", self.revision, 1, 2**31 - 1)
-        _within("partitions", self.partitions, 1, MAX_PARTITIONS)
-        _within_ms("max_delay", self.max_delay_ms, MIN_STAY_MS, MAX_DURATION_MS)
-        _within_ms("guard", self.guard_ms, 0, DAY_MS)
-        _within_ms("tick", self.tick_ms, 1, MINUTE_MS)
-        _within_ms("jitter", self.jitter_ms, 0, MAX_DURATION_MS)
-        _one_of("relay", self.relay, ("embedded", "service"))
-        _one_of("readers", self.readers, ("timewheel", "any"))
+        within("revision", self.revision, 1, 2**31 - 1)
+        within("partitions", self.partitions, 1, MAX_PARTITIONS)
+        within_ms("max_delay", self.max_delay_ms, MIN_STAY_MS, MAX_DURATION_MS)
+        within_ms("guard", self.guard_ms, 0, DAY_MS)
+        within_ms("tick", self.tick_ms, 1, MINUTE_MS)
+        within_ms("jitter", self.jitter_ms, 0, MAX_DURATION_MS)
+        one_of("relay", self.relay, ("embedded", "service"))
+        one_of("readers", self.readers, ("timewheel", "any"))
+        if self.cancel is not None and self.readers != "timewheel":
+            raise PlanError(
+                "cancel",
+                f"with readers = {self.readers}",
+                'readers = "timewheel": a reader of another kind does not ask whether a timer was cancelled',
+            )
         match self.scheme:
             case Native():
                 pass
@@ -248,7 +255,7 @@ def tier_hops(scheme: Tiered, guard_ms: int, remaining_ms: int) -> int:
 
 
 def _check_names(plan: Plan) -> None:
-    if not _is_name(plan.due_topic, _TOPIC):
+    if not is_name(plan.due_topic, _TOPIC):
         raise PlanError("due_topic", plan.due_topic, "must be persistent://tenant/namespace/topic")
     if "-partition-" in plan.due_topic:
         # Anywhere in the name, as the broker has it: our own topics' names begin with this one.
@@ -256,65 +263,65 @@ def _check_names(plan: Plan) -> None:
     if OWN_INFIX in plan.due_topic.rsplit("/", 1)[1]:
         raise PlanError("due_topic", plan.due_topic, f"names with {OWN_INFIX} belong to timewheel's own topics")
     namespace = plan.holding_namespace
-    if namespace is not None and not _is_name(namespace, _NAMESPACE):
+    if namespace is not None and not is_name(namespace, _NAMESPACE):
         raise PlanError("holding_namespace", namespace, "must be tenant/namespace")
-    _a_tuple("subscriptions", plan.subscriptions)
-    _within("subscriptions", len(plan.subscriptions), 1, MAX_SUBSCRIPTIONS, "the number of subscriptions")
+    a_tuple("subscriptions", plan.subscriptions)
+    within("subscriptions", len(plan.subscriptions), 1, MAX_SUBSCRIPTIONS, "the number of subscriptions")
     for name in plan.subscriptions:
-        if not _is_name(name, _SUBSCRIPTION):
+        if not is_name(name, _SUBSCRIPTION):
             raise PlanError("subscriptions", name, "a subscription's name is not empty and has no slash or space")
     if len(set(plan.subscriptions)) != len(plan.subscriptions):
         raise PlanError("subscriptions", plan.subscriptions, "every subscription once")
 
 
 def _check_former(plan: Plan) -> None:
-    _a_tuple("former_intervals", plan.former_intervals_ms)
-    _within("former_intervals", len(plan.former_intervals_ms), 0, MAX_FORMER, "the number of former intervals")
+    a_tuple("former_intervals", plan.former_intervals_ms)
+    within("former_intervals", len(plan.former_intervals_ms), 0, MAX_FORMER, "the number of former intervals")
     for interval_ms in plan.former_intervals_ms:
-        _within_ms("former_intervals", interval_ms, MIN_STAY_MS, MAX_INTERVAL_MS)
-    _a_tuple("former_namespaces", plan.former_namespaces)
-    _within("former_namespaces", len(plan.former_namespaces), 0, MAX_FORMER, "the number of former namespaces")
+        within_ms("former_intervals", interval_ms, MIN_STAY_MS, MAX_INTERVAL_MS)
+    a_tuple("former_namespaces", plan.former_namespaces)
+    within("former_namespaces", len(plan.former_namespaces), 0, MAX_FORMER, "the number of former namespaces")
     for namespace in plan.former_namespaces:
-        if not _is_name(namespace, _NAMESPACE):
+        if not is_name(namespace, _NAMESPACE):
             raise PlanError("former_namespaces", namespace, "must be tenant/namespace")
 
 
 def _check_tiered(plan: Plan, scheme: Tiered) -> None:
-    _one_of("tiered.hold", scheme.hold, ("relay", "broker"))
-    _within_ms("tiered.window", scheme.window_ms, MIN_STAY_MS, MAX_DURATION_MS)
-    _a_tuple("tiered.tiers", scheme.tiers_ms)
-    _within("tiered.tiers", len(scheme.tiers_ms), 1, MAX_TIERS, "the number of tiers")
+    one_of("tiered.hold", scheme.hold, ("relay", "broker"))
+    within_ms("tiered.window", scheme.window_ms, MIN_STAY_MS, MAX_DURATION_MS)
+    a_tuple("tiered.tiers", scheme.tiers_ms)
+    within("tiered.tiers", len(scheme.tiers_ms), 1, MAX_TIERS, "the number of tiers")
     for tier_ms in scheme.tiers_ms:
-        _within_ms("tiered.tiers", tier_ms, MIN_STAY_MS, MAX_DURATION_MS)
+        within_ms("tiered.tiers", tier_ms, MIN_STAY_MS, MAX_DURATION_MS)
     if any(left >= right for left, right in pairwise(scheme.tiers_ms)):
-        raise PlanError("tiered.tiers", _texts(scheme.tiers_ms), "tiers ascend, each once")
+        raise PlanError("tiered.tiers", texts(scheme.tiers_ms), "tiers ascend, each once")
     if scheme.tiers_ms[0] > scheme.window_ms:
         raise PlanError(
             "tiered.tiers",
-            _texts(scheme.tiers_ms),
+            texts(scheme.tiers_ms),
             f"the smallest tier is at most the window ({format_duration(scheme.window_ms)}), "
             "else a timer due between them has nowhere to wait",
         )
     hops = tier_hops(scheme, plan.guard_ms, plan.max_delay_ms)
-    _within("tiered.tiers", hops, 0, MAX_HOPS, f"hops for a delay of {format_duration(plan.max_delay_ms)}")
+    within("tiered.tiers", hops, 0, MAX_HOPS, f"hops for a delay of {format_duration(plan.max_delay_ms)}")
 
 
 def _check_calendar(plan: Plan, scheme: Calendar) -> None:
-    _within_ms("calendar.interval", scheme.interval_ms, MIN_STAY_MS, MAX_INTERVAL_MS)
+    within_ms("calendar.interval", scheme.interval_ms, MIN_STAY_MS, MAX_INTERVAL_MS)
     topics = plan.max_delay_ms // scheme.interval_ms + 2
-    _within("calendar.interval", topics, 1, MAX_CALENDAR_TOPICS, "topics within max_delay")
+    within("calendar.interval", topics, 1, MAX_CALENDAR_TOPICS, "topics within max_delay")
 
 
 def _check_wheel(plan: Plan, scheme: Wheel) -> None:
-    _a_tuple("wheel.rings", scheme.rings)
-    _within("wheel.rings", len(scheme.rings), 1, MAX_RINGS, "the number of rings")
+    a_tuple("wheel.rings", scheme.rings)
+    within("wheel.rings", len(scheme.rings), 1, MAX_RINGS, "the number of rings")
     for ring in scheme.rings:
-        _within_ms("wheel.rings.slot", ring.slot_ms, MIN_STAY_MS, MAX_DURATION_MS)
-        _within("wheel.rings.slots", ring.slots, 4, MAX_SLOTS)
-        _within_ms("wheel.rings.headstart", plan.headstart_ms(ring), 0, ring.slot_ms)
+        within_ms("wheel.rings.slot", ring.slot_ms, MIN_STAY_MS, MAX_DURATION_MS)
+        within("wheel.rings.slots", ring.slots, 4, MAX_SLOTS)
+        within_ms("wheel.rings.headstart", plan.headstart_ms(ring), 0, ring.slot_ms)
     for fine, coarse in pairwise(scheme.rings):
         if fine.slot_ms >= coarse.slot_ms:
-            raise PlanError("wheel.rings", _texts((fine.slot_ms, coarse.slot_ms)), "slots ascend from ring to ring")
+            raise PlanError("wheel.rings", texts((fine.slot_ms, coarse.slot_ms)), "slots ascend from ring to ring")
         if coarse.slot_ms % fine.slot_ms:
             raise PlanError(
                 "wheel.rings.slot",
@@ -345,36 +352,3 @@ def _check_wheel(plan: Plan, scheme: Wheel) -> None:
             format_duration(plan.max_delay_ms),
             f"at most the coarsest ring's horizon, (slots - 2) x slot = {format_duration(horizon_ms)}",
         )
-
-
-def _within(name: str, value: object, low: int, high: int, what: str = "") -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise PlanError(name, value, f"{what or 'a whole number'} from {low} to {high}")
-
-
-def _within_ms(name: str, value_ms: object, low_ms: int, high_ms: int) -> None:
-    if isinstance(value_ms, bool) or not isinstance(value_ms, int) or not low_ms <= value_ms <= high_ms:
-        shown: object = value_ms
-        if isinstance(value_ms, int) and 0 <= value_ms < _NO_DURATION_MS:
-            shown = format_duration(value_ms)
-        raise PlanError(name, shown, f"a duration from {format_duration(low_ms)} to {format_duration(high_ms)}")
-
-
-def _is_name(value: object, form: re.Pattern[str]) -> bool:
-    # Unprintable characters (controls, halves of a surrogate pair) survive neither a file nor a URL.
-    return isinstance(value, str) and value.isprintable() and form.fullmatch(value) is not None
-
-
-def _a_tuple(name: str, value: object) -> None:
-    # A list would make the plan mutable and unhashable; a text would count as its letters.
-    if not isinstance(value, tuple):
-        raise PlanError(name, value, "must be a tuple")
-
-
-def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
-    if value not in allowed:
-        raise PlanError(name, value, "one of " + ", ".join(allowed))
-
-
-def _texts(durations_ms: tuple[int, ...]) -> list[str]:
-    return [format_duration(duration_ms) for duration_ms in durations_ms]

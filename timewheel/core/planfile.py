@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Val
 from timewheel.core.connection import Connection
 from timewheel.core.durations import format_duration, parse_duration
 from timewheel.core.errors import PlanError
+from timewheel.core.life_cycle import Cancel, WhenBlind
 from timewheel.core.plan import Calendar, Holder, Native, Plan, Readers, RelayPlace, Ring, Scheme, Tiered, Wheel
 from timewheel.core.secret import Secret
 
@@ -64,6 +65,12 @@ class _Wheel(_Table):
     rings: list[_Ring]
 
 
+class _Cancel(_Table):
+    keep: _Duration | None = None
+    skew: _Duration | None = None
+    when_blind: WhenBlind = Cancel().when_blind
+
+
 class _File(_Table):
     format: _Format  # first, so that a later format is told of before its new keys are
     due_topic: str
@@ -83,6 +90,7 @@ class _File(_Table):
     tiered: _Tiered | None = None
     calendar: _Calendar | None = None
     wheel: _Wheel | None = None
+    cancel: _Cancel | None = None
 
 
 _OF_CONNECTION = {"connection", "connections", "oauth2", *(field.name for field in fields(Connection))}
@@ -166,6 +174,12 @@ def dump_plan(plan: Plan) -> str:
             }
         case Wheel(rings=rings):
             data["wheel"] = {"rings": [_ring_table(ring) for ring in rings]}
+    if plan.cancel is not None:
+        data["cancel"] = {
+            "keep": format_duration(plan.cancel.keep_ms),
+            "skew": format_duration(plan.cancel.skew_ms),
+            "when_blind": plan.cancel.when_blind,
+        }
     return tomli_w.dumps(data)
 
 
@@ -197,8 +211,14 @@ def _to_plan(file: _File) -> Plan:
         readers=file.readers,
         former_intervals_ms=tuple(file.former_intervals),
         former_namespaces=tuple(file.former_namespaces),
+        cancel=None if file.cancel is None else _cancel(file.cancel),
         **{name: value for name, value in optional.items() if value is not None},
     )
+
+
+def _cancel(table: _Cancel) -> Cancel:
+    given = {"keep_ms": table.keep, "skew_ms": table.skew}
+    return Cancel(when_blind=table.when_blind, **{name: value for name, value in given.items() if value is not None})
 
 
 def _scheme(file: _File) -> Scheme:

@@ -5,13 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names
+from timewheel.core.names import (
+    CUTS_SUBSCRIPTION,
+    DEAD_LETTER_SUBSCRIPTION,
+    PARKED_SUBSCRIPTION,
+    RELAY_SUBSCRIPTION,
+    Names,
+)
 from timewheel.core.plan import Calendar, Plan
 from timewheel.core.steps import Step, longest_due_stay_ms, steps
 
 __all__ = ["HoldingTopic", "TopicRole", "TopicSpec", "Topology", "calendar_intervals", "topology"]
 
-TopicRole = Literal["due", "tier", "slot", "dead_letter"]
+TopicRole = Literal["due", "tier", "slot", "dead_letter", "cuts", "parked"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +44,11 @@ class TopicSpec:
     subscriptions: tuple[str, ...]
     deduplication: bool
     longest_stay_ms: int
+
+    @property
+    def takes_hops(self) -> bool:
+        """Whether timers come to it from a topic that waits, and keep the partition that they have there."""
+        return self.role in {"due", "tier", "slot"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +129,36 @@ def topology(plan: Plan, now_ms: int, *, drains: bool = False) -> Topology:
         deduplication=hops,
         longest_stay_ms=plan.max_delay_ms,
     )
-    return Topology(topics=(*due, *held, *((dead_letter,) if hops else ())), holding=holding)
+    return Topology(
+        topics=(*due, *held, *((dead_letter,) if hops else ()), *_of_cut_offs(plan, names)), holding=holding
+    )
+
+
+def _of_cut_offs(plan: Plan, names: Names) -> tuple[TopicSpec, ...]:
+    """The log of cut-offs, and where what came too late to be judged by it is parked; nothing where none can be."""
+    if plan.cancel is None:
+        return ()
+    remembered_ms = plan.max_delay_ms + plan.cancel.keep_ms
+    log = TopicSpec(
+        name=names.cuts,
+        role="cuts",
+        partitions=1,
+        subscriptions=(CUTS_SUBSCRIPTION,),
+        deduplication=False,
+        longest_stay_ms=remembered_ms,
+    )
+    parked = (
+        TopicSpec(
+            name=names.parked(subscription),
+            role="parked",
+            partitions=plan.partitions,
+            subscriptions=(PARKED_SUBSCRIPTION,),
+            deduplication=False,
+            longest_stay_ms=remembered_ms,
+        )
+        for subscription in plan.subscriptions
+    )
+    return (log, *parked)
 
 
 def calendar_intervals(plan: Plan, now_ms: int) -> range:

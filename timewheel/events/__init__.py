@@ -23,6 +23,17 @@ from timewheel.events.consumers import (
     TimerFarTooEarly,
     TimerTooNew,
 )
+from timewheel.events.cut_offs import (
+    CutOffsMany,
+    CutOffsNotPacked,
+    CutOffsNotRead,
+    CutOffsPacked,
+    CutOffsReadAgain,
+    CutOffUnknown,
+    TimerParked,
+    TimersWaitForCutOffs,
+)
+from timewheel.events.handlers import AroundFailed, InboxDidNotAnswer, InboxLeaseLost, InboxNotTold
 from timewheel.events.kind import kinds
 from timewheel.events.operations import (
     BrokerConfigurationDenied,
@@ -63,6 +74,7 @@ from timewheel.hooks import Event
 __all__ = [
     "CATALOGUE",
     "AcknowledgeFailed",
+    "AroundFailed",
     "BrokerConfigurationDenied",
     "CalendarRollFailed",
     "CalendarTopicClosed",
@@ -74,10 +86,19 @@ __all__ = [
     "ConnectionBack",
     "ConnectionFileOpen",
     "ConnectionLost",
+    "CutOffUnknown",
+    "CutOffsMany",
+    "CutOffsNotPacked",
+    "CutOffsNotRead",
+    "CutOffsPacked",
+    "CutOffsReadAgain",
     "EnvelopeUnreadable",
     "HandlerFailed",
     "HandlersLeftBehind",
     "HookFailed",
+    "InboxDidNotAnswer",
+    "InboxLeaseLost",
+    "InboxNotTold",
     "LookFailed",
     "ProducerCloseFailed",
     "ProducerClosedWithUnknownOutcomes",
@@ -101,7 +122,9 @@ __all__ = [
     "RepublishFailed",
     "SendCallbackFailed",
     "TimerFarTooEarly",
+    "TimerParked",
     "TimerTooNew",
+    "TimersWaitForCutOffs",
     "TokenExpired",
     "TokenUnreadable",
 ]

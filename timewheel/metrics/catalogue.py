@@ -75,6 +75,9 @@ PRODUCER_UNKNOWN = _metric(
     "producer_unknown_total", "counter", _OF_PRODUCER, "producer", "Sends that may be stored or not."
 )
 PRODUCER_PENDING = _metric("producer_pending", "gauge", _OF_PRODUCER, "producer", "Sends under way.")
+PRODUCER_CUT = _metric(
+    "producer_cut_total", "counter", _OF_PRODUCER, "producer", "Cut-offs that the broker has: of cancels, replacements."
+)
 
 CONSUMER_READY = _metric(
     "consumer_ready", "gauge", _OF_CONSUMER, "consumer", "1: subscribed and connected, its relay ready; else 0."
@@ -107,6 +110,21 @@ CONSUMER_FOREIGN = _metric(
     "consumer_foreign_total", "counter", (*_OF_CONSUMER, "why"), "consumer",
     "Messages that are no timers, or whose properties cannot be read.",
 )  # fmt: skip
+CONSUMER_KEPT_BACK = _metric(
+    "consumer_kept_back_total", "counter", (*_OF_CONSUMER, "why"), "consumer",
+    "Timers that no handler was given: cancelled or replaced, parked as too late to be judged, or skipped around it.",
+)  # fmt: skip
+CONSUMER_POSTPONED = _metric(
+    "consumer_postponed_total",
+    "counter",
+    _OF_CONSUMER,
+    "consumer",
+    "Timers put off for a while by or around a handler.",
+)
+CONSUMER_UNJUDGED = _metric(
+    "consumer_unjudged_total", "counter", _OF_CONSUMER, "consumer",
+    "Timers given out though the log of cut-offs did not answer.",
+)  # fmt: skip
 CONSUMER_HELD = _metric(
     "consumer_held", "gauge", _OF_CONSUMER, "consumer", "Timers in hand that wait for their due time."
 )
@@ -126,7 +144,7 @@ RELAY_PARTITIONS = _metric(
 )
 RELAY_HOPS = _metric(
     "relay_hops_total", "counter", (*_OF_HOLDING, "lane"), "relay",
-    "Timers moved on: on time, late, to the tail of their slot, or to the dead-letter topic.",
+    "Timers moved on: on time, late, to the tail of their slot, or to the dead-letter topic; or dropped, as cancelled.",
 )  # fmt: skip
 RELAY_ENTRIES = _metric(
     "relay_entries_written_total", "counter", _OF_HOLDING, "relay",
@@ -223,7 +241,11 @@ LOOK_FAILED = _metric(
     "exporter_looks_failed_total", "counter", (), "exporter", "Looks of which nothing came; the one before is told on."
 )
 UNSEEN = _metric(
-    "exporter_unseen", "gauge", (), "exporter", "Topics, namespaces and tenants that the last look could not see."
+    "exporter_unseen",
+    "gauge",
+    (),
+    "exporter",
+    "Topics, namespaces and tenants that the last look could not see, or that are not there.",
 )
 LEFT_OUT = _metric(
     "exporter_left_out", "gauge", (), "exporter", "Subscriptions that are not told, since they are less bad (--most)."

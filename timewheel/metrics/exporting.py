@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from prometheus_client.registry import Collector
 
 from timewheel.core.clock import wait_until
-from timewheel.core.errors import AdminError, AdminUnreachable, TimewheelError
+from timewheel.core.errors import TimewheelError
 from timewheel.events import LookFailed
 from timewheel.metrics import catalogue as told
 from timewheel.metrics.catalogue import Sample, families
 from timewheel.metrics.standings import of_look, of_status
 from timewheel.ops.errors import NoSuchTarget
-from timewheel.ops.gaps import Targets, Unseen, look_at, topics_of
+from timewheel.ops.gaps import Targets, look_at, topics_of
 from timewheel.ops.gaps.limit import limit_of
 from timewheel.ops.gaps.log import Looks
 from timewheel.ops.gaps.looking import DEFAULT_AT_ONCE
@@ -104,40 +104,35 @@ class Exporter(Collector):
         # Asked each time: whoever raises the limit need not restart this.
         limit = limit_of(self._admin, gap_limit_ranges=self._gap_limit)
         found = self._found()
-        look = look_at(self._admin, found.topics, limit.profile, unseen=found.unseen, at_once=self._at_once)
+        look = look_at(
+            self._admin,
+            found.topics,
+            limit.profile,
+            unseen=found.unseen,
+            missing=found.missing,
+            at_once=self._at_once,
+        )
         self._looks.add(look)
         yield from of_look(look, self._looks, self._most)
-        unseen = {one.what for one in look.unseen}
+        unseen = {*(one.what for one in look.unseen), *look.missing}
         self._turn += 1
         for plan in self._plans:
             # Other entries each time: an estimate that is off by chance does not stay so.
             status = status_of(self._admin, plan, reads=self._reads, seed=self._turn)
-            unseen |= {one.what for one in status.unseen}
+            unseen |= {*(one.what for one in status.unseen), *status.missing}
             yield from of_status(status)
         yield Sample(told.UNSEEN, (), len(unseen))
 
     def _found(self) -> Targets:
-        """The topics that are meant. A target that is not there, or may not be seen, hides no other.
+        """The topics that are meant.
 
         Raises:
-            NoSuchTarget, AdminError: That is so of all of them.
+            NoSuchTarget: No target is there and may be looked at.
         """
-        topics = dict.fromkeys(topics_of(self._admin, (), self._plans).topics)
-        hidden: list[Unseen] = []
-        within: list[Unseen] = []
-        for name in self._targets:
-            try:
-                found = topics_of(self._admin, (name,))
-            except AdminUnreachable:
-                raise
-            except (AdminError, NoSuchTarget) as error:
-                hidden.append(Unseen(what=name, reason=str(error)))
-                if len(hidden) == len(self._targets) and not self._plans:
-                    raise
-            else:
-                topics |= dict.fromkeys(found.topics)
-                within += found.unseen
-        return Targets(topics=tuple(topics), unseen=(*hidden, *within))
+        found = topics_of(self._admin, self._targets, self._plans)
+        if self._targets and not self._plans and sum(one.is_target for one in found.unseen) == len(self._targets):
+            raise NoSuchTarget(", ".join(self._targets), "none of them can be seen")
+        return found
 
     def is_fresh(self, within_ms: int) -> bool:
         """Whether a look has ended well within that time."""

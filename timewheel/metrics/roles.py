@@ -26,6 +26,7 @@ def of_producer(due_topic: str, counts: ProducerCounts) -> Iterator[Sample]:
     yield Sample(told.PRODUCER_FAILED, labels, counts.failed)
     yield Sample(told.PRODUCER_UNKNOWN, labels, counts.unknown)
     yield Sample(told.PRODUCER_PENDING, labels, counts.pending)
+    yield Sample(told.PRODUCER_CUT, labels, counts.cut)
 
 
 def of_consumer(due_topic: str, subscription: str, counts: ConsumerCounts, *, ready: bool) -> Iterator[Sample]:
@@ -48,6 +49,10 @@ def of_consumer(due_topic: str, subscription: str, counts: ConsumerCounts, *, re
     ):
         yield Sample(told.CONSUMER_FOREIGN, (*labels, why), count)
     yield Sample(told.CONSUMER_HELD, labels, counts.held)
+    for why, count in (("cancelled", counts.cancelled), ("parked", counts.parked), ("skipped", counts.skipped)):
+        yield Sample(told.CONSUMER_KEPT_BACK, (*labels, why), count)
+    yield Sample(told.CONSUMER_POSTPONED, labels, counts.postponed)
+    yield Sample(told.CONSUMER_UNJUDGED, labels, counts.unjudged)
 
 
 def of_lateness(due_topic: str, subscription: str, counted: LatenessCounts) -> Iterator[Sample]:
@@ -89,8 +94,9 @@ def _of_topic(labels: tuple[str, ...], partitions: list[PartitionStatus], now_ms
     def total(count: str) -> int:
         return sum(getattr(one, count) for one in partitions)
 
-    for lane, count in (("on_time", "forwarded"), ("late", "late"), ("dead", "dead"), ("refiled", "refiled")):
-        yield Sample(told.RELAY_HOPS, (*labels, lane), total(count))
+    yield Sample(told.RELAY_HOPS, (*labels, "on_time"), total("forwarded"))
+    for lane in ("late", "dead", "refiled", "dropped"):
+        yield Sample(told.RELAY_HOPS, (*labels, lane), total(lane))
     yield Sample(told.RELAY_ENTRIES, labels, total("entries"))
     yield Sample(told.RELAY_REPEATED, (*labels, "received"), total("skipped"))
     yield Sample(told.RELAY_REPEATED, (*labels, "sent"), total("deduplicated"))

@@ -56,6 +56,9 @@ CALLS_AT_ONCE = 8
 DEDUPLICATION_WAIT_MS = 30_000
 """A loaded topic switches deduplication on a moment after its policy was set."""
 POLL_MS = 50
+POLICY_WAIT_S = 5.0
+"""Until a policy can be read back; what takes longer was undone, and is set again."""
+POLICY_TURNS = 4
 MEETING_WAIT_MS = 10_000
 """Two that provision at once meet at a topic or a subscription for milliseconds."""
 MEETING_PAUSE_S = 0.2
@@ -157,7 +160,7 @@ def _waves(specs: Sequence[TopicSpec]) -> list[list[TopicSpec]]:
     waves: defaultdict[tuple[int, int], list[TopicSpec]] = defaultdict(list)
     for spec in specs:
         held = spec.role in {"tier", "slot"}
-        rank = 2 if held else 0 if spec.role == "dead_letter" else 1
+        rank = 2 if held else 1 if spec.role == "due" else 0
         # A timer hops from long stays to short ones: those that a topic's timers go to come before it.
         waves[rank, spec.longest_stay_ms if held else 0].append(spec)
     return [waves[key] for key in sorted(waves)]
@@ -218,11 +221,9 @@ def _policy(admin: AdminClient, topic: str, policy: Any) -> Any:
 def _bring_up(admin: AdminClient, spec: TopicSpec, steps: Sequence[Step]) -> None:
     """Take one topic's steps, and read back what travels through a system topic."""
     for step in steps:
-        _apply(admin, step)
-    policies = [step for step in steps if isinstance(step, SetPolicy)]
-    with _explained(f"reading back the policies of {spec.name}"):
-        for step in policies:
-            admin.topic_policies.await_value(spec.name, step.policy, step.value)
+        if not isinstance(step, SetPolicy):
+            _apply(admin, step)
+    _set_policies(admin, spec.name, [step for step in steps if isinstance(step, SetPolicy)])
     if spec.deduplication and steps:
         # A hop that arrives before it is in force could be stored twice after a crash
         # (broker-facts: deduplicated-destinations).
@@ -245,6 +246,34 @@ def _apply(admin: AdminClient, step: Step) -> None:
             case SetPolicy(topic=topic, policy=policy, value=value):
                 with _policies_on(topic):
                     admin.topic_policies.set(topic, policy, value)
+
+
+def _set_policies(admin: AdminClient, topic: str, steps: Sequence[SetPolicy]) -> None:
+    """Set one after the other, each read back before the next, until all of them hold
+    (broker-facts: policies-set-side-by-side).
+
+    Raises:
+        TopologyError: One of them does not, though it was set again and again.
+    """
+    left = list(steps)
+    for turn in range(1, POLICY_TURNS + 1):
+        for step in left:
+            _apply(admin, step)
+            with _explained(f"reading back the policies of {topic}"):
+                try:
+                    admin.topic_policies.await_value(topic, step.policy, step.value, timeout_s=POLICY_WAIT_S)
+                except TopologyError:
+                    if turn == POLICY_TURNS:
+                        raise
+        # Somebody else who sets another one at the same time may have undone ours since.
+        left = [step for step in steps if _policy(admin, topic, step.policy) != step.value]
+        if not left:
+            return
+    raise TopologyError(
+        topic,
+        f"its policy {left[0].policy} was set {POLICY_TURNS} times, and each time undone",
+        "see who else sets policies of this topic, and run this again",
+    )
 
 
 def _create_topic(admin: AdminClient, topic: str, partitions: int) -> None:

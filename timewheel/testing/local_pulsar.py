@@ -41,6 +41,8 @@ LOOP_ROUNDS = 5
 """So many of those are a loop; once may happen."""
 _LOST_REGISTRATION = re.compile(rb"Lock on resource /ledgers/available/\S+ was invalidated\. state Valid")
 
+FILES_OF_METADATA_SINCE = (2, 11)
+"""Older ones start a ZooKeeper for their metadata."""
 ARCHIVE_TIMEOUT_S = 90.0
 """For a broker to write its class archive as it ends; about 11 s on a busy machine."""
 _LITTLE_COMPILING = ("-XX:TieredStopAtLevel=1",)
@@ -115,7 +117,7 @@ class LocalPulsar:
             start_timeout_s: Seconds for one attempt until the broker is healthy; a start makes two at most.
         """
         self.version = version or version_asked_for()
-        self._broker_port, self._web_port, self._bookie_port = free_ports(3)
+        self._broker_port, self._web_port, self._bookie_port, self._zookeeper_port = free_ports(4)
         self.config: Mapping[str, str] = {
             **STANDALONE_SETTINGS,
             "bindAddress": LOOPBACK,
@@ -290,9 +292,16 @@ class LocalPulsar:
             f"-Djava.util.logging.config.file={folder / 'logging.properties'}", f"-Djava.io.tmpdir={folder}",
             "-cp", f"{lib}/*", "org.apache.pulsar.PulsarStandaloneStarter",
             "--config", str(folder / "standalone.conf"),
-            "--metadata-dir", str(folder / "metadata"), "--bookkeeper-dir", str(folder / "bookkeeper"),
+            *self._metadata(), "--bookkeeper-dir", str(folder / "bookkeeper"),
             "--bookkeeper-port", str(self._bookie_port), "-nfw", "-nss",
         ]  # fmt: skip
+
+    def _metadata(self) -> tuple[str, ...]:
+        """Where the broker keeps its metadata: in files of its own, or up to 2.10 in a ZooKeeper that it starts."""
+        folder = str(self.folder / "metadata")
+        if _is_before(self.version, FILES_OF_METADATA_SINCE):
+            return ("--zookeeper-dir", folder, "--zookeeper-port", str(self._zookeeper_port))
+        return ("--metadata-dir", folder)
 
     def _say(self, line: str) -> None:
         if self._progress is not None:
@@ -328,6 +337,11 @@ class LocalPulsar:
 
 class _RegistrationLoop(Exception):
     """The broker is in the loop of `LOOP_ATTEMPTS`."""
+
+
+def _is_before(version: str, line: tuple[int, int]) -> bool:
+    major, minor = (int(re.sub(r"\D.*", "", part) or "0") for part in version.split(".")[:2])
+    return (major, minor) < line
 
 
 def _rounds(log: Path, begins: int) -> int:

@@ -18,6 +18,7 @@ from timewheel.tracing.attributes import (
     ERROR_TYPE,
     MESSAGE_ID,
     OUTCOME,
+    PARTITION,
     TIMER_ID,
     common,
     due_text,
@@ -122,6 +123,8 @@ class SendSpan:
         self._span.set_attribute(TIMER_ID, timer.id)
         self._span.set_attribute(DUE, due_text(timer.due_at))
         self._span.set_attribute(DELAY_S, max(timer.due_ms - self._began_ms, 0) / 1_000)
+        if timer.partition is not None:
+            self._span.set_attribute(PARTITION, str(timer.partition))
         if timer.message_id is not None:
             self._span.set_attribute(MESSAGE_ID, position_text(timer.message_id))
 

@@ -123,7 +123,8 @@ class Partition:
 
     def _machine(self) -> Machine:
         tools = self._tools
-        next_hop, out_of_order = NextHop(tools.router, self.source.step), OutOfOrder(tools.router.plan)
+        next_hop = NextHop(tools.router, self.source.step, tools.is_dead)
+        out_of_order = OutOfOrder(tools.router.plan)
         counts = self.handle.counts
         if self.source.holding.by_broker:
             limit = min(tools.max_in_flight, BROKER_HELD_WINDOW)

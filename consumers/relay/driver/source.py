@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from timewheel.consumers.relay.driver.memory import Memory
 from timewheel.core.chance import Chance
 from timewheel.core.clock import Clock
+from timewheel.core.envelope import Envelope
 from timewheel.core.names import Names, partition_topic
 from timewheel.core.routing import Router
 from timewheel.core.steps import Step
@@ -65,6 +67,7 @@ class Tools:
         lease_idle_ms: A pause longer than this gives the names of producers back (broker-facts: named-producers).
         hop_linger_ms: How long a hop waits for others that go with it as one entry (broker-facts: batched-hops).
         memory: How much of it each partition may take.
+        is_dead: Whether a timer is known to be cancelled or replaced; None: none can be.
     """
 
     client: Any
@@ -79,6 +82,7 @@ class Tools:
     lease_idle_ms: int
     hop_linger_ms: int
     memory: Memory
+    is_dead: Callable[[Envelope], bool] | None = None
 
 
 def consumer_name(relay_id: str, topic: str) -> str:

@@ -32,7 +32,7 @@ from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Spot
 from timewheel.consumers.relay.machine.states import State
 from timewheel.consumers.relay.machine.window import WINDOW_BYTES
 from timewheel.core.envelope import Envelope
-from timewheel.core.next_hop import Bury, NextHop
+from timewheel.core.next_hop import Bury, Drop, NextHop
 from timewheel.core.out_of_order import OutOfOrder
 from timewheel.wire.positions import Position
 
@@ -154,6 +154,10 @@ class BrokerHeld(Machine):
         if not isinstance(reading, Envelope):
             return self._dead_letter(message, why_dead(reading))
         decision = self._next_hop.delivered(reading)
+        if isinstance(decision, Drop):
+            self._head = None
+            self._counts.add("dropped")
+            return Acknowledge((message[0],))
         if isinstance(decision, Bury):
             return self._dead_letter(message, decision.reason)
         deliver_at_ms = self._out_of_order.asked_of(decision)

@@ -19,6 +19,7 @@ class Counts:
             closely on a late one are among them.
         dead: Moved to the dead-letter topic.
         refiled: Of a ring: moved to the tail of their slot, since they are due a turn later (broker-facts: slot-sweep).
+        dropped: Not moved on, since they were cancelled or replaced.
         skipped: Received again after a reload (broker-facts: received-again).
         deduplicated: Sends that the broker dropped, since an earlier one had been stored.
         jumps: Times that messages came after others were left out that can be read: another relay or an operator has
@@ -31,6 +32,7 @@ class Counts:
     late: int = 0
     dead: int = 0
     refiled: int = 0
+    dropped: int = 0
     skipped: int = 0
     deduplicated: int = 0
     jumps: int = 0
@@ -40,7 +42,7 @@ class Counts:
     @property
     def done(self) -> int:
         """Messages that are done with, in whatever way."""
-        return self.forwarded + self.late + self.dead + self.refiled
+        return self.forwarded + self.late + self.dead + self.refiled + self.dropped
 
     def add(self, fate: Fate) -> None:
         """Count one confirmed message; a probe is none of anybody's."""
@@ -52,3 +54,5 @@ class Counts:
             self.dead += 1
         elif fate == "refiled":
             self.refiled += 1
+        elif fate == "dropped":
+            self.dropped += 1

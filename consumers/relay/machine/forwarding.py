@@ -32,7 +32,7 @@ from timewheel.consumers.relay.machine.gathering import Gathering
 from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Contiguity, Sight, Spot, sequence_id
 from timewheel.consumers.relay.machine.window import WINDOW_BYTES, Fate, Item, Window
 from timewheel.core.envelope import Envelope
-from timewheel.core.next_hop import Bury, Hop, NextHop
+from timewheel.core.next_hop import Drop, Hop, NextHop, NotYet
 from timewheel.core.out_of_order import OutOfOrder
 from timewheel.wire.positions import Position
 
@@ -203,12 +203,9 @@ class Forwarding:
         decision = self._next_hop.held(reading, now_ms)
         if isinstance(decision, Hop):
             return self._forward(head, decision, now_ms)
-        if isinstance(decision, Bury):
-            return self._dead_letter(head, decision.reason)
-        self.head_release_ms = decision.until_ms
-        if self._sweep_to is not None and head.spot.position <= self._sweep_to:
-            return self._refile(head)
-        return HoldUntil(decision.until_ms, self.gathering.slack_ms(decision.room_ms))
+        if isinstance(decision, NotYet):
+            return self._hold(head, decision)
+        return self._drop(head, "dropped") if isinstance(decision, Drop) else self._dead_letter(head, decision.reason)
 
     def confirmed(self, ordinal: int) -> None:
         """What a command with this ordinal published is stored."""
@@ -300,11 +297,21 @@ class Forwarding:
         batches = unnamed and not hop.is_due and not asked_ms
         return Forward(ordinal, hop.topic, asked_ms, sequence, hop.envelope, False, gathering.is_due(now_ms), batches)
 
+    def _hold(self, head: Item, decision: NotYet) -> Decision:
+        self.head_release_ms = decision.until_ms
+        if self._sweep_to is not None and head.spot.position <= self._sweep_to:
+            return self._refile(head)
+        return HoldUntil(decision.until_ms, self.gathering.slack_ms(decision.room_ms))
+
     def _without_envelope(self, head: Item) -> Decision:
         if isinstance(head.reading, Probe):
-            self.confirmed(self._push(head, "probe"))
-            return RECEIVE
+            return self._drop(head, "probe")
         return self._dead_letter(head, why_dead(head.reading))
+
+    def _drop(self, head: Item, fate: Fate) -> Decision:
+        """It goes nowhere, and is acknowledged in its turn."""
+        self.confirmed(self._push(head, fate))
+        return RECEIVE
 
     def _dead_letter(self, head: Item, reason: str) -> Decision:
         if self._must_drain(unnamed=True):

@@ -16,7 +16,7 @@ __all__ = ["WINDOW_BYTES", "Fate", "Item", "Window"]
 WINDOW_BYTES = 16_000_000
 """On its way at most, and more only for one message that is larger by itself (broker-facts: windows-in-bytes)."""
 
-Fate = Literal["forwarded", "late", "dead", "refiled", "probe"]
+Fate = Literal["forwarded", "late", "dead", "refiled", "dropped", "probe"]
 
 
 class Item:

@@ -279,8 +279,16 @@ class Walk:
         assert len(unacknowledged) <= 1, f"confirmed and never acknowledged: {unacknowledged}"
 
 
+def _is_dead(envelope: Envelope) -> bool:
+    return envelope.timer_id == "dead"
+
+
+def _name(rng: random.Random) -> str:
+    return "dead" if rng.random() < 0.1 else "t"
+
+
 def _forwarding(plan: Plan, rng: random.Random) -> Forwarding:
-    next_hop = NextHop(Router(plan), steps(plan)[0])
+    next_hop = NextHop(Router(plan), steps(plan)[0], _is_dead)
     known = Spot(Position(7, 3, -1), 0) if rng.random() < 0.7 else None
     linger_ms = rng.choice([0, 10, 1_000])
     return Forwarding(next_hop, OutOfOrder(plan), known=known, window_limit=WINDOW, linger_ms=linger_ms)
@@ -297,7 +305,7 @@ def walk_tier(seed: int, count: int) -> list[Met]:
 
     def timer(now_ms: int) -> Envelope:
         entered_ms = now_ms - STAY_MS + rng.choice([-60_000, -5_000, -100, 0, 50, 3_000])
-        return Envelope("t", entered_ms + STAY_MS + rng.choice([2_000, 5_000, 15_000, 50_000]), entered_ms)
+        return Envelope(_name(rng), entered_ms + STAY_MS + rng.choice([2_000, 5_000, 15_000, 50_000]), entered_ms)
 
     walk = Walk(_relay_held(PLAN, rng, lambda: None), rng, START_MS, timer)
     walk.run(count)
@@ -316,7 +324,7 @@ def walk_slot(seed: int, count: int) -> list[Met]:
 
     def timer(now_ms: int) -> Envelope:
         turn = rng.choice([0, 0, 0, 1])
-        return Envelope("t", RELEASE_MS + 5_000 + turn * TURN_MS, now_ms - 20_000)
+        return Envelope(_name(rng), RELEASE_MS + 5_000 + turn * TURN_MS, now_ms - 20_000)
 
     walk = Walk(_relay_held(WHEEL, rng, lambda: visit), rng, RELEASE_MS - 3_000, timer, visited)
     walk.run(count)
@@ -326,11 +334,13 @@ def walk_slot(seed: int, count: int) -> list[Met]:
 def walk_broker_held(seed: int, count: int) -> list[Met]:
     """Through the machine of a tier that the broker holds."""
     rng = random.Random(seed)
-    next_hop = NextHop(Router(BROKER_HELD_PLAN), steps(BROKER_HELD_PLAN)[0])
+    next_hop = NextHop(Router(BROKER_HELD_PLAN), steps(BROKER_HELD_PLAN)[0], _is_dead)
     machine = BrokerHeld(next_hop, OutOfOrder(BROKER_HELD_PLAN), window_limit=WINDOW, counts=Counts())
 
     def timer(now_ms: int) -> Envelope:
-        return Envelope("t", now_ms + rng.choice([2_000, 15_000]), now_ms - STAY_MS, hops=rng.choice([0] * 9 + [200]))
+        return Envelope(
+            _name(rng), now_ms + rng.choice([2_000, 15_000]), now_ms - STAY_MS, hops=rng.choice([0] * 9 + [200])
+        )
 
     walk = Walk(machine, rng, START_MS, timer)
     walk.run(count)

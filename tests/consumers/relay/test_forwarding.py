@@ -223,7 +223,7 @@ def test_behind_a_ledgers_end_the_topic_is_looked_at() -> None:
     assert forwarded(it.tick(RELEASE_MS)).sequence_id == 9 << 32
 
 
-@pytest.mark.parametrize("reading", [Unreadable("encrypted"), judged({"tw-id": "x", "tw-timer": "2 later"})])
+@pytest.mark.parametrize("reading", [Unreadable("encrypted"), judged({"tw-id": "x", "tw-timer": "3 later"})])
 def test_what_cannot_be_judged_stops_the_partition(reading: Reading) -> None:
     stop = receive(forwarding(), 0, reading, RELEASE_MS)
     assert isinstance(stop, Stop)

@@ -70,6 +70,7 @@ def partition(monkeypatch: pytest.MonkeyPatch, endings: list[Ending], look: Any)
         lease_idle_ms=1_000,
         hop_linger_ms=0,
         memory=Memory(),
+        is_dead=None,
     )
     return partitions.Partition(Source(holding=HELD, partition=0), tools), told
 

@@ -65,6 +65,7 @@ COUNTS = dict.fromkeys(
         "late",
         "dead",
         "refiled",
+        "dropped",
         "skipped",
         "deduplicated",
         "jumps",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from timewheel.core.envelope import ID_PROPERTY, MAX_TIMER_ID_CHARS, PREFIX, Envelope
+from timewheel.core.envelope import FIRST_LIFE, ID_PROPERTY, MAX_TIMER_ID_CHARS, PREFIX, Envelope
 from timewheel.core.keys import partition_for_key
 from timewheel.core.names import partition_of, partition_topic
 from timewheel.core.routing import Router
@@ -43,8 +43,8 @@ class Refused(NamedTuple):
 def again(router: Router, letter: DeadLetter, now_ms: int, *, due_now: bool = False) -> Again | Refused:
     """Decide where a dead letter goes: where a producer would send it now, under its own id and due time.
 
-    Its partition stays, and its generation, so that handlers take it for the same timer; hops are counted from 0, since
-    too many of them may be what it died of.
+    Its partition stays, its generation and its group, so that handlers take it for the same timer; hops are counted
+    from 0, since too many of them may be what it died of.
 
     Args:
         router: The plan's.
@@ -62,10 +62,10 @@ def again(router: Router, letter: DeadLetter, now_ms: int, *, due_now: bool = Fa
     partition = partition_of(letter.source)[1]
     if not 0 <= partition < plan.partitions:
         partition = partition_for_key(letter.key or "", plan.partitions)
-    generation = 0 if envelope is None else envelope.generation
+    generation, life = (0, FIRST_LIFE) if envelope is None else (envelope.generation, envelope.life)
     timer_id = letter.properties.get(ID_PROPERTY) or ""
     fresh = (
-        Envelope(timer_id, due_ms, now_ms, generation, 0, plan.revision)
+        Envelope(timer_id, due_ms, now_ms, generation, 0, plan.revision, life)
         if timer_id and len(timer_id) <= MAX_TIMER_ID_CHARS
         else None
     )

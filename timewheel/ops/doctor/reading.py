@@ -110,6 +110,8 @@ class _Look:
             raise NoSuchTarget(self._target, "there is no such topic")
         profile = profile_by(self._settings, self._version)
         gaps = self._gaps(seen, profile)
+        with ThreadPoolExecutor(CALLS_AT_ONCE, "timewheel-doctor") as pool:
+            seen = list(pool.map(reader.again, seen))
         bookies = None if self._settings is None else self._asking.ask(Source.BOOKIES, BROKER, self._admin.bookies)
         return Seen(
             target=self._target,

@@ -69,6 +69,8 @@ class TopicReader:
         self._asking = asking
         self._has_settings = has_settings
         self.has_topic_policies = True
+        self._last: dict[str, tuple[int, EntryPosition]] = {}
+        """Of each partition: when it was asked for its last entry, and where that was."""
 
     def read(self, topic: SeenTopic, policies: NamespacePolicies | None) -> SeenTopic:
         """The topic with all that the broker tells of it.
@@ -134,6 +136,7 @@ class TopicReader:
         if stats is None:
             return None
         part = Part(name=name, stats=stats)
+        internal: InternalStats | None = None
         deduplicates = topic.spec is not None and topic.spec.deduplication and topic.spec.role != "slot"
         waits = _waits_for_relay(topic, stats)
         if deduplicates or waits:
@@ -143,7 +146,7 @@ class TopicReader:
                 part = replace(part, producer_names=None if cursor is None else cursor.property_count)
                 if waits and topic.step is not None:
                     part = replace(part, head=self._head(name, internal, topic.step))
-        return replace(part, newest=self._newest(name, stats))
+        return replace(part, newest=self._newest(name, stats, internal))
 
     def _head(self, name: str, internal: InternalStats, step: Step) -> Head | None:
         position = _first_open(internal)
@@ -162,15 +165,56 @@ class TopicReader:
         entered_ms = min(envelope.entered_ms, entry.publish_at_ms) if not envelope.hops else envelope.entered_ms
         return Head(timer_id=envelope.timer_id, release_ms=release_at(step, envelope.due_ms, entered_ms))
 
-    def _newest(self, name: str, stats: TopicStats) -> Newest | None:
+    def _newest(self, name: str, stats: TopicStats, internal: InternalStats | None) -> Newest | None:
         if not stats.storage_bytes:
             return None
-        position = self._ask(Source.ENTRIES, name, lambda: self._admin.topics.last_position(name))
-        entry = None if position is None or position.entry < 0 else self._entry(name, position)
+        if internal is None:
+            internal = self._ask(Source.TOPICS, name, lambda: self._admin.topics.internal_stats(name))
+        asked_ms = self._admin.clock.now_ms()
+        entry = self._last_entry(name)
         if entry is None:
             return None
-        seen_ms = self._admin.clock.now_ms()
-        return Newest(producer=entry.producer, published_ms=entry.publish_at_ms, seen_ms=seen_ms)
+        self._last[name] = asked_ms, entry.position
+        since_ms = None
+        # What comes from another cluster may have waited for hours.
+        is_own = not entry.is_replicated
+        if (
+            is_own
+            and internal is not None
+            and internal.ledgers
+            and internal.ledgers[-1].ledger_id == entry.position.ledger
+        ):
+            since_ms = internal.ledger_since_ms
+        return Newest(
+            producer=entry.producer,
+            published_ms=entry.publish_at_ms,
+            seen_ms=self._admin.clock.now_ms(),
+            ledger_since_ms=since_ms,
+        )
+
+    def again(self, topic: SeenTopic) -> SeenTopic:
+        """What came while everything else was looked at: of that it is known when it was stored."""
+        return replace(topic, parts=tuple(replace(part, later=self._later(part.name)) for part in topic.parts))
+
+    def _later(self, name: str) -> Newest | None:
+        if name not in self._last:
+            return None
+        absent_ms, before = self._last[name]
+        entry = self._last_entry(name, after=before)
+        if entry is None:
+            return None
+        return Newest(
+            producer=entry.producer,
+            published_ms=entry.publish_at_ms,
+            seen_ms=self._admin.clock.now_ms(),
+            absent_ms=None if entry.is_replicated else absent_ms,
+        )
+
+    def _last_entry(self, name: str, *, after: EntryPosition | None = None) -> StoredEntry | None:
+        position = self._ask(Source.ENTRIES, name, lambda: self._admin.topics.last_position(name))
+        if position is None or position.entry < 0 or (after is not None and position <= after):
+            return None
+        return self._entry(name, position)
 
     def _entry(self, name: str, position: EntryPosition) -> StoredEntry | None:
         return self._asking.ask(Source.ENTRIES, name, lambda: self._admin.topics.entry(name, position))

@@ -74,11 +74,15 @@ class Newest:
         producer: Name of its producer.
         published_ms: By the clock of its producer, UTC milliseconds.
         seen_ms: By this machine's clock, when it was already there.
+        absent_ms: By this machine's clock, when it was not there yet; None: not known.
+        ledger_since_ms: By the broker's clock, when the ledger was begun in which it is; None: not known.
     """
 
     producer: str
     published_ms: int
     seen_ms: int
+    absent_ms: int | None = None
+    ledger_since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +94,7 @@ class Part:
         stats: With clients.
         head: None: nothing waits, or it could not be read, or no relay holds this topic.
         newest: None: nothing was sent, or it could not be read.
+        later: The last one at the end of the whole look; None: the same, or it could not be read.
         producer_names: That the broker remembers for deduplication; None: not asked for.
     """
 
@@ -97,6 +102,7 @@ class Part:
     stats: TopicStats
     head: Head | None = None
     newest: Newest | None = None
+    later: Newest | None = None
     producer_names: int | None = None
 
 

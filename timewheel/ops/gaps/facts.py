@@ -42,6 +42,7 @@ def look_facts(
         ],
         "without_subscription": list(look.bare),
         "gone": list(look.gone),
+        "missing": list(look.missing),
         "unseen": [asdict(one) for one in look.unseen],
     }
 

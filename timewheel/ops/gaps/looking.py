@@ -28,10 +28,12 @@ class Unseen:
     Args:
         what: A topic, namespace or tenant.
         reason: The broker's.
+        is_target: It was asked for by this name, and nothing of it was seen.
     """
 
     what: str
     reason: str
+    is_target: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,7 @@ class Look:
         bare: Of these, those without a durable subscription.
         gone: Topics that were not there, and partitions that were never used.
         unseen: What could not be looked at.
+        missing: Topics of plans that are not there: nobody has made them.
     """
 
     at_ms: int
@@ -53,6 +56,12 @@ class Look:
     bare: tuple[str, ...]
     gone: tuple[str, ...]
     unseen: tuple[Unseen, ...]
+    missing: tuple[str, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Everything that was named was there, and could be looked at; of a namespace or tenant: could be listed."""
+        return not self.missing and not any(one.is_target for one in self.unseen)
 
     @property
     def level(self) -> Level:
@@ -74,6 +83,7 @@ def look_at(
     profile: BrokerProfile,
     *,
     unseen: Iterable[Unseen] = (),
+    missing: Iterable[str] = (),
     at_once: int = DEFAULT_AT_ONCE,
     tell: Tell = lambda _done, _total: None,
 ) -> Look:
@@ -86,6 +96,7 @@ def look_at(
         topics: Full names: partitions, and topics without partitions.
         profile: The broker's limit and format.
         unseen: What was found to be out of sight before; becomes part of the look.
+        missing: Topics of plans that were found not to be there; likewise.
         at_once: Requests at once, at least 1.
         tell: Told of the progress, from the thread that calls this.
 
@@ -114,6 +125,7 @@ def look_at(
         bare=tuple(sorted(bare)),
         gone=tuple(sorted(gone)),
         unseen=tuple(sorted(hidden, key=lambda one: one.what)),
+        missing=tuple(missing),
     )
 
 

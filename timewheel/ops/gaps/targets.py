@@ -29,41 +29,62 @@ class Targets:
 
     Args:
         topics: Full names of partitions, and of topics without partitions; each once, in order.
-        unseen: Namespaces and tenants whose topics may not be listed.
+        unseen: Targets that are not there or may not be looked at; namespaces and tenants within others whose topics
+            may not be listed.
+        missing: Topics of plans that are not there.
     """
 
     topics: tuple[str, ...]
     unseen: tuple[Unseen, ...]
+    missing: tuple[str, ...] = ()
 
 
 def topics_of(admin: AdminClient, names: Iterable[str], plans: Iterable[Plan] = ()) -> Targets:
-    """The topics that are meant.
+    """The topics that are meant. A target that is not there, or may not be looked at, hides no other.
 
     Args:
         admin: Asked for what is there.
         names: Each a topic (``persistent://tenant/namespace/topic``, or without the scheme), one of its partitions, a
             namespace (``tenant/namespace``), a tenant, or `EVERYTHING`.
-        plans: With all their topics that are there.
+        plans: With all their topics.
 
     Raises:
-        NoSuchTarget: There is no such topic, namespace or tenant, or it is no name.
+        NoSuchTarget: There is no such topic, namespace or tenant, or it is no name; and nothing else was asked for.
         AdminUnreachable: No broker answers.
-        AdminDenied: The one thing that was asked for may not be looked at.
+        AdminError: The one thing that was asked for may not be looked at.
     """
     wanted, of_plans = list(names), list(plans)
+    is_alone = len(wanted) + len(of_plans) == 1
     found: dict[str, None] = {}
     unseen: list[Unseen] = []
+    missing: list[str] = []
     for name in wanted:
         try:
             found |= dict.fromkeys(_topics_in(admin, name, unseen))
-        except AdminDenied as error:
-            if len(wanted) + len(of_plans) == 1:
+        except AdminUnreachable:
+            raise
+        except (AdminError, NoSuchTarget) as error:
+            if is_alone:
                 raise
-            unseen.append(Unseen(what=name, reason=error.reason))
+            reason = error.reason if isinstance(error, AdminError) else error.problem
+            unseen.append(Unseen(what=name, reason=reason, is_target=True))
     for plan in of_plans:
-        for topic in topology(plan, admin.clock.now_ms()).topics:
-            found |= dict.fromkeys(_parts(admin, topic.name, must_be=False))
-    return Targets(topics=tuple(found), unseen=tuple(unseen))
+        found |= dict.fromkeys(_of_plan(admin, plan, unseen, missing))
+    return Targets(topics=tuple(found), unseen=tuple(unseen), missing=tuple(dict.fromkeys(missing)))
+
+
+def _of_plan(admin: AdminClient, plan: Plan, unseen: list[Unseen], missing: list[str]) -> list[str]:
+    found: list[str] = []
+    for topic in topology(plan, admin.clock.now_ms()).topics:
+        try:
+            found += _parts(admin, topic.name)
+        except AdminUnreachable:
+            raise
+        except NoSuchTarget:
+            missing.append(topic.name)
+        except AdminError as error:
+            unseen.append(Unseen(what=topic.name, reason=error.reason, is_target=True))
+    return found
 
 
 def _topics_in(admin: AdminClient, name: str, unseen: list[Unseen]) -> list[str]:
@@ -130,12 +151,10 @@ def _listed(admin: AdminClient, namespace: str, unseen: list[Unseen], *, only: b
     return sorted((topic for topic in topics if not topic.rpartition("/")[2].startswith(_OWN_TOPIC)), key=partition_of)
 
 
-def _parts(admin: AdminClient, topic: str, *, must_be: bool = True) -> list[str]:
+def _parts(admin: AdminClient, topic: str) -> list[str]:
     """The partitions of a topic, or itself."""
     partitions = admin.topics.partitions(topic)
     if partitions is None:
-        if must_be:
-            raise NoSuchTarget(topic, "there is no such topic")
-        return []
+        raise NoSuchTarget(topic, "there is no such topic")
     # Older brokers say of a topic that is not there that it has no partitions: the look finds nothing then.
     return [partition_topic(topic, number) for number in range(partitions)] or [topic]

@@ -31,6 +31,9 @@ FEWEST = 8
 AT_ONCE = 16
 """Requests at once."""
 
+FIRST_REFUSAL = 400
+"""What a broker answers with a lower status is there, even if it cannot be read."""
+
 Tell = Callable[[int, int], None]
 """Told of the progress: requests that are done, requests to do."""
 
@@ -170,10 +173,10 @@ class _Look:
             return place, timers_of(place, self._admin.topics.entry(place.topic, place.position))
         except AdminUnreachable:
             raise
-        except AdminDenied as error:
-            self._cannot(place.topic, error)
-        except AdminError:
-            pass  # acknowledged and removed meanwhile
+        except AdminError as error:
+            # Of others: acknowledged and removed meanwhile.
+            if isinstance(error, AdminDenied) or (error.status or FIRST_REFUSAL) < FIRST_REFUSAL:
+                self._cannot(place.topic, error)
         return None
 
     def _place(self, part: _Part, chosen: Sequence[Place], timers: dict[Place, tuple[StoredTimer, ...]]) -> PlaceStatus:

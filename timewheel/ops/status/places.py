@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from timewheel.admin.internals import EntryPosition
-from timewheel.core.names import partition_of
+from timewheel.core.names import RELAY_CONSUMER, partition_of
 from timewheel.core.plan import Plan
 from timewheel.ops.gaps.looking import Unseen
 from timewheel.ops.status.horizon import Amount, Horizon
@@ -17,8 +16,6 @@ from timewheel.ops.status.horizon import Amount, Horizon
 __all__ = ["Head", "PlaceStatus", "RelayHold", "Status", "TopicStatus", "summed"]
 
 Kind = Literal["tier", "slot", "due"]
-_RELAY = re.compile(r"[0-9a-f]{8}-(.+)", re.ASCII)
-"""How a relay names its consumers: what sorts them stands before its id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +164,7 @@ class Status:
 
 
 def _relay_of(consumer: str) -> str:
-    match = _RELAY.fullmatch(consumer)
+    match = RELAY_CONSUMER.fullmatch(consumer)
     return match[1] if match else consumer
 
 

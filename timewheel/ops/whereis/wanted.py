@@ -99,8 +99,12 @@ class Wanted:
         return (first, *(partition for partition in range(plan.partitions) if partition != first))
 
     def is_id(self, stored_id: str) -> bool:
-        """Whether a stored id is this one; the admin API shows Latin-1 only, and a space for any other character."""
-        return stored_id in (self.timer_id, _shown(self.timer_id))
+        """Whether a stored id is this one; the admin API shows Latin-1 only, and a space for any other character.
+
+        Brokers up to 3.x show it without spaces at its ends.
+        """
+        shown = _shown(self.timer_id)
+        return stored_id in (self.timer_id, shown, shown.strip())
 
     def side_of(self, envelope: Envelope, entered: Span) -> int:
         """-1: a timer entered its topic before this one, 1: after it, 0: it cannot be told.

@@ -92,7 +92,7 @@ def _right_types(topic: SeenTopic, subscription: str) -> frozenset[str]:
     """Empty: any is right."""
     if topic.spec is None:
         return DELAYED_TYPES if topic.delayed else frozenset()
-    if subscription not in topic.spec.subscriptions or topic.spec.role == "dead_letter":
+    if subscription not in topic.spec.subscriptions or not topic.spec.takes_hops:
         return frozenset()
     return DELAYED_TYPES if topic.by_broker else ORDERED_TYPES
 

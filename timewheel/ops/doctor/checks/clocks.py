@@ -8,9 +8,9 @@ from timewheel.admin.brokers import BrokerTime
 from timewheel.core.durations import MINUTE_MS, SECOND_MS, format_duration
 from timewheel.ops.doctor.check import Check
 from timewheel.ops.doctor.finding import Finding, Kind, Severity
-from timewheel.ops.doctor.seen import Seen, Source
+from timewheel.ops.doctor.seen import Newest, Part, Seen, SeenTopic, Source
 
-__all__ = ["CLOCKS", "CLOCK_OFF", "PRODUCER_AHEAD", "offset_ms"]
+__all__ = ["CLOCKS", "CLOCK_OFF", "PRODUCER_AHEAD", "PRODUCER_BEHIND", "offset_ms", "producer_off_ms"]
 
 CLOCK_OFF = Kind(
     slug="clock-differs",
@@ -24,15 +24,51 @@ PRODUCER_AHEAD = Kind(
     why="The clock of a producer is ahead: what it sends leaves late, and may keep the timers behind it waiting.",
     do="Set the clock of the producer's machine by NTP.",
 )
+PRODUCER_BEHIND = Kind(
+    slug="producer-behind",
+    severity=Severity.ERROR,
+    why="The clock of a producer is behind: what it sends to be due after a time is due too early, by as much.",
+    do="Set the clock of the producer's machine by NTP.",
+)
+SEND_WAIT_MS = 30 * SECOND_MS
+"""So long a message may wait in its client before it is stored: after that clients give it up, by default."""
+MOST_NAMED = 3
 USUAL_SKEW_MS = MINUTE_MS
 """What differs by less is no matter to a plan with the usual guard."""
 
 
+def _offsets_ms(time: BrokerTime) -> tuple[int, int]:
+    """By how much the broker's clock is ahead of this machine's (below 0: behind), at the least and at the most."""
+    # It said a whole second: it showed that, or up to a second later, at some moment between question and answer.
+    return time.told_ms - time.answered_ms, time.told_ms + SECOND_MS - time.asked_ms
+
+
 def offset_ms(time: BrokerTime) -> int:
     """By how much the broker's clock is certainly ahead of this machine's (below 0: behind); 0: perhaps not at all."""
-    # It said a whole second: it showed that, or up to a second later, at some moment between question and answer.
-    least, most = time.told_ms - time.answered_ms, time.told_ms + SECOND_MS - time.asked_ms
+    least, most = _offsets_ms(time)
     return least if least > 0 else min(0, most)
+
+
+def producer_off_ms(newest: Newest, time: BrokerTime | None) -> int:
+    """By how much the clock of a message's producer is certainly ahead of the broker's (below 0: behind).
+
+    It was sent before it was stored, and stored before it was seen. It was stored after it was seen to be absent, and
+    after its ledger was begun; and it was sent at most `SEND_WAIT_MS` before that.
+
+    Args:
+        newest: The message.
+        time: The broker's clock; None: it is taken for that of this machine.
+
+    Returns:
+        0: Perhaps not at all.
+    """
+    least, most = (0, 0) if time is None else _offsets_ms(time)
+    ahead_ms = newest.published_ms - (newest.seen_ms + most)
+    if ahead_ms > 0:
+        return ahead_ms
+    stored_after_ms = [newest.ledger_since_ms, None if newest.absent_ms is None else newest.absent_ms + least]
+    sent_after_ms = max((one for one in stored_after_ms if one is not None), default=0) - SEND_WAIT_MS
+    return min(newest.published_ms - sent_after_ms, 0)
 
 
 def _broker(seen: Seen) -> Iterator[Finding]:
@@ -52,20 +88,39 @@ def _broker(seen: Seen) -> Iterator[Finding]:
 def _producers(seen: Seen) -> Iterator[Finding]:
     skew_ms = _allowed_ms(seen)
     for topic in seen.topics:
-        ahead = [
-            (part.newest.published_ms - part.newest.seen_ms, part.newest.producer, part.name)
-            for part in topic.parts
-            if part.newest is not None and part.newest.published_ms - part.newest.seen_ms > skew_ms
-        ]
-        if ahead:
-            ahead_ms, producer, part = max(ahead)
-            yield Finding(
-                kind=PRODUCER_AHEAD,
-                subject=topic.name,
-                read=f"the last message of {part}, of producer {producer}, was sent {format_duration(ahead_ms)} "
-                "from now, by its producer's clock",
-                cure="timedatectl set-ntp true",
-            )
+        off: dict[tuple[Kind, str], tuple[int, Part]] = {}
+        for part in topic.parts:
+            for newest in (part.newest, part.later):
+                off_ms = 0 if newest is None else producer_off_ms(newest, seen.time)
+                if newest is not None and abs(off_ms) > skew_ms:
+                    who = PRODUCER_AHEAD if off_ms > 0 else PRODUCER_BEHIND, newest.producer
+                    off[who] = max(off.get(who, (0, part)), (abs(off_ms), part), key=lambda one: one[0])
+        for kind in (PRODUCER_AHEAD, PRODUCER_BEHIND):
+            found = [(by_ms, producer, part) for (of, producer), (by_ms, part) in off.items() if of is kind]
+            if found:
+                yield _off(kind, topic, sorted(found, key=lambda one: -one[0]))
+
+
+def _off(kind: Kind, topic: SeenTopic, found: list[tuple[int, str, Part]]) -> Finding:
+    side = "ahead of" if kind is PRODUCER_AHEAD else "behind"
+    named = "; ".join(
+        f"the clock of producer {producer}{_address(part, producer)} is at least {_least(by_ms)} {side} the "
+        f"broker's, by a message in {part.name}"
+        for by_ms, producer, part in found[:MOST_NAMED]
+    )
+    more = f"; and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+    return Finding(kind=kind, subject=topic.name, read=named + more, cure="timedatectl set-ntp true")
+
+
+def _least(by_ms: int) -> str:
+    """In whole units, so that it is read at a glance."""
+    unit_ms = MINUTE_MS if by_ms >= 10 * MINUTE_MS else SECOND_MS
+    return format_duration(by_ms // unit_ms * unit_ms)
+
+
+def _address(part: Part, producer: str) -> str:
+    """Where it is, if it is still connected."""
+    return next((f" ({one.address})" for one in part.stats.producers if one.name == producer and one.address), "")
 
 
 def _allowed_ms(seen: Seen) -> int:
@@ -75,6 +130,9 @@ def _allowed_ms(seen: Seen) -> int:
 CLOCKS = (
     Check(kinds=(CLOCK_OFF,), look=_broker, needs=frozenset({Source.TIME}), of_any_topic=True),
     Check(
-        kinds=(PRODUCER_AHEAD,), look=_producers, needs=frozenset({Source.TOPICS, Source.ENTRIES}), of_any_topic=True
+        kinds=(PRODUCER_AHEAD, PRODUCER_BEHIND),
+        look=_producers,
+        needs=frozenset({Source.TOPICS, Source.ENTRIES}),
+        of_any_topic=True,
     ),
 )

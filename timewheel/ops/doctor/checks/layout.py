@@ -33,6 +33,7 @@ __all__ = [
     "UNGUARDED",
 ]
 
+MOST_NAMED = 3
 MISSING_NAMESPACE = Kind(
     slug="missing-namespace",
     severity=Severity.ERROR,
@@ -166,7 +167,22 @@ def _foreign(seen: Seen) -> Iterator[Finding]:
         if topic.spec is None:
             continue
         for found in foreign_subscriptions(topic.spec, topic.state.subscriptions):
-            yield Finding(kind=FOREIGN_SUBSCRIPTION, subject=found.where, read=found.problem, cure=found.remedy)
+            read = found.problem + _connected(topic)
+            yield Finding(kind=FOREIGN_SUBSCRIPTION, subject=found.where, read=read, cure=found.remedy)
+
+
+def _connected(topic: SeenTopic) -> str:
+    """Who reads a topic of ours by a subscription that is not ours, as the end of a sentence."""
+    known = () if topic.spec is None else topic.spec.subscriptions
+    found = sorted(
+        {
+            f"{consumer.name} at {consumer.address}"
+            for _, name, stats in topic.subscriptions()
+            if name not in known
+            for consumer in stats.consumers or ()
+        }
+    )
+    return f"; connected: {', '.join(found[:MOST_NAMED])}" if found else ""
 
 
 def _former(seen: Seen) -> Iterator[Finding]:

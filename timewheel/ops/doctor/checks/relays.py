@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from timewheel.core.durations import SECOND_MS, format_duration
-from timewheel.core.names import RELAY_SUBSCRIPTION
+from timewheel.core.names import RELAY_CONSUMER, RELAY_SUBSCRIPTION
 from timewheel.ops.doctor.check import Check
 from timewheel.ops.doctor.finding import Finding, Kind, Severity
 from timewheel.ops.doctor.seen import Part, Seen, SeenTopic, Source
 from timewheel.ops.foreign_settings import relay_count_findings
 
-__all__ = ["MANY_RELAYS", "NO_RELAY", "NO_RELAY_YET", "NO_STANDBY", "RELAYS", "RELAY_BEHIND", "RELAY_LATE"]
+__all__ = [
+    "FOREIGN_CONSUMER",
+    "MANY_RELAYS",
+    "NO_RELAY",
+    "NO_RELAY_YET",
+    "NO_STANDBY",
+    "RELAYS",
+    "RELAY_BEHIND",
+    "RELAY_LATE",
+]
 
 NO_RELAY = Kind(
     slug="no-relay",
@@ -49,6 +58,13 @@ RELAY_BEHIND = Kind(
     why="A timer should have left already: when the plan's guard is used up, timers are delivered late.",
     do="See whether relays run, whether they say that they are ready, and what they log.",
 )
+FOREIGN_CONSUMER = Kind(
+    slug="foreign-consumer",
+    severity=Severity.ERROR,
+    why="What is no relay takes timers from the relays here: what it acknowledges goes nowhere and is lost.",
+    do="Stop it: only relays read holding topics. Whoever is curious uses a reader, or timewheel status.",
+)
+MOST_NAMED = 3
 BEHIND_SHARE = 0.5
 """Of the guard; the rest is for the next look."""
 
@@ -121,7 +137,31 @@ def _lateness(seen: Seen) -> Iterator[Finding]:
         )
 
 
+def _foreign(seen: Seen) -> Iterator[Finding]:
+    for topic in seen.topics:
+        if topic.step is None:
+            continue
+        found = sorted(
+            {
+                f"{consumer.name or 'one without a name'} at {consumer.address or 'an unknown address'}"
+                for part in topic.parts
+                if (relays := part.stats.subscriptions.get(RELAY_SUBSCRIPTION)) is not None
+                for consumer in relays.consumers or ()
+                if not RELAY_CONSUMER.fullmatch(consumer.name)
+            }
+        )
+        if found:
+            more = f" and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
+            yield Finding(
+                kind=FOREIGN_CONSUMER,
+                subject=topic.name,
+                read=f"connected to {RELAY_SUBSCRIPTION}, and no relay: {', '.join(found[:MOST_NAMED])}{more}",
+                cure="stop the program at that address",
+            )
+
+
 RELAYS = (
+    Check(kinds=(FOREIGN_CONSUMER,), look=_foreign, needs=frozenset({Source.TOPICS})),
     Check(kinds=(NO_RELAY, NO_RELAY_YET, NO_STANDBY, MANY_RELAYS), look=_presence, needs=frozenset({Source.TOPICS})),
     Check(kinds=(RELAY_LATE, RELAY_BEHIND), look=_lateness, needs=frozenset({Source.TOPICS, Source.ENTRIES})),
 )

@@ -1,0 +1,42 @@
+"""What the consumer's engine wants done; the receiver does it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from timewheel.consumers.in_hand import Arrival, InHand
+
+__all__ = ["Acknowledge", "Command", "Drop", "Hand", "NegativeAcknowledge", "Republish"]
+
+
+class Hand(NamedTuple):
+    """Give it to a handler."""
+
+    timer: InHand
+
+
+class Acknowledge(NamedTuple):
+    """Acknowledge one message."""
+
+    arrival: Arrival
+
+
+class NegativeAcknowledge(NamedTuple):
+    """Have one message delivered again."""
+
+    arrival: Arrival
+
+
+class Republish(NamedTuple):
+    """Publish it again, under its due time or to be parked, and report the outcome; acknowledging comes after that."""
+
+    timer: InHand
+
+
+class Drop(NamedTuple):
+    """Do nothing with one message."""
+
+    arrival: Arrival
+
+
+Command = Hand | Acknowledge | NegativeAcknowledge | Republish | Drop

@@ -1,0 +1,57 @@
+"""What a consumer has seen and done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["ConsumerCounts"]
+
+
+@dataclass(slots=True)
+class ConsumerCounts:
+    """What a consumer has seen and done since it was made; all but ``held`` only grow.
+
+    Args:
+        received: Messages taken from the client.
+        handed: Given out; a timer that was given out twice counts twice.
+        early: Received before their due time.
+        far_too_early: Received earlier than anything we asked for (broker-facts: bounded-local-hold); somebody should
+            look.
+        republished: Of those, published again under their due time.
+        already_handled: Delivered again after they were handled; dropped.
+        redelivered: Delivered again from the same position while in hand; dropped.
+        extra_copies: Delivered from another position while in hand; dropped.
+        timed_out: Handed out again after the ack time-out.
+        foreign: Without an envelope; handed out at once.
+        envelope_errors: With an unreadable one; handed out at once.
+        too_new: Written by a later version of timewheel; given back to the broker.
+        done: Handled.
+        failed: Negatively acknowledged.
+        postponed: Put off by what stands around their handler, or by it; handed out again.
+        skipped: Acknowledged without being handled, since what stands around their handler, or it, said so.
+        cancelled: Dropped when they were due, since they were cancelled or replaced.
+        unjudged: Handed out though the log of cut-offs did not answer (``when_blind = "deliver"``).
+        parked: Came so late that nobody could say whether they were cancelled; published to be parked.
+        held: In hand and waiting now.
+    """
+
+    received: int = 0
+    handed: int = 0
+    early: int = 0
+    far_too_early: int = 0
+    republished: int = 0
+    already_handled: int = 0
+    redelivered: int = 0
+    extra_copies: int = 0
+    timed_out: int = 0
+    foreign: int = 0
+    envelope_errors: int = 0
+    too_new: int = 0
+    done: int = 0
+    failed: int = 0
+    postponed: int = 0
+    skipped: int = 0
+    cancelled: int = 0
+    unjudged: int = 0
+    parked: int = 0
+    held: int = 0

@@ -1,0 +1,77 @@
+"""A message as it came, and a timer as one consumer has it in hand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, unique
+from typing import Any, NamedTuple
+
+from timewheel.core.envelope import Envelope
+from timewheel.wire.positions import Position
+
+__all__ = ["Arrival", "InHand", "Stage"]
+
+
+@unique
+class Stage(Enum):
+    """Where a timer that is in hand stands."""
+
+    HELD = "held"
+    TOO_EARLY = "too early"
+    REPUBLISHING = "republishing"
+    CLEARING = "clearing"
+    HANDED = "handed"
+
+
+class Arrival(NamedTuple):
+    """One message as received.
+
+    Args:
+        message: The client's.
+        origin: Whom to acknowledge it to; the engine only passes it on.
+        position: Where it is stored.
+        envelope: None for a message without a readable one.
+        envelope_error: Why its envelope is unreadable; None if it has none or a good one.
+        is_too_new: A later version of timewheel wrote it.
+    """
+
+    message: Any
+    origin: Any
+    position: Position
+    envelope: Envelope | None
+    envelope_error: str | None = None
+    is_too_new: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class InHand:
+    """A timer in hand; one object per time that it is handed out, so that a late answer is told from a current one.
+
+    Args:
+        key: (timer id, generation) as text; for a message without an envelope its position.
+        arrival: The newest copy received from its position. Acknowledging the newest matters in a batch, where each
+            delivery counts its own acknowledgements.
+        received_ms: When, on the monotonic clock.
+        extras: Copies of it at other positions.
+        parks: It is published again to be parked, and not to be delivered when it is due.
+        postponed_ms: When its handler wanted it later, UTC milliseconds.
+        not_before_ms: Until when it waits for that.
+    """
+
+    key: str
+    arrival: Arrival
+    received_ms: int
+    stage: Stage = Stage.HELD
+    extras: dict[Position, Arrival] = field(default_factory=dict)
+    parks: bool = False
+    postponed_ms: int = 0
+    not_before_ms: int = 0
+
+    def postponed_for_ms(self, now_ms: int) -> int:
+        """How long its handler wants it to wait yet; a clock that was set back ends that."""
+        return max(self.not_before_ms - now_ms, 0) if now_ms >= self.postponed_ms else 0
+
+    @property
+    def due_ms(self) -> int:
+        """UTC milliseconds; 0 without an envelope."""
+        return self.arrival.envelope.due_ms if self.arrival.envelope else 0

@@ -1,0 +1,66 @@
+"""Inboxes: stores that let a handler's effect happen once, though its message may come again.
+
+`MemoryInbox` serves one process, `SqliteInbox` one host, `RedisInbox` several hosts. They keep a *claim* while a
+handler runs, and afterwards that it is done. `SqlInbox` is of another kind: it writes into the transaction of the
+user's own effect, and with it alone an effect happens exactly once.
+
+Names are loaded on first use. `RedisInbox` needs the extra: ``pip install 'pulsar-timewheel[redis]'``; without it that
+first use raises `timewheel.errors.InboxMissing`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from timewheel.consumers.inbox.errors import InboxMissing
+from timewheel.core.doors import names_on_first_use
+
+if TYPE_CHECKING:
+    from timewheel.consumers.inbox.memory import MemoryInbox
+    from timewheel.consumers.inbox.protocol import (
+        DEFAULT_KEEP_MS,
+        MAX_KEY_BYTES,
+        Answer,
+        Claim,
+        Inbox,
+        Owners,
+        inbox_key,
+        kept_for_ms,
+    )
+    from timewheel.consumers.inbox.redis import RedisInbox
+    from timewheel.consumers.inbox.sql import SqlInbox
+    from timewheel.consumers.inbox.sqlite import SqliteInbox
+
+__all__ = [
+    "DEFAULT_KEEP_MS",
+    "MAX_KEY_BYTES",
+    "Answer",
+    "Claim",
+    "Inbox",
+    "MemoryInbox",
+    "Owners",
+    "RedisInbox",
+    "SqlInbox",
+    "SqliteInbox",
+    "inbox_key",
+    "kept_for_ms",
+]
+
+__getattr__ = names_on_first_use(
+    __name__,
+    {
+        "DEFAULT_KEEP_MS": ".protocol",
+        "MAX_KEY_BYTES": ".protocol",
+        "Answer": ".protocol",
+        "Claim": ".protocol",
+        "Inbox": ".protocol",
+        "MemoryInbox": ".memory",
+        "Owners": ".protocol",
+        "RedisInbox": ".redis",
+        "SqlInbox": ".sql",
+        "SqliteInbox": ".sqlite",
+        "inbox_key": ".protocol",
+        "kept_for_ms": ".protocol",
+    },
+    lambda library: InboxMissing("RedisInbox", "redis") if library == "redis" else None,
+)

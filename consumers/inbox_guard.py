@@ -1,0 +1,141 @@
+"""The inbox around a handler: claims before it, says done after it, and renews claims while it takes long."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+
+from timewheel.consumers.around import Around, Later, Skip
+from timewheel.consumers.inbox.errors import InboxUnavailable
+from timewheel.consumers.inbox.protocol import Answer, Inbox, Owners, inbox_key, kept_for_ms
+from timewheel.consumers.message import DelayedMessage
+from timewheel.consumers.receiving.alarms import Alarms
+from timewheel.core.chance import Chance
+from timewheel.core.clock import Clock
+from timewheel.events import InboxDidNotAnswer, InboxLeaseLost, InboxNotTold
+from timewheel.wire.hooks import Hooks
+
+__all__ = ["LEASE_MS", "InboxGuard"]
+
+LEASE_MS = 30_000
+RENEWALS_PER_LEASE = 3
+AGAIN_MS = 1_000
+"""A store that does not answer is asked again after this."""
+LONGEST_WAIT_MS = 5_000
+"""A key that another has is asked for again after this at the latest: it may be done long before its lease ends."""
+JOIN_TIMEOUT_MS = 5_000
+
+
+class InboxGuard(Around):
+    """Lets each timer of one subscription be handled once, as far as its store can.
+
+    Args:
+        inbox: The store.
+        due_topic: The plan's.
+        subscription: The consumer's.
+        keep_ms: How long past its due time a done timer is remembered.
+        clock: Time.
+        chance: For tokens of owners.
+        hooks: Told of what the store does not do.
+    """
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        due_topic: str,
+        subscription: str,
+        *,
+        keep_ms: int,
+        clock: Clock,
+        chance: Chance,
+        hooks: Hooks,
+    ) -> None:
+        self._inbox = inbox
+        self._place = (due_topic, subscription)
+        self._keep_ms = keep_ms
+        self._clock = clock
+        self._hooks = hooks
+        self._alarms = Alarms(hooks, clock)
+        self._owners = Owners(chance)
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._claimed: dict[str, str] = {}
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    def before(self, message: DelayedMessage) -> None:
+        key = self._key(message)
+        if key is None:
+            return
+        owner = self._owners.new()
+        try:
+            claim = self._inbox.claim(key, owner, LEASE_MS)
+        except InboxUnavailable as error:
+            self._alarms.raised(InboxDidNotAnswer(error=str(error)))
+            raise Later(dt.timedelta(milliseconds=AGAIN_MS)) from error
+        if claim.answer is Answer.DONE:
+            raise Skip("it was done before")
+        if claim.answer is Answer.TAKEN:
+            raise Later(dt.timedelta(milliseconds=min(claim.again_ms, LONGEST_WAIT_MS)))
+        with self._lock:
+            self._claimed[key] = owner
+            if self._thread is None and not self._stopping:
+                self._thread = threading.Thread(target=self._renew, name="timewheel-inbox", daemon=True)
+                self._thread.start()
+
+    def after(self, message: DelayedMessage) -> None:
+        key, owner = self._unclaimed(message)
+        if key is None or owner is None:
+            return
+        due_ms = self._clock.now_ms() if message.due_at is None else round(message.due_at.timestamp() * 1_000)
+        forget_ms = kept_for_ms(due_ms, self._clock.now_ms(), self._keep_ms)
+        try:
+            was_mine = self._inbox.done(key, owner, forget_ms)
+        except InboxUnavailable as error:
+            self._hooks.emit(InboxNotTold(timer_id=message.timer_id, error=str(error)))
+            return
+        if not was_mine:
+            self._hooks.emit(InboxLeaseLost(timer_id=message.timer_id))
+
+    def failed(self, message: DelayedMessage, error: BaseException) -> None:
+        del error
+        key, owner = self._unclaimed(message)
+        if key is not None and owner is not None:
+            try:
+                self._inbox.release(key, owner)
+            except InboxUnavailable:
+                return  # the lease ends by itself
+
+    def stop(self) -> None:
+        """Renew nothing more. The store is the user's to close."""
+        with self._lock:
+            self._stopping = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._clock.join(self._thread, JOIN_TIMEOUT_MS)
+
+    def _key(self, message: DelayedMessage) -> str | None:
+        """None: it says no id, so nobody could know it again."""
+        if message.timer_id is None or message.generation is None:
+            return None
+        return inbox_key(*self._place, message.timer_id, message.generation)
+
+    def _unclaimed(self, message: DelayedMessage) -> tuple[str | None, str | None]:
+        key = self._key(message)
+        with self._lock:
+            return key, None if key is None else self._claimed.pop(key, None)
+
+    def _renew(self) -> None:
+        while True:
+            with self._lock:
+                if not self._stopping:
+                    self._clock.wait(self._changed, LEASE_MS // RENEWALS_PER_LEASE)
+                if self._stopping:
+                    return
+                claimed = list(self._claimed.items())
+            for key, owner in claimed:
+                try:
+                    self._inbox.renew(key, owner, LEASE_MS)
+                except InboxUnavailable as error:
+                    self._alarms.raised(InboxDidNotAnswer(error=str(error)))
+                    break

@@ -1,0 +1,189 @@
+"""All that one consumer has open: where messages come from, who decides, the log of cut-offs, the relay beside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from timewheel.consumers.arguments import check_count
+from timewheel.consumers.calendar.rolling_source import RollingSource
+from timewheel.consumers.engine import Engine, Judge
+from timewheel.consumers.errors import SubscribeRefused
+from timewheel.consumers.handled import HandledWindow
+from timewheel.consumers.pace import Pace
+from timewheel.consumers.receiving.questions import Questions
+from timewheel.consumers.receiving.receiver import Receiver
+from timewheel.consumers.receiving.republisher import Republisher
+from timewheel.consumers.receiving.source import SingleSource, Source
+from timewheel.consumers.receiving.subscribing import Subscribing
+from timewheel.core.chance import Chance
+from timewheel.core.clock import Clock
+from timewheel.core.former_topics import FormerTopic
+from timewheel.core.limits import DEFAULT_MAX_HELD, hold_bound_ms
+from timewheel.core.plan import Calendar, Plan
+from timewheel.hooks import Hook
+from timewheel.wire.cut_log import CutLog
+from timewheel.wire.hooks import Hooks
+from timewheel.wire.surface import ClientLike
+
+if TYPE_CHECKING:
+    from timewheel.consumers.relay import Relay
+    from timewheel.consumers.relay.status import RelayStatus
+
+__all__ = ["Reception"]
+
+MAX_HANDLED = 10_000_000
+"""Handled timers that one process may remember: some 2 GB."""
+
+
+class Reception:
+    """Made, begun and ended as one; who waits for its timers, and how, is the consumer's.
+
+    Args:
+        client: These are the parameters of `timewheel.consumers.DelayedConsumer`, which says what each means.
+        plan: See there.
+        subscription: See there.
+        consumer_type: See there.
+        schema: See there.
+        clock: See there.
+        chance: See there.
+        hooks: See there.
+        max_held: See there.
+        max_rate: See there.
+        handled_window: See there.
+        relay: See there.
+        former_topics: See there.
+        relay_memory_bytes: See there.
+        consumer_options: See there.
+
+    Attributes:
+        receiver: Gives what is due, and takes the answers.
+        is_spent: Whether it had begun and ended again, since a part could not begin: it is not begun a second time.
+
+    Raises:
+        SubscribeRefused: An argument cannot be honoured.
+    """
+
+    def __init__(
+        self,
+        client: ClientLike,
+        plan: Plan,
+        subscription: str,
+        *,
+        consumer_type: Any,
+        schema: Any,
+        clock: Clock,
+        chance: Chance | None,
+        hooks: tuple[Hook, ...] | None,
+        max_held: int,
+        max_rate: float | None,
+        handled_window: int,
+        relay: bool | None,
+        former_topics: Callable[[], Sequence[FormerTopic]] | None,
+        relay_memory_bytes: int | None,
+        consumer_options: Mapping[str, Any],
+    ) -> None:
+        check_count("max_held", max_held, DEFAULT_MAX_HELD * 10)
+        check_count("handled_window", handled_window, MAX_HANDLED)
+        if max_rate is not None and not 0 < max_rate < math.inf:
+            raise SubscribeRefused("max_rate", max_rate, "a number above 0")
+        self.is_spent = False
+        emitting = Hooks(hooks)
+        subscribing = Subscribing(
+            client,
+            plan,
+            subscription,
+            consumer_type=consumer_type,
+            schema=schema,
+            options=consumer_options,
+            clock=clock,
+        )
+        self._source: Source = (
+            RollingSource(subscribing, plan, clock, emitting)
+            if isinstance(plan.scheme, Calendar) or plan.former_intervals_ms
+            else SingleSource(subscribing, plan.due_topic, clock, emitting)
+        )
+        self._cut_log: CutLog | None = None
+        judge: Judge | None = None
+        questions: Questions | None = None
+        if plan.cancel is not None:
+            self._cut_log = CutLog(client, plan, clock, emitting)
+            judge = Judge(self._cut_log.table.is_dead, plan.cancel.keep_ms)
+            questions = Questions(self._cut_log, plan.cancel.when_blind, clock)
+        self.receiver = Receiver(
+            self._source,
+            Engine(
+                hold_bound_ms=hold_bound_ms(plan),
+                max_held=max_held,
+                handled=HandledWindow(handled_window),
+                ack_timeout_ms=subscribing.ack_timeout_ms,
+                judge=judge,
+            ),
+            Republisher(client, plan, subscription, clock, emitting),
+            pace=None if max_rate is None else Pace(max_rate),
+            questions=questions,
+            redelivery_delay_ms=subscribing.redelivery_delay_ms,
+            clock=clock,
+            hooks=emitting,
+        )
+        has_work = plan.needs_relay or self._cut_log is not None or former_topics is not None
+        embedded = has_work and (plan.relay == "embedded" if relay is None else relay)
+        self._relay: Relay | None = None
+        if embedded:
+            # Imported here: a consumer that embeds no relay does not pay for one.
+            from timewheel.consumers.relay import Relay  # noqa: PLC0415
+            from timewheel.consumers.relay.driver.memory import MEMORY_BYTES  # noqa: PLC0415
+
+            self._relay = Relay(
+                client,
+                plan,
+                clock=clock,
+                chance=chance,
+                hooks=hooks,
+                former_topics=former_topics,
+                cut_log=self._cut_log,
+                memory_bytes=MEMORY_BYTES if relay_memory_bytes is None else relay_memory_bytes,
+            )
+
+    def start(self) -> None:
+        """Begin all of it; if one part fails, what has begun ends again.
+
+        Raises:
+            TopologyError: A topic is missing; names the command that makes it.
+            pulsar.PulsarException: The broker refused or did not answer.
+        """
+        with ExitStack() as undo:
+            if self._cut_log is not None:
+                self._cut_log.start()
+                undo.callback(self._cut_log.stop)
+            self._source.start()
+            if self._relay is not None:
+                undo.callback(self._source.close)
+                self.is_spent = True
+                self._relay.start()
+                self.is_spent = False
+            undo.pop_all()
+
+    def close(self) -> None:
+        """End all of it; what is not acknowledged is delivered again to others."""
+        if self._relay is not None:
+            self._relay.stop()
+        self.receiver.close()
+        if self._cut_log is not None:
+            self._cut_log.stop()
+
+    @property
+    def ready(self) -> bool:
+        """Whether all of it is."""
+        return (
+            self._source.ready
+            and (self._cut_log is None or self._cut_log.ready)
+            and (self._relay is None or bool(self._relay.ready))
+        )
+
+    @property
+    def relay_status(self) -> RelayStatus | None:
+        """Of the relay that runs here; None: none does."""
+        return None if self._relay is None else self._relay.status()

@@ -1,0 +1,164 @@
+"""Keeps a log of cut-offs short: what still counts is written once more, in packs, and what was read is acknowledged.
+
+Packs are only more cut-offs. So half of them, or two janitors at once, do no harm; and the acknowledgement, which comes
+last, lets the broker remove what every reader finds again further on (broker-facts: cut-off-log).
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pulsar
+
+from timewheel.core.clock import Clock
+from timewheel.core.cut_offs import packs
+from timewheel.core.names import CUTS_SUBSCRIPTION, partition_topic
+from timewheel.events import CutOffsNotPacked, CutOffsPacked
+from timewheel.wire.cut_log import PACK_PROPERTY, CutLog
+from timewheel.wire.hooks import Hooks
+from timewheel.wire.own_numbers import OWN_NUMBERS
+from timewheel.wire.surface import ClientLike
+
+__all__ = ["Janitor", "compact", "is_worth_it"]
+
+LOOK_EVERY_MS = 10_000
+LEAST_LOOSE = 10_000
+"""Fewer lines are read in a tenth of a second, and are not worth writing anything."""
+READ_TIMEOUT_MS = 30_000
+SEND_TIMEOUT_MS = 30_000
+PENDING_PACKS = 16
+"""Of half a megabyte each."""
+JOIN_TIMEOUT_MS = 5_000
+
+
+def is_worth_it(loose: int, live: int) -> bool:
+    """Whether the log is to be packed: at most half of it is read for nothing.
+
+    Args:
+        loose: Cut-offs in it that stand in no pack.
+        live: Cut-offs that still count.
+    """
+    return loose > max(LEAST_LOOSE, 2 * live)
+
+
+class Janitor:
+    """Looks after one plan's log, on a thread of its own; any number of processes may have one.
+
+    Args:
+        client: The user's `pulsar.Client`.
+        log: Read by this process, begun and ended by others.
+        clock: Time.
+        hooks: Told when it was packed, and when it could not be.
+    """
+
+    def __init__(self, client: ClientLike, log: CutLog, clock: Clock, hooks: Hooks) -> None:
+        self._client = client
+        self._log = log
+        self._clock = clock
+        self._hooks = hooks
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._stopping = False
+        self._is_told = False
+        self._thread = threading.Thread(target=self._run, name="timewheel-janitor", daemon=True)
+
+    def start(self) -> None:
+        """Begin; once."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; what is half done does no harm."""
+        with self._lock:
+            self._stopping = True
+            self._changed.notify_all()
+        if self._thread.ident is not None:
+            self._clock.join(self._thread, JOIN_TIMEOUT_MS)
+
+    def _run(self) -> None:
+        while self._goes_on():
+            if not is_worth_it(self._log.loose, len(self._log.table)):
+                continue
+            try:
+                packed = compact(self._client, self._log)
+            except Exception as error:  # noqa: BLE001 - the client has kinds of its own; it is tried again
+                if not self._is_told:
+                    self._hooks.emit(CutOffsNotPacked(topic=self._log.topic, error=str(error) or repr(error)))
+                self._is_told = True
+                continue
+            self._is_told = False
+            if packed is not None:
+                self._hooks.emit(CutOffsPacked(topic=self._log.topic, live=packed))
+
+    def _goes_on(self) -> bool:
+        with self._lock:
+            if not self._stopping:
+                self._clock.wait(self._changed, LOOK_EVERY_MS)
+            return not self._stopping
+
+
+def compact(client: ClientLike, log: CutLog) -> int | None:
+    """Pack a log now.
+
+    Args:
+        client: A client.
+        log: Of a plan, being read.
+
+    Returns:
+        How many cut-offs still count; None: another janitor is at it, or the log could not be read to its end.
+
+    Raises:
+        pulsar.PulsarException: The broker refused or did not answer; what was written does no harm.
+    """
+    topic = partition_topic(log.topic, 0)
+    try:
+        # A lease, no way to read: what is acknowledged is what this process has read anyway. On Failover the broker may
+        # hand out another consumer's messages first.
+        lease = client.subscribe(
+            topic,
+            CUTS_SUBSCRIPTION,
+            consumer_type=pulsar.ConsumerType.Exclusive,
+            initial_position=pulsar.InitialPosition.Earliest,
+            receiver_queue_size=1,
+        )
+    except pulsar.ConsumerBusy:
+        return None
+    try:
+        if not log.await_answer(log.ask(), READ_TIMEOUT_MS):
+            return None
+        # In this order: what comes from here on is behind the position, and stays.
+        read_to = log.position
+        live = list(log.table.live())
+        _write(client, topic, live)
+        if read_to != pulsar.MessageId.earliest:
+            lease.acknowledge_cumulative(read_to)
+        return len(live)
+    finally:
+        lease.close()
+
+
+def _write(client: ClientLike, topic: str, live: list[Any]) -> None:
+    producer = client.create_producer(
+        topic,
+        batching_enabled=False,
+        block_if_queue_full=True,
+        max_pending_messages=PENDING_PACKS,
+        send_timeout_millis=SEND_TIMEOUT_MS,
+        compression_type=pulsar.CompressionType.LZ4,
+        **OWN_NUMBERS,
+    )
+    failures: list[Any] = []
+
+    def stored(result: Any, _: Any) -> None:
+        if result != pulsar.Result.Ok:
+            failures.append(result)
+
+    try:
+        messages = list(packs(live)) or [b""]
+        for number, pack in enumerate(messages, start=1):
+            producer.send_async(pack, stored, properties={PACK_PROPERTY: f"{number} of {len(messages)}"})
+        producer.flush()
+    finally:
+        producer.close()
+    if failures:
+        raise pulsar.PulsarException(f"a pack of cut-offs was not stored: {failures[0]}")

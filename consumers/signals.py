@@ -1,0 +1,48 @@
+"""SIGTERM and SIGINT end a run in order, where nobody else has said what they do."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+__all__ = ["stopping_on_signals"]
+
+ASKED_TO_END = (signal.SIGTERM, signal.SIGINT)
+NOBODYS = (signal.SIG_DFL, signal.default_int_handler)
+"""What a process does that was told nothing else."""
+
+
+@contextmanager
+def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Within this, the first SIGTERM or SIGINT calls ``stop``, and a second one does what it did before.
+
+    Only on the main thread, as Python has it; and only a signal without a handler of the service's own.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before: dict[signal.Signals, Any] = {}
+
+    def give_back() -> None:
+        while before:
+            number, handler = before.popitem()
+            signal.signal(number, handler)
+
+    def end(number: int, frame: FrameType | None) -> None:
+        del number, frame
+        give_back()
+        stop()
+
+    for number in ASKED_TO_END:
+        handler = signal.getsignal(number)
+        if handler in NOBODYS:
+            before[number] = handler
+            signal.signal(number, end)
+    try:
+        yield
+    finally:
+        give_back()

@@ -1,0 +1,120 @@
+"""From what a caller wants cancelled to the cut-off that says so, and to its message. Pure; both producers use it."""
+
+from __future__ import annotations
+
+from timewheel.core.cut_offs import CutOff
+from timewheel.core.envelope import MAX_GROUP_CHARS, MAX_TIMER_ID_CHARS
+from timewheel.core.errors import CancelFailed, CancelOutcomeUnknown, CancelRefused, TimewheelError
+from timewheel.core.life_cycle import Cancel
+from timewheel.core.names import Names
+from timewheel.core.plan import Plan
+from timewheel.producers.sending.outgoing import Outgoing
+from timewheel.producers.timer import Timer
+from timewheel.wire.results import Outcome
+
+__all__ = ["after_cut", "cut_of_group", "cut_of_replaced", "cut_of_timer", "id_and_due", "message_of"]
+
+MAX_ATTEMPTS = 4
+"""Sends of one cut-off, each by a producer that was found closed."""
+
+
+def cut_of_timer(plan: Plan, timer: Timer | str, stamp: int, now_ms: int) -> CutOff:
+    """The cut-off that cancels a timer.
+
+    Args:
+        plan: The plan.
+        timer: As `send` gave it, or its id alone.
+        stamp: A new one, above the timer's generation.
+        now_ms: UTC milliseconds.
+
+    Raises:
+        CancelRefused: It is no timer of this plan's, or the plan has no ``[cancel]``.
+    """
+    timer_id, due_ms = id_and_due(plan, timer)
+    return CutOff("timer", timer_id, stamp, _forget_ms(plan, due_ms, now_ms))
+
+
+def cut_of_group(plan: Plan, group: str, stamp: int, now_ms: int) -> CutOff:
+    """The cut-off that cancels what has joined a group so far; arguments and errors as `cut_of_timer`."""
+    enabled(plan, group)
+    _check_name(group, "group", MAX_GROUP_CHARS)
+    return CutOff("group", group, stamp, _forget_ms(plan, None, now_ms))
+
+
+def cut_of_replaced(plan: Plan, outgoing: Outgoing, older_due_ms: int | None, now_ms: int) -> CutOff:
+    """The cut-off that goes after a timer which replaces what had its id before.
+
+    Args:
+        plan: The plan.
+        outgoing: The new timer.
+        older_due_ms: When the one that it replaces is due; None: not known.
+        now_ms: UTC milliseconds.
+    """
+    return CutOff("timer", outgoing.timer_id, outgoing.generation, _forget_ms(plan, older_due_ms, now_ms))
+
+
+def id_and_due(plan: Plan, timer: object) -> tuple[str, int | None]:
+    """Which timer is meant, and when it is due if that is known; errors as `cut_of_timer`."""
+    enabled(plan, timer)
+    if isinstance(timer, Timer):
+        if timer.due_topic and timer.due_topic != plan.due_topic:
+            raise CancelRefused(timer.id, f"it was sent to {timer.due_topic}, and this plan's is {plan.due_topic}")
+        return timer.id, timer.due_ms
+    _check_name(timer, "timer id", MAX_TIMER_ID_CHARS)
+    assert isinstance(timer, str)
+    return timer, None
+
+
+def enabled(plan: Plan, what: object) -> Cancel:
+    """What the plan says of cancels.
+
+    Raises:
+        CancelRefused: Nothing: no consumer would ask.
+    """
+    if plan.cancel is None:
+        raise CancelRefused(
+            what,
+            "the plan has no [cancel]: add it, run timewheel topics ensure, restart the consumers with it, then the "
+            "producers",
+        )
+    return plan.cancel
+
+
+def message_of(plan: Plan, cut_off: CutOff) -> Outgoing:
+    """The message that goes into the log."""
+    line = cut_off.line().encode()
+    return Outgoing(Names(plan).cuts, 0, "cuts", line, {}, None, None, None, 0, cut_off.name, 0, 0)
+
+
+def after_cut(outgoing: Outgoing, outcome: Outcome, cause: str, *, attempts: int) -> Outgoing | TimewheelError | None:
+    """Decide what to do when the outcome of a cut-off's message is known.
+
+    Returns:
+        None: it is stored. An Outgoing: send it again. An error: tell the caller; trying again is always safe.
+    """
+    if outcome is Outcome.OK:
+        return None
+    if outcome is Outcome.REOPEN and attempts < MAX_ATTEMPTS:
+        return outgoing
+    kind = CancelOutcomeUnknown if outcome is Outcome.UNKNOWN else CancelFailed
+    return kind(outgoing.timer_id, outgoing.topic, cause)
+
+
+def _forget_ms(plan: Plan, due_ms: int | None, now_ms: int) -> int:
+    """From when on nothing can come that the cut-off is about: later it is parked, whatever it is."""
+    cancel = enabled(plan, None)
+    latest_due_ms = now_ms + plan.max_delay_ms if due_ms is None else due_ms
+    return max(latest_due_ms, now_ms) + cancel.keep_ms + cancel.skew_ms
+
+
+def _check_name(name: object, what: str, most: int) -> None:
+    if not isinstance(name, str):
+        raise CancelRefused(name, f"a {what} is text")
+    if not name:
+        raise CancelRefused(name, f"a {what} is not empty")
+    if len(name) > most:
+        raise CancelRefused(name, f"a {what} has at most {most} characters, this one {len(name)}")
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise CancelRefused(name, f"a {what} has no half of a surrogate pair") from error

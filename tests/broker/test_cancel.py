@@ -1,0 +1,439 @@
+"""Timers that are cancelled, replaced and rescheduled, on a real broker: what was promised is kept in every scheme."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pulsar
+import pytest
+
+from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, now_ms, running
+from timewheel.admin import AdminClient
+from timewheel.consumers import DelayedConsumer
+from timewheel.consumers.receiving import questions
+from timewheel.core.cut_offs import Answer, Cancellation
+from timewheel.core.durations import DAY_MS, MINUTE_MS, SECOND_MS
+from timewheel.core.errors import BadArgument, CancelRefused, TimewheelError, TopologyError
+from timewheel.core.life_cycle import Cancel
+from timewheel.core.names import Names, partition_topic
+from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
+from timewheel.core.topology import topology
+from timewheel.ops import ensure
+from timewheel.producers import AsyncDelayedProducer, DelayedProducer, Timer
+from timewheel.testing import Broker, eventually
+
+if TYPE_CHECKING:
+    from tests.broker.conftest import Connect
+
+SOON = dt.timedelta(seconds=4)
+WAIT_S = 60
+TIERED = Tiered(window_ms=1_500, tiers_ms=(1_500, 3_000))
+SCHEMES: dict[str, Scheme] = {
+    "native": Native(),
+    "tiered": TIERED,
+    "broker-held": replace(TIERED, hold="broker"),
+    "wheel": Wheel(rings=(Ring(slot_ms=1_000, slots=62, headstart_ms=100),)),
+    "calendar": Calendar(interval_ms=MINUTE_MS),
+}
+
+EVERYDAY = {"native", "tiered"}
+
+
+def plan_of(topic: str, scheme: Scheme | None = None, **changes: Any) -> Plan:
+    return Plan(
+        **{
+            "due_topic": topic,
+            "subscriptions": (SUBSCRIPTION,),
+            "scheme": scheme or Native(),
+            "partitions": 2,
+            "guard_ms": 100,
+            "max_delay_ms": MINUTE_MS,
+            "cancel": Cancel(skew_ms=100),
+            **changes,
+        }
+    )
+
+
+def provisioned(broker: Broker, plan: Plan) -> Plan:
+    with AdminClient(broker.admin_url) as admin:
+        ensure(admin, plan, now_ms=now_ms())
+    return plan
+
+
+@pytest.fixture
+def client(pulsar_broker: Broker, connect: Connect) -> Any:
+    return connect(pulsar_broker)
+
+
+@pytest.fixture
+def plan(pulsar_broker: Broker, topic: str) -> Plan:
+    return provisioned(pulsar_broker, plan_of(topic))
+
+
+def nothing_is_left(broker: Broker, plan: Plan, subscription: str = SUBSCRIPTION) -> bool:
+    due = [spec.name for spec in topology(plan, now_ms()).topics if spec.role == "due"]
+    return sum(backlog(broker, topic, subscription) for topic in due) == 0
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        pytest.param(scheme, id=name, marks=() if name in EVERYDAY else pytest.mark.short)
+        for name, scheme in SCHEMES.items()
+    ],
+)
+def test_what_is_cancelled_in_time_is_never_handed_out(
+    client: Any, pulsar_broker: Broker, topic: str, scheme: Scheme
+) -> None:
+    plan = provisioned(pulsar_broker, plan_of(topic, scheme))
+    handled = Handled()
+    with DelayedProducer(client, plan) as producer:
+        timers = [producer.send(b"x", deliver_after=SOON, timer_id=f"t{number}") for number in range(30)]
+        certain = [producer.cancel(timer).answer for timer in timers[:10]]
+        unseen = [producer.cancel(timer.id).answer for timer in timers[10:20]]
+        consumer = DelayedConsumer(client, plan, SUBSCRIPTION)
+        with running(consumer, handled):
+            eventually(lambda: len(handled.times) >= 10, WAIT_S)
+            eventually(lambda: nothing_is_left(pulsar_broker, plan), WAIT_S)
+        late = producer.cancel(timers[25])
+    assert dict(handled.times) == {f"t{number}": 1 for number in range(20, 30)}
+    assert certain == [Answer.CERTAIN] * 10
+    assert unseen == [Answer.UNSEEN] * 10
+    assert late.answer is Answer.TOO_CLOSE
+    assert producer.counts.stored == 30
+    assert producer.counts.cut == 21
+
+
+def test_cancels_that_were_made_before_a_consumer_began_are_honoured_by_each_subscription(
+    client: Any, pulsar_broker: Broker, topic: str
+) -> None:
+    plan = provisioned(pulsar_broker, plan_of(topic, subscriptions=(SUBSCRIPTION, "audit")))
+    with DelayedProducer(client, plan) as producer:
+        timers = [
+            producer.send(b"x", deliver_after=dt.timedelta(seconds=2), timer_id=f"t{number}") for number in range(6)
+        ]
+        for timer in timers[:3]:
+            producer.cancel(timer)
+    eventually(lambda: now_ms() > timers[-1].due_ms)
+    for subscription in plan.subscriptions:
+        handled = Handled()
+        with running(DelayedConsumer(client, plan, subscription), handled):
+            eventually(partial(nothing_is_left, pulsar_broker, plan, subscription), WAIT_S)
+        assert dict(handled.times) == {"t3": 1, "t4": 1, "t5": 1}
+
+
+def test_a_timer_that_replaces_itself_comes_once_as_the_last_one(
+    client: Any, pulsar_broker: Broker, plan: Plan
+) -> None:
+    last: list[bytes] = []
+    with DelayedProducer(client, plan) as producer:
+        ended = threading.Semaphore(0)
+        for number in range(20):
+            timer = producer.send(b"%d" % number, deliver_after=SOON, timer_id="debounced", replace=True)
+            assert timer.superseded is not None
+            assert timer.superseded.answer is Answer.UNSEEN
+        errors: list[TimewheelError | None] = []
+
+        def told(error: TimewheelError | None, timer: Timer) -> None:
+            errors.append(error)
+            assert timer.superseded is not None
+            ended.release()
+
+        producer.send_async(b"last", told, deliver_after=SOON, timer_id="debounced", replace=True)
+        assert ended.acquire(timeout=WAIT_S)
+        assert errors == [None]
+    consumer = DelayedConsumer(client, plan, SUBSCRIPTION)
+    with running(consumer, lambda message: last.append(message.data())):
+        eventually(lambda: nothing_is_left(pulsar_broker, plan), WAIT_S)
+        assert consumer.counts.cancelled == 20
+    assert last == [b"last"]
+
+
+def test_a_rescheduled_timer_comes_at_its_new_time_only(client: Any, pulsar_broker: Broker, plan: Plan) -> None:
+    came: list[tuple[bytes, int]] = []
+    with DelayedProducer(client, plan) as producer:
+        first = producer.send(b"first", deliver_after=dt.timedelta(seconds=3), timer_id="moved")
+        second = producer.reschedule(first, b"second", deliver_after=dt.timedelta(seconds=5))
+        third = producer.reschedule(second, b"third", deliver_after=dt.timedelta(seconds=4))
+        assert first.generation < second.generation < third.generation
+        assert [timer.superseded and timer.superseded.answer for timer in (first, second, third)] == [
+            None,
+            Answer.CERTAIN,
+            Answer.CERTAIN,
+        ]
+        with pytest.raises(CancelRefused, match="was sent to"):
+            producer.reschedule(third._replace(due_topic="persistent://public/default/other"), b"")
+    with running(
+        DelayedConsumer(client, plan, SUBSCRIPTION), lambda message: came.append((message.data(), message.generation))
+    ):
+        eventually(lambda: nothing_is_left(pulsar_broker, plan), WAIT_S)
+    assert came == [(b"third", third.generation)]
+
+
+def test_one_cut_off_cancels_a_whole_group_and_not_what_joins_it_later(
+    client: Any, pulsar_broker: Broker, plan: Plan
+) -> None:
+    handled = Handled()
+    with DelayedProducer(client, plan) as producer:
+        for number in range(40):
+            group = "order 7" if number % 2 else "order 8"
+            producer.send(b"x", deliver_after=SOON, timer_id=f"t{number}", group=group)
+        cancelled = producer.cancel_group("order 7")
+        producer.send(b"x", deliver_after=SOON, timer_id="later", group="order 7")
+    assert cancelled.answer is Answer.UNSEEN
+    with running(DelayedConsumer(client, plan, SUBSCRIPTION), handled):
+        eventually(lambda: nothing_is_left(pulsar_broker, plan), WAIT_S)
+    assert dict(handled.times) == {**{f"t{number}": 1 for number in range(0, 40, 2)}, "later": 1}
+
+
+def test_the_asyncio_producer_cancels_and_replaces_as_well(client: Any, pulsar_broker: Broker, plan: Plan) -> None:
+    handled = Handled()
+
+    async def send_and_cancel() -> list[Cancellation | None]:
+        async with AsyncDelayedProducer(client, plan) as producer:
+            one, two, three = await asyncio.gather(
+                *(producer.send(b"x", deliver_after=SOON, timer_id=name, group="g") for name in ("one", "two", "three"))
+            )
+            four = await producer.reschedule(three, b"x", deliver_after=SOON, group="other")
+            five = await producer.send(b"x", deliver_after=SOON, timer_id="five", replace=True)
+            first = await producer.cancel(one)
+            group = await producer.cancel_group("g")
+            with pytest.raises(CancelRefused):
+                await producer.cancel("")
+            assert (producer.counts.stored, producer.counts.cut, producer.counts.refused) == (5, 4, 1)
+            assert two.superseded is None
+            return [first, group, four.superseded, five.superseded]
+
+    answers = asyncio.run(send_and_cancel())
+    assert [one and one.answer for one in answers] == [Answer.CERTAIN, Answer.UNSEEN, Answer.CERTAIN, Answer.UNSEEN]
+    with running(DelayedConsumer(client, plan, SUBSCRIPTION), handled):
+        eventually(lambda: nothing_is_left(pulsar_broker, plan), WAIT_S)
+    assert dict(handled.times) == {"three": 1, "five": 1}
+
+
+def test_what_cannot_be_cancelled_is_refused_with_the_reason(client: Any, plan: Plan) -> None:
+    events = Events()
+    with DelayedProducer(client, plan, hooks=(events,)) as producer:
+        for wrong, reason in [
+            ("", "not empty"),
+            ("x" * 257, "at most 256"),
+            (b"x", "is text"),
+            ("\ud800", "surrogate"),
+        ]:
+            with pytest.raises(CancelRefused, match=reason):
+                producer.cancel(wrong)  # type: ignore[arg-type]
+            with pytest.raises(CancelRefused, match=reason):
+                producer.cancel_group(wrong)  # type: ignore[arg-type]
+        foreign = Timer("a", now_ms(), due_topic="persistent://public/default/other")
+        with pytest.raises(CancelRefused, match="was sent to persistent://public/default/other"):
+            producer.cancel(foreign)
+        with pytest.raises(BadArgument, match="give the timer_id that it replaces"):
+            producer.send(b"x", replace=True)
+        assert producer.cancel("nobody has sent it").answer is Answer.UNSEEN
+        assert producer.counts.refused == 10
+    without = replace(plan, cancel=None)
+    with DelayedProducer(client, without) as producer:
+        for cancel in (producer.cancel, producer.cancel_group):
+            with pytest.raises(CancelRefused, match=r"no \[cancel\]"):
+                cancel("a")
+        with pytest.raises(BadArgument, match=r"no \[cancel\]"):
+            producer.send(b"x", group="g")
+        with pytest.raises(BadArgument, match=r"no \[cancel\]"):
+            producer.send(b"x", timer_id="a", replace=True)
+
+
+def test_without_the_log_consumers_and_cancels_say_how_to_make_it(
+    client: Any, pulsar_broker: Broker, topic: str
+) -> None:
+    before = provisioned(pulsar_broker, plan_of(topic, cancel=None))
+    plan = replace(before, cancel=Cancel())
+    consumer = DelayedConsumer(client, plan, SUBSCRIPTION)
+    with pytest.raises(TopologyError, match="timewheel topics ensure"):
+        consumer.start()
+    with DelayedProducer(client, plan) as producer:
+        with pytest.raises(TopologyError, match="timewheel topics ensure"):
+            producer.cancel("a")
+        timer = producer.send(b"x", timer_id="a")
+        provisioned(pulsar_broker, plan)
+        producer.cancel(timer)
+    consumer.start()
+    eventually(lambda: consumer.ready)
+    consumer.close()
+
+
+def test_what_comes_later_than_cut_offs_are_kept_is_parked_and_said(
+    client: Any, pulsar_broker: Broker, topic: str
+) -> None:
+    plan = provisioned(pulsar_broker, plan_of(topic, cancel=Cancel(keep_ms=MINUTE_MS)))
+    events, handled = Events(), Handled()
+    with DelayedProducer(client, plan) as producer:
+        producer.send(b"old", deliver_at=now_ms() - 2 * MINUTE_MS, timer_id="old", properties={"mine": "1"})
+        producer.send(b"new", timer_id="new")
+    consumer = DelayedConsumer(client, plan, SUBSCRIPTION, hooks=(events,))
+    with running(consumer, handled):
+        eventually(lambda: nothing_is_left(pulsar_broker, plan), WAIT_S)
+        assert consumer.counts.parked == 1
+    assert dict(handled.times) == {"new": 1}
+    assert events.named("timer_parked")
+    parked = client.subscribe(
+        [partition_topic(Names(plan).parked(SUBSCRIPTION), number) for number in range(plan.partitions)],
+        "timewheel-parked",
+        initial_position=pulsar.InitialPosition.Earliest,
+    )
+    message = parked.receive(timeout_millis=WAIT_S * SECOND_MS)
+    assert message.data() == b"old"
+    properties = message.properties()
+    assert (properties["mine"], properties["tw-id"]) == ("1", "old")
+    assert "it may have been cancelled" in properties["tw-parked-reason"]
+    assert plan.due_topic in properties["tw-parked-from"]
+    parked.close()
+
+
+class Blindfold:
+    """The user's client; while it is put on, the reader of the log gets no answer."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.on = threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def create_reader(self, *args: Any, **options: Any) -> Any:
+        return _BlindReader(self._client.create_reader(*args, **options), self.on)
+
+
+class _BlindReader:
+    def __init__(self, reader: Any, on: threading.Event) -> None:
+        self._reader = reader
+        self._on = on
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reader, name)
+
+    def has_message_available(self) -> bool:
+        if self._on.is_set():
+            raise pulsar.Timeout("as a broker that does not answer")
+        return bool(self._reader.has_message_available())
+
+
+@pytest.mark.parametrize("when_blind", ["hold", pytest.param("deliver", marks=pytest.mark.short)])
+def test_while_the_log_does_not_answer_the_plan_decides(
+    client: Any, pulsar_broker: Broker, topic: str, when_blind: Any
+) -> None:
+    plan = provisioned(pulsar_broker, plan_of(topic, cancel=Cancel(when_blind=when_blind)))
+    blind: Any = Blindfold(client)
+    events, handled = Events(), Handled()
+    consumer = DelayedConsumer(blind, plan, SUBSCRIPTION, hooks=(events,))
+    with running(consumer, handled), DelayedProducer(client, plan) as producer:
+        eventually(lambda: consumer.ready)
+        blind.on.set()
+        eventually(lambda: not consumer.ready)
+        producer.send(b"x", timer_id="alive")
+        dead = producer.send(b"x", deliver_after=SOON, timer_id="dead")
+        producer.cancel(dead)
+        eventually(lambda: events.named("timers_wait_for_cut_offs"), WAIT_S)
+        if when_blind == "deliver":
+            eventually(lambda: len(handled.times) == 2, WAIT_S)
+            assert consumer.counts.unjudged == 2
+        else:
+            eventually(lambda: consumer.counts.held == 2, WAIT_S)
+            assert not handled.times
+        blind.on.clear()
+        eventually(lambda: consumer.ready, WAIT_S)
+        eventually(lambda: nothing_is_left(pulsar_broker, plan), WAIT_S)
+    assert dict(handled.times) == ({"alive": 1, "dead": 1} if when_blind == "deliver" else {"alive": 1})
+    assert events.named("cut_offs_not_read")
+    assert events.named("cut_offs_read_again")
+
+
+@contextmanager
+def unasked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A consumer that hands out what is due without a question: what is known by chance decides."""
+
+    def step(_: questions.Questions, engine: Any, now_ms: int) -> list[Any]:
+        engine.asked()
+        return engine.answered(now_ms)  # type: ignore[no-any-return]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(questions.Questions, "step", step)
+        patched.setattr("timewheel.wire.cut_log.LOOK_EVERY_MS", 50)
+        yield
+
+
+def cancels_close_to_their_due_time(
+    client: Any, broker: Broker, plan: Plan, timers: int, disturb: Callable[[], None] = lambda: None
+) -> tuple[set[str], set[str]]:
+    """Timers 3 ms apart, each cancelled 2 to 100 ms before it is due; what was certain, and what was handed out."""
+    handled = Handled()
+    answers: dict[str, Answer] = {}
+    chance = random.Random(7)
+    lock = threading.Lock()
+    start_ms = now_ms() + 4_000
+    with running(DelayedConsumer(client, plan, SUBSCRIPTION), handled), DelayedProducer(client, plan) as producer:
+        sent: list[Timer] = []
+        for number in range(timers):
+            producer.send_async(
+                b"x",
+                lambda _, timer: sent.append(timer),
+                deliver_at=start_ms + 3 * number,
+                timer_id=f"t{number}",
+            )
+        producer.flush()
+
+        def told(timer: Timer, error: TimewheelError | None, cancellation: Cancellation | None) -> None:
+            assert cancellation is not None, error
+            with lock:
+                answers[timer.id] = cancellation.answer
+
+        for timer in sorted(sent, key=lambda timer: timer.due_ms):
+            at_ms = timer.due_ms - chance.randint(2, 100)
+            time.sleep(max(at_ms - now_ms(), 0) / 1000)  # the schedule is the test
+            producer.cancel_async(timer, partial(told, timer))
+            if timer.id == f"t{timers // 2}":
+                disturb()
+        producer.flush()
+        eventually(lambda: nothing_is_left(broker, plan), WAIT_S)
+    assert len(answers) == timers
+    assert set(handled.times.values()) <= {1}
+    certain = {name for name, answer in answers.items() if answer is Answer.CERTAIN}
+    return certain, {str(name) for name in handled.times}
+
+
+def test_a_certain_cancel_is_honoured_though_it_came_in_the_last_milliseconds(
+    client: Any, pulsar_broker: Broker, topic: str
+) -> None:
+    plan = provisioned(pulsar_broker, plan_of(topic, cancel=Cancel(skew_ms=0)))
+    certain, handed = cancels_close_to_their_due_time(
+        client, pulsar_broker, plan, 1_000, lambda: pulsar_broker.unload(partition_topic(Names(plan).cuts, 0))
+    )
+    assert len(certain) > 100
+    assert certain & handed == set()
+
+
+@pytest.mark.short
+def test_control_a_consumer_that_does_not_ask_hands_out_what_was_certainly_cancelled(
+    client: Any, pulsar_broker: Broker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = provisioned(pulsar_broker, plan_of(topic, cancel=Cancel(skew_ms=0)))
+    with unasked(monkeypatch):
+        certain, handed = cancels_close_to_their_due_time(client, pulsar_broker, plan, 1_000)
+    assert certain & handed
+
+
+def test_a_cancel_is_remembered_for_as_long_as_the_timer_may_come(client: Any, plan: Plan) -> None:
+    at_ms = now_ms()
+    with DelayedProducer(client, plan) as producer:
+        timer = producer.send(b"x", deliver_after=SOON, timer_id="known")
+        known, unknown = producer.cancel(timer).cut_off, producer.cancel("unknown").cut_off
+    assert known.forget_ms == timer.due_ms + DAY_MS + 100
+    assert 0 <= unknown.forget_ms - (at_ms + plan.max_delay_ms + DAY_MS + 100) < 30_000

@@ -1,0 +1,310 @@
+"""The log of cut-offs on a real broker: read by everyone, kept short by janitors, never forgotten too early."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, now_ms, running
+from tests.broker.test_cancel import TIERED, nothing_is_left, plan_of, provisioned
+from timewheel.admin import AdminClient
+from timewheel.consumers import DelayedConsumer
+from timewheel.consumers.relay import Relay, janitor
+from timewheel.consumers.relay.janitor import compact, is_worth_it
+from timewheel.core.clock import SystemClock
+from timewheel.core.cut_offs import Answer, CutOff, packs
+from timewheel.core.durations import DAY_MS
+from timewheel.core.names import CUTS_SUBSCRIPTION, Names, partition_topic
+from timewheel.core.plan import Plan
+from timewheel.core.planfile import save_plan
+from timewheel.ops import ensure
+from timewheel.producers import DelayedProducer
+from timewheel.testing import Broker, eventually
+from timewheel.wire.cut_log import CutLog
+from timewheel.wire.hooks import Hooks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from tests.broker.conftest import Connect
+
+WAIT_S = 60
+
+
+@pytest.fixture
+def client(pulsar_broker: Broker, connect: Connect) -> Any:
+    return connect(pulsar_broker)
+
+
+@pytest.fixture
+def plan(pulsar_broker: Broker, topic: str) -> Plan:
+    return provisioned(pulsar_broker, plan_of(topic))
+
+
+class Reading:
+    """A log that is read as a consumer reads it."""
+
+    def __init__(self, client: Any, plan: Plan) -> None:
+        self.events = Events()
+        self.log = CutLog(client, plan, SystemClock(), Hooks((self.events,)))
+
+    def __enter__(self) -> CutLog:
+        self.log.start()
+        return self.log
+
+    def __exit__(self, *_: object) -> None:
+        self.log.stop()
+
+
+def write(client: Any, plan: Plan, cut_offs: Iterable[CutOff], *, lines_each: int = 1) -> None:
+    producer = client.create_producer(partition_topic(Names(plan).cuts, 0), block_if_queue_full=True)
+    lines = [one.line().encode() for one in cut_offs]
+    for start in range(0, len(lines), lines_each):
+        producer.send_async(b"\n".join(lines[start : start + lines_each]), lambda *_: None)
+    producer.flush()
+    producer.close()
+
+
+def cut_offs(count: int, *, cut: int = 17, prefix: str = "t") -> list[CutOff]:
+    return [CutOff("timer", f"{prefix}{number}", cut, now_ms() + DAY_MS) for number in range(count)]
+
+
+def read_all(client: Any, plan: Plan) -> set[CutOff]:
+    with Reading(client, plan) as log:
+        assert log.await_answer(log.ask(), WAIT_S * 1_000)
+        return set(log.table.live())
+
+
+def test_everyone_reads_the_same_and_an_answer_covers_what_was_confirmed_before(client: Any, plan: Plan) -> None:
+    written = set(cut_offs(500))
+    with Reading(client, plan) as first:
+        assert first.await_answer(first.ask(), WAIT_S * 1_000)
+        assert not len(first.table)
+        for number in range(20):
+            write(client, plan, [CutOff("timer", f"later{number}", 1, now_ms() + DAY_MS)])
+            assert first.await_answer(first.ask(), WAIT_S * 1_000)
+            assert f"later{number}" in {one.name for one in first.table.live()}
+        write(client, plan, written)
+        assert first.await_answer(first.ask(), WAIT_S * 1_000)
+        assert written <= set(first.table.live())
+        assert set(first.table.live()) == read_all(client, plan)
+
+
+def test_what_is_none_of_ours_is_told_and_passed_over(client: Any, plan: Plan) -> None:
+    producer = client.create_producer(partition_topic(Names(plan).cuts, 0))
+    producer.send(b"hello")
+    producer.close()
+    write(client, plan, cut_offs(1))
+    reading = Reading(client, plan)
+    with reading as log:
+        assert log.await_answer(log.ask(), WAIT_S * 1_000)
+        assert len(log.table) == 1
+    assert "hello" in str(reading.events.named("cut_off_unknown")[0].fields["error"])
+
+
+def test_a_log_that_moves_to_another_broker_is_read_on(client: Any, pulsar_broker: Broker, plan: Plan) -> None:
+    with Reading(client, plan) as log:
+        for number in range(5):
+            write(client, plan, cut_offs(10, prefix=f"{number}-"))
+            pulsar_broker.unload(partition_topic(log.topic, 0))
+            question = log.ask()
+            eventually(partial(log.is_answered, question), WAIT_S)
+            assert len(log.table) == 10 * (number + 1)
+
+
+def test_packed_it_says_the_same_and_what_was_read_is_acknowledged(
+    client: Any, pulsar_broker: Broker, plan: Plan
+) -> None:
+    written = [*cut_offs(3_000), *cut_offs(3_000, cut=18), CutOff("group", "order 7", 3, now_ms() + DAY_MS)]
+    write(client, plan, written, lines_each=10)
+    before = read_all(client, plan)
+    assert len(before) == 3_001
+    with Reading(client, plan) as log:
+        assert compact(client, log) == 3_001
+        assert log.await_answer(log.ask(), WAIT_S * 1_000)
+        assert set(log.table.live()) == before
+        assert log.loose == 0
+        write(client, plan, cut_offs(5, prefix="new"))
+        assert log.await_answer(log.ask(), WAIT_S * 1_000)
+        assert log.loose == 5
+    assert {one for one in read_all(client, plan) if not one.name.startswith("new")} == before
+    # What the subscription still keeps is the pack, and what came after it.
+    eventually(lambda: backlog(pulsar_broker, Names(plan).cuts, CUTS_SUBSCRIPTION) <= 6, WAIT_S)
+
+
+def test_one_janitor_at_a_time_packs_and_two_do_no_harm(
+    client: Any, connect: Connect, pulsar_broker: Broker, plan: Plan
+) -> None:
+    write(client, plan, cut_offs(2_000), lines_each=10)
+    packed: list[int | None] = []
+    other = connect(pulsar_broker)
+    with Reading(client, plan) as one, Reading(other, plan) as two:
+
+        def pack(by: Any, log: CutLog) -> None:
+            packed.append(compact(by, log))
+
+        threads = [threading.Thread(target=pack, args=pair) for pair in [(client, one), (other, two)] * 3]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(WAIT_S)
+    assert set(packed) <= {2_000, None}
+    assert 2_000 in packed
+    assert len(read_all(client, plan)) == 2_000
+
+
+def test_a_relays_janitor_packs_when_it_is_worth_it(client: Any, plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(janitor, "LEAST_LOOSE", 100)
+    monkeypatch.setattr(janitor, "LOOK_EVERY_MS", 50)
+    events = Events()
+    with Relay(client, plan, hooks=(events,)):
+        write(client, plan, cut_offs(50))
+        write(client, plan, cut_offs(50, cut=18))
+        write(client, plan, cut_offs(50, cut=19))
+        eventually(lambda: events.named("cut_offs_packed"), WAIT_S)
+    assert events.named("cut_offs_packed")[0].fields["live"] == 50
+    assert {one.cut for one in read_all(client, plan)} == {19}
+
+
+@pytest.mark.parametrize(
+    ("loose", "live", "worth"), [(10_000, 0, False), (10_001, 0, True), (15_000, 8_000, False), (16_001, 8_000, True)]
+)
+def test_a_log_is_packed_when_most_of_it_is_read_for_nothing(loose: int, live: int, worth: bool) -> None:
+    assert is_worth_it(loose, live) is worth
+
+
+@pytest.mark.parametrize("hold", ["relay", pytest.param("broker", marks=pytest.mark.short)])
+def test_a_relay_drops_what_it_knows_to_be_dead(client: Any, pulsar_broker: Broker, topic: str, hold: Any) -> None:
+    plan = provisioned(pulsar_broker, plan_of(topic, replace(TIERED, hold=hold)))
+    handled = Handled()
+    with Relay(client, plan) as relay, DelayedProducer(client, plan) as producer:
+        eventually(lambda: relay.ready, WAIT_S)
+        timers = [
+            producer.send(b"x", deliver_after=dt.timedelta(seconds=6), timer_id=f"t{number}") for number in range(20)
+        ]
+        assert all(producer.cancel(timer).answer is Answer.CERTAIN for timer in timers[:10])
+        eventually(lambda: relay.status().total("dropped") == 10, WAIT_S)
+        assert now_ms() < timers[0].due_ms + 1_000
+        with running(DelayedConsumer(client, plan, SUBSCRIPTION, relay=False), handled):
+            eventually(lambda: len(handled.times) == 10, WAIT_S)
+            eventually(lambda: nothing_is_left(pulsar_broker, plan), WAIT_S)
+    assert dict(handled.times) == {f"t{number}": 1 for number in range(10, 20)}
+
+
+KILLED_JANITOR = """
+import sys
+import pulsar
+from timewheel.consumers.relay import janitor
+from timewheel.core.clock import SystemClock
+from timewheel.core.plan import Plan
+from timewheel.wire.cut_log import CutLog
+from timewheel.wire.hooks import Hooks
+
+url, plan, step = sys.argv[1], Plan.load(sys.argv[2]), sys.argv[3]
+
+def here(name):
+    if name == step:
+        print("here", flush=True)
+        sys.stdin.read()
+
+client = pulsar.Client(url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+sent = 0
+class Producer:
+    def __init__(self, inner):
+        self._inner = inner
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+    def send_async(self, *args, **options):
+        global sent
+        self._inner.send_async(*args, **options)
+        sent += 1
+        if sent == 2:
+            self._inner.flush()
+            here("between packs")
+    def flush(self):
+        self._inner.flush()
+        here("before the acknowledgement")
+class Client:
+    def __getattr__(self, name):
+        return getattr(client, name)
+    def create_producer(self, *args, **options):
+        here("before the packs")
+        return Producer(client.create_producer(*args, **options))
+janitor.packs = lambda live: __import__("timewheel.core.cut_offs").core.cut_offs.packs(live, 20_000)
+log = CutLog(client, plan, SystemClock(), Hooks(()))
+log.start()
+janitor.compact(Client(), log)
+here("after the acknowledgement")
+"""
+
+
+@pytest.mark.short
+@pytest.mark.parametrize(
+    "step", ["before the packs", "between packs", "before the acknowledgement", "after the acknowledgement"]
+)
+def test_a_janitor_that_is_killed_at_any_step_takes_nothing_back(
+    client: Any, pulsar_broker: Broker, plan: Plan, tmp_path: Path, step: str
+) -> None:
+    write(client, plan, [*cut_offs(3_000), *cut_offs(3_000, cut=18)], lines_each=10)
+    before = read_all(client, plan)
+    save_plan(plan, tmp_path / "plan.toml")
+    command = [sys.executable, "-c", KILLED_JANITOR, pulsar_broker.service_url, str(tmp_path / "plan.toml"), step]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        watchdog = threading.Timer(WAIT_S, child.kill)
+        watchdog.start()
+        assert child.stdout is not None
+        came = child.stdout.readline()
+        watchdog.cancel()
+        os.kill(child.pid, signal.SIGKILL)
+    assert came == "here\n"
+    pulsar_broker.unload(partition_topic(Names(plan).cuts, 0))
+    assert read_all(client, plan) == before
+    with Reading(client, plan) as log:
+
+        def packed() -> bool:
+            return compact(client, log) == 3_000  # the lease of the dead is over once the broker sees it gone
+
+        eventually(packed, WAIT_S)
+    assert read_all(client, plan) == before
+
+
+@pytest.mark.short
+def test_a_million_cut_offs_in_packs_are_read_in_seconds(client: Any, plan: Plan, evidence: Any) -> None:
+    producer = client.create_producer(
+        partition_topic(Names(plan).cuts, 0), batching_enabled=False, block_if_queue_full=True, max_pending_messages=16
+    )
+    for pack in packs(cut_offs(1_000_000)):
+        producer.send_async(pack, lambda *_: None)
+    producer.flush()
+    producer.close()
+    with Reading(client, plan) as log:
+        began_ms = now_ms()
+        assert log.await_answer(log.ask(), 120_000)
+        took_ms = now_ms() - began_ms
+        assert len(log.table) == 1_000_000
+        was_ready = log.ready
+        write(client, plan, cut_offs(1, prefix="one more"))
+        assert log.await_answer(log.ask(), WAIT_S * 1_000)
+        # Remembered all the same, and said.
+        assert len(log.table) == 1_000_001
+        assert (was_ready, log.ready) == (True, False)
+    evidence("a million cut-offs in packs", {"cut-offs": "1,000,000", "read in, s": round(took_ms / 1_000, 1)})
+
+
+def test_a_reader_of_the_log_is_nobodys_foreign_subscription(client: Any, pulsar_broker: Broker, plan: Plan) -> None:
+    with Reading(client, plan) as log, AdminClient(pulsar_broker.admin_url) as admin:
+        assert log.await_answer(log.ask(), WAIT_S * 1_000)
+        names = admin.topics.stats(partition_topic(log.topic, 0)).subscriptions
+        assert len(names) == 2
+        report = ensure(admin, plan, now_ms=now_ms())
+        assert not [finding for finding in report.findings if "cuts" in finding.where]

@@ -1,0 +1,177 @@
+"""Cut-offs: read and packed as they were written, merged by maximum in any order, forgotten never too early."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from timewheel.core.cut_offs import Answer, CutOff, Stamps, answer_of, is_too_late, packs, read_cut_offs
+from timewheel.core.cut_table import BUCKET_MS, CutTable
+from timewheel.core.durations import DAY_MS
+from timewheel.core.envelope import MAX_GENERATION, MAX_TIME_MS, Envelope, Life
+from timewheel.core.errors import CutOffUnreadable
+
+NOW_MS = 1_767_225_600_000
+
+kinds = st.sampled_from(["timer", "group"])
+cut_offs = st.builds(
+    CutOff,
+    kind=kinds,
+    name=st.sampled_from(["a", "b", "order 7"]) | st.text(min_size=1, max_size=256),
+    cut=st.integers(0, MAX_GENERATION),
+    forget_ms=st.integers(0, MAX_TIME_MS),
+)
+few = st.builds(
+    CutOff,
+    kind=kinds,
+    name=st.sampled_from("ab"),
+    cut=st.integers(0, 6),
+    forget_ms=st.integers(0, 5 * BUCKET_MS),
+)
+
+
+def an_envelope(timer_id: str, generation: int = 0, group: str = "", stamp: int = 0) -> Envelope:
+    life = Life(group=group, group_stamp=stamp)
+    return Envelope(timer_id, NOW_MS, NOW_MS, generation, life=life)
+
+
+@given(st.lists(cut_offs, max_size=20), st.integers(1, 4_000))
+def test_packs_hold_all_and_no_more(written: list[CutOff], most_bytes: int) -> None:
+    messages = list(packs(written, most_bytes))
+    assert [found for message in messages for found in read_cut_offs(message)] == written
+    assert all(len(message) <= most_bytes or b"\n" not in message for message in messages)
+
+
+def test_a_cut_off_is_readable_by_eye() -> None:
+    assert CutOff("timer", "sub-42", 1767139200000123, 1767225600000).line() == (
+        '["t","sub-42",1767139200000123,1767225600000]'
+    )
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff",
+        b"{",
+        b"17",
+        b"[]",
+        b'["t","a",1]',
+        b'["t","a",1,2,3]',
+        b'["x","a",1,2]',
+        b'["t","",1,2]',
+        b'["t",7,1,2]',
+        b'["t","a",-1,2]',
+        b'["t","a",true,2]',
+        b'["t","a",1.5,2]',
+        b'["t","a",99999999999999999,2]',
+        b'["t","a",1,9999999999999999]',
+        b'[["t"],"a",1,2]',
+        b'{"t":"a","b":"c","d":1,"e":2}',
+        b"[" * 100_000,
+        b'["t","' + b"a" * 257 + b'",1,2]',
+        b'["t","a",1,2]\nnothing',
+    ],
+)
+def test_what_is_no_cut_off_is_refused(data: bytes) -> None:
+    with pytest.raises(CutOffUnreadable):
+        read_cut_offs(data)
+
+
+@given(st.binary())
+def test_no_bytes_raise_anything_else(data: bytes) -> None:
+    try:
+        found = read_cut_offs(data)
+    except CutOffUnreadable:
+        return
+    assert all(isinstance(one, CutOff) for one in found)
+
+
+def is_dead_by_definition(read: list[CutOff], envelope: Envelope) -> bool:
+    return any(
+        (one.kind == "timer" and one.name == envelope.timer_id and envelope.generation < one.cut)
+        or (one.kind == "group" and one.name == envelope.life.group and envelope.life.group_stamp < one.cut)
+        for one in read
+    )
+
+
+@given(st.lists(few, max_size=12), st.randoms(use_true_random=False), st.integers(0, 7), st.integers(0, 7))
+def test_a_table_says_what_the_definition_says_in_any_order(
+    read: list[CutOff], chance: random.Random, generation: int, stamp: int
+) -> None:
+    table = CutTable()
+    shuffled = [*read, *chance.sample(read, len(read) // 2)]
+    chance.shuffle(shuffled)
+    for one in shuffled:
+        table.merge(one)
+    for envelope in (an_envelope("a", generation), an_envelope("c", generation, "b", stamp)):
+        assert table.is_dead(envelope) == is_dead_by_definition(read, envelope)
+    assert len(table) == len({(one.kind, one.name) for one in read})
+
+
+@given(st.lists(few, max_size=12), st.integers(0, 8 * BUCKET_MS))
+def test_nothing_is_forgotten_before_its_time_nor_kept_long_after(read: list[CutOff], now_ms: int) -> None:
+    table = CutTable()
+    for one in read:
+        table.merge(one)
+    before = len(table)
+    forgotten = table.forget(now_ms)
+    last = {(one.kind, one.name): 0 for one in read}
+    for one in read:
+        last[one.kind, one.name] = max(last[one.kind, one.name], one.forget_ms)
+    left = {(one.kind, one.name) for one in table.live()}
+    assert forgotten == before - len(table)
+    assert {name for name, forget_ms in last.items() if forget_ms >= now_ms} <= left
+    assert {name for name, forget_ms in last.items() if forget_ms >= now_ms - BUCKET_MS} >= left
+
+
+@given(st.lists(few, max_size=12))
+def test_what_a_table_packs_makes_the_same_table(read: list[CutOff]) -> None:
+    table, copied = CutTable(), CutTable()
+    for one in read:
+        table.merge(one)
+    for message in packs(table.live(), 60):
+        for one in read_cut_offs(message):
+            copied.merge(one)
+    assert set(copied.live()) == set(table.live())
+
+
+def test_a_timer_that_replaces_itself_every_second_takes_no_more_memory_than_hours() -> None:
+    table = CutTable()
+    for second in range(36_000):
+        table.merge(CutOff("timer", "debounced", second, second * 1_000 + DAY_MS))
+    assert len(table) == 1
+    assert sum(map(len, table._buckets.values())) <= 36_000_000 // BUCKET_MS + 1
+
+
+@given(st.lists(st.tuples(st.integers(0, MAX_TIME_MS), st.integers(0, MAX_GENERATION - 10_000)), max_size=20))
+def test_stamps_ascend_whatever_the_clock_does(asked: list[tuple[int, int]]) -> None:
+    stamps = Stamps(random.Random(7))
+    made = [stamps.new(now_ms, above) for now_ms, above in asked]
+    assert made == sorted(set(made)) or MAX_GENERATION in made
+    assert all(stamp > above for stamp, (_, above) in zip(made, asked, strict=True))
+
+
+def test_a_stamp_is_microseconds_in_sixteen_digits() -> None:
+    stamp = Stamps(random.Random(7)).new(NOW_MS)
+    assert stamp // 1_000 == NOW_MS
+    assert len(str(stamp)) == 16
+
+
+@pytest.mark.parametrize(
+    ("due_ms", "confirmed_ms", "answer"),
+    [
+        (None, NOW_MS, Answer.UNSEEN),
+        (NOW_MS, NOW_MS - 1_001, Answer.CERTAIN),
+        (NOW_MS, NOW_MS - 1_000, Answer.TOO_CLOSE),
+        (NOW_MS, NOW_MS, Answer.TOO_CLOSE),
+        (NOW_MS, NOW_MS + DAY_MS, Answer.TOO_CLOSE),
+    ],
+)
+def test_an_answer_promises_what_can_be_kept(due_ms: int | None, confirmed_ms: int, answer: Answer) -> None:
+    assert answer_of(due_ms, confirmed_ms, 1_000) is answer
+
+
+@pytest.mark.parametrize(("late_ms", "too_late"), [(-1, False), (0, False), (DAY_MS, False), (DAY_MS + 1, True)])
+def test_what_comes_later_than_it_is_remembered_cannot_be_judged(late_ms: int, too_late: bool) -> None:
+    assert is_too_late(an_envelope("a"), NOW_MS + late_ms, DAY_MS) is too_late

@@ -1,0 +1,142 @@
+"""The inbox around a handler, with a store in memory and a clock that moves when it is told."""
+
+from __future__ import annotations
+
+import random
+from itertools import count
+from typing import Any
+
+import pytest
+
+from tests.consumers.support import arrival, engine, handed
+from tests.support.manual_clock import ManualClock
+from timewheel.consumers import Later, Skip
+from timewheel.consumers.inbox import Answer, MemoryInbox, inbox_key
+from timewheel.consumers.inbox_guard import LEASE_MS, InboxGuard
+from timewheel.consumers.message import DelayedMessage
+from timewheel.errors import InboxUnavailable
+from timewheel.hooks import Event
+from timewheel.wire.hooks import Hooks
+
+TOPIC = "persistent://public/default/orders"
+KEEP_MS = 60_000
+
+
+class Away:
+    """A store that is not there while it is told so."""
+
+    def __init__(self, inner: MemoryInbox) -> None:
+        self._inner = inner
+        self.is_away = False
+
+    def __getattr__(self, name: str) -> Any:
+        if self.is_away and name in {"claim", "renew", "done", "release"}:
+            raise InboxUnavailable("the store", "it is away", "wait")
+        return getattr(self._inner, name)
+
+
+class Desk:
+    """Guards of two processes over one store."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.store: Any = Away(MemoryInbox(clock=self.clock))
+        self.events: list[Event] = []
+        self.seeds = count()
+
+    def guard(self) -> InboxGuard:
+        return InboxGuard(
+            self.store,
+            TOPIC,
+            "billing",
+            keep_ms=KEEP_MS,
+            clock=self.clock,
+            chance=random.Random(next(self.seeds)),
+            hooks=Hooks((self.events.append,)),
+        )
+
+    def message(self, timer_id: str | None = "t") -> DelayedMessage:
+        now_ms = self.clock.now_ms()
+        return DelayedMessage(handed(engine().received(arrival(1, timer_id, now_ms), now_ms, 0)), now_ms)
+
+    def named(self, name: str) -> list[Event]:
+        return [event for event in self.events if event.name == name]
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def test_what_was_done_is_skipped_by_everyone(desk: Desk) -> None:
+    one, two, message = desk.guard(), desk.guard(), desk.message()
+    one.before(message)
+    one.after(message)
+    for guard in (one, two):
+        with pytest.raises(Skip):
+            guard.before(message)
+        guard.stop()
+
+
+def test_what_another_has_is_asked_for_again_and_had_when_it_is_given_back(desk: Desk) -> None:
+    one, two, message = desk.guard(), desk.guard(), desk.message()
+    one.before(message)
+    with pytest.raises(Later) as caught:
+        two.before(message)
+    assert 0 < caught.value.after_ms <= 5_000
+    one.failed(message, ValueError())
+    two.before(message)
+    two.after(message)
+    for guard in (one, two):
+        guard.stop()
+
+
+def test_a_store_that_is_away_holds_timers_and_is_told_once(desk: Desk) -> None:
+    guard, message = desk.guard(), desk.message()
+    desk.store.is_away = True
+    for _ in range(3):
+        with pytest.raises(Later) as caught:
+            guard.before(message)
+        assert caught.value.after_ms == 1_000
+    assert len(desk.named("inbox_did_not_answer")) == 1
+    desk.store.is_away = False
+    guard.before(message)
+    desk.store.is_away = True
+    guard.after(message)
+    assert len(desk.named("inbox_not_told")) == 1
+    guard.failed(message, ValueError())  # nothing is claimed any more
+    guard.stop()
+
+
+def test_a_handler_that_takes_long_keeps_its_claim(desk: Desk) -> None:
+    guard, message = desk.guard(), desk.message()
+    guard.before(message)
+    key = inbox_key(TOPIC, "billing", "t", 0)
+    for _ in range(9):  # three leases
+        desk.clock.await_wait(LEASE_MS // 3)
+        desk.clock.advance(LEASE_MS // 3)
+        desk.clock.await_wait(LEASE_MS // 3)  # it has renewed, and waits again
+        assert desk.store.claim(key, "another", LEASE_MS).answer is Answer.TAKEN
+    guard.after(message)
+    assert desk.store.claim(key, "another", LEASE_MS).answer is Answer.DONE
+    assert desk.events == []
+    guard.stop()
+
+
+def test_a_lease_that_was_lost_is_told(desk: Desk) -> None:
+    guard, message = desk.guard(), desk.message()
+    guard.before(message)
+    guard.stop()  # as if the process stood still
+    desk.clock.advance(LEASE_MS + 1)
+    assert desk.store.claim(inbox_key(TOPIC, "billing", "t", 0), "another", LEASE_MS).answer is Answer.MINE
+    guard.after(message)
+    assert len(desk.named("inbox_lease_lost")) == 1
+
+
+def test_a_message_without_an_id_passes(desk: Desk) -> None:
+    guard, message = desk.guard(), desk.message(None)
+    for _ in range(2):
+        guard.before(message)
+        guard.after(message)
+    guard.failed(message, ValueError())
+    guard.stop()

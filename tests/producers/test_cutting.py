@@ -1,0 +1,137 @@
+"""What is cut off when something is cancelled or replaced; and what a producer makes of groups and replacements."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from timewheel.core import Cancel, Envelope, Native, Plan, Router
+from timewheel.core.cut_offs import read_cut_offs
+from timewheel.core.cut_table import CutTable
+from timewheel.core.durations import DAY_MS
+from timewheel.core.envelope import MAX_GENERATION
+from timewheel.core.errors import BadArgument, CancelFailed, CancelOutcomeUnknown, CancelRefused
+from timewheel.producers import Timer
+from timewheel.producers.cutting import after_cut, cut_of_group, cut_of_replaced, cut_of_timer, message_of
+from timewheel.producers.prepare import prepare
+from timewheel.producers.sending.outgoing import Outgoing
+from timewheel.wire.results import Outcome
+
+NOW_MS = 1_763_700_000_000
+DUE_TOPIC = "persistent://acme/crm/reminders"
+PLAN = Plan(
+    due_topic=DUE_TOPIC,
+    subscriptions=("billing",),
+    scheme=Native(),
+    max_delay_ms=7 * DAY_MS,
+    cancel=Cancel(keep_ms=2 * DAY_MS, skew_ms=1_000),
+)
+
+
+def prepared(timer_id: str | None = "a", stamp: int = 7, plan: Plan = PLAN, **options: Any) -> Outgoing:
+    after = dt.timedelta(days=1)
+    return prepare(
+        Router(plan), NOW_MS, 0, str, b"x", bytes, timer_id=timer_id, deliver_after=after,
+        new_stamp=lambda _: stamp, **options,
+    )  # fmt: skip
+
+
+def envelope_of(outgoing: Outgoing) -> Envelope:
+    found = Envelope.read(outgoing.properties)
+    assert found is not None
+    return found
+
+
+@given(st.integers(1, MAX_GENERATION - 1), st.integers(1, MAX_GENERATION - 1))
+def test_a_replacement_outlives_its_own_cut_off_and_nothing_older_does(stamp: int, older: int) -> None:
+    outgoing = prepared(stamp=stamp, replace=True)
+    table = CutTable()
+    table.merge(cut_of_replaced(PLAN, outgoing, None, NOW_MS))
+    assert not table.is_dead(envelope_of(outgoing))
+    assert table.is_dead(envelope_of(prepared()))
+    assert table.is_dead(envelope_of(prepared(stamp=older, replace=True))) == (older < stamp)
+
+
+@given(st.integers(0, MAX_GENERATION), st.integers(0, MAX_GENERATION))
+def test_a_cancelled_group_is_what_joined_before(joined: int, cancelled: int) -> None:
+    table = CutTable()
+    table.merge(cut_of_group(PLAN, "order 7", cancelled, NOW_MS))
+    assert table.is_dead(envelope_of(prepared(stamp=joined, group="order 7"))) == (joined < cancelled)
+    assert not table.is_dead(envelope_of(prepared(stamp=joined, group="order 8")))
+    assert not table.is_dead(envelope_of(prepared(timer_id="order 7")))
+
+
+@pytest.mark.parametrize(
+    ("timer", "latest_due_ms"),
+    [
+        (Timer("a", NOW_MS + DAY_MS), NOW_MS + DAY_MS),
+        (Timer("a", NOW_MS - DAY_MS), NOW_MS),  # it may be handed out at any moment from now on
+        ("a", NOW_MS + 7 * DAY_MS),
+    ],
+)
+def test_a_cut_off_is_kept_while_its_timer_may_come(timer: Timer | str, latest_due_ms: int) -> None:
+    cut_off = cut_of_timer(PLAN, timer, 9, NOW_MS)
+    assert cut_off == ("timer", "a", 9, latest_due_ms + 2 * DAY_MS + 1_000)
+
+
+def test_a_timer_of_this_topic_or_of_none_that_is_known_can_be_cancelled() -> None:
+    for topic in ("", DUE_TOPIC):
+        assert cut_of_timer(PLAN, Timer("a", NOW_MS, due_topic=topic), 9, NOW_MS).name == "a"
+    with pytest.raises(CancelRefused, match="was sent to persistent://acme/crm/other"):
+        cut_of_timer(PLAN, Timer("a", NOW_MS, due_topic="persistent://acme/crm/other"), 9, NOW_MS)
+
+
+def test_the_message_of_a_cut_off_is_one_line_of_the_log() -> None:
+    cut_off = cut_of_timer(PLAN, "a", 9, NOW_MS)
+    message = message_of(PLAN, cut_off)
+    assert (message.topic, message.partition, message.place, message.properties) == (
+        f"{DUE_TOPIC}.tw.cuts",
+        0,
+        "cuts",
+        {},
+    )
+    assert read_cut_offs(message.payload or b"") == [cut_off]
+
+
+def test_the_outcome_of_a_cut_off_is_told_as_what_it_is() -> None:
+    message = message_of(PLAN, cut_of_timer(PLAN, "a", 9, NOW_MS))
+    assert after_cut(message, Outcome.OK, "Ok", attempts=1) is None
+    assert after_cut(message, Outcome.REOPEN, "AlreadyClosed", attempts=1) is message
+    for outcome in (Outcome.REFUSED, Outcome.ROUTE_AGAIN, Outcome.BUSY, Outcome.TOO_LARGE):
+        assert isinstance(after_cut(message, outcome, "Why", attempts=1), CancelFailed)
+    assert isinstance(after_cut(message, Outcome.REOPEN, "AlreadyClosed", attempts=9), CancelFailed)
+    unknown = after_cut(message, Outcome.UNKNOWN, "Timeout", attempts=1)
+    assert isinstance(unknown, CancelOutcomeUnknown)
+    assert "Timeout" in str(unknown)
+
+
+@pytest.mark.parametrize("group", ["", 7, "x" * 257, "\ud800"])
+def test_a_group_that_no_message_can_carry_is_refused(group: Any) -> None:
+    with pytest.raises(BadArgument) as caught:
+        prepared(group=group)
+    assert caught.value.name == "group"
+
+
+def test_a_plain_send_has_the_two_properties_of_version_1_whether_there_are_cancels_or_not() -> None:
+    without = Plan(due_topic=DUE_TOPIC, subscriptions=("billing",), scheme=Native(), max_delay_ms=7 * DAY_MS)
+    assert prepared().properties == prepared(plan=without).properties
+    assert prepared(replace=False).properties == prepared().properties
+    assert set(prepared().properties) == {"tw-id", "tw-timer"}
+
+
+def test_a_replacement_of_a_group_says_both() -> None:
+    envelope = envelope_of(prepared(stamp=1_763_700_000_000_123, group="order 7", replace=True))
+    assert envelope.generation == envelope.life.group_stamp == 1_763_700_000_000_123
+    assert envelope.life.group == "order 7"
+
+
+def test_on_another_route_a_timer_keeps_its_generation_and_its_group() -> None:
+    outgoing = prepared(stamp=5, group="g", replace=True)
+    moved = outgoing.sent_to(Router(PLAN).to_due(outgoing.due_ms, NOW_MS + 9), NOW_MS + 9, 3)
+    before, after = envelope_of(outgoing), envelope_of(moved)
+    assert after == before._replace(entered_ms=NOW_MS + 9, revision=3)
+    assert moved.generation == 5

@@ -1,0 +1,114 @@
+"""The dashboard as a picture: each panel drawn from what its own queries answer, so that somebody can look at it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from string import Template
+from typing import Any, NamedTuple
+
+import vl_convert
+
+__all__ = ["Line", "lines_of", "write_picture"]
+
+COLUMN_PX = 60
+"""Of Grafana's 24."""
+ROW_PX = 24
+MARGIN_PX = 90
+FORMATS = {"percentunit": ".0%", "bytes": ".3~s", "s": ".3~g", "ops": ".3~g", "wps": ".3~g", "short": ",.4~g"}
+
+Spec = dict[str, Any]
+"""Of Vega-Lite."""
+Points = Sequence[tuple[float, float]]
+
+
+class Line(NamedTuple):
+    """One series of a panel: its legend, and (UTC seconds, value) in order."""
+
+    legend: str
+    points: Points
+
+
+def lines_of(target: Mapping[str, Any], answer: Sequence[Mapping[str, Any]]) -> list[Line]:
+    """What a panel draws of one query.
+
+    Args:
+        target: The query, as the dashboard has it.
+        answer: Prometheus's, over a stretch of time.
+    """
+    found = []
+    for series in answer:
+        points = [(float(at), float(value)) for at, value in series["values"] if math.isfinite(float(value))]
+        legend = Template(target["legendFormat"].replace("{{", "${").replace("}}", "}")).substitute(series["metric"])
+        if points:
+            found.append(Line(legend, points))
+    return found
+
+
+def write_picture(panels: Sequence[Mapping[str, Any]], drawn: Mapping[int, Sequence[Line]], file: Path) -> None:
+    """Write all panels into one PNG, in their places.
+
+    Args:
+        panels: Of the dashboard, rows too.
+        drawn: The lines of each, by the panel's id.
+        file: To write.
+    """
+    rows: dict[int, list[Spec]] = {}
+    for panel in panels:
+        chart = _row(panel) if panel["type"] == "row" else _chart(panel, drawn[panel["id"]])
+        rows.setdefault(panel["gridPos"]["y"], []).append(chart)
+    apart = {"resolve": {"scale": {"color": "independent"}}}
+    page = {"vconcat": [{"hconcat": charts, **apart} for _, charts in sorted(rows.items())], **apart}
+    file.write_bytes(vl_convert.vegalite_to_png(page))
+
+
+def _row(panel: Mapping[str, Any]) -> Spec:
+    mark = {"type": "text", "align": "left", "x": 0, "fontSize": 20, "fontWeight": "bold"}
+    return {
+        "data": {"values": [{}]},
+        "mark": mark,
+        "encoding": {"text": {"value": panel["title"]}},
+        "width": 200,
+        "height": 30,
+    }
+
+
+def _chart(panel: Mapping[str, Any], lines: Sequence[Line]) -> Spec:
+    unit = panel["fieldConfig"]["defaults"]["unit"]
+    rows: list[Spec] = [
+        {"at": at * 1_000, "value": value, "line": line.legend} for line in lines for at, value in line.points
+    ]
+    if panel["type"] == "stat":
+        drawn = _figure(panel, unit, rows[-1]["value"] if rows else None)
+    else:
+        drawn = {
+            "data": {"values": rows},
+            "mark": "line",
+            "encoding": {
+                "x": {"field": "at", "type": "temporal", "title": None},
+                "y": {"field": "value", "type": "quantitative", "title": unit, "axis": {"format": FORMATS[unit]}},
+                "color": {
+                    "field": "line",
+                    "type": "nominal",
+                    "legend": {"orient": "bottom", "title": None, "labelLimit": 600, "columns": 1},
+                },
+            },
+        }
+    return {
+        **drawn,
+        "title": panel["title"],
+        "width": panel["gridPos"]["w"] * COLUMN_PX - MARGIN_PX,
+        "height": panel["gridPos"]["h"] * ROW_PX,
+    }
+
+
+def _figure(panel: Mapping[str, Any], unit: str, last: float | None) -> Spec:
+    steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
+    reached = [step["color"] for step in steps if step["value"] is None or (last or 0) >= step["value"]]
+    color = "black" if reached[-1] == "text" else reached[-1]
+    return {
+        "data": {"values": [{"value": last}]},
+        "mark": {"type": "text", "fontSize": 34, "color": color},
+        "encoding": {"text": {"field": "value", "type": "quantitative", "format": FORMATS[unit]}},
+    }

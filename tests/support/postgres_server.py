@@ -1,0 +1,98 @@
+"""A real PostgreSQL (Debian: apt-get install postgresql), in a folder of its own."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from timewheel.testing import eventually
+from timewheel.testing.process import OwnedProcess
+
+__all__ = ["postgres_server"]
+
+START_TIMEOUT_S = 120.0
+USER = "timewheel"
+INITDB = ("--no-sync", "--auth=trust", "--encoding=UTF8", "--locale=C")
+# Made for processes that are killed, not for power failures: what is in the kernel's hands is kept.
+SETTINGS = {
+    "listen_addresses": "",
+    "fsync": "off",
+    "shared_buffers": "16MB",
+    "max_connections": "20",
+    "autovacuum": "off",
+    # Nothing that outlives a killed server, as segments of System V would.
+    "shared_memory_type": "mmap",
+    "dynamic_shared_memory_type": "mmap",
+}
+
+
+@contextmanager
+def postgres_server(**others: str) -> Iterator[str]:
+    """One that lives for this block; its address as psycopg takes it.
+
+    Args:
+        others: Settings of it, in place of ours.
+    """
+    programs = _programs()
+    # Not pytest's folder: the path of a socket has 107 characters at most, and another user must get there.
+    folder = Path(tempfile.mkdtemp(prefix="tw-postgres-"))
+    data, log = folder / "data", folder / "postgres.log"
+    with OwnedProcess(log=log) as process:
+        process.remove_at_end(folder)
+        prefix = _as_other_user(folder)
+        made = subprocess.run(
+            [*prefix, programs / "initdb", "-D", data, f"--username={USER}", *INITDB],
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=START_TIMEOUT_S,
+            check=False,
+        )
+        assert made.returncode == 0, made.stdout + made.stderr
+        settings = {**SETTINGS, "unix_socket_directories": folder, **others}
+        options = [f"--{name}={value}" for name, value in settings.items()]
+        process.start([*prefix, str(programs / "postgres"), "-D", str(data), *options], cwd=folder)
+        address = f"host={folder} user={USER} dbname=postgres connect_timeout=20"
+        eventually(lambda: _answers(address), START_TIMEOUT_S, poll=0.02, message=process.log_tail())
+        try:
+            yield address
+        finally:
+            process.send_signal(
+                signal.SIGQUIT
+            )  # at once, for nothing of it is wanted; else children are killed one by one
+
+
+def _programs() -> Path:
+    """The folder of its programs; Debian has one for each version and puts none of them on the path."""
+    on_path = shutil.which("initdb")
+    found = [Path(on_path)] if on_path else sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if not found:
+        pytest.skip("PostgreSQL is not here (Debian: apt-get install postgresql)")
+    return found[-1].parent
+
+
+def _as_other_user(folder: Path) -> list[str]:
+    """What a command begins with: PostgreSQL refuses to run as root."""
+    if os.getuid() != 0:
+        return []
+    nobody = pwd.getpwnam("nobody")
+    os.chown(folder, nobody.pw_uid, nobody.pw_gid)
+    return ["setpriv", f"--reuid={nobody.pw_uid}", f"--regid={nobody.pw_gid}", "--clear-groups"]
+
+
+def _answers(address: str) -> bool:
+    try:
+        psycopg.connect(address).close()
+    except psycopg.OperationalError:
+        return False
+    return True

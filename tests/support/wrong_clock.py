@@ -1,0 +1,116 @@
+"""A producer whose clock is wrong: it speaks the broker's protocol itself, since clients take their machine's time.
+
+Of ``PulsarApi.proto`` only what one unbatched send takes. A frame is its size, the size of its command, the command,
+and for a send the size of the metadata, that, and the payload; the checksum is optional.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from types import TracebackType
+from typing import Self
+from urllib.parse import urlsplit
+
+__all__ = ["WrongClock"]
+
+CONNECT, CONNECTED, PRODUCER, SEND, SEND_RECEIPT, PRODUCER_SUCCESS, PING = 2, 3, 5, 6, 7, 17, 18
+"""Types of commands; a command stands in the field of the same number, but for these two."""
+FIELDS = {CONNECT: 2, PRODUCER: 5, SEND: 6}
+PONG = b"\x08\x13\x9a\x01\x00"
+PROTOCOL_VERSION = 15
+TIMEOUT_S = 20.0
+
+
+class WrongClock:
+    """Use it as a context manager.
+
+    Args:
+        service_url: Of the broker that has the topic; the topic must be loaded.
+        topic: Full name of a partition.
+        name: Of the producer.
+        off_ms: By how much its clock is ahead; below 0: behind.
+    """
+
+    def __init__(self, service_url: str, topic: str, name: str, *, off_ms: int) -> None:
+        parts = urlsplit(service_url)
+        self._to = parts.hostname or "", parts.port or 6650
+        self._socket: socket.socket
+        self._topic, self._name, self._off_ms = topic, name, off_ms
+        self._sent = 0
+
+    @property
+    def address(self) -> str:
+        """As the broker tells it."""
+        host, port = self._socket.getsockname()
+        return f"/{host}:{port}"
+
+    def __enter__(self) -> Self:
+        self._socket = socket.create_connection(self._to, timeout=TIMEOUT_S)
+        self._ask(CONNECT, _text(1, "test") + _number(4, PROTOCOL_VERSION), CONNECTED)
+        self._ask(
+            PRODUCER,
+            _text(1, self._topic) + _number(2, 1) + _number(3, 1) + _text(4, self._name),
+            PRODUCER_SUCCESS,
+        )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._socket.close()
+
+    def send(self, payload: bytes = b"x", *, replicated_from: str | None = None) -> None:
+        """Send one message by this clock, and wait until it is stored; as if it came from another cluster, if named."""
+        published_ms = time.time_ns() // 1_000_000 + self._off_ms
+        metadata = _text(1, self._name) + _number(2, self._sent) + _number(3, published_ms)
+        if replicated_from is not None:
+            metadata += _text(5, replicated_from)
+        self._ask(SEND, _number(1, 1) + _number(2, self._sent), SEND_RECEIPT, _sized(metadata) + payload)
+        self._sent += 1
+
+    def _ask(self, kind: int, body: bytes, answer: int, rest: bytes = b"") -> None:
+        command = _number(1, kind) + _bytes(FIELDS[kind], body)
+        self._socket.sendall(_sized(_sized(command) + rest))
+        while (said := self._command()) != answer:
+            assert said == PING, f"the broker answers with a command of type {said}"
+            self._socket.sendall(_sized(_sized(PONG)))
+
+    def _command(self) -> int:
+        """The type of the next command; it stands first."""
+        frame = self._read(struct.unpack(">I", self._read(4))[0])
+        assert frame[4] == 0x08, "a command begins with its type"
+        return frame[5]
+
+    def _read(self, count: int) -> bytes:
+        found = b""
+        while len(found) < count:
+            chunk = self._socket.recv(count - len(found))
+            assert chunk, "the broker has closed the connection"
+            found += chunk
+        return found
+
+
+def _sized(data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + data
+
+
+def _varint(number: int) -> bytes:
+    found = bytearray()
+    while number > 0x7F:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes((*found, number))
+
+
+def _number(field: int, number: int) -> bytes:
+    return _varint(field << 3) + _varint(number)
+
+
+def _bytes(field: int, data: bytes) -> bytes:
+    return _varint(field << 3 | 2) + _varint(len(data)) + data
+
+
+def _text(field: int, text: str) -> bytes:
+    return _bytes(field, text.encode())

@@ -1,0 +1,144 @@
+"""`timewheel cuts`: what is cut off, and a log of it that is read in seconds."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from timewheel.cli.connecting import (
+    AdminUrl,
+    ConnectionFile,
+    ServiceUrl,
+    Token,
+    TokenFile,
+    TrustFile,
+    access_of,
+    connection_of,
+)
+from timewheel.cli.moments import at
+from timewheel.cli.terminal import say, show_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from timewheel.core.cut_offs import CutOff
+    from timewheel.wire.cut_log import CutLog
+
+__all__ = ["cuts"]
+
+EXIT_BUSY = 1
+READ_TIMEOUT_MS = 120_000
+DEFAULT_MOST = 100
+
+cuts = typer.Typer(name="cuts", no_args_is_help=True, help="Look at what is cancelled; keep the log of it short.")
+
+PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]
+
+
+@cuts.command("list")
+def list_(
+    plan_file: PlanFile,
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these ids or groups.", show_default=False)
+    ] = None,
+    *,
+    most: Annotated[int, typer.Option("--most", min=1, help="Show so many, the newest first.")] = DEFAULT_MOST,
+    service_url: ServiceUrl = None,
+    admin_url: AdminUrl = None,
+    token: Token = None,
+    token_file: TokenFile = None,
+    tls_ca: TrustFile = None,
+    connection: ConnectionFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the cut-offs that still count: up to where timers of an id, or of a group, are dead. Changes nothing."""
+    import json
+
+    from rich.console import Console
+
+    from timewheel._report.page import Table
+
+    urls = {"service_url": service_url, "admin_url": admin_url}
+    given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
+    with _reading(plan_file, given) as (log, _):
+        wanted = set(names or ())
+        live = [one for one in log.table.live() if not wanted or one.name in wanted]
+    live.sort(key=lambda one: one.cut, reverse=True)
+    shown = live[:most]
+    if as_json:
+        print(json.dumps({"live": len(live), "cut_offs": [_facts(one) for one in shown]}))
+        return
+    console = Console(highlight=False)
+    if shown:
+        rows = tuple((one.name, one.kind, at(one.cut // 1_000), at(one.forget_ms)) for one in shown)
+        header = ("name", "of a", "cut at", "remembered until")
+        show_table(console, Table(caption=log.topic, header=header, rows=rows))
+    say(console, f"{len(shown):,} of {len(live):,} cut-offs that count are shown.")
+
+
+@cuts.command()
+def compact(
+    plan_file: PlanFile,
+    *,
+    service_url: ServiceUrl = None,
+    admin_url: AdminUrl = None,
+    token: Token = None,
+    token_file: TokenFile = None,
+    tls_ca: TrustFile = None,
+    connection: ConnectionFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write the cut-offs that still count once more, in packs, and let the broker remove what stands before them.
+
+    Relays do it by themselves when it is worth it. Exit status 1 if another one is at it now.
+    """
+    import json
+
+    from rich.console import Console
+
+    from timewheel.consumers.relay.janitor import compact as pack
+
+    urls = {"service_url": service_url, "admin_url": admin_url}
+    given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
+    with _reading(plan_file, given) as (log, client):
+        live = pack(client, log)
+    if as_json:
+        print(json.dumps({"live": live}))
+    elif live is None:
+        say(Console(highlight=False, stderr=True), f"another one is packing {log.topic} now; nothing was done")
+    else:
+        say(Console(highlight=False), f"{live:,} cut-offs that count were written in packs to {log.topic}")
+    if live is None:
+        raise typer.Exit(EXIT_BUSY)
+
+
+@contextmanager
+def _reading(plan_file: Path, given: dict[str, Any]) -> Iterator[tuple[CutLog, Any]]:
+    """The log of a plan, read to its end, and the client."""
+    from timewheel.cli.connecting import warn
+    from timewheel.core.clock import SystemClock
+    from timewheel.core.errors import CancelRefused, TopologyError
+    from timewheel.core.plan import Plan
+    from timewheel.wire.cut_log import CutLog
+    from timewheel.wire.hooks import Hooks
+
+    plan = Plan.load(plan_file)
+    if plan.cancel is None:
+        raise CancelRefused(plan.due_topic, "the plan has no [cancel], and so no log of cut-offs")
+    with access_of(connection_of(**given)).client(operation_timeout_seconds=20) as client:
+        log = CutLog(client, plan, SystemClock(), Hooks((warn,)))
+        log.start()
+        try:
+            if not log.await_answer(log.ask(), READ_TIMEOUT_MS):
+                raise TopologyError(log.topic, "could not be read to its end", "see the broker's log, and try again")
+            yield log, client
+        finally:
+            log.stop()
+
+
+def _facts(one: CutOff) -> dict[str, Any]:
+    return {one.kind: one.name, "cut": one.cut, "forget_ms": one.forget_ms}

@@ -1,0 +1,52 @@
+"""Checks that the parts of a plan share: each refuses with field, value and limit."""
+
+from __future__ import annotations
+
+import re
+
+from timewheel.core.durations import format_duration
+from timewheel.core.errors import PlanError
+
+__all__ = ["a_tuple", "is_name", "one_of", "texts", "within", "within_ms"]
+
+_NO_DURATION_MS = 10**18
+"""Numbers from here on are shown as they are in an error."""
+
+
+def within(name: str, value: object, low: int, high: int, what: str = "") -> None:
+    """Refuse what is no whole number between two limits, both included."""
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise PlanError(name, value, f"{what or 'a whole number'} from {low} to {high}")
+
+
+def within_ms(name: str, value_ms: object, low_ms: int, high_ms: int) -> None:
+    """Refuse what is no duration between two limits, both included."""
+    if isinstance(value_ms, bool) or not isinstance(value_ms, int) or not low_ms <= value_ms <= high_ms:
+        shown: object = value_ms
+        if isinstance(value_ms, int) and 0 <= value_ms < _NO_DURATION_MS:
+            shown = format_duration(value_ms)
+        raise PlanError(name, shown, f"a duration from {format_duration(low_ms)} to {format_duration(high_ms)}")
+
+
+def is_name(value: object, form: re.Pattern[str]) -> bool:
+    """Whether a value is printable text of a form."""
+    # Unprintable characters (controls, halves of a surrogate pair) survive neither a file nor a URL.
+    return isinstance(value, str) and value.isprintable() and form.fullmatch(value) is not None
+
+
+def a_tuple(name: str, value: object) -> None:
+    """Refuse what is no tuple."""
+    # A list would make the plan mutable and unhashable; a text would count as its letters.
+    if not isinstance(value, tuple):
+        raise PlanError(name, value, "must be a tuple")
+
+
+def one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    """Refuse what is none of these."""
+    if value not in allowed:
+        raise PlanError(name, value, "one of " + ", ".join(allowed))
+
+
+def texts(durations_ms: tuple[int, ...]) -> list[str]:
+    """Durations as they are written in a plan file."""
+    return [format_duration(duration_ms) for duration_ms in durations_ms]

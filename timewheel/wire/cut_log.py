@@ -1,0 +1,238 @@
+"""The log of cut-offs, read into memory; and the question whether there is anything newer in it.
+
+A plain topic and a reader of it, no table view and no compaction (broker-facts: cut-off-log).
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pulsar
+
+from timewheel.core.clock import Clock
+from timewheel.core.cut_offs import read_cut_offs
+from timewheel.core.cut_table import MOST_LIVE, CutTable
+from timewheel.core.errors import CutOffUnreadable, TopologyError
+from timewheel.core.names import CUTS_SUBSCRIPTION, Names, partition_topic
+from timewheel.core.plan import Plan
+from timewheel.events import CutOffsMany, CutOffsNotRead, CutOffsReadAgain, CutOffUnknown
+from timewheel.wire.hooks import Hooks
+from timewheel.wire.partitioned import partition_count
+from timewheel.wire.surface import ClientLike
+
+__all__ = ["PACK_PROPERTY", "CutLog"]
+
+PACK_PROPERTY = "tw-pack"
+"""Marks what a janitor has written: cut-offs that stood in the log before."""
+LOOK_EVERY_MS = 1_000
+"""So often the log is read when nobody asks: what is known to be dead needs no question, and relays ask none."""
+READ_TIMEOUT_MS = 1_000
+"""For a message that the broker says there is."""
+RETRY_MS = 200
+REOPEN_AFTER = 5
+"""Failures in a row after which the reader is opened anew; the client's own mostly comes back by itself."""
+FORGET_EVERY_MS = 60_000
+QUEUED = 50
+"""Messages that the client reads ahead; packs take half a megabyte each."""
+MANY_SHARE = 0.8
+JOIN_TIMEOUT_MS = 5_000
+
+
+class CutLog:
+    """Follows one plan's log of cut-offs, on a thread of its own.
+
+    Args:
+        client: The user's `pulsar.Client`.
+        plan: One with ``[cancel]``.
+        clock: When what is over is forgotten; waits.
+        hooks: Told when the log cannot be read, and when it can be again.
+
+    Attributes:
+        table: What is cut off, as far as it is read; any thread may ask it.
+    """
+
+    def __init__(self, client: ClientLike, plan: Plan, clock: Clock, hooks: Hooks) -> None:
+        self.table = CutTable()
+        self.topic = Names(plan).cuts
+        self._client = client
+        self._clock = clock
+        self._hooks = hooks
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._asked = 0
+        self._answered = 0
+        self._stopping = False
+        # All below belongs to the thread.
+        self._reader: Any = None
+        self._position: Any = pulsar.MessageId.earliest
+        self._loose = 0
+        self._failures = 0
+        self._forget_ms = 0
+        self._is_many_told = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether it was read to its end at least once, can be read now, and is not more than a process is made for."""
+        return self._answered > 0 and not self._failures and len(self.table) <= MOST_LIVE
+
+    @property
+    def position(self) -> Any:
+        """The client's id of the last message that was read."""
+        return self._position
+
+    @property
+    def loose(self) -> int:
+        """Cut-offs that were read and stand in no pack yet."""
+        return self._loose
+
+    def start(self, *, patiently: bool = False) -> None:
+        """Open the log and begin to read it.
+
+        Args:
+            patiently: What cannot be opened now is tried again, and told to the hooks; nothing is raised.
+
+        Raises:
+            TopologyError: It does not exist.
+            pulsar.PulsarException: The broker refused or did not answer.
+        """
+        if not patiently:
+            self._open()
+        self.ask()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="timewheel-cuts", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread and close the reader; questions stay unanswered from then on."""
+        with self._lock:
+            self._stopping = True
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._clock.join(self._thread, JOIN_TIMEOUT_MS)
+        self._close()
+
+    def ask(self) -> int:
+        """Ask whether there is anything newer than what is read.
+
+        Returns:
+            The question's number. Once `is_answered` says yes of it, `table` has every cut-off that the broker had
+            confirmed before this call.
+        """
+        with self._lock:
+            self._asked += 1
+            self._changed.notify_all()
+            return self._asked
+
+    def is_answered(self, question: int) -> bool:
+        """Whether everything is read that was confirmed before that question."""
+        return self._answered >= question
+
+    def await_answer(self, question: int, timeout_ms: int) -> bool:
+        """Wait for an answer; False if the time passed first."""
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
+        with self._lock:
+            while self._answered < question:
+                left_ms = deadline_ms - self._clock.monotonic_ms()
+                if left_ms <= 0 or self._stopping:
+                    return False
+                self._clock.wait(self._changed, left_ms)
+        return True
+
+    def _run(self) -> None:
+        while (question := self._next_question()) is not None:
+            try:
+                self._read_to_the_end()
+            except Exception as error:  # noqa: BLE001 - the client has kinds of its own; without this thread all hold
+                self._failed(error)
+                continue
+            self._succeeded(question)
+            self._keep_house()
+
+    def _next_question(self) -> int | None:
+        """What will be answered by reading on now; None: it is to end."""
+        with self._lock:
+            if not self._stopping and self._asked == self._answered:
+                self._clock.wait(self._changed, LOOK_EVERY_MS)
+            return None if self._stopping else self._asked
+
+    def _read_to_the_end(self) -> None:
+        reader = self._reader or self._open()
+        # False comes from the broker, asked after the question was.
+        while reader.has_message_available():
+            try:
+                message = reader.read_next(timeout_millis=READ_TIMEOUT_MS)
+            except pulsar.Timeout:
+                if self._stopping:
+                    return
+                continue
+            self._take(message)
+
+    def _take(self, message: Any) -> None:
+        try:
+            cut_offs = read_cut_offs(message.data())
+        except CutOffUnreadable as error:
+            self._hooks.emit(CutOffUnknown(topic=self.topic, error=str(error)))
+            cut_offs = []
+        merge = self.table.merge
+        for cut_off in cut_offs:
+            merge(cut_off)
+        # Whatever came before the last pack stands in a pack, or in the few lines that came meanwhile.
+        self._loose = 0 if PACK_PROPERTY in message.properties() else self._loose + len(cut_offs)
+        self._position = message.message_id()
+
+    def _failed(self, error: Exception) -> None:
+        self._failures += 1
+        if self._failures == 1:
+            self._hooks.emit(CutOffsNotRead(topic=self.topic, error=str(error) or repr(error)))
+        if self._failures % REOPEN_AFTER == 0:
+            self._close()
+        with self._lock:
+            if not self._stopping:
+                self._clock.wait(self._changed, RETRY_MS)
+
+    def _succeeded(self, question: int) -> None:
+        if self._failures:
+            self._failures = 0
+            self._hooks.emit(CutOffsReadAgain(topic=self.topic))
+        with self._lock:
+            if not self._stopping:
+                self._answered = max(self._answered, question)
+            self._changed.notify_all()
+
+    def _keep_house(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < self._forget_ms:
+            return
+        self._forget_ms = now_ms + FORGET_EVERY_MS
+        self.table.forget(self._clock.now_ms())
+        is_many = len(self.table) > MANY_SHARE * MOST_LIVE
+        if is_many and not self._is_many_told:
+            self._hooks.emit(CutOffsMany(topic=self.topic, live=len(self.table), limit=MOST_LIVE))
+        self._is_many_told = is_many
+
+    def _open(self) -> Any:
+        if not partition_count(self._client, self.topic):
+            # A reader would create it, bare.
+            raise TopologyError(
+                self.topic,
+                "does not exist as a partitioned topic, and the plan has [cancel]",
+                "run `timewheel topics ensure PLAN` before consumers and relays start",
+            )
+        self._reader = self._client.create_reader(
+            partition_topic(self.topic, 0),
+            self._position,
+            receiver_queue_size=QUEUED,
+            subscription_role_prefix=CUTS_SUBSCRIPTION,
+        )
+        return self._reader
+
+    def _close(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is None:
+            return
+        try:
+            reader.close()
+        except pulsar.PulsarException:
+            return  # it is gone already: nothing depends on it

@@ -1,0 +1,12 @@
+"""What a parked timer says besides what the message had: why it is parked, and where it comes from."""
+
+from __future__ import annotations
+
+__all__ = ["PARKED_FROM", "PARKED_PREFIX", "PARKED_REASON"]
+
+PARKED_PREFIX = "tw-parked-"
+"""How the names of these properties begin."""
+PARKED_REASON = f"{PARKED_PREFIX}reason"
+"""Why, as a sentence."""
+PARKED_FROM = f"{PARKED_PREFIX}from"
+"""The partition topic that it was taken from."""
