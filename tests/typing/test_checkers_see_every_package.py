@@ -67,18 +67,24 @@ def _contracts(kind: str) -> list[dict[str, list[str]]]:
 
 @pytest.mark.parametrize("contract", _contracts("forbidden"), ids=lambda contract: str(contract["id"]))
 def test_each_import_rule_finds_each_forbidden_import(tree: Path, contract: dict[str, list[str]]) -> None:
-    (source,) = contract["source_modules"]
-    forbidden = contract["forbidden_modules"]
-    importer = source if source in DOORS else f"{source}.seeded"
-    seeded = tree / "timewheel" / f"{source.rpartition('.')[2]}.py"
-    if source not in DOORS:
-        seeded = tree / package_folders()[source] / "seeded.py"
-    seeded.write_text("".join(f"import {name}\n" for name in forbidden))
+    sources, forbidden = contract["source_modules"], contract["forbidden_modules"]
+    packages = package_folders()
+    for name in forbidden:  # a module of one of our packages, which the empty tree lacks
+        package, _, module = name.rpartition(".")
+        if package != "timewheel" and package in packages and name not in packages:
+            (tree / packages[package] / f"{module}.py").touch()
+    expected = set()
+    for source in sources:
+        seeded = tree / "timewheel" / f"{source.rpartition('.')[2]}.py"
+        if source not in DOORS:
+            seeded = tree / packages[source] / "seeded.py"
+        seeded.write_text("".join(f"import {name}\n" for name in forbidden))
+        expected |= {f"{source if source in DOORS else f'{source}.seeded'} -> {name} " for name in forbidden}
     out = _run(tree, "lint-imports", "--contract", str(contract["id"]), "--no-cache")
 
     told = " ".join(out.split())  # long names are broken over two lines
 
-    assert {name for name in forbidden if f"{importer} -> {name} " in told} == set(forbidden)
+    assert {line for line in expected if line in told} == expected
 
 
 @pytest.mark.parametrize("contract", _contracts("layers"), ids=lambda contract: str(contract["id"]))
