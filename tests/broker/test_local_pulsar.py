@@ -155,8 +155,11 @@ def test_kill_keeps_what_was_confirmed_and_ports_on_loopback(broker: LocalPulsar
     payloads = [b"%d" % n for n in range(500)]
     receive(client, topic, 0)
     send(client, topic, payloads)
+    with pytest.raises(TimeoutError):
+        broker.wait(0)
     broker.kill()
     assert broker.pid is None
+    assert broker.wait(0) == -signal.SIGKILL
     with pytest.raises(RuntimeError, match="not running"):
         broker.kill()
     broker.start()

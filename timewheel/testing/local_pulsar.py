@@ -235,9 +235,11 @@ class LocalPulsar:
     def wait(self, timeout_s: float) -> int:
         """Wait until the broker ends by itself, and return its exit code (negative: by that signal).
 
-        Raises TimeoutError if it still runs after `timeout_s` seconds.
+        One that has ended already is not waited for. Raises TimeoutError if it still runs after `timeout_s` seconds.
         """
-        return self._running().wait(timeout_s)
+        if self._process is None:
+            raise RuntimeError("the broker was not started, or has been stopped")
+        return self._process.wait(timeout_s)
 
     def log_tail(self, lines: int = 30) -> str:
         """The end of the broker's log."""
