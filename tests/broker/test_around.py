@@ -146,11 +146,13 @@ def test_a_handler_may_put_a_timer_off_and_what_stands_around_it_may_skip_one(
 
 
 SERVICE = """
-import sys, time
+import signal, sys, time
 import pulsar
 from timewheel.consumers import DelayedConsumer
 from timewheel.core import Plan
 
+# Whoever starts the tests in the background of a shell has SIGINT ignored, and what it starts inherits that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 client = pulsar.Client(sys.argv[1], logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
 
 def handle(message):

@@ -13,8 +13,8 @@ from timewheel.testing import LocalPulsar
 def broker_of_the_pages() -> Iterator[LocalPulsar]:
     """At the addresses that the pages name, which are Pulsar's own defaults.
 
-    A broker that ended by itself fails the last test that shares it, with the end of its log: without that, all that the
-    others say is that nobody answers.
+    A broker that ended by itself fails the last test that shares it, with the end of its log: without that, all that
+    the others say is that nobody answers.
     """
     with LocalPulsar(config={"brokerServicePort": "6650", "webServicePort": "8080"}) as broker:
         yield broker
