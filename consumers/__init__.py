@@ -7,17 +7,24 @@ from timewheel.consumers.errors import ReceiveTimeout, SubscribeRefused
 from timewheel.consumers.handlers import Handler
 from timewheel.consumers.lateness import Lateness, LatenessCounts
 from timewheel.consumers.message import DelayedMessage
+from timewheel.consumers.retry import Backoff, Exponential, Fixed, Park, RetryLater, RetryPolicy
 
 __all__ = [
     "Around",
+    "Backoff",
     "ConsumerCounts",
     "DelayedConsumer",
     "DelayedMessage",
+    "Exponential",
+    "Fixed",
     "Handler",
     "Lateness",
     "LatenessCounts",
     "Later",
+    "Park",
     "ReceiveTimeout",
+    "RetryLater",
+    "RetryPolicy",
     "Skip",
     "SubscribeRefused",
 ]

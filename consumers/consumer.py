@@ -5,9 +5,8 @@ from __future__ import annotations
 import datetime as dt
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -15,25 +14,25 @@ import pulsar
 import pulsar.schema
 
 from timewheel.consumers.arguments import check_count, timeout_ms_of
-from timewheel.consumers.around import Around, Arounds, Later, Skip
+from timewheel.consumers.around import Around, Arounds
 from timewheel.consumers.counts import ConsumerCounts
-from timewheel.consumers.errors import ReceiveTimeout
+from timewheel.consumers.errors import ReceiveTimeout, SubscribeRefused
 from timewheel.consumers.handled import DEFAULT_HANDLED
-from timewheel.consumers.handlers import Handler, HandlerCalls
+from timewheel.consumers.handlers import Handler
 from timewheel.consumers.in_hand import InHand
 from timewheel.consumers.lateness import Lateness
-from timewheel.consumers.message import DelayedMessage, key_of
+from timewheel.consumers.message import DelayedMessage
 from timewheel.consumers.receiving.receiver import SLICE_MS
 from timewheel.consumers.reception import Reception
+from timewheel.consumers.retry import NO_TOPICS, Park, Retries, RetryLater, RetryPolicy
+from timewheel.consumers.running import Run
 from timewheel.consumers.signals import stopping_on_signals
-from timewheel.consumers.workers import Workers
 from timewheel.core.chance import Chance, system_chance
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import ClientMisuse, UnsupportedAcknowledgement
 from timewheel.core.former_topics import FormerTopic
 from timewheel.core.limits import DEFAULT_MAX_HELD
 from timewheel.core.plan import Plan
-from timewheel.events import HandlerFailed, HandlersLeftBehind
 from timewheel.hooks import Hook
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.positions import Position
@@ -75,6 +74,8 @@ class DelayedConsumer:
         former_topics: As for `Relay`: the one that runs here then drains holding topics of earlier plans.
         inbox: Remembers beyond this process what was handled, so that `run` handles it once, as far as the store can:
             see `timewheel.consumers.inbox`. It stays the user's to close, after the consumer.
+        retry: When a timer whose handler raises is tried again, and when it is parked; the plan must have topics for
+            that (``retry = true``). None: the broker delivers it again, as it does by itself.
         around: What stands around each handler of `run`, the outermost first; the inbox is further in than all of them.
         relay_memory_bytes: ``memory_bytes`` of the relay that runs here; None: as `Relay` has it.
         consumer_options: pulsar-client's own keyword arguments of ``subscribe``, such as ``receiver_queue_size``,
@@ -101,6 +102,7 @@ class DelayedConsumer:
         relay: bool | None = None,
         former_topics: Callable[[], Sequence[FormerTopic]] | None = None,
         relay_memory_bytes: int | None = None,
+        retry: RetryPolicy | None = None,
         inbox: Inbox | None = None,
         around: Sequence[Around] = (),
         **consumer_options: Any,
@@ -109,6 +111,9 @@ class DelayedConsumer:
         self.subscription = subscription
         self._clock = clock or SystemClock()
         self._hooks = Hooks(hooks)
+        self._retries = Retries(retry, plan, self._clock, chance or system_chance())
+        self._guard = self._guarded_by(inbox, chance)
+        self._arounds = (*around, self._guard) if self._guard is not None else tuple(around)
         self._reception = Reception(
             client,
             plan,
@@ -124,11 +129,10 @@ class DelayedConsumer:
             relay=relay,
             former_topics=former_topics,
             relay_memory_bytes=relay_memory_bytes,
+            on_settled=None if self._guard is None else self._guard.settled,
             consumer_options=consumer_options,
         )
         self._receiver = self._reception.receiver
-        self._guard = self._guarded_by(inbox, chance)
-        self._arounds = (*around, self._guard) if self._guard is not None else tuple(around)
         self._lateness: Lateness | None = None
         self._pid = os.getpid()
         self._fatal: BaseException | None = None
@@ -260,6 +264,31 @@ class DelayedConsumer:
         """Have the timer delivered again, after ``negative_ack_redelivery_delay_ms``."""
         self._receiver.failed(self._timer_of(message))
 
+    def retry(self, message: DelayedMessage | Any, after: dt.timedelta | None = None, *, reason: str = "") -> None:
+        """Have the timer handled again later, by this subscription alone, as `RetryLater` does under `run`.
+
+        Args:
+            message: As received, or its message id.
+            after: How long from now; None: as the policy says.
+            reason: Why, for whoever finds it parked at the end.
+
+        Raises:
+            SubscribeRefused: The plan has no topics for that.
+        """
+        self._move_on(message, RetryLater(after, reason))
+
+    def park(self, message: DelayedMessage | Any, reason: str) -> None:
+        """Have the timer wait for an operator, as `Park` does under `run`.
+
+        Args:
+            message: As received, or its message id.
+            reason: Why, as a sentence.
+
+        Raises:
+            SubscribeRefused: The plan has no topics for that.
+        """
+        self._move_on(message, Park(reason))
+
     def acknowledge_cumulative(self, message: object) -> NoReturn:
         """Always refused.
 
@@ -284,9 +313,9 @@ class DelayedConsumer:
     ) -> None:
         """Handle timers until `stop`, or SIGTERM or SIGINT: then handlers end what they have begun, and it returns.
 
-        A timer whose handler returns is acknowledged; one whose handler raises is negatively acknowledged and told to
-        the hooks, unless it raises `Skip` or `Later`. Timers with the same key are handled one after the other, by one
-        worker.
+        A timer whose handler returns is acknowledged. One whose handler raises is told to the hooks and tried again, as
+        ``retry`` has it; without that it is negatively acknowledged. See also `Skip`, `Later`, `RetryLater`, `Park`.
+        Timers with the same key are handled one after the other, by one worker.
 
         Args:
             handler: Plain (called on worker threads) or ``async def`` (all on one event loop).
@@ -303,58 +332,18 @@ class DelayedConsumer:
         """
         check_count("workers", workers, MAX_WORKERS)
         self.start()
-        signals = stopping_on_signals(self.stop) if stops_on_signals else nullcontext()
-        with signals, HandlerCalls(handler, self._clock) as call:
-            calls = partial(Arounds(self._arounds, self._hooks), call) if self._arounds else call
-            pool: Workers[InHand] = Workers(workers, lambda timer: self._handle(calls, timer), self._clock)
-            try:
-                self._feed(pool)
-            finally:
-                self._drain(pool, drain_timeout)
-        if self._fatal is not None:
-            raise self._fatal
-
-    def _feed(self, pool: Workers[InHand]) -> None:
-        while not self._stopping:
-            timer = self._receiver.next(SLICE_MS)
-            if timer is not None and not self._put(pool, timer):
-                self._return([timer])
-
-    def _put(self, pool: Workers[InHand], timer: InHand) -> bool:
-        key = key_of(timer.arrival.message)
-        while not self._stopping:
-            if pool.put(timer, key, SLICE_MS):
-                return True
-        return False
-
-    def _drain(self, pool: Workers[InHand], drain_timeout: dt.timedelta) -> None:
-        self._return(pool.drain(drain_timeout // dt.timedelta(milliseconds=1)))
-        if pool.running:
-            self._hooks.emit(HandlersLeftBehind(handlers=pool.running))
-
-    def _return(self, timers: Iterable[InHand]) -> None:
-        """Timers that no handler began: others may have them."""
-        for timer in timers:
-            self._receiver.failed(timer, quietly=True)
-
-    def _handle(self, call: Callable[[DelayedMessage], None], timer: InHand) -> None:
-        message = self._handed(timer)
-        try:
-            call(message)
-        except Skip:
-            self._receiver.skipped(timer)
-        except Later as later:
-            self._receiver.postponed(timer, later.after_ms)
-        except Exception as error:  # noqa: BLE001 - whatever a handler raises, its timer comes again
-            self._hooks.emit(HandlerFailed(timer_id=message.timer_id, error=repr(error)))
-            self._receiver.failed(timer, quietly=True)
-        except BaseException as error:  # noqa: BLE001 - raised again by `run`
-            # sys.exit() in a handler means the process: `run` ends with it, on the thread that called it.
-            self._fatal = self._fatal or error
-            self.stop()
-            self._receiver.failed(timer, quietly=True)
-        else:
-            self._receiver.done(timer, quietly=True)
+        run = Run(
+            self._receiver,
+            handed=self._handed,
+            arounds=Arounds(self._arounds, self._hooks) if self._arounds else None,
+            retries=self._retries,
+            clock=self._clock,
+            hooks=self._hooks,
+            is_stopping=lambda: self._stopping,
+            stop=self.stop,
+        )
+        with stopping_on_signals(self.stop) if stops_on_signals else nullcontext():
+            run.until_stopped(handler, workers, drain_timeout // dt.timedelta(milliseconds=1))
 
     # ---------------------------------------------------------------------------------------------------------- inside
 
@@ -376,10 +365,19 @@ class DelayedConsumer:
             self.plan.due_topic,
             self.subscription,
             keep_ms=max(DEFAULT_KEEP_MS, 0 if self.plan.cancel is None else self.plan.cancel.keep_ms),
+            tries_again=self._retries.always,
             clock=self._clock,
             chance=chance or system_chance(),
             hooks=self._hooks,
         )
+
+    def _move_on(self, message: DelayedMessage | Any, error: Exception) -> None:
+        timer = self._timer_of(message)
+        envelope = timer.arrival.envelope
+        onward = self._retries.after(error, 0 if envelope is None else envelope.life.attempt)
+        if onward is None:
+            raise SubscribeRefused("retry", error, NO_TOPICS)
+        self._receiver.moved_on(timer, onward)
 
     def _timer_of(self, message: DelayedMessage | Any) -> InHand:
         self._check_usable()

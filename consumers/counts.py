@@ -31,7 +31,9 @@ class ConsumerCounts:
         skipped: Acknowledged without being handled, since what stands around their handler, or it, said so.
         cancelled: Dropped when they were due, since they were cancelled or replaced.
         unjudged: Handed out though the log of cut-offs did not answer (``when_blind = "deliver"``).
-        parked: Came so late that nobody could say whether they were cancelled; published to be parked.
+        tried_again: Published to be handled again later, as their handler or its policy wanted.
+        parked: Published to wait for an operator: their handler or its policy wanted that, or they came so late that
+            nobody could say whether they were cancelled.
         held: In hand and waiting now.
     """
 
@@ -53,5 +55,6 @@ class ConsumerCounts:
     skipped: int = 0
     cancelled: int = 0
     unjudged: int = 0
+    tried_again: int = 0
     parked: int = 0
     held: int = 0

@@ -15,9 +15,11 @@ too early     tick, due within the bound                            held        
 too early     tick, still earlier than that                         republishing  Republish
 republishing  published                                             (unknown)     Acknowledge
 republishing  not published                                         too early     -
+too early     tick, to be tried again, or parked                    republishing  Republish
 handed        done                                                  (unknown)     Acknowledge
 handed        failed                                                (unknown)     NegativeAcknowledge
 handed        postponed                                             held          - (NegativeAcknowledge if full)
+handed        to be tried again, or parked                          republishing  Republish
 handed        received again after the ack time-out                 handed        Hand
 any           received again, same position                         same          Drop
 any           received again, other position                        same          Drop (kept as extra copy)
@@ -52,6 +54,7 @@ from timewheel.consumers.counts import ConsumerCounts
 from timewheel.consumers.handled import HandledTimers, timer_key
 from timewheel.consumers.in_hand import Arrival, InHand, Stage
 from timewheel.consumers.local_wheel import LocalWheel
+from timewheel.consumers.onward import Onward, Parked, too_late_to_judge
 from timewheel.core.cut_offs import is_too_late
 from timewheel.core.envelope import Envelope
 from timewheel.wire.positions import Position
@@ -273,12 +276,33 @@ class Engine:
         timer.not_before_ms = now_ms + after_ms
         return self._place(timer, now_ms)
 
+    def moved_on(self, timer: InHand, onward: Onward, now_ms: int) -> list[Command]:
+        """It is not handled, and not to be delivered again as it is: it is published as something else.
+
+        Args:
+            timer: As it was handed out.
+            onward: As what.
+            now_ms: UTC milliseconds.
+        """
+        if self._in_hand.get(timer.key) is not timer:
+            return []
+        has_room = self._republishing < MAX_REPUBLISHING or not self.full
+        if timer.arrival.envelope is None or not has_room:
+            return self.failed(
+                timer
+            )  # without an id it could not be known again; without room it waits with the broker
+        timer.onward = onward
+        return self._republish(timer, now_ms)
+
     def published(self, timer: InHand, now_ms: int) -> list[Command]:
         """A re-publication is confirmed."""
         self._forget(timer.key)
-        if timer.parks:
-            self._counts.parked += 1
-            # Whoever replays it gives it a new generation; a copy of this one is not to be parked once more.
+        if timer.onward is not None:
+            if isinstance(timer.onward, Parked):
+                self._counts.parked += 1
+            else:
+                self._counts.tried_again += 1
+            # Only now, and by attempt: what goes on has another key, and a copy of this one must not go on once more.
             self._handled.add(timer.key)
             return [Acknowledge(arrival) for arrival in (timer.arrival, *timer.extras.values())]
         self._counts.republished += 1
@@ -298,6 +322,8 @@ class Engine:
         if self._in_hand.get(timer.key) is not timer or timer.stage is not Stage.REPUBLISHING:
             return []
         self._republishing -= 1
+        if timer.onward is not None and self.full:
+            return self.failed(timer)  # nothing has made room for it, unlike for one that came early
         self._wait_first(timer, now_ms)
         return []
 
@@ -322,6 +348,8 @@ class Engine:
 
     def _place(self, timer: InHand, now_ms: int) -> list[Command]:
         """Decide about a timer that is in hand, in no wheel, and not handed out."""
+        if timer.onward is not None:
+            return self._republish(timer, now_ms)
         early_ms = timer.due_ms - now_ms
         if early_ms <= 0:
             wait_ms = timer.postponed_for_ms(now_ms)
@@ -352,7 +380,8 @@ class Engine:
             self._counts.cancelled += 1
             return self._bury(timer)
         if is_too_late(envelope, now_ms, judge.keep_ms):
-            timer.parks = True
+            first_due_ms = envelope.life.first_due_ms or envelope.due_ms
+            timer.onward = too_late_to_judge(now_ms - first_due_ms, judge.keep_ms)
             return self._republish(timer, now_ms)
         timer.stage = Stage.CLEARING
         self._unasked.append(timer)

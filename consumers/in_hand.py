@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum, unique
 from typing import Any, NamedTuple
 
+from timewheel.consumers.onward import Onward
 from timewheel.core.envelope import Envelope
 from timewheel.wire.positions import Position
 
@@ -53,7 +54,7 @@ class InHand:
             delivery counts its own acknowledgements.
         received_ms: When, on the monotonic clock.
         extras: Copies of it at other positions.
-        parks: It is published again to be parked, and not to be delivered when it is due.
+        onward: As what it is published; None: under its due time, as it came.
         postponed_ms: When its handler wanted it later, UTC milliseconds.
         not_before_ms: Until when it waits for that.
     """
@@ -63,7 +64,7 @@ class InHand:
     received_ms: int
     stage: Stage = Stage.HELD
     extras: dict[Position, Arrival] = field(default_factory=dict)
-    parks: bool = False
+    onward: Onward | None = None
     postponed_ms: int = 0
     not_before_ms: int = 0
 

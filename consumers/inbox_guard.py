@@ -6,6 +6,7 @@ import datetime as dt
 import threading
 
 from timewheel.consumers.around import Around, Later, Skip
+from timewheel.consumers.in_hand import InHand
 from timewheel.consumers.inbox.errors import InboxUnavailable
 from timewheel.consumers.inbox.protocol import Answer, Inbox, Owners, inbox_key, kept_for_ms
 from timewheel.consumers.message import DelayedMessage
@@ -34,6 +35,7 @@ class InboxGuard(Around):
         due_topic: The plan's.
         subscription: The consumer's.
         keep_ms: How long past its due time a done timer is remembered.
+        tries_again: Whether a timer whose handler raises is published anew; then it stays claimed until `settled`.
         clock: Time.
         chance: For tokens of owners.
         hooks: Told of what the store does not do.
@@ -46,6 +48,7 @@ class InboxGuard(Around):
         subscription: str,
         *,
         keep_ms: int,
+        tries_again: bool,
         clock: Clock,
         chance: Chance,
         hooks: Hooks,
@@ -53,6 +56,7 @@ class InboxGuard(Around):
         self._inbox = inbox
         self._place = (due_topic, subscription)
         self._keep_ms = keep_ms
+        self._tries_again = tries_again
         self._clock = clock
         self._hooks = hooks
         self._alarms = Alarms(hooks, clock)
@@ -77,6 +81,10 @@ class InboxGuard(Around):
             raise Skip("it was done before")
         if claim.answer is Answer.TAKEN:
             raise Later(dt.timedelta(milliseconds=min(claim.again_ms, LONGEST_WAIT_MS)))
+        if self._tries_again and self._has_ended(message, owner):
+            # A copy of an attempt whose successor is stored: handled, it would begin a second chain of attempts.
+            self._release(key, owner)
+            raise Skip("it was tried again before")
         with self._lock:
             self._claimed[key] = owner
             if self._thread is None and not self._stopping:
@@ -98,13 +106,35 @@ class InboxGuard(Around):
             self._hooks.emit(InboxLeaseLost(timer_id=message.timer_id))
 
     def failed(self, message: DelayedMessage, error: BaseException) -> None:
-        del error
+        if self._tries_again and isinstance(error, Exception) and not isinstance(error, Skip | Later):
+            return  # until it is `settled`, so that no copy is handled meanwhile
         key, owner = self._unclaimed(message)
         if key is not None and owner is not None:
+            self._release(key, owner)
+
+    def settled(self, timer: InHand, is_stored: bool) -> None:
+        """What was to be tried again, or parked, is stored, or it is given back to the broker as it is.
+
+        Args:
+            timer: As it was handled.
+            is_stored: Whether its successor is.
+        """
+        envelope = timer.arrival.envelope
+        if envelope is None:
+            return
+        key = inbox_key(*self._place, envelope.timer_id, envelope.generation)
+        with self._lock:
+            owner = self._claimed.pop(key, None)
+        if owner is None:
+            return
+        if is_stored:
+            ended = inbox_key(*self._place, envelope.timer_id, envelope.generation, envelope.life.attempt)
+            forget_ms = kept_for_ms(envelope.due_ms, self._clock.now_ms(), self._keep_ms)
             try:
-                self._inbox.release(key, owner)
-            except InboxUnavailable:
-                return  # the lease ends by itself
+                self._inbox.done(ended, owner, forget_ms)
+            except InboxUnavailable as error:
+                self._hooks.emit(InboxNotTold(timer_id=envelope.timer_id, error=str(error)))
+        self._release(key, owner)
 
     def stop(self) -> None:
         """Renew nothing more. The store is the user's to close."""
@@ -113,6 +143,23 @@ class InboxGuard(Around):
             self._changed.notify_all()
         if self._thread is not None:
             self._clock.join(self._thread, JOIN_TIMEOUT_MS)
+
+    def _has_ended(self, message: DelayedMessage, owner: str) -> bool:
+        envelope = message.handle.arrival.envelope
+        assert envelope is not None, "it has an id"
+        ended = inbox_key(*self._place, envelope.timer_id, envelope.generation, envelope.life.attempt)
+        try:
+            # Only a look: a claim that is forgotten by itself at once.
+            return self._inbox.claim(ended, owner, 1).answer is Answer.DONE
+        except InboxUnavailable as error:
+            self._alarms.raised(InboxDidNotAnswer(error=str(error)))
+            raise Later(dt.timedelta(milliseconds=AGAIN_MS)) from error
+
+    def _release(self, key: str, owner: str) -> None:
+        try:
+            self._inbox.release(key, owner)
+        except InboxUnavailable:
+            return  # the lease ends by itself
 
     def _key(self, message: DelayedMessage) -> str | None:
         """None: it says no id, so nobody could know it again."""

@@ -23,12 +23,14 @@ class DelayedMessage:
         timer_id: The sender's or a generated one; None without an envelope.
         generation: 0, and higher after a reschedule; None without an envelope.
         envelope_error: Why the envelope could not be read; None if there is none or a good one.
+        attempt: How often a handler of this subscription had it before and wanted it tried again; 0 at first.
         handle: Opaque: by what its consumer knows it when it is acknowledged.
     """
 
     __slots__ = (
         "_message",
         "_notes",
+        "attempt",
         "due_at",
         "envelope_error",
         "generation",
@@ -50,12 +52,14 @@ class DelayedMessage:
         self.timer_id: str | None = None
         self.generation: int | None = None
         self.hops = 0
+        self.attempt = 0
         if envelope is not None:
             self.due_at = _EPOCH + dt.timedelta(milliseconds=envelope.due_ms)
             self.lateness = dt.timedelta(milliseconds=max(handed_ms - envelope.due_ms, 0))
             self.timer_id = envelope.timer_id
             self.generation = envelope.generation
             self.hops = envelope.hops
+            self.attempt = envelope.life.attempt
 
     @property
     def notes(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from timewheel.consumers.calendar.rolling_source import RollingSource
 from timewheel.consumers.engine import Engine, Judge
 from timewheel.consumers.errors import SubscribeRefused
 from timewheel.consumers.handled import HandledWindow
+from timewheel.consumers.in_hand import InHand
 from timewheel.consumers.pace import Pace
 from timewheel.consumers.receiving.questions import Questions
 from timewheel.consumers.receiving.receiver import Receiver
@@ -22,6 +23,7 @@ from timewheel.core.chance import Chance
 from timewheel.core.clock import Clock
 from timewheel.core.former_topics import FormerTopic
 from timewheel.core.limits import DEFAULT_MAX_HELD, hold_bound_ms
+from timewheel.core.names import Names
 from timewheel.core.plan import Calendar, Plan
 from timewheel.hooks import Hook
 from timewheel.wire.cut_log import CutLog
@@ -56,6 +58,7 @@ class Reception:
         relay: See there.
         former_topics: See there.
         relay_memory_bytes: See there.
+        on_settled: See `timewheel.consumers.receiving.receiver.Receiver`.
         consumer_options: See there.
 
     Attributes:
@@ -83,6 +86,7 @@ class Reception:
         relay: bool | None,
         former_topics: Callable[[], Sequence[FormerTopic]] | None,
         relay_memory_bytes: int | None,
+        on_settled: Callable[[InHand, bool], None] | None,
         consumer_options: Mapping[str, Any],
     ) -> None:
         check_count("max_held", max_held, DEFAULT_MAX_HELD * 10)
@@ -100,10 +104,11 @@ class Reception:
             options=consumer_options,
             clock=clock,
         )
+        retry_topic = Names(plan).retry(subscription) if plan.keeps_back else None
         self._source: Source = (
-            RollingSource(subscribing, plan, clock, emitting)
+            RollingSource(subscribing, plan, retry_topic, clock, emitting)
             if isinstance(plan.scheme, Calendar) or plan.former_intervals_ms
-            else SingleSource(subscribing, plan.due_topic, clock, emitting)
+            else SingleSource(subscribing, tuple(filter(None, (plan.due_topic, retry_topic))), clock, emitting)
         )
         self._cut_log: CutLog | None = None
         judge: Judge | None = None
@@ -127,6 +132,7 @@ class Reception:
             redelivery_delay_ms=subscribing.redelivery_delay_ms,
             clock=clock,
             hooks=emitting,
+            on_settled=on_settled,
         )
         has_work = plan.needs_relay or self._cut_log is not None or former_topics is not None
         embedded = has_work and (plan.relay == "embedded" if relay is None else relay)

@@ -43,7 +43,7 @@ class _Key(NamedTuple):
 
     Args:
         interval_ms: Length of its interval; 0: it is the one that has none.
-        interval: Intervals since 1970.
+        interval: Intervals since 1970; of topics without intervals, which of them.
     """
 
     interval_ms: int
@@ -51,6 +51,7 @@ class _Key(NamedTuple):
 
 
 _THE_DUE_TOPIC = _Key(0, 0)
+_THE_RETRY_TOPIC = _Key(0, 1)
 
 
 class RollingSource:
@@ -59,13 +60,17 @@ class RollingSource:
     Args:
         subscribing: How to subscribe.
         plan: The plan.
+        retry_topic: Of what the subscription tries again; None: there is none.
         clock: Of the consumer.
         hooks: Told of every topic that is opened, closed or missing.
     """
 
-    def __init__(self, subscribing: Subscribing, plan: Plan, clock: Clock, hooks: Hooks) -> None:
+    def __init__(
+        self, subscribing: Subscribing, plan: Plan, retry_topic: str | None, clock: Clock, hooks: Hooks
+    ) -> None:
         self._subscribing = subscribing
         self._due_topic = plan.due_topic
+        self._retry_topic = retry_topic
         # What must be there and connected; all else is there if it is there.
         self._own_interval_ms = plan.scheme.interval_ms if isinstance(plan.scheme, Calendar) else 0
         hold_ms = hold_bound_ms(plan)
@@ -101,16 +106,20 @@ class RollingSource:
 
     @property
     def ready(self) -> bool:
+        needed = self._always_needed()
         with self._lock:
-            reader = self._open.get(self._needed())
-            return not self._closed and reader is not None and bool(reader.subscribed.consumer.is_connected())
+            readers = [self._open.get(key) for key in needed]
+            return not self._closed and all(
+                reader is not None and bool(reader.subscribed.consumer.is_connected()) for reader in readers
+            )
 
     def start(self) -> None:
-        needed = self._needed()
-        topic = self._topic(needed)
-        if not self._subscribing.exists(topic):
-            raise missing_topic(topic)
-        self._open_one(needed)
+        needed = self._always_needed()
+        for topic in map(self._topic, needed):
+            if not self._subscribing.exists(topic):
+                raise missing_topic(topic)
+        for key in needed:
+            self._open_one(key)
         self._follower = threading.Thread(target=self._follow, name="timewheel-calendar", daemon=True)
         self._follower.start()
 
@@ -206,7 +215,13 @@ class RollingSource:
         own_ms = self._own_interval_ms
         return _Key(own_ms, self._rolling[own_ms].current(self._clock.now_ms())) if own_ms else _THE_DUE_TOPIC
 
+    def _always_needed(self) -> tuple[_Key, ...]:
+        return (self._needed(),) if self._retry_topic is None else (self._needed(), _THE_RETRY_TOPIC)
+
     def _topic(self, key: _Key) -> str:
+        if key == _THE_RETRY_TOPIC:
+            assert self._retry_topic is not None, "it is not opened without a name"
+            return self._retry_topic
         if not key.interval_ms:
             return self._due_topic
         return CalendarTopic(self._due_topic, key.interval_ms, key.interval * key.interval_ms).name

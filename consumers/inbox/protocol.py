@@ -128,10 +128,19 @@ class Inbox(Protocol):
         ...
 
 
-def inbox_key(due_topic: str, subscription: str, timer_id: str, generation: int) -> str:
+def inbox_key(
+    due_topic: str, subscription: str, timer_id: str, generation: int, ended_attempt: int | None = None
+) -> str:
     """What is done once: this generation of this timer, for this subscription. An attempt claims the same key again.
 
     The due topic is part of it, since two topics of one store may have the same subscription and the same ids.
+
+    Args:
+        due_topic: Full name.
+        subscription: Whose handler it is.
+        timer_id: The timer's.
+        generation: The timer's.
+        ended_attempt: For the key that says only that this attempt is over, and the next one is stored.
 
     Raises:
         InboxKeyTooLong: It is longer than `MAX_KEY_BYTES`.
@@ -139,7 +148,8 @@ def inbox_key(due_topic: str, subscription: str, timer_id: str, generation: int)
     # Neither topic nor subscription has a space, so parts stay apart. PostgreSQL takes no NUL in a text.
     if "\0" in timer_id or "%" in timer_id:
         timer_id = timer_id.replace("%", "%25").replace("\0", "%00")
-    key = f"{due_topic.removeprefix(_SCHEME)} {subscription} {generation} {timer_id}"
+    which = generation if ended_attempt is None else f"{generation}.{ended_attempt}"
+    key = f"{due_topic.removeprefix(_SCHEME)} {subscription} {which} {timer_id}"
     check_key(key)
     return key
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pulsar
 
@@ -12,6 +12,7 @@ from timewheel.consumers.commands import Acknowledge, Command, Hand, NegativeAck
 from timewheel.consumers.counts import ConsumerCounts
 from timewheel.consumers.engine import Engine
 from timewheel.consumers.in_hand import Arrival, InHand
+from timewheel.consumers.onward import Onward, Parked
 from timewheel.consumers.pace import Pace
 from timewheel.consumers.receiving.alarms import Alarms
 from timewheel.consumers.receiving.questions import Questions
@@ -47,6 +48,8 @@ class Receiver:
         redelivery_delay_ms: After which the client has a negatively acknowledged message delivered again.
         clock: Time.
         hooks: Told of alarms.
+        on_settled: Told of each timer that was to be tried again or parked, and whether that is stored; before it is
+            acknowledged. None: nobody needs to know.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class Receiver:
         redelivery_delay_ms: int,
         clock: Clock,
         hooks: Hooks,
+        on_settled: Callable[[InHand, bool], None] | None = None,
     ) -> None:
         self._source = source
         self._republisher = republisher
@@ -68,6 +72,7 @@ class Receiver:
         self._redelivery_delay_ms = redelivery_delay_ms
         self._clock = clock
         self._hooks = hooks
+        self._on_settled = on_settled
         self._alarms = Alarms(hooks, clock)
         self._state = threading.Lock()  # guards the engine
         self._engine = engine
@@ -139,6 +144,14 @@ class Receiver:
             commands = self._engine.postponed(timer, self._clock.now_ms(), after_ms)
         self._execute_quietly(commands)
 
+    def moved_on(self, timer: InHand, onward: Onward) -> None:
+        """A timer is published as something else, to be tried again or parked, and then acknowledged."""
+        with self._state:
+            commands = self._engine.moved_on(timer, onward, self._clock.now_ms())
+        if timer.onward is None and self._on_settled is not None:
+            self._on_settled(timer, False)
+        self._execute_quietly(commands)
+
     def skipped(self, timer: InHand) -> None:
         """A timer is done with, though no handler had it to its end; an acknowledgement that fails is told."""
         with self._state:
@@ -206,16 +219,18 @@ class Receiver:
         """What follows from re-publications that were answered."""
         commands: list[Command] = []
         for timer, published in self._republisher.outcomes():
+            if published and timer.onward is not None and self._on_settled is not None:
+                self._on_settled(timer, True)
             now_ms = self._clock.now_ms()
             with self._state:
-                commands += (
-                    self._engine.published(timer, now_ms) if published else self._engine.not_published(timer, now_ms)
-                )
+                if published:
+                    follows = self._engine.published(timer, now_ms)
+                else:
+                    follows = self._engine.not_published(timer, now_ms)
+            if not published and follows and self._on_settled is not None:
+                self._on_settled(timer, False)
+            commands += follows
         return commands
-
-    def _alarm_of_parking(self, timer: InHand) -> None:
-        late_ms = self._clock.now_ms() - timer.due_ms
-        self._alarms.raised(TimerParked(topic=str(timer.arrival.message.topic_name()), late_ms=late_ms))
 
     def _raise_alarm(self, arrival: Arrival, now_ms: int) -> None:
         topic = str(arrival.message.topic_name())
@@ -246,8 +261,9 @@ class Receiver:
                     origin.answered(arrival.position, self._clock.monotonic_ms() + self._redelivery_delay_ms)
                     origin.consumer.negative_acknowledge(arrival.message)
                 case Republish(timer):
-                    if timer.parks:
-                        self._alarm_of_parking(timer)
+                    if isinstance(timer.onward, Parked):
+                        topic = str(timer.arrival.message.topic_name())
+                        self._alarms.raised(TimerParked(topic=topic, reason=timer.onward.reason))
                     self._republisher.submit(timer)
 
     def _execute_quietly(self, commands: Iterable[Command]) -> None:

@@ -1,5 +1,5 @@
 """Publishes again what came far too early (broker-facts: bounded-local-hold), into the due topic and under its real due
-time; and what came so late that nobody can say whether it was cancelled, to be parked.
+time; and what is to be tried again, or parked, into the subscription's own topics.
 
 In a thread of its own, since opening a producer can take as long as a broker is away, and meanwhile other timers become
 due. Outcomes are collected for the receiving thread, which alone acknowledges, after the publish is confirmed.
@@ -16,18 +16,19 @@ from typing import Any
 import pulsar
 
 from timewheel.consumers.in_hand import InHand
+from timewheel.consumers.onward import Parked
 from timewheel.core.clock import Clock
-from timewheel.core.durations import format_duration
+from timewheel.core.envelope import Envelope
 from timewheel.core.keys import partition_for_key
 from timewheel.core.names import Names, partition_of, partition_topic
-from timewheel.core.next_hop import again
+from timewheel.core.next_hop import again, tried_again
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
 from timewheel.events import ProducerCloseFailed, RepublishFailed
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.native import schema_version_of
 from timewheel.wire.own_numbers import OWN_NUMBERS
-from timewheel.wire.parked import PARKED_FROM, PARKED_REASON
+from timewheel.wire.parked import PARKED_ERROR, PARKED_FROM, PARKED_REASON
 from timewheel.wire.schema_versions import Schemas
 from timewheel.wire.surface import ClientLike, ProducerLike
 
@@ -46,7 +47,7 @@ class Republisher:
     Args:
         client: The user's.
         plan: Names the due topics.
-        subscription: Whose timers are parked.
+        subscription: Whose timers are tried again or parked.
         clock: Of the consumer.
         hooks: Told of what could not be published.
     """
@@ -55,6 +56,7 @@ class Republisher:
         self._client = client
         self._plan = plan
         self._router = Router(plan)
+        self._subscription = subscription
         self._parked = Names(plan).parked(subscription)
         self._clock = clock
         self._hooks = hooks
@@ -99,11 +101,7 @@ class Republisher:
         message, envelope = timer.arrival.message, timer.arrival.envelope
         assert envelope is not None, "only what has a due time can be early"
         now_ms = self._clock.now_ms()
-        if timer.parks:
-            topic, deliver_at_ms, properties = self._parked, 0, self._why_parked(message, now_ms - envelope.due_ms)
-        else:
-            hop = again(self._router, envelope, now_ms)
-            topic, deliver_at_ms, properties = hop.topic, hop.deliver_at_ms, hop.envelope.properties()
+        topic, deliver_at_ms, properties = self._onward(timer, envelope, now_ms)
         key = message.partition_key()
         # The partition stays (broker-facts: keys-and-partitions); a foreign producer's unpartitioned name has none.
         partition = partition_of(message.topic_name())[1]
@@ -121,14 +119,15 @@ class Republisher:
             deliver_at=deliver_at_ms or None,
         )
 
-    def _why_parked(self, message: Any, late_ms: int) -> dict[str, str]:
-        cancel = self._plan.cancel
-        assert cancel is not None, "only what may have been cancelled is parked"
-        return {
-            PARKED_REASON: f"it came {format_duration(late_ms)} after its due time, and cut-offs are kept for "
-            f"{format_duration(cancel.keep_ms)}: it may have been cancelled",
-            PARKED_FROM: str(message.topic_name()),
-        }
+    def _onward(self, timer: InHand, envelope: Envelope, now_ms: int) -> tuple[str, int, dict[str, str]]:
+        """Topic, the delay to ask for, and timewheel's properties."""
+        if isinstance(timer.onward, Parked):
+            return self._parked, 0, _why(timer.onward, str(timer.arrival.message.topic_name()))
+        if timer.onward is None:
+            hop = again(self._router, envelope, now_ms)
+        else:
+            hop = tried_again(self._router, envelope, self._subscription, timer.onward.due_ms, now_ms)
+        return hop.topic, hop.deliver_at_ms, hop.envelope.properties()
 
     def _answer(self, timer: InHand) -> Callable[[Any, Any], None]:
         append = self._outcomes.append
@@ -167,3 +166,10 @@ class Republisher:
                 self._hooks.emit(ProducerCloseFailed(topic=topic, error=str(error)))
         self._producers.clear()
         self._schemas.clear()
+
+
+def _why(parked: Parked, source: str) -> dict[str, str]:
+    found = {PARKED_REASON: parked.reason, PARKED_FROM: source}
+    if parked.error:
+        found[PARKED_ERROR] = parked.error
+    return found

@@ -1,4 +1,4 @@
-"""Where a consumer's messages come from: one due topic, read in the caller's own thread."""
+"""Where a consumer's messages come from: a fixed set of topics, read in the caller's own thread."""
 
 from __future__ import annotations
 
@@ -42,23 +42,23 @@ class Source(Protocol):
 
 
 class SingleSource:
-    """One due topic.
+    """One due topic, and the topic of what is tried again, if there is one.
 
     The client's own queue is the only one, and its wait is exact to the millisecond: no thread stands between.
 
     Args:
         subscribing: How to subscribe.
-        topic: The due topic.
+        topics: The due topic first.
         clock: Of the consumer.
         hooks: Told of a connection that is lost.
     """
 
-    __slots__ = ("_subscribed", "_subscribing", "_topic", "_watch")
+    __slots__ = ("_subscribed", "_subscribing", "_topics", "_watch")
 
-    def __init__(self, subscribing: Subscribing, topic: str, clock: Clock, hooks: Hooks) -> None:
+    def __init__(self, subscribing: Subscribing, topics: tuple[str, ...], clock: Clock, hooks: Hooks) -> None:
         self._subscribing = subscribing
-        self._topic = topic
-        self._watch = ConnectionWatch(topic, clock, hooks)
+        self._topics = topics
+        self._watch = ConnectionWatch(topics[0], clock, hooks)
         self._subscribed: Subscribed | None = None
 
     @property
@@ -66,7 +66,7 @@ class SingleSource:
         return self._subscribed is not None and bool(self._subscribed.consumer.is_connected())
 
     def start(self) -> None:
-        self._subscribed = self._subscribing.open(self._topic)
+        self._subscribed = self._subscribing.open(*self._topics)
 
     def receive(self, timeout_ms: int) -> Arrival | None:
         subscribed = self._subscribed

@@ -41,7 +41,7 @@ class Subscribed:
     """One open consumer of the client, and what of it is unanswered.
 
     Args:
-        topic: The partitioned topic.
+        topic: The partitioned topic; the first of several.
         consumer: The client's.
         active_ms: When something last happened with one of its messages, on the monotonic clock.
     """
@@ -119,18 +119,20 @@ class Subscribing:
         """
         return partition_count(self._client, topic) > 0
 
-    def open(self, topic: str) -> Subscribed:
-        """Subscribe to an existing topic.
+    def open(self, *topics: str) -> Subscribed:
+        """Subscribe to existing topics, with one consumer of the client.
 
         Raises:
-            TopologyError: It does not exist, or has no partitions. Subscribing all the same could create it bare,
+            TopologyError: One does not exist, or has no partitions. Subscribing all the same could create it bare,
                 without the policies that keep its timers.
             pulsar.PulsarException: The broker refused or did not answer.
         """
-        if not self.exists(topic):
-            raise missing_topic(topic)
-        consumer = self._client.subscribe(topic, self.subscription, **self._options)
-        return Subscribed(topic, consumer, self._clock.monotonic_ms())
+        for topic in topics:
+            if not self.exists(topic):
+                raise missing_topic(topic)
+        where = topics[0] if len(topics) == 1 else list(topics)
+        consumer = self._client.subscribe(where, self.subscription, **self._options)
+        return Subscribed(topics[0], consumer, self._clock.monotonic_ms())
 
     @staticmethod
     def _check(plan: Plan, subscription: str, consumer_type: Any, options: Mapping[str, Any]) -> None:

@@ -14,6 +14,7 @@ from tests.consumers.test_engine_life import MAX_HELD, EngineLife
 from timewheel.consumers.commands import Command, Hand
 from timewheel.consumers.engine import Engine, Judge
 from timewheel.consumers.in_hand import Stage
+from timewheel.consumers.onward import Parked
 from timewheel.core.envelope import Envelope
 
 KEEP_MS = 60_000
@@ -129,7 +130,7 @@ def test_later_than_cut_offs_are_kept_it_is_parked_with_all_its_copies(cut: Cut)
     late_ms = NOW_MS - KEEP_MS - 1
     assert under.received(arrival(1, "at the limit", NOW_MS - KEEP_MS), NOW_MS, 0) == []
     timer = republished(under.received(arrival(2, "late", late_ms), NOW_MS, 0))
-    assert timer.parks
+    assert isinstance(timer.onward, Parked)
     under.received(arrival(3, "late", late_ms), NOW_MS, 0)
     assert said(under.published(timer, NOW_MS)) == [("ack", 2), ("ack", 3)]
     assert (under.counts.parked, under.counts.republished) == (1, 0)

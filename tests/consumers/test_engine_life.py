@@ -132,6 +132,11 @@ class EngineLife(RuleBasedStateMachine):
         answer = self.engine.published if confirmed else self.engine.not_published
         self.execute(answer(timer, self.now_ms))
 
+    def publication_ends_well(self, key: str) -> None:
+        timer = self.publishing.pop(key)
+        self.store(key.partition(":")[2])
+        self.execute(self.engine.published(timer, self.now_ms))
+
     @invariant()
     def bounded(self) -> None:
         assert self.engine.held_count <= MAX_HELD
@@ -141,10 +146,8 @@ class EngineLife(RuleBasedStateMachine):
         for _ in range(20 * (len(self.due_ms) + len(self.stored) + 1)):
             if not self.stored:
                 break
-            for key, timer in list(self.publishing.items()):
-                del self.publishing[key]
-                self.store(key.partition(":")[2])
-                self.execute(self.engine.published(timer, self.now_ms))
+            for key in sorted(self.publishing):
+                self.publication_ends_well(key)
             for timer_id, timer in list(self.with_handler.items()):
                 del self.with_handler[timer_id]
                 self.handled.append(timer_id)

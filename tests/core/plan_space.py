@@ -68,6 +68,7 @@ def plans(draw: st.DrawFn, *kinds: str) -> Plan:
         former_intervals_ms=draw(st.sampled_from([(), (DAY_MS,)])),
         former_namespaces=draw(st.sampled_from([(), ("acme/then",)])),
         cancel=draw(st.none() | _cancels) if readers == "timewheel" else None,
+        retry=draw(st.booleans()),
     )
 
 

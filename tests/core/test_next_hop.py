@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +11,8 @@ from hypothesis import strategies as st
 
 from tests.core.plan_space import DUE_TOPIC, NOW_MS, journey, plans, sends
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
-from timewheel.core.envelope import MAX_HOPS_WRITTEN, Envelope
-from timewheel.core.next_hop import Bury, Drop, Hop, NextHop, NotYet, again
+from timewheel.core.envelope import MAX_HOPS_WRITTEN, Envelope, Life
+from timewheel.core.next_hop import Bury, Drop, Hop, NextHop, NotYet, again, tried_again
 from timewheel.core.plan import MAX_HOPS, Calendar, Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Router
 from timewheel.core.steps import hop_bound, steps
@@ -207,3 +208,71 @@ def test_what_is_known_to_be_dead_is_dropped_whenever_it_is_looked_at(now_ms: in
     assert isinstance(next_hop.delivered(dead), Drop)
     assert next_hop.held(alive, now_ms) == NextHop(Router(TIERED), DAY_TIER).held(alive, now_ms)
     assert next_hop.delivered(alive) == NextHop(Router(TIERED), DAY_TIER).delivered(alive)
+
+
+RETRYING = replace(TIERED, retry=True)
+FOR_BILLING = Life(attempt=2, first_due_ms=NOW_MS, only_for="billing")
+
+
+@pytest.mark.parametrize("scheme", ["tiered", "wheel", "native", "calendar"])
+@given(data=st.data())
+def test_what_is_tried_again_goes_the_plans_own_way_and_ends_with_its_subscription(
+    scheme: str, data: st.DataObject
+) -> None:
+    plan = replace(data.draw(plans(scheme)), retry=True)
+    due_ms, now_ms = data.draw(sends(plan))
+    subscription = data.draw(st.sampled_from(plan.subscriptions))
+    router = Router(plan)
+    before = Envelope("t", now_ms + 1, now_ms, 7, 3, 1, Life(group="g", group_stamp=5))
+    hop = tried_again(router, before, subscription, due_ms, now_ms)
+    life = Life(1, now_ms + 1, "g", 5, subscription)
+    assert hop.envelope == Envelope("t", due_ms, now_ms, 7, 0, plan.revision, life)
+    assert tried_again(router, hop.envelope, subscription, due_ms, now_ms).envelope.life == life._replace(attempt=2)
+    holding = {topic.name: topic.step for topic in topology(plan, now_ms).holding}
+    plain = Envelope("t", due_ms, now_ms, revision=plan.revision)
+    topic, route = hop.topic, router.route(due_ms, now_ms)
+    while topic in holding:
+        assert topic == route.topic
+        step = holding[topic]
+        onward = NextHop(router, step).delivered(hop.envelope)
+        beside = NextHop(router, step).delivered(plain)
+        assert isinstance(onward, Hop)
+        assert isinstance(beside, Hop)
+        assert onward.deliver_at_ms == beside.deliver_at_ms
+        hop, plain, topic, route = onward, beside.envelope, onward.topic, beside
+    assert topic == f"{plan.due_topic}.tw.retry.{subscription}"
+    assert hop.is_due
+    assert topic in topology(plan, now_ms)
+
+
+def test_what_is_for_a_subscription_that_has_no_topic_any_more_is_buried_with_the_reason() -> None:
+    envelope = timer(HOUR_MS, life=FOR_BILLING)
+    for plan in (TIERED, replace(RETRYING, subscriptions=("other",))):
+        next_hop = NextHop(Router(plan), DAY_TIER)
+        for decision in (next_hop.held(envelope, OUT_MS), next_hop.delivered(envelope)):
+            assert isinstance(decision, Bury)
+            assert "tried again by billing" in decision.reason
+    hop = NextHop(Router(RETRYING), DAY_TIER).held(envelope, OUT_MS)
+    assert isinstance(hop, Hop)
+    assert short(hop.topic) == "retry.billing"
+
+
+def test_another_set_of_topics_for_what_is_tried_again_is_another_way() -> None:
+    prints = [
+        Router(plan).fingerprint
+        for plan in (
+            TIERED,
+            RETRYING,
+            replace(RETRYING, subscriptions=("billing", "other")),
+            replace(RETRYING, revision=9),
+            replace(TIERED, subscriptions=("other",)),
+        )
+    ]
+    assert prints[0] == prints[4], "without such topics the names of subscriptions decide nothing"
+    assert prints[1] == prints[3]
+    assert len(set(prints)) == 3
+
+
+def test_what_came_far_too_early_goes_back_where_it_came_from() -> None:
+    envelope = Envelope("t", NOW_MS + DAY_MS, NOW_MS, revision=3, life=FOR_BILLING)
+    assert short(again(Router(RETRYING), envelope, NOW_MS).topic) == "retry.billing"

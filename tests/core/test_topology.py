@@ -47,7 +47,9 @@ def test_a_native_plan_needs_its_due_topic_alone_and_no_deduplication() -> None:
 
 def test_cancels_need_a_log_and_a_place_for_what_comes_too_late_for_it() -> None:
     value = plan(scheme=Native(), cancel=Cancel(keep_ms=2 * DAY_MS))
-    due, log, *parked = topology(value, NOW_MS).topics
+    due, *retries, log, one_parked, other_parked = topology(value, NOW_MS).topics
+    parked = (one_parked, other_parked)
+    assert [one.role for one in retries] == ["retry", "retry"], "what is parked can be handled all the same"
     assert (due.name, due.takes_hops) == (DUE_TOPIC, True)
     assert (log.name, log.role, log.partitions, log.subscriptions) == (
         f"{DUE_TOPIC}.tw.cuts",
@@ -61,6 +63,26 @@ def test_cancels_need_a_log_and_a_place_for_what_comes_too_late_for_it() -> None
     ]
     assert not any(one.takes_hops for one in (log, *parked))
     assert {one.longest_stay_ms for one in (log, *parked)} == {value.max_delay_ms + 2 * DAY_MS}
+
+
+def test_each_subscription_has_its_own_topics_for_what_is_tried_again_and_what_is_parked() -> None:
+    tiered = Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, DAY_MS))
+    value = plan(scheme=tiered, retry=True)
+    made = [spec for spec in topology(value, NOW_MS).topics if spec.role in {"retry", "parked"}]
+    assert [(one.name, one.subscriptions) for one in made] == [
+        (f"{DUE_TOPIC}.tw.retry.billing", ("billing",)),
+        (f"{DUE_TOPIC}.tw.retry.audit", ("audit",)),
+        (f"{DUE_TOPIC}.tw.parked.billing", ("timewheel-parked",)),
+        (f"{DUE_TOPIC}.tw.parked.audit", ("timewheel-parked",)),
+    ]
+    due = topology(value, NOW_MS).topics[0]
+    for retry in made[:2]:
+        # Relays hop to it and the broker delays what is in it, as in the due topic.
+        assert (retry.partitions, retry.deduplication, retry.longest_stay_ms) == (4, True, due.longest_stay_ms)
+        assert retry.takes_hops
+        assert retry.is_consumed
+    assert not any(parked.takes_hops or parked.is_consumed for parked in made[2:])
+    assert {spec.role for spec in topology(plan(scheme=tiered), NOW_MS).topics} == {"due", "tier", "dead_letter"}
 
 
 def test_a_calendar_needs_the_running_interval_to_that_of_the_last_due_time_and_one_more() -> None:

@@ -44,12 +44,13 @@ class Desk:
         self.events: list[Event] = []
         self.seeds = count()
 
-    def guard(self) -> InboxGuard:
+    def guard(self, *, tries_again: bool = False) -> InboxGuard:
         return InboxGuard(
             self.store,
             TOPIC,
             "billing",
             keep_ms=KEEP_MS,
+            tries_again=tries_again,
             clock=self.clock,
             chance=random.Random(next(self.seeds)),
             hooks=Hooks((self.events.append,)),

@@ -171,4 +171,5 @@ def is_too_late(envelope: Envelope, now_ms: int, keep_ms: int) -> bool:
         now_ms: UTC milliseconds.
         keep_ms: The plan's.
     """
-    return now_ms - envelope.due_ms > keep_ms
+    # A timer that is tried again was due before, and by that time its cut-off is forgotten.
+    return now_ms - (envelope.life.first_due_ms or envelope.due_ms) > keep_ms

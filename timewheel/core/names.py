@@ -107,6 +107,12 @@ class Names:
         """Where timers of one subscription lie that nobody handles without being told to."""
         return f"{self._plan.due_topic}.tw.parked.{subscription}"
 
+    def retry(self, subscription: str) -> str:
+        """Where timers of one subscription wait at the end of their way when they are tried again; it reads that too,
+        under its own name.
+        """
+        return f"{self._plan.due_topic}.tw.retry.{subscription}"
+
     def of_step(self, step: Step) -> tuple[str, ...]:
         """The holding topics of a step: one for a tier, one per slot for a ring, none for the due topic."""
         match step.kind:

@@ -15,7 +15,7 @@ from timewheel.core.plan import MAX_HOPS
 from timewheel.core.routing import Due, Router, release_at
 from timewheel.core.steps import Step
 
-__all__ = ["Bury", "Drop", "Hop", "NextHop", "NotYet", "again"]
+__all__ = ["Bury", "Drop", "Hop", "NextHop", "NotYet", "again", "tried_again"]
 
 
 class Hop(NamedTuple):
@@ -96,9 +96,9 @@ class NextHop:
         """
         if self._is_dead is not None and self._is_dead(envelope):
             return _DROP
-        if _has_too_many_hops(envelope):
-            return _ENDLESS
-        step, router = self._step, self._router
+        if (burial := self._burial(envelope)) is not None:
+            return burial
+        step, router, only_for = self._step, self._router, envelope.life.only_for
         at_ms = release_at(step, envelope.due_ms, envelope.entered_ms)
         if step.stay_ms and envelope.entered_ms > now_ms + self._skew_ms:
             # By a clock that is far too fast. At the head it would hold up for so long what is behind it
@@ -106,7 +106,7 @@ class NextHop:
             return self._late(envelope, now_ms)
         # By the nominal release time, not by the clock: a replay meets the same destination
         # (broker-facts: nominal-release-time).
-        route = router.route(envelope.due_ms, at_ms)
+        route = router.route(envelope.due_ms, at_ms, only_for)
         if isinstance(route, Due):
             if now_ms < at_ms:
                 return NotYet(at_ms, 0)
@@ -119,7 +119,7 @@ class NextHop:
         return Hop(route.topic, route.deliver_at_ms, envelope.hopped(at_ms), False, False, latest_ms)
 
     def _late(self, envelope: Envelope, now_ms: int) -> Hop:
-        route = self._router.route(envelope.due_ms, now_ms)
+        route = self._router.route(envelope.due_ms, now_ms, envelope.life.only_for)
         return Hop(route.topic, route.deliver_at_ms, envelope.hopped(now_ms), isinstance(route, Due), True)
 
     def delivered(self, envelope: Envelope) -> Hop | Bury | Drop:
@@ -129,16 +129,21 @@ class NextHop:
         """
         if self._is_dead is not None and self._is_dead(envelope):
             return _DROP
-        if _has_too_many_hops(envelope):
-            return _ENDLESS
+        if (burial := self._burial(envelope)) is not None:
+            return burial
         nominal_ms = release_at(self._step, envelope.due_ms, envelope.entered_ms)
-        route = self._router.route(envelope.due_ms, nominal_ms)
+        route = self._router.route(envelope.due_ms, nominal_ms, envelope.life.only_for)
         return Hop(route.topic, route.deliver_at_ms, envelope.hopped(nominal_ms), isinstance(route, Due), False)
 
-
-def _has_too_many_hops(envelope: Envelope) -> bool:
-    # Whatever the plan says: a timer that was accepted may have been on its way under another plan, with more hops.
-    return envelope.hops >= MAX_HOPS
+    def _burial(self, envelope: Envelope) -> Bury | None:
+        """Why it can go nowhere; None: it can."""
+        # Whatever the plan says: a timer that was accepted may have been on its way under another, with more hops.
+        if envelope.hops >= MAX_HOPS:
+            return _ENDLESS
+        only_for = envelope.life.only_for
+        if only_for and not self._router.has_retries(only_for):
+            return Bury(f"it is to be tried again by {only_for}, which has no topic for that in this plan any more")
+        return None
 
 
 _ENDLESS = Bury(f"{MAX_HOPS} hops, which no plan needs")
@@ -152,5 +157,28 @@ def again(router: Router, envelope: Envelope, now_ms: int) -> Hop:
         envelope: Its.
         now_ms: UTC milliseconds.
     """
-    due = router.to_due(envelope.due_ms, now_ms)
+    due = router.to_due(envelope.due_ms, now_ms, envelope.life.only_for)
     return Hop(due.topic, due.deliver_at_ms, envelope.hopped(envelope.entered_ms), True, False)
+
+
+def tried_again(router: Router, envelope: Envelope, subscription: str, due_ms: int, now_ms: int) -> Hop:
+    """A subscription's handler wants a timer later: its next attempt, for that subscription alone.
+
+    Id, generation and group stay, so a cancel reaches it; hops are counted anew.
+
+    Args:
+        router: The plan's; the subscription has a topic for what it tries again.
+        envelope: Of the attempt that failed.
+        subscription: Whose handler it was.
+        due_ms: When it is to be tried again, UTC milliseconds.
+        now_ms: UTC milliseconds.
+    """
+    life = envelope.life
+    next_life = life._replace(
+        attempt=life.attempt + 1,
+        first_due_ms=life.first_due_ms or envelope.due_ms,
+        only_for=subscription,
+    )
+    successor = Envelope(envelope.timer_id, due_ms, now_ms, envelope.generation, 0, router.plan.revision, next_life)
+    route = router.route(due_ms, now_ms, subscription)
+    return Hop(route.topic, route.deliver_at_ms, successor, isinstance(route, Due), False)

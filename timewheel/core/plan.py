@@ -15,7 +15,7 @@ from typing import Literal
 from timewheel.core.durations import DAY_MS, MAX_DURATION_MS, MINUTE_MS, SECOND_MS, format_duration
 from timewheel.core.errors import PlanError
 from timewheel.core.life_cycle import Cancel
-from timewheel.core.plan_checks import a_tuple, is_name, one_of, texts, within, within_ms
+from timewheel.core.plan_checks import a_truth, a_tuple, is_name, one_of, texts, within, within_ms
 
 __all__ = [
     "OWN_INFIX",
@@ -150,6 +150,8 @@ class Plan:
             (broker-facts: topics-outside-the-plan).
         former_namespaces: Where earlier plans had their holding topics, if not in one of the namespaces above.
         cancel: That timers may be cancelled and replaced, and how; None: they may not, and nothing of it exists.
+        retry: Whether a subscription's handlers may have timers tried again later, or parked, through topics of their
+            own.
 
     Raises:
         PlanError: A rule is broken; names field, value and limit.
@@ -170,6 +172,7 @@ class Plan:
     former_intervals_ms: tuple[int, ...] = ()
     former_namespaces: tuple[str, ...] = ()
     cancel: Cancel | None = None
+    retry: bool = False
 
     def __post_init__(self) -> None:
         _check_names(self)
@@ -180,6 +183,7 @@ class Plan:
         within_ms("guard", self.guard_ms, 0, DAY_MS)
         within_ms("tick", self.tick_ms, 1, MINUTE_MS)
         within_ms("jitter", self.jitter_ms, 0, MAX_DURATION_MS)
+        a_truth("retry", self.retry)
         one_of("relay", self.relay, ("embedded", "service"))
         one_of("readers", self.readers, ("timewheel", "any"))
         if self.cancel is not None and self.readers != "timewheel":
@@ -230,6 +234,15 @@ class Plan:
     def needs_relay(self) -> bool:
         """Whether there are holding topics at all."""
         return isinstance(self.scheme, Tiered | Wheel)
+
+    @property
+    def keeps_back(self) -> bool:
+        """Whether each subscription has a topic for what is tried again, and one for what is parked.
+
+        Also where timers may be cancelled: one that comes too late to be judged is parked, and whoever wants it
+        handled all the same has it tried again, by that subscription alone.
+        """
+        return self.retry or self.cancel is not None
 
     def headstart_ms(self, ring: Ring) -> int:
         """How long before its start a slot of this ring is swept."""

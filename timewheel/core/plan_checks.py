@@ -7,7 +7,7 @@ import re
 from timewheel.core.durations import format_duration
 from timewheel.core.errors import PlanError
 
-__all__ = ["a_tuple", "is_name", "one_of", "texts", "within", "within_ms"]
+__all__ = ["a_truth", "a_tuple", "is_name", "one_of", "texts", "within", "within_ms"]
 
 _NO_DURATION_MS = 10**18
 """Numbers from here on are shown as they are in an error."""
@@ -39,6 +39,12 @@ def a_tuple(name: str, value: object) -> None:
     # A list would make the plan mutable and unhashable; a text would count as its letters.
     if not isinstance(value, tuple):
         raise PlanError(name, value, "must be a tuple")
+
+
+def a_truth(name: str, value: object) -> None:
+    """Refuse what is neither true nor false."""
+    if not isinstance(value, bool):
+        raise PlanError(name, value, "true or false")
 
 
 def one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tomli_w
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, StrictBool, ValidationError
 
 from timewheel.core.connection import Connection
 from timewheel.core.durations import format_duration, parse_duration
@@ -91,6 +91,7 @@ class _File(_Table):
     calendar: _Calendar | None = None
     wheel: _Wheel | None = None
     cancel: _Cancel | None = None
+    retry: StrictBool = False
 
 
 _OF_CONNECTION = {"connection", "connections", "oauth2", *(field.name for field in fields(Connection))}
@@ -155,25 +156,15 @@ def dump_plan(plan: Plan) -> str:
     }
     if plan.jitter_ms:
         data["jitter"] = format_duration(plan.jitter_ms)
+    if plan.retry:
+        data["retry"] = True
     if plan.holding_namespace is not None:
         data["holding_namespace"] = plan.holding_namespace
     if plan.former_intervals_ms:
         data["former_intervals"] = [format_duration(interval_ms) for interval_ms in plan.former_intervals_ms]
     if plan.former_namespaces:
         data["former_namespaces"] = list(plan.former_namespaces)
-    match plan.scheme:
-        case Native():
-            data["native"] = {}
-        case Calendar(interval_ms=interval_ms):
-            data["calendar"] = {"interval": format_duration(interval_ms)}
-        case Tiered(window_ms=window_ms, tiers_ms=tiers_ms, hold=hold):
-            data["tiered"] = {
-                "window": format_duration(window_ms),
-                "tiers": [format_duration(tier_ms) for tier_ms in tiers_ms],
-                "hold": hold,
-            }
-        case Wheel(rings=rings):
-            data["wheel"] = {"rings": [_ring_table(ring) for ring in rings]}
+    data |= _scheme_table(plan.scheme)
     if plan.cancel is not None:
         data["cancel"] = {
             "keep": format_duration(plan.cancel.keep_ms),
@@ -186,6 +177,19 @@ def dump_plan(plan: Plan) -> str:
 def save_plan(plan: Plan, path: str | Path) -> None:
     """Write a plan file."""
     Path(path).write_text(dump_plan(plan), encoding="utf-8")
+
+
+def _scheme_table(scheme: Scheme) -> dict[str, Any]:
+    match scheme:
+        case Native():
+            return {"native": {}}
+        case Calendar(interval_ms=interval_ms):
+            return {"calendar": {"interval": format_duration(interval_ms)}}
+        case Tiered(window_ms=window_ms, tiers_ms=tiers_ms, hold=hold):
+            tiers = [format_duration(tier_ms) for tier_ms in tiers_ms]
+            return {"tiered": {"window": format_duration(window_ms), "tiers": tiers, "hold": hold}}
+        case Wheel(rings=rings):
+            return {"wheel": {"rings": [_ring_table(ring) for ring in rings]}}
 
 
 def _ring_table(ring: Ring) -> dict[str, Any]:
@@ -211,6 +215,7 @@ def _to_plan(file: _File) -> Plan:
         readers=file.readers,
         former_intervals_ms=tuple(file.former_intervals),
         former_namespaces=tuple(file.former_namespaces),
+        retry=file.retry,
         cancel=None if file.cancel is None else _cancel(file.cancel),
         **{name: value for name, value in optional.items() if value is not None},
     )

@@ -8,6 +8,7 @@ time, never at the wall clock, so that a replay after a crash meets the same des
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import astuple
 from typing import NamedTuple
 
@@ -62,7 +63,17 @@ class Router:
         plan: A valid plan.
     """
 
-    __slots__ = ("_broker_holds", "_due_topic", "_lead_ms", "_names", "_rows", "fingerprint", "interval_ms", "plan")
+    __slots__ = (
+        "_broker_holds",
+        "_due_topic",
+        "_lead_ms",
+        "_names",
+        "_retry_topics",
+        "_rows",
+        "fingerprint",
+        "interval_ms",
+        "plan",
+    )
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -76,7 +87,8 @@ class Router:
             (step, names.of_step(step)) for step in table if step.kind != "due"
         )
         self.interval_ms = table[-1].interval_ms
-        self.fingerprint = _fingerprint(table, names, plan.due_topic)
+        self._retry_topics = {name: names.retry(name) for name in plan.subscriptions} if plan.keeps_back else {}
+        self.fingerprint = _fingerprint(table, names, plan.due_topic, self._retry_topics)
         """Names this way of routing: the same as long as every timer would go where it went before.
 
         A relay's hop is replayed safely only while a position leads to the same destination. After another window,
@@ -85,12 +97,17 @@ class Router:
         timer.
         """
 
-    def route(self, due_ms: int, at_ms: int) -> Route:
+    def has_retries(self, subscription: str) -> bool:
+        """Whether a subscription has a topic for what it tries again."""
+        return subscription in self._retry_topics
+
+    def route(self, due_ms: int, at_ms: int, only_for: str = "") -> Route:
         """Decide where a timer goes.
 
         Args:
             due_ms: When it is due, UTC milliseconds.
             at_ms: The send time in a producer, the nominal release time in a relay; UTC milliseconds.
+            only_for: The subscription that it is for, one that `has_retries`; empty: all.
         """
         for step, topics in self._rows:
             if step.stay_ms:
@@ -103,13 +120,18 @@ class Router:
                 release_at_ms = slot * step.slot_ms - step.headstart_ms
                 if release_at_ms > at_ms:
                     return Hold(topics[slot % step.slots], 0, release_at_ms, 0)
-        return self.to_due(due_ms, at_ms)
+        return self.to_due(due_ms, at_ms, only_for)
 
-    def to_due(self, due_ms: int, at_ms: int) -> Due:
-        """The due topic, whatever the remaining time; a past due time is delivered at once."""
+    def to_due(self, due_ms: int, at_ms: int, only_for: str = "") -> Due:
+        """The due topic, whatever the remaining time; a past due time is delivered at once.
+
+        What is for one subscription alone ends in that one's topic for what is tried again, in a calendar too.
+        """
         deliver_at_ms = due_ms - self._lead_ms
         topic = self._due_topic
-        if self.interval_ms:
+        if only_for:
+            topic = self._retry_topics[only_for]
+        elif self.interval_ms:
             topic = self._names.calendar_topic(max(due_ms, at_ms) // self.interval_ms)
         return Due(topic, deliver_at_ms if deliver_at_ms > at_ms else 0)
 
@@ -125,9 +147,13 @@ class Router:
         return due_ms - hold.stay_ms if hold.stay_ms else hold.release_at_ms - 1
 
 
-def _fingerprint(table: tuple[Step, ...], names: Names, due_topic: str) -> str:
+def _fingerprint(table: tuple[Step, ...], names: Names, due_topic: str, retry_topics: Mapping[str, str]) -> str:
     rows = [(astuple(step), names.of_step(step)) for step in table]
-    return hashlib.sha256(repr((ROUTING_CODE, due_topic, rows)).encode()).hexdigest()[:10]
+    way: tuple[object, ...] = (ROUTING_CODE, due_topic, rows)
+    if retry_topics:
+        # What is for a subscription that has none any more goes to the dead letters instead.
+        way = (*way, sorted(retry_topics.items()))
+    return hashlib.sha256(repr(way).encode()).hexdigest()[:10]
 
 
 def release_at(step: Step, due_ms: int, entered_ms: int) -> int:

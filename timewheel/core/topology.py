@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -17,7 +18,7 @@ from timewheel.core.steps import Step, longest_due_stay_ms, steps
 
 __all__ = ["HoldingTopic", "TopicRole", "TopicSpec", "Topology", "calendar_intervals", "topology"]
 
-TopicRole = Literal["due", "tier", "slot", "dead_letter", "cuts", "parked"]
+TopicRole = Literal["due", "tier", "slot", "dead_letter", "cuts", "retry", "parked"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,12 @@ class TopicSpec:
     @property
     def takes_hops(self) -> bool:
         """Whether timers come to it from a topic that waits, and keep the partition that they have there."""
-        return self.role in {"due", "tier", "slot"}
+        return self.role in {"due", "retry", "tier", "slot"}
+
+    @property
+    def is_consumed(self) -> bool:
+        """Whether consumers read it, and the broker delays what is in it."""
+        return self.role in {"due", "retry"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,25 +136,51 @@ def topology(plan: Plan, now_ms: int, *, drains: bool = False) -> Topology:
         longest_stay_ms=plan.max_delay_ms,
     )
     return Topology(
-        topics=(*due, *held, *((dead_letter,) if hops else ()), *_of_cut_offs(plan, names)), holding=holding
+        topics=(
+            *due,
+            *_for_retries(plan, names, hops=hops),
+            *held,
+            *((dead_letter,) if hops else ()),
+            *_of_cut_offs(plan, names),
+            *_for_parked(plan, names),
+        ),
+        holding=holding,
     )
 
 
 def _of_cut_offs(plan: Plan, names: Names) -> tuple[TopicSpec, ...]:
-    """The log of cut-offs, and where what came too late to be judged by it is parked; nothing where none can be."""
+    """Their log; nothing where none can be."""
     if plan.cancel is None:
         return ()
-    remembered_ms = plan.max_delay_ms + plan.cancel.keep_ms
     log = TopicSpec(
         name=names.cuts,
         role="cuts",
         partitions=1,
         subscriptions=(CUTS_SUBSCRIPTION,),
         deduplication=False,
-        longest_stay_ms=remembered_ms,
+        longest_stay_ms=plan.max_delay_ms + plan.cancel.keep_ms,
     )
-    parked = (
-        TopicSpec(
+    return (log,)
+
+
+def _for_retries(plan: Plan, names: Names, *, hops: bool) -> Iterator[TopicSpec]:
+    """Each subscription's own topic of what it has tried again; nothing where nothing is kept back."""
+    for subscription in plan.subscriptions if plan.keeps_back else ():
+        yield TopicSpec(
+            name=names.retry(subscription),
+            role="retry",
+            partitions=plan.partitions,
+            subscriptions=(subscription,),
+            deduplication=hops,
+            longest_stay_ms=longest_due_stay_ms(plan),
+        )
+
+
+def _for_parked(plan: Plan, names: Names) -> Iterator[TopicSpec]:
+    """Each subscription's own topic of what waits for an operator."""
+    remembered_ms = plan.max_delay_ms + (0 if plan.cancel is None else plan.cancel.keep_ms)
+    for subscription in plan.subscriptions if plan.keeps_back else ():
+        yield TopicSpec(
             name=names.parked(subscription),
             role="parked",
             partitions=plan.partitions,
@@ -156,9 +188,6 @@ def _of_cut_offs(plan: Plan, names: Names) -> tuple[TopicSpec, ...]:
             deduplication=False,
             longest_stay_ms=remembered_ms,
         )
-        for subscription in plan.subscriptions
-    )
-    return (log, *parked)
 
 
 def calendar_intervals(plan: Plan, now_ms: int) -> range:

@@ -30,10 +30,9 @@ from timewheel.events.cut_offs import (
     CutOffsPacked,
     CutOffsReadAgain,
     CutOffUnknown,
-    TimerParked,
     TimersWaitForCutOffs,
 )
-from timewheel.events.handlers import AroundFailed, InboxDidNotAnswer, InboxLeaseLost, InboxNotTold
+from timewheel.events.handlers import AroundFailed, InboxDidNotAnswer, InboxLeaseLost, InboxNotTold, TimerParked
 from timewheel.events.kind import kinds
 from timewheel.events.operations import (
     BrokerConfigurationDenied,

@@ -12,7 +12,6 @@ __all__ = [
     "CutOffsNotRead",
     "CutOffsPacked",
     "CutOffsReadAgain",
-    "TimerParked",
     "TimersWaitForCutOffs",
 ]
 
@@ -92,14 +91,3 @@ class CutOffsNotPacked(Event):
 class CutOffUnknown(Event):
     topic: str
     error: str
-
-
-@event(
-    "timer_parked",
-    "error",
-    means="A timer came later than cut-offs are kept, so nobody can say whether it was cancelled; it is parked.",
-    do="See why it was so late; then look at the parked topic and send again what is still wanted.",
-)
-class TimerParked(Alarm):
-    topic: str
-    late_ms: int

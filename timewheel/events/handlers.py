@@ -1,11 +1,11 @@
-"""Of what stands around handlers: the seam, and the inbox on it."""
+"""Of handlers, beside that they failed: what stands around them, the inbox, and what is parked."""
 
 from __future__ import annotations
 
 from timewheel.events.kind import event
 from timewheel.hooks import Alarm, Event
 
-__all__ = ["AroundFailed", "InboxDidNotAnswer", "InboxLeaseLost", "InboxNotTold"]
+__all__ = ["AroundFailed", "InboxDidNotAnswer", "InboxLeaseLost", "InboxNotTold", "TimerParked"]
 
 
 @event(
@@ -50,3 +50,14 @@ class InboxNotTold(Event):
 )
 class InboxLeaseLost(Event):
     timer_id: str | None
+
+
+@event(
+    "timer_parked",
+    "error",
+    means="A timer is parked: its handler gave it up, or it came so late that nobody can say whether it was cancelled.",
+    do="See the reason; `timewheel parked list PLAN` has them all, and `parked replay` has them handled again.",
+)
+class TimerParked(Alarm):
+    topic: str
+    reason: str

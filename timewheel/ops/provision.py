@@ -160,7 +160,7 @@ def _waves(specs: Sequence[TopicSpec]) -> list[list[TopicSpec]]:
     waves: defaultdict[tuple[int, int], list[TopicSpec]] = defaultdict(list)
     for spec in specs:
         held = spec.role in {"tier", "slot"}
-        rank = 2 if held else 1 if spec.role == "due" else 0
+        rank = 2 if held else 1 if spec.is_consumed else 0
         # A timer hops from long stays to short ones: those that a topic's timers go to come before it.
         waves[rank, spec.longest_stay_ms if held else 0].append(spec)
     return [waves[key] for key in sorted(waves)]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["PARKED_FROM", "PARKED_PREFIX", "PARKED_REASON"]
+__all__ = ["PARKED_ERROR", "PARKED_FROM", "PARKED_PREFIX", "PARKED_REASON"]
 
 PARKED_PREFIX = "tw-parked-"
 """How the names of these properties begin."""
 PARKED_REASON = f"{PARKED_PREFIX}reason"
 """Why, as a sentence."""
+PARKED_ERROR = f"{PARKED_PREFIX}error"
+"""What its handler raised at last; absent if that is not why."""
 PARKED_FROM = f"{PARKED_PREFIX}from"
 """The partition topic that it was taken from."""

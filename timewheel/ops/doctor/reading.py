@@ -191,7 +191,7 @@ class _Look:
                 policies={},
                 stray=() if partitions is not None else stray,
             ),
-            by_broker=spec.role == "due" or (holding is not None and holding.by_broker),
+            by_broker=spec.is_consumed or (holding is not None and holding.by_broker),
             step=None if holding is None else holding.step,
         )
 

@@ -48,7 +48,7 @@ ORDERED_TYPES = frozenset({"Failover"})
 
 def _bounds(seen: Seen) -> Iterator[Finding]:
     for topic in seen.topics:
-        if topic.spec is None or topic.spec.role != "due" or not topic.exists:
+        if topic.spec is None or not topic.spec.is_consumed or not topic.exists:
             continue
         one = in_force(seen, topic, MAX_UNACKED_PER_CONSUMER)
         if one is not None:

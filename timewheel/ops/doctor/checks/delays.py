@@ -145,7 +145,7 @@ def _starved(seen: Seen) -> Iterator[Finding]:
 
 def _fills(topic: SeenTopic) -> bool:
     """Whether delays are mixed there; in a tier that the broker holds they are all the same, and order is wanted."""
-    return topic.by_broker and (topic.spec is None or topic.spec.role == "due")
+    return topic.by_broker and (topic.spec is None or topic.spec.is_consumed)
 
 
 DELAYS = (

@@ -1,0 +1,128 @@
+"""Handles timers on worker threads, one after the other where they share a key, and ends in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from timewheel.consumers.around import Arounds, Later, Skip
+from timewheel.consumers.handlers import Handler, HandlerCalls
+from timewheel.consumers.in_hand import InHand
+from timewheel.consumers.message import DelayedMessage, key_of
+from timewheel.consumers.receiving.receiver import SLICE_MS, Receiver
+from timewheel.consumers.retry import Park, Retries, RetryLater
+from timewheel.consumers.workers import Workers
+from timewheel.core.clock import Clock
+from timewheel.events import HandlerFailed, HandlersLeftBehind
+from timewheel.wire.hooks import Hooks
+
+__all__ = ["Run"]
+
+
+class Run:
+    """One `DelayedConsumer.run`.
+
+    Args:
+        receiver: Gives what is due, and takes the answers.
+        handed: Makes what a handler sees.
+        arounds: What stands around each handler; None: nothing.
+        retries: What becomes of timers whose handler raises.
+        clock: Of the consumer.
+        hooks: Told of handlers that fail, or are left behind.
+        is_stopping: Whether it shall end.
+        stop: Has the consumer stop.
+    """
+
+    def __init__(
+        self,
+        receiver: Receiver,
+        *,
+        handed: Callable[[InHand], DelayedMessage],
+        arounds: Arounds | None,
+        retries: Retries,
+        clock: Clock,
+        hooks: Hooks,
+        is_stopping: Callable[[], bool],
+        stop: Callable[[], None],
+    ) -> None:
+        self._receiver = receiver
+        self._handed = handed
+        self._arounds = arounds
+        self._retries = retries
+        self._clock = clock
+        self._hooks = hooks
+        self._is_stopping = is_stopping
+        self._stop = stop
+        self._fatal: BaseException | None = None
+
+    def until_stopped(self, handler: Handler, workers: int, drain_ms: int) -> None:
+        """Handle timers until it shall end; then let handlers end what they have begun.
+
+        Args:
+            handler: The user's.
+            workers: How many timers are handled at the same time.
+            drain_ms: How long the end waits for handlers, milliseconds.
+
+        Raises:
+            BaseException: What a handler raised that is no `Exception`.
+            pulsar.PulsarException: What ends receiving.
+        """
+        with HandlerCalls(handler, self._clock) as call:
+            calls = call if self._arounds is None else partial(self._arounds, call)
+            pool: Workers[InHand] = Workers(workers, lambda timer: self._handle(calls, timer), self._clock)
+            try:
+                self._feed(pool)
+            finally:
+                self._drain(pool, drain_ms)
+        if self._fatal is not None:
+            raise self._fatal
+
+    def _feed(self, pool: Workers[InHand]) -> None:
+        while not self._is_stopping():
+            timer = self._receiver.next(SLICE_MS)
+            if timer is not None and not self._put(pool, timer):
+                self._return([timer])
+
+    def _put(self, pool: Workers[InHand], timer: InHand) -> bool:
+        key = key_of(timer.arrival.message)
+        while not self._is_stopping():
+            if pool.put(timer, key, SLICE_MS):
+                return True
+        return False
+
+    def _drain(self, pool: Workers[InHand], drain_ms: int) -> None:
+        self._return(pool.drain(drain_ms))
+        if pool.running:
+            self._hooks.emit(HandlersLeftBehind(handlers=pool.running))
+
+    def _return(self, timers: Iterable[InHand]) -> None:
+        """Timers that no handler began: others may have them."""
+        for timer in timers:
+            self._receiver.failed(timer, quietly=True)
+
+    def _handle(self, call: Callable[[DelayedMessage], None], timer: InHand) -> None:
+        message = self._handed(timer)
+        try:
+            call(message)
+        except Skip:
+            self._receiver.skipped(timer)
+        except Later as later:
+            self._receiver.postponed(timer, later.after_ms)
+        except Exception as error:  # noqa: BLE001 - whatever a handler raises, its timer comes again
+            self._failed(timer, message, error)
+        except BaseException as error:  # noqa: BLE001 - raised again by `until_stopped`
+            # sys.exit() in a handler means the process: `run` ends with it, on the thread that called it.
+            self._fatal = self._fatal or error
+            self._stop()
+            self._receiver.failed(timer, quietly=True)
+        else:
+            self._receiver.done(timer, quietly=True)
+
+    def _failed(self, timer: InHand, message: DelayedMessage, error: Exception) -> None:
+        onward = self._retries.after(error, message.attempt)
+        if onward is None or not isinstance(error, RetryLater | Park):
+            self._hooks.emit(HandlerFailed(timer_id=message.timer_id, error=repr(error)))
+        if onward is None:
+            self._receiver.failed(timer, quietly=True)
+        else:
+            self._receiver.moved_on(timer, onward)
