@@ -5,6 +5,7 @@ from timewheel.consumers.consumer import DelayedConsumer
 from timewheel.consumers.counts import ConsumerCounts
 from timewheel.consumers.errors import ReceiveTimeout, SubscribeRefused
 from timewheel.consumers.handlers import Handler
+from timewheel.consumers.judging import Overdue
 from timewheel.consumers.lateness import Lateness, LatenessCounts
 from timewheel.consumers.message import DelayedMessage
 from timewheel.consumers.retry import Backoff, Exponential, Fixed, Park, RetryLater, RetryPolicy
@@ -21,6 +22,7 @@ __all__ = [
     "Lateness",
     "LatenessCounts",
     "Later",
+    "Overdue",
     "Park",
     "ReceiveTimeout",
     "RetryLater",

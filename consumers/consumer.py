@@ -17,9 +17,11 @@ from timewheel.consumers.arguments import check_count, timeout_ms_of
 from timewheel.consumers.around import Around, Arounds
 from timewheel.consumers.counts import ConsumerCounts
 from timewheel.consumers.errors import ReceiveTimeout, SubscribeRefused
+from timewheel.consumers.guarding import guarding
 from timewheel.consumers.handled import DEFAULT_HANDLED
 from timewheel.consumers.handlers import Handler
 from timewheel.consumers.in_hand import InHand
+from timewheel.consumers.judging import Overdue
 from timewheel.consumers.lateness import Lateness
 from timewheel.consumers.message import DelayedMessage
 from timewheel.consumers.receiving.receiver import SLICE_MS
@@ -40,7 +42,6 @@ from timewheel.wire.surface import ClientLike
 
 if TYPE_CHECKING:
     from timewheel.consumers.inbox.protocol import Inbox
-    from timewheel.consumers.inbox_guard import InboxGuard
     from timewheel.consumers.relay.status import RelayStatus
 
 __all__ = ["DelayedConsumer"]
@@ -76,6 +77,7 @@ class DelayedConsumer:
             see `timewheel.consumers.inbox`. It stays the user's to close, after the consumer.
         retry: When a timer whose handler raises is tried again, and when it is parked; the plan must have topics for
             that (``retry = true``). None: the broker delivers it again, as it does by itself.
+        overdue: What becomes of timers that come too late to be of use; None: they are delivered.
         around: What stands around each handler of `run`, the outermost first; the inbox is further in than all of them.
         relay_memory_bytes: ``memory_bytes`` of the relay that runs here; None: as `Relay` has it.
         consumer_options: pulsar-client's own keyword arguments of ``subscribe``, such as ``receiver_queue_size``,
@@ -103,6 +105,7 @@ class DelayedConsumer:
         former_topics: Callable[[], Sequence[FormerTopic]] | None = None,
         relay_memory_bytes: int | None = None,
         retry: RetryPolicy | None = None,
+        overdue: Overdue | None = None,
         inbox: Inbox | None = None,
         around: Sequence[Around] = (),
         **consumer_options: Any,
@@ -112,7 +115,15 @@ class DelayedConsumer:
         self._clock = clock or SystemClock()
         self._hooks = Hooks(hooks)
         self._retries = Retries(retry, plan, self._clock, chance or system_chance())
-        self._guard = self._guarded_by(inbox, chance)
+        self._guard = guarding(
+            inbox,
+            plan,
+            subscription,
+            tries_again=self._retries.always,
+            clock=self._clock,
+            chance=chance or system_chance(),
+            hooks=self._hooks,
+        )
         self._arounds = (*around, self._guard) if self._guard is not None else tuple(around)
         self._reception = Reception(
             client,
@@ -129,6 +140,7 @@ class DelayedConsumer:
             relay=relay,
             former_topics=former_topics,
             relay_memory_bytes=relay_memory_bytes,
+            overdue=overdue,
             on_settled=None if self._guard is None else self._guard.settled,
             consumer_options=consumer_options,
         )
@@ -352,24 +364,6 @@ class DelayedConsumer:
         if self._lateness is not None and timer.arrival.envelope is not None:
             self._lateness.add(now_ms - timer.arrival.envelope.due_ms)
         return DelayedMessage(timer, now_ms)
-
-    def _guarded_by(self, inbox: Inbox | None, chance: Chance | None) -> InboxGuard | None:
-        if inbox is None:
-            return None
-        # Imported here: a consumer without an inbox does not pay for one.
-        from timewheel.consumers.inbox.protocol import DEFAULT_KEEP_MS  # noqa: PLC0415
-        from timewheel.consumers.inbox_guard import InboxGuard  # noqa: PLC0415
-
-        return InboxGuard(
-            inbox,
-            self.plan.due_topic,
-            self.subscription,
-            keep_ms=max(DEFAULT_KEEP_MS, 0 if self.plan.cancel is None else self.plan.cancel.keep_ms),
-            tries_again=self._retries.always,
-            clock=self._clock,
-            chance=chance or system_chance(),
-            hooks=self._hooks,
-        )
 
     def _move_on(self, message: DelayedMessage | Any, error: Exception) -> None:
         timer = self._timer_of(message)

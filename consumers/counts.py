@@ -30,10 +30,11 @@ class ConsumerCounts:
         postponed: Put off by what stands around their handler, or by it; handed out again.
         skipped: Acknowledged without being handled, since what stands around their handler, or it, said so.
         cancelled: Dropped when they were due, since they were cancelled or replaced.
+        overdue: Dropped when they came, since they were too late to be of use.
         unjudged: Handed out though the log of cut-offs did not answer (``when_blind = "deliver"``).
         tried_again: Published to be handled again later, as their handler or its policy wanted.
-        parked: Published to wait for an operator: their handler or its policy wanted that, or they came so late that
-            nobody could say whether they were cancelled.
+        parked: Published to wait for an operator: their handler or its policy wanted that, they were overdue, or they
+            came so late that nobody could say whether they were cancelled.
         held: In hand and waiting now.
     """
 
@@ -54,6 +55,7 @@ class ConsumerCounts:
     postponed: int = 0
     skipped: int = 0
     cancelled: int = 0
+    overdue: int = 0
     unjudged: int = 0
     tried_again: int = 0
     parked: int = 0

@@ -1,84 +1,30 @@
 """The consumer's decisions, pure: something happened, at this time; what is to be done?
 
-A timer's life in one consumer; what is not in the table does not happen:
-
-============  ====================================================  ============  =========================
-stage         event                                                 next          command
-============  ====================================================  ============  =========================
-(unknown)     received, due                                         handed        Hand (or clearing, see below)
-(unknown)     received, early by at most the bound                  held          -
-(unknown)     received, earlier than that                           too early     - (Republish if crowded)
-(unknown)     received, handled already                             (unknown)     Acknowledge
-held          tick, due                                             handed        Hand
-held          tick, the clock went back: early by more than bound   too early     -
-too early     tick, due within the bound                            held          -
-too early     tick, still earlier than that                         republishing  Republish
-republishing  published                                             (unknown)     Acknowledge
-republishing  not published                                         too early     -
-too early     tick, to be tried again, or parked                    republishing  Republish
-handed        done                                                  (unknown)     Acknowledge
-handed        failed                                                (unknown)     NegativeAcknowledge
-handed        postponed                                             held          - (NegativeAcknowledge if full)
-handed        to be tried again, or parked                          republishing  Republish
-handed        received again after the ack time-out                 handed        Hand
-any           received again, same position                         same          Drop
-any           received again, other position                        same          Drop (kept as extra copy)
-============  ====================================================  ============  =========================
-
-Where timers may be cancelled, none is handed out before the log of cut-offs was asked whether there is anything newer,
-at or after its due time:
-
-============  ====================================================  ============  =========================
-stage         event                                                 next          command
-============  ====================================================  ============  =========================
-(unknown)     received, known to be dead                            (unknown)     Acknowledge
-held          tick, due, known to be dead                           (unknown)     Acknowledge, extras too
-any           due, not known to be dead                             clearing      - (`unasked` grows)
-any           due, later than cut-offs are kept                     republishing  Republish, to be parked
-clearing      answered, alive                                       handed        Hand
-clearing      answered, alive, the clock went back                  held          -
-clearing      answered, dead                                        (unknown)     Acknowledge, extras too
-clearing      not answered, and it may be delivered unjudged        handed        Hand
-============  ====================================================  ============  =========================
+The table of a timer's life in one consumer is in `timewheel.consumers.in_hand`.
 
 An extra copy is acknowledged when its timer is *handled*, never before: until then it may be all that is stored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from timewheel.consumers.commands import Acknowledge, Command, Drop, Hand, NegativeAcknowledge, Republish
 from timewheel.consumers.counts import ConsumerCounts
 from timewheel.consumers.handled import HandledTimers, timer_key
 from timewheel.consumers.in_hand import Arrival, InHand, Stage
+from timewheel.consumers.judging import Judge, Overdue, Verdict, judged
 from timewheel.consumers.local_wheel import LocalWheel
-from timewheel.consumers.onward import Onward, Parked, too_late_to_judge
-from timewheel.core.cut_offs import is_too_late
-from timewheel.core.envelope import Envelope
+from timewheel.consumers.onward import Onward, Parked
 from timewheel.wire.positions import Position
 
-__all__ = ["MAX_REPUBLISHING", "Engine", "Judge"]
+__all__ = ["MAX_REPUBLISHING", "Engine"]
 
 MAX_REPUBLISHING = 1_000
 """Re-publications without an answer; more would only queue in the client."""
 
 _ELSEWHERE = frozenset({Stage.HANDED, Stage.REPUBLISHING, Stage.CLEARING})
 """A handler, the republisher or a question has it, and will say what became of it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Judge:
-    """Whether timers may be handed out, where they may be cancelled.
-
-    Args:
-        is_dead: Whether a timer was cut off, as far as is known here now.
-        keep_ms: How long after its due time a timer's cut-off is remembered for certain.
-    """
-
-    is_dead: Callable[[Envelope], bool]
-    keep_ms: int
 
 
 class Engine:
@@ -90,10 +36,11 @@ class Engine:
         handled: Which timers were handled.
         ack_timeout_ms: After this the client has a message delivered again; None: never.
         judge: Of timers that may have been cancelled; None: none can be.
+        overdue: What becomes of late ones; None: they are delivered.
     """
 
     __slots__ = ("_ack_timeout_ms", "_asked", "_counts", "_extras", "_handled", "_hold_bound_ms", "_in_hand", "_judge",
-                 "_max_held", "_republishing", "_unasked", "_wheel")  # fmt: skip
+                 "_max_held", "_overdue", "_republishing", "_unasked", "_wheel")  # fmt: skip
 
     def __init__(
         self,
@@ -103,12 +50,14 @@ class Engine:
         handled: HandledTimers,
         ack_timeout_ms: int | None = None,
         judge: Judge | None = None,
+        overdue: Overdue | None = None,
     ) -> None:
         self._hold_bound_ms = hold_bound_ms
         self._max_held = max_held
         self._handled = handled
         self._ack_timeout_ms = ack_timeout_ms
         self._judge = judge
+        self._overdue = overdue
         self._unasked: list[InHand] = []
         self._asked: list[InHand] = []
         self._wheel = LocalWheel(max_held)
@@ -372,20 +321,23 @@ class Engine:
 
     def _due(self, timer: InHand, now_ms: int) -> list[Command]:
         """Decide about one that may be handed out by its due time."""
-        judge, envelope = self._judge, timer.arrival.envelope
-        if judge is None or envelope is None:
-            return [self._hand(timer)]
-        if judge.is_dead(envelope):
-            # No question needed: nothing takes a cut-off back.
-            self._counts.cancelled += 1
-            return self._bury(timer)
-        if is_too_late(envelope, now_ms, judge.keep_ms):
-            first_due_ms = envelope.life.first_due_ms or envelope.due_ms
-            timer.onward = too_late_to_judge(now_ms - first_due_ms, judge.keep_ms)
-            return self._republish(timer, now_ms)
-        timer.stage = Stage.CLEARING
-        self._unasked.append(timer)
-        return []
+        verdict = judged(timer.arrival.envelope, now_ms, self._judge, self._overdue)
+        match verdict:
+            case Verdict.HAND:
+                return [self._hand(timer)]
+            case Verdict.ASK:
+                timer.stage = Stage.CLEARING
+                self._unasked.append(timer)
+                return []
+            case Verdict.DEAD:
+                self._counts.cancelled += 1
+                return self._bury(timer)
+            case Verdict.OVERDUE:
+                self._counts.overdue += 1
+                self._handled.add(timer.key)
+                return self._bury(timer)
+        timer.onward = verdict
+        return self._republish(timer, now_ms)
 
     def _hand(self, timer: InHand) -> Hand:
         timer.stage = Stage.HANDED

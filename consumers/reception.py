@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from timewheel.consumers.arguments import check_count
 from timewheel.consumers.calendar.rolling_source import RollingSource
-from timewheel.consumers.engine import Engine, Judge
+from timewheel.consumers.engine import Engine
 from timewheel.consumers.errors import SubscribeRefused
 from timewheel.consumers.handled import HandledWindow
 from timewheel.consumers.in_hand import InHand
+from timewheel.consumers.judging import Judge, Overdue
 from timewheel.consumers.pace import Pace
 from timewheel.consumers.receiving.questions import Questions
 from timewheel.consumers.receiving.receiver import Receiver
 from timewheel.consumers.receiving.republisher import Republisher
 from timewheel.consumers.receiving.source import SingleSource, Source
 from timewheel.consumers.receiving.subscribing import Subscribing
+from timewheel.consumers.retry import NO_TOPICS
 from timewheel.core.chance import Chance
 from timewheel.core.clock import Clock
 from timewheel.core.former_topics import FormerTopic
@@ -58,6 +60,7 @@ class Reception:
         relay: See there.
         former_topics: See there.
         relay_memory_bytes: See there.
+        overdue: See there.
         on_settled: See `timewheel.consumers.receiving.receiver.Receiver`.
         consumer_options: See there.
 
@@ -86,6 +89,7 @@ class Reception:
         relay: bool | None,
         former_topics: Callable[[], Sequence[FormerTopic]] | None,
         relay_memory_bytes: int | None,
+        overdue: Overdue | None,
         on_settled: Callable[[InHand, bool], None] | None,
         consumer_options: Mapping[str, Any],
     ) -> None:
@@ -93,6 +97,8 @@ class Reception:
         check_count("handled_window", handled_window, MAX_HANDLED)
         if max_rate is not None and not 0 < max_rate < math.inf:
             raise SubscribeRefused("max_rate", max_rate, "a number above 0")
+        if overdue is not None and overdue.then == "park" and not plan.keeps_back:
+            raise SubscribeRefused("overdue", overdue, NO_TOPICS)
         self.is_spent = False
         emitting = Hooks(hooks)
         subscribing = Subscribing(
@@ -125,6 +131,7 @@ class Reception:
                 handled=HandledWindow(handled_window),
                 ack_timeout_ms=subscribing.ack_timeout_ms,
                 judge=judge,
+                overdue=overdue,
             ),
             Republisher(client, plan, subscription, clock, emitting),
             pace=None if max_rate is None else Pace(max_rate),

@@ -15,7 +15,7 @@ from timewheel.core.envelope import Envelope
 from timewheel.core.names import partition_topic
 from timewheel.core.planfile import save_plan
 from timewheel.errors import DealingFailed, NoSuchTarget
-from timewheel.ops.dead import LetterPlace, Wish, dead_letters, drop, replay
+from timewheel.ops.letters import LetterPlace, Letters, Wish, dead_letter_box, drop, letters, replay
 from timewheel.ops.whereis import State, Wanted, whereis
 from timewheel.testing import eventually
 
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from timewheel.testing import Broker
+
+
+def dead_letters(stage: Stage, wish: Wish | None = None) -> Letters:
+    return letters(stage.admin, dead_letter_box(stage.plan), wish)
+
 
 FOREIGN, GARBLED = b"foreign", b"garbled"
 FAR_MS = 50_000
@@ -113,7 +118,7 @@ def test_dead_letters_are_listed_shown_sent_again_and_dropped(stage: Stage, tmp_
     again = Envelope.read(due[GARBLED].properties())
     assert again is not None
     assert again.timer_id == "garbled"
-    eventually(lambda: not dead_letters(stage.admin, stage.plan).letters, message="none is left")
+    eventually(lambda: not dead_letters(stage).letters, message="none is left")
 
     # What went through all that is untouched, but for its envelope.
     stored = [m for topic in stage.tiers for m in stage.stored(topic, 1) if m.properties().get("tw-id") == "endless-1"]
@@ -139,20 +144,20 @@ def batch_of(stage: Stage, count: int) -> None:
 
 def test_of_a_batch_only_what_is_meant_is_dealt_with(stage: Stage) -> None:
     batch_of(stage, 4)
-    found = dead_letters(stage.admin, stage.plan, Wish(timer_ids=frozenset({"b1", "b2"})))
+    found = dead_letters(stage, Wish(timer_ids=frozenset({"b1", "b2"})))
     assert [one.place.number for one in found.letters] == [1, 2]
     assert [one.payload for one in found.letters] == [b"1", b"2"]
 
-    sent = replay(stage.client, stage.admin, stage.plan, found.topic, found.letters[:1])
+    sent = replay(stage.client, stage.admin, stage.plan, found.letters[:1])
     assert [one.refused for one in sent] == [None]
 
     def left() -> dict[str, Any]:
-        return {str(one.timer_id): one for one in dead_letters(stage.admin, stage.plan).letters}
+        return {str(one.timer_id): one for one in dead_letters(stage).letters}
 
     eventually(lambda: set(left()) == {"b0", "b2", "b3"}, message="the others are filed again")
     assert left()["b3"].payload == b"3"
     assert left()["b3"].reason == "of many"
-    drop(stage.client, found.topic, [left()["b2"]])
+    drop(stage.client, dead_letter_box(stage.plan), [left()["b2"]])
     eventually(lambda: set(left()) == {"b0", "b3"}, message="one is gone")
     stats = stage.admin.topics.partitioned_stats(stage.names.dead_letter, precise_backlog=True).total
     assert stats.subscriptions["timewheel-dead-letter"].backlog == 2
@@ -160,7 +165,7 @@ def test_of_a_batch_only_what_is_meant_is_dealt_with(stage: Stage) -> None:
 
 def test_a_crash_before_the_acknowledgement_leaves_a_copy(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     batch_of(stage, 1)
-    found = dead_letters(stage.admin, stage.plan)
+    found = dead_letters(stage)
 
     class Killed(Exception):
         pass
@@ -181,24 +186,24 @@ def test_a_crash_before_the_acknowledgement_leaves_a_copy(stage: Stage, monkeypa
             return consumer
 
     with pytest.raises(Killed):
-        replay(cast("Any", Client()), stage.admin, stage.plan, found.topic, found.letters)
+        replay(cast("Any", Client()), stage.admin, stage.plan, found.letters)
 
-    assert [one.timer_id for one in dead_letters(stage.admin, stage.plan).letters] == ["b0"], "it is still there"
+    assert [one.timer_id for one in dead_letters(stage).letters] == ["b0"], "it is still there"
     held = [m for topic in stage.tiers for m in stage.stored(topic) if m.properties()["tw-id"] == "b0"]
     assert len(held) == 1, "and was sent again"
 
 
 def test_what_cannot_be_done_is_one_line(stage: Stage, tmp_path: Path) -> None:
     batch_of(stage, 1)
-    letters = dead_letters(stage.admin, stage.plan)
+    found = dead_letters(stage)
     exclusive = stage.client.subscribe(
-        letters.topic, "timewheel-dead-letter", consumer_type=pulsar.ConsumerType.Exclusive
+        found.topic, "timewheel-dead-letter", consumer_type=pulsar.ConsumerType.Exclusive
     )
     with pytest.raises(DealingFailed, match="its subscription could not be opened"):
-        drop(stage.client, letters.topic, letters.letters)
+        drop(stage.client, dead_letter_box(stage.plan), found.letters)
     exclusive.close()
     with pytest.raises(NoSuchTarget, match="no relay works by this plan"):
-        dead_letters(stage.admin, plan_of())
+        letters(stage.admin, dead_letter_box(plan_of()))
     bad = run(stage, tmp_path, "show", "12-7")
     assert bad.returncode == 2
     assert "is no position such as 12:7" in " ".join(bad.stderr.replace("│", " ").split())

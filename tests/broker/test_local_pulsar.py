@@ -167,6 +167,13 @@ def test_kill_keeps_what_was_confirmed_and_ports_on_loopback(broker: LocalPulsar
     assert receive(client, topic, len(payloads)) == payloads
 
 
+@pytest.mark.parametrize("port", ["brokerServicePort", "webServicePort"])
+def test_another_broker_on_its_port_does_not_answer_in_its_place(broker: LocalPulsar, port: str) -> None:
+    taken = broker.config[port]
+    with pytest.raises(BrokerFailed, match=f"port {taken} is in use"), LocalPulsar(config={port: taken}):
+        raise AssertionError("it began, and nobody would know which of them answers")
+
+
 def test_unload_reloads_the_topic(broker: LocalPulsar, connect: Connect, topic: str) -> None:
     client = connect(broker)
     (before,) = send(client, topic, [b"before"])

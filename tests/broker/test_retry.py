@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pulsar
 import pytest
@@ -14,7 +14,16 @@ from pulsar.schema import AvroSchema, Integer, Record
 from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, now_ms, running
 from tests.broker.test_cancel import EVERYDAY, SCHEMES, plan_of, provisioned
 from timewheel.admin import AdminClient
-from timewheel.consumers import ConsumerCounts, DelayedConsumer, DelayedMessage, Fixed, Park, RetryLater, RetryPolicy
+from timewheel.consumers import (
+    ConsumerCounts,
+    DelayedConsumer,
+    DelayedMessage,
+    Fixed,
+    Overdue,
+    Park,
+    RetryLater,
+    RetryPolicy,
+)
 from timewheel.consumers.errors import SubscribeRefused
 from timewheel.consumers.inbox import MemoryInbox
 from timewheel.core.envelope import Envelope
@@ -180,7 +189,7 @@ def test_handlers_and_who_receives_by_hand_say_what_they_want(client: Any, pulsa
     assert reasons == {"give up": "no such customer", "received": "seen enough"}
 
 
-class Order(Record):
+class Order(Record):  # type: ignore[misc]  # pulsar ships no types
     number = Integer()
 
 
@@ -198,6 +207,25 @@ def test_what_a_schema_wrote_is_read_by_it_at_every_attempt(client: Any, pulsar_
     with running(consumer, handle):
         eventually(lambda: consumer.counts.parked == 1 and left(pulsar_broker, plan) == 0, WAIT_S)
     assert numbers == [7, 7]
+
+
+@pytest.mark.parametrize("then", ["drop", "park"])
+def test_what_comes_too_late_to_be_of_use_is_dropped_or_parked(
+    client: Any, pulsar_broker: Broker, plan: Plan, then: Literal["drop", "park"]
+) -> None:
+    handled = Handled()
+    with DelayedProducer(client, plan) as producer:
+        late = producer.send(b"x", timer_id="late")
+        eventually(lambda: now_ms() - late.due_ms > 2_000, WAIT_S)
+        producer.send(b"x", timer_id="in time", deliver_after=SECOND)
+        consumer = DelayedConsumer(client, plan, SUBSCRIPTION, overdue=Overdue(2 * SECOND, then))
+        with running(consumer, handled):
+            eventually(lambda: left(pulsar_broker, plan) == 0, WAIT_S)
+            counts = consumer.counts
+    assert handled.times == {"in time": 1}
+    assert (counts.overdue, counts.parked) == ((1, 0) if then == "drop" else (0, 1))
+    for message in parked_in(client, plan, counts.parked):
+        assert "after its due time, and is of use for 0:00:02 only" in message.properties()[PARKED_REASON]
 
 
 @pytest.mark.parametrize("kind", [pulsar.ConsumerType.Shared, pulsar.ConsumerType.KeyShared], ids=lambda one: one.name)

@@ -12,8 +12,9 @@ from hypothesis.stateful import initialize, precondition, rule
 from tests.consumers.support import BOUND_MS, NOW_MS, arrival, engine, handed, republished, said
 from tests.consumers.test_engine_life import MAX_HELD, EngineLife
 from timewheel.consumers.commands import Command, Hand
-from timewheel.consumers.engine import Engine, Judge
+from timewheel.consumers.engine import Engine
 from timewheel.consumers.in_hand import Stage
+from timewheel.consumers.judging import Judge
 from timewheel.consumers.onward import Parked
 from timewheel.core.envelope import Envelope
 

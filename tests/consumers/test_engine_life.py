@@ -8,9 +8,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from tests.consumers.support import BOUND_MS, NOW_MS, arrival
 from timewheel.consumers.commands import Acknowledge, Command, Drop, Hand, NegativeAcknowledge, Republish
-from timewheel.consumers.engine import Engine, Judge
+from timewheel.consumers.engine import Engine
 from timewheel.consumers.handled import HandledWindow
 from timewheel.consumers.in_hand import InHand
+from timewheel.consumers.judging import Judge
 
 MAX_HELD = 4
 

@@ -64,9 +64,16 @@ def names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str,
             getattr(found.get(name), close, lambda: None)()
 
 
-def test_the_consumer_asks_the_store_by_itself(broker_of_the_pages: LocalPulsar, names: dict[str, Any]) -> None:
+@pytest.fixture
+def broker() -> Iterator[LocalPulsar]:
+    """One of its own: the page names no address, and those that the others name are another lane's."""
+    with LocalPulsar() as broker:
+        yield broker
+
+
+def test_the_consumer_asks_the_store_by_itself(broker: LocalPulsar, names: dict[str, Any]) -> None:
     plan = Plan(due_topic="persistent://public/default/handle-once", subscriptions=("billing",))
-    with AdminClient(broker_of_the_pages.admin_url) as admin:
+    with AdminClient(broker.admin_url) as admin:
         ensure(admin, plan, now_ms=time.time_ns() // 1_000_000)
     exec(CLAIMS, names)
     came: list[bytes] = []
@@ -78,7 +85,7 @@ def test_the_consumer_asks_the_store_by_itself(broker_of_the_pages: LocalPulsar,
 
     names |= {"DelayedConsumer": DelayedConsumer, "plan": plan, "send_mail": send_mail}
     for _ in range(2):  # as a second process does, which remembers nothing
-        client = pulsar.Client(broker_of_the_pages.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+        client = pulsar.Client(broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
         names["client"] = client
         with DelayedProducer(client, plan) as producer:
             producer.send(b"once", timer_id="sub-42")

@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,7 +27,7 @@ from timewheel.core.plan import Tiered
 from timewheel.core.planfile import dump_plan, save_plan
 from timewheel.ops import ensure
 from timewheel.producers import DelayedProducer
-from timewheel.testing import LocalPulsar
+from timewheel.testing import LocalPulsar, eventually
 
 HOW_TO = ROOT / "docs" / "how-to"
 TIMEOUT_S = 90
@@ -200,7 +201,7 @@ def test_timers_are_cancelled_as_it_says(tmp_path: Path) -> None:
     timewheel = str(Path(sys.executable).parent / "timewheel")
     made = run(timewheel, "topics", "ensure", "reminders.toml")
     assert made.returncode == 0, made.stderr
-    assert "3 topics" in made.stdout, "the due topic, the log of cut-offs, the parked timers"
+    assert "4 topics" in made.stdout, "the due topic, what is tried again, the log of cut-offs, the parked timers"
     code = "\n".join(block.content for block in blocks(text, "python"))
     quiet = "pulsar.Client(logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error), service_url="
     (tmp_path / "cancel.py").write_text(code.replace("pulsar.Client(", quiet) + "producer.close()\nclient.close()\n")
@@ -227,6 +228,50 @@ def test_timers_are_cancelled_as_it_says(tmp_path: Path) -> None:
         refused = run(timewheel, *line)
         assert refused.returncode == 2
         assert "[cancel]" in refused.stderr
+
+
+@pytest.mark.usefixtures("broker_of_the_pages")
+def test_timers_are_tried_again_and_parked_as_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The line goes into the plan file, the block runs until all is done, then the commands."""
+    text = page("retry-timers")
+    (line,), (code, overdue) = blocks(text, "toml"), blocks(text, "python")
+    plan = Plan(due_topic="persistent://public/default/retry-timers", subscriptions=("billing",))
+    (tmp_path / "reminders.toml").write_text(f"{line.content}{dump_plan(plan)}")
+    monkeypatch.chdir(tmp_path)
+
+    def run(*command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+
+    timewheel = str(Path(sys.executable).parent / "timewheel")
+    made = run(timewheel, "topics", "ensure", "reminders.toml")
+    assert "3 topics" in made.stdout, made.stderr
+    names: dict[str, Any] = {}
+    quiet = "pulsar.Client(logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error), service_url="
+    program = code.content.replace("pulsar.Client(", quiet).replace("timedelta(hours=8)", "timedelta(seconds=1)")
+    handling = threading.Thread(target=exec, args=(compile(program, "retry-timers.md", "exec"), names), daemon=True)
+    handling.start()
+    eventually(lambda: "charge" in names and names["consumer"].ready, TIMEOUT_S)
+    with DelayedProducer(names["client"], Plan.load("reminders.toml")) as producer:
+        producer.send(b"unknown customer", timer_id="order-7")
+        producer.send(b"shop is closed", timer_id="order-8")
+    eventually(lambda: (names["consumer"].counts.parked, names["consumer"].counts.done) == (1, 1), TIMEOUT_S)
+    names["consumer"].stop()
+    handling.join(TIMEOUT_S)
+    names["consumer"].close()
+    exec(compile(overdue.content, "retry-timers.md", "exec"), names)
+    names["client"].close()
+    assert capsys.readouterr().out == "attempt 1: order-8\n"
+
+    lines = [command.line.split()[1:] for block in blocks(text, "console") for command in commands(block.content)]
+    listed, shown, dry, gone = (run(timewheel, *line) for line in lines)
+    assert "1 of 1 parked timers" in listed.stdout, listed.stderr
+    assert "there is no such customer" in shown.stdout
+    assert "1 would be handled again, 0 left, of 1 that were meant" in dry.stdout
+    assert "1 discarded, 0 left" in gone.stdout
+    for called in ("RetryLater", "max_attempts=5", "--subscription", "tw-parked-error", "republish_failed"):
+        assert called in text
 
 
 def test_what_stands_around_handlers_does_what_it_says(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import timedelta
 from itertools import count
 from typing import Any
 
@@ -14,6 +15,7 @@ from timewheel.consumers import Later, Skip
 from timewheel.consumers.inbox import Answer, MemoryInbox, inbox_key
 from timewheel.consumers.inbox_guard import LEASE_MS, InboxGuard
 from timewheel.consumers.message import DelayedMessage
+from timewheel.core.envelope import Life
 from timewheel.errors import InboxUnavailable
 from timewheel.hooks import Event
 from timewheel.wire.hooks import Hooks
@@ -56,9 +58,12 @@ class Desk:
             hooks=Hooks((self.events.append,)),
         )
 
-    def message(self, timer_id: str | None = "t") -> DelayedMessage:
+    def message(self, timer_id: str | None = "t", *, attempt: int = 0) -> DelayedMessage:
         now_ms = self.clock.now_ms()
-        return DelayedMessage(handed(engine().received(arrival(1, timer_id, now_ms), now_ms, 0)), now_ms)
+        came = arrival(1, timer_id, now_ms)
+        if came.envelope is not None and attempt:
+            came = came._replace(envelope=came.envelope._replace(life=Life(attempt=attempt)))
+        return DelayedMessage(handed(engine().received(came, now_ms, 0)), now_ms)
 
     def named(self, name: str) -> list[Event]:
         return [event for event in self.events if event.name == name]
@@ -141,3 +146,51 @@ def test_a_message_without_an_id_passes(desk: Desk) -> None:
         guard.after(message)
     guard.failed(message, ValueError())
     guard.stop()
+
+
+def test_an_attempt_that_went_on_is_skipped_by_everyone_and_the_next_is_not(desk: Desk) -> None:
+    one, two = (desk.guard(tries_again=True) for _ in range(2))
+    first = desk.message()
+    one.before(first)
+    one.failed(first, ValueError())
+    with pytest.raises(Later):  # until its successor is stored, nobody else has a copy of it
+        two.before(first)
+    one.settled(first.handle, True)
+    for guard in (one, two):
+        with pytest.raises(Skip):
+            guard.before(first)
+    second = desk.message(attempt=1)
+    two.before(second)
+    two.after(second)
+    for message in (first, second, desk.message(attempt=2)):
+        with pytest.raises(Skip):
+            one.before(message)
+
+
+def test_what_was_not_stored_is_anybodys_again(desk: Desk) -> None:
+    one, two, message = desk.guard(tries_again=True), desk.guard(tries_again=True), desk.message()
+    one.before(message)
+    one.failed(message, ValueError())
+    one.settled(message.handle, False)
+    two.before(message)
+    two.after(message)
+
+
+@pytest.mark.parametrize("error", [Skip(), Later(timedelta(0)), SystemExit()], ids=repr)
+def test_what_is_not_tried_again_is_given_back_at_once(desk: Desk, error: BaseException) -> None:
+    one, two, message = desk.guard(tries_again=True), desk.guard(tries_again=True), desk.message()
+    one.before(message)
+    one.failed(message, error)
+    two.before(message)
+    two.after(message)
+
+
+def test_a_store_that_is_away_when_an_attempt_went_on_is_told(desk: Desk) -> None:
+    guard, message = desk.guard(tries_again=True), desk.message()
+    guard.before(message)
+    guard.failed(message, ValueError())
+    desk.store.is_away = True
+    guard.settled(message.handle, True)
+    assert len(desk.named("inbox_not_told")) == 1
+    guard.settled(message.handle, True)  # nothing is claimed any more
+    assert len(desk.named("inbox_not_told")) == 1

@@ -21,6 +21,7 @@ from timewheel.cli.doctor import doctor
 from timewheel.cli.exporter import exporter
 from timewheel.cli.gaps import gaps
 from timewheel.cli.gaps_explain import explain
+from timewheel.cli.parked import parked
 from timewheel.cli.plan import plan
 from timewheel.cli.plan_check import check
 from timewheel.cli.predict import compare, predict
@@ -70,6 +71,7 @@ app = typer.Typer(
 app.command()(broker)
 app.add_typer(cuts)
 app.add_typer(dead)
+app.add_typer(parked)
 app.command()(demo)
 app.command()(doctor)
 app.command()(exporter)

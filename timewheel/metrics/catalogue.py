@@ -112,7 +112,7 @@ CONSUMER_FOREIGN = _metric(
 )  # fmt: skip
 CONSUMER_KEPT_BACK = _metric(
     "consumer_kept_back_total", "counter", (*_OF_CONSUMER, "why"), "consumer",
-    "Timers that no handler was given: cancelled or replaced, parked as too late to be judged, or skipped around it.",
+    "Timers that were not handled and went elsewhere: cancelled or replaced, overdue, parked, skipped, or tried again.",
 )  # fmt: skip
 CONSUMER_POSTPONED = _metric(
     "consumer_postponed_total",

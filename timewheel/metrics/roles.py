@@ -49,8 +49,8 @@ def of_consumer(due_topic: str, subscription: str, counts: ConsumerCounts, *, re
     ):
         yield Sample(told.CONSUMER_FOREIGN, (*labels, why), count)
     yield Sample(told.CONSUMER_HELD, labels, counts.held)
-    for why, count in (("cancelled", counts.cancelled), ("parked", counts.parked), ("skipped", counts.skipped)):
-        yield Sample(told.CONSUMER_KEPT_BACK, (*labels, why), count)
+    for why in ("cancelled", "overdue", "parked", "skipped", "tried_again"):
+        yield Sample(told.CONSUMER_KEPT_BACK, (*labels, why), getattr(counts, why))
     yield Sample(told.CONSUMER_POSTPONED, labels, counts.postponed)
     yield Sample(told.CONSUMER_UNJUDGED, labels, counts.unjudged)
 

@@ -14,7 +14,7 @@ from timewheel.testing.admin_calls import await_ready, unload_all_namespaces, un
 from timewheel.testing.class_archive import ensure_class_archive, using_archive, writing_archive
 from timewheel.testing.errors import BrokerFailed
 from timewheel.testing.maven import Progress, broker_jars, find_java
-from timewheel.testing.ports import LOOPBACK, free_ports
+from timewheel.testing.ports import LOOPBACK, free_ports, is_free
 from timewheel.testing.process import OwnedProcess
 from timewheel.testing.settings import STANDALONE_SETTINGS, version_asked_for
 
@@ -167,8 +167,8 @@ class LocalPulsar:
     def start(self) -> Self:
         """Start the broker and wait until it is healthy; with the data that `kill` or `restart` left.
 
-        Raises `BrokerUnavailable` if Java, Maven or the jars cannot be had, and `BrokerFailed` with the end of the log
-        if the broker does not become healthy.
+        Raises `BrokerUnavailable` if Java, Maven or the jars cannot be had, and `BrokerFailed` if a port is in use, or
+        with the end of the log if the broker does not become healthy.
         """
         with self._change:
             lib = broker_jars(self.version, progress=self._progress)
@@ -177,6 +177,8 @@ class LocalPulsar:
                 archive = ensure_class_archive(lib, java, train=self._train, progress=self._progress)
                 self._jvm_options = (*_LITTLE_COMPILING, *using_archive(archive))
             process = self._process or self._prepare()
+            if process.pid is None:
+                self._check_ports()
             command = self._command(java.path, lib)
             hung = looped = 0
             while True:
@@ -304,6 +306,12 @@ class LocalPulsar:
         if _is_before(self.version, FILES_OF_METADATA_SINCE):
             return ("--zookeeper-dir", folder, "--zookeeper-port", str(self._zookeeper_port))
         return ("--metadata-dir", folder)
+
+    def _check_ports(self) -> None:
+        """Or whoever has the port would answer in its place, until it ends."""
+        for port in (self.config["brokerServicePort"], self.config["webServicePort"]):
+            if port.isdecimal() and not is_free(int(port)):
+                raise BrokerFailed(f"port {port} is in use: is another broker running there?")
 
     def _say(self, line: str) -> None:
         if self._progress is not None:

@@ -1,4 +1,4 @@
-"""Dead letters: which are meant, and where they go when they are sent again."""
+"""Letters: which are meant, and where they go when they are sent again."""
 
 from __future__ import annotations
 
@@ -8,22 +8,25 @@ import pytest
 
 from tests.ops.test_whereis import NOW_MS, SCHEMES, plan_of
 from timewheel.core.durations import DAY_MS, HOUR_MS
-from timewheel.core.envelope import Envelope
+from timewheel.core.envelope import Envelope, Life
+from timewheel.core.names import Names
 from timewheel.core.routing import Router
-from timewheel.ops.dead import Again, DeadLetter, LetterPlace, Refused, Wish, again
+from timewheel.ops.letters import Again, Letter, LetterPlace, Refused, Wish, again, handled_again, spread
 
 SOURCE = "persistent://public/default/t.tw.tier-1d-partition-2"
 
 
-def letter_of(envelope: Envelope | None, **more: str) -> DeadLetter:
+def letter_of(envelope: Envelope | None, **more: str) -> Letter:
     properties = {"colour": "red", "tw-dead-reason": "Why not", "tw-dead-from": SOURCE, **more}
-    return DeadLetter(
+    return Letter(
+        topic="persistent://public/default/t.tw.dead-letter-partition-0",
         place=LetterPlace(12, 7),
         timer_id=None if envelope is None else envelope.timer_id,
         envelope=envelope,
         reason="Why not",
+        error="",
         source=SOURCE,
-        died_ms=NOW_MS,
+        since_ms=NOW_MS,
         key=None,
         properties=properties if envelope is None else {**properties, **envelope.properties()},
         payload=b"",
@@ -95,3 +98,47 @@ def test_a_place_is_read_as_it_is_written(place: LetterPlace) -> None:
 @pytest.mark.parametrize("text", ["", "1", "a:b", "1:2:3:4", "-1:2", "1:2:"])
 def test_what_is_no_place_is_none(text: str) -> None:
     assert LetterPlace.parse(text) is None
+
+
+RETRYING = replace(plan_of(SCHEMES["tiered"]), retry=True)
+FOR_ONE = Life(attempt=4, first_due_ms=NOW_MS - HOUR_MS, group="g", group_stamp=9, only_for=RETRYING.subscriptions[0])
+
+
+def test_what_one_subscription_tries_again_goes_to_that_one_or_nowhere() -> None:
+    letter = letter_of(Envelope("x", NOW_MS + HOUR_MS, NOW_MS, life=FOR_ONE))
+    found = again(Router(RETRYING), letter, NOW_MS, due_now=True)
+    assert isinstance(found, Again)
+    assert found.topic == f"{Names(RETRYING).retry(FOR_ONE.only_for)}-partition-2"
+    assert found.envelope is not None
+    assert found.envelope.life == FOR_ONE
+    refused = again(Router(plan_of(SCHEMES["tiered"])), letter, NOW_MS)
+    assert isinstance(refused, Refused)
+    assert "has no topic for that" in refused.reason
+
+
+@pytest.mark.parametrize("name", sorted(SCHEMES))
+def test_a_parked_one_is_handled_again_as_another_generation_by_its_subscription(name: str) -> None:
+    plan = replace(plan_of(SCHEMES[name]), retry=True)
+    whose, router = plan.subscriptions[0], Router(replace(plan))
+    letter = letter_of(Envelope("x", NOW_MS - HOUR_MS, NOW_MS, 3, 7, 9, FOR_ONE))
+    at_once = handled_again(router, letter, whose, NOW_MS, NOW_MS, 77)
+    assert isinstance(at_once, Again)
+    assert (at_once.topic, at_once.deliver_at_ms) == (f"{Names(plan).retry(whose)}-partition-2", 0)
+    life = Life(group="g", group_stamp=77, only_for=whose)
+    assert at_once.envelope == Envelope("x", NOW_MS, NOW_MS, 77, 0, plan.revision, life)
+    later = handled_again(router, letter, whose, NOW_MS + DAY_MS, NOW_MS, 77)
+    assert isinstance(later, Again)
+    assert later.topic == f"{router.route(NOW_MS + DAY_MS, NOW_MS, whose).topic}-partition-2"
+    for refused in (
+        handled_again(Router(plan_of(SCHEMES[name])), letter, whose, NOW_MS, NOW_MS, 77),
+        handled_again(router, letter_of(None), whose, NOW_MS, NOW_MS, 77),
+    ):
+        assert isinstance(refused, Refused)
+
+
+@pytest.mark.parametrize(
+    ("per_s", "expected"),
+    [(None, [0, 0, 0]), (1.0, [0, 1_000, 2_000]), (0.5, [0, 2_000, 4_000]), (3.0, [0, 333, 666])],
+)
+def test_so_many_are_due_each_second(per_s: float | None, expected: list[int]) -> None:
+    assert [due_ms - NOW_MS for due_ms in spread(3, NOW_MS, per_s)] == expected

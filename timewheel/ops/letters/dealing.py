@@ -1,4 +1,4 @@
-"""Dealing with dead letters: send them again, or drop them.
+"""Dealing with letters: send them again, or drop them.
 
 Whatever is published is confirmed before anything is acknowledged, so a crash in between leaves a letter that was sent
 again and is still there: a copy under the same id, never a loss. Acknowledged is by entry. Where an entry is a batch of
@@ -8,8 +8,8 @@ which only a part is meant, the rest is filed again at the tail first.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import Any, Self
 
@@ -17,33 +17,36 @@ import pulsar
 
 from timewheel.admin.client import AdminClient
 from timewheel.admin.internals import EntryPosition
+from timewheel.core.chance import Chance
 from timewheel.core.clock import Clock, SystemClock
+from timewheel.core.cut_offs import Stamps
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import EnvelopeError
-from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, partition_of
+from timewheel.core.names import partition_of
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
-from timewheel.ops.dead.letters import DeadLetter, LetterPlace
-from timewheel.ops.dead.replay import Again, Refused, again
 from timewheel.ops.errors import DealingFailed
+from timewheel.ops.letters.box import Box, dead_letter_box, parked_box
+from timewheel.ops.letters.letters import Letter, LetterPlace
+from timewheel.ops.letters.replay import Again, Refused, again, handled_again
 from timewheel.wire.dead_letters import DEAD_FROM, DEAD_SCHEMA
-from timewheel.wire.native import NO_SCHEMA, carry
+from timewheel.wire.native import carry, schema_version_of
 from timewheel.wire.own_numbers import OWN_NUMBERS
 from timewheel.wire.schema_versions import Schemas
 from timewheel.wire.surface import ClientLike
 
-__all__ = ["Dealt", "drop", "replay"]
+__all__ = ["Dealt", "drop", "replay", "replay_parked", "spread"]
 
 RECEIVE_TIMEOUT_MS = 10_000
 SEND_TIMEOUT_MS = 10_000
 
-Decision = Callable[[DeadLetter, Any], Again | Refused | None]
+Decision = Callable[[Letter, Any], Again | Refused | None]
 """Of a letter and its message: where to, or why not; None: to nowhere."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dealt:
-    """What became of one dead letter.
+    """What became of one letter.
 
     Args:
         letter: The letter.
@@ -51,7 +54,7 @@ class Dealt:
         refused: Why it is left as it was; None: it is dealt with.
     """
 
-    letter: DeadLetter
+    letter: Letter
     sent_to: str | None = None
     refused: str | None = None
 
@@ -60,8 +63,7 @@ def replay(
     client: ClientLike,
     admin: AdminClient,
     plan: Plan,
-    topic: str,
-    letters: Sequence[DeadLetter],
+    letters: Sequence[Letter],
     *,
     due_now: bool = False,
 ) -> list[Dealt]:
@@ -71,81 +73,130 @@ def replay(
         client: Makes the producers, and the consumer that acknowledges.
         admin: Asked whether the destinations are there: a client would make them, without subscriptions.
         plan: By which they go on.
-        topic: Partition of the dead-letter topic.
-        letters: Which, from `dead_letters`.
+        letters: Which, from `timewheel.ops.letters.letters` of the `dead_letter_box`.
         due_now: They are due now, whatever they say.
 
     Raises:
         DealingFailed: A publish was not confirmed, or the broker refused; what was not dealt with is as it was.
     """
     router, now_ms = Router(plan), admin.clock.now_ms()
-    known: dict[str, bool] = {}
 
-    def decide(letter: DeadLetter, message: Any) -> Again | Refused:
-        # By the message itself: the admin API shows Latin-1 only.
-        found = again(router, _as_received(letter, message), now_ms, due_now=due_now)
-        if isinstance(found, Refused):
-            return found
-        destination = partition_of(found.topic)[0]
-        if destination not in known:
-            known[destination] = bool(admin.topics.partitions(destination))
-        return found if known[destination] else Refused(f"there is no topic {destination}: `timewheel topics ensure`")
+    def decide(letter: Letter) -> Again | Refused:
+        return again(router, letter, now_ms, due_now=due_now)
 
-    return _deal(client, topic, letters, decide, admin.clock)
+    return _deal(client, dead_letter_box(plan), letters, _Existing(admin, decide), admin.clock)
 
 
-def drop(client: ClientLike, topic: str, letters: Sequence[DeadLetter], *, clock: Clock | None = None) -> list[Dealt]:
-    """Take dead letters out; they are gone.
+def replay_parked(
+    client: ClientLike,
+    admin: AdminClient,
+    plan: Plan,
+    subscription: str,
+    letters: Sequence[Letter],
+    *,
+    chance: Chance,
+    per_s: float | None = None,
+) -> list[Dealt]:
+    """Have parked letters handled again by their subscription, as first attempts, and take them out.
+
+    Args:
+        client: Makes the producers, and the consumer that acknowledges.
+        admin: Asked whether the destinations are there.
+        plan: By which they go on.
+        subscription: Whose they are.
+        letters: Which, from `timewheel.ops.letters.letters` of the `parked_box`.
+        chance: For their new generations.
+        per_s: So many become due each second; None: all are due at once.
+
+    Raises:
+        DealingFailed: A publish was not confirmed, or the broker refused; what was not dealt with is as it was.
+        NoSuchTarget: The plan has no such subscription.
+    """
+    router, now_ms, stamps = Router(plan), admin.clock.now_ms(), Stamps(chance)
+    due_ms = spread(len(letters), now_ms, per_s)
+
+    def decide(letter: Letter) -> Again | Refused:
+        above = 0 if letter.envelope is None else letter.envelope.generation
+        return handled_again(router, letter, subscription, next(due_ms), now_ms, stamps.new(now_ms, above))
+
+    return _deal(client, parked_box(plan, subscription), letters, _Existing(admin, decide), admin.clock)
+
+
+def spread(count: int, now_ms: int, per_s: float | None) -> Iterator[int]:
+    """When each of so many is due, UTC milliseconds.
+
+    Args:
+        count: How many.
+        now_ms: UTC milliseconds.
+        per_s: So many each second; None: all at once.
+    """
+    for number in range(count):
+        yield now_ms if per_s is None else now_ms + int(number * 1_000 / per_s)
+
+
+def drop(client: ClientLike, box: Box, letters: Sequence[Letter], *, clock: Clock | None = None) -> list[Dealt]:
+    """Take letters out; they are gone.
 
     Args:
         client: Makes the consumer that acknowledges.
-        topic: Partition of the dead-letter topic.
-        letters: Which, from `dead_letters`.
+        box: Where they are.
+        letters: Which, from `timewheel.ops.letters.letters`.
         clock: By which it waits; None: the machine's.
 
     Raises:
         DealingFailed: The broker refused.
     """
-    return _deal(client, topic, letters, lambda _letter, _message: None, clock or SystemClock())
+    return _deal(client, box, letters, lambda _letter, _message: None, clock or SystemClock())
 
 
-def _deal(client: ClientLike, topic: str, letters: Sequence[DeadLetter], decide: Decision, clock: Clock) -> list[Dealt]:
-    entries: defaultdict[EntryPosition, dict[LetterPlace, DeadLetter]] = defaultdict(dict)
+class _Existing:
+    """A decision by the message itself, refused where the destination does not exist."""
+
+    def __init__(self, admin: AdminClient, decide: Callable[[Letter], Again | Refused]) -> None:
+        self._admin = admin
+        self._decide = decide
+        self._known: dict[str, bool] = {}
+
+    def __call__(self, letter: Letter, message: Any) -> Again | Refused:
+        # By the message itself: the admin API shows Latin-1 only.
+        found = self._decide(_as_received(letter, message))
+        if isinstance(found, Refused):
+            return found
+        topic = partition_of(found.topic)[0]
+        if topic not in self._known:
+            self._known[topic] = bool(self._admin.topics.partitions(topic))
+        return found if self._known[topic] else Refused(f"there is no topic {topic}: `timewheel topics ensure`")
+
+
+def _deal(client: ClientLike, box: Box, letters: Sequence[Letter], decide: Decision, clock: Clock) -> list[Dealt]:
+    entries: defaultdict[tuple[str, EntryPosition], dict[LetterPlace, Letter]] = defaultdict(dict)
     for letter in letters:
-        entries[letter.place.position][letter.place] = letter
+        entries[letter.topic, letter.place.position][letter.place] = letter
     dealt: list[Dealt] = []
-    with _Desk(client, topic, clock) as desk:
-        for position in sorted(entries):
-            dealt += desk.deal(position, entries[position], decide)
+    for topic in sorted({topic for topic, _ in entries}):
+        with _Desk(client, topic, box.subscription, clock) as desk:
+            for position in sorted(position for where, position in entries if where == topic):
+                dealt += desk.deal(position, entries[topic, position], decide)
     return dealt
 
 
-def _as_received(letter: DeadLetter, message: Any) -> DeadLetter:
+def _as_received(letter: Letter, message: Any) -> Letter:
     properties = message.properties()
     try:
         envelope = Envelope.read(properties)
     except EnvelopeError:
         envelope = None
-    return DeadLetter(
-        place=letter.place,
-        timer_id=letter.timer_id,
-        envelope=envelope,
-        reason=letter.reason,
-        source=letter.source,
-        died_ms=letter.died_ms,
-        key=message.partition_key() or None,
-        properties=properties,
-        payload=b"",
-    )
+    return replace(letter, envelope=envelope, key=message.partition_key() or None, properties=properties, payload=b"")
 
 
 class _Desk:
-    """What it takes to deal with dead letters, opened once."""
+    """What it takes to deal with the letters of one partition, opened once."""
 
-    def __init__(self, client: ClientLike, topic: str, clock: Clock) -> None:
+    def __init__(self, client: ClientLike, topic: str, subscription: str, clock: Clock) -> None:
         self._client = client
         self._clock = clock
         self._topic = topic
+        self._subscription = subscription
         self._producers: dict[tuple[str, str, int], Any] = {}
         self._consumer: Any = None
 
@@ -153,7 +204,7 @@ class _Desk:
         try:
             self._consumer = self._client.subscribe(
                 self._topic,
-                DEAD_LETTER_SUBSCRIPTION,
+                self._subscription,
                 consumer_type=pulsar.ConsumerType.Shared,
                 initial_position=pulsar.InitialPosition.Earliest,
                 receiver_queue_size=1,  # it acknowledges by position; what it is handed goes back when it closes
@@ -166,14 +217,14 @@ class _Desk:
         for opened in (*self._producers.values(), self._consumer):
             opened.close()
 
-    def deal(self, position: EntryPosition, wanted: dict[LetterPlace, DeadLetter], decide: Decision) -> list[Dealt]:
+    def deal(self, position: EntryPosition, wanted: dict[LetterPlace, Letter], decide: Decision) -> list[Dealt]:
         """Publish what is to be published of one entry, wait for it, then acknowledge the entry."""
         try:
             return self._deal(position, wanted, decide)
         except pulsar.PulsarException as error:
             raise DealingFailed(self._topic, f"{position.ledger}:{position.entry}: {error}") from error
 
-    def _deal(self, position: EntryPosition, wanted: dict[LetterPlace, DeadLetter], decide: Decision) -> list[Dealt]:
+    def _deal(self, position: EntryPosition, wanted: dict[LetterPlace, Letter], decide: Decision) -> list[Dealt]:
         dealt: list[Dealt] = []
         refile: list[Any] = []
         outcomes = _Outcomes()
@@ -218,8 +269,7 @@ class _Desk:
         self, message: Any, decision: Again, outcomes: _Outcomes, properties: dict[str, str] | None = None
     ) -> None:
         had = message.properties()
-        # A letter that is filed again keeps all that it has, and was stored without a schema.
-        producer = self._producer(decision.topic, had if properties is None else {})
+        producer = self._producer(decision.topic, message, had if properties is None else {})
         outcomes.expected += 1
         carry(
             producer,
@@ -229,8 +279,10 @@ class _Desk:
             deliver_at_ms=decision.deliver_at_ms,
         )
 
-    def _producer(self, topic: str, properties: dict[str, str]) -> Any:
-        source, version = "", NO_SCHEMA
+    def _producer(self, topic: str, message: Any, properties: dict[str, str]) -> Any:
+        # A dead letter is stored without its schema, and says which it had; what is filed again keeps that note.
+        # A parked one is stored under it.
+        source, version = self._topic, schema_version_of(message)
         if properties.get(DEAD_SCHEMA, "").isdecimal():
             source, version = properties.get(DEAD_FROM, ""), int(properties[DEAD_SCHEMA])
         key = (topic, source, version)

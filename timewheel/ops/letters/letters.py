@@ -1,4 +1,4 @@
-"""Dead letters: what a relay could not move on, with the reason; read without consuming."""
+"""Letters: what waits for an operator, dead or parked, with the reason; read without consuming."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from timewheel.admin.entries import StoredEntry
 from timewheel.admin.internals import EntryPosition
 from timewheel.core.envelope import ID_PROPERTY, Envelope
 from timewheel.core.errors import AdminMissing
-from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, Names, partition_topic
-from timewheel.core.plan import Plan
+from timewheel.core.names import partition_topic
 from timewheel.ops.errors import NoSuchTarget
+from timewheel.ops.letters.box import Box
 from timewheel.ops.sample import envelope_in
 from timewheel.ops.status.runs import open_runs, positions_of
-from timewheel.wire.dead_letters import DEAD_FROM, DEAD_REASON
 
-__all__ = ["DEFAULT_MOST", "DeadLetter", "DeadLetters", "LetterPlace", "Wish", "dead_letters", "dead_letters_partition"]
+__all__ = ["DEFAULT_MOST", "Letter", "LetterPlace", "Letters", "Wish", "letters"]
 
 DEFAULT_MOST = 1_000
 """Entries that are looked at; each is a call of some milliseconds."""
 
 
 class LetterPlace(NamedTuple):
-    """Where a dead letter lies: the entry, and its number in the batch that this is; -1: it is none."""
+    """Where a letter lies: the entry, and its number in the batch that this is; -1: it is none."""
 
     ledger: int
     entry: int
@@ -50,27 +49,31 @@ class LetterPlace(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetter:
+class Letter:
     """One of them.
 
     Args:
-        place: Where it lies in the dead-letter topic.
+        topic: The partition that it lies in.
+        place: Where there.
         timer_id: Its id; None: it has none.
         envelope: Its envelope; None: it has none that can be read.
-        reason: Why it is dead.
+        reason: Why it is here.
+        error: What its handler raised; empty: it does not say.
         source: The partition topic that it was taken from; empty: it does not say.
-        died_ms: When, UTC milliseconds.
+        since_ms: Since when it is here, UTC milliseconds.
         key: Its partition key.
-        properties: All that it has, the relay's notes with them.
+        properties: All that it has, the notes on why it is here with them.
         payload: As it was sent.
     """
 
+    topic: str
     place: LetterPlace
     timer_id: str | None
     envelope: Envelope | None
     reason: str
+    error: str
     source: str
-    died_ms: int
+    since_ms: int
     key: str | None
     properties: Mapping[str, str]
     payload: bytes
@@ -78,7 +81,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """Which dead letters are meant: those that meet all that is said here.
+    """Which letters are meant: those that meet all that is said here.
 
     Args:
         places: One of these; none: anywhere.
@@ -97,7 +100,7 @@ class Wish:
         """Nothing is said: all are meant."""
         return self == Wish()
 
-    def means(self, letter: DeadLetter) -> bool:
+    def means(self, letter: Letter) -> bool:
         """Whether this one is meant."""
         place = letter.place
         return (
@@ -109,86 +112,111 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeadLetters:
+class Letters:
     """What was found.
 
     Args:
-        topic: The partition that they lie in.
+        topic: The topic that they lie in.
         letters: Those that were meant, the oldest first.
         looked_at: Letters that were looked at.
         entries: Entries that nobody has dealt with; more than were looked at, if there are too many.
     """
 
     topic: str
-    letters: tuple[DeadLetter, ...]
+    letters: tuple[Letter, ...]
     looked_at: int
     entries: int
 
 
-def dead_letters_partition(plan: Plan) -> str:
-    """The one partition of a plan's dead-letter topic."""
-    return partition_topic(Names(plan).dead_letter, 0)
-
-
-def dead_letters(admin: AdminClient, plan: Plan, wish: Wish | None = None, *, most: int = DEFAULT_MOST) -> DeadLetters:
-    """The dead letters that nobody has dealt with.
+def letters(admin: AdminClient, box: Box, wish: Wish | None = None, *, most: int = DEFAULT_MOST) -> Letters:
+    """The letters that nobody has dealt with.
 
     Args:
         admin: Whose role may see the topic's stats and peek at its messages.
-        plan: Whose relays buried them.
+        box: Where they are.
         wish: Which; None: all.
-        most: So many entries are looked at, the oldest first.
+        most: So many entries are looked at, of each partition the oldest first.
 
     Raises:
-        NoSuchTarget: The plan has no dead-letter topic, or nobody has made it.
+        NoSuchTarget: Nobody has made the topic.
         AdminError: A call failed.
     """
-    topic = dead_letters_partition(plan)
+    partitions = admin.topics.partitions(box.topic)
+    if not partitions:
+        raise NoSuchTarget(box.topic, box.missing)
+    found: list[Letter] = []
+    entries = 0
+    for number in range(partitions):
+        topic = partition_topic(box.topic, number)
+        positions = _open_positions(admin, topic, box, most - min(entries, most))
+        entries += positions.entries
+        for position in positions.first:
+            try:
+                found += _letters_in(topic, box, admin.topics.entry(topic, position))
+            except AdminMissing:
+                continue  # somebody dealt with it meanwhile
+    found.sort(key=lambda letter: (letter.since_ms, letter.place))
+    meant = tuple(letter for letter in found if wish is None or wish.means(letter))
+    return Letters(topic=box.topic, letters=meant, looked_at=len(found), entries=entries)
+
+
+class _Open(NamedTuple):
+    """What nobody has dealt with in one partition: how many entries, and where the first of them are."""
+
+    entries: int
+    first: tuple[EntryPosition, ...]
+
+
+def _open_positions(admin: AdminClient, topic: str, box: Box, most: int) -> _Open:
     try:
         stats = admin.topics.internal_stats(topic)
     except AdminMissing:
-        raise NoSuchTarget(topic, "there is no such topic: no relay works by this plan") from None
-    cursor = stats.cursors.get(DEAD_LETTER_SUBSCRIPTION)
+        raise NoSuchTarget(topic, box.missing) from None
+    cursor = stats.cursors.get(box.subscription)
     if cursor is None:
-        raise NoSuchTarget(topic, f"it has no subscription {DEAD_LETTER_SUBSCRIPTION}: `timewheel topics ensure`")
+        raise NoSuchTarget(topic, f"it has no subscription {box.subscription}: `timewheel topics ensure`")
     runs = open_runs(cursor, stats.ledgers)
     entries = sum(run.entries for run in runs)
-    found: list[DeadLetter] = []
-    for position in positions_of(runs, range(min(entries, most))):
-        try:
-            found += _letters_in(admin.topics.entry(topic, position))
-        except AdminMissing:
-            continue  # somebody dealt with it meanwhile
-    meant = tuple(letter for letter in found if wish is None or wish.means(letter))
-    return DeadLetters(topic=topic, letters=meant, looked_at=len(found), entries=entries)
+    return _Open(entries, tuple(positions_of(runs, range(min(entries, most)))))
 
 
-def _letters_in(entry: StoredEntry) -> Iterator[DeadLetter]:
+def _letters_in(topic: str, box: Box, entry: StoredEntry) -> Iterator[Letter]:
     position = entry.position
     if entry.batch_messages is None:
-        yield _letter(entry, LetterPlace(*position), entry.properties, entry.partition_key, entry.payload)
+        message = _Message(entry.properties, entry.partition_key, entry.payload)
+        yield _letter(topic, box, entry, LetterPlace(*position), message)
         return
     try:
         messages = messages_of_batch(entry.payload, entry.batch_messages)
     except BatchGarbled:
-        yield _letter(entry, LetterPlace(*position), {}, None, entry.payload)
+        yield _letter(topic, box, entry, LetterPlace(*position), _Message({}, None, entry.payload))
         return
-    for index, message in enumerate(messages):
+    for index, batched in enumerate(messages):
+        message = _Message(batched.properties, batched.partition_key, batched.payload)
         place = LetterPlace(position.ledger, position.entry, index)
-        yield _letter(entry, place, message.properties, message.partition_key, message.payload)
+        yield _letter(topic, box, entry, place, message)
 
 
-def _letter(
-    entry: StoredEntry, place: LetterPlace, properties: Mapping[str, str], key: str | None, payload: bytes
-) -> DeadLetter:
-    return DeadLetter(
+class _Message(NamedTuple):
+    """What a letter is made of."""
+
+    properties: Mapping[str, str]
+    key: str | None
+    payload: bytes
+
+
+def _letter(topic: str, box: Box, entry: StoredEntry, place: LetterPlace, message: _Message) -> Letter:
+    properties = message.properties
+    return Letter(
+        topic=topic,
         place=place,
         timer_id=properties.get(ID_PROPERTY) or None,
         envelope=envelope_in(properties),
-        reason=properties.get(DEAD_REASON, "it does not say"),
-        source=properties.get(DEAD_FROM, ""),
-        died_ms=entry.publish_at_ms,
-        key=key,
+        reason=properties.get(box.reason_property, "it does not say"),
+        error=properties.get(box.error_property, "") if box.error_property else "",
+        source=properties.get(box.from_property, ""),
+        since_ms=entry.publish_at_ms,
+        key=message.key,
         properties=properties,
-        payload=payload,
+        payload=message.payload,
     )

@@ -1,0 +1,55 @@
+"""The inbox of a consumer, if it has one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from timewheel.core.chance import Chance
+from timewheel.core.clock import Clock
+from timewheel.core.plan import Plan
+from timewheel.wire.hooks import Hooks
+
+if TYPE_CHECKING:
+    from timewheel.consumers.inbox.protocol import Inbox
+    from timewheel.consumers.inbox_guard import InboxGuard
+
+__all__ = ["guarding"]
+
+
+def guarding(
+    inbox: Inbox | None,
+    plan: Plan,
+    subscription: str,
+    *,
+    tries_again: bool,
+    clock: Clock,
+    chance: Chance,
+    hooks: Hooks,
+) -> InboxGuard | None:
+    """What asks an inbox around each handler of one subscription; None: there is no inbox.
+
+    Args:
+        inbox: The store.
+        plan: The consumer's.
+        subscription: The consumer's.
+        tries_again: As for `InboxGuard`.
+        clock: As for `InboxGuard`.
+        chance: As for `InboxGuard`.
+        hooks: As for `InboxGuard`.
+    """
+    if inbox is None:
+        return None
+    # Imported here: a consumer without an inbox does not pay for one.
+    from timewheel.consumers.inbox.protocol import DEFAULT_KEEP_MS  # noqa: PLC0415
+    from timewheel.consumers.inbox_guard import InboxGuard  # noqa: PLC0415
+
+    return InboxGuard(
+        inbox,
+        plan.due_topic,
+        subscription,
+        keep_ms=max(DEFAULT_KEEP_MS, 0 if plan.cancel is None else plan.cancel.keep_ms),
+        tries_again=tries_again,
+        clock=clock,
+        chance=chance,
+        hooks=hooks,
+    )

@@ -1,0 +1,185 @@
+"""`timewheel parked` on a real broker: parked timers are listed, shown, handled again and discarded; none is lost."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pulsar
+import pytest
+from pulsar.schema import AvroSchema, Integer, Record
+
+from tests.broker.due_topic import SUBSCRIPTION, Handled, now_ms, running
+from tests.broker.test_cancel import SCHEMES, provisioned
+from tests.broker.test_retry import OTHER, WAIT_S, left, retrying
+from timewheel.admin import AdminClient
+from timewheel.consumers import DelayedConsumer, DelayedMessage, Park
+from timewheel.core.life_cycle import Cancel
+from timewheel.core.names import Names
+from timewheel.core.plan import Plan
+from timewheel.core.planfile import save_plan
+from timewheel.errors import NoSuchTarget
+from timewheel.ops.letters import LetterPlace, Letters, letters, parked_box
+from timewheel.producers import DelayedProducer
+from timewheel.testing import Broker, eventually
+
+if TYPE_CHECKING:
+    from tests.broker.conftest import Connect
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def client(pulsar_broker: Broker, connect: Connect) -> Any:
+    return connect(pulsar_broker)
+
+
+@pytest.fixture
+def plan(pulsar_broker: Broker, topic: str) -> Plan:
+    plan = retrying(topic, SCHEMES["tiered"], subscriptions=(SUBSCRIPTION, OTHER), cancel=Cancel(skew_ms=100))
+    return provisioned(pulsar_broker, plan)
+
+
+@pytest.fixture
+def run(pulsar_broker: Broker, plan: Plan, tmp_path: Path) -> Run:
+    save_plan(plan, tmp_path / "plan.toml")
+
+    def command(word: str, *arguments: str, whose: str = SUBSCRIPTION) -> subprocess.CompletedProcess[str]:
+        urls = ["--admin-url", pulsar_broker.admin_url]
+        urls += ["--service-url", pulsar_broker.service_url] if word in ("replay", "discard") else []
+        whose_option = ["--subscription", whose] if whose else []
+        line = [sys.executable, "-m", "timewheel", "parked", word, str(tmp_path / "plan.toml")]
+        return subprocess.run(
+            [*line, *arguments, *whose_option, *urls], capture_output=True, text=True, timeout=60, check=False
+        )
+
+    return command
+
+
+def park(client: Any, broker: Broker, plan: Plan, *names: str, **options: Any) -> None:
+    """Send these, and have the handler give them up."""
+
+    def handle(message: DelayedMessage) -> None:
+        raise Park(f"nobody called {message.timer_id}")
+
+    with DelayedProducer(client, plan) as producer:
+        for name in names:
+            producer.send(b"\x00" + name.encode(), timer_id=name, partition_key="schlüssel", properties={"a": "b"})
+    consumer = DelayedConsumer(client, plan, SUBSCRIPTION, **options)
+    with running(consumer, handle):
+        eventually(lambda: consumer.counts.parked == len(names) and left(broker, plan) == 0, WAIT_S)
+
+
+def parked(broker: Broker, plan: Plan) -> Letters:
+    with AdminClient(broker.admin_url) as admin:
+        return letters(admin, parked_box(plan, SUBSCRIPTION))
+
+
+def test_parked_timers_are_listed_shown_handled_again_and_discarded(
+    client: Any, pulsar_broker: Broker, plan: Plan, run: Run
+) -> None:
+    with DelayedProducer(client, plan) as producer:
+        park(client, pulsar_broker, plan, "ann", "bob", "eve")
+        producer.cancel("bob")  # whoever has it handled again wants that all the same
+
+    listed = run("list", "--json")
+    assert listed.returncode == 0, listed.stderr
+    found = json.loads(listed.stdout)["letters"]
+    assert {one["timer_id"]: one["reason"] for one in found} == {
+        "ann": "nobody called ann",
+        "bob": "nobody called bob",
+        "eve": "nobody called eve",
+    }
+    assert "3 of 3 parked timers" in run("list").stdout
+    assert json.loads(run("list", "--json", whose=OTHER).stdout)["letters"] == []
+    shown = run("show", "--id", "ann")
+    assert "payload  4 bytes: b'\\x00ann'" in shown.stdout, shown.stdout
+    assert "property a = b" in shown.stdout
+
+    assert run("replay").returncode == 2, "somebody has to say which"
+    several = run("list", whose="")
+    assert (several.returncode, "the plan has several: billing, audit" in _words(several.stderr)) == (2, True)
+    unknown = run("list", whose="nobody")
+    assert (unknown.returncode, "no subscription 'nobody', but billing, audit" in _words(unknown.stderr)) == (1, True)
+    dry = run("replay", "--all", "--dry-run", "--json")
+    assert dry.returncode == 0, dry.stderr
+    assert all(
+        one["sent_to"].startswith(f"{Names(plan).retry(SUBSCRIPTION)}-") for one in json.loads(dry.stdout)["letters"]
+    )
+    assert len(parked(pulsar_broker, plan).letters) == 3
+
+    sent = run("replay", "--reason", "called bob", "--id", "bob")
+    assert "1 sent to be handled again, 0 left, of 1 that were meant" in sent.stdout, sent.stdout + sent.stderr
+    gone = run("discard", "--id", "eve")
+    assert "1 discarded, 0 left" in gone.stdout, gone.stdout + gone.stderr
+    assert {one.timer_id for one in parked(pulsar_broker, plan).letters} == {"ann"}
+
+    seen: list[DelayedMessage] = []
+    other = Handled()
+    with (
+        running(DelayedConsumer(client, plan, SUBSCRIPTION), seen.append),
+        running(DelayedConsumer(client, plan, OTHER, relay=False), other),
+    ):
+        eventually(lambda: left(pulsar_broker, plan) == left(pulsar_broker, plan, OTHER) == 0, WAIT_S)
+    (bob,) = seen
+    assert (bob.timer_id, bob.attempt, bob.data(), bob.partition_key()) == ("bob", 0, b"\x00bob", "schlüssel")
+    assert bob.properties() == {"a": "b"}
+    assert (bob.generation or 0) > 0
+    assert sorted(str(name) for name in other.times) == ["ann", "eve"], "the other one had them once; bob was cancelled"
+
+
+def test_so_many_become_due_each_second(client: Any, pulsar_broker: Broker, plan: Plan, run: Run) -> None:
+    park(client, pulsar_broker, plan, *(f"t{number}" for number in range(5)))
+    begun_ms = now_ms()
+    assert run("replay", "--all", "--rate", "1").returncode == 0
+    came_ms: list[int] = []
+    with running(DelayedConsumer(client, plan, SUBSCRIPTION), lambda _: came_ms.append(now_ms())):
+        eventually(lambda: len(came_ms) == 5, WAIT_S)
+    assert came_ms[-1] - begun_ms >= 4_000
+
+
+class Order(Record):  # type: ignore[misc]  # pulsar ships no types
+    number = Integer()
+
+
+def test_it_keeps_its_schema(client: Any, pulsar_broker: Broker, plan: Plan, run: Run) -> None:
+    with DelayedProducer(client, plan, schema=AvroSchema(Order)) as producer:
+        producer.send(Order(number=7), timer_id="o")
+    numbers: list[int] = []
+
+    def handle(message: DelayedMessage) -> None:
+        numbers.append(message.value().number)
+        if not message.generation:
+            raise Park("at first")
+
+    consumer = DelayedConsumer(client, plan, SUBSCRIPTION, schema=AvroSchema(Order))
+    with running(consumer, handle):
+        eventually(lambda: consumer.counts.parked == 1, WAIT_S)
+        eventually(lambda: len(parked(pulsar_broker, plan).letters) == 1, WAIT_S)
+        replayed = run("replay", "--all")
+        assert replayed.returncode == 0, replayed.stdout + replayed.stderr
+        eventually(lambda: numbers == [7, 7], WAIT_S)
+
+
+def test_what_cannot_be_done_is_one_line(client: Any, pulsar_broker: Broker, plan: Plan, run: Run, topic: str) -> None:
+    park(client, pulsar_broker, plan, "t")
+    held = client.subscribe(
+        f"{Names(plan).parked(SUBSCRIPTION)}", "timewheel-parked", consumer_type=pulsar.ConsumerType.Exclusive
+    )
+    refused = run("discard", "--all")
+    assert refused.returncode == 1
+    assert "its subscription could not be opened" in refused.stderr
+    held.close()
+    assert run("show", "12-7").returncode == 2
+    assert LetterPlace.parse("12:7") is not None
+    without = Plan(due_topic=f"{topic}-other", subscriptions=(SUBSCRIPTION,))
+    with pytest.raises(NoSuchTarget, match="retry = true"), AdminClient(pulsar_broker.admin_url) as admin:
+        letters(admin, parked_box(without, SUBSCRIPTION))
+
+
+def _words(text: str) -> str:
+    return " ".join(text.replace("│", " ").split())

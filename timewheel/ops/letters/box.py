@@ -1,0 +1,64 @@
+"""Topics in which letters wait for an operator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, PARKED_SUBSCRIPTION, Names
+from timewheel.core.plan import Plan
+from timewheel.ops.errors import NoSuchTarget
+from timewheel.wire.dead_letters import DEAD_FROM, DEAD_REASON
+from timewheel.wire.parked import PARKED_ERROR, PARKED_FROM, PARKED_REASON
+
+__all__ = ["Box", "dead_letter_box", "parked_box"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    """One of them.
+
+    Args:
+        topic: Full name, without a partition suffix.
+        subscription: By which they are taken out.
+        reason_property: Says why a letter is here.
+        from_property: Says where it was.
+        error_property: Says what its handler raised; empty: no handler had it.
+        missing: What to say if there is no such topic.
+    """
+
+    topic: str
+    subscription: str
+    reason_property: str
+    from_property: str
+    error_property: str = ""
+    missing: str
+
+
+def dead_letter_box(plan: Plan) -> Box:
+    """Of what relays could not move on."""
+    return Box(
+        topic=Names(plan).dead_letter,
+        subscription=DEAD_LETTER_SUBSCRIPTION,
+        reason_property=DEAD_REASON,
+        from_property=DEAD_FROM,
+        missing="there is no such topic: no relay works by this plan",
+    )
+
+
+def parked_box(plan: Plan, subscription: str) -> Box:
+    """Of what handlers of one subscription gave up.
+
+    Raises:
+        NoSuchTarget: The plan has no such subscription.
+    """
+    if subscription not in plan.subscriptions:
+        known = ", ".join(plan.subscriptions)
+        raise NoSuchTarget(plan.due_topic, f"the plan has no subscription {subscription!r}, but {known}")
+    return Box(
+        topic=Names(plan).parked(subscription),
+        subscription=PARKED_SUBSCRIPTION,
+        reason_property=PARKED_REASON,
+        from_property=PARKED_FROM,
+        error_property=PARKED_ERROR,
+        missing="there is no such topic: write retry = true in the plan, and run `timewheel topics ensure`",
+    )
