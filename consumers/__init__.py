@@ -1,7 +1,10 @@
 """The consumer SDK: `DelayedConsumer` hands out every timer once, at its due time."""
 
+from timewheel.consumers.aio import AsyncDelayedConsumer
 from timewheel.consumers.around import Around, Later, Skip
+from timewheel.consumers.async_running import AsyncHandler
 from timewheel.consumers.consumer import DelayedConsumer
+from timewheel.consumers.consuming import Consuming
 from timewheel.consumers.counts import ConsumerCounts
 from timewheel.consumers.errors import ReceiveTimeout, SubscribeRefused
 from timewheel.consumers.handlers import Handler
@@ -12,8 +15,11 @@ from timewheel.consumers.retry import Backoff, Exponential, Fixed, Park, RetryLa
 
 __all__ = [
     "Around",
+    "AsyncDelayedConsumer",
+    "AsyncHandler",
     "Backoff",
     "ConsumerCounts",
+    "Consuming",
     "DelayedConsumer",
     "DelayedMessage",
     "Exponential",

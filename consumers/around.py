@@ -94,18 +94,33 @@ class Arounds:
 
     def __call__(self, call: Callable[[DelayedMessage], object], message: DelayedMessage) -> None:
         """Handle one timer; what is raised before or by the handler is raised here."""
-        entered = 0
+        self.enter(message)
         try:
-            for around in self._arounds:
-                around.before(message)
-                entered += 1
             call(message)
         except BaseException as error:
-            for around in reversed(self._arounds[:entered]):
-                self._tell(around, message, error)
+            self.leave(message, error)
             raise
+        self.leave(message)
+
+    def enter(self, message: DelayedMessage) -> None:
+        """Call each ``before``; where one raises, tell those further out, and raise it here."""
+        for entered, around in enumerate(self._arounds):
+            try:
+                around.before(message)
+            except BaseException as error:
+                for outer in reversed(self._arounds[:entered]):
+                    self._tell(outer, message, error)
+                raise
+
+    def leave(self, message: DelayedMessage, error: BaseException | None = None) -> None:
+        """Call each ``after``, or each ``failed``, once the handler has ended.
+
+        Args:
+            message: The timer.
+            error: What the handler raised; None: it returned.
+        """
         for around in reversed(self._arounds):
-            self._tell(around, message, None)
+            self._tell(around, message, error)
 
     def _tell(self, around: Around, message: DelayedMessage, error: BaseException | None) -> None:
         try:

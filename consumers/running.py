@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from timewheel.consumers.around import Arounds, Later, Skip
+from timewheel.consumers.around import Arounds
 from timewheel.consumers.handlers import Handler, HandlerCalls
 from timewheel.consumers.in_hand import InHand
 from timewheel.consumers.message import DelayedMessage, key_of
+from timewheel.consumers.outcomes import Outcomes
 from timewheel.consumers.receiving.receiver import SLICE_MS, Receiver
-from timewheel.consumers.retry import Park, Retries, RetryLater
 from timewheel.consumers.workers import Workers
 from timewheel.core.clock import Clock
-from timewheel.events import HandlerFailed, HandlersLeftBehind
+from timewheel.events import HandlersLeftBehind
 from timewheel.wire.hooks import Hooks
 
 __all__ = ["Run"]
@@ -26,9 +26,9 @@ class Run:
         receiver: Gives what is due, and takes the answers.
         handed: Makes what a handler sees.
         arounds: What stands around each handler; None: nothing.
-        retries: What becomes of timers whose handler raises.
+        outcomes: Takes how handlers end.
         clock: Of the consumer.
-        hooks: Told of handlers that fail, or are left behind.
+        hooks: Told of handlers that are left behind.
         is_stopping: Whether it shall end.
         stop: Has the consumer stop.
     """
@@ -39,7 +39,7 @@ class Run:
         *,
         handed: Callable[[InHand], DelayedMessage],
         arounds: Arounds | None,
-        retries: Retries,
+        outcomes: Outcomes,
         clock: Clock,
         hooks: Hooks,
         is_stopping: Callable[[], bool],
@@ -48,7 +48,7 @@ class Run:
         self._receiver = receiver
         self._handed = handed
         self._arounds = arounds
-        self._retries = retries
+        self._outcomes = outcomes
         self._clock = clock
         self._hooks = hooks
         self._is_stopping = is_stopping
@@ -96,33 +96,19 @@ class Run:
             self._hooks.emit(HandlersLeftBehind(handlers=pool.running))
 
     def _return(self, timers: Iterable[InHand]) -> None:
-        """Timers that no handler began: others may have them."""
         for timer in timers:
-            self._receiver.failed(timer, quietly=True)
+            self._outcomes.given_back(timer)
 
     def _handle(self, call: Callable[[DelayedMessage], None], timer: InHand) -> None:
         message = self._handed(timer)
         try:
             call(message)
-        except Skip:
-            self._receiver.skipped(timer)
-        except Later as later:
-            self._receiver.postponed(timer, later.after_ms)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises, its timer comes again
-            self._failed(timer, message, error)
+            self._outcomes.raised(timer, message, error)
         except BaseException as error:  # noqa: BLE001 - raised again by `until_stopped`
             # sys.exit() in a handler means the process: `run` ends with it, on the thread that called it.
             self._fatal = self._fatal or error
             self._stop()
-            self._receiver.failed(timer, quietly=True)
+            self._outcomes.given_back(timer)
         else:
-            self._receiver.done(timer, quietly=True)
-
-    def _failed(self, timer: InHand, message: DelayedMessage, error: Exception) -> None:
-        onward = self._retries.after(error, message.attempt)
-        if onward is None or not isinstance(error, RetryLater | Park):
-            self._hooks.emit(HandlerFailed(timer_id=message.timer_id, error=repr(error)))
-        if onward is None:
-            self._receiver.failed(timer, quietly=True)
-        else:
-            self._receiver.moved_on(timer, onward)
+            self._outcomes.returned(timer)

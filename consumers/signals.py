@@ -16,6 +16,12 @@ NOBODYS = (signal.SIG_DFL, signal.default_int_handler)
 """What a process does that was told nothing else."""
 
 
+def _is_nobodys(handler: Any) -> bool:
+    # Nor has a service said anything that runs in `asyncio.run`, which sees to SIGINT by itself and cancels.
+    is_asyncios = getattr(getattr(handler, "func", None), "__qualname__", "") == "Runner._on_sigint"
+    return handler in NOBODYS or is_asyncios
+
+
 @contextmanager
 def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
     """Within this, the first SIGTERM or SIGINT calls ``stop``, and a second one does what it did before.
@@ -39,7 +45,7 @@ def stopping_on_signals(stop: Callable[[], None]) -> Iterator[None]:
 
     for number in ASKED_TO_END:
         handler = signal.getsignal(number)
-        if handler in NOBODYS:
+        if _is_nobodys(handler):
             before[number] = handler
             signal.signal(number, end)
     try:

@@ -1,0 +1,143 @@
+"""How fast is a backlog handled: on threads, on an event loop, and with something around each handler?
+
+One consumer handles a backlog of timers that are all due, with a handler that does nothing. `DelayedConsumer` with one
+worker and a plain function is what the others are compared with: more workers share one Python interpreter. The ways
+take turns; medians of their rates.
+
+Goals: `AsyncDelayedConsumer` on one loop at least 0.8 of that; an empty `Around`, and a `RetryPolicy` that nobody
+needs, at least 0.95.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.result import Result, table
+from benchmarks.service import connected, provisioned, service
+from timewheel.consumers import Around, AsyncDelayedConsumer, DelayedConsumer, DelayedMessage, RetryPolicy
+from timewheel.core import Plan
+from timewheel.producers import DelayedProducer
+
+ROUNDS = 5
+QUEUE = 5_000
+GOAL_ASYNC = 0.8
+GOAL_SEAM = 0.95
+PATIENCE_S = 120.0
+
+Way = Callable[[Any, Plan, int], float]
+
+
+class Countdown:
+    """Notes when the first of so many was handled, and stops the consumer at the last."""
+
+    def __init__(self, timers: int, stop: Callable[[], None]) -> None:
+        self._left = self._timers = timers
+        self._stop = stop
+        self._began_s = self._ended_s = 0.0
+
+    def __call__(self) -> None:
+        """One is handled; in one thread."""
+        if self._left == self._timers:
+            self._began_s = time.perf_counter()
+        self._left -= 1
+        if not self._left:
+            self._ended_s = time.perf_counter()
+            self._stop()
+
+    @property
+    def rate(self) -> float:
+        """Timers a second."""
+        if self._left:
+            raise RuntimeError(f"{self._left} of {self._timers} timers did not come")
+        return self._timers / (self._ended_s - self._began_s)
+
+
+def on_threads(workers: int = 1, **options: Any) -> Way:
+    """A plain function on worker threads."""
+
+    def play(client: Any, plan: Plan, timers: int) -> float:
+        with DelayedConsumer(client, plan, "bench", receiver_queue_size=QUEUE, **options) as consumer:
+            count = Countdown(timers, consumer.stop)
+            consumer.run(lambda _: count(), workers=workers)
+        return count.rate
+
+    return play
+
+
+def coroutines_of_threads(client: Any, plan: Plan, timers: int) -> float:
+    """An ``async def`` under `DelayedConsumer`: a worker waits for each."""
+    with DelayedConsumer(client, plan, "bench", receiver_queue_size=QUEUE) as consumer:
+        count = Countdown(timers, consumer.stop)
+
+        async def handle(_: DelayedMessage) -> None:
+            count()
+
+        consumer.run(handle, workers=8)
+    return count.rate
+
+
+def on_a_loop(client: Any, plan: Plan, timers: int) -> float:
+    """An ``async def`` under `AsyncDelayedConsumer`."""
+
+    async def play() -> float:
+        async with AsyncDelayedConsumer(client, plan, "bench", receiver_queue_size=QUEUE) as consumer:
+            count = Countdown(timers, consumer.stop)
+
+            async def handle(_: DelayedMessage) -> None:
+                count()
+
+            async with asyncio.timeout(PATIENCE_S):
+                await consumer.run(handle, concurrency=100)
+        return count.rate
+
+    return asyncio.run(play())
+
+
+WAYS: dict[str, tuple[Way, float | None]] = {
+    "DelayedConsumer, 1 worker": (on_threads(), None),
+    "DelayedConsumer, 8 workers": (on_threads(8), None),
+    "DelayedConsumer, 8 workers, async def": (coroutines_of_threads, None),
+    "AsyncDelayedConsumer": (on_a_loop, GOAL_ASYNC),
+    "1 worker, an empty Around": (on_threads(around=[Around()]), GOAL_SEAM),
+    "1 worker, a RetryPolicy": (on_threads(retry=RetryPolicy()), GOAL_SEAM),
+}
+BASE = next(iter(WAYS))
+
+
+def main(quick: bool = False) -> list[Result]:
+    """Ask; quick: fewer timers and rounds."""
+    timers, rounds = (4_000, 1) if quick else (40_000, ROUNDS)
+    rates: dict[str, list[float]] = {way: [] for way in WAYS}
+    with service() as broker, connected(broker) as client:
+        for number in range(rounds):
+            for name in list(WAYS)[:: 1 if number % 2 else -1]:
+                plan = provisioned(broker, "handlers", retry="RetryPolicy" in name)
+                with DelayedProducer(client, plan) as producer:
+                    for _ in range(timers):
+                        producer.send_async(b"x" * 100, lambda *_: None)
+                    producer.flush()
+                rates[name].append(WAYS[name][0](client, plan, timers))
+    medians = {name: statistics.median(found) for name, found in rates.items()}
+    results = [
+        Result(
+            question="handlers",
+            subject=name,
+            figures={"timers/s": median, "ratio": median / medians[BASE], "rounds": rounds},
+            goal="" if goal is None else f"ratio at least {goal}",
+            met=None if goal is None else median / medians[BASE] >= goal,
+        )
+        for (name, (_, goal)), median in zip(WAYS.items(), medians.values(), strict=True)
+    ]
+    print(table(results), flush=True)
+    return results
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--quick", action="store_true", help="fewer timers and rounds")
+    main(parser.parse_args().quick)

@@ -1,0 +1,141 @@
+"""A consumer whose handlers fail, for the tests that kill it: run as ``python -m tests.support.retry_worker``.
+
+It writes a line for each call of its handler, and kills itself with -9 at the n-th pass of a named point. Nothing runs
+between the decision and the kill.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import signal
+import sys
+import threading
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pulsar
+
+from tests.support.through import Through
+from timewheel.consumers import DelayedConsumer, DelayedMessage, Fixed, RetryPolicy
+from timewheel.consumers.inbox import SqliteInbox
+from timewheel.core.plan import Plan
+
+__all__ = ["MAX_ATTEMPTS", "POINTS", "Job", "is_poison", "succeeds_at"]
+
+POINTS = ("in_handler", "before_ack", "after_ack")
+"""``before_ack``: what is acknowledged is over: handled, or its successor is stored and the inbox was told."""
+MAX_ATTEMPTS = 6
+BACKOFF = dt.timedelta(milliseconds=300)
+WORKERS = 2
+RECEIVER_QUEUE = 20
+
+
+def is_poison(number: int) -> bool:
+    """Whether a timer's handler fails for ever."""
+    return number % 2 == 0
+
+
+def succeeds_at(number: int) -> int:
+    """At which attempt another one's handler succeeds."""
+    return number // 2 % 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What one process does.
+
+    Args:
+        service_url: The broker.
+        plan: The plan file.
+        subscription: Whose handlers fail; those of any other succeed.
+        failing: Whether this one's do.
+        calls: Where each call of the handler is written down.
+        inbox: The SQLite file; empty: none.
+        point: Where it kills itself; empty: nowhere.
+        passes: At which pass of that.
+    """
+
+    service_url: str
+    plan: str
+    subscription: str
+    failing: bool
+    calls: str
+    inbox: str = ""
+    point: str = ""
+    passes: int = 0
+
+    def arguments(self) -> list[str]:
+        """The command line that does it."""
+        return [sys.executable, "-m", "tests.support.retry_worker", json.dumps(asdict(self))]
+
+
+class _Fuse:
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._left = job.passes
+        self._lock = threading.Lock()
+
+    def __call__(self, point: str) -> None:
+        if point != self._job.point:
+            return
+        with self._lock:
+            self._left -= 1
+            if not self._left:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+class _Client(Through):
+    def __init__(self, inner: Any, passes: _Fuse) -> None:
+        super().__init__(inner)
+        self._passes = passes
+
+    def subscribe(self, *arguments: Any, **options: Any) -> Any:
+        return _Consumer(self._inner.subscribe(*arguments, **options), self._passes)
+
+
+class _Consumer(Through):
+    def __init__(self, inner: Any, passes: _Fuse) -> None:
+        super().__init__(inner)
+        self._passes = passes
+
+    def acknowledge(self, message: Any) -> None:
+        self._passes("before_ack")
+        self._inner.acknowledge(message)
+        self._passes("after_ack")
+
+
+def main() -> None:
+    job = Job(**json.loads(sys.argv[1]))
+    passes = _Fuse(job)
+    calls = os.open(job.calls, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def handle(message: DelayedMessage) -> None:
+        assert message.timer_id is not None
+        os.write(calls, f"{message.timer_id} {message.attempt}\n".encode())  # one write: whole, or not at all
+        passes("in_handler")
+        number = int(message.timer_id)
+        if job.failing and (is_poison(number) or message.attempt < succeeds_at(number)):
+            raise ValueError(f"attempt {message.attempt}")
+
+    quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    client = pulsar.Client(job.service_url, logger=quiet, operation_timeout_seconds=10)
+    inbox = SqliteInbox(job.inbox, synchronous="normal") if job.inbox else None
+    consumer = DelayedConsumer(
+        _Client(client, passes),
+        Plan.load(job.plan),
+        job.subscription,
+        relay=not job.failing,
+        retry=RetryPolicy(max_attempts=MAX_ATTEMPTS, backoff=Fixed(BACKOFF)),
+        inbox=inbox,
+        hooks=(),
+        receiver_queue_size=RECEIVER_QUEUE,
+    )
+    with consumer:
+        consumer.run(handle, workers=WORKERS)
+    client.close()
+
+
+if __name__ == "__main__":
+    main()
