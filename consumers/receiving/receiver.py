@@ -67,6 +67,7 @@ class Receiver:
     ) -> None:
         self._source = source
         self._republisher = republisher
+        republisher.settles = self._settle
         self._pace = pace
         self._questions = questions
         self._redelivery_delay_ms = redelivery_delay_ms
@@ -219,18 +220,23 @@ class Receiver:
         """What follows from re-publications that were answered."""
         commands: list[Command] = []
         for timer, published in self._republisher.outcomes():
-            if published and timer.onward is not None and self._on_settled is not None:
-                self._on_settled(timer, True)
             now_ms = self._clock.now_ms()
             with self._state:
-                if published:
-                    follows = self._engine.published(timer, now_ms)
-                else:
-                    follows = self._engine.not_published(timer, now_ms)
-            if not published and follows and self._on_settled is not None:
-                self._on_settled(timer, False)
-            commands += follows
+                commands += (
+                    self._engine.published(timer, now_ms) if published else self._engine.not_published(timer, now_ms)
+                )
         return commands
+
+    def _settle(self, timer: InHand, is_stored: bool) -> None:
+        """On the republisher's thread, of a timer that is tried again or parked: it is never handed out by this."""
+        if is_stored and self._on_settled is not None:
+            self._on_settled(timer, True)
+        now_ms = self._clock.now_ms()
+        with self._state:
+            commands = self._engine.published(timer, now_ms) if is_stored else self._engine.not_published(timer, now_ms)
+        if not is_stored and commands and self._on_settled is not None:
+            self._on_settled(timer, False)  # given back to the broker
+        self._execute_quietly(commands)
 
     def _raise_alarm(self, arrival: Arrival, now_ms: int) -> None:
         topic = str(arrival.message.topic_name())

@@ -2,7 +2,8 @@
 time; and what is to be tried again, or parked, into the subscription's own topics.
 
 In a thread of its own, since opening a producer can take as long as a broker is away, and meanwhile other timers become
-due. Outcomes are collected for the receiving thread, which alone acknowledges, after the publish is confirmed.
+due. What is to be tried again or parked is settled by this thread as soon as it is confirmed: each moment until then is
+one in which a kill repeats an attempt. All other outcomes are collected for the receiving thread, which may hand out.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import pulsar
 
@@ -41,6 +42,13 @@ SEND_TIMEOUT_MS = 10_000
 JOIN_TIMEOUT_MS = 5_000
 
 
+class _Answered(NamedTuple):
+    """What became of a publish."""
+
+    timer: InHand
+    is_stored: bool
+
+
 class Republisher:
     """Publishes timers again; starts nothing until there is one.
 
@@ -60,8 +68,11 @@ class Republisher:
         self._parked = Names(plan).parked(subscription)
         self._clock = clock
         self._hooks = hooks
-        # Bounded by the engine's MAX_REPUBLISHING.
-        self._waiting: queue.SimpleQueue[InHand | None] = queue.SimpleQueue()
+        self.settles: Callable[[InHand, bool], None] | None = None
+        """Told on this thread of each timer that was to be tried again or parked, and whether it is stored for certain.
+        """
+        # Bounded by the engine's MAX_REPUBLISHING: timers to publish, answers to what was published, None at the end.
+        self._waiting: queue.SimpleQueue[InHand | _Answered | None] = queue.SimpleQueue()
         self._outcomes: deque[tuple[InHand, bool]] = deque()
         self._schemas: dict[str, Schemas] = {}
         self._producers: dict[tuple[str, str, int], ProducerLike] = {}
@@ -75,7 +86,9 @@ class Republisher:
         self._waiting.put(timer)
 
     def outcomes(self) -> list[tuple[InHand, bool]]:
-        """Every timer that has been answered since the last call, and whether it is stored for certain."""
+        """Every timer that came too early and has been answered since the last call, and whether it is stored for
+        certain.
+        """
         found = []
         while self._outcomes:
             found.append(self._outcomes.popleft())
@@ -89,13 +102,25 @@ class Republisher:
             self._thread = None
 
     def _run(self) -> None:
-        while (timer := self._waiting.get()) is not None:
+        while (item := self._waiting.get()) is not None:
+            if isinstance(item, _Answered):
+                self._settle(*item)
+                continue
             try:
-                self._publish(timer)
+                self._publish(item)
             except Exception as error:  # noqa: BLE001 - whatever it is, the timer is still stored and is tried again
-                self._hooks.emit(RepublishFailed(timer=timer.key, error=str(error)))
-                self._outcomes.append((timer, False))
+                self._hooks.emit(RepublishFailed(timer=item.key, error=str(error)))
+                self._settle(item, False)
         self._close_producers()
+        while not self._waiting.empty():
+            if isinstance(item := self._waiting.get(), _Answered):
+                self._settle(*item)
+
+    def _settle(self, timer: InHand, is_stored: bool) -> None:
+        if timer.onward is None or self.settles is None:
+            self._outcomes.append((timer, is_stored))
+        else:
+            self.settles(timer, is_stored)
 
     def _publish(self, timer: InHand) -> None:
         message, envelope = timer.arrival.message, timer.arrival.envelope
@@ -130,10 +155,14 @@ class Republisher:
         return hop.topic, hop.deliver_at_ms, hop.envelope.properties()
 
     def _answer(self, timer: InHand) -> Callable[[Any, Any], None]:
-        append = self._outcomes.append
+        # On the client's thread: nothing here can raise, and nothing may take long.
+        if timer.onward is None:
+            append = self._outcomes.append
+            return lambda result, _: append((timer, result == pulsar.Result.Ok))
+        put = self._waiting.put
 
         def answered(result: Any, _: Any) -> None:
-            append((timer, result == pulsar.Result.Ok))  # on the client's thread: nothing here can raise
+            put(_Answered(timer, result == pulsar.Result.Ok))
 
         return answered
 
