@@ -1,4 +1,4 @@
-"""The FastAPI example runs as it stands, as a server of its own."""
+"""The FastAPI examples run as they stand, each as a server of its own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import httpx
@@ -27,35 +28,42 @@ ATTEMPTS = 5
 """A machine that is busy makes any timer late, and not every time."""
 
 
-@pytest.fixture
-def service(pulsar_broker: Broker, tmp_path: Path) -> Iterator[httpx.Client]:
-    """The running example; ends by SIGTERM, as a deployment would end it, and in order."""
+@contextmanager
+def served(broker: Broker, folder: Path, example: str, path: str, **settings: str) -> Iterator[httpx.Client]:
+    """A running example; ends by SIGTERM, as a deployment would end it, and in order."""
     [port] = free_ports(1)
-    urls = {"PULSAR_SERVICE_URL": pulsar_broker.service_url, "PULSAR_ADMIN_URL": pulsar_broker.admin_url}
-    log = tmp_path / "service.log"
-    with log.open("w") as output:
+    urls = {"PULSAR_SERVICE_URL": broker.service_url, "PULSAR_ADMIN_URL": broker.admin_url}
+    log = folder / "service.log"
+    with log.open("a") as output:
         server = subprocess.Popen(
-            [sys.executable, str(ROOT / "examples" / "fastapi_reminders.py")],
-            env={**os.environ, **urls, "PORT": str(port)},
+            [sys.executable, str(ROOT / "examples" / example)],
+            env={**os.environ, **urls, "PORT": str(port), **settings},
             stdout=output,
             stderr=subprocess.STDOUT,
         )
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
-            eventually(lambda: _answers(client, server, log), 60)
+            eventually(lambda: _answers(client, server, log, path), 60)
             yield client
         server.send_signal(signal.SIGTERM)
         # uvicorn drains, then ends itself by the signal that it was sent.
         assert server.wait(30) in {0, -signal.SIGTERM}, log.read_text()
+        assert "Traceback" not in log.read_text(), log.read_text()
     finally:
         server.kill()
         server.wait()
 
 
-def _answers(client: httpx.Client, server: subprocess.Popen[bytes], log: Path) -> bool:
+@pytest.fixture
+def service(pulsar_broker: Broker, tmp_path: Path) -> Iterator[httpx.Client]:
+    with served(pulsar_broker, tmp_path, "fastapi_reminders.py", "/reminders") as client:
+        yield client
+
+
+def _answers(client: httpx.Client, server: subprocess.Popen[bytes], log: Path, path: str) -> bool:
     assert server.poll() is None, log.read_text()
     try:
-        return client.get("/reminders").status_code == httpx.codes.OK
+        return client.get(path).status_code == httpx.codes.OK
     except httpx.TransportError:
         return False
 
@@ -86,3 +94,36 @@ def test_reminders_come_back_once_and_on_time_and_bad_ones_are_refused(service: 
 def late_by_id(service: httpx.Client) -> dict[str, int]:
     """How late each reminder was, at least a millisecond."""
     return {reminded["id"]: max(1, reminded["late_ms"]) for reminded in service.get("/reminders").json()}
+
+
+def test_an_order_that_is_paid_does_not_expire_and_what_expires_returns_its_stock_once(
+    pulsar_broker: Broker, tmp_path: Path
+) -> None:
+    settings = {"ORDERS_DATABASE": str(tmp_path / "orders.sqlite3"), "ORDER_TIME_OUT_S": "3"}
+
+    def state(service: httpx.Client, order: int) -> str:
+        return str(service.get(f"/orders/{order}").json()["state"])
+
+    def left(service: httpx.Client) -> int:
+        return int(service.get("/stock/lamp").json()["left"])
+
+    with served(pulsar_broker, tmp_path, "fastapi_orders.py", "/stock/lamp", **settings) as service:
+        placed = [service.post("/orders", json={"article": "lamp", "quantity": 2}) for _ in range(4)]
+        assert {one.status_code for one in placed} == {httpx.codes.CREATED}, placed[0].text
+        orders = [one.json()["id"] for one in placed]
+        assert left(service) == 2
+        refused = service.post("/orders", json={"article": "lamp", "quantity": 3})
+        assert (refused.status_code, refused.json()["detail"]) == (409, "there are only 2 left")
+        for order in orders[:2]:
+            assert service.post(f"/orders/{order}/payment").status_code == httpx.codes.NO_CONTENT
+        assert service.post(f"/orders/{orders[0]}/payment").json()["detail"] == "it is paid"
+        assert service.post("/orders/999/payment").status_code == httpx.codes.NOT_FOUND
+        eventually(lambda: [state(service, order) for order in orders] == ["paid", "paid", "expired", "expired"], 60)
+        assert left(service) == 6
+        late = service.post(f"/orders/{orders[2]}/payment")
+        assert (late.status_code, late.json()["detail"]) == (409, "it is expired")
+        last = service.post("/orders", json={"article": "lamp", "quantity": 1}).json()["id"]
+    # The service was stopped while a time-out waits: the next one has it.
+    with served(pulsar_broker, tmp_path, "fastapi_orders.py", "/stock/lamp", **settings) as service:
+        eventually(lambda: state(service, last) == "expired", 60)
+        assert left(service) == 6

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import threading
@@ -22,6 +24,7 @@ import pytest
 from tests.support.checkout import ROOT
 from tests.support.pages import blocks, commands
 from timewheel.admin import AdminClient
+from timewheel.consumers import DelayedMessage
 from timewheel.core import Plan
 from timewheel.core.plan import Tiered
 from timewheel.core.planfile import dump_plan, save_plan
@@ -272,6 +275,34 @@ def test_timers_are_tried_again_and_parked_as_it_says(
     assert "1 discarded, 0 left" in gone.stdout
     for called in ("RetryLater", "max_attempts=5", "--subscription", "tw-parked-error", "republish_failed"):
         assert called in text
+
+
+def test_consumers_run_in_a_service_as_it_says(broker_of_the_pages: LocalPulsar) -> None:
+    plan = Plan(due_topic="persistent://public/default/in-your-service", subscriptions=("billing",))
+    client = pulsar.Client(broker_of_the_pages.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    with AdminClient(broker_of_the_pages.admin_url) as admin:
+        ensure(admin, plan, now_ms=int(time.time() * 1_000))
+    on_threads, on_a_loop = (block.content for block in blocks(page("run-in-your-service"), "python"))
+    came: list[bytes] = []
+
+    def handle(message: DelayedMessage) -> None:
+        came.append(message.data())
+        names["consumer"].stop()
+
+    async def handle_async(message: DelayedMessage) -> None:
+        came.append(message.data())
+        signal.raise_signal(signal.SIGTERM)
+
+    names: dict[str, Any] = {"client": client, "plan": plan, "handle": handle, "handle_async": handle_async}
+    with DelayedProducer(client, plan) as producer:
+        producer.send(b"on threads")
+        exec(on_threads, names)
+        producer.send(b"on a loop")
+        exec(on_a_loop, names)
+        asyncio.run(names["main"]())
+    client.close()
+    assert came == [b"on threads", b"on a loop"]
+    assert (ROOT / "examples" / "fastapi_orders.py").is_file()
 
 
 def test_what_stands_around_handlers_does_what_it_says(
