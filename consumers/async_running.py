@@ -6,6 +6,7 @@ import asyncio
 import datetime as dt
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 
 from timewheel.consumers.around import Arounds
@@ -85,8 +86,7 @@ class AsyncRun:
                 else:
                     self._outcomes.given_back(timer)
             self._give_back_queued()
-            if self._tasks:
-                await asyncio.wait(self._tasks, timeout=drain.total_seconds())
+            await self._all_end(drain.total_seconds())
         finally:
             await self._cancel()
 
@@ -171,7 +171,14 @@ class AsyncRun:
         self._hooks.emit(HandlersLeftBehind(handlers=len(self._tasks)))
         for task in self._tasks:
             task.cancel()
-        await asyncio.wait(self._tasks, timeout=CANCEL_TIMEOUT_S)
+        await self._all_end(CANCEL_TIMEOUT_S)
+
+    async def _all_end(self, timeout_s: float) -> None:
+        """Wait for all handlers, by the event loop's clock; the rest of them go on."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                while self._tasks:
+                    await asyncio.wait(self._tasks)
 
 
 async def _to_its_end(call: Callable[..., None], *arguments: object, then: Callable[[], None] | None = None) -> None:

@@ -122,8 +122,9 @@ def main() -> None:
     quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
     client = pulsar.Client(job.service_url, logger=quiet, operation_timeout_seconds=10)
     inbox = SqliteInbox(job.inbox, synchronous="normal") if job.inbox else None
+    watched: Any = _Client(client, passes)
     consumer = DelayedConsumer(
-        _Client(client, passes),
+        watched,
         Plan.load(job.plan),
         job.subscription,
         relay=not job.failing,
