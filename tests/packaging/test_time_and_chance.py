@@ -20,7 +20,6 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("spark_planner/progress.py", EVERYTHING): "looks now and then at what Spark does, in Spark's time",
     ("spark_planner/running.py", "uuid.uuid4"): "names the jobs of a block",
     ("consumers/async_running.py", "asyncio.timeout"): "waits on an event loop are the loop's, by its own clock",
-    ("consumers/async_running.py", "wait()"): "the same, without a time-out of its own",
     ("producers/aio.py", "asyncio.wait_for"): "waits on an event loop are the loop's, by its own clock",
     ("producers/aio.py", "call_later()"): "waits on an event loop are the loop's, by its own clock",
     ("producers/sending/writer.py", "os.urandom"): "timer ids must differ between processes, whatever their seeds are",
