@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +18,14 @@ from tests.broker.due_topic import SUBSCRIPTION, Handled, now_ms, running
 from tests.broker.test_cancel import SCHEMES, provisioned
 from tests.broker.test_retry import OTHER, WAIT_S, left, retrying
 from timewheel.admin import AdminClient
-from timewheel.consumers import DelayedConsumer, DelayedMessage, Park
+from timewheel.consumers import DelayedConsumer, DelayedMessage, Park, RetryLater
 from timewheel.core.life_cycle import Cancel
 from timewheel.core.names import Names
 from timewheel.core.plan import Plan
 from timewheel.core.planfile import save_plan
 from timewheel.errors import NoSuchTarget
 from timewheel.ops.letters import LetterPlace, Letters, letters, parked_box
+from timewheel.ops.status import status_of
 from timewheel.producers import DelayedProducer
 from timewheel.testing import Broker, eventually
 
@@ -183,3 +185,32 @@ def test_what_cannot_be_done_is_one_line(client: Any, pulsar_broker: Broker, pla
 
 def _words(text: str) -> str:
     return " ".join(text.replace("│", " ").split())
+
+
+def test_the_status_tells_what_is_tried_again_and_what_is_parked(
+    client: Any, pulsar_broker: Broker, plan: Plan, tmp_path: Path
+) -> None:
+    park(client, pulsar_broker, plan, "ann", "bob")
+
+    def handle(_: DelayedMessage) -> None:
+        raise RetryLater(timedelta(seconds=20))
+
+    with DelayedProducer(client, plan) as producer:
+        producer.send(b"x", timer_id="later")
+    consumer = DelayedConsumer(client, plan, SUBSCRIPTION, relay=False)
+    with running(consumer, handle):
+        eventually(lambda: consumer.counts.tried_again == 1, WAIT_S)
+    with AdminClient(pulsar_broker.admin_url) as admin:
+        found = status_of(admin, plan)
+        assert found.parked == 2
+        kinds = {one.topic: one.kind for one in found.topics()}
+        assert kinds[Names(plan).retry(SUBSCRIPTION)] == "retry"
+        (held,) = [one for one in found.topics() if one.kind == "tier" and one.entries]
+        assert round(held.timers.count) == 1, "it waits in a tier, as any timer does"
+        assert status_of(admin, provisioned(pulsar_broker, retrying(f"{plan.due_topic}-2"))).parked == 0
+    save_plan(plan, tmp_path / "plan.toml")
+    command = [sys.executable, "-m", "timewheel", "status", str(tmp_path / "plan.toml")]
+    said = subprocess.run(
+        [*command, "--admin-url", pulsar_broker.admin_url], capture_output=True, text=True, check=False
+    )
+    assert "2 parked timers wait for you: timewheel parked list." in said.stdout, said.stderr

@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from timewheel.core.cut_offs import CutOff
+    from timewheel.core.plan import Plan
     from timewheel.wire.cut_log import CutLog
 
-__all__ = ["cuts"]
+__all__ = ["cuts", "reading"]
 
 EXIT_BUSY = 1
 READ_TIMEOUT_MS = 120_000
@@ -64,7 +65,7 @@ def list_(
 
     urls = {"service_url": service_url, "admin_url": admin_url}
     given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
-    with _reading(plan_file, given) as (log, _):
+    with reading(_plan(plan_file), given) as (log, _):
         wanted = set(names or ())
         live = [one for one in log.table.live() if not wanted or one.name in wanted]
     live.sort(key=lambda one: one.cut, reverse=True)
@@ -104,7 +105,7 @@ def compact(
 
     urls = {"service_url": service_url, "admin_url": admin_url}
     given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
-    with _reading(plan_file, given) as (log, client):
+    with reading(_plan(plan_file), given) as (log, client):
         live = pack(client, log)
     if as_json:
         print(json.dumps({"live": live}))
@@ -116,17 +117,21 @@ def compact(
         raise typer.Exit(EXIT_BUSY)
 
 
+def _plan(plan_file: Path) -> Plan:
+    from timewheel.core.plan import Plan
+
+    return Plan.load(plan_file)
+
+
 @contextmanager
-def _reading(plan_file: Path, given: dict[str, Any]) -> Iterator[tuple[CutLog, Any]]:
+def reading(plan: Plan, given: dict[str, Any]) -> Iterator[tuple[CutLog, Any]]:
     """The log of a plan, read to its end, and the client."""
     from timewheel.cli.connecting import warn
     from timewheel.core.clock import SystemClock
     from timewheel.core.errors import CancelRefused, TopologyError
-    from timewheel.core.plan import Plan
     from timewheel.wire.cut_log import CutLog
     from timewheel.wire.hooks import Hooks
 
-    plan = Plan.load(plan_file)
     if plan.cancel is None:
         raise CancelRefused(plan.due_topic, "the plan has no [cancel], and so no log of cut-offs")
     with access_of(connection_of(**given)).client(operation_timeout_seconds=20) as client:

@@ -166,6 +166,8 @@ def _notes(found: Status) -> Iterator[str]:
             yield "No relay is connected to a holding topic. Slots of a ring need one only while they are swept."
     if found.dead_letters:
         yield f"{found.dead_letters:,} dead letters wait for you: timewheel dead list."
+    if found.parked:
+        yield f"{found.parked:,} parked timers wait for you: timewheel parked list."
     exact = not any(place.timers.error for place in found.places)
     yield f"{found.read:,} entries were looked at: " + (
         "all of them, so all figures are exact." if exact else "errors are at 95 %."

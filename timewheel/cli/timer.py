@@ -1,7 +1,8 @@
-"""`timewheel timer`: cancel timers by hand."""
+"""`timewheel timer`: look at one timer, cancel it, move it, by hand."""
 
 from __future__ import annotations
 
+import datetime as dt
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,25 +18,27 @@ from timewheel.cli.connecting import (
     access_of,
     connection_of,
 )
-from timewheel.cli.moments import at
+from timewheel.cli.moments import at, moment_ms
 from timewheel.cli.terminal import say
 
 if TYPE_CHECKING:
-    from timewheel.core.cut_offs import Cancellation
+    from timewheel.admin.client import AdminClient
+    from timewheel.core.cut_offs import Cancellation, CutOff
+    from timewheel.core.plan import Plan
+    from timewheel.ops.letters import Letter
 
 __all__ = ["timer"]
 
-timer = typer.Typer(name="timer", no_args_is_help=True, help="Cancel timers.")
+PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)]
+TimerId = Annotated[str, typer.Argument(metavar="ID", help="The timer's id.", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]
 
-
-@timer.callback()
-def _timer() -> None:
-    """Cancel timers."""
+timer = typer.Typer(name="timer", no_args_is_help=True, help="Look at one timer, cancel it, move it.")
 
 
 @timer.command()
 def cancel(
-    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)],
+    plan_file: PlanFile,
     timer_ids: Annotated[
         list[str] | None, typer.Argument(metavar="[ID]...", help="Timer ids.", show_default=False)
     ] = None,
@@ -49,7 +52,7 @@ def cancel(
     token_file: TokenFile = None,
     tls_ca: TrustFile = None,
     connection: ConnectionFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Cancel timers by their ids, or whole groups. What was not handed out yet will not be.
 
@@ -81,6 +84,176 @@ def cancel(
         kind, name, _, forget_ms = one.cut_off
         what = name if kind == "timer" else f"group {name}"
         say(console, f"{what}  what was not handed out yet will not be; remembered until {at(forget_ms)}")
+
+
+@timer.command()
+def reschedule(
+    plan_file: PlanFile,
+    timer_id: TimerId,
+    *,
+    content: Annotated[
+        Path,
+        typer.Option("--content", help="The new timer's payload: a file, - for standard input.", show_default=False),
+    ],
+    after: Annotated[
+        str | None, typer.Option("--in", help="Due after so long, such as 2h.", show_default=False)
+    ] = None,
+    moment: Annotated[
+        str | None, typer.Option("--at", help="Due then: ISO 8601 or milliseconds.", show_default=False)
+    ] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Its partition key, as it had.", show_default=False)] = None,
+    properties: Annotated[
+        list[str] | None, typer.Option("--property", help="NAME=VALUE; may be given again.", show_default=False)
+    ] = None,
+    service_url: ServiceUrl = None,
+    admin_url: AdminUrl = None,
+    token: Token = None,
+    token_file: TokenFile = None,
+    tls_ca: TrustFile = None,
+    connection: ConnectionFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Send a timer under its id for another time; what was sent under it before is cancelled.
+
+    The content is sent again, as plain bytes: the old one is in the broker, and may have any form.
+    """
+    import json
+    import sys
+
+    from rich.console import Console
+
+    from timewheel.core.durations import parse_duration
+    from timewheel.core.plan import Plan
+    from timewheel.producers import DelayedProducer
+
+    if (after is None) == (moment is None):
+        raise typer.BadParameter("say either --in or --at", param_hint="--in")
+    pairs = [text.partition("=") for text in properties or ()]
+    if not all(name and sign for name, sign, _ in pairs):
+        raise typer.BadParameter("NAME=VALUE", param_hint="--property")
+    payload = sys.stdin.buffer.read() if str(content) == "-" else _read(content)
+    due_ms = moment_ms(moment, "--at")
+    plan = Plan.load(plan_file)
+    urls = {"service_url": service_url, "admin_url": admin_url}
+    given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
+    with (
+        access_of(connection_of(**given)).client(operation_timeout_seconds=20) as client,
+        DelayedProducer(client, plan) as producer,
+    ):
+        found = producer.send(
+            payload,
+            deliver_at=due_ms,
+            deliver_after=None if after is None else dt.timedelta(milliseconds=parse_duration(after)),
+            timer_id=timer_id,
+            partition_key=key,
+            properties={name: value for name, _, value in pairs},
+            replace=True,
+        )
+    if as_json:
+        print(json.dumps({"timer": found.id, "due_ms": found.due_ms, "generation": found.generation}))
+    else:
+        say(
+            Console(highlight=False),
+            f"{found.id}  due {at(found.due_ms)}; what was sent under this id before is cancelled",
+        )
+
+
+@timer.command()
+def show(
+    plan_file: PlanFile,
+    timer_id: TimerId,
+    *,
+    sent_at: Annotated[
+        str | None,
+        typer.Option("--sent-at", help="When it was sent, as whereis takes it. Generated ids say it themselves."),
+    ] = None,
+    within: Annotated[str, typer.Option("--within", help="How far off --sent-at may be.")] = "1s",
+    service_url: ServiceUrl = None,
+    admin_url: AdminUrl = None,
+    token: Token = None,
+    token_file: TokenFile = None,
+    tls_ca: TrustFile = None,
+    connection: ConnectionFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Tell all that can be known of a timer: whether its id is cancelled, whether it is parked, and where it is.
+
+    Where it is, as `timewheel whereis` tells it, needs to know when it was sent.
+    """
+    import json
+
+    from rich.console import Console
+
+    from timewheel.cli.whereis import show_whereabouts
+    from timewheel.core.durations import parse_duration
+    from timewheel.core.plan import Plan
+    from timewheel.ops.errors import SendTimeUnknown
+    from timewheel.ops.whereis import Wanted
+    from timewheel.ops.whereis import whereis as find
+    from timewheel.ops.whereis.facts import whereabouts_facts
+
+    plan = Plan.load(plan_file)
+    urls = {"service_url": service_url, "admin_url": admin_url}
+    given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
+    cut_off = _cut_off(plan, timer_id, given)
+    with access_of(connection_of(**given)).admin() as admin:
+        parked = _parked(admin, plan, timer_id)
+        try:
+            wanted = Wanted.of(timer_id, sent_ms=moment_ms(sent_at, "--sent-at"), within_ms=parse_duration(within))
+        except SendTimeUnknown:
+            there = None
+        else:
+            there = find(admin, plan, wanted)
+    if as_json:
+        facts = {
+            "timer": timer_id,
+            "cut_off": None if cut_off is None else {"cut": cut_off.cut, "forget_ms": cut_off.forget_ms},
+            "parked": [{"subscription": name, "reason": one.reason} for name, one in parked],
+            "whereis": None if there is None else whereabouts_facts(there),
+        }
+        print(json.dumps(facts))
+        return
+    console = Console(highlight=False)
+    if plan.cancel is not None:
+        say(console, f"{timer_id}: {_said_of(cut_off)}")
+    for name, letter in parked:
+        say(console, f"{timer_id}: parked by {name} since {at(letter.since_ms)}: {letter.reason}")
+    if there is None:
+        say(console, "Where it is: say --sent-at, since this id does not tell when it was sent.")
+    else:
+        show_whereabouts(console, there)
+
+
+def _said_of(cut_off: CutOff | None) -> str:
+    if cut_off is None:
+        return "not cancelled"
+    since, until = at(cut_off.cut // 1_000), at(cut_off.forget_ms)
+    return f"cancelled: what was sent under this id before {since} is not handed out; remembered until {until}"
+
+
+def _cut_off(plan: Plan, timer_id: str, given: dict[str, Any]) -> CutOff | None:
+    from timewheel.cli.cuts import reading
+
+    if plan.cancel is None:
+        return None
+    with reading(plan, given) as (log, _):
+        return next((one for one in log.table.live() if (one.kind, one.name) == ("timer", timer_id)), None)
+
+
+def _parked(admin: AdminClient, plan: Plan, timer_id: str) -> list[tuple[str, Letter]]:
+    from timewheel.ops.letters import Wish, letters, parked_box
+
+    if not plan.keeps_back:
+        return []
+    wish = Wish(timer_ids=frozenset({timer_id}))
+    return [(name, one) for name in plan.subscriptions for one in letters(admin, parked_box(plan, name), wish).letters]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise typer.BadParameter(str(error), param_hint="--content") from None
 
 
 def _facts(one: Cancellation) -> dict[str, Any]:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from timewheel.ops.whereis import Whereabouts
 
-__all__ = ["EXIT_DEAD", "EXIT_NOT_FOUND", "whereis"]
+__all__ = ["EXIT_DEAD", "EXIT_NOT_FOUND", "show_whereabouts", "whereis"]
 
 EXIT_UNSEEN = 1
 EXIT_DEAD = 3
@@ -76,7 +76,7 @@ def whereis(
             if as_json:
                 print(json.dumps(whereabouts_facts(found)), flush=True)
             else:
-                _show(console, found)
+                show_whereabouts(console, found)
     if status:
         raise typer.Exit(status)
 
@@ -91,7 +91,8 @@ def _status(found: Whereabouts) -> int:
     return 0
 
 
-def _show(console: Console, found: Whereabouts) -> None:
+def show_whereabouts(console: Console, found: Whereabouts) -> None:
+    """Print all that is known of where a timer is."""
     say(console, f"{found.wanted.timer_id}: {_verdict(found)}", style="bold")
     for name, text in _lines(found):
         say(console, f"{name:9}{text}", indent=2)

@@ -36,6 +36,7 @@ def status_facts(found: Status) -> dict[str, Any]:
         "relays": {name: [place.topic for place in places] for name, places in found.relays().items()},
         "unattended": [place.topic for place in found.unattended()],
         "dead_letters": found.dead_letters,
+        "parked": found.parked,
         "missing": list(found.missing),
         "read": found.read,
         "unseen": [asdict(one) for one in found.unseen],

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from timewheel.admin.client import AdminClient
 from timewheel.admin.stats import SubscriptionStats
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
-from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, RELAY_SUBSCRIPTION, partition_topic
+from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, PARKED_SUBSCRIPTION, RELAY_SUBSCRIPTION, partition_topic
 from timewheel.core.plan import Calendar, Plan
 from timewheel.core.routing import release_at
 from timewheel.core.steps import Step
@@ -44,6 +44,7 @@ class _Topic:
 
     name: str
     step: Step
+    is_retry: bool = False
     from_ms: int | None = None
     until_ms: int | None = None
 
@@ -125,6 +126,7 @@ class _Look:
             places=tuple(self._place(part, [p for of, p in wanted if of is part], timers) for part in parts),
             missing=tuple(name for name, count in counts.items() if count is None and name not in self._unseen),
             dead_letters=self._dead_letters(),
+            parked=self._parked(),
             read=self._read,
             unseen=tuple(self._unseen.values()),
         )
@@ -192,7 +194,7 @@ class _Look:
             known = self._horizon.numbers_of(topic.from_ms, topic.until_ms)
         return PlaceStatus(
             topic=part.name,
-            kind=topic.step.kind,
+            kind="retry" if topic.is_retry else topic.step.kind,
             subscription=part.subscription,
             entries=part.entries,
             timers=total(dues, part.entries) if dues else Amount(float(part.entries), float(part.entries)),
@@ -226,9 +228,18 @@ class _Look:
 
     def _dead_letters(self) -> int | None:
         from_plan = next(one for one in topology(self._plan, 0, drains=True).topics if one.role == "dead_letter")
-        name = partition_topic(from_plan.name, 0)
+        return self._backlog(partition_topic(from_plan.name, 0), DEAD_LETTER_SUBSCRIPTION)
+
+    def _parked(self) -> int | None:
+        specs = [one for one in topology(self._plan, 0).topics if one.role == "parked"]
+        names = [partition_topic(spec.name, part) for spec in specs for part in range(spec.partitions)]
+        found = [self._backlog(name, PARKED_SUBSCRIPTION) for name in names]
+        known = [backlog for backlog in found if backlog is not None]
+        return sum(known) if known else None
+
+    def _backlog(self, name: str, subscription: str) -> int | None:
         try:
-            stats = self._admin.topics.stats(name, precise_backlog=True).subscriptions.get(DEAD_LETTER_SUBSCRIPTION)
+            stats = self._admin.topics.stats(name, precise_backlog=True).subscriptions.get(subscription)
         except AdminMissing:
             return None
         except AdminUnreachable:
@@ -266,4 +277,6 @@ def _topics_of(plan: Plan, now_ms: int) -> list[_Topic]:
         ]
     else:
         found += [_Topic(name=name, step=Step(kind="due")) for name in due]
+    retries = (spec.name for spec in all_of_it.topics if spec.role == "retry")
+    found += [_Topic(name=name, step=Step(kind="due"), is_retry=True) for name in retries]
     return found

@@ -15,7 +15,7 @@ from timewheel.ops.status.horizon import Amount, Horizon
 
 __all__ = ["Head", "PlaceStatus", "RelayHold", "Status", "TopicStatus", "summed"]
 
-Kind = Literal["tier", "slot", "due"]
+Kind = Literal["tier", "slot", "due", "retry"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +101,7 @@ class Status:
         places: Every partition that is there and can be seen.
         missing: Topics of the plan that are not there.
         dead_letters: Entries in the dead-letter topic that nobody has dealt with; None: it is not there, or not seen.
+        parked: The same of the topics in which timers are parked, of all subscriptions together.
         read: Entries that were looked at.
         unseen: What could not be looked at.
     """
@@ -111,6 +112,7 @@ class Status:
     places: tuple[PlaceStatus, ...]
     missing: tuple[str, ...]
     dead_letters: int | None
+    parked: int | None
     read: int
     unseen: tuple[Unseen, ...]
 

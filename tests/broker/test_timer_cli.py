@@ -1,0 +1,112 @@
+"""`timewheel timer` on a real broker: what is known of one timer, and moving it by hand."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.broker.due_topic import SUBSCRIPTION, now_ms, running
+from tests.broker.test_cancel import SCHEMES, plan_of, provisioned
+from tests.broker.test_retry import WAIT_S, left
+from timewheel.consumers import DelayedConsumer, DelayedMessage, Park
+from timewheel.core.plan import Plan
+from timewheel.core.planfile import save_plan
+from timewheel.producers import DelayedProducer
+from timewheel.testing import Broker, eventually
+
+if TYPE_CHECKING:
+    from tests.broker.conftest import Connect
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def client(pulsar_broker: Broker, connect: Connect) -> Any:
+    return connect(pulsar_broker)
+
+
+@pytest.fixture
+def plan(pulsar_broker: Broker, topic: str) -> Plan:
+    return provisioned(pulsar_broker, plan_of(topic, SCHEMES["tiered"], retry=True))
+
+
+@pytest.fixture
+def run(pulsar_broker: Broker, plan: Plan, tmp_path: Path) -> Run:
+    save_plan(plan, tmp_path / "plan.toml")
+    (tmp_path / "content").write_bytes(b"\x00moved")
+    urls = ["--admin-url", pulsar_broker.admin_url, "--service-url", pulsar_broker.service_url]
+
+    def command(word: str, *arguments: str, entered: str | None = None) -> subprocess.CompletedProcess[str]:
+        line = [sys.executable, "-m", "timewheel", "timer", word, "plan.toml", *arguments, *urls]
+        return subprocess.run(
+            line, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False, input=entered
+        )
+
+    return command
+
+
+def test_a_timer_is_moved_by_hand(client: Any, pulsar_broker: Broker, plan: Plan, run: Run) -> None:
+    came: list[DelayedMessage] = []
+    with DelayedProducer(client, plan) as producer:
+        producer.send(b"first", deliver_after=timedelta(seconds=5), timer_id="meeting")
+    moved = run(
+        "reschedule", "meeting", "--in", "3s", "--content", "content", "--key", "k", "--property", "a=b=c", "--json"
+    )
+    assert moved.returncode == 0, moved.stderr
+    with running(DelayedConsumer(client, plan, SUBSCRIPTION), came.append):
+        eventually(lambda: came and left(pulsar_broker, plan) == 0, WAIT_S)
+        eventually(lambda: now_ms() > json.loads(moved.stdout)["due_ms"] + 3_000, WAIT_S)
+    (one,) = came
+    assert (one.data(), one.partition_key(), one.properties()) == (b"\x00moved", "k", {"a": "b=c"})
+    assert one.generation == json.loads(moved.stdout)["generation"]
+
+    by_time = run("reschedule", "meeting", "--at", str(now_ms()), "--content", "-", entered="typed")
+    assert "what was sent under this id before is cancelled" in by_time.stdout, by_time.stderr
+    for wrong in (
+        ("--content", "content"),
+        ("--in", "1s", "--at", "2026-01-01", "--content", "content"),
+        ("--in", "1s", "--content", "nowhere"),
+        ("--in", "1s", "--content", "content", "--property", "a"),
+    ):
+        assert run("reschedule", "meeting", *wrong).returncode == 2
+
+
+def test_all_that_is_known_of_a_timer_is_shown(client: Any, pulsar_broker: Broker, plan: Plan, run: Run) -> None:
+    with DelayedProducer(client, plan) as producer:
+        named = producer.send(b"x", deliver_after=timedelta(seconds=30), timer_id="order-7")
+        generated = producer.send(b"x", deliver_after=timedelta(seconds=30))
+        producer.cancel(named)
+        producer.send(b"x", timer_id="poison")
+
+    def handle(message: DelayedMessage) -> None:
+        raise Park(f"nobody called {message.timer_id}")
+
+    consumer = DelayedConsumer(client, plan, SUBSCRIPTION, relay=False)
+    with running(consumer, handle):
+        eventually(lambda: consumer.counts.parked == 1 and left(pulsar_broker, plan) == 0, WAIT_S)
+
+    cancelled = run("show", "order-7")
+    assert cancelled.returncode == 0, cancelled.stderr
+    assert "order-7: cancelled: what was sent under this id before" in cancelled.stdout
+    assert "say --sent-at" in cancelled.stdout
+    there = run("show", generated.id)
+    assert f"{generated.id}: not cancelled" in there.stdout
+    assert f"{generated.id}: held in" in there.stdout
+    parked = json.loads(run("show", "poison", "--json").stdout)
+    assert parked == {
+        "timer": "poison",
+        "cut_off": None,
+        "parked": [{"subscription": SUBSCRIPTION, "reason": "nobody called poison"}],
+        "whereis": None,
+    }
+    assert "parked by billing since" in run("show", "poison").stdout
+    held = json.loads(run("show", "order-7", "--sent-at", str(now_ms()), "--within", "1m", "--json").stdout)
+    assert held["whereis"]["state"] == "held"
+    assert held["cut_off"]["forget_ms"] > named.due_ms
