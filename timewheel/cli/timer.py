@@ -93,7 +93,7 @@ def reschedule(
     *,
     content: Annotated[
         Path,
-        typer.Option("--content", help="The new timer's payload: a file, - for standard input.", show_default=False),
+        typer.Option("--content", help="The payload: a file, or - for standard input.", show_default=False),
     ],
     after: Annotated[
         str | None, typer.Option("--in", help="Due after so long, such as 2h.", show_default=False)
