@@ -54,6 +54,9 @@ def test_every_file_has_a_name_that_the_text_says_before_it() -> None:
         "send.py",
         "handle.py",
         "refused.py",
+        "orders.toml",
+        "orders.py",
+        "expire.py",
     ]
 
 
