@@ -87,6 +87,7 @@ api: $(DEV_READY) ## write the public names to tests/packaging/public_api.txt
 docs-tables: $(DEV_READY) ## write the tables of events, commands, findings, signs of trouble and a relay's states into docs
 	@$(PY) -m tests.support.events_table
 	@$(PY) -m tests.support.machine_table
+	@$(PY) -m tests.support.consumer_table
 	@$(PY) -m tests.support.commands_table
 	@$(PY) -m tests.support.findings_table
 	@$(PY) -m tests.support.runbook

@@ -1,6 +1,6 @@
 """The consumer's decisions, pure: something happened, at this time; what is to be done?
 
-The table of a timer's life in one consumer is in `timewheel.consumers.in_hand`.
+ARCHITECTURE.md has the table of a timer's life in one consumer.
 
 An extra copy is acknowledged when its timer is *handled*, never before: until then it may be all that is stored.
 """

@@ -1,46 +1,6 @@
 """A message as it came, and a timer as one consumer has it in hand.
 
-A timer's life in one consumer; what is not in the table does not happen:
-
-============  ====================================================  ============  =========================
-stage         event                                                 next          command
-============  ====================================================  ============  =========================
-(unknown)     received, due                                         handed        Hand (or clearing, see below)
-(unknown)     received, early by at most the bound                  held          -
-(unknown)     received, earlier than that                           too early     - (Republish if crowded)
-(unknown)     received, handled already                             (unknown)     Acknowledge
-held          tick, due                                             handed        Hand
-held          tick, the clock went back: early by more than bound   too early     -
-too early     tick, due within the bound                            held          -
-too early     tick, still earlier than that                         republishing  Republish
-republishing  published                                             (unknown)     Acknowledge
-republishing  not published                                         too early     -
-too early     tick, to be tried again, or parked                    republishing  Republish
-handed        done                                                  (unknown)     Acknowledge
-handed        failed                                                (unknown)     NegativeAcknowledge
-handed        postponed                                             held          - (NegativeAcknowledge if full)
-handed        to be tried again, or parked                          republishing  Republish
-handed        received again after the ack time-out                 handed        Hand
-any           received again, same position                         same          Drop
-any           received again, other position                        same          Drop (kept as extra copy)
-============  ====================================================  ============  =========================
-
-Where timers may be cancelled, none is handed out before the log of cut-offs was asked whether there is anything newer,
-at or after its due time:
-
-============  ====================================================  ============  =========================
-stage         event                                                 next          command
-============  ====================================================  ============  =========================
-(unknown)     received, known to be dead                            (unknown)     Acknowledge
-held          tick, due, known to be dead                           (unknown)     Acknowledge, extras too
-any           due, not known to be dead                             clearing      - (`unasked` grows)
-any           due, later than cut-offs are kept                     republishing  Republish, to be parked
-any           due, too late to be of use                            (unknown)     Acknowledge, or as above
-clearing      answered, alive                                       handed        Hand
-clearing      answered, alive, the clock went back                  held          -
-clearing      answered, dead                                        (unknown)     Acknowledge, extras too
-clearing      not answered, and it may be delivered unjudged        handed        Hand
-============  ====================================================  ============  =========================
+ARCHITECTURE.md has the table of what follows at which stage from which event, drawn from the engine.
 """
 
 from __future__ import annotations

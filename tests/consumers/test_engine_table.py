@@ -1,0 +1,14 @@
+"""ARCHITECTURE's table of a timer's life in one consumer is what walks through the engine meet."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.consumer_table import PAGE, TABLES, begin, lines, walked
+from tests.support.drawn import between
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_table_in_the_architecture_is_what_walks_meet(name: str) -> None:
+    table = between(PAGE.read_text(encoding="utf-8"), begin(name))
+    assert table.splitlines(keepends=True)[2:] == lines(walked(name))

@@ -1,0 +1,62 @@
+"""The table of a timer's life in one consumer in ARCHITECTURE.md, drawn from walks through the engine.
+
+As a program it writes the page; `make docs-tables` runs it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from tests.consumers.engine_walk import NOT_IN_HAND, Met, walk
+from tests.support.checkout import ROOT
+from tests.support.drawn import drawn
+from timewheel.consumers.in_hand import Stage
+
+__all__ = ["PAGE", "TABLES", "begin", "lines", "redrawn", "walked"]
+
+PAGE = ROOT / "ARCHITECTURE.md"
+TABLES = {"where nothing can be cancelled": False, "where timers can be cancelled": True}
+SEEDS = range(3_000)
+STEPS = 60
+
+_STAGES = [NOT_IN_HAND, *(stage.value for stage in Stage)]
+
+
+def walked(name: str) -> set[Met]:
+    """All that so many walks meet."""
+    return {met for seed in SEEDS for met in walk(seed, STEPS, judges=TABLES[name])}
+
+
+def lines(met: Iterable[Met]) -> list[str]:
+    """The rows: at a stage an event leads to a stage, with one of these sets of commands."""
+    found: dict[tuple[str, str], dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for stage, event, then, commands in met:
+        found[stage, event][then].add(" and ".join(sorted(commands)) or "-")
+    return [
+        f"| {stage} | {event} | {_outcomes(found[stage, event])} |\n"
+        for stage, event in sorted(found, key=lambda key: (_STAGES.index(key[0]), key[1]))
+    ]
+
+
+def _outcomes(by_stage: dict[str, set[str]]) -> str:
+    return "; ".join(
+        f"**{stage}**: {', '.join(sorted(by_stage[stage]))}" for stage in sorted(by_stage, key=_STAGES.index)
+    )
+
+
+def begin(name: str) -> str:
+    """The line of the page before a table."""
+    return f"<!-- a timer in a consumer, {name}, drawn by `make docs-tables` -->\n"
+
+
+def redrawn(page: str) -> str:
+    """The page with the tables as they are now."""
+    head = "| stage | event | then: command |\n|---|---|---|\n"
+    for name in TABLES:
+        page = drawn(page, begin(name), head + "".join(lines(walked(name))))
+    return page
+
+
+if __name__ == "__main__":
+    PAGE.write_text(redrawn(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
