@@ -156,6 +156,11 @@ class Engine:
         """Timers that are due and wait for a question to be asked."""
         return len(self._unasked)
 
+    @property
+    def clearing(self) -> int:
+        """Timers that are due and wait for a question to be answered, those that wait for it to be asked included."""
+        return len(self._unasked) + len(self._asked)
+
     def asked(self) -> None:
         """The log of cut-offs is being asked, from now on, for all that are `unasked`; one question at a time."""
         assert not self._asked, "one question at a time"

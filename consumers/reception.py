@@ -136,6 +136,7 @@ class Reception:
             Republisher(client, plan, subscription, clock, emitting),
             pace=None if max_rate is None else Pace(max_rate),
             questions=questions,
+            sorts=subscribing.ack_timeout_ms is None,
             redelivery_delay_ms=subscribing.redelivery_delay_ms,
             clock=clock,
             hooks=emitting,

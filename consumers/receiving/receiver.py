@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable
 
 import pulsar
@@ -15,6 +14,7 @@ from timewheel.consumers.in_hand import Arrival, InHand
 from timewheel.consumers.onward import Onward, Parked
 from timewheel.consumers.pace import Pace
 from timewheel.consumers.receiving.alarms import Alarms
+from timewheel.consumers.receiving.due_queue import DueQueue
 from timewheel.consumers.receiving.questions import Questions
 from timewheel.consumers.receiving.republisher import Republisher
 from timewheel.consumers.receiving.source import Source
@@ -32,6 +32,12 @@ from timewheel.wire.positions import Position
 
 __all__ = ["SLICE_MS", "Receiver"]
 
+LONG_OVERDUE_MS = 1_000
+"""What comes later than this is put in order with what else has come; nothing is on time any more."""
+MOST_SORTED = 500
+"""So many are put in order at once: they are unacknowledged while they wait here."""
+GATHER_MS = 20
+MOST_GATHER_MS = 500
 SLICE_MS = 200
 """The longest single wait: what a stop from a signal, or a jump of the clock, may have to wait for."""
 
@@ -45,6 +51,7 @@ class Receiver:
         republisher: For what came far too early; closed by `close`.
         pace: At which timers are handed out; None: as they become due.
         questions: Asks whether what is due was cancelled; None: nothing can be.
+        sorts: Whether long overdue timers are put in order of their due times.
         redelivery_delay_ms: After which the client has a negatively acknowledged message delivered again.
         clock: Time.
         hooks: Told of alarms.
@@ -60,6 +67,7 @@ class Receiver:
         *,
         pace: Pace | None,
         questions: Questions | None,
+        sorts: bool,
         redelivery_delay_ms: int,
         clock: Clock,
         hooks: Hooks,
@@ -70,6 +78,7 @@ class Receiver:
         republisher.settles = self._settle
         self._pace = pace
         self._questions = questions
+        self._sorts = sorts
         self._redelivery_delay_ms = redelivery_delay_ms
         self._clock = clock
         self._hooks = hooks
@@ -79,7 +88,9 @@ class Receiver:
         self._engine = engine
         self._never = threading.Condition(self._state)  # to let time pass while nothing may be received
         self._receiving = threading.Lock()  # one thread waits in the client at a time; guards what is due
-        self._due: deque[InHand] = deque()
+        self._due = DueQueue()
+        self._is_catching_up = False
+        self._gathers_until_ms = 0
         self._closed = False
 
     @property
@@ -100,12 +111,42 @@ class Receiver:
             deadline_ms = self._clock.monotonic_ms() + timeout_ms
             while True:
                 wait_ms = self._wake(deadline_ms)
+                self._catch_up()
+                if self._due and self._others_may_come_first():
+                    if wait_ms is None:
+                        return None
+                    with self._state:
+                        self._clock.wait(self._never, min(wait_ms, GATHER_MS))
+                    continue
                 if self._due and (self._pace is None or not self._waits_for_pace(self._pace, wait_ms)):
-                    return self._due.popleft()
+                    return self._due.pop()
                 if wait_ms is None:
                     return None
                 if not self._due:
                     self._receive_one(wait_ms)
+
+    def _catch_up(self) -> None:
+        """After an outage a broker delivers as it has stored: look further, and hand out what was due first.
+
+        Not where the client has things delivered again after a while: what waits here might be meant.
+        """
+        if not self._sorts or self._due.late_ms(self._clock.now_ms()) < LONG_OVERDUE_MS:
+            self._is_catching_up = False
+            return
+        # At first what is on its way may arrive; from then on only what is there is taken.
+        wait_ms = 0 if self._is_catching_up else GATHER_MS
+        if not self._is_catching_up:
+            self._is_catching_up = True
+            self._gathers_until_ms = self._clock.monotonic_ms() + MOST_GATHER_MS
+        while len(self._due) < MOST_SORTED and self._receive_one(wait_ms):
+            pass
+
+    def _others_may_come_first(self) -> bool:
+        """Whether some of what was gathered still waits for the log of cut-offs; at the beginning only."""
+        if not self._is_catching_up or self._clock.monotonic_ms() >= self._gathers_until_ms:
+            return False
+        with self._state:
+            return self._engine.clearing > 0
 
     def _waits_for_pace(self, pace: Pace, most_ms: int | None) -> bool:
         """Whether what is due may not be handed out yet; waits for that a while, and meanwhile nothing is received."""
@@ -198,16 +239,17 @@ class Receiver:
         if self._questions is not None and (blind_ms := self._questions.blind_ms):
             self._alarms.raised(TimersWaitForCutOffs(topic=self._questions.topic, waited_ms=blind_ms))
 
-    def _receive_one(self, wait_ms: int) -> None:
+    def _receive_one(self, wait_ms: int) -> bool:
+        """Take a message, if one comes in time and there is room; whether one was taken."""
         with self._state:
             if self._engine.full:
                 # Nothing more may be taken (broker-facts: bounded-local-hold): what is held is due soon, or is being
                 # published again.
                 self._clock.wait(self._never, wait_ms)
-                return
+                return False
         arrival = self._source.receive(wait_ms)
         if arrival is None:
-            return
+            return False
         now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         with self._state:
             commands = self._engine.received(arrival, now_ms, monotonic_ms)
@@ -215,6 +257,7 @@ class Receiver:
         if far or arrival.envelope_error is not None:
             self._raise_alarm(arrival, now_ms)
         self._execute_quietly(commands)
+        return True
 
     def _settled(self) -> list[Command]:
         """What follows from re-publications that were answered."""
@@ -257,7 +300,7 @@ class Receiver:
         for command in commands:
             match command:
                 case Hand(timer):
-                    self._due.append(timer)  # only the receiving thread's commands hand out
+                    self._due.push(timer)  # only the receiving thread's commands hand out
                 case Acknowledge(arrival):
                     origin = arrival.origin
                     origin.answered(arrival.position, self._clock.monotonic_ms())

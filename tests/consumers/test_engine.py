@@ -9,6 +9,7 @@ from timewheel.consumers.commands import NegativeAcknowledge
 from timewheel.consumers.engine import MAX_REPUBLISHING
 from timewheel.consumers.handled import HandledWindow, timer_key
 from timewheel.consumers.in_hand import Arrival, Stage
+from timewheel.consumers.receiving.due_queue import DueQueue
 from timewheel.core.envelope import Envelope
 from timewheel.wire.positions import Position
 
@@ -236,3 +237,15 @@ def test_what_another_store_says_was_handled_is_dropped() -> None:
     store.add(timer_key(Envelope("a", 1, 1)))
     it = engine(handled=store)
     assert said(it.received(arrival(1, "a", NOW_MS + 10), NOW_MS, 0)) == [("ack", 1)]
+
+
+def test_what_is_due_is_ordered_by_due_time_and_what_says_none_comes_first() -> None:
+    queue, under = DueQueue(), engine(max_held=100)
+    for entry, (name, due_ms) in enumerate([("b", NOW_MS - 5), ("a", NOW_MS - 9), (None, 0), ("c", NOW_MS - 5)]):
+        queue.push(handed(under.received(arrival(entry, name, due_ms), NOW_MS, 0)))
+    assert (len(queue), queue.late_ms(NOW_MS)) == (4, 0), "nobody knows how late the first one is"
+    first = queue.pop()
+    assert first.arrival.envelope is None
+    assert queue.late_ms(NOW_MS) == 9
+    assert [queue.pop().key for _ in range(3)] == ["0:a", "0:b", "0:c"]
+    assert (len(queue), queue.late_ms(NOW_MS)) == (0, 0)

@@ -1,0 +1,48 @@
+"""After an outage of the consumers: what was due first is handled first, however it was stored."""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.broker.due_topic import SUBSCRIPTION, now_ms, running
+from tests.broker.test_cancel import SCHEMES, nothing_is_left, plan_of, provisioned
+from timewheel.consumers import DelayedConsumer, DelayedMessage
+from timewheel.core.life_cycle import Cancel
+from timewheel.producers import DelayedProducer
+from timewheel.testing import Broker, eventually
+
+if TYPE_CHECKING:
+    from tests.broker.conftest import Connect
+
+TIMERS = 300
+WAIT_S = 60
+
+
+@pytest.mark.parametrize("cancel", [None, Cancel(skew_ms=0)], ids=["plain", "with cancels"])
+@pytest.mark.parametrize("sorts", [True, False], ids=["", "control with an ack time-out"])
+def test_what_was_due_first_is_handled_first(
+    connect: Connect, pulsar_broker: Broker, topic: str, cancel: Cancel | None, sorts: bool
+) -> None:
+    client: Any = connect(pulsar_broker)
+    plan = provisioned(pulsar_broker, plan_of(topic, SCHEMES["native"], cancel=cancel))
+    chance, begin_ms = random.Random(7), now_ms()
+    with DelayedProducer(client, plan) as producer:
+        for _ in range(TIMERS):
+            producer.send_async(b"x", lambda *_: None, deliver_at=begin_ms + chance.randrange(3_000))
+        producer.flush()
+    eventually(lambda: now_ms() > begin_ms + 4_500)
+    came: list[dt.datetime] = []
+
+    def handle(message: DelayedMessage) -> None:
+        assert message.due_at is not None
+        came.append(message.due_at)
+
+    options: dict[str, Any] = {} if sorts else {"unacked_messages_timeout_ms": 60_000}
+    with running(DelayedConsumer(client, plan, SUBSCRIPTION, **options), handle, workers=1):
+        eventually(lambda: nothing_is_left(pulsar_broker, plan), WAIT_S)
+    assert len(came) == TIMERS
+    assert (came == sorted(came)) is sorts
