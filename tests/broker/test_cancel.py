@@ -17,6 +17,7 @@ import pulsar
 import pytest
 
 from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, now_ms, running
+from tests.support.wrong_cuts import step_unasked
 from timewheel.admin import AdminClient
 from timewheel.consumers import DelayedConsumer
 from timewheel.consumers.receiving import questions
@@ -359,13 +360,8 @@ def test_while_the_log_does_not_answer_the_plan_decides(
 @contextmanager
 def unasked(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A consumer that hands out what is due without a question: what is known by chance decides."""
-
-    def step(_: questions.Questions, engine: Any, now_ms: int) -> list[Any]:
-        engine.asked()
-        return engine.answered(now_ms)  # type: ignore[no-any-return]
-
     with monkeypatch.context() as patched:
-        patched.setattr(questions.Questions, "step", step)
+        patched.setattr(questions.Questions, "step", step_unasked)
         patched.setattr("timewheel.wire.cut_log.LOOK_EVERY_MS", 50)
         yield
 

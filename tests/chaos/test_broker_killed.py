@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.chaos.test_cancelled import LEAST_CERTAIN, drain, judged
+from tests.support.chaos_cancels import Cancels
 from tests.support.chaos_conductor import Conductor
 from tests.support.chaos_ledger import Handled, now_ms
 from tests.support.chaos_load import Traffic
 from tests.support.chaos_stage import QUICK_TAKEOVER
 from tests.support.chaos_verdict import keeps_every_promise
+from timewheel.core.life_cycle import Cancel
 from timewheel.core.plan import Tiered
 
 if TYPE_CHECKING:
@@ -26,7 +29,11 @@ if TYPE_CHECKING:
     from tests.conftest import Evidence
     from timewheel.testing.plugin import MakeLocalPulsar
 
-KILLS = [pytest.param(2, id="short"), pytest.param(20, id="long")]
+PLAYS = [
+    pytest.param(2, None, id="short"),
+    pytest.param(20, None, id="long"),
+    pytest.param(10, Cancel(skew_ms=0), id="long, while timers are cancelled"),
+]
 LONGEST_PAUSE_S = 2.0
 RECOVERY_TIMEOUT_S = 240.0
 ON_TIME_MS = 500
@@ -44,17 +51,18 @@ TRAFFIC = Traffic(burst=50, every_s=0.5, shortest_ms=26_000, longest_ms=36_000)
 
 @pytest.mark.proof
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("kills", KILLS)
+@pytest.mark.parametrize(("kills", "cancel"), PLAYS)
 def test_broker_killed_under_living_relays_and_consumer_loses_nothing_and_leaves_no_extra_copy(
     make_local_pulsar: MakeLocalPulsar,
     stage: MakeStage,
     kills: int,
+    cancel: Cancel | None,
     seed: int,
     say: Callable[[object], None],
     evidence: Evidence,
 ) -> None:
     broker = make_local_pulsar(config=QUICK_TAKEOVER)
-    on = stage(broker, TIERS, guard_ms=GUARD_MS, partitions=2)
+    on = stage(broker, TIERS, guard_ms=GUARD_MS, partitions=2, cancel=cancel)
     relays, consumer = [on.relay("relay-0"), on.relay("relay-1")], on.consumer("consumer")
     up = threading.Event()
     up.set()
@@ -81,7 +89,8 @@ def test_broker_killed_under_living_relays_and_consumer_loses_nothing_and_leaves
     for post in (*relays, consumer):
         post.start()
     # Sends under way at a kill keep their outcome: the client sends them again, and deduplication drops what was there.
-    load = on.load(TRAFFIC, before_burst=up.is_set)
+    cancels = None if cancel is None else Cancels(on.client, on.plan, seed)
+    load = on.load(TRAFFIC, before_burst=up.is_set, **({} if cancels is None else {"stored": cancels}))
     conductor = Conductor(seed, victims={}, steady=[*relays, consumer], confirmed=lambda: load.confirmed_count)
     conductor.calm(lambda: conductor.in_flight >= 4 * LEAST_IN_FLIGHT, 120.0, "timers in flight")
 
@@ -90,9 +99,12 @@ def test_broker_killed_under_living_relays_and_consumer_loses_nothing_and_leaves
         pause_until = time.monotonic() + choices.uniform(0.0, LONGEST_PAUSE_S)
         conductor.calm(lambda until=pause_until: time.monotonic() >= until, 60.0, "a pause")  # type: ignore[misc]
         kill(choices)
-    on.drain(conductor, load, DRAIN_TIMEOUT_S)
-
-    verdict = on.verdict(conductor, load)
+    if cancels is None:
+        on.drain(conductor, load, DRAIN_TIMEOUT_S)
+        verdict = on.verdict(conductor, load)
+    else:
+        drain(on, conductor, load, cancels)
+        verdict = judged(on, conductor, load, cancels)
     say(conductor)
     say(f"at least {min(in_flight)} timers in flight at a kill; sends that failed: {len(load.failures)}")
     say(verdict)
@@ -101,4 +113,10 @@ def test_broker_killed_under_living_relays_and_consumer_loses_nothing_and_leaves
     keeps_every_promise(verdict, reloads=kills)
     assert min(in_flight) >= LEAST_IN_FLIGHT
     assert verdict.copies.on_time >= LEAST_ON_TIME
-    evidence("the broker killed", {"kills": kills, **verdict.figures}, seed=seed)
+    if cancels is None:
+        evidence("the broker killed", {"kills": kills, **verdict.figures}, seed=seed)
+        return
+    assert len(cancels.certain) >= LEAST_CERTAIN
+    assert cancels.certain & conductor.handled == set()
+    found = {**verdict.figures, "certain": len(cancels.certain), "certain yet handed": 0}
+    evidence("the broker killed while timers are cancelled", {"kills": kills, **found}, seed=seed)

@@ -11,7 +11,7 @@ import pytest
 from tests.support.chaos_audit import count_copies
 from tests.support.chaos_cancels import Cancels
 from tests.support.chaos_conductor import Conductor, Points
-from tests.support.chaos_ledger import Handled, Hop
+from tests.support.chaos_ledger import Handled, Hop, now_ms
 from tests.support.chaos_load import Load, Traffic
 from tests.support.chaos_verdict import Verdict, judge, keeps_every_promise
 from timewheel.core.life_cycle import Cancel
@@ -148,3 +148,38 @@ def test_consumers_killed_and_frozen_while_timers_are_cancelled_hand_out_nothing
     assert verdict.totals.lost == 0, verdict
     assert verdict.early == 0, verdict
     evidence("consumers killed while timers are cancelled", figures(verdict, conductor, cancels), seed=seed)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.proof
+def test_control_a_cut_off_that_can_be_taken_back_loses_what_a_relay_has_dropped_meanwhile(
+    chaos_broker: LocalPulsar, stage: MakeStage, seed: int, say: Callable[[object], None], evidence: Evidence
+) -> None:
+    """Nobody is killed, and the checker finds it all the same (broker-facts: cut-off-log)."""
+    on = stage(chaos_broker, TIERS, guard_ms=GUARD_MS, partitions=2, cancel=Cancel(skew_ms=0))
+    posts = [
+        on.relay("relay", cut_rules="the last one counts"),
+        on.consumer("consumer", cut_rules="the last one counts"),
+    ]
+    for post in posts:
+        post.start()
+    cancels = Cancels(on.client, on.plan, seed, takes_back=True)
+    load = on.load(TRAFFIC, stored=cancels)
+    conductor = Conductor(seed, victims={}, steady=posts, confirmed=lambda: load.confirmed_count)
+    conductor.calm(lambda: len(cancels.taken_back) >= 2 * LEAST_CERTAIN, 120.0, "cancels that were taken back")
+    load.stop()
+    cancels.stop()
+    last_due_ms = max(sent.due_ms for sent in load.sent.values())
+    conductor.calm(lambda: now_ms() > last_due_ms and not on.backlogs(), DRAIN_TIMEOUT_S, "all topics drained")
+
+    verdict = judged(on, conductor, load, cancels)
+    lost = cancels.taken_back - conductor.handled
+    say(verdict)
+    say(f"{len(cancels.taken_back)} taken back, {len(lost)} of them lost")
+    assert lost
+    assert verdict.totals.lost == len(lost)
+    evidence(
+        "control: cut-offs that can be taken back",
+        {"timers": verdict.totals.acknowledged, "taken back": len(cancels.taken_back), "lost": len(lost)},
+        seed=seed,
+    )

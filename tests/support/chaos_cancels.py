@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import random
 import threading
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from tests.support.chaos_ledger import now_ms
-from timewheel.core.cut_offs import Answer, Cancellation
+from timewheel.core.cut_offs import Answer, Cancellation, CutOff
+from timewheel.core.durations import DAY_MS
 from timewheel.core.errors import TimewheelError
+from timewheel.core.names import Names, partition_topic
 from timewheel.core.plan import Plan
 from timewheel.producers import DelayedProducer, Timer
 
@@ -19,6 +23,8 @@ __all__ = ["Cancels"]
 SHARE = 0.5
 CLOSE_MS = (5, 150)
 """Before the due time, for a third of them."""
+TAKEN_BACK_MS = (500, 3_000)
+"""After it was stored."""
 JOIN_TIMEOUT_S = 60.0
 
 
@@ -29,20 +35,27 @@ class Cancels:
         client: A `pulsar.Client`.
         plan: With ``[cancel]``.
         seed: Of all choices.
+        takes_back: Whether those that are certain are taken back after a while, as no producer of ours does: for a
+            control.
 
     Attributes:
         answers: What was said, by timer id.
         unknown: Timers whose cancel has no known outcome, or none yet.
+        taken_back: Timers whose cancel was taken back.
     """
 
-    def __init__(self, client: Any, plan: Plan, seed: int) -> None:
+    def __init__(self, client: Any, plan: Plan, seed: int, *, takes_back: bool = False) -> None:
         self.answers: dict[str, Answer] = {}
         self.unknown: set[str] = set()
+        self.taken_back: set[str] = set()
         self._random = random.Random(seed)
         self._producer = DelayedProducer(client, plan)
+        log = partition_topic(Names(plan).cuts, 0)
+        self._log = client.create_producer(log, batching_enabled=False) if takes_back else None
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._waiting: list[tuple[int, str, Timer]] = []
+        self._waiting: list[tuple[int, int, Callable[[], None]]] = []
+        self._numbers = itertools.count()
         self._ended = False
         self._thread = threading.Thread(target=self._run, name="chaos-cancels", daemon=True)
         self._thread.start()
@@ -54,8 +67,8 @@ class Cancels:
 
     @property
     def meant(self) -> set[str]:
-        """Timers that were to be cancelled, whatever became of that."""
-        return {*list(self.answers), *list(self.unknown)}
+        """Timers that are to be cancelled, whatever became of that."""
+        return {*list(self.answers), *list(self.unknown)} - self.taken_back
 
     def __call__(self, timer: Timer) -> None:
         """A timer is stored."""
@@ -68,8 +81,7 @@ class Cancels:
                 if is_close
                 else self._random.randint(now_ms(), max(timer.due_ms, now_ms()))
             )
-            heapq.heappush(self._waiting, (at_ms, timer.id, timer))
-            self._changed.notify()
+            self._put(at_ms, partial(self._cancel, timer))
 
     def stop(self) -> None:
         """Begin no more; wait for what is under way."""
@@ -79,15 +91,15 @@ class Cancels:
         self._thread.join(JOIN_TIMEOUT_S)
         self._producer.close()
 
-    def _run(self) -> None:
-        while (timer := self._next()) is not None:
-            self.unknown.add(timer.id)
-            try:
-                self._producer.cancel_async(timer, partial(self._told, timer))
-            except TimewheelError:
-                continue  # what became of it is not known; that is what it stays
+    def _put(self, at_ms: int, action: Callable[[], None]) -> None:
+        heapq.heappush(self._waiting, (at_ms, next(self._numbers), action))
+        self._changed.notify()
 
-    def _next(self) -> Timer | None:
+    def _run(self) -> None:
+        while (action := self._next()) is not None:
+            action()
+
+    def _next(self) -> Callable[[], None] | None:
         with self._lock:
             while not self._ended:
                 wait_ms = self._waiting[0][0] - now_ms() if self._waiting else 1_000
@@ -96,7 +108,23 @@ class Cancels:
                 self._changed.wait(wait_ms / 1_000)
         return None
 
+    def _cancel(self, timer: Timer) -> None:
+        self.unknown.add(timer.id)
+        try:
+            self._producer.cancel_async(timer, partial(self._told, timer))
+        except TimewheelError:
+            return  # what became of it is not known; that is what it stays
+
     def _told(self, timer: Timer, _: TimewheelError | None, cancellation: Cancellation | None) -> None:
-        if cancellation is not None:
-            self.answers[timer.id] = cancellation.answer
-            self.unknown.discard(timer.id)
+        if cancellation is None:
+            return
+        self.answers[timer.id] = cancellation.answer
+        self.unknown.discard(timer.id)
+        if self._log is not None and cancellation.answer is Answer.CERTAIN:
+            with self._lock:
+                self._put(now_ms() + self._random.randint(*TAKEN_BACK_MS), partial(self._take_back, timer))
+
+    def _take_back(self, timer: Timer) -> None:
+        assert self._log is not None
+        self._log.send(CutOff("timer", timer.id, 0, timer.due_ms + DAY_MS).line().encode())
+        self.taken_back.add(timer.id)

@@ -92,9 +92,10 @@ class Stage:
         """A post for `timewheel relay run`."""
         return self._post(Job(role="service", name=name, admin_url=self.broker.admin_url, **self._common()))
 
-    def consumer(self, name: str, *, embedded: bool = False) -> Post:
+    def consumer(self, name: str, *, embedded: bool = False, **job: Any) -> Post:
         """A post for consumers of `BUSINESS`."""
-        return self._post(Job(role="consumer", name=name, embedded=embedded, subscription=BUSINESS, **self._common()))
+        common = self._common()
+        return self._post(Job(role="consumer", name=name, embedded=embedded, subscription=BUSINESS, **common, **job))
 
     def load(self, traffic: Traffic, **options: Any) -> Load:
         """A load, started; it is stopped with the stage at the latest."""

@@ -25,6 +25,7 @@ import pulsar
 
 from tests.support.chaos_client import WatchedClient
 from tests.support.chaos_ledger import Ledger, ready_file
+from tests.support.wrong_cuts import CutRules, break_rules
 from tests.support.wrong_hops import WRONG_GROUPS, HopClient, RulesName, WallClock
 from timewheel.admin import AdminClient
 from timewheel.cli.app import main as command
@@ -84,6 +85,7 @@ class Job:
         embedded: Whether a consumer runs the plan's relay as well.
         fuse: When to die; None: when somebody kills it.
         hop_rules: The rules by which a relay hops; anything but "right" is a control.
+        cut_rules: The rules by which cut-offs count; anything but "right" is a control.
         group: How many hops go together at most; 0: it is drawn, and so is how long they wait for each other, so that
             each life of a relay cuts its groups elsewhere.
         admin_url: Of a relay that can list topics, as every service can; empty: it cannot.
@@ -99,6 +101,7 @@ class Job:
     embedded: bool = False
     fuse: Fuse | None = None
     hop_rules: RulesName = "right"
+    cut_rules: CutRules = "right"
     group: int = 0
     stalled: str | None = None
     admin_url: str = ""
@@ -228,6 +231,7 @@ def main() -> None:
     quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
     client = pulsar.Client(job.service_url, logger=quiet, operation_timeout_seconds=10)
     watched = watch(client)
+    break_rules(job.cut_rules)
     plan = Plan.load(job.plan)
     if job.role == "relay":
         _relay(job, watched, plan, burning, ledger)

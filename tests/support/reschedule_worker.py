@@ -1,0 +1,58 @@
+"""A process that moves a timer and is killed with -9 on the way: the new one is stored, the old one not yet cancelled.
+
+It is run by the command line that `arguments` gives. It cannot get further than that: handing the cut-off to the client
+kills it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import pulsar
+
+from tests.support.through import Through
+from timewheel.core.names import Names, partition_topic
+from timewheel.core.plan import Plan
+from timewheel.producers import DelayedProducer, Timer
+
+__all__ = ["NEW", "arguments"]
+
+NEW = b"new"
+
+
+def arguments(service_url: str, plan_file: str, older: Timer, due_ms: int) -> Sequence[str]:
+    """The command line that moves ``older`` to ``due_ms``, and dies."""
+    given = (service_url, plan_file, older.id, str(older.due_ms), str(older.generation), str(due_ms))
+    return [sys.executable, "-m", "tests.support.reschedule_worker", *given]
+
+
+class _Client(Through):
+    def __init__(self, inner: Any, log: str) -> None:
+        super().__init__(inner)
+        self._log = log
+
+    def create_producer(self, topic: str, **options: Any) -> Any:
+        made = self._inner.create_producer(topic, **options)
+        return _Deadly(made) if topic == self._log else made
+
+
+class _Deadly(Through):
+    def send_async(self, *_: Any, **__: Any) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main() -> None:
+    service_url, plan_file, timer_id, older_due_ms, generation, due_ms = sys.argv[1:]
+    plan = Plan.load(plan_file)
+    quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+    client: Any = _Client(pulsar.Client(service_url, logger=quiet), partition_topic(Names(plan).cuts, 0))
+    older = Timer(timer_id, int(older_due_ms), generation=int(generation))
+    DelayedProducer(client, plan).reschedule(older, NEW, deliver_at=int(due_ms))
+
+
+if __name__ == "__main__":
+    main()
