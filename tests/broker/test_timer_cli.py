@@ -15,11 +15,20 @@ import pytest
 from tests.broker.due_topic import SUBSCRIPTION, now_ms, running
 from tests.broker.test_cancel import SCHEMES, plan_of, provisioned
 from tests.broker.test_retry import WAIT_S, left
+from timewheel.admin import AdminClient
 from timewheel.consumers import DelayedConsumer, DelayedMessage, Park
+from timewheel.core.clock import SystemClock
+from timewheel.core.cut_table import CutTable
 from timewheel.core.plan import Plan
 from timewheel.core.planfile import save_plan
+from timewheel.ops.status import Amount, status_of
+from timewheel.ops.status.facts import status_facts
+from timewheel.ops.whereis import State, Wanted, whereis
+from timewheel.ops.whereis.facts import whereabouts_facts
 from timewheel.producers import DelayedProducer
 from timewheel.testing import Broker, eventually
+from timewheel.wire.cut_log import CutLog
+from timewheel.wire.hooks import Hooks
 
 if TYPE_CHECKING:
     from tests.broker.conftest import Connect
@@ -78,6 +87,69 @@ def test_a_timer_is_moved_by_hand(client: Any, pulsar_broker: Broker, plan: Plan
         assert run("reschedule", "meeting", *wrong).returncode == 2
 
 
+def test_whereis_and_status_know_what_is_cancelled(client: Any, pulsar_broker: Broker, plan: Plan) -> None:
+    with DelayedProducer(client, plan) as producer:
+        handled = producer.send(b"x", timer_id="handled")
+        consumer = DelayedConsumer(client, plan, SUBSCRIPTION, relay=False)
+        with running(consumer, lambda _: None):
+            eventually(lambda: consumer.counts.done == 1 and left(pulsar_broker, plan) == 0, WAIT_S)
+        at_ms = now_ms()
+        timers = [
+            producer.send(b"x", deliver_after=timedelta(seconds=40), timer_id=f"t{n}", group="g" if n > 6 else None)
+            for n in range(10)
+        ]
+        for timer in (*timers[:4], handled):
+            producer.cancel(timer)
+        producer.cancel_group("g")
+    log = CutLog(client, plan, SystemClock(), Hooks(()))
+    log.start()
+    assert log.await_answer(log.ask(), WAIT_S * 1_000)
+    log.stop()
+    with AdminClient(pulsar_broker.admin_url) as admin:
+
+        def seen(timer_id: str, cut_offs: CutTable | None = log.table) -> tuple[State, str | None]:
+            wanted = Wanted.of(timer_id, sent_ms=at_ms, within_ms=30_000)
+            found = whereis(admin, plan, wanted, cut_offs=cut_offs)
+            assert whereabouts_facts(found)["state"] == found.state.value
+            return found.state, None if found.cut_off is None else found.cut_off.kind
+
+        assert [seen(f"t{n}") for n in (0, 3, 4, 6, 7, 9)] == [
+            *[(State.CANCELLED, "timer")] * 2,
+            *[(State.HELD, None)] * 2,
+            *[(State.CANCELLED, "group")] * 2,
+        ]
+        assert seen("t0", None) == (State.HELD, None), "nobody knows without the log"
+        assert seen("handled") == (State.HANDLED, "timer"), "it may have been handled before"
+        assert seen("nobody sent it")[1] is None
+        found = status_of(admin, plan, is_dead=log.table.is_dead)
+        assert (found.timers, found.cancelled) == (Amount(10.0), Amount(7.0))
+        assert status_facts(found)["cancelled"] == {"count": 7, "error": 0}
+        assert status_of(admin, plan).cancelled is None
+
+
+@pytest.mark.usefixtures("run")  # writes the plan file
+def test_the_commands_tell_it(client: Any, pulsar_broker: Broker, plan: Plan, tmp_path: Path) -> None:
+    with DelayedProducer(client, plan) as producer:
+        timer = producer.send(b"x", deliver_after=timedelta(seconds=50))
+        producer.cancel(timer)
+    urls = ["--admin-url", pulsar_broker.admin_url]
+
+    def said(*words: str, service_url: str = pulsar_broker.service_url) -> subprocess.CompletedProcess[str]:
+        line = [sys.executable, "-m", "timewheel", *words, *urls, "--service-url", service_url]
+        return subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+
+    there = said("whereis", "plan.toml", timer.id)
+    assert there.returncode == 0, there.stderr
+    assert f"{timer.id}: cancelled: what is left of it is handed out nowhere" in there.stdout
+    assert "cut off  what was sent under this id before" in there.stdout
+    assert "1 timers wait, 1 are cancelled and will not be handed out" in said("status", "plan.toml").stdout
+    blind = said("status", "plan.toml", service_url="pulsar://localhost:1")
+    assert blind.returncode == 0
+    assert "Not seen: what is cancelled" in blind.stderr
+    assert "1 timers wait" in blind.stdout
+    assert "are cancelled" not in blind.stdout
+
+
 def test_all_that_is_known_of_a_timer_is_shown(client: Any, pulsar_broker: Broker, plan: Plan, run: Run) -> None:
     with DelayedProducer(client, plan) as producer:
         named = producer.send(b"x", deliver_after=timedelta(seconds=30), timer_id="order-7")
@@ -108,5 +180,5 @@ def test_all_that_is_known_of_a_timer_is_shown(client: Any, pulsar_broker: Broke
     }
     assert "parked by billing since" in run("show", "poison").stdout
     held = json.loads(run("show", "order-7", "--sent-at", str(now_ms()), "--within", "1m", "--json").stdout)
-    assert held["whereis"]["state"] == "held"
+    assert held["whereis"]["state"] == "cancelled"
     assert held["cut_off"]["forget_ms"] > named.due_ms

@@ -106,7 +106,13 @@ def test_a_table_says_what_the_definition_says_in_any_order(
         table.merge(one)
     for envelope in (an_envelope("a", generation), an_envelope("c", generation, "b", stamp)):
         assert table.is_dead(envelope) == is_dead_by_definition(read, envelope)
+        why = table.why_dead(envelope)
+        assert (why is not None) == table.is_dead(envelope)
+        assert why is None or is_dead_by_definition([why], envelope)
     assert len(table) == len({(one.kind, one.name) for one in read})
+    of_a = [one for one in read if (one.kind, one.name) == ("timer", "a")]
+    known = table.of_timer("a")
+    assert (known.cut if known else None) == max((one.cut for one in of_a), default=None)
 
 
 @given(st.lists(few, max_size=12), st.integers(0, 8 * BUCKET_MS))

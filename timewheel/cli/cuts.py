@@ -25,13 +25,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from timewheel.core.cut_offs import CutOff
+    from timewheel.core.cut_table import CutTable
     from timewheel.core.plan import Plan
     from timewheel.wire.cut_log import CutLog
 
-__all__ = ["cuts", "reading"]
+__all__ = ["cut_off_text", "cuts", "known_cut_offs", "reading"]
 
 EXIT_BUSY = 1
 READ_TIMEOUT_MS = 120_000
+ASIDE_TIMEOUT_MS = 30_000
+"""For a command that has more to tell."""
 DEFAULT_MOST = 100
 
 cuts = typer.Typer(name="cuts", no_args_is_help=True, help="Look at what is cancelled; keep the log of it short.")
@@ -123,8 +126,37 @@ def _plan(plan_file: Path) -> Plan:
     return Plan.load(plan_file)
 
 
+def known_cut_offs(plan: Plan, given: dict[str, Any]) -> CutTable | None:
+    """What is cancelled, for a command that has more to tell; None: nothing can be, or it is told why nobody knows.
+
+    Args:
+        plan: Whose.
+        given: The options of the connection.
+    """
+    import pulsar
+    from rich.console import Console
+
+    from timewheel.core.errors import TimewheelError
+
+    if plan.cancel is None:
+        return None
+    try:
+        with reading(plan, given, timeout_ms=ASIDE_TIMEOUT_MS) as (log, _):
+            return log.table
+    except (TimewheelError, pulsar.PulsarException) as error:
+        say(Console(highlight=False, stderr=True), f"Not seen: what is cancelled ({error})")
+        return None
+
+
+def cut_off_text(cut_off: CutOff) -> str:
+    """What it means, in a few words."""
+    by = "under this id" if cut_off.kind == "timer" else f"with the group {cut_off.name}"
+    cut, until = at(cut_off.cut // 1_000), at(cut_off.forget_ms)
+    return f"what was sent {by} before {cut} is not handed out; remembered until {until}"
+
+
 @contextmanager
-def reading(plan: Plan, given: dict[str, Any]) -> Iterator[tuple[CutLog, Any]]:
+def reading(plan: Plan, given: dict[str, Any], *, timeout_ms: int = READ_TIMEOUT_MS) -> Iterator[tuple[CutLog, Any]]:
     """The log of a plan, read to its end, and the client."""
     from timewheel.cli.connecting import warn
     from timewheel.core.clock import SystemClock
@@ -138,7 +170,7 @@ def reading(plan: Plan, given: dict[str, Any]) -> Iterator[tuple[CutLog, Any]]:
         log = CutLog(client, plan, SystemClock(), Hooks((warn,)))
         log.start()
         try:
-            if not log.await_answer(log.ask(), READ_TIMEOUT_MS):
+            if not log.await_answer(log.ask(), timeout_ms):
                 raise TopologyError(log.topic, "could not be read to its end", "see the broker's log, and try again")
             yield log, client
         finally:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.cuts import known_cut_offs
 from timewheel.cli.moments import at, span
 from timewheel.cli.sample import looking_at_entries
 from timewheel.cli.terminal import say, show_table
@@ -39,6 +40,7 @@ def status(
     fail_late: Annotated[
         str | None, typer.Option("--fail-late", help="A time such as 1m: see exit status.", show_default=False)
     ] = None,
+    service_url: ServiceUrl = None,
     admin_url: AdminUrl = None,
     token: Token = None,
     token_file: TokenFile = None,
@@ -62,11 +64,15 @@ def status(
 
     plan = Plan.load(plan_file)
     limit_ms = None if fail_late is None else parse_duration(fail_late)
+    urls = {"service_url": service_url, "admin_url": admin_url}
+    given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
+    cut_offs = known_cut_offs(plan, given)
     with (
         admin_client(admin_url, token, token_file, tls_ca, connection) as admin,
         looking_at_entries(Console(stderr=True)) as tell,
     ):
-        found = status_of(admin, plan, reads=samples, seed=seed, tell=tell)
+        is_dead = None if cut_offs is None else cut_offs.is_dead
+        found = status_of(admin, plan, reads=samples, seed=seed, is_dead=is_dead, tell=tell)
     if as_json:
         print(json.dumps(status_facts(found)))
     else:
@@ -147,6 +153,8 @@ def _verdict(found: Status) -> str:
     overdue = found.by_stretch()[0]
     if overdue.count:
         waiting += f", {_text(overdue)} of them are overdue"
+    if found.cancelled is not None and (found.cancelled.count or found.cancelled.error):
+        waiting += f", {_text(found.cancelled)} are cancelled and will not be handed out"
     if found.missing:
         waiting += f", and {len(found.missing):,} of the plan's topics are not there"
     if not found.plan.needs_relay:

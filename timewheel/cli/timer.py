@@ -18,12 +18,14 @@ from timewheel.cli.connecting import (
     access_of,
     connection_of,
 )
+from timewheel.cli.cuts import cut_off_text, reading
 from timewheel.cli.moments import at, moment_ms
 from timewheel.cli.terminal import say
 
 if TYPE_CHECKING:
     from timewheel.admin.client import AdminClient
     from timewheel.core.cut_offs import Cancellation, CutOff
+    from timewheel.core.cut_table import CutTable
     from timewheel.core.plan import Plan
     from timewheel.ops.letters import Letter
 
@@ -195,7 +197,8 @@ def show(
     plan = Plan.load(plan_file)
     urls = {"service_url": service_url, "admin_url": admin_url}
     given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
-    cut_off = _cut_off(plan, timer_id, given)
+    table = _cut_offs(plan, given)
+    cut_off = None if table is None else table.of_timer(timer_id)
     with access_of(connection_of(**given)).admin() as admin:
         parked = _parked(admin, plan, timer_id)
         try:
@@ -203,7 +206,7 @@ def show(
         except SendTimeUnknown:
             there = None
         else:
-            there = find(admin, plan, wanted)
+            there = find(admin, plan, wanted, cut_offs=table)
     if as_json:
         facts = {
             "timer": timer_id,
@@ -227,17 +230,14 @@ def show(
 def _said_of(cut_off: CutOff | None) -> str:
     if cut_off is None:
         return "not cancelled"
-    since, until = at(cut_off.cut // 1_000), at(cut_off.forget_ms)
-    return f"cancelled: what was sent under this id before {since} is not handed out; remembered until {until}"
+    return f"cancelled: {cut_off_text(cut_off)}"
 
 
-def _cut_off(plan: Plan, timer_id: str, given: dict[str, Any]) -> CutOff | None:
-    from timewheel.cli.cuts import reading
-
+def _cut_offs(plan: Plan, given: dict[str, Any]) -> CutTable | None:
     if plan.cancel is None:
         return None
     with reading(plan, given) as (log, _):
-        return next((one for one in log.table.live() if (one.kind, one.name) == ("timer", timer_id)), None)
+        return log.table
 
 
 def _parked(admin: AdminClient, plan: Plan, timer_id: str) -> list[tuple[str, Letter]]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.cuts import cut_off_text, known_cut_offs
 from timewheel.cli.moments import at, moment_ms, span
 from timewheel.cli.terminal import say
 
@@ -39,6 +40,7 @@ def whereis(
     ] = None,
     key: Annotated[str | None, typer.Option("--key", help="Its partition key: then there is one partition.")] = None,
     most_reads: Annotated[int, typer.Option("--most-reads", min=1, help="Give up after so many entries.")] = 500,
+    service_url: ServiceUrl = None,
     admin_url: AdminUrl = None,
     token: Token = None,
     token_file: TokenFile = None,
@@ -46,10 +48,12 @@ def whereis(
     connection: ConnectionFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each timer.")] = False,
 ) -> None:
-    """Tell where a timer is: held, due, handled or dead; its past and coming hops. Nothing is consumed or changed.
+    """Tell where a timer is: held, due, handled, cancelled or dead; its past and coming hops. Nothing is consumed or
+    changed.
 
-    Its way is computed from the plan, and only the places on it are looked at. Exit status: 0 found, or handled;
-    3 it is in the dead-letter topic; 4 not found; 1 not found, and not all could be looked at.
+    Its way is computed from the plan, and only the places on it are looked at. Where the plan has [cancel], the log of
+    cut-offs is read first, by the service URL. Exit status: 0 found, handled or cancelled; 3 it is in the dead-letter
+    topic; 4 not found; 1 not found, and not all could be looked at.
     """
     import json
 
@@ -69,9 +73,12 @@ def whereis(
     ]
     status = 0
     console = Console(highlight=False)
+    urls = {"service_url": service_url, "admin_url": admin_url}
+    given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
+    cut_offs = known_cut_offs(plan, given)
     with admin_client(admin_url, token, token_file, tls_ca, connection) as admin:
         for one in wanted:
-            found = find(admin, plan, one, most_reads=most_reads)
+            found = find(admin, plan, one, most_reads=most_reads, cut_offs=cut_offs)
             status = max(status, _status(found))
             if as_json:
                 print(json.dumps(whereabouts_facts(found)), flush=True)
@@ -108,6 +115,10 @@ def _verdict(found: Whereabouts) -> str:
         case State.DUE if here is not None:
             rest = f", already handled by {', '.join(here.done_by)}" if here.done_by else ""
             return f"in {here.topic} for {', '.join(here.waits_for)}, due {left}{rest}"
+        case State.CANCELLED:
+            return "cancelled: what is left of it is handed out nowhere"
+        case State.HANDLED if found.cut_off is not None:
+            return "every subscription has acknowledged it: it was cancelled, and handled only if that came too late"
         case State.HANDLED:
             return "handled: every subscription has acknowledged it"
         case State.REMOVED:
@@ -130,6 +141,8 @@ def _lines(found: Whereabouts) -> Iterator[tuple[str, str]]:
         yield "due", at(found.due_ms)
     if found.reason:
         yield "reason", found.reason
+    if found.cut_off is not None:
+        yield "cut off", cut_off_text(found.cut_off)
     for one in found.sightings:
         yield "seen", f"{one.topic} {one.position.ledger}:{one.position.entry}, hop {one.envelope.hops}"
     for stop in found.way:

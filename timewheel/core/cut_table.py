@@ -51,6 +51,20 @@ class CutTable:
             return found is not None and life.group_stamp < found[0]
         return False
 
+    def of_timer(self, timer_id: str) -> CutOff | None:
+        """What is remembered of this id; its timers of other generations may live."""
+        found = self._timers.get(timer_id)
+        return None if found is None else CutOff("timer", timer_id, *found)
+
+    def why_dead(self, envelope: Envelope) -> CutOff | None:
+        """The cut-off by which `is_dead` says yes; None: it says no."""
+        if not self.is_dead(envelope):
+            return None
+        by_id = self.of_timer(envelope.timer_id)
+        if by_id is not None and envelope.generation < by_id.cut:
+            return by_id
+        return CutOff("group", envelope.life.group, *self._groups[envelope.life.group])
+
     def merge(self, cut_off: CutOff) -> None:
         """Take a cut-off in: the higher cut counts, and the later time to forget it."""
         kind, name, cut, forget_ms = cut_off

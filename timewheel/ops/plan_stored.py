@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from timewheel.admin.batches import BatchGarbled, messages_of_batch
 from timewheel.admin.entries import StoredEntry
 from timewheel.admin.internals import EntryPosition
+from timewheel.core.envelope import Envelope
 from timewheel.core.plan import Plan
 from timewheel.core.steps import Step
 from timewheel.ops.sample import Place, envelope_in
@@ -89,6 +90,7 @@ class StoredTimer:
         size_bytes: Of the payload.
         key: Its partition key.
         hops: How often a relay moved it on; None: it has no envelope.
+        envelope: As it lies there; None: it has none.
     """
 
     place: Place
@@ -98,6 +100,7 @@ class StoredTimer:
     size_bytes: int
     key: str | None
     hops: int | None
+    envelope: Envelope | None = None
 
     @property
     def is_first(self) -> bool:
@@ -180,4 +183,5 @@ def _timer(
         size_bytes=size_bytes,
         key=key,
         hops=hops,
+        envelope=envelope,
     )

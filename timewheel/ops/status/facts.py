@@ -18,6 +18,7 @@ def status_facts(found: Status) -> dict[str, Any]:
         "due_topic": found.plan.due_topic,
         "at_ms": found.at_ms,
         "timers": _amount(found.timers),
+        "cancelled": None if found.cancelled is None else _amount(found.cancelled),
         "horizon": _stretches(found.by_stretch(), horizon, empty=True),
         "topics": [
             {

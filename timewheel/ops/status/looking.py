@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from timewheel.admin.client import AdminClient
 from timewheel.admin.stats import SubscriptionStats
+from timewheel.core.envelope import Envelope
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
 from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, PARKED_SUBSCRIPTION, RELAY_SUBSCRIPTION, partition_topic
 from timewheel.core.plan import Calendar, Plan
@@ -34,6 +35,8 @@ AT_ONCE = 16
 FIRST_REFUSAL = 400
 """What a broker answers with a lower status is there, even if it cannot be read."""
 
+IsDead = Callable[[Envelope], bool]
+"""Whether a timer is known to be cancelled or replaced."""
 Tell = Callable[[int, int], None]
 """Told of the progress: requests that are done, requests to do."""
 
@@ -70,6 +73,7 @@ def status_of(
     *,
     reads: int = DEFAULT_READS,
     seed: int = 0,
+    is_dead: IsDead | None = None,
     tell: Tell = lambda _done, _total: None,
 ) -> Status:
     """Look at a plan. Nothing is consumed or changed.
@@ -81,19 +85,21 @@ def status_of(
         plan: Of any scheme.
         reads: So many entries are looked at; all, if there are no more: then every figure is exact.
         seed: Which ones.
+        is_dead: Says of a timer whether it is cancelled, as `timewheel.core.CutTable.is_dead` does; None: nobody knows.
         tell: Told of the progress, from the thread that calls this.
 
     Raises:
         AdminUnreachable: No broker answers.
     """
-    return _Look(admin, plan, seed, tell).run(reads)
+    return _Look(admin, plan, seed, is_dead, tell).run(reads)
 
 
 class _Look:
-    def __init__(self, admin: AdminClient, plan: Plan, seed: int, tell: Tell) -> None:
+    def __init__(self, admin: AdminClient, plan: Plan, seed: int, is_dead: IsDead | None, tell: Tell) -> None:
         self._admin = admin
         self._plan = plan
         self._seed = seed
+        self._is_dead = is_dead
         self._tell = tell
         self._at_ms = admin.clock.now_ms()
         self._horizon = Horizon(self._at_ms, plan.max_delay_ms)
@@ -128,6 +134,7 @@ class _Look:
             dead_letters=self._dead_letters(),
             parked=self._parked(),
             read=self._read,
+            knows_cancelled=self._is_dead is not None,
             unseen=tuple(self._unseen.values()),
         )
 
@@ -199,6 +206,7 @@ class _Look:
             entries=part.entries,
             timers=total(dues, part.entries) if dues else Amount(float(part.entries), float(part.entries)),
             by_stretch=by_stretch(dues, part.entries, self._horizon, known) if dues else (Amount(),) * stretches,
+            cancelled=self._cancelled(drawn, part.entries),
             head=self._head(part, chosen[0], timers.get(chosen[0])) if chosen else None,
             consumers=tuple(
                 RelayHold(
@@ -210,6 +218,13 @@ class _Look:
                 for one in part.stats.consumers or ()
             ),
         )
+
+    def _cancelled(self, drawn: Sequence[Sequence[StoredTimer]], entries: int) -> Amount:
+        if self._is_dead is None or not drawn:
+            return Amount()
+        is_dead = self._is_dead
+        dead = [[t.due_ms for t in entry if t.envelope is not None and is_dead(t.envelope)] for entry in drawn]
+        return total(dead, entries)
 
     def _head(self, part: _Part, place: Place, timers: Sequence[StoredTimer] | None) -> Head | None:
         if timers is None:

@@ -63,6 +63,7 @@ class PlaceStatus:
         entries: Not acknowledged; a batch is one entry.
         timers: In these.
         by_stretch: The same by due time, for each stretch of the horizon.
+        cancelled: Those of them that are known to be cancelled or replaced.
         head: The first of them; None: it is empty, or was gone when it was looked at.
         consumers: That are connected to that subscription.
     """
@@ -73,8 +74,14 @@ class PlaceStatus:
     entries: int
     timers: Amount
     by_stretch: tuple[Amount, ...]
+    cancelled: Amount
     head: Head | None
     consumers: tuple[RelayHold, ...]
+
+    @property
+    def is_held(self) -> bool:
+        """Whether relays move on what is in it."""
+        return self.kind in ("tier", "slot")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +110,7 @@ class Status:
         dead_letters: Entries in the dead-letter topic that nobody has dealt with; None: it is not there, or not seen.
         parked: The same of the topics in which timers are parked, of all subscriptions together.
         read: Entries that were looked at.
+        knows_cancelled: It was known which timers are cancelled.
         unseen: What could not be looked at.
     """
 
@@ -114,12 +122,18 @@ class Status:
     dead_letters: int | None
     parked: int | None
     read: int
+    knows_cancelled: bool
     unseen: tuple[Unseen, ...]
 
     @property
     def timers(self) -> Amount:
         """All of them."""
         return summed(place.timers for place in self.places)
+
+    @property
+    def cancelled(self) -> Amount | None:
+        """Those of them that are known to be cancelled or replaced; None: it was not looked at."""
+        return summed(place.cancelled for place in self.places) if self.knows_cancelled else None
 
     def by_stretch(self) -> tuple[Amount, ...]:
         """All of them, by due time."""
@@ -146,13 +160,13 @@ class Status:
     @property
     def relay_late_ms(self) -> int:
         """How long ago the latest head of a holding topic should have left it; 0: all are on time."""
-        return max((_late_ms(place) for place in self.places if place.kind != "due"), default=0)
+        return max((_late_ms(place) for place in self.places if place.is_held), default=0)
 
     def relays(self) -> dict[str, tuple[PlaceStatus, ...]]:
         """The partitions of holding topics that each connected relay has, by its id."""
         found: defaultdict[str, list[PlaceStatus]] = defaultdict(list)
         for place in self.places:
-            if place.kind != "due":
+            if place.is_held:
                 for consumer in place.consumers:
                     if consumer.is_active:
                         found[_relay_of(consumer.name)].append(place)
@@ -160,9 +174,7 @@ class Status:
 
     def unattended(self) -> tuple[PlaceStatus, ...]:
         """Partitions of holding topics whose head is late, and to which no relay is connected."""
-        return tuple(
-            place for place in self.places if place.kind != "due" and _late_ms(place) > 0 and not place.consumers
-        )
+        return tuple(place for place in self.places if place.is_held and _late_ms(place) > 0 and not place.consumers)
 
 
 def _relay_of(consumer: str) -> str:

@@ -12,7 +12,7 @@ __all__ = ["whereabouts_facts"]
 
 def whereabouts_facts(found: Whereabouts) -> dict[str, Any]:
     """All that is known of one timer."""
-    sent = found.wanted.sent
+    sent, cut_off = found.wanted.sent, found.cut_off
     return {
         "timer_id": found.wanted.timer_id,
         "at_ms": found.at_ms,
@@ -32,6 +32,9 @@ def whereabouts_facts(found: Whereabouts) -> dict[str, Any]:
             for stop in found.way
         ],
         "reason": found.reason,
+        "cut_off": None
+        if cut_off is None
+        else {cut_off.kind: cut_off.name, "cut": cut_off.cut, "forget_ms": cut_off.forget_ms},
         "searched": [asdict(one) for one in found.searched],
         "unseen": [asdict(one) for one in found.unseen],
         **asdict(found.cost),

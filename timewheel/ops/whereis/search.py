@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 
 from timewheel.admin.client import AdminClient
 from timewheel.admin.internals import EntryPosition
+from timewheel.core.cut_offs import CutOff
+from timewheel.core.cut_table import CutTable
 from timewheel.core.envelope import Envelope
 from timewheel.core.ids import GeneratedId
 from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names, partition_topic
@@ -32,8 +34,19 @@ NEAR = 3
 SLACK = 24
 """Neighbours that are looked at where a timer was not at its place: clocks differ, and hops come in beside sends."""
 
+CUT_SHORT = frozenset({State.HELD, State.DUE, State.REMOVED, State.NOT_FOUND})
+"""Where a copy that was seen, and is cancelled, has or will come to its end unhandled. What all have acknowledged may
+have been handled before it was cancelled."""
 
-def whereis(admin: AdminClient, plan: Plan, wanted: Wanted, *, most_reads: int = DEFAULT_MOST_READS) -> Whereabouts:
+
+def whereis(
+    admin: AdminClient,
+    plan: Plan,
+    wanted: Wanted,
+    *,
+    most_reads: int = DEFAULT_MOST_READS,
+    cut_offs: CutTable | None = None,
+) -> Whereabouts:
     """Find one timer. Nothing is consumed or changed.
 
     Args:
@@ -41,11 +54,12 @@ def whereis(admin: AdminClient, plan: Plan, wanted: Wanted, *, most_reads: int =
         plan: By which it was sent.
         wanted: The timer.
         most_reads: So many entries are looked at before it counts as not found.
+        cut_offs: What is cancelled, as read from the plan's log; None: nobody knows.
 
     Raises:
         AdminUnreachable: No broker answers.
     """
-    return _Search(admin, plan, wanted, most_reads).run()
+    return _Search(admin, plan, wanted, most_reads, cut_offs).run()
 
 
 @dataclass(slots=True)
@@ -57,13 +71,16 @@ class _Outcome:
 
 
 class _Search:
-    def __init__(self, admin: AdminClient, plan: Plan, wanted: Wanted, most_reads: int) -> None:
+    def __init__(
+        self, admin: AdminClient, plan: Plan, wanted: Wanted, most_reads: int, cut_offs: CutTable | None
+    ) -> None:
         self._plan = plan
         self._wanted = wanted
         self._ways = Ways(plan)
         self._names = Names(plan)
         self._reading = Reading(admin)
         self._most_reads = most_reads
+        self._cut_offs = cut_offs
         self._now_ms = admin.clock.now_ms()
         self._searched: list[Searched] = []
         self._sightings: list[Sighting] = []
@@ -75,6 +92,9 @@ class _Search:
         seen = self._sightings
         due_ms = seen[-1].envelope.due_ms if seen else self._wanted.due_ms
         is_there = state in (State.HELD, State.DUE, State.HANDLED, State.DEAD)
+        cut_off = self._cut_off(seen[-1] if seen else None)
+        if seen and cut_off is not None and state in CUT_SHORT:
+            state = State.CANCELLED
         return Whereabouts(
             wanted=self._wanted,
             at_ms=self._now_ms,
@@ -83,10 +103,18 @@ class _Search:
             sightings=tuple(seen),
             way=() if due_ms is None else self._ways.way(self._wanted.sent.first_ms, due_ms),
             reason=self._reason,
+            cut_off=cut_off,
             searched=tuple(self._searched),
             unseen=tuple(self._reading.unseen.values()),
             cost=self._reading.cost,
         )
+
+    def _cut_off(self, seen: Sighting | None) -> CutOff | None:
+        if self._cut_offs is None:
+            return None
+        if seen is None:
+            return self._cut_offs.of_timer(self._wanted.timer_id)
+        return self._cut_offs.why_dead(seen.envelope)
 
     def _state(self) -> State:
         """First in its likeliest partition; then in all of them, since it may be moved on meanwhile; then around."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum, unique
 
 from timewheel.admin.internals import EntryPosition
+from timewheel.core.cut_offs import CutOff
 from timewheel.core.envelope import Envelope
 from timewheel.ops.gaps.looking import Unseen
 from timewheel.ops.whereis.itinerary import Stop
@@ -28,6 +29,8 @@ class State(Enum):
     REMOVED = "removed"
     """Nothing is stored any more of the time when it was in its due topic: it was handled, if it was ever sent, and if
     relays were on time then."""
+    CANCELLED = "cancelled"
+    """It was cancelled or replaced: what is left of it is dropped on its way, and handed out nowhere any more."""
     DEAD = "dead"
     """In the dead-letter topic."""
     NOT_FOUND = "not_found"
@@ -88,6 +91,8 @@ class Whereabouts:
         sightings: All entries in which it was seen on the way, the last one at the end.
         way: From its send to its due topic, if its due time is known: past and coming stops.
         reason: Of a dead letter.
+        cut_off: By which it is cancelled or replaced: the copy that was seen last, or, if none was seen, whatever was
+            sent under its id before the cut. None: it is not, or nobody looked.
         searched: What was looked at, in order.
         unseen: What could not be looked at.
         cost: Of it all.
@@ -100,6 +105,7 @@ class Whereabouts:
     sightings: tuple[Sighting, ...]
     way: tuple[Stop, ...]
     reason: str | None
+    cut_off: CutOff | None
     searched: tuple[Searched, ...]
     unseen: tuple[Unseen, ...]
     cost: Cost
