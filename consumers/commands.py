@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from timewheel.consumers.in_hand import Arrival, InHand
 
-__all__ = ["Acknowledge", "Command", "Drop", "Hand", "NegativeAcknowledge", "Republish"]
+__all__ = ["Acknowledge", "Command", "Drop", "Hand", "LetGo", "NegativeAcknowledge", "Republish"]
 
 
 class Hand(NamedTuple):
@@ -33,10 +33,18 @@ class Republish(NamedTuple):
     timer: InHand
 
 
+class LetGo(NamedTuple):
+    """It was to be tried again or parked, and is not, at least not by what is in hand: whoever keeps it claimed for
+    that lets it go.
+    """
+
+    timer: InHand
+
+
 class Drop(NamedTuple):
     """Do nothing with one message."""
 
     arrival: Arrival
 
 
-Command = Hand | Acknowledge | NegativeAcknowledge | Republish | Drop
+Command = Hand | Acknowledge | NegativeAcknowledge | Republish | LetGo | Drop

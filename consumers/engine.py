@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from timewheel.consumers.commands import Acknowledge, Command, Drop, Hand, NegativeAcknowledge, Republish
+from timewheel.consumers.commands import Acknowledge, Command, Drop, Hand, LetGo, NegativeAcknowledge, Republish
 from timewheel.consumers.counts import ConsumerCounts
 from timewheel.consumers.handled import HandledTimers, timer_key
 from timewheel.consumers.in_hand import Arrival, InHand, Stage
@@ -175,13 +175,11 @@ class Engine:
         for timer in self._still_in_hand(timers):
             envelope = timer.arrival.envelope
             assert envelope is not None, "only what has an envelope can be cancelled"
-            if judge.is_dead(envelope):
-                self._counts.cancelled += 1
-                commands += self._bury(timer)
-            elif envelope.due_ms > now_ms:
+            if envelope.due_ms > now_ms and not judge.is_dead(envelope):
                 commands += self._place(timer, now_ms)
             else:
-                commands.append(self._hand(timer))
+                # Judged once more: an answer that was long in coming may come when its cut-off is forgotten.
+                commands += self._due(timer, now_ms, is_asked=True)
         return commands
 
     def unanswered(self) -> list[Command]:
@@ -203,7 +201,7 @@ class Engine:
         arrivals = {timer.arrival.position: timer.arrival, **timer.extras}
         if current is not None:
             arrivals |= {current.arrival.position: current.arrival, **current.extras}
-        return [Acknowledge(arrival) for arrival in arrivals.values()]
+        return [*_let_go(current), *(Acknowledge(arrival) for arrival in arrivals.values())]
 
     def failed(self, timer: InHand) -> list[Command]:
         """The handler failed, or asks for it again."""
@@ -227,7 +225,8 @@ class Engine:
             return self.failed(timer)  # no room to wait here: it waits with the broker
         self._counts.postponed += 1
         timer.postponed_ms = now_ms
-        timer.not_before_ms = now_ms + after_ms
+        # At least a moment, so that the receiving thread hands it out, and not the one that puts it off.
+        timer.not_before_ms = now_ms + max(after_ms, 1)
         return self._place(timer, now_ms)
 
     def moved_on(self, timer: InHand, onward: Onward, now_ms: int) -> list[Command]:
@@ -239,12 +238,11 @@ class Engine:
             now_ms: UTC milliseconds.
         """
         if self._in_hand.get(timer.key) is not timer:
-            return []
+            return [LetGo(timer)]
         has_room = self._republishing < MAX_REPUBLISHING or not self.full
         if timer.arrival.envelope is None or not has_room:
-            return self.failed(
-                timer
-            )  # without an id it could not be known again; without room it waits with the broker
+            # Without an id it could not be known again; without room it waits with the broker.
+            return [LetGo(timer), *self.failed(timer)]
         timer.onward = onward
         return self._republish(timer, now_ms)
 
@@ -276,8 +274,10 @@ class Engine:
         if self._in_hand.get(timer.key) is not timer or timer.stage is not Stage.REPUBLISHING:
             return []
         self._republishing -= 1
+        timer.stage = Stage.TOO_EARLY
         if timer.onward is not None and self.full:
-            return self.failed(timer)  # nothing has made room for it, unlike for one that came early
+            # Nothing has made room for it, unlike for one that came early.
+            return [LetGo(timer), *self.failed(timer)]
         self._wait_first(timer, now_ms)
         return []
 
@@ -324,9 +324,29 @@ class Engine:
         self._wait_first(timer, now_ms)
         return []
 
-    def _due(self, timer: InHand, now_ms: int) -> list[Command]:
-        """Decide about one that may be handed out by its due time."""
+    @property
+    def has_overdue(self) -> bool:
+        """Whether some come too late to be of use."""
+        return self._overdue is not None
+
+    def overdue_meanwhile(self, timer: InHand, now_ms: int) -> list[Command] | None:
+        """It was to be handed out, and had to wait for its turn; None: it may be handed out.
+
+        Args:
+            timer: As it was to be handed out.
+            now_ms: UTC milliseconds.
+        """
+        if self._overdue is None or self._in_hand.get(timer.key) is not timer:
+            return None
+        verdict = judged(timer.arrival.envelope, now_ms, None, self._overdue)
+        return None if verdict is Verdict.HAND else self._follow(timer, verdict, now_ms)
+
+    def _due(self, timer: InHand, now_ms: int, *, is_asked: bool = False) -> list[Command]:
+        """Decide about one that may be handed out by its due time, and of which the log may have been asked."""
         verdict = judged(timer.arrival.envelope, now_ms, self._judge, self._overdue)
+        return self._follow(timer, Verdict.HAND if is_asked and verdict is Verdict.ASK else verdict, now_ms)
+
+    def _follow(self, timer: InHand, verdict: Verdict | Parked, now_ms: int) -> list[Command]:
         match verdict:
             case Verdict.HAND:
                 return [self._hand(timer)]
@@ -360,7 +380,7 @@ class Engine:
     def _bury(self, timer: InHand) -> list[Command]:
         """Acknowledge all that is in hand of a dead timer, and forget it."""
         self._forget(timer.key)
-        return [Acknowledge(arrival) for arrival in (timer.arrival, *timer.extras.values())]
+        return [*_let_go(timer), *(Acknowledge(arrival) for arrival in (timer.arrival, *timer.extras.values()))]
 
     def _still_in_hand(self, timers: list[InHand]) -> list[InHand]:
         """Without those that were handled meanwhile, by a handler that had them before the ack time-out."""
@@ -377,3 +397,8 @@ class Engine:
             self._extras -= len(timer.extras)
             self._republishing -= timer.stage is Stage.REPUBLISHING
         return timer
+
+
+def _let_go(timer: InHand | None) -> list[Command]:
+    """What follows where a timer that was to be tried again or parked ends otherwise."""
+    return [] if timer is None or timer.onward is None else [LetGo(timer)]

@@ -26,6 +26,10 @@ class DueQueue:
         """Add one."""
         heapq.heappush(self._heap, (timer.due_ms, next(self._numbers), timer))
 
+    def first(self) -> InHand:
+        """The first, which stays; there is one."""
+        return self._heap[0][2]
+
     def pop(self) -> InHand:
         """Take the first; there is one."""
         return heapq.heappop(self._heap)[2]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import pulsar
 
-from timewheel.consumers.commands import Acknowledge, Command, Hand, NegativeAcknowledge, Republish
+from timewheel.consumers.commands import Acknowledge, Command, Hand, LetGo, NegativeAcknowledge, Republish
 from timewheel.consumers.counts import ConsumerCounts
 from timewheel.consumers.engine import Engine
 from timewheel.consumers.in_hand import Arrival, InHand
@@ -38,6 +38,11 @@ MOST_SORTED = 500
 """So many are put in order at once: they are unacknowledged while they wait here."""
 GATHER_MS = 20
 MOST_GATHER_MS = 500
+"""For what was gathered to be judged."""
+MOST_GATHERING_MS = 200
+"""For one round of gathering: meanwhile nothing else is handed out, nor is a stop looked at."""
+MOST_IN_VAIN = 4
+"""Messages in a row that are not due when they are gathered, or are copies: what is overdue is at its end."""
 SLICE_MS = 200
 """The longest single wait: what a stop from a signal, or a jump of the clock, may have to wait for."""
 
@@ -112,6 +117,7 @@ class Receiver:
             while True:
                 wait_ms = self._wake(deadline_ms)
                 self._catch_up()
+                self._drop_overdue()
                 if self._due and self._others_may_come_first():
                     if wait_ms is None:
                         return None
@@ -138,8 +144,18 @@ class Receiver:
         if not self._is_catching_up:
             self._is_catching_up = True
             self._gathers_until_ms = self._clock.monotonic_ms() + MOST_GATHER_MS
-        while len(self._due) < MOST_SORTED and self._receive_one(wait_ms):
-            pass
+        until_ms = self._clock.monotonic_ms() + MOST_GATHERING_MS
+        in_vain = 0
+        while len(self._due) < MOST_SORTED and in_vain < MOST_IN_VAIN and self._clock.monotonic_ms() < until_ms:
+            before = self._gathered()
+            if not self._receive_one(wait_ms):
+                break
+            in_vain = 0 if self._gathered() > before else in_vain + 1
+
+    def _gathered(self) -> int:
+        """Timers that are due here, judged or not."""
+        with self._state:
+            return len(self._due) + self._engine.clearing
 
     def _others_may_come_first(self) -> bool:
         """Whether some of what was gathered still waits for the log of cut-offs; at the beginning only."""
@@ -147,6 +163,18 @@ class Receiver:
             return False
         with self._state:
             return self._engine.clearing > 0
+
+    def _drop_overdue(self) -> None:
+        """What had to wait for its turn for too long: for the pace, or for others that were due before it."""
+        while self._due:
+            now_ms = self._clock.now_ms()
+            with self._state:
+                has_overdue = self._engine.has_overdue
+                commands = self._engine.overdue_meanwhile(self._due.first(), now_ms) if has_overdue else None
+            if commands is None:
+                return
+            self._due.pop()
+            self._execute_quietly(commands)
 
     def _waits_for_pace(self, pace: Pace, most_ms: int | None) -> bool:
         """Whether what is due may not be handed out yet; waits for that a while, and meanwhile nothing is received."""
@@ -190,8 +218,6 @@ class Receiver:
         """A timer is published as something else, to be tried again or parked, and then acknowledged."""
         with self._state:
             commands = self._engine.moved_on(timer, onward, self._clock.now_ms())
-        if timer.onward is None and self._on_settled is not None:
-            self._on_settled(timer, False)
         self._execute_quietly(commands)
 
     def skipped(self, timer: InHand) -> None:
@@ -277,8 +303,6 @@ class Receiver:
         now_ms = self._clock.now_ms()
         with self._state:
             commands = self._engine.published(timer, now_ms) if is_stored else self._engine.not_published(timer, now_ms)
-        if not is_stored and commands and self._on_settled is not None:
-            self._on_settled(timer, False)  # given back to the broker
         self._execute_quietly(commands)
 
     def _raise_alarm(self, arrival: Arrival, now_ms: int) -> None:
@@ -309,6 +333,9 @@ class Receiver:
                     origin = arrival.origin
                     origin.answered(arrival.position, self._clock.monotonic_ms() + self._redelivery_delay_ms)
                     origin.consumer.negative_acknowledge(arrival.message)
+                case LetGo(timer):
+                    if self._on_settled is not None:
+                        self._on_settled(timer, False)
                 case Republish(timer):
                     if isinstance(timer.onward, Parked):
                         topic = str(timer.arrival.message.topic_name())

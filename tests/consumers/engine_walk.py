@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tests.consumers.support import BOUND_MS, NOW_MS, arrival
-from timewheel.consumers.commands import Command, Hand, Republish
+from timewheel.consumers.commands import Command, Hand, LetGo, Republish
 from timewheel.consumers.engine import Engine
 from timewheel.consumers.handled import HandledWindow
 from timewheel.consumers.in_hand import Arrival, InHand, Stage
@@ -64,7 +64,7 @@ class _Walk:
         commands = happen()
         by_name: dict[str, set[str]] = {name: set() for name in IDS}
         for command in commands:
-            of = command.timer.arrival if isinstance(command, Hand | Republish) else command.arrival
+            of = command.timer.arrival if isinstance(command, Hand | Republish | LetGo) else command.arrival
             assert of.envelope is not None
             by_name[of.envelope.timer_id].add(type(command).__name__)
             if isinstance(command, Hand):
@@ -90,6 +90,9 @@ class _Walk:
                 self.cut,
             ]
         )()
+        in_hand = vars_of(self.engine).values()
+        republishing: int = self.engine._republishing
+        assert republishing == sum(timer.stage is Stage.REPUBLISHING for timer in in_hand)
 
     def receive(self) -> None:
         name = self.chance.choice(IDS)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from timewheel.consumers.commands import Acknowledge, Command, Drop, Hand, NegativeAcknowledge, Republish
+from timewheel.consumers.commands import Acknowledge, Command, Drop, Hand, LetGo, NegativeAcknowledge, Republish
 from timewheel.consumers.engine import Engine
 from timewheel.consumers.handled import HandledWindow
 from timewheel.consumers.in_hand import Arrival, InHand
@@ -27,7 +27,14 @@ def arrival(entry: int, timer_id: str | None, due_ms: int = 0, *, generation: in
 
 def said(commands: list[Command]) -> list[tuple[str, int]]:
     """Commands as (kind, entry), to compare with a table."""
-    names = {Hand: "hand", Acknowledge: "ack", NegativeAcknowledge: "nack", Republish: "republish", Drop: "drop"}
+    names = {
+        Hand: "hand",
+        Acknowledge: "ack",
+        NegativeAcknowledge: "nack",
+        Republish: "republish",
+        LetGo: "let go",
+        Drop: "drop",
+    }
     return [(names[type(command)], _arrival(command).position.entry) for command in commands]
 
 
@@ -46,4 +53,4 @@ def republished(commands: list[Command]) -> InHand:
 
 
 def _arrival(command: Command) -> Arrival:
-    return command.timer.arrival if isinstance(command, Hand | Republish) else command.arrival
+    return command.timer.arrival if isinstance(command, Hand | Republish | LetGo) else command.arrival

@@ -138,6 +138,18 @@ def test_later_than_cut_offs_are_kept_it_is_parked_with_all_its_copies(cut: Cut)
     assert said(under.received(arrival(4, "late", late_ms), NOW_MS, 0)) == [("ack", 4)]
 
 
+def test_an_answer_that_comes_when_cut_offs_are_forgotten_hands_out_nothing(cut: Cut) -> None:
+    under = judging(cut)
+    under.received(arrival(1, "a", NOW_MS), NOW_MS, 0)
+    under.received(arrival(2, "b", NOW_MS + 1), NOW_MS, 0)
+    under.tick(NOW_MS + 1)
+    under.asked()
+    # It was cancelled in time; the log could not be read for longer than cut-offs are kept, and nothing says it now.
+    late, still = under.answered(NOW_MS + KEEP_MS + 1)
+    assert isinstance(republished([late]).onward, Parked)
+    assert handed([still]).key == "0:b"
+
+
 def test_one_that_could_not_be_parked_is_tried_again(cut: Cut) -> None:
     under = judging(cut)
     timer = republished(under.received(arrival(1, "late", 0), NOW_MS, 0))

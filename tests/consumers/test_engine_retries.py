@@ -9,8 +9,10 @@ from hypothesis.stateful import invariant, precondition, rule
 
 from tests.consumers.support import BOUND_MS, NOW_MS, arrival, engine, handed, republished, said
 from tests.consumers.test_engine_life import MAX_HELD, EngineLife
+from timewheel.consumers.commands import Hand
 from timewheel.consumers.engine import MAX_REPUBLISHING, Engine
 from timewheel.consumers.in_hand import InHand, Stage
+from timewheel.consumers.judging import Judge
 from timewheel.consumers.onward import Onward, Parked, TriedAgain
 
 LATER = TriedAgain(NOW_MS + 60_000)
@@ -54,7 +56,35 @@ def test_without_room_to_wait_it_goes_back_to_the_broker() -> None:
     under.received(arrival(2, "b", NOW_MS + 5), NOW_MS, 0)
     assert under.full
     under.received(arrival(3, "c", NOW_MS + 5), NOW_MS, 0)  # the client had it under way
-    assert said(under.not_published(timer, NOW_MS)) == [("nack", 1)]
+    assert said(under.not_published(timer, NOW_MS)) == [("let go", 1), ("nack", 1)]
+
+
+def test_however_many_are_not_stored_while_it_is_full_it_never_holds_more_than_it_may() -> None:
+    under = engine(max_held=5)
+    for turn in range(10):
+        timers = [handed_out(under, 10 * turn + n, f"{turn}-{n}") for n in range(3) if not under.full]
+        for timer in timers:
+            under.moved_on(timer, LATER, NOW_MS)
+        while not under.full:
+            under.received(arrival(1_000 + under.held_count, f"{turn} {under.held_count}", NOW_MS + 5), NOW_MS, 0)
+        for timer in timers:
+            under.not_published(timer, NOW_MS)
+            assert 0 <= under.held_count <= 5
+        for command in under.tick(NOW_MS + 5):
+            if isinstance(command, Hand):
+                under.done(command.timer)
+
+
+def test_one_that_waits_to_be_stored_and_is_cancelled_meanwhile_is_let_go() -> None:
+    dead: set[str] = set()
+    under = engine(judge=Judge(lambda envelope: envelope.timer_id in dead, 60_000))
+    under.received(arrival(1, "a", NOW_MS), NOW_MS, 0)
+    under.asked()
+    timer = handed(under.answered(NOW_MS))
+    under.moved_on(timer, LATER, NOW_MS)
+    under.not_published(timer, NOW_MS)
+    dead.add("a")
+    assert said(under.received(arrival(1, "a", NOW_MS), NOW_MS, 0)) == [("ack", 1), ("let go", 1), ("ack", 1)]
 
 
 def test_more_under_way_than_the_client_should_hold_wait_and_more_than_that_go_back() -> None:
@@ -64,7 +94,8 @@ def test_more_under_way_than_the_client_should_hold_wait_and_more_than_that_go_b
         assert republished(under.moved_on(timer, LATER, NOW_MS)) is timer
     assert under.moved_on(timers[-2], LATER, NOW_MS) == []
     assert under.full
-    assert said(under.moved_on(timers[-1], LATER, NOW_MS)) == [("nack", MAX_REPUBLISHING + 1)]
+    last = MAX_REPUBLISHING + 1
+    assert said(under.moved_on(timers[-1], LATER, NOW_MS)) == [("let go", last), ("nack", last)]
     assert timers[-1].onward is None
     under.published(timers[0], NOW_MS)
     assert republished(under.tick(NOW_MS + BOUND_MS)) is timers[-2]
@@ -73,7 +104,7 @@ def test_more_under_way_than_the_client_should_hold_wait_and_more_than_that_go_b
 def test_without_an_envelope_it_goes_back_to_the_broker() -> None:
     under = engine()
     timer = handed(under.received(arrival(1, None), NOW_MS, 0))
-    assert said(under.moved_on(timer, LATER, NOW_MS)) == [("nack", 1)]
+    assert said(under.moved_on(timer, LATER, NOW_MS)) == [("let go", 1), ("nack", 1)]
     assert timer.onward is None
 
 
@@ -81,7 +112,7 @@ def test_what_another_handler_has_after_the_ack_time_out_is_that_ones() -> None:
     under = engine(ack_timeout_ms=1_000)
     timer = handed_out(under)
     other = handed(under.received(arrival(1, "a", NOW_MS), NOW_MS, 2_000))
-    assert under.moved_on(timer, LATER, NOW_MS) == []
+    assert said(under.moved_on(timer, LATER, NOW_MS)) == [("let go", 1)]
     assert timer.onward is None
     assert republished(under.moved_on(other, LATER, NOW_MS)) is other
 

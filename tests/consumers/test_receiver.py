@@ -1,0 +1,141 @@
+"""The receiving thread, by a clock that leaps and a source that is made up: what waits, and for how long."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+
+from tests.consumers.support import BOUND_MS, NOW_MS, engine
+from tests.support.manual_clock import LeapingClock
+from timewheel.consumers.in_hand import Arrival, InHand
+from timewheel.consumers.judging import Overdue
+from timewheel.consumers.pace import Pace
+from timewheel.consumers.receiving.receiver import Receiver
+from timewheel.core.envelope import Envelope
+from timewheel.wire.hooks import Hooks
+from timewheel.wire.positions import Position
+
+SECOND_MS = 1_000
+OUTAGE_MS = 60_000
+
+
+class Origin:
+    """Takes all answers."""
+
+    consumer: Any
+
+    def __init__(self) -> None:
+        self.consumer = self
+        self.acknowledged = 0
+
+    def answered(self, position: Position, at_ms: int) -> None:
+        """Nobody asks."""
+
+    def acknowledge(self, message: Any) -> None:
+        assert message is None
+        self.acknowledged += 1
+
+
+class Stream:
+    """Messages that come at their times; each is (when it comes, when it is due)."""
+
+    def __init__(self, clock: LeapingClock, times_ms: list[tuple[int, int]]) -> None:
+        self.clock = clock
+        self.left = list(reversed(times_ms))
+        self.origin = Origin()
+
+    def receive(self, timeout_ms: int) -> Arrival | None:
+        if not self.left or self.left[-1][0] - self.clock.now_ms() > timeout_ms:
+            self.clock.advance(max(timeout_ms, 1))
+            return None
+        at_ms, due_ms = self.left.pop()
+        self.clock.advance(max(at_ms - self.clock.now_ms(), 0))
+        number = len(self.left)
+        return Arrival(None, self.origin, Position(1, number, -1), Envelope(f"t{number}", due_ms, 0))
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class NothingPublished:
+    """In place of a republisher."""
+
+    settles: Any = None
+
+    def outcomes(self) -> list[tuple[InHand, bool]]:
+        return []
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def receiving(times_ms: list[tuple[int, int]], *, pace: Pace | None = None, **options: Any) -> tuple[Receiver, Stream]:
+    clock = LeapingClock(NOW_MS)
+    stream: Any = Stream(clock, times_ms)
+    republisher: Any = NothingPublished()
+    made = Receiver(
+        stream,
+        engine(max_held=10_000, **options),
+        republisher,
+        pace=pace,
+        questions=None,
+        sorts=True,
+        redelivery_delay_ms=SECOND_MS,
+        clock=clock,
+        hooks=Hooks(()),
+    )
+    return made, stream
+
+
+@pytest.mark.parametrize("apart_ms", [1, 5, 10, 25])
+def test_one_that_is_long_overdue_holds_nobody_up(apart_ms: int) -> None:
+    """As one that was given back to the broker and comes a minute later, in a stream that never pauses."""
+    lead_ms, count = 1_500, 3_000
+    assert lead_ms < BOUND_MS
+    times = [(NOW_MS + n * apart_ms, NOW_MS + n * apart_ms + lead_ms) for n in range(count)]
+    times[100] = (times[100][0], times[100][0] - OUTAGE_MS)
+    receiver, stream = receiving(times)
+    late_ms: list[int] = []
+    while len(late_ms) < count:
+        before_ms = stream.clock.now_ms()
+        timer = receiver.next(200)
+        assert stream.clock.now_ms() - before_ms <= 450, "a stop would wait for it"
+        if timer is not None:
+            late_ms.append(stream.clock.now_ms() - timer.due_ms)
+            receiver.done(timer)
+    *on_time, latest = sorted(late_ms)
+    assert latest == pytest.approx(OUTAGE_MS, abs=450)
+    assert on_time[-1] <= 200
+
+
+def test_after_an_outage_what_was_due_first_comes_first() -> None:
+    count = 200
+    times = [(NOW_MS, NOW_MS - OUTAGE_MS + 7 * n % count) for n in range(count)]
+    receiver, _ = receiving(times)
+    came = [receiver.next(200) for _ in range(count)]
+    due = [timer.due_ms for timer in came if timer is not None]
+    assert len(due) == count
+    assert due == sorted(due)
+
+
+@pytest.mark.parametrize("pace", [Pace(10), None], ids=["paced", "not paced"])
+def test_what_waits_for_its_turn_for_too_long_is_overdue(pace: Pace | None) -> None:
+    """All are due at the same time; each handler, or the pace, takes 100 ms."""
+    due_ms, count = NOW_MS + SECOND_MS, 100
+    receiver, stream = receiving(
+        [(NOW_MS, due_ms)] * count, pace=pace, overdue=Overdue(dt.timedelta(seconds=5), then="drop")
+    )
+    handled = 0
+    while handled + receiver.counts.overdue < count:
+        timer = receiver.next(200)
+        if timer is None:
+            continue
+        assert stream.clock.now_ms() - timer.due_ms <= 5_100
+        handled += 1
+        receiver.done(timer)
+        if pace is None:
+            stream.clock.advance(100)
+    assert 48 <= handled <= 53
+    assert stream.origin.acknowledged == count
