@@ -139,24 +139,31 @@ class AsyncRun:
 
     async def _handle(self, timer: InHand) -> None:
         message = self._handed(timer)
+        has_returned = False
         try:
-            await (self._handler(message) if self._arounds is None else self._within(self._arounds, message))
+            if self._arounds is None:
+                await self._handler(message)
+            else:
+                await self._within(self._arounds, message)
+                has_returned = True
+                await _to_its_end(self._arounds.leave, message)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises, its timer comes again
             self._outcomes.raised(timer, message, error)
         except BaseException:
-            self._outcomes.given_back(timer)
+            # Cancelled while it is told that the handler has returned: the effect has happened.
+            (self._outcomes.returned if has_returned else self._outcomes.given_back)(timer)
             raise
         else:
             self._outcomes.returned(timer)
 
     async def _within(self, arounds: Arounds, message: DelayedMessage) -> None:
+        """Until the handler has returned, which nobody is told yet."""
         await _to_its_end(arounds.enter, message, then=lambda: arounds.leave(message, asyncio.CancelledError()))
         try:
             await self._handler(message)
         except BaseException as error:
             await _to_its_end(arounds.leave, message, error)
             raise
-        await _to_its_end(arounds.leave, message)
 
     def _give_back_queued(self) -> None:
         for queued in self._keys.values():
@@ -193,7 +200,14 @@ async def _to_its_end(call: Callable[..., None], *arguments: object, then: Calla
     try:
         await asyncio.shield(calling)
     except asyncio.CancelledError:
-        await asyncio.wait([calling])
+        await _wait_out(calling)
         if then is not None and calling.exception() is None:
-            await asyncio.to_thread(then)
+            await _wait_out(asyncio.ensure_future(asyncio.to_thread(then)))
         raise
+
+
+async def _wait_out(calling: asyncio.Future[None]) -> None:
+    """Until it has ended, however often this is cancelled meanwhile; the caller is about to raise that it was."""
+    while not calling.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([calling])

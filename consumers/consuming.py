@@ -104,7 +104,7 @@ class Consuming:
             inbox,
             plan,
             subscription,
-            tries_again=self._retries.always,
+            goes_on=self._retries.goes_on if plan.keeps_back else None,
             clock=self._clock,
             chance=chance or system_chance(),
             hooks=self._hooks,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from timewheel.core.chance import Chance
@@ -21,7 +22,7 @@ def guarding(
     plan: Plan,
     subscription: str,
     *,
-    tries_again: bool,
+    goes_on: Callable[[Exception], bool] | None,
     clock: Clock,
     chance: Chance,
     hooks: Hooks,
@@ -32,7 +33,7 @@ def guarding(
         inbox: The store.
         plan: The consumer's.
         subscription: The consumer's.
-        tries_again: As for `InboxGuard`.
+        goes_on: As for `InboxGuard`.
         clock: As for `InboxGuard`.
         chance: As for `InboxGuard`.
         hooks: As for `InboxGuard`.
@@ -48,7 +49,7 @@ def guarding(
         plan.due_topic,
         subscription,
         keep_ms=max(DEFAULT_KEEP_MS, 0 if plan.cancel is None else plan.cancel.keep_ms),
-        tries_again=tries_again,
+        goes_on=goes_on,
         clock=clock,
         chance=chance,
         hooks=hooks,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+from collections.abc import Callable
 
 from timewheel.consumers.around import Around, Later, Skip
 from timewheel.consumers.in_hand import InHand
@@ -35,7 +36,8 @@ class InboxGuard(Around):
         due_topic: The plan's.
         subscription: The consumer's.
         keep_ms: How long past its due time a done timer is remembered.
-        tries_again: Whether a timer whose handler raises is published anew; then it stays claimed until `settled`.
+        goes_on: Whether a timer is published anew, by what its handler raised; then it stays claimed until `settled`.
+            None: none ever is.
         clock: Time.
         chance: For tokens of owners.
         hooks: Told of what the store does not do.
@@ -48,7 +50,7 @@ class InboxGuard(Around):
         subscription: str,
         *,
         keep_ms: int,
-        tries_again: bool,
+        goes_on: Callable[[Exception], bool] | None,
         clock: Clock,
         chance: Chance,
         hooks: Hooks,
@@ -56,7 +58,7 @@ class InboxGuard(Around):
         self._inbox = inbox
         self._place = (due_topic, subscription)
         self._keep_ms = keep_ms
-        self._tries_again = tries_again
+        self._goes_on = goes_on
         self._clock = clock
         self._hooks = hooks
         self._alarms = Alarms(hooks, clock)
@@ -81,10 +83,16 @@ class InboxGuard(Around):
             raise Skip("it was done before")
         if claim.answer is Answer.TAKEN:
             raise Later(dt.timedelta(milliseconds=min(claim.again_ms, LONGEST_WAIT_MS)))
-        if self._tries_again and self._has_ended(message, owner):
-            # A copy of an attempt whose successor is stored: handled, it would begin a second chain of attempts.
-            self._release(key, owner)
-            raise Skip("it was tried again before")
+        if self._goes_on is not None:
+            try:
+                has_ended = self._has_ended(message, owner)
+            except BaseException:
+                self._release(key, owner)
+                raise
+            if has_ended:
+                # A copy of an attempt whose successor is stored: handled, it would begin a second chain of attempts.
+                self._release(key, owner)
+                raise Skip("it was tried again before")
         with self._lock:
             self._claimed[key] = owner
             if self._thread is None and not self._stopping:
@@ -106,7 +114,8 @@ class InboxGuard(Around):
             self._hooks.emit(InboxLeaseLost(timer_id=message.timer_id))
 
     def failed(self, message: DelayedMessage, error: BaseException) -> None:
-        if self._tries_again and isinstance(error, Exception) and not isinstance(error, Skip | Later):
+        is_answer = isinstance(error, Skip | Later)
+        if self._goes_on is not None and isinstance(error, Exception) and not is_answer and self._goes_on(error):
             return  # until it is `settled`, so that no copy is handled meanwhile
         key, owner = self._unclaimed(message)
         if key is not None and owner is not None:
@@ -183,6 +192,6 @@ class InboxGuard(Around):
             for key, owner in claimed:
                 try:
                     self._inbox.renew(key, owner, LEASE_MS)
-                except InboxUnavailable as error:
+                except Exception as error:  # noqa: BLE001 - a store may be the user's own; without renewals leases end
                     self._alarms.raised(InboxDidNotAnswer(error=str(error)))
                     break

@@ -19,7 +19,7 @@ from timewheel.consumers.receiving.questions import Questions
 from timewheel.consumers.receiving.receiver import Receiver
 from timewheel.consumers.receiving.republisher import Republisher
 from timewheel.consumers.receiving.source import SingleSource, Source
-from timewheel.consumers.receiving.subscribing import Subscribing
+from timewheel.consumers.receiving.subscribing import Subscribing, missing_topic
 from timewheel.consumers.retry import NO_TOPICS
 from timewheel.core.chance import Chance
 from timewheel.core.clock import Clock
@@ -101,7 +101,7 @@ class Reception:
             raise SubscribeRefused("overdue", overdue, NO_TOPICS)
         self.is_spent = False
         emitting = Hooks(hooks)
-        subscribing = Subscribing(
+        self._subscribing = subscribing = Subscribing(
             client,
             plan,
             subscription,
@@ -111,6 +111,7 @@ class Reception:
             clock=clock,
         )
         retry_topic = Names(plan).retry(subscription) if plan.keeps_back else None
+        self._parked_topic = Names(plan).parked(subscription) if plan.keeps_back else None
         self._source: Source = (
             RollingSource(subscribing, plan, retry_topic, clock, emitting)
             if isinstance(plan.scheme, Calendar) or plan.former_intervals_ms
@@ -172,6 +173,8 @@ class Reception:
             if self._cut_log is not None:
                 self._cut_log.start()
                 undo.callback(self._cut_log.stop)
+            if self._parked_topic and not self._subscribing.exists(self._parked_topic):
+                raise missing_topic(self._parked_topic)
             self._source.start()
             if self._relay is not None:
                 undo.callback(self._source.close)

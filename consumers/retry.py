@@ -200,10 +200,9 @@ class Retries:
         self._clock = clock
         self._chance = chance
 
-    @property
-    def always(self) -> bool:
-        """Whether every exception leads to another attempt, or to where timers are parked."""
-        return self._policy is not None
+    def goes_on(self, error: Exception) -> bool:
+        """Whether what a handler raised leads to another attempt, or to where timers are parked."""
+        return self._plan.keeps_back and (self._policy is not None or isinstance(error, RetryLater | Park))
 
     def after(self, error: Exception, attempt: int) -> Onward | None:
         """What becomes of a timer; None: the broker shall deliver it again.
@@ -212,7 +211,7 @@ class Retries:
             error: What its handler raised.
             attempt: Which it was, counted from 0.
         """
-        if not self._plan.keeps_back or (self._policy is None and not isinstance(error, RetryLater | Park)):
+        if not self.goes_on(error):
             return None
         return after_failure(
             self._asked,

@@ -41,16 +41,18 @@ def cut_of_group(plan: Plan, group: str, stamp: int, now_ms: int) -> CutOff:
     return CutOff("group", group, stamp, _forget_ms(plan, None, now_ms))
 
 
-def cut_of_replaced(plan: Plan, outgoing: Outgoing, older_due_ms: int | None, now_ms: int) -> CutOff:
+def cut_of_replaced(plan: Plan, outgoing: Outgoing, now_ms: int) -> CutOff:
     """The cut-off that goes after a timer which replaces what had its id before.
+
+    It is remembered for as long as anything sent until now may come, whenever the timer is due that its caller knows:
+    another replacement, of another caller or of an attempt without an answer, may be due later.
 
     Args:
         plan: The plan.
         outgoing: The new timer.
-        older_due_ms: When the one that it replaces is due; None: not known.
         now_ms: UTC milliseconds.
     """
-    return CutOff("timer", outgoing.timer_id, outgoing.generation, _forget_ms(plan, older_due_ms, now_ms))
+    return CutOff("timer", outgoing.timer_id, outgoing.generation, _forget_ms(plan, None, now_ms))
 
 
 def id_and_due(plan: Plan, timer: object) -> tuple[str, int | None]:

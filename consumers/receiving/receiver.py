@@ -22,6 +22,7 @@ from timewheel.core.clock import Clock
 from timewheel.events import (
     AcknowledgeFailed,
     EnvelopeUnreadable,
+    InboxNotTold,
     TimerFarTooEarly,
     TimerParked,
     TimersWaitForCutOffs,
@@ -298,12 +299,23 @@ class Receiver:
 
     def _settle(self, timer: InHand, is_stored: bool) -> None:
         """On the republisher's thread, of a timer that is tried again or parked: it is never handed out by this."""
-        if is_stored and self._on_settled is not None:
-            self._on_settled(timer, True)
+        if is_stored:
+            self._tell_settled(timer, is_stored=True)
         now_ms = self._clock.now_ms()
         with self._state:
             commands = self._engine.published(timer, now_ms) if is_stored else self._engine.not_published(timer, now_ms)
         self._execute_quietly(commands)
+
+    def _tell_settled(self, timer: InHand, *, is_stored: bool) -> None:
+        """What it raises must not keep the timer from its end, nor the thread that tells it from its work."""
+        if self._on_settled is None:
+            return
+        try:
+            self._on_settled(timer, is_stored)
+        except Exception as error:  # noqa: BLE001 - a store may be the user's own
+            envelope = timer.arrival.envelope
+            timer_id = None if envelope is None else envelope.timer_id
+            self._hooks.emit(InboxNotTold(timer_id=timer_id, error=repr(error)))
 
     def _raise_alarm(self, arrival: Arrival, now_ms: int) -> None:
         topic = str(arrival.message.topic_name())
@@ -334,8 +346,7 @@ class Receiver:
                     origin.answered(arrival.position, self._clock.monotonic_ms() + self._redelivery_delay_ms)
                     origin.consumer.negative_acknowledge(arrival.message)
                 case LetGo(timer):
-                    if self._on_settled is not None:
-                        self._on_settled(timer, False)
+                    self._tell_settled(timer, is_stored=False)
                 case Republish(timer):
                     if isinstance(timer.onward, Parked):
                         topic = str(timer.arrival.message.topic_name())

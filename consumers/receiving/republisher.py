@@ -18,6 +18,7 @@ import pulsar
 
 from timewheel.consumers.in_hand import InHand
 from timewheel.consumers.onward import Parked
+from timewheel.consumers.receiving.subscribing import missing_topic
 from timewheel.core.clock import Clock
 from timewheel.core.envelope import Envelope
 from timewheel.core.keys import partition_for_key
@@ -30,16 +31,24 @@ from timewheel.wire.hooks import Hooks
 from timewheel.wire.native import schema_version_of
 from timewheel.wire.own_numbers import OWN_NUMBERS
 from timewheel.wire.parked import PARKED_ERROR, PARKED_FROM, PARKED_REASON
+from timewheel.wire.partitioned import partition_count
 from timewheel.wire.schema_versions import Schemas
 from timewheel.wire.surface import ClientLike, ProducerLike
 
 __all__ = ["Republisher"]
 
-MAX_PRODUCERS = 64
-"""Open producers: one per partition topic and schema version; at this all are closed and opened again as needed."""
+MAX_PRODUCERS = 1_024
+"""Open producers: one per partition topic and schema version; of more, the one that was opened first is closed."""
 SEND_TIMEOUT_MS = 10_000
 """After that the outcome is unknown and the timer is published once more, which its key makes harmless."""
+OPENING_MS = 2_000
+"""If opening a producer takes longer, it is decided anew where the timer goes."""
+MOST_ROUTES = 4
+"""Decisions for one publish; a second one mostly meets a producer that is open."""
 JOIN_TIMEOUT_MS = 5_000
+
+_Where = tuple[str, str, int]
+"""A partition topic; the topic that the message came from, and the version of its schema."""
 
 
 class _Answered(NamedTuple):
@@ -75,7 +84,7 @@ class Republisher:
         self._waiting: queue.SimpleQueue[InHand | _Answered | None] = queue.SimpleQueue()
         self._outcomes: deque[tuple[InHand, bool]] = deque()
         self._schemas: dict[str, Schemas] = {}
-        self._producers: dict[tuple[str, str, int], ProducerLike] = {}
+        self._producers: dict[_Where, ProducerLike] = {}
         self._thread: threading.Thread | None = None
 
     def submit(self, timer: InHand) -> None:
@@ -125,14 +134,19 @@ class Republisher:
     def _publish(self, timer: InHand) -> None:
         message, envelope = timer.arrival.message, timer.arrival.envelope
         assert envelope is not None, "only what has a due time can be early"
-        now_ms = self._clock.now_ms()
-        topic, deliver_at_ms, properties = self._onward(timer, envelope, now_ms)
         key = message.partition_key()
         # The partition stays (broker-facts: keys-and-partitions); a foreign producer's unpartitioned name has none.
         partition = partition_of(message.topic_name())[1]
         if partition < 0:
             partition = partition_for_key(key, self._plan.partitions)
-        producer = self._producer(partition_topic(topic, partition), message)
+        routes = 0
+        while True:
+            routes, began_ms = routes + 1, self._clock.monotonic_ms()
+            topic, deliver_at_ms, properties = self._onward(timer, envelope, self._clock.now_ms())
+            producer = self._producer(topic, partition, message)
+            # If opening it took long, it is decided anew, since where the timer goes depends on the time.
+            if self._clock.monotonic_ms() - began_ms <= OPENING_MS or routes == MOST_ROUTES:
+                break
         producer.send_async(
             None if message.has_null_value() else message.data(),
             self._answer(timer),
@@ -151,7 +165,9 @@ class Republisher:
         if timer.onward is None:
             hop = again(self._router, envelope, now_ms)
         else:
-            hop = tried_again(self._router, envelope, self._subscription, timer.onward.due_ms, now_ms)
+            within_ms = OPENING_MS + SEND_TIMEOUT_MS
+            due_ms = timer.onward.due_ms
+            hop = tried_again(self._router, envelope, self._subscription, due_ms, now_ms, stored_within_ms=within_ms)
         return hop.topic, hop.deliver_at_ms, hop.envelope.properties()
 
     def _answer(self, timer: InHand) -> Callable[[Any, Any], None]:
@@ -166,18 +182,21 @@ class Republisher:
 
         return answered
 
-    def _producer(self, topic: str, message: Any) -> ProducerLike:
+    def _producer(self, topic: str, partition: int, message: Any) -> ProducerLike:
         # Under the version that it was written with, whatever this consumer's own schema is
         # (broker-facts: byte-for-byte).
         source, version = message.topic_name(), schema_version_of(message)
-        where = (topic, source, version)
+        where = (partition_topic(topic, partition), source, version)
         producer = self._producers.get(where)
         if producer is None:
+            if partition_count(self._client, topic) <= partition:
+                # Opening it all the same could create it bare, and what is stored there nobody would read.
+                raise missing_topic(topic)
             if len(self._producers) >= MAX_PRODUCERS:
-                self._close_producers()
+                self._close_producer(next(iter(self._producers)))
             schemas = self._schemas.setdefault(source, Schemas(self._client, source))
             producer = self._producers[where] = self._client.create_producer(
-                topic,
+                where[0],
                 **schemas.producer_options(version),
                 **OWN_NUMBERS,
                 batching_enabled=False,
@@ -187,14 +206,17 @@ class Republisher:
         return producer
 
     def _close_producers(self) -> None:
-        for (topic, _, _), producer in self._producers.items():
-            try:
-                producer.flush()
-                producer.close()
-            except pulsar.PulsarException as error:
-                self._hooks.emit(ProducerCloseFailed(topic=topic, error=str(error)))
-        self._producers.clear()
+        for where in list(self._producers):
+            self._close_producer(where)
         self._schemas.clear()
+
+    def _close_producer(self, where: _Where) -> None:
+        producer = self._producers.pop(where)
+        try:
+            producer.flush()
+            producer.close()
+        except pulsar.PulsarException as error:
+            self._hooks.emit(ProducerCloseFailed(topic=where[0], error=str(error)))
 
 
 def _why(parked: Parked, source: str) -> dict[str, str]:

@@ -336,7 +336,7 @@ class TimerWriter:
             self.tally.was_cut(is_cancel=send.is_cancel)
             return None
         send.copy = (send.outgoing, send.message_id)
-        send.cut_off = cut_of_replaced(self._router.plan, send.outgoing, send.older_due_ms, now_ms)
+        send.cut_off = cut_of_replaced(self._router.plan, send.outgoing, now_ms)
         send.attempts = 0
         send.outgoing = message_of(self._router.plan, send.cut_off)
         return send.outgoing

@@ -29,8 +29,8 @@ from timewheel.consumers.inbox import MemoryInbox
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import TopologyError
 from timewheel.core.life_cycle import Cancel
-from timewheel.core.names import PARKED_SUBSCRIPTION, Names
-from timewheel.core.plan import Plan, Scheme
+from timewheel.core.names import PARKED_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names
+from timewheel.core.plan import Plan, Scheme, Tiered
 from timewheel.core.topology import topology
 from timewheel.events import TimerParked
 from timewheel.ops import ensure
@@ -291,6 +291,41 @@ def test_a_plan_without_topics_for_it_is_refused_before_anything_is_subscribed(
         with pytest.raises(SubscribeRefused, match="retry = true"):
             consumer.retry(message)
         consumer.acknowledge(message)
+
+
+def test_what_has_no_topic_to_wait_in_is_kept_until_there_is_one(
+    client: Any, pulsar_broker: Broker, topic: str
+) -> None:
+    """As where consumers start with a new plan before its topics are made: the client would make one, bare."""
+    tiers = Tiered(window_ms=1_000, tiers_ms=(1_000,))
+    plan = provisioned(pulsar_broker, retrying(topic, tiers))
+    grown = replace(plan, scheme=replace(tiers, tiers_ms=(1_000, 10_000)), revision=2)
+    with DelayedProducer(client, plan) as producer:
+        producer.send(b"x", timer_id="t")
+    events = Events()
+    consumer = DelayedConsumer(client, grown, SUBSCRIPTION, relay=False, hooks=(events,))
+    (added,) = {spec.name for spec in topology(grown, 0).topics} - {spec.name for spec in topology(plan, 0).topics}
+    with running(consumer, Attempts(1, RetryLater(20 * SECOND))), AdminClient(pulsar_broker.admin_url) as admin:
+        eventually(lambda: events.named("republish_failed"), WAIT_S)
+        assert backlog(pulsar_broker, topic) == 1, "not acknowledged"
+        assert not [name for name in admin.topics.list("public/default") if name.startswith(added)]
+        provisioned(pulsar_broker, grown)
+        eventually(lambda: consumer.counts.tried_again == 1, WAIT_S)
+        eventually(lambda: backlog(pulsar_broker, topic) == 0, WAIT_S)
+        assert backlog(pulsar_broker, added, RELAY_SUBSCRIPTION) == 1
+
+
+def test_without_the_topic_where_timers_are_parked_a_consumer_does_not_begin(
+    client: Any, pulsar_broker: Broker, plan: Plan
+) -> None:
+    parked = Names(plan).parked(SUBSCRIPTION)
+    with AdminClient(pulsar_broker.admin_url) as admin:
+        admin.topics.delete(parked)
+    with (
+        pytest.raises(TopologyError, match=parked.rpartition("/")[2]),
+        DelayedConsumer(client, plan, SUBSCRIPTION, retry=RetryPolicy()),
+    ):
+        raise AssertionError("it began without its topic")
 
 
 def test_what_waits_in_a_tier_for_a_subscription_without_topics_is_a_dead_letter(

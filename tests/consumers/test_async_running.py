@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import random
+import threading
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -318,11 +319,44 @@ def test_cancelled_at_any_step_nothing_is_stranded_and_nothing_ends_twice(
         taken = {timer.key for timer in timers} - {timer.key for timer in stage.feed.waiting}
         assert stage.ends.of.keys() == taken
         told = {key for key, end in stage.ends.of.items() if end == "handled"}
-        assert told <= {f"0:{timer_id}" for timer_id in handled}
+        assert told == {f"0:{timer_id}" for timer_id in handled}, "what has had its effect is not given back"
 
     asyncio.run(play())
     assert max(handled.values(), default=1) == 1
     assert sorted(noting.entered) == sorted(noting.left), "a claim is not left behind"
+
+
+def test_however_often_it_is_cancelled_what_was_entered_is_left() -> None:
+    """While a store takes its time."""
+    go, is_in = threading.Event(), threading.Event()
+
+    class Slow(Noting):
+        def before(self, message: DelayedMessage) -> None:
+            is_in.set()
+            assert go.wait(30)
+            super().before(message)
+
+    slow = Slow()
+
+    async def handle(_: DelayedMessage) -> None:
+        raise AssertionError("it was cancelled before")
+
+    async def play() -> None:
+        stage = Stage([timer_of(0)], handle, around=(slow,))
+        running = asyncio.create_task(stage.run.until_stopped(SECOND))
+        await asyncio.to_thread(is_in.wait, 30)
+        (handling,) = stage.run._tasks
+        for _ in range(3):
+            handling.cancel()
+            await steps(3)
+        assert not handling.done()
+        go.set()
+        await asyncio.wait([handling])
+        assert (slow.entered, slow.left, stage.ends.of) == (["t0"], ["t0"], {"0:t0": "given back"})
+        stage.feed.stopped.set()
+        await running
+
+    asyncio.run(play())
 
 
 def test_told_to_end_while_it_waits_for_room_it_gives_back_what_it_has_taken() -> None:

@@ -144,7 +144,8 @@ def test_a_policy_that_cannot_be_kept_is_refused(kind: Any, given: dict[str, Any
 
 def test_without_a_policy_only_what_handlers_ask_for_is_published_anew() -> None:
     retries = Retries(None, PLAN, ManualClock(), random.Random(1))
-    assert not retries.always
+    assert not retries.goes_on(ValueError())
+    assert retries.goes_on(Park("x")) is retries.goes_on(RetryLater()) is True
     assert retries.after(BROKEN, 0) is None
     assert isinstance(retries.after(RetryLater(), 0), TriedAgain)
     assert isinstance(retries.after(Park("gone"), 0), Parked)
@@ -157,4 +158,4 @@ def test_a_plan_without_topics_for_it_refuses_a_policy() -> None:
         Retries(RetryPolicy(), plan, ManualClock(), random.Random(1))
     assert Retries(None, plan, ManualClock(), random.Random(1)).after(Park("gone"), 0) is None
     cancelling = Plan(due_topic=PLAN.due_topic, subscriptions=PLAN.subscriptions, cancel=Cancel())
-    assert Retries(RetryPolicy(), cancelling, ManualClock(), random.Random(1)).always
+    assert Retries(RetryPolicy(), cancelling, ManualClock(), random.Random(1)).goes_on(ValueError())

@@ -224,10 +224,11 @@ def test_what_is_tried_again_goes_the_plans_own_way_and_ends_with_its_subscripti
     subscription = data.draw(st.sampled_from(plan.subscriptions))
     router = Router(plan)
     before = Envelope("t", now_ms + 1, now_ms, 7, 3, 1, Life(group="g", group_stamp=5))
-    hop = tried_again(router, before, subscription, due_ms, now_ms)
+    hop = tried_again(router, before, subscription, due_ms, now_ms, stored_within_ms=0)
     life = Life(1, now_ms + 1, "g", 5, subscription)
     assert hop.envelope == Envelope("t", due_ms, now_ms, 7, 0, plan.revision, life)
-    assert tried_again(router, hop.envelope, subscription, due_ms, now_ms).envelope.life == life._replace(attempt=2)
+    next_one = tried_again(router, hop.envelope, subscription, due_ms, now_ms, stored_within_ms=0)
+    assert next_one.envelope.life == life._replace(attempt=2)
     holding = {topic.name: topic.step for topic in topology(plan, now_ms).holding}
     plain = Envelope("t", due_ms, now_ms, revision=plan.revision)
     topic, route = hop.topic, router.route(due_ms, now_ms).topic
@@ -243,6 +244,18 @@ def test_what_is_tried_again_goes_the_plans_own_way_and_ends_with_its_subscripti
     assert topic == f"{plan.due_topic}.tw.retry.{subscription}"
     assert hop.is_due
     assert topic in topology(plan, now_ms)
+
+
+def test_what_may_come_to_a_slot_when_that_was_swept_goes_to_the_subscriptions_topic_at_once() -> None:
+    ring = Wheel(rings=(Ring(slot_ms=HOUR_MS, slots=62, headstart_ms=60_000),))
+    router = Router(replace(RETRYING, scheme=ring, max_delay_ms=2 * DAY_MS))
+    slot_ms = (NOW_MS // HOUR_MS + 3) * HOUR_MS - 60_000  # less the head start
+    before = Envelope("t", NOW_MS, NOW_MS)
+    latest_ms = slot_ms - router.plan.skew_ms - 12_000
+    for now_ms, expected in ((latest_ms - 1, "slot"), (latest_ms, "retry"), (slot_ms, "retry")):
+        hop = tried_again(router, before, "billing", slot_ms + 120_000, now_ms, stored_within_ms=12_000)
+        assert ("retry" if hop.is_due else "slot") == expected, now_ms - slot_ms
+        assert hop.topic.endswith(".tw.retry.billing") is hop.is_due
 
 
 def test_what_is_for_a_subscription_that_has_no_topic_any_more_is_buried_with_the_reason() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from datetime import timedelta
 from itertools import count
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from tests.consumers.support import arrival, engine, handed
 from tests.support.manual_clock import ManualClock
-from timewheel.consumers import Later, Skip
+from timewheel.consumers import Later, RetryLater, Skip
 from timewheel.consumers.inbox import Answer, MemoryInbox, inbox_key
 from timewheel.consumers.inbox_guard import LEASE_MS, InboxGuard
 from timewheel.consumers.message import DelayedMessage
@@ -46,13 +47,13 @@ class Desk:
         self.events: list[Event] = []
         self.seeds = count()
 
-    def guard(self, *, tries_again: bool = False) -> InboxGuard:
+    def guard(self, *, tries_again: bool = False, only: type[Exception] = Exception) -> InboxGuard:
         return InboxGuard(
             self.store,
             TOPIC,
             "billing",
             keep_ms=KEEP_MS,
-            tries_again=tries_again,
+            goes_on=(lambda error: isinstance(error, only)) if tries_again else None,
             clock=self.clock,
             chance=random.Random(next(self.seeds)),
             hooks=Hooks((self.events.append,)),
@@ -165,6 +166,63 @@ def test_an_attempt_that_went_on_is_skipped_by_everyone_and_the_next_is_not(desk
     for message in (first, second, desk.message(attempt=2)):
         with pytest.raises(Skip):
             one.before(message)
+
+
+def test_without_a_policy_only_what_the_handler_wants_tried_again_stays_claimed(desk: Desk) -> None:
+    one, two = (desk.guard(tries_again=True, only=RetryLater) for _ in range(2))
+    first = desk.message()
+    one.before(first)
+    one.failed(first, ValueError())
+    desk.clock.advance(1_000)  # the broker delivers it again
+    one.before(first)
+    one.failed(first, RetryLater())
+    with pytest.raises(Later):
+        two.before(first)
+    one.settled(first.handle, True)
+    with pytest.raises(Skip):
+        two.before(first)
+
+
+def test_who_cannot_ask_whether_an_attempt_went_on_keeps_no_claim(desk: Desk) -> None:
+    one, two, message = desk.guard(tries_again=True), desk.guard(tries_again=True), desk.message()
+    claim, claims = desk.store.claim, 0
+
+    def once(*arguments: Any) -> Any:
+        nonlocal claims
+        claims += 1
+        if claims == 2:
+            raise InboxUnavailable("the store", "it is away", "wait")
+        return claim(*arguments)
+
+    desk.store.claim = once
+    with pytest.raises(Later):
+        one.before(message)
+    two.before(message)
+    two.after(message)
+
+
+def test_a_store_that_raises_errors_of_its_own_ends_no_renewals(desk: Desk) -> None:
+    guard, message = desk.guard(), desk.message()
+    renewed = threading.Event()
+    calls = 0
+
+    def renew(*_: Any) -> bool:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise ZeroDivisionError("an error of the store's own")
+        renewed.set()
+        return True
+
+    desk.store.renew = renew
+    guard.before(message)
+    for _ in range(2):
+        desk.clock.await_wait(LEASE_MS // 3)
+        desk.clock.advance(LEASE_MS // 3)
+    assert renewed.wait(10)
+    assert desk.named("inbox_did_not_answer")
+    guard.after(message)
+    guard.stop()
 
 
 def test_what_was_not_stored_is_anybodys_again(desk: Desk) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timewheel.core import Cancel, Envelope, Native, Plan, Router
-from timewheel.core.cut_offs import read_cut_offs
+from timewheel.core.cut_offs import CutOff, read_cut_offs
 from timewheel.core.cut_table import CutTable
 from timewheel.core.durations import DAY_MS
 from timewheel.core.envelope import MAX_GENERATION
@@ -33,11 +33,10 @@ PLAN = Plan(
 
 
 def prepared(timer_id: str | None = "a", stamp: int = 7, plan: Plan = PLAN, **options: Any) -> Outgoing:
-    after = dt.timedelta(days=1)
+    when: dict[str, Any] = {} if "deliver_at" in options else {"deliver_after": dt.timedelta(days=1)}
     return prepare(
-        Router(plan), NOW_MS, 0, str, b"x", bytes, timer_id=timer_id, deliver_after=after,
-        new_stamp=lambda _: stamp, **options,
-    )  # fmt: skip
+        Router(plan), NOW_MS, 0, str, b"x", bytes, timer_id=timer_id, new_stamp=lambda _: stamp, **when, **options
+    )
 
 
 def envelope_of(outgoing: Outgoing) -> Envelope:
@@ -50,7 +49,7 @@ def envelope_of(outgoing: Outgoing) -> Envelope:
 def test_a_replacement_outlives_its_own_cut_off_and_nothing_older_does(stamp: int, older: int) -> None:
     outgoing = prepared(stamp=stamp, replace=True)
     table = CutTable()
-    table.merge(cut_of_replaced(PLAN, outgoing, None, NOW_MS))
+    table.merge(cut_of_replaced(PLAN, outgoing, NOW_MS))
     assert not table.is_dead(envelope_of(outgoing))
     assert table.is_dead(envelope_of(prepared()))
     assert table.is_dead(envelope_of(prepared(stamp=older, replace=True))) == (older < stamp)
@@ -76,6 +75,37 @@ def test_a_cancelled_group_is_what_joined_before(joined: int, cancelled: int) ->
 def test_a_cut_off_is_kept_while_its_timer_may_come(timer: Timer | str, latest_due_ms: int) -> None:
     cut_off = cut_of_timer(PLAN, timer, 9, NOW_MS)
     assert cut_off == ("timer", "a", 9, latest_due_ms + 2 * DAY_MS + 1_000)
+
+
+def moved(due_ms: int, stamp: int) -> tuple[Envelope, CutOff]:
+    """A timer that is due then in place of another, and its cut-off."""
+    outgoing = prepared(stamp=stamp, replace=True, deliver_at=due_ms)
+    return envelope_of(outgoing), cut_of_replaced(PLAN, outgoing, NOW_MS)
+
+
+def test_what_was_replaced_or_cancelled_stays_dead_until_it_cannot_come_any_more() -> None:
+    """Each timer here is moved from in an hour to the plan's longest delay, or from that to in two hours."""
+    hour_ms, far_ms = DAY_MS // 24, NOW_MS + PLAN.max_delay_ms
+    first = Timer("a", NOW_MS + hour_ms, due_topic=DUE_TOPIC)
+    stamps = [(NOW_MS + n) * 1_000 for n in range(3)]
+    far, cut_of_far = moved(far_ms, stamps[0])
+    near, cut_of_near = moved(NOW_MS + 2 * hour_ms, stamps[1])
+    cases = {
+        "moved twice, since the first time had no answer, and never cut off": [moved(far_ms, stamps[1])[1]],
+        "moved by another caller since": [cut_of_far, cut_of_near],
+        "cancelled by who had the timer from before it was moved": [
+            cut_of_far,
+            cut_of_timer(PLAN, first, stamps[2], NOW_MS),
+        ],
+    }
+    for case, cut_offs in cases.items():
+        table = CutTable()
+        for cut_off in cut_offs:
+            table.merge(cut_off)
+        for now_ms in (NOW_MS, NOW_MS + 2 * DAY_MS, far_ms, far_ms + 2 * DAY_MS):
+            table.forget(now_ms)
+            assert table.is_dead(far), (case, now_ms)
+    assert near.due_ms < far.due_ms
 
 
 def test_a_timer_of_this_topic_or_of_none_that_is_known_can_be_cancelled() -> None:

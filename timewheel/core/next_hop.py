@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from timewheel.core.envelope import Envelope
 from timewheel.core.plan import MAX_HOPS
-from timewheel.core.routing import Due, Router, release_at
+from timewheel.core.routing import Due, Hold, Router, release_at
 from timewheel.core.steps import Step
 
 __all__ = ["Bury", "Drop", "Hop", "NextHop", "NotYet", "again", "tried_again"]
@@ -161,7 +161,9 @@ def again(router: Router, envelope: Envelope, now_ms: int) -> Hop:
     return Hop(due.topic, due.deliver_at_ms, envelope.hopped(envelope.entered_ms), True, False)
 
 
-def tried_again(router: Router, envelope: Envelope, subscription: str, due_ms: int, now_ms: int) -> Hop:
+def tried_again(
+    router: Router, envelope: Envelope, subscription: str, due_ms: int, now_ms: int, *, stored_within_ms: int
+) -> Hop:
     """A subscription's handler wants a timer later: its next attempt, for that subscription alone.
 
     Id, generation and group stay, so a cancel reaches it; hops are counted anew.
@@ -172,6 +174,8 @@ def tried_again(router: Router, envelope: Envelope, subscription: str, due_ms: i
         subscription: Whose handler it was.
         due_ms: When it is to be tried again, UTC milliseconds.
         now_ms: UTC milliseconds.
+        stored_within_ms: How long the publish may take. What may come to a slot of a ring when that was swept goes to
+            the subscription's topic at once: in the slot it would wait for the next sweep (broker-facts: slot-sweep).
     """
     life = envelope.life
     next_life = life._replace(
@@ -181,4 +185,7 @@ def tried_again(router: Router, envelope: Envelope, subscription: str, due_ms: i
     )
     successor = Envelope(envelope.timer_id, due_ms, now_ms, envelope.generation, 0, router.plan.revision, next_life)
     route = router.route(due_ms, now_ms, subscription)
+    swept_ms = route.release_at_ms - router.plan.skew_ms if isinstance(route, Hold) and not route.stay_ms else None
+    if swept_ms is not None and now_ms + stored_within_ms >= swept_ms:
+        route = router.to_due(due_ms, now_ms, subscription)
     return Hop(route.topic, route.deliver_at_ms, successor, isinstance(route, Due), False)

@@ -29,6 +29,8 @@ LOOK_EVERY_MS = 1_000
 """So often the log is read when nobody asks: what is known to be dead needs no question, and relays ask none."""
 READ_TIMEOUT_MS = 1_000
 """For a message that the broker says there is."""
+MOST_SILENT = 3
+"""Such waits in vain for one message; then reading has failed."""
 RETRY_MS = 200
 REOPEN_AFTER = 5
 """Failures in a row after which the reader is opened anew; the client's own mostly comes back by itself."""
@@ -159,6 +161,7 @@ class CutLog:
 
     def _read_to_the_end(self) -> None:
         reader = self._reader or self._open()
+        silent = 0
         # False comes from the broker, asked after the question was.
         while reader.has_message_available():
             try:
@@ -166,7 +169,11 @@ class CutLog:
             except pulsar.Timeout:
                 if self._stopping:
                     return
+                silent += 1
+                if silent == MOST_SILENT:
+                    raise  # what is said to be there does not come
                 continue
+            silent = 0
             self._take(message)
 
     def _take(self, message: Any) -> None:
