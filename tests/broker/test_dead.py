@@ -31,13 +31,13 @@ def dead_letters(stage: Stage, wish: Wish | None = None) -> Letters:
 
 
 FOREIGN, GARBLED = b"foreign", b"garbled"
-FAR_MS = 50_000
+FAR_MS = 280_000
 HELD_MS = 20_000
 
 
 @pytest.fixture
 def stage(pulsar_broker: Broker) -> Iterator[Stage]:
-    with Stage(pulsar_broker, plan_of(partitions=2)) as made:
+    with Stage(pulsar_broker, plan_of(partitions=2, max_delay_ms=300_000)) as made:
         yield made
 
 

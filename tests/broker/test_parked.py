@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +26,7 @@ from timewheel.core.names import Names
 from timewheel.core.plan import Plan
 from timewheel.core.planfile import save_plan
 from timewheel.errors import NoSuchTarget
-from timewheel.ops.letters import LetterPlace, Letters, letters, parked_box
+from timewheel.ops.letters import LetterPlace, Letters, drop, letters, parked_box, replay_parked
 from timewheel.ops.status import status_of
 from timewheel.producers import DelayedProducer
 from timewheel.testing import Broker, eventually
@@ -178,6 +180,15 @@ def test_what_cannot_be_done_is_one_line(client: Any, pulsar_broker: Broker, pla
     held.close()
     assert run("show", "12-7").returncode == 2
     assert LetterPlace.parse("12:7") is not None
+    assert run("replay", "--all", "--rate", "nan").returncode == 2
+    # Of a subscription that the plan had before, all but handling them again is possible.
+    later = replace(plan, subscriptions=("mail",), revision=2)
+    with AdminClient(pulsar_broker.admin_url) as admin:
+        (former,) = letters(admin, parked_box(later, SUBSCRIPTION)).letters
+        (dealt,) = replay_parked(client, admin, later, SUBSCRIPTION, [former], chance=random.Random(1))
+        assert "has no topic for what it tries again in this plan" in (dealt.refused or "")
+        (dropped,) = drop(client, parked_box(later, SUBSCRIPTION), [former])
+        assert dropped.refused is None
     without = Plan(due_topic=f"{topic}-other", subscriptions=(SUBSCRIPTION,))
     with pytest.raises(NoSuchTarget, match="retry = true"), AdminClient(pulsar_broker.admin_url) as admin:
         letters(admin, parked_box(without, SUBSCRIPTION))

@@ -78,6 +78,15 @@ def test_what_is_no_cut_off_is_refused(data: bytes) -> None:
         read_cut_offs(data)
 
 
+def test_a_line_that_cannot_be_read_costs_no_other() -> None:
+    """As of a later version, in a pack with thousands that are read."""
+    good = [CutOff("timer", "a", 1, 2), CutOff("group", "b", 3, 4)]
+    data = "\n".join([good[0].line(), '["w","of a later version",1,2]', good[1].line()]).encode()
+    with pytest.raises(CutOffUnreadable) as refused:
+        read_cut_offs(data)
+    assert refused.value.readable == good
+
+
 @given(st.binary())
 def test_no_bytes_raise_anything_else(data: bytes) -> None:
     try:

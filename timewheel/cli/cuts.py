@@ -98,7 +98,8 @@ def compact(
 ) -> None:
     """Write the cut-offs that still count once more, in packs, and let the broker remove what stands before them.
 
-    Relays do it by themselves when it is worth it. Exit status 1 if another one is at it now.
+    Relays do it by themselves when it is worth it. Exit status 1 if another one is at it now, or the log cannot be
+    read.
     """
     import json
 
@@ -113,7 +114,8 @@ def compact(
     if as_json:
         print(json.dumps({"live": live}))
     elif live is None:
-        say(Console(highlight=False, stderr=True), f"another one is packing {log.topic} now; nothing was done")
+        why = "another one is packing it now, or it could not be read to its end"
+        say(Console(highlight=False, stderr=True), f"Nothing was done with {log.topic}: {why}.")
     else:
         say(Console(highlight=False), f"{live:,} cut-offs that count were written in packs to {log.topic}")
     if live is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -140,6 +141,8 @@ def replay(
     wish = wish_of(positions, timer_ids, reason, source, must_say=not everything)
     plan = _plan(plan_file)
     whose = _whose(plan, subscription)
+    if rate is not None and not math.isfinite(rate):
+        raise typer.BadParameter("a number of timers", param_hint="--rate")
     urls = {"service_url": service_url, "admin_url": admin_url}
     given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
     access = access_of(connection_of(**given))

@@ -61,8 +61,7 @@ def cancel(
     Nobody knows here whether there is such a timer, nor when it is due, so nothing more is promised.
     """
     import json
-
-    from rich.console import Console
+    from functools import partial
 
     from timewheel.core.plan import Plan
     from timewheel.producers import DelayedProducer
@@ -76,16 +75,27 @@ def cancel(
         access_of(connection_of(**given)).client(operation_timeout_seconds=20) as client,
         DelayedProducer(client, plan) as producer,
     ):
-        done = [producer.cancel(timer_id) for timer_id in timer_ids or ()]
-        done += [producer.cancel_group(group) for group in groups or ()]
-    if as_json:
-        print(json.dumps([_facts(one) for one in done]))
-        return
-    console = Console(highlight=False)
-    for one in done:
-        kind, name, _, forget_ms = one.cut_off
-        what = name if kind == "timer" else f"group {name}"
-        say(console, f"{what}  what was not handed out yet will not be; remembered until {at(forget_ms)}")
+        cancels = [partial(producer.cancel, timer_id) for timer_id in timer_ids or ()]
+        cancels += [partial(producer.cancel_group, group) for group in groups or ()]
+        done: list[Cancellation] = []
+        try:
+            for cancel_one in cancels:
+                done.append(cancel_one())
+                if not as_json:
+                    _say_cancelled(done[-1])
+        finally:
+            # Also where one fails: what was stored before it counts.
+            if as_json:
+                print(json.dumps([_facts(one) for one in done]))
+
+
+def _say_cancelled(one: Cancellation) -> None:
+    from rich.console import Console
+
+    kind, name, _, forget_ms = one.cut_off
+    what = name if kind == "timer" else f"group {name}"
+    said = f"{what}  what was not handed out yet will not be; remembered until {at(forget_ms)}"
+    say(Console(highlight=False), said)
 
 
 @timer.command()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from enum import Enum, unique
 from typing import Literal, NamedTuple
 
@@ -59,14 +60,24 @@ def read_cut_offs(data: bytes) -> list[CutOff]:
     """Read a message of the log: one line for each cut-off.
 
     Raises:
-        CutOffUnreadable: It is none of ours, or garbled.
+        CutOffUnreadable: Some of it is none of ours, garbled, or of a later version; it has those that can be read.
     """
     try:
         # All lines at once: a pack has thousands, and JSON has no line's end within a line.
-        lines = data.strip(b"\n").replace(b"\n", b",")
-        return [_checked(*fields) for fields in json.loads(b"[%b]" % lines)]
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise CutOffUnreadable(data, str(error)) from error
+        return _read(data.strip(b"\n").replace(b"\n", b","))
+    except _UNREADABLE as error:
+        readable: list[CutOff] = []
+        for line in data.split(b"\n"):
+            with suppress(*_UNREADABLE):
+                readable += _read(line)
+        raise CutOffUnreadable(data, str(error), readable) from error
+
+
+_UNREADABLE = (ValueError, TypeError, KeyError, RecursionError)
+
+
+def _read(lines: bytes) -> list[CutOff]:
+    return [_checked(*fields) for fields in json.loads(b"[%b]" % lines)]
 
 
 def _checked(letter: object, name: object, cut: object, forget_ms: object) -> CutOff:

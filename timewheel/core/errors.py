@@ -7,8 +7,11 @@ what to do.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from timewheel.core.cut_offs import CutOff
 
 __all__ = [
     "AdminDenied",
@@ -288,11 +291,18 @@ class CancelOutcomeUnknown(TimewheelError, TimeoutError):
 
 
 class CutOffUnreadable(TimewheelError, ValueError):
-    """A message in the log of cut-offs that timewheel did not write."""
+    """A message in the log of cut-offs that timewheel did not write, or with such a line in it.
 
-    def __init__(self, data: bytes, reason: str) -> None:
+    Attributes:
+        data: The message.
+        reason: What is wrong with it.
+        readable: The cut-offs of its other lines.
+    """
+
+    def __init__(self, data: bytes, reason: str, readable: Sequence[CutOff] = ()) -> None:
         self.data = data
         self.reason = reason
+        self.readable = readable
         super().__init__(f"no cut-off: {reason} (found {_shown(data)})")
 
 

@@ -63,6 +63,7 @@ OWN_INFIX = ".tw."
 _TOPIC = re.compile(r"persistent://([\w.=:-]+)/([\w.=:-]+)/([^/\s?#]+)", re.ASCII)
 _NAMESPACE = re.compile(r"[\w.=:-]+/[\w.=:-]+", re.ASCII)
 _SUBSCRIPTION = re.compile(r"[^/\s]+")
+_PART_OF_A_TOPIC = re.compile(r"[^/\s?#%]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -283,6 +284,9 @@ def _check_names(plan: Plan) -> None:
     for name in plan.subscriptions:
         if not is_name(name, _SUBSCRIPTION):
             raise PlanError("subscriptions", name, "a subscription's name is not empty and has no slash or space")
+        if plan.keeps_back and (not is_name(name, _PART_OF_A_TOPIC) or "-partition-" in name):
+            why = "with retry or [cancel] it is part of topics' names: no ? and no #, no %, and no -partition- in it"
+            raise PlanError("subscriptions", name, why)
     if len(set(plan.subscriptions)) != len(plan.subscriptions):
         raise PlanError("subscriptions", plan.subscriptions, "every subscription once")
 

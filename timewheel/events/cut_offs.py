@@ -85,8 +85,8 @@ class CutOffsNotPacked(Event):
 @event(
     "cut_off_unknown",
     "warning",
-    means="A message in the log of cut-offs is none of timewheel's; it is passed over.",
-    do="Find out who wrote it.",
+    means="A line in the log of cut-offs is none of timewheel's, or of a later version; it is passed over.",
+    do="Find out who wrote it; bring this process to that version.",
 )
 class CutOffUnknown(Event):
     topic: str

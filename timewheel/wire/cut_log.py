@@ -181,7 +181,7 @@ class CutLog:
             cut_offs = read_cut_offs(message.data())
         except CutOffUnreadable as error:
             self._hooks.emit(CutOffUnknown(topic=self.topic, error=str(error)))
-            cut_offs = []
+            cut_offs = list(error.readable)
         merge = self.table.merge
         for cut_off in cut_offs:
             merge(cut_off)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, PARKED_SUBSCRIPTION, Names
 from timewheel.core.plan import Plan
-from timewheel.ops.errors import NoSuchTarget
 from timewheel.wire.dead_letters import DEAD_FROM, DEAD_REASON
 from timewheel.wire.parked import PARKED_ERROR, PARKED_FROM, PARKED_REASON
 
@@ -46,19 +45,16 @@ def dead_letter_box(plan: Plan) -> Box:
 
 
 def parked_box(plan: Plan, subscription: str) -> Box:
-    """Of what handlers of one subscription gave up.
-
-    Raises:
-        NoSuchTarget: The plan has no such subscription.
-    """
+    """Of what handlers of one subscription gave up; also of one that the plan had before."""
+    missing = "there is no such topic: write retry = true in the plan, and run `timewheel topics ensure`"
     if subscription not in plan.subscriptions:
         known = ", ".join(plan.subscriptions)
-        raise NoSuchTarget(plan.due_topic, f"the plan has no subscription {subscription!r}, but {known}")
+        missing = f"the plan has no subscription {subscription!r}, but {known}; and there is no topic of an earlier one"
     return Box(
         topic=Names(plan).parked(subscription),
         subscription=PARKED_SUBSCRIPTION,
         reason_property=PARKED_REASON,
         from_property=PARKED_FROM,
         error_property=PARKED_ERROR,
-        missing="there is no such topic: write retry = true in the plan, and run `timewheel topics ensure`",
+        missing=missing,
     )
