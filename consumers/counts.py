@@ -13,8 +13,8 @@ class ConsumerCounts:
 
     Args:
         received: Messages taken from the client.
-        handed: Given out, or about to be; a timer that was given out twice counts twice, and so does one that was overdue
-            when its turn came.
+        handed: Given out, or about to be; a timer that was given out twice counts twice. One that was overdue when its
+            turn came counts here and as overdue.
         early: Received before their due time.
         far_too_early: Received earlier than anything we asked for (broker-facts: bounded-local-hold); somebody should
             look.

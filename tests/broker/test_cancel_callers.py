@@ -8,6 +8,7 @@ import subprocess
 import threading
 from collections import Counter, defaultdict
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,12 +19,17 @@ from tests.broker.due_topic import SUBSCRIPTION, now_ms, running
 from tests.broker.test_cancel import TIERED, WAIT_S, nothing_is_left, plan_of, provisioned
 from tests.support.checkout import ROOT
 from tests.support.reschedule_worker import NEW, arguments
+from timewheel.admin import AdminClient
 from timewheel.consumers import DelayedConsumer, DelayedMessage
 from timewheel.core.clock import SystemClock
 from timewheel.core.cut_offs import Answer
 from timewheel.core.durations import SECOND_MS
 from timewheel.core.life_cycle import Cancel
+from timewheel.core.names import RELAY_SUBSCRIPTION
+from timewheel.core.plan import Plan, Ring, Wheel
 from timewheel.core.planfile import save_plan
+from timewheel.core.topology import topology
+from timewheel.ops import FormerTopics, ensure
 from timewheel.producers import DelayedProducer
 from timewheel.testing import Broker, eventually
 
@@ -48,6 +54,7 @@ class Ahead(SystemClock):
         return super().now_ms() + AHEAD_MS
 
 
+@pytest.mark.short
 def test_of_two_callers_whose_clocks_differ_one_wins_and_it_is_the_same_everywhere(
     client: Any, pulsar_broker: Broker, topic: str
 ) -> None:
@@ -91,7 +98,42 @@ def test_of_two_callers_whose_clocks_differ_one_wins_and_it_is_the_same_everywhe
     assert handed == {SUBSCRIPTION: winners, "audit": winners}
 
 
-@pytest.mark.parametrize("repeats", [False, True], ids=["left so", "moved once more"])
+@pytest.mark.short
+def test_cancels_hold_through_a_change_of_the_plan(client: Any, pulsar_broker: Broker, topic: str) -> None:
+    """Some are made under the plan before, some under the one after; timers of the one before wait in its tiers."""
+    before = provisioned(pulsar_broker, plan_of(topic, TIERED))
+    ring = Wheel(rings=(Ring(slot_ms=SECOND_MS, slots=62, headstart_ms=100),))
+    handed: list[str | None] = []
+    with DelayedProducer(client, before) as producer:
+        timers = [
+            producer.send(b"x", deliver_after=dt.timedelta(seconds=20), timer_id=f"t{n}", group="g" if n > 7 else None)
+            for n in range(10)
+        ]
+        answers = [producer.cancel(timer).answer for timer in timers[:3]]
+    after = replace(before, scheme=ring, revision=2)
+    with AdminClient(pulsar_broker.admin_url) as admin:
+        ensure(admin, after, now_ms=now_ms(), despite_former_topics=True)
+        with DelayedProducer(client, after) as producer:
+            answers += [producer.cancel(timer).answer for timer in timers[3:6]]
+            producer.cancel_group("g")
+            moved = producer.reschedule(timers[6], b"x", deliver_after=dt.timedelta(seconds=25))
+        consumer = DelayedConsumer(client, after, SUBSCRIPTION, former_topics=FormerTopics(admin, after))
+        with running(consumer, lambda message: handed.append(message.timer_id)):
+            eventually(lambda: now_ms() > moved.due_ms and nothing_is_left(pulsar_broker, after), WAIT_S)
+            eventually(lambda: not any(waits(admin, one) for one in (before, after)), WAIT_S)
+    assert answers == [Answer.CERTAIN] * 6
+    assert sorted(map(str, handed)) == ["t6", "t7"]
+
+
+def waits(admin: AdminClient, plan: Plan) -> int:
+    """Entries in a plan's holding topics."""
+    stats = [admin.topics.partitioned_stats(held.name) for held in topology(plan, now_ms()).holding]
+    return sum(one.total.subscriptions[RELAY_SUBSCRIPTION].backlog for one in stats)
+
+
+@pytest.mark.parametrize(
+    "repeats", [pytest.param(False, id="left so", marks=pytest.mark.short), pytest.param(True, id="moved once more")]
+)
 def test_killed_between_the_new_timer_and_the_cut_off_of_the_old_both_live_until_it_is_done_again(
     client: Any, pulsar_broker: Broker, topic: str, tmp_path: Path, repeats: bool
 ) -> None:

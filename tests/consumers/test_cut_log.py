@@ -8,6 +8,8 @@ import pulsar
 import pytest
 
 from timewheel.core.clock import SystemClock
+from timewheel.core.cut_offs import CutOff
+from timewheel.core.envelope import Envelope
 from timewheel.core.life_cycle import Cancel
 from timewheel.core.plan import Native, Plan
 from timewheel.hooks import Event
@@ -16,6 +18,7 @@ from timewheel.wire import cut_log
 from timewheel.wire.cut_log import CutLog
 from timewheel.wire.hooks import Hooks
 
+NOW_MS = 1_763_700_000_000
 PLAN = Plan(due_topic="persistent://a/b/c", subscriptions=("s",), scheme=Native(), cancel=Cancel())
 
 
@@ -63,3 +66,52 @@ def test_a_reader_that_gives_nothing_is_told_and_opened_anew(monkeypatch: pytest
     eventually(lambda: log.ready)
     log.stop()
     assert [event.name for event in events] == ["cut_offs_not_read", "cut_offs_read_again"]
+
+
+class Full:
+    """A client whose log has so many lines, each of another timer."""
+
+    def __init__(self, lines: int) -> None:
+        self.left = [CutOff("timer", f"t{number}", 1, 2 * NOW_MS) for number in range(lines)]
+
+    def get_topic_partitions(self, topic: str) -> list[str]:
+        return [f"{topic}-partition-0"]
+
+    def create_reader(self, *_: Any, **__: Any) -> Any:
+        return self
+
+    def has_message_available(self) -> bool:
+        return bool(self.left)
+
+    def read_next(self, timeout_millis: int) -> Any:
+        del timeout_millis
+        return self
+
+    def data(self) -> bytes:
+        return self.left.pop().line().encode()
+
+    def properties(self) -> dict[str, str]:
+        return {}
+
+    def message_id(self) -> Any:
+        return pulsar.MessageId.earliest
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@pytest.mark.parametrize(("lines", "told", "ready"), [(8, 0, True), (9, 1, True), (10, 1, True), (11, 1, False)])
+def test_of_too_many_none_is_forgotten_and_it_is_said(
+    monkeypatch: pytest.MonkeyPatch, lines: int, told: int, ready: bool
+) -> None:
+    monkeypatch.setattr(cut_log, "MOST_LIVE", 10)
+    events: list[Event] = []
+    client: Any = Full(lines)
+    log = CutLog(client, PLAN, SystemClock(), Hooks((events.append,)))
+    log.start()
+    assert log.await_answer(log.ask(), 10_000)
+    eventually(lambda: len(events) == told)
+    assert (len(log.table), log.ready) == (lines, ready)
+    assert all(log.table.is_dead(Envelope(f"t{number}", NOW_MS, NOW_MS)) for number in range(lines))
+    log.stop()
+    assert {event.name for event in events} <= {"cut_offs_many"}
