@@ -78,6 +78,7 @@ LANES = {
     **dict.fromkeys(
         (
             "tests/broker/test_admin_security.py",
+            "tests/broker/test_cancel_refused.py",
             "tests/broker/test_connection.py",
             "tests/broker/test_doctor.py",
             "tests/broker/test_gaps_denied.py",
