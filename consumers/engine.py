@@ -40,7 +40,7 @@ class Engine:
     """
 
     __slots__ = ("_ack_timeout_ms", "_asked", "_counts", "_extras", "_handled", "_hold_bound_ms", "_in_hand", "_judge",
-                 "_max_held", "_overdue", "_republishing", "_unasked", "_wheel")  # fmt: skip
+                 "_judges", "_max_held", "_overdue", "_republishing", "_unasked", "_wheel")  # fmt: skip
 
     def __init__(
         self,
@@ -58,6 +58,7 @@ class Engine:
         self._ack_timeout_ms = ack_timeout_ms
         self._judge = judge
         self._overdue = overdue
+        self._judges = judge is not None or overdue is not None
         self._unasked: list[InHand] = []
         self._asked: list[InHand] = []
         self._wheel = LocalWheel(max_held)
@@ -198,6 +199,8 @@ class Engine:
         if timer.arrival.envelope is not None:
             # Before the acknowledgement: if that gets lost, the next delivery must meet a handled timer.
             self._handled.add(timer.key)
+        if current is timer and not timer.extras and timer.onward is None:
+            return [Acknowledge(timer.arrival)]
         arrivals = {timer.arrival.position: timer.arrival, **timer.extras}
         if current is not None:
             arrivals |= {current.arrival.position: current.arrival, **current.extras}
@@ -306,9 +309,10 @@ class Engine:
             return self._republish(timer, now_ms)
         early_ms = timer.due_ms - now_ms
         if early_ms <= 0:
-            wait_ms = timer.postponed_for_ms(now_ms)
+            wait_ms = timer.postponed_for_ms(now_ms) if timer.not_before_ms else 0
             if not wait_ms:
-                return self._due(timer, now_ms)
+                # Where nothing can be cancelled and nothing is overdue, there is nothing to decide for each timer.
+                return self._due(timer, now_ms) if self._judges else [self._hand(timer)]
             timer.stage = Stage.HELD
             self._wheel.push(timer.key, now_ms + min(wait_ms, self._hold_bound_ms))
             return []

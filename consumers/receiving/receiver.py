@@ -167,11 +167,10 @@ class Receiver:
 
     def _drop_overdue(self) -> None:
         """What had to wait for its turn for too long: for the pace, or for others that were due before it."""
-        while self._due:
+        while self._due and self._engine.has_overdue:
             now_ms = self._clock.now_ms()
             with self._state:
-                has_overdue = self._engine.has_overdue
-                commands = self._engine.overdue_meanwhile(self._due.first(), now_ms) if has_overdue else None
+                commands = self._engine.overdue_meanwhile(self._due.first(), now_ms)
             if commands is None:
                 return
             self._due.pop()
