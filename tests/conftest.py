@@ -43,6 +43,8 @@ FOLDERS = (
 )
 """Every folder of tests, cheap ones first: a run fails early where failing costs least."""
 
+CORE = "core"
+"""The folder whose tables run before its properties."""
 PLANNER = "planner"
 """The folder, and the lane of all that needs Spark."""
 CHAOS = "chaos"
@@ -148,6 +150,11 @@ def _is_proof(item: pytest.Item) -> bool:
     return any(item.get_closest_marker(name) is not None for name in ("proof", "short"))
 
 
+def _is_property(item: pytest.Item) -> bool:
+    """Whether it is of the core and draws many examples: the tables go first, so that a slip is seen within seconds."""
+    return _folder(item) == CORE and hasattr(getattr(item, "obj", None), "hypothesis")
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if metafunc.config.getoption("proofs") and "seed_number" in metafunc.fixturenames:
         numbers = range(1, int(metafunc.config.getoption("seeds") or 1) + 1)
@@ -171,7 +178,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         # Side by side: what takes longest begins first, so that nobody waits for it at the end.
         items.sort(key=lambda item: (_lane(item.nodeid) != PLANNER, -FOLDERS.index(_folder(item))))
     else:
-        items.sort(key=lambda item: FOLDERS.index(_folder(item)))
+        items.sort(key=lambda item: (FOLDERS.index(_folder(item)), _is_property(item)))
 
 
 # No deadline: a shared machine stalls for longer than any pure function takes. A failure prints how to replay it.

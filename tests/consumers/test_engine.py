@@ -190,6 +190,16 @@ def test_the_late_success_of_a_timed_out_handler_counts() -> None:
     assert said(it.received(arrival(1, "a", NOW_MS), NOW_MS, 0)) == [("ack", 1)]
 
 
+def test_the_late_success_acknowledges_extra_copies_also_when_the_second_handler_has_failed() -> None:
+    it = engine(ack_timeout_ms=10_000)
+    first = handed(it.received(arrival(1, "a", NOW_MS), NOW_MS, 0))
+    it.received(arrival(2, "a", NOW_MS), NOW_MS, 0)
+    second = handed(it.received(arrival(1, "a", NOW_MS), NOW_MS, 10_000))
+    assert said(it.failed(second)) == [("nack", 1), ("nack", 2)]
+    assert said(it.done(first)) == [("ack", 1), ("ack", 2)]
+    assert said(it.received(arrival(2, "a", NOW_MS), NOW_MS, 10_000)) == [("ack", 2)]
+
+
 def test_a_foreign_message_is_handed_out_at_once_and_may_be_handed_out_after_it_was_handled() -> None:
     it = engine()
     timer = handed(it.received(arrival(1, None), NOW_MS, 0))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import cache
+from itertools import product
+from typing import Any, Literal, NamedTuple
 
 from hypothesis import strategies as st
 
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from timewheel.core.life_cycle import Cancel
-from timewheel.core.plan import Calendar, Native, Plan, Readers, Ring, Tiered, Wheel
+from timewheel.core.plan import Calendar, Native, Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Due, Hold, Router, release_at
 from timewheel.core.steps import hop_bound
 from timewheel.core.topology import topology
@@ -24,19 +26,49 @@ _durations_ms = st.sampled_from([SECOND_MS, 3 * SECOND_MS, MINUTE_MS, HOUR_MS, 1
     st.integers(SECOND_MS, 20 * DAY_MS)
 )
 _words = st.text("abcxyz019.-_=:é✓", min_size=1, max_size=12).filter(lambda word: "-partition-" not in word)
+_cancels = st.none() | st.builds(
+    Cancel,
+    keep_ms=st.integers(MINUTE_MS, 400 * DAY_MS),
+    skew_ms=st.integers(0, DAY_MS),
+    when_blind=st.sampled_from(["hold", "deliver"]),
+)
+# Made once, here and by `cache`: a strategy that is made within a draw is checked anew each time, and that takes longer
+# than drawing.
+_either = st.booleans()
+_tiers_ms = st.sets(_durations_ms, min_size=1, max_size=5)
+_a_little_ms = st.sampled_from([0, 1, SECOND_MS])
+_holds: st.SearchStrategy[Literal["relay", "broker"]] = st.sampled_from(["relay", "broker"])
+_subscriptions = st.lists(_words, min_size=1, max_size=3, unique=True)
+_revisions = st.integers(1, 2**31 - 1)
+_slots_ms = st.integers(SECOND_MS, 2 * HOUR_MS)
+_numbers_of_rings, _numbers_of_slots, _ratios = st.integers(1, 3), st.integers(4, 40), st.integers(2, 30)
+_KINDS = ("native", "tiered", "calendar", "wheel")
+_AROUND: dict[str, tuple[Any, ...]] = {
+    "partitions": tuple(range(1, 17)),
+    "holding_namespace": (None, "acme/crm", "acme/held"),
+    "relay": ("embedded", "service"),
+    "readers": ("timewheel", "any"),
+    "tick_ms": (SECOND_MS, 100, MINUTE_MS),
+    "former_intervals_ms": ((), (DAY_MS,)),
+    "former_namespaces": ((), ("acme/then",)),
+    "retry": (False, True),
+}
+"""What has a few values only: one draw chooses all of it."""
+_around = st.sampled_from([dict(zip(_AROUND, values, strict=True)) for values in product(*_AROUND.values())])
 
 
+@cache
 @st.composite
 def plans(draw: st.DrawFn, *kinds: str) -> Plan:
     """A valid plan of one of the kinds (``native tiered calendar wheel``; default all)."""
     guard_ms = draw(_guards_ms)
-    kind = draw(st.sampled_from(kinds or ("native", "tiered", "calendar", "wheel")))
+    kind = kinds[0] if len(kinds) == 1 else draw(st.sampled_from(kinds or _KINDS))
     scheme: Native | Tiered | Calendar | Wheel
     match kind:
         case "tiered":
-            tiers_ms = tuple(sorted(draw(st.sets(_durations_ms, min_size=1, max_size=5))))
-            window_ms = tiers_ms[0] + draw(st.sampled_from([0, 1, SECOND_MS]) | st.integers(0, 3 * tiers_ms[0]))
-            scheme = Tiered(window_ms=window_ms, tiers_ms=tiers_ms, hold=draw(st.sampled_from(["relay", "broker"])))
+            tiers_ms = tuple(sorted(draw(_tiers_ms)))
+            window_ms = tiers_ms[0] + draw(_a_little_ms if draw(_either) else st.integers(0, 3 * tiers_ms[0]))
+            scheme = Tiered(window_ms=window_ms, tiers_ms=tiers_ms, hold=draw(_holds))
             # At most a few hundred hops, so that following every one stays cheap.
             max_delay_ms = draw(st.integers(SECOND_MS, 300 * tiers_ms[-1]))
             max_delay_ms = min(max_delay_ms, 3_000 * tiers_ms[0], 3_000 * DAY_MS)
@@ -51,42 +83,27 @@ def plans(draw: st.DrawFn, *kinds: str) -> Plan:
         case _:
             scheme = Native()
             max_delay_ms = draw(st.integers(SECOND_MS, 3_000 * DAY_MS))
-    readers: Readers = draw(st.sampled_from(["timewheel", "any"]))
+    around = draw(_around)
     return Plan(
         due_topic=f"persistent://acme/crm/{draw(_words)}",
-        subscriptions=tuple(draw(st.lists(_words, min_size=1, max_size=3, unique=True))),
+        subscriptions=tuple(draw(_subscriptions)),
         scheme=scheme,
-        revision=draw(st.integers(1, 2**31 - 1)),
-        partitions=draw(st.integers(1, 16)),
-        holding_namespace=draw(st.sampled_from([None, "acme/crm", "acme/held"])),
+        revision=draw(_revisions),
         max_delay_ms=max_delay_ms,
-        relay=draw(st.sampled_from(["embedded", "service"])),
-        readers=readers,
         guard_ms=guard_ms,
-        tick_ms=draw(st.sampled_from([SECOND_MS, 100, MINUTE_MS])),
-        jitter_ms=draw(st.sampled_from([0, max_delay_ms // 2])),
-        former_intervals_ms=draw(st.sampled_from([(), (DAY_MS,)])),
-        former_namespaces=draw(st.sampled_from([(), ("acme/then",)])),
-        cancel=draw(st.none() | _cancels) if readers == "timewheel" else None,
-        retry=draw(st.booleans()),
+        jitter_ms=draw(_either) * (max_delay_ms // 2),
+        cancel=draw(_cancels) if around["readers"] == "timewheel" else None,
+        **around,
     )
-
-
-_cancels = st.builds(
-    Cancel,
-    keep_ms=st.integers(MINUTE_MS, 400 * DAY_MS),
-    skew_ms=st.integers(0, DAY_MS),
-    when_blind=st.sampled_from(["hold", "deliver"]),
-)
 
 
 @st.composite
 def _rings(draw: st.DrawFn, guard_ms: int) -> tuple[Ring, ...]:
     """One to three rings whose geometry fits (broker-facts: slot-release-time)."""
     rings: list[Ring] = []
-    slot_ms, least_ms = draw(st.integers(SECOND_MS, 2 * HOUR_MS)), 0
-    for _ in range(draw(st.integers(1, 3))):
-        by_guard = least_ms <= guard_ms <= slot_ms and draw(st.booleans())
+    slot_ms, least_ms = draw(_slots_ms), 0
+    for _ in range(draw(_numbers_of_rings)):
+        by_guard = least_ms <= guard_ms <= slot_ms and draw(_either)
         headstart_ms = guard_ms if by_guard else draw(st.integers(least_ms, slot_ms))
         if rings:
             fine = rings[-1]
@@ -95,10 +112,10 @@ def _rings(draw: st.DrawFn, guard_ms: int) -> tuple[Ring, ...]:
                 slot_ms=fine.slot_ms, slots=max(fine.slots, min(needed, 1_000)), headstart_ms=fine.headstart_ms
             )
         rings.append(
-            Ring(slot_ms=slot_ms, slots=draw(st.integers(4, 40)), headstart_ms=None if by_guard else headstart_ms)
+            Ring(slot_ms=slot_ms, slots=draw(_numbers_of_slots), headstart_ms=None if by_guard else headstart_ms)
         )
         least_ms = headstart_ms
-        slot_ms *= draw(st.integers(2, 30))
+        slot_ms *= draw(_ratios)
     return tuple(rings)
 
 
@@ -111,7 +128,7 @@ def sends(draw: st.DrawFn, plan: Plan) -> tuple[int, int]:
         limits += [plan.scheme.window_ms, plan.scheme.window_ms + 1]
         limits += [tier + plan.guard_ms + nudge for tier in plan.scheme.tiers_ms for nudge in (-1, 0, 1)]
     near = [limit for limit in limits if 0 <= limit <= plan.max_delay_ms]
-    remaining_ms = draw(st.sampled_from(near) | st.integers(-DAY_MS, plan.max_delay_ms))
+    remaining_ms = draw(st.sampled_from(near) if draw(_either) else st.integers(-DAY_MS, plan.max_delay_ms))
     return max(at_ms + remaining_ms, 0), at_ms
 
 

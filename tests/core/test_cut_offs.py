@@ -15,10 +15,13 @@ from timewheel.core.errors import CutOffUnreadable
 NOW_MS = 1_767_225_600_000
 
 kinds = st.sampled_from(["timer", "group"])
+# Any short text, and a few letters to any length: to draw any text of any length takes longer than all else here.
+short = st.text(min_size=1, max_size=8)
+long = st.builds(lambda letters, times: (letters * times)[:256], short, st.integers(1, 256))
 cut_offs = st.builds(
     CutOff,
     kind=kinds,
-    name=st.sampled_from(["a", "b", "order 7"]) | st.text(min_size=1, max_size=256),
+    name=st.sampled_from(["a", "b", "order 7"]) | short | long,
     cut=st.integers(0, MAX_GENERATION),
     forget_ms=st.integers(0, MAX_TIME_MS),
 )

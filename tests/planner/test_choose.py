@@ -13,7 +13,7 @@ from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Calendar, Native, Plan, Tiered
 from timewheel.spark_planner.choice.assessed import assess
 from timewheel.spark_planner.choice.candidates import candidate_plans
-from timewheel.spark_planner.choice.choose import PRICING_CELLS, Choice, choose
+from timewheel.spark_planner.choice.choose import PRICING_CELLS, Choice, choose, front_of
 from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.spark_planner.choice.reasons import MOST, describe
 from timewheel.spark_planner.choice.ties import tied_with
@@ -80,6 +80,11 @@ def test_no_plan_of_the_front_is_beaten_in_both(choice: Choice) -> None:
         if not one.broken:
             cost, gaps = one.cost_writes_per_second, one.evaluation.peak_gaps
             assert any(other_cost <= cost and other_gaps <= gaps for other_cost, other_gaps in points)
+
+
+def test_of_two_with_as_many_gaps_the_cheaper_alone_is_of_the_front(choice: Choice) -> None:
+    dearer = [replace(one, cost=replace(one.cost, relay=one.cost.relay + 1)) for one in choice.front]
+    assert front_of([*dearer, *choice.front]) == choice.front
 
 
 def test_the_article_s_rules_are_priced_beside_it(choice: Choice) -> None:

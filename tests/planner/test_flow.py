@@ -154,6 +154,17 @@ def test_a_burst_of_n_peaks_at_a_quarter_of_n() -> None:
 
 
 @pytest.mark.parametrize("name", PLANS)
+@pytest.mark.parametrize("workload_name", ["seasons", "full hours"])
+def test_the_peak_is_no_less_than_any_topics_and_no_more_than_all_of_theirs(name: str, workload_name: str) -> None:
+    sent_ms, due_ms = WORKLOADS[workload_name](np.random.default_rng(6), 20_000, 4)
+    parts = at_resolution(PLANS[name], Cells.of_timers(sent_ms, due_ms).bounded(5_000))
+    curve = gap_curve(rows_of(flow_of(PLANS[name], *parts), min(part.slot_ms for part in parts)))
+    assert curve.peak_topic_gaps == curve.topic_peaks.max()
+    assert curve.peak_topic_gaps <= curve.peak_gaps * (1 + 1e-9)
+    assert curve.peak_gaps <= curve.topic_peaks.sum() * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("name", PLANS)
 @pytest.mark.parametrize("limit", [1_000, 1_000_000])
 def test_a_fixed_delay_makes_no_gap_in_any_scheme(name: str, limit: int) -> None:
     sent_ms, due_ms = WORKLOADS["fixed 1h"](np.random.default_rng(5), 20_000, 3)

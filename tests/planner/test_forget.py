@@ -66,6 +66,17 @@ def test_a_cursor_of_few_ranges_is_kept_whole_in_either_format() -> None:
     assert redelivered_entries(cursor, profile, ends, 1, "ranges") == 0
 
 
+@pytest.mark.parametrize(("ranges", "again"), [(10, 0), (11, 0), (12, 5), (14, 15)])
+@pytest.mark.parametrize("partitions", [1, 3])
+def test_one_range_more_than_the_limit_is_kept_and_all_past_it_comes_again(
+    ranges: int, again: int, partitions: int
+) -> None:
+    run = np.full(ranges, float(partitions))  # each partition has one range of 5 entries of 100 in each run
+    cursor = Cursor(entries=100 * run, acknowledged=5 * run, gaps=run)
+    found = redelivered_entries(cursor, broker(gap_limit_ranges=10), np.zeros(0), partitions, "ranges")
+    assert found == pytest.approx(again * partitions)
+
+
 def test_ends_of_ledgers_split_ranges_which_brings_the_limit_nearer() -> None:
     # 9 of 10 are acknowledged by chance: 1,800 ranges of 10. Of 199 ends of ledgers 0.9 x 0.9 are within a range.
     cursor = Cursor(entries=np.full(20, 1_000.0), acknowledged=np.full(20, 900.0), gaps=np.full(20, 90.0))

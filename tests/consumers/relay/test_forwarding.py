@@ -380,6 +380,18 @@ def test_a_sweep_ends_with_what_the_topic_held_when_it_began() -> None:
     assert receive(it, 1, slot_timer(1), release_ms) == HoldUntil(release_ms + TURN_MS, 0)
 
 
+@pytest.mark.parametrize("index", [-1, 0, 2])
+def test_a_sweep_takes_all_messages_of_its_last_entry_whatever_index_it_was_told(index: int) -> None:
+    it = of(WHEEL)
+    release_ms = SLOT_START_MS - 2_000
+    it.sweep(at(0, index))
+    for number in range(3):
+        refile = it.received(at(0, number), 3, slot_timer(1), f"receipt {number}", release_ms)
+        assert isinstance(refile, Refile)
+        it.confirmed(refile.ordinal)
+    assert receive(it, 1, slot_timer(1), release_ms) == HoldUntil(release_ms + TURN_MS, 0)
+
+
 def test_the_article_s_plan_is_relayed_too() -> None:
     """1 d / 1 d: window and tier alike."""
     plan = Plan(due_topic=DUE, subscriptions=("s",), scheme=Tiered(window_ms=86_400_000, tiers_ms=(86_400_000,)))
