@@ -26,6 +26,7 @@ def _typed() -> list[Command]:
     return [command for block in blocks(PAGE, "console") for command in commands(block.content)]
 
 
+@pytest.mark.short
 @pytest.mark.usefixtures("broker_of_the_pages")
 @pytest.mark.timeout(600)
 def test_the_tutorial_works_as_it_stands(clean_python: Path, tmp_path: Path) -> None:

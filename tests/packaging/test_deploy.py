@@ -277,6 +277,7 @@ def test_the_context_has_what_is_copied_and_no_more(containerfile: Containerfile
     assert copied <= top
 
 
+@pytest.mark.short
 def test_the_steps_of_the_build_make_the_command(containerfile: Containerfile, tmp_path: Path) -> None:
     """Carried out here, without an engine: what is copied suffices, and the pins fit together."""
     source, target = tmp_path / "src", tmp_path / "opt"

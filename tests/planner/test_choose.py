@@ -222,6 +222,7 @@ def test_a_history_that_native_delays_can_hold_stays_native() -> None:
     assert not any("Native delays on one partition peak" in reason for reason in found.reasons)
 
 
+@pytest.mark.short
 def test_the_next_partition_is_cheaper_than_the_first_relay() -> None:
     # All sent within a day and due within the week after: a burst of n, so at most n / 4 = 12,500, of 8,000 allowed.
     rng = np.random.default_rng(12)

@@ -167,6 +167,7 @@ def test_hops_are_those_of_the_router(spark: SparkSession) -> None:
     assert (found.hop_count, found.hop_count_max) == (sum(hops), max(hops))
 
 
+@pytest.mark.short
 def test_files_in_order_need_no_sort_however_spark_reads_them(spark: SparkSession, tmp_path: Path) -> None:
     # Spark reads the largest file first and packs several into one task: here the order of times is another.
     rng = np.random.default_rng(5)

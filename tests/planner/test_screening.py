@@ -35,7 +35,13 @@ def _priced(cells: Cells, growth: float) -> dict[Plan, Assessed]:
     return {plan: assess(plan, few, PROFILE, Constraints(), growth, QUICK) for plan in plans}
 
 
-@pytest.fixture(scope="module", params=sorted(WORKLOADS))
+EVERYDAY = {"mixture", "seasons"}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=() if name in EVERYDAY else pytest.mark.short) for name in sorted(WORKLOADS)],
+)
 def history(request: pytest.FixtureRequest) -> tuple[Cells, dict[Plan, Assessed]]:
     cells = _cells(request.param, 20_000, 3)
     return cells, _priced(cells, 300.0)

@@ -177,6 +177,7 @@ def test_independent_delays_are_decided_as_with_the_history() -> None:
     assert (answer.plan.scheme, answer.plan.partitions) != (Native(), 1)
 
 
+@pytest.mark.short
 def test_a_survey_that_is_too_short_is_continued() -> None:
     rng = np.random.default_rng(8)
     sent_ms = np.sort(rng.integers(0, 7 * DAY_MS, 28_000)) + START_MS
