@@ -21,7 +21,7 @@ from timewheel.consumers.onward import Parked
 from timewheel.core.clock import Clock
 from timewheel.core.envelope import Envelope
 from timewheel.core.keys import partition_for_key
-from timewheel.core.names import Names, partition_of, partition_topic
+from timewheel.core.names import partition_of
 from timewheel.core.next_hop import again, tried_again
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
@@ -65,7 +65,7 @@ class Republisher:
         self._plan = plan
         self._router = Router(plan)
         self._subscription = subscription
-        self._parked = Names(plan).parked(subscription)
+        self._parked = self._router.names.parked(subscription)
         self._clock = clock
         self._hooks = hooks
         self.settles: Callable[[InHand, bool], None] | None = None
@@ -128,11 +128,11 @@ class Republisher:
         now_ms = self._clock.now_ms()
         topic, deliver_at_ms, properties = self._onward(timer, envelope, now_ms)
         key = message.partition_key()
-        # The partition stays (broker-facts: keys-and-partitions); a foreign producer's unpartitioned name has none.
+        # The partition stays (broker-facts: keys-and-partitions); a due topic that is not partitioned has none.
         partition = partition_of(message.topic_name())[1]
         if partition < 0:
-            partition = partition_for_key(key, self._plan.partitions)
-        producer = self._producer(partition_topic(topic, partition), message)
+            partition = partition_for_key(key, self._plan.own_partitions)
+        producer = self._producer(self._router.names.part(topic, partition), message)
         producer.send_async(
             None if message.has_null_value() else message.data(),
             self._answer(timer),

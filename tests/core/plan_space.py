@@ -57,7 +57,7 @@ def plans(draw: st.DrawFn, *kinds: str) -> Plan:
         subscriptions=tuple(draw(st.lists(_words, min_size=1, max_size=3, unique=True))),
         scheme=scheme,
         revision=draw(st.integers(1, 2**31 - 1)),
-        partitions=draw(st.integers(1, 16)),
+        partitions=draw(st.integers(1 if kind == "calendar" else 0, 16)),
         holding_namespace=draw(st.sampled_from([None, "acme/crm", "acme/held"])),
         max_delay_ms=max_delay_ms,
         relay=draw(st.sampled_from(["embedded", "service"])),

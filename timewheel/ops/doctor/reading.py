@@ -11,7 +11,7 @@ from timewheel.admin.namespaces import NamespacePolicies
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.errors import AdminDenied, AdminMissing
 from timewheel.core.former_topics import FormerTopic
-from timewheel.core.names import Names, namespace_of, partition_of, partition_topic
+from timewheel.core.names import Names, namespace_of, partition_of
 from timewheel.core.plan import Plan
 from timewheel.core.topology import TopicSpec, Topology, topology
 from timewheel.ops.doctor.asking import Asking
@@ -201,7 +201,7 @@ class _Look:
         names = [
             name
             for topic in delayed
-            for name in ([partition_topic(topic.name, one) for one in sorted(topic.state.existing)] or [topic.name])
+            for name in topic.existing_parts.values()
             if any(part.name == name for part in topic.parts)
         ]
         return look_at(self._admin, names, profile, at_once=CALLS_AT_ONCE).subscriptions
