@@ -139,7 +139,7 @@ def topology(plan: Plan, now_ms: int, *, drains: bool = False) -> Topology:
         )
         for topic in holding
     )
-    # A client cannot tell whether an unpartitioned topic is there. So whoever sends or subscribes to one looks for this,
+    # No client can tell whether an unpartitioned topic is there. So whoever sends or subscribes to one looks for this,
     # which is made after it (broker-facts: unpartitioned-topics).
     has_dead_letters = hops or not plan.is_partitioned
     dead_letter = TopicSpec(
