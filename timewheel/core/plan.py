@@ -7,7 +7,7 @@ but can be built here as well.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -222,6 +222,20 @@ class Plan:
     def own_partitions(self) -> int:
         """Of every topic of timewheel's own, and so what timers are spread over; at least 1."""
         return max(self.partitions, 1)
+
+    @property
+    def most_partitions(self) -> int:
+        """That the due topic can have: of one that is not partitioned, none can be made."""
+        return MAX_PARTITIONS if self.is_partitioned else 1
+
+    def with_partitions(self, partitions: int) -> Plan:
+        """This plan with timers spread over so many; one on a due topic that is not partitioned stays as it is.
+
+        Args:
+            partitions: From 1 to `most_partitions`.
+        """
+        within("partitions", partitions, 1, self.most_partitions, "the number of partitions")
+        return replace(self, partitions=partitions) if self.is_partitioned else self
 
     @property
     def lead_ms(self) -> int:
