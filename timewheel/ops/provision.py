@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 from tenacity import wait_random
 
 from timewheel.admin.client import AdminClient
-from timewheel.admin.internals import DEDUPLICATION
 from timewheel.admin.policies import DELAYED_DELIVERY, MAX_UNACKED_PER_CONSUMER
 from timewheel.admin.retrying import attempts
 from timewheel.core.clock import pause
@@ -32,6 +31,7 @@ from timewheel.ops.foreign_settings import (
 )
 from timewheel.ops.former_findings import findings_of, left_behind, remedy_for
 from timewheel.ops.former_topics import former_names, look_into
+from timewheel.ops.parts import loaded_parts, producer_names
 from timewheel.ops.provision_steps import (
     CreateMissedPartitions,
     CreateNamespace,
@@ -41,7 +41,7 @@ from timewheel.ops.provision_steps import (
     SetPolicy,
     Step,
     TopicState,
-    partitions_of,
+    existing_of,
     steps_for,
     wanted_policies,
 )
@@ -205,14 +205,14 @@ def _state(admin: AdminClient, spec: TopicSpec, stored: Mapping[str, frozenset[s
         if not names or partitions is None or bool(partitions) != bool(spec.partitions):
             stray = tuple(sorted(name for name in names or () if partition_of(name)[0] == spec.name != name))
             return TopicState(partitions=partitions, subscriptions={}, policies={}, stray=stray)
-        existing = partitions_of(names, spec.name, partitions)
+        existing = existing_of(names, spec.name, partitions)
         return TopicState(
             partitions=partitions,
             existing=existing,
             subscriptions={
                 number: frozenset(admin.subscriptions.list(part))
                 for number, part in enumerate(parts_of(spec.name, partitions))
-                if number in existing or not partitions
+                if number in existing
             },
             policies={policy: _policy(admin, spec.name, policy) for policy, _ in wanted_policies(spec)},
         )
@@ -310,11 +310,7 @@ def _await_deduplication(admin: AdminClient, spec: TopicSpec) -> None:
     deadline_ms = admin.clock.monotonic_ms() + DEDUPLICATION_WAIT_MS
     while True:
         # A partition that is not loaded reads its policies when it is.
-        loaded = (
-            admin.topics.partitioned_stats(spec.name).partitions
-            if spec.partitions
-            else {spec.name: admin.topics.stats(spec.name)}
-        )
+        loaded = loaded_parts(admin, spec)
         waiting = [name for name, stats in loaded.items() if stats.deduplication != "Enabled"]
         if not waiting:
             return
@@ -326,17 +322,6 @@ def _await_deduplication(admin: AdminClient, spec: TopicSpec) -> None:
                 "unload the topic, or see the broker's log",
             )
         pause(admin.clock, POLL_MS)
-
-
-def _producer_names(admin: AdminClient, spec: TopicSpec) -> int:
-    """How many producers' names the broker remembers of the fullest partition."""
-    stored = (
-        admin.topics.partitioned_internal_stats(spec.name).values()
-        if spec.partitions
-        else [admin.topics.internal_stats(spec.name)]
-    )
-    cursors = [part.cursors[DEDUPLICATION] for part in stored if DEDUPLICATION in part.cursors]
-    return max((cursor.property_count for cursor in cursors), default=0)
 
 
 def _relays(admin: AdminClient, spec: TopicSpec) -> int:
@@ -362,7 +347,7 @@ def _findings(
         findings += foreign_subscriptions(spec, state.subscriptions)
         if spec.deduplication and spec.role != "slot" and state.partitions is not None:
             # Not of every slot: to ask loads a topic, and what is sent to slots is sent to the due topic as well.
-            findings += producer_name_findings(spec, _producer_names(admin, spec), broker)
+            findings += producer_name_findings(spec, producer_names(admin, spec), broker)
         if spec.role == "tier" and state.partitions and not asked_of_relays:
             asked_of_relays = True  # they read all tiers alike
             findings += relay_count_findings(spec, _relays(admin, spec))

@@ -18,7 +18,7 @@ from timewheel.admin.policies import (
     Policy,
 )
 from timewheel.core.errors import TopologyError
-from timewheel.core.names import partition_topic
+from timewheel.core.names import parts_of
 from timewheel.core.topology import TopicSpec
 
 __all__ = [
@@ -30,8 +30,8 @@ __all__ = [
     "SetPolicy",
     "Step",
     "TopicState",
+    "existing_of",
     "partitions_in_words",
-    "partitions_of",
     "steps_for",
     "wanted_policies",
 ]
@@ -117,8 +117,8 @@ class TopicState:
 
     Args:
         partitions: None: there is no such topic; 0: it is not partitioned.
-        existing: The partitions that are really there; a creation that was interrupted leaves fewer.
-        subscriptions: Per part that is there (`parts_of`), by its number, the names of its subscriptions.
+        existing: The parts (`parts_of`) that are really there, by number; a creation that was interrupted leaves fewer.
+        subscriptions: Of each part that is there, by number, the names of its subscriptions.
         policies: What is set on the topic itself; a policy that is not set is None or missing.
         stray: Partitions that are there though the topic is not.
     """
@@ -260,6 +260,6 @@ def _satisfied(policy: Policy[Any], wanted: Any, found: Any) -> bool:
     return bool(found == wanted)
 
 
-def partitions_of(names: frozenset[str], topic: str, partitions: int) -> frozenset[int]:
-    """Which of a topic's partitions are among these names."""
-    return frozenset(number for number in range(partitions) if partition_topic(topic, number) in names)
+def existing_of(names: frozenset[str], topic: str, partitions: int) -> frozenset[int]:
+    """Which of a topic's parts are among these names, by their numbers."""
+    return frozenset(number for number, part in enumerate(parts_of(topic, partitions)) if part in names)

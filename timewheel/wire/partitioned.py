@@ -39,7 +39,6 @@ def unpartitioned_problem(client: ClientLike, names: Names, topic: str) -> Topol
     Raises:
         pulsar.PulsarException: The broker did not answer.
     """
-    # This one first: where brokers make partitioned topics by themselves, asking for one that is missing makes it.
     if not partition_count(client, names.dead_letter):
         return TopologyError(
             topic,

@@ -144,7 +144,7 @@ class SeenTopic:
         """The names under which the broker stores it, by number, of what is really there."""
         partitions = self.state.partitions
         names = () if partitions is None else parts_of(self.name, partitions)
-        return {number: name for number, name in enumerate(names) if not partitions or number in self.state.existing}
+        return {number: name for number, name in enumerate(names) if number in self.state.existing}
 
     @property
     def backlog(self) -> int:
