@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import datetime as dt
 import random
+import subprocess
+import sys
 import threading
 from collections import Counter
 from contextlib import contextmanager
@@ -27,6 +29,8 @@ from timewheel.core.errors import TopologyError
 from timewheel.core.former_topics import TimersLeftBehind
 from timewheel.core.life_cycle import Cancel
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
+from timewheel.core.planfile import save_plan
+from timewheel.metrics import Exporter
 from timewheel.ops import ensure
 from timewheel.ops.doctor import look_at_plan, verdict_on
 from timewheel.ops.former_removal import remove_drained
@@ -40,6 +44,7 @@ from timewheel.testing import Broker, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.broker.conftest import Connect
 
@@ -372,3 +377,31 @@ def test_a_calendar_in_its_place_is_refused_while_timers_wait_there_and_never_re
         ensure(stage.admin, after, now_ms=now_ms())
         assert remove_drained(stage.admin, after, let_go_ms=0) == ()
         assert stage.admin.topics.partitions(before.due_topic) == 0
+
+
+def test_the_commands_take_its_plan_and_the_exporter_tells_of_it(pulsar_broker: Broker, tmp_path: Path) -> None:
+    plan = short_plan(Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS,)), partitions=0, max_delay_ms=24 * HOUR_MS)
+    file = tmp_path / "plan.toml"
+    save_plan(plan, file)
+
+    def said(*arguments: str) -> str:
+        command = [sys.executable, "-m", "timewheel", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, (arguments, done.stdout, done.stderr)
+        return done.stdout + done.stderr
+
+    admin_url = ("--admin-url", pulsar_broker.admin_url)
+    assert "create with no partitions" in said("topics", "ensure", str(file), *admin_url)
+    with Stage(pulsar_broker, plan) as stage, DelayedProducer(stage.client, plan) as producer:
+        timers = [producer.send(b"x", deliver_after=dt.timedelta(minutes=minutes)) for minutes in (5, 10, 300)]
+        said("status", str(file), *admin_url)
+        due = timers[0].due_at.isoformat()
+        assert plan.due_topic in said("whereis", str(file), timers[0].id, "--due", due, "--json", *admin_url)
+        local = plan.due_topic.rpartition("/")[2]
+        assert local in said("gaps", str(file), *admin_url)
+        assert local in said("gaps", plan.due_topic, *admin_url)
+        assert "without partitions" in said("sample", plan.due_topic, "-o", str(tmp_path / "s.parquet"), *admin_url)
+        exporter = Exporter(stage.admin, [], [plan])
+        assert exporter.look()
+        told = {sample.labels.get("topic") for family in exporter.collect() for sample in family.samples}
+        assert plan.due_topic in told
