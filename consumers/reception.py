@@ -19,7 +19,7 @@ from timewheel.consumers.receiving.questions import Questions
 from timewheel.consumers.receiving.receiver import Receiver
 from timewheel.consumers.receiving.republisher import Republisher
 from timewheel.consumers.receiving.source import SingleSource, Source
-from timewheel.consumers.receiving.subscribing import Subscribing, missing_topic
+from timewheel.consumers.receiving.subscribing import Subscribing
 from timewheel.consumers.retry import NO_TOPICS
 from timewheel.core.chance import Chance
 from timewheel.core.clock import Clock
@@ -173,8 +173,8 @@ class Reception:
             if self._cut_log is not None:
                 self._cut_log.start()
                 undo.callback(self._cut_log.stop)
-            if self._parked_topic and not self._subscribing.exists(self._parked_topic):
-                raise missing_topic(self._parked_topic)
+            if self._parked_topic and (problem := self._subscribing.problem_with(self._parked_topic)) is not None:
+                raise problem
             self._source.start()
             if self._relay is not None:
                 undo.callback(self._source.close)

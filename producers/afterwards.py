@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from timewheel.core.errors import PayloadTooLarge, SendFailed, SendOutcomeUnknown, TimewheelError
-from timewheel.core.names import partition_topic
 from timewheel.core.routing import Router
 from timewheel.producers.sending.outgoing import Outgoing
 from timewheel.wire.results import Outcome
@@ -49,7 +48,7 @@ def afterwards(
             route = router.route(outgoing.due_ms, now_ms)
             if route.topic != outgoing.topic:
                 return outgoing.sent_to(route, now_ms, plan.revision)
-    topic = partition_topic(outgoing.topic, outgoing.partition)
+    topic = router.names.part(outgoing.topic, outgoing.partition)
     if stored or outcome is Outcome.UNKNOWN:
         # A copy that is stored in a swept slot arrives, though late: it must not be called "not stored".
         return SendOutcomeUnknown(outgoing.timer_id, topic, cause)

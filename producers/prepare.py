@@ -133,7 +133,7 @@ def prepare(
     payload = None if content is None else encode(content)
     outgoing = Outgoing(
         route.topic,
-        partition_for_key(partition_key, plan.partitions) if partition_key else turn % plan.partitions,
+        partition_for_key(partition_key, plan.own_partitions) if partition_key else turn % plan.own_partitions,
         place,
         payload,
         all_properties,

@@ -167,7 +167,7 @@ def estimate(
 
     def gaps_of(plan: Plan) -> int:
         if isinstance(plan.scheme, Native):
-            return math.ceil(native.peak * keys.fullest(plan.partitions))
+            return math.ceil(native.peak * keys.fullest(plan.own_partitions))
         # More than the law where native delays leave more. Where they leave less, nobody knows that of other plans.
         return math.ceil(assess_one(plan).evaluation.peak_gaps_per_partition * max(native.ratio, 1.0))
 
@@ -186,7 +186,7 @@ def estimate(
         known = {
             plan: gaps
             for plan, gaps in decided.counted.items()
-            if isinstance(plan.scheme, Native) and plan.partitions == 1
+            if isinstance(plan.scheme, Native) and plan.own_partitions == 1
         }
         return Decided(winner=decided.winner, counted={} if continued.continuation is not None else known)
 

@@ -18,7 +18,7 @@ import pulsar
 from timewheel.consumers.calendar.rolling_topics import FORMER_RETRY_MS, MISSING_RETRY_MS, RollingTopics
 from timewheel.consumers.in_hand import Arrival
 from timewheel.consumers.message import arrival_of
-from timewheel.consumers.receiving.subscribing import Subscribed, Subscribing, missing_topic
+from timewheel.consumers.receiving.subscribing import Subscribed, Subscribing
 from timewheel.core.clock import Clock
 from timewheel.core.errors import TopologyError
 from timewheel.core.limits import hold_bound_ms
@@ -116,8 +116,8 @@ class RollingSource:
     def start(self) -> None:
         needed = self._always_needed()
         for topic in map(self._topic, needed):
-            if not self._subscribing.exists(topic):
-                raise missing_topic(topic)
+            if (problem := self._subscribing.problem_with(topic)) is not None:
+                raise problem
         for key in needed:
             self._open_one(key)
         self._follower = threading.Thread(target=self._follow, name="timewheel-calendar", daemon=True)
@@ -207,7 +207,7 @@ class RollingSource:
         if _THE_DUE_TOPIC in self._open or now_ms < self._look_for_due_topic_ms:
             return
         self._look_for_due_topic_ms = now_ms + FORMER_RETRY_MS
-        if self._subscribing.exists(self._due_topic):
+        if self._subscribing.problem_with(self._due_topic) is None:
             self._open_one(_THE_DUE_TOPIC)
 
     def _needed(self) -> _Key:

@@ -22,7 +22,7 @@ from timewheel.consumers.receiving.subscribing import missing_topic
 from timewheel.core.clock import Clock
 from timewheel.core.envelope import Envelope
 from timewheel.core.keys import partition_for_key
-from timewheel.core.names import Names, partition_of, partition_topic
+from timewheel.core.names import partition_of
 from timewheel.core.next_hop import again, tried_again
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
@@ -31,7 +31,7 @@ from timewheel.wire.hooks import Hooks
 from timewheel.wire.native import schema_version_of
 from timewheel.wire.own_numbers import OWN_NUMBERS
 from timewheel.wire.parked import PARKED_ERROR, PARKED_FROM, PARKED_REASON
-from timewheel.wire.partitioned import partition_count
+from timewheel.wire.partitioned import partition_count, unpartitioned_problem
 from timewheel.wire.schema_versions import Schemas
 from timewheel.wire.surface import ClientLike, ProducerLike
 
@@ -74,7 +74,7 @@ class Republisher:
         self._plan = plan
         self._router = Router(plan)
         self._subscription = subscription
-        self._parked = Names(plan).parked(subscription)
+        self._parked = self._router.names.parked(subscription)
         self._clock = clock
         self._hooks = hooks
         self.settles: Callable[[InHand, bool], None] | None = None
@@ -135,10 +135,10 @@ class Republisher:
         message, envelope = timer.arrival.message, timer.arrival.envelope
         assert envelope is not None, "only what has a due time can be early"
         key = message.partition_key()
-        # The partition stays (broker-facts: keys-and-partitions); a foreign producer's unpartitioned name has none.
+        # The partition stays (broker-facts: keys-and-partitions); a due topic that is not partitioned has none.
         partition = partition_of(message.topic_name())[1]
         if partition < 0:
-            partition = partition_for_key(key, self._plan.partitions)
+            partition = partition_for_key(key, self._plan.own_partitions)
         routes = 0
         while True:
             routes, began_ms = routes + 1, self._clock.monotonic_ms()
@@ -186,11 +186,15 @@ class Republisher:
         # Under the version that it was written with, whatever this consumer's own schema is
         # (broker-facts: byte-for-byte).
         source, version = message.topic_name(), schema_version_of(message)
-        where = (partition_topic(topic, partition), source, version)
+        names = self._router.names
+        where = (names.part(topic, partition), source, version)
         producer = self._producers.get(where)
         if producer is None:
-            if partition_count(self._client, topic) <= partition:
-                # Opening it all the same could create it bare, and what is stored there nobody would read.
+            # Opening it all the same could create it bare, and what is stored there nobody would read.
+            if not names.is_partitioned(topic):
+                if (problem := unpartitioned_problem(self._client, names, topic)) is not None:
+                    raise problem
+            elif partition_count(self._client, topic) <= partition:
                 raise missing_topic(topic)
             if len(self._producers) >= MAX_PRODUCERS:
                 self._close_producer(next(iter(self._producers)))

@@ -13,8 +13,9 @@ from timewheel.consumers.errors import SubscribeRefused
 from timewheel.core.clock import Clock
 from timewheel.core.errors import TopologyError
 from timewheel.core.limits import hold_bound_ms
+from timewheel.core.names import Names
 from timewheel.core.plan import Plan
-from timewheel.wire.partitioned import partition_count
+from timewheel.wire.partitioned import partition_count, unpartitioned_problem
 from timewheel.wire.positions import Position
 from timewheel.wire.surface import ClientLike, ConsumerLike
 
@@ -41,7 +42,7 @@ class Subscribed:
     """One open consumer of the client, and what of it is unanswered.
 
     Args:
-        topic: The partitioned topic; the first of several.
+        topic: The topic, without a partition suffix; the first of several.
         consumer: The client's.
         active_ms: When something last happened with one of its messages, on the monotonic clock.
     """
@@ -102,6 +103,7 @@ class Subscribing:
         self.ack_timeout_ms: int | None = options.get("unacked_messages_timeout_ms") or None
         self.redelivery_delay_ms: int = options.get("negative_ack_redelivery_delay_ms", 60_000)
         self._client = client
+        self._names = Names(plan)
         self._clock = clock
         self._options = {
             **options,
@@ -111,25 +113,27 @@ class Subscribing:
             "initial_position": pulsar.InitialPosition.Earliest,
         }
 
-    def exists(self, topic: str) -> bool:
-        """Whether the partitioned topic exists; asking does not create it.
+    def problem_with(self, topic: str) -> TopologyError | None:
+        """Why a topic cannot be subscribed to: it does not exist as the plan says; asking does not create it.
 
         Raises:
             pulsar.PulsarException: The broker did not answer.
         """
-        return partition_count(self._client, topic) > 0
+        if not self._names.is_partitioned(topic):
+            return unpartitioned_problem(self._client, self._names, topic)
+        return None if partition_count(self._client, topic) else missing_topic(topic)
 
     def open(self, *topics: str) -> Subscribed:
         """Subscribe to existing topics, with one consumer of the client.
 
         Raises:
-            TopologyError: One does not exist, or has no partitions. Subscribing all the same could create it bare,
-                without the policies that keep its timers.
+            TopologyError: One does not exist as the plan says. Subscribing all the same could create it bare, without
+                the policies that keep its timers.
             pulsar.PulsarException: The broker refused or did not answer.
         """
         for topic in topics:
-            if not self.exists(topic):
-                raise missing_topic(topic)
+            if (problem := self.problem_with(topic)) is not None:
+                raise problem
         where = topics[0] if len(topics) == 1 else list(topics)
         consumer = self._client.subscribe(where, self.subscription, **self._options)
         return Subscribed(topics[0], consumer, self._clock.monotonic_ms())

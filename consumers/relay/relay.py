@@ -28,6 +28,7 @@ from timewheel.core.topology import HoldingTopic, Topology, topology
 from timewheel.hooks import Hook
 from timewheel.wire.cut_log import CutLog
 from timewheel.wire.hooks import Hooks
+from timewheel.wire.partitioned import unpartitioned_problem
 from timewheel.wire.surface import ClientLike
 
 __all__ = ["Relay", "new_relay_id"]
@@ -240,7 +241,7 @@ class Relay:
         counts = {spec.name: self._partition_count(spec.name, spec.partitions) for spec in wanted.topics}
         most = max(counts[topic.name] for topic in wanted.holding)
         for spec in wanted.topics:
-            if spec.takes_hops and counts[spec.name] < most:
+            if spec.takes_hops and spec.partitions and counts[spec.name] < most:
                 # A hop keeps the partition's index, so that a key stays on its partition.
                 raise _too_few(spec.name, counts[spec.name], most)
         return counts
@@ -264,6 +265,12 @@ class Relay:
         return self._partitions_of(topic, count, is_former=True)
 
     def _partition_count(self, topic: str, wanted: int) -> int:
+        if not self._tools.names.is_partitioned(topic):
+            # It takes what comes from every partition.
+            problem = unpartitioned_problem(self._client, self._tools.names, topic)
+            if problem is not None:
+                raise problem
+            return 0
         names = self._client.get_topic_partitions(topic)
         # For a topic that does not exist, or is not partitioned, the client gives the name itself.
         count = sum(partition_of(name)[1] >= 0 for name in names)

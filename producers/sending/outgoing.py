@@ -19,7 +19,7 @@ class Outgoing(NamedTuple):
     """Everything that one send needs; nothing is looked up or computed after it exists.
 
     Args:
-        topic: The partitioned topic, without a partition suffix.
+        topic: The topic, without a partition suffix.
         partition: The partition to write to; chosen by us, never by the client (broker-facts: keys-and-partitions).
         place: Where it waits; decides batching and compression.
         payload: Encoded content; None: a null value.

@@ -9,13 +9,14 @@ from typing import Any
 
 from timewheel.core.clock import Clock
 from timewheel.core.errors import ClientMisuse, TopologyError
-from timewheel.core.names import partition_topic
+from timewheel.core.names import Names
 from timewheel.core.plan import Calendar, Native, Plan, Tiered, Wheel
 from timewheel.events import ProducerCloseFailed
 from timewheel.producers.sending.handing_over import sender_of
 from timewheel.producers.sending.options import ProducerOptions
 from timewheel.producers.sending.outgoing import Place
 from timewheel.wire.hooks import Hooks
+from timewheel.wire.partitioned import unpartitioned_problem
 from timewheel.wire.results import Outcome, outcome_of_error
 from timewheel.wire.surface import ClientLike
 
@@ -25,7 +26,7 @@ MOST_PRODUCERS = 4_096
 """Open producers of one of ours, unless it is told otherwise: each costs the client and the broker some kilobytes."""
 
 Key = tuple[str, int]
-"""Partitioned topic and partition."""
+"""Topic, without a partition suffix, and partition."""
 
 
 def room_for_all(plan: Plan) -> int:
@@ -34,7 +35,7 @@ def room_for_all(plan: Plan) -> int:
     With fewer, sends that go round over all partitions close and open a producer each (broker-facts: forgotten-names).
     """
     cuts = int(plan.cancel is not None)
-    return min(_topics(plan) * plan.partitions + cuts, MOST_PRODUCERS)
+    return min(_topics(plan) * plan.own_partitions + cuts, MOST_PRODUCERS)
 
 
 def _topics(plan: Plan) -> int:
@@ -89,7 +90,7 @@ class ProducerPool:
     Args:
         client: The user's client; it stays theirs to close.
         options: How to open.
-        partitions: The plan's; a topic with fewer is refused.
+        plan: Says how many partitions its topics have; a topic with fewer is refused.
         max_producers: The most that are open. Full: the least recently used one without sends in flight is closed;
             while all have sends in flight, a borrower waits.
         may_wait: Says whether the calling thread may wait; the thread that finishes sends may not, and opens one more.
@@ -108,6 +109,7 @@ class ProducerPool:
         "_lock",
         "_max_producers",
         "_may_wait",
+        "_names",
         "_open",
         "_opening",
         "_options",
@@ -121,7 +123,7 @@ class ProducerPool:
         client: ClientLike,
         options: ProducerOptions,
         *,
-        partitions: int,
+        plan: Plan,
         max_producers: int,
         may_wait: Callable[[], bool],
         clock: Clock,
@@ -130,7 +132,8 @@ class ProducerPool:
         self._client = client
         self._clock = clock
         self._options = options
-        self._partitions = partitions
+        self._partitions = plan.own_partitions
+        self._names = Names(plan)
         self._max_producers = max_producers
         self._may_wait = may_wait
         self._hooks = hooks
@@ -183,7 +186,7 @@ class ProducerPool:
                 self._close(victim)
             self._check_partitions(topic, 1 if place == "cuts" else self._partitions)
             pooled = PooledProducer(
-                key, self._client.create_producer(partition_topic(topic, partition), **self._options.of(place))
+                key, self._client.create_producer(self._names.part(topic, partition), **self._options.of(place))
             )
         except BaseException as error:
             with self._lock:
@@ -301,6 +304,11 @@ class ProducerPool:
     def _check_partitions(self, topic: str, needed: int) -> None:
         # Asked before every opening: a producer on a partition of a topic that does not exist would create it bare,
         # without subscriptions, and what it takes is lost to every reader.
+        if not self._names.is_partitioned(topic):
+            problem = unpartitioned_problem(self._client, self._names, topic)
+            if problem is not None:
+                raise problem
+            return
         try:
             found = self._client.get_topic_partitions(topic)
         except Exception as error:
@@ -318,4 +326,4 @@ class ProducerPool:
         try:
             pooled.producer.close()
         except Exception as error:  # noqa: BLE001 - the client raises its own kinds; nothing depends on this close
-            self._hooks.emit(ProducerCloseFailed(topic=partition_topic(*pooled.key), error=repr(error)))
+            self._hooks.emit(ProducerCloseFailed(topic=self._names.part(*pooled.key), error=repr(error)))

@@ -28,7 +28,6 @@ from timewheel.core.errors import (
     TimewheelError,
 )
 from timewheel.core.ids import TimerIds
-from timewheel.core.names import partition_topic
 from timewheel.core.out_of_order import OutOfOrder
 from timewheel.core.plan import Calendar, Plan
 from timewheel.core.routing import Router
@@ -174,7 +173,7 @@ class TimerWriter:
         self.pool = ProducerPool(
             client,
             ProducerOptions(schema, options),
-            partitions=plan.partitions,
+            plan=plan,
             max_producers=room_for_all(plan) if max_producers is None else max_producers,
             may_wait=may_wait,
             clock=clock,
@@ -343,7 +342,7 @@ class TimerWriter:
 
     def refused(self, send: Send, error: Exception) -> TimewheelError:
         """The error for a send that the client's own code would not take."""
-        topic = partition_topic(send.outgoing.topic, send.outgoing.partition)
+        topic = self._router.names.part(send.outgoing.topic, send.outgoing.partition)
         if send.outgoing.place == "cuts":
             return CancelFailed(send.outgoing.timer_id, topic, cause_of(error))
         return self._as_unknown(send, SendFailed(send.outgoing.timer_id, topic, cause_of(error)))
@@ -365,5 +364,5 @@ class TimerWriter:
         # A first copy is stored already: "not stored" would be wrong, and "again under the same id" is right.
         if not send.stored:
             return error
-        topic = partition_topic(send.outgoing.topic, send.outgoing.partition)
+        topic = self._router.names.part(send.outgoing.topic, send.outgoing.partition)
         return SendOutcomeUnknown(send.outgoing.timer_id, topic, str(error))

@@ -50,7 +50,7 @@ def assess(
 ) -> Assessed:
     """Evaluate a candidate with the fewest partitions that it needs; ``as_it_is``: with its own."""
     course = course_of(plan, cells, growth, resolution=resolution, keys=keys)
-    partitions = plan.partitions if as_it_is else constraints.least_partitions(course, profile)
+    partitions = plan.own_partitions if as_it_is else constraints.least_partitions(course, profile)
     evaluation = price(course, profile, partitions)
     return Assessed(
         evaluation=evaluation,

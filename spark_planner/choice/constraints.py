@@ -126,25 +126,25 @@ class Constraints:
     def cost_with(self, evaluation: Evaluation, partitions: int) -> float:
         """What the plan of an evaluation costs with another number of partitions, all entries written as before."""
         cost = self.cost_of(evaluation)
-        # All topics have as many, but that of dead letters, which is there where hops are.
-        dead_letters = int(evaluation.needs_relay)
-        each = (evaluation.partition_topics - dead_letters) // evaluation.plan.partitions
-        return cost.written + self.topic_writes_per_second * (dead_letters + each * partitions) + cost.relay
+        topics = evaluation.dead_letter_topics + evaluation.topics_of_a_partition * partitions
+        return cost.written + self.topic_writes_per_second * topics + cost.relay
 
     def partitions_for_silence(self, evaluation: Evaluation, keys: KeyShares) -> int:
         """The fewest partitions with which silence keeps its limit, see `KeyShares.fewest`."""
         if self.silence_seconds is None:
             return 1
-        whole = evaluation.silence_seconds / keys.fullest(evaluation.plan.partitions)
+        whole = evaluation.silence_seconds / keys.fullest(evaluation.plan.own_partitions)
         return keys.fewest(whole / self.silence_seconds)
 
     def least_partitions(self, course: Course, profile: BrokerProfile) -> int:
-        """The fewest partitions with which gaps and silence keep their limits, see `KeyShares.fewest`."""
+        """The fewest partitions with which gaps and silence keep their limits (`KeyShares.fewest`), at most as many
+        as the due topic can have.
+        """
         gaps = course.gaps.peak_topic_gaps / self.allowed_gaps(max(profile.gap_limit_ranges, 1))
         pending = 0.0
         if self.silence_seconds is not None:
             pending = course.peak_topic_pending * profile.silence_us_per_pending / 1e6 / self.silence_seconds
-        return course.keys.fewest(max(gaps, pending))
+        return min(course.keys.fewest(max(gaps, pending)), course.plan.most_partitions)
 
     def broken_by(self, evaluation: Evaluation) -> tuple[str, ...]:
         """The names of those that an evaluation breaks."""

@@ -180,10 +180,16 @@ class _Candidate:
     @property
     def next_partitions(self) -> int | None:
         """How many to count it with next; None: no other number can help."""
+        wanted = self._wanted_partitions
+        return wanted if wanted is not None and wanted <= self._plan.most_partitions else None
+
+    @property
+    def _wanted_partitions(self) -> int | None:
+        """The same, though the due topic may not be able to have as many."""
         if not self.can_win:
             return None
         if not self._gaps:
-            return self._plan.partitions
+            return self._plan.own_partitions
         fewest = self.fewest
         if fewest is None:
             most = max(self._gaps)
@@ -229,7 +235,7 @@ class _Candidate:
 
     def ratio(self) -> float:
         """The count beside the estimate, both with the estimate's partitions; 1 where one of them says nothing."""
-        estimate, gaps = self._estimated.evaluation.peak_gaps_per_partition, self._gaps.get(self._plan.partitions)
+        estimate, gaps = self._estimated.evaluation.peak_gaps_per_partition, self._gaps.get(self._plan.own_partitions)
         return 1.0 if gaps is None or estimate < LEAST_GAPS else gaps / estimate
 
     def note(self, gaps: int) -> None:
@@ -250,7 +256,7 @@ class _Candidate:
         return self._keys.fewest(least / max(self._allowed, 1))
 
     def _with(self, partitions: int) -> Plan:
-        return replace(self._plan, partitions=partitions)
+        return self._plan.with_partitions(partitions)
 
 
 def _first(table: Sequence[_Candidate], at_once: int) -> list[_Candidate]:

@@ -33,12 +33,14 @@ def describe(plan: Plan) -> str:
 
 def partitions_in_words(number: int) -> str:
     """How many partitions."""
+    if not number:
+        return "a topic without partitions"
     return "one partition" if number == 1 else f"{number} partitions"
 
 
 def stays(plan: Plan) -> bool:
     """Whether a plan is what a user has today: native delays on one partition."""
-    return isinstance(plan.scheme, Native) and plan.partitions == 1
+    return isinstance(plan.scheme, Native) and plan.own_partitions == 1
 
 
 def reasons_for(
@@ -176,7 +178,7 @@ def _by_size(chosen: Evaluation, candidates: Sequence[Evaluation]) -> dict[int, 
 
 
 def _one_partition(chosen: Evaluation, fitting: Sequence[Evaluation]) -> str:
-    """Which plan would need no partitions, where the chosen one does."""
+    """Which plan would need but one partition, where the chosen one needs more."""
     if _needs(chosen) == 1:
         return ""
     other = next((one for one in fitting if _needs(one) == 1), None)
@@ -271,8 +273,8 @@ def _size_word(plan: Plan) -> str:
 
 
 def _needs(evaluation: Evaluation) -> int:
-    return evaluation.plan.partitions
+    return evaluation.plan.own_partitions
 
 
 def _partitions(evaluation: Evaluation) -> str:
-    return partitions_in_words(_needs(evaluation))
+    return partitions_in_words(evaluation.plan.partitions)

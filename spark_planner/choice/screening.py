@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -115,11 +114,11 @@ def least_cost(plan: Plan, cells: Cells, constraints: Constraints, growth: float
     step, _ = held(table, publish_ms.astype(np.float64), due_ms.astype(np.float64))
     hopping = float(cells.count[step != len(table) - 1].sum())
     first_ms, last_ms = int(cells.publish_min_ms.min()), int(cells.publish_max_ms.max())
-    shape = topology(replace(plan, partitions=1), last_ms)
+    shape = topology(plan.with_partitions(1), last_ms)
     cost = constraints.cost(
         written_entries=MARGIN * growth * (cells.timers + hopping),
         history_ms=last_ms - first_ms,
-        partition_topics=sum(topic.partitions for topic in shape.topics),
+        partition_topics=sum(len(topic.parts) for topic in shape.topics),
         needs_relay=plan.needs_relay,
     )
     return cost.writes_per_second

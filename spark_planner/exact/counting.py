@@ -161,7 +161,7 @@ class _Job:
         """The partition of each: by its key, else in turn, as the producer counts its sends; None: there is one. A send
         with a key takes its turn as well.
         """
-        partitions = self.asked.plan.partitions
+        partitions = self.asked.plan.own_partitions
         if partitions == 1:
             return None
         turn = (self.sends_before[rank] + np.arange(len(sends))) % partitions
@@ -222,7 +222,7 @@ def _counting_chunks(jobs: Mapping[int, _Job], entries: _Entries, *, tally: bool
         arrival_ms = np.concatenate([unpacked_ascending(memoryview(row[ARRIVAL_MS])) for row in rows])
         stay_ms = np.concatenate([unpacked_spans(memoryview(row[STAY_MS])) for row in rows])
         partition = None
-        if job.asked.plan.partitions > 1:
+        if job.asked.plan.own_partitions > 1:
             partition = np.concatenate([unpacked_spans(memoryview(row[DUE_PARTITION])) for row in rows])
         # What arrives in the same millisecond stands in the order of the sends.
         order = np.argsort(arrival_ms, kind="stable")
@@ -284,7 +284,7 @@ def _counted(
     tally: bool,
 ) -> pa.RecordBatch:
     """Count one stretch of positions: a row of `FOUND_SCHEMA` for each of its due partitions."""
-    dues, number = _numbered(topic, job.asked.plan.partitions, interval, partition)
+    dues, number = _numbered(topic, job.asked.plan.own_partitions, interval, partition)
     if tally:
         counts = [len(acknowledged_ms)] if number is None else np.bincount(number, minlength=len(dues)).tolist()
         found: list[tuple[DuePartition, int, Part | None]] = [

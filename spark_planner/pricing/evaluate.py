@@ -5,8 +5,6 @@ A pure function of values that can be pickled: candidates may be spread over pro
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -53,7 +51,7 @@ def evaluate(
         See `Evaluation`.
     """
     course = course_of(plan, cells, growth, keys=keys)
-    return price(course, profile, plan.partitions if partitions is None else partitions)
+    return price(course, profile, plan.own_partitions if partitions is None else partitions)
 
 
 def price(course: Course, profile: BrokerProfile, partitions: int) -> Evaluation:
@@ -65,7 +63,7 @@ def price(course: Course, profile: BrokerProfile, partitions: int) -> Evaluation
         partitions: Of the due topic and of every holding topic. Gaps, waiting timers and silence are those of the
             fullest, by the course's keys; for all else timers spread over them evenly.
     """
-    plan = replace(course.plan, partitions=partitions)
+    plan = course.plan.with_partitions(partitions)
     entry_bytes = course.entry_bytes + profile.entry_overhead_bytes
     ends = _ledger_ends(course, profile, partitions)
     spans, due_entries, due_ledgers = _positions(course, ends, partitions)
@@ -117,7 +115,7 @@ def price(course: Course, profile: BrokerProfile, partitions: int) -> Evaluation
         relay_hops_per_second=max(course.relay.peak_hops_per_second, course.relay.slot_hops_per_second),
         lateness_seconds=_lateness_seconds(course, profile, steps(plan)),
         topics=len(shape.topics),
-        partition_topics=sum(topic.partitions for topic in shape.topics),
+        partition_topics=sum(len(topic.parts) for topic in shape.topics),
         consumers=_consumers(plan, shape),
     )
 
@@ -241,8 +239,8 @@ def _broker_holds(plan: Plan) -> bool:
 
 
 def _consumers(plan: Plan, shape: Topology) -> int:
-    due = sum(topic.partitions for topic in shape.topics if topic.role == "due") * len(plan.subscriptions)
-    held = sum(topic.partitions for topic in shape.topics if topic.role in ("tier", "slot"))
+    due = sum(len(topic.parts) for topic in shape.topics if topic.role == "due") * len(plan.subscriptions)
+    held = sum(len(topic.parts) for topic in shape.topics if topic.role in ("tier", "slot"))
     return due + (held if isinstance(plan.scheme, Tiered | Wheel) else 0)
 
 

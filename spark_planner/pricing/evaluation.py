@@ -70,8 +70,8 @@ class Evaluation:
         ledgers: Pinned at the peak, all topics and partitions.
         relay_hops_per_second: That a relay must manage at the peak (a slot within its head start).
         lateness_seconds: Added at the worst by hops that queue in one relay process of the profile's speed.
-        topics: Partitioned topics at one time, dead letters included.
-        partition_topics: Their partitions.
+        topics: At one time, dead letters included.
+        partition_topics: Their partitions; a due topic that is not partitioned counts as one.
         consumers: To run: one per due partition and subscription, one per holding partition.
     """
 
@@ -132,3 +132,15 @@ class Evaluation:
     def needs_relay(self) -> bool:
         """Whether a relay has to run for it."""
         return isinstance(self.plan.scheme, Tiered | Wheel)
+
+    @property
+    def dead_letter_topics(self) -> int:
+        """Of `partition_topics` that of dead letters, of which there is one however many partitions others have: where
+        hops are, and beside a due topic that is not partitioned.
+        """
+        return int(self.needs_relay or not self.plan.is_partitioned)
+
+    @property
+    def topics_of_a_partition(self) -> int:
+        """How many of the others there are for each partition."""
+        return (self.partition_topics - self.dead_letter_topics) // self.plan.own_partitions

@@ -40,7 +40,7 @@ def gaps_over_time(planned: Planned) -> GapChart:
     native, recommended = planned.native.replay, planned.recommended.replay
     last_ms = max(int(played.gaps.grid.points_ms[-1]) for played in (native, recommended))
     unit, unit_ms = _unit(last_ms - first_ms)
-    partitions = planned.plan.partitions
+    partitions = planned.plan.own_partitions
     growth = planned.growth
     volume = "" if growth == 1 else f" Counted at this volume and multiplied by {growth:g}: gaps grow with it."
     series = [Series(name="native, 1 partition", points=_line(native, first_ms, unit_ms, growth))]

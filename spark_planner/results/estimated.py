@@ -24,7 +24,7 @@ def estimated_verdict(found: Estimated) -> str:
     when = "" if found.growth == 1 else f" for {found.growth:g} times this volume"
     if stays(plan):
         broken = "" if found.keeps_limits else " (NOT within every limit)"
-        said = f"Stay with native delays on one partition{when}{broken}"
+        said = f"Stay with native delays on {partitions_in_words(plan.partitions)}{when}{broken}"
         return f"{said}: {_native(found)}, of {limit:,} that the broker keeps."
     chosen = found.choice.recommended
     said = (

@@ -15,7 +15,7 @@ CERTAINTY = "with a certainty of 95%"
 def headlines(planned: Planned, prices: Prices | None = None) -> list[Headline]:
     """All three, each counted or estimated."""
     peaks = peaks_of(planned)
-    partitions = planned.plan.partitions
+    partitions = planned.plan.own_partitions
     where = "one partition" if partitions == 1 else f"the fullest of {partitions} partitions"
     now, then = peaks.said_of_band(peaks.now), peaks.said_of_band(peaks.then)
     return [

@@ -17,7 +17,7 @@ TOLD_TIMES = 1.25
 
 def said_of_keys(planned: Planned | Estimated) -> str:
     """A sentence or two; empty where no key matters."""
-    heaviest, partitions = planned.keys.heaviest, planned.plan.partitions
+    heaviest, partitions = planned.keys.heaviest, planned.plan.own_partitions
     if heaviest is None:
         return ""
     key, share = heaviest
@@ -42,5 +42,5 @@ def key_facts(planned: Planned | Estimated) -> dict[str, Any]:
     return {
         "heaviest_key": None if heaviest is None else heaviest[0],
         "heaviest_share": None if heaviest is None else heaviest[1],
-        "fullest_partition_share": planned.keys.fullest(planned.plan.partitions),
+        "fullest_partition_share": planned.keys.fullest(planned.plan.own_partitions),
     }

@@ -58,7 +58,7 @@ _CONSTRAINTS = {
 
 def plan_label(plan: Plan) -> str:
     """A plan in a few words, its partitions included."""
-    return f"{describe(plan)}, {plan.partitions} partition{'s' if plan.partitions > 1 else ''}"
+    return f"{describe(plan)}, {plan.partitions or 'no'} partition{'' if plan.partitions == 1 else 's'}"
 
 
 def prices(constraints: Constraints) -> str:

@@ -37,7 +37,7 @@ def _recommendation(planned: Planned) -> str:
         when, leaves = f" for {planned.growth:g} times this volume", "it would leave"
     broken = "" if planned.keeps_limits else " (NOT within every limit)"
     if stays(plan):
-        said = f"Stay with native delays on one partition{when}{broken}"
+        said = f"Stay with native delays on {partitions_in_words(plan.partitions)}{when}{broken}"
         return f"{said}: {leaves} at most {today:,.0f} gaps ({how}), of {limit:,} that the broker keeps."
     return (
         f"Use {describe(plan)} on {partitions_in_words(plan.partitions)}{when}{broken}: {leaves} at most "

@@ -213,7 +213,7 @@ def statistic_of(
     options = []
     for one in choice.candidates:
         scheme = one.evaluation.plan.scheme
-        counts = {plan.partitions: gaps for plan, gaps in choice.counted.items() if plan.scheme == scheme}
+        counts = {plan.own_partitions: gaps for plan, gaps in choice.counted.items() if plan.scheme == scheme}
         gaps, stuck = calibrated(one.evaluation.peak_gaps_per_topic, counts, growth, allowed, countable)
         options.append(replace(_option(one, limits, profile), gaps=gaps, stuck=stuck))
     return WhatIf(
@@ -231,12 +231,13 @@ def statistic_of(
         partition_topics=limits.partition_topics,
         relay_price=limits.relay_writes_per_second,
         frame_bytes=profile.frame_limit_bytes,
+        most_partitions=choice.recommended.evaluation.plan.most_partitions,
     )
 
 
 def _option(one: Assessed, limits: Constraints, profile: BrokerProfile) -> Option:
     evaluation, lateness, storage = one.evaluation, limits.lateness_seconds, limits.storage_bytes
-    plan, partitions, dead_letters = evaluation.plan, evaluation.plan.partitions, int(evaluation.needs_relay)
+    plan, partitions = evaluation.plan, evaluation.plan.own_partitions
     hops, capable = evaluation.relay_hops_per_second, float(profile.relay_hops_per_second)
     return Option(
         name=describe(plan),
@@ -246,9 +247,9 @@ def _option(one: Assessed, limits: Constraints, profile: BrokerProfile) -> Optio
         stuck=0.0,
         silence=evaluation.silence_seconds * partitions,
         cursor_bytes=evaluation.cursor_bytes * partitions,
-        topics=(evaluation.partition_topics - dead_letters) // partitions,
-        dead_letters=dead_letters,
-        relay=dead_letters,
+        topics=evaluation.topics_of_a_partition,
+        dead_letters=evaluation.dead_letter_topics,
+        relay=int(evaluation.needs_relay),
         late_above=None
         if lateness is None or not hops
         else _late_above(capable / hops, is_late="lateness_seconds" in one.broken),

@@ -12,7 +12,7 @@ from typing import Any
 from timewheel.admin.client import AdminClient
 from timewheel.consumers import DelayedConsumer, DelayedMessage
 from timewheel.core.envelope import Envelope
-from timewheel.core.names import partition_topic
+from timewheel.core.names import partition_topic, parts_of
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
 from timewheel.hooks import Event
@@ -170,4 +170,6 @@ def running(consumer: DelayedConsumer, handler: Any, *, workers: int = 4) -> Ite
 def backlog(broker: Broker, topic: str, subscription: str = SUBSCRIPTION) -> int:
     """Messages that wait or are unacknowledged, over all partitions."""
     with AdminClient(broker.admin_url) as admin:
-        return admin.topics.partitioned_stats(topic, precise_backlog=True).total.subscriptions[subscription].backlog
+        parts = parts_of(topic, admin.topics.partitions(topic) or 0)
+        stats = [admin.topics.stats(part, precise_backlog=True) for part in parts]
+        return sum(one.subscriptions[subscription].backlog for one in stats)

@@ -16,7 +16,7 @@ import pulsar
 from timewheel.admin.client import AdminClient
 from timewheel.consumers.relay import Relay
 from timewheel.core.envelope import Envelope
-from timewheel.core.names import RELAY_SUBSCRIPTION, Names, partition_topic
+from timewheel.core.names import RELAY_SUBSCRIPTION, Names
 from timewheel.core.plan import Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.routing import Hold, Router
 from timewheel.core.steps import steps
@@ -123,7 +123,7 @@ class Stage:
 
     def producer(self, topic: str, partition: int = 0, **options: Any) -> Any:
         """A raw producer, cached by topic where no options are given."""
-        name = partition_topic(topic, partition)
+        name = self.names.part(topic, partition)
         if options:
             return self.client.create_producer(name, block_if_queue_full=True, **options)
         if name not in self._producers:
@@ -147,7 +147,7 @@ class Stage:
             route = self.router.route(at_ms + left_ms, at_ms)
             assert isinstance(route, Hold), "this timer would not be held"
             envelope = Envelope(f"{prefix}{number}", at_ms + left_ms, at_ms)
-            partition = number % self.plan.partitions
+            partition = number % self.plan.own_partitions
             self.put(route.topic, envelope, b"%d" % number, partition, deliver_at=route.deliver_at_ms or None)
             sent.append(envelope)
         self.flush()
@@ -171,7 +171,7 @@ class Stage:
 
     def stored(self, topic: str, partition: int = 0) -> list[Any]:
         """All messages that a partition holds, acknowledged or not, delayed or not."""
-        name = partition_topic(topic, partition)
+        name = self.names.part(topic, partition)
         reader = self.client.create_reader(name, pulsar.MessageId.earliest)
         found = []
         try:
@@ -183,7 +183,7 @@ class Stage:
 
     def due(self) -> list[Any]:
         """All messages of the due topic."""
-        return [m for p in range(self.plan.partitions) for m in self.stored(self.plan.due_topic, p)]
+        return [m for p in range(self.plan.own_partitions) for m in self.stored(self.plan.due_topic, p)]
 
     def copies(self) -> Counter[str]:
         """How often each timer is stored in the due topic."""

@@ -38,6 +38,10 @@ class Topics(Protocol):
         """
         ...
 
+    def make_unpartitioned(self) -> str:
+        """A topic without partitions; its full name."""
+        ...
+
     def terminate(self, topic: str) -> None:
         """End a topic: sends are refused from now on."""
         ...
@@ -326,6 +330,18 @@ class ClientContract:
         assert client.get_topic_partitions(topic) == [partition_topic(topic, 0)]
         # Twice: asking must not have made it.
         assert [client.get_topic_partitions(missing) for _ in range(2)] == [[missing], [missing]]
+
+    def test_a_topic_without_partitions_is_answered_as_one_that_is_missing(
+        self, client: ClientLike, topics: Topics
+    ) -> None:
+        """broker-facts: unpartitioned-topics"""
+        topic = topics.make_unpartitioned()
+
+        consumer = subscribed(client, topic)
+        message = sent_and_received(client.create_producer(topic), consumer)
+
+        assert client.get_topic_partitions(topic) == [topic]
+        assert message.topic_name() == topic
 
 
 TOMORROW_MS = 4_102_444_800_000

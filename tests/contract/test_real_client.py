@@ -33,6 +33,11 @@ class RealTopics:
             eventually(lambda: self._deduplicates(topic), message="deduplication in force")
         return topic
 
+    def make_unpartitioned(self) -> str:
+        topic = f"persistent://public/default/contract-{uuid.uuid4().hex[:10]}"
+        self._admin.topics.create_unpartitioned(topic)
+        return topic
+
     def _deduplicates(self, topic: str) -> bool:
         partitions = self._admin.topics.partitioned_stats(topic).partitions.values()
         return [one.deduplication for one in partitions] == ["Enabled"]

@@ -44,7 +44,7 @@ _slots_ms = st.integers(SECOND_MS, 2 * HOUR_MS)
 _numbers_of_rings, _numbers_of_slots, _ratios = st.integers(1, 3), st.integers(4, 40), st.integers(2, 30)
 _KINDS = ("native", "tiered", "calendar", "wheel")
 _AROUND: dict[str, tuple[Any, ...]] = {
-    "partitions": tuple(range(1, 17)),
+    "partitions": tuple(range(17)),
     "holding_namespace": (None, "acme/crm", "acme/held"),
     "relay": ("embedded", "service"),
     "readers": ("timewheel", "any"),
@@ -84,6 +84,8 @@ def plans(draw: st.DrawFn, *kinds: str) -> Plan:
             scheme = Native()
             max_delay_ms = draw(st.integers(SECOND_MS, 3_000 * DAY_MS))
     around = draw(_around)
+    if kind == "calendar":
+        around = {**around, "partitions": max(around["partitions"], 1)}
     return Plan(
         due_topic=f"persistent://acme/crm/{draw(_words)}",
         subscriptions=tuple(draw(_subscriptions)),

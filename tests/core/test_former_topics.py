@@ -83,7 +83,13 @@ def test_intervals_that_the_plan_names_are_followed_and_the_due_topic_of_old_alw
     names = listed(plan(Calendar()))
     assert {topic.is_followed for topic in former_topics(plan(), names)} == {False}
     assert {topic.is_followed for topic in former_topics(plan(former_intervals_ms=(DAY_MS,)), names)} == {True}
-    assert [topic.is_followed for topic in former_topics(plan(Calendar()), [DUE_TOPIC])] == [True]
+    assert [topic.is_followed for topic in former_topics(plan(Calendar()), [f"{DUE_TOPIC}-partition-0"])] == [True]
+
+
+def test_a_due_topic_of_old_without_partitions_is_none_that_a_calendars_consumers_read() -> None:
+    (old,) = former_topics(plan(Calendar()), [DUE_TOPIC])
+    assert (old.is_due, old.is_followed, old.is_partitioned) == (True, False, False)
+    assert former_topics(plan(Calendar()), [DUE_TOPIC], beside=[plan(partitions=0)]) == (), "its consumers run beside"
 
 
 def test_passed_intervals_dead_letters_and_strangers_are_none() -> None:

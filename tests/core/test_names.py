@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.core.plan_space import DUE_TOPIC, moments_ms, plans
 from timewheel.core.durations import DAY_MS
 from timewheel.core.former_topics import holding_topic
-from timewheel.core.names import CalendarTopic, Names, partition_of, partition_topic
+from timewheel.core.names import CalendarTopic, Names, partition_of, partition_topic, parts_of
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Tiered, Wheel
 from timewheel.core.topology import topology
 
@@ -114,6 +114,24 @@ def test_a_partitions_name_is_split_as_it_was_made(topic: str, partition: int) -
 
 def test_a_topic_that_is_no_partition_has_the_index_minus_one() -> None:
     assert partition_of(DUE_TOPIC) == (DUE_TOPIC, -1)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "names"), [(0, ("t",)), (1, ("t-partition-0",)), (2, ("t-partition-0", "t-partition-1"))]
+)
+def test_a_topic_is_stored_under_its_partitions_names_or_its_own(partitions: int, names: tuple[str, ...]) -> None:
+    assert parts_of("t", partitions) == names
+
+
+@given(plans(), moments_ms, st.integers(0, 1_023))
+def test_only_a_due_topic_without_partitions_is_stored_under_its_own_name(
+    plan: Plan, now_ms: int, partition: int
+) -> None:
+    names = Names(plan)
+    for spec in topology(plan, now_ms).topics:
+        stored = names.part(spec.name, partition)
+        assert stored == (partition_topic(spec.name, partition) if spec.partitions else spec.name)
+        assert partition >= len(spec.parts) or stored in spec.parts or not spec.partitions
 
 
 @given(plans("calendar"), moments_ms)

@@ -70,8 +70,9 @@ BROKEN: list[tuple[Any, ...]] = [
     ({"subscriptions": ["billing"]}, "subscriptions", "tuple"),
     ({"subscriptions": "billing"}, "subscriptions", "tuple"),
     ({"revision": 0}, "revision", "from 1 to 2147483647"),
-    ({"partitions": 0}, "partitions", "from 1 to 1024"),
-    ({"partitions": 1_025}, "partitions", "from 1 to 1024"),
+    ({"partitions": -1}, "partitions", "from 0 to 1024"),
+    ({"partitions": 1_025}, "partitions", "from 0 to 1024"),
+    ({"partitions": 0, "scheme": Calendar()}, "partitions", "1 or more in a calendar"),
     ({"partitions": True}, "partitions", "whole number"),
     ({"partitions": 2.0}, "partitions", "whole number"),
     ({"max_delay_ms": 999}, "max_delay", "from 1s to 3650d"),
@@ -171,3 +172,13 @@ def test_the_lead_is_one_and_a_half_ticks_and_none_for_foreign_readers() -> None
 )
 def test_who_holds_what(scheme: Native | Tiered | Calendar | Wheel, *, needs_relay: bool, holds_in_relay: bool) -> None:
     assert (plan(scheme=scheme).needs_relay, plan(scheme=scheme).holds_in_relay) == (needs_relay, holds_in_relay)
+
+
+def test_partitions_of_a_due_topic_without_any_cannot_be_raised_and_ours_have_one() -> None:
+    has_none = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",), partitions=0)
+    assert (has_none.is_partitioned, has_none.own_partitions, has_none.most_partitions) == (False, 1, 1)
+    assert has_none.with_partitions(1) == has_none
+    with pytest.raises(PlanError, match="from 1 to 1"):
+        has_none.with_partitions(2)
+    has_some = replace(has_none, partitions=3)
+    assert (has_some.is_partitioned, has_some.own_partitions, has_some.with_partitions(5).partitions) == (True, 3, 5)

@@ -100,13 +100,41 @@ def test_a_wheel_needs_every_slot() -> None:
     assert {spec.longest_stay_ms for spec in made.topics if spec.role == "slot"} == {30 * HOUR_MS, 32 * DAY_MS}
 
 
+def test_a_due_topic_without_partitions_leaves_its_name_and_all_of_ours_have_one() -> None:
+    value = plan(
+        scheme=Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS,)),
+        partitions=0,
+        retry=True,
+        subscriptions=("s",),
+        cancel=Cancel(),
+    )
+    parts = {part.removeprefix(DUE_TOPIC) for spec in topology(value, NOW_MS).topics for part in spec.parts}
+    assert parts == {
+        "",
+        ".tw.tier-1h-partition-0",
+        ".tw.retry.s-partition-0",
+        ".tw.parked.s-partition-0",
+        ".tw.dead-letter-partition-0",
+        ".tw.cuts-partition-0",
+    }
+
+
+def test_a_native_plan_on_a_topic_without_partitions_has_the_topic_that_clients_look_for() -> None:
+    made = topology(plan(scheme=Native(), partitions=0), NOW_MS)
+    assert [(spec.role, spec.partitions) for spec in made.topics] == [("due", 0), ("dead_letter", 1)]
+
+
 @given(plans(), moments_ms)
 def test_what_every_topology_keeps(plan: Plan, now_ms: int) -> None:
     made = topology(plan, now_ms)
     roles = {spec.name: spec for spec in made.topics}
     for spec in made.topics:
         assert spec.name in made
-        assert spec.partitions >= 1, "always partitioned (broker-facts: failover-and-takeover)"
+        assert spec.partitions == (
+            plan.own_partitions if spec.role not in {"due", "dead_letter", "cuts"} else spec.partitions
+        )
+        assert spec.partitions >= 1 or spec.name == plan.due_topic, "broker-facts: failover-and-takeover"
+        assert spec.is_own is (spec.name != plan.due_topic)
         assert spec.subscriptions, "a publish without a subscription is lost to it"
         assert spec.longest_stay_ms > 0
         # On wherever a relay hops to (broker-facts: deduplicated-destinations).
@@ -114,13 +142,15 @@ def test_what_every_topology_keeps(plan: Plan, now_ms: int) -> None:
             assert spec.deduplication is plan.needs_relay
     for topic in made.holding:
         assert roles[topic.name].subscriptions == (RELAY_SUBSCRIPTION,)
-        assert roles[topic.name].partitions == plan.partitions, (
+        assert roles[topic.name].partitions == plan.own_partitions, (
             "relays keep the index (broker-facts: keys-and-partitions)"
         )
     due = [spec for spec in made.topics if spec.role == "due"]
     assert all(spec.subscriptions == plan.subscriptions for spec in due)
     assert all(spec.longest_stay_ms == longest_due_stay_ms(plan) for spec in due)
-    assert [spec.role for spec in made.topics].count("dead_letter") == int(plan.needs_relay)
+    by_mark = not plan.is_partitioned
+    assert [spec.role for spec in made.topics].count("dead_letter") == int(plan.needs_relay or by_mark)
+    assert all(spec.partitions == plan.partitions for spec in due)
     assert [spec.role for spec in made.topics].count("cuts") == int(plan.cancel is not None)
     if not isinstance(plan.scheme, Calendar):
         assert made == topology(plan, now_ms + DAY_MS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -143,6 +144,47 @@ def test_another_number_of_partitions_is_refused_with_its_remedy(partitions: int
     assert caught.value.topic == TOPIC
     assert problem in caught.value.problem
     assert remedy in caught.value.remedy
+
+
+@pytest.mark.parametrize("grow", [False, True])
+@pytest.mark.parametrize(
+    ("found", "wanted", "says", "remedy"),
+    [
+        (0, 1, "exists without partitions, the plan says partitions = 1", "write partitions = 0 in the plan"),
+        (0, 4, "exists without partitions, the plan says partitions = 4", "write partitions = 0 in the plan"),
+        (1, 0, "has 1 partition, the plan says partitions = 0", "write partitions = 1 in the plan"),
+        (4, 0, "has 4 partitions, the plan says partitions = 0", "write partitions = 4 in the plan"),
+    ],
+)
+def test_what_is_partitioned_and_what_is_not_cannot_become_the_other(
+    found: int, wanted: int, says: str, remedy: str, *, grow: bool
+) -> None:
+    state = TopicState(partitions=found, existing=frozenset(range(found)), subscriptions={}, policies={})
+    with pytest.raises(TopologyError) as caught:
+        steps_for(replace(SPEC, partitions=wanted), state, grow=grow)
+    assert says in caught.value.problem
+    assert "a broker cannot change the one into the other" in caught.value.problem
+    assert caught.value.remedy.startswith(remedy)
+
+
+def test_a_topic_of_ours_without_partitions_is_not_made_the_plans() -> None:
+    state = TopicState(partitions=0, subscriptions={}, policies={})
+    with pytest.raises(TopologyError) as caught:
+        steps_for(replace(SPEC, name=f"{TOPIC}.tw.tier-1h", role="tier", partitions=1), state)
+    assert "partitions = 0" not in str(caught.value), "only a due topic may be so"
+
+
+def test_a_topic_without_partitions_is_made_as_such_and_finished_where_that_was_interrupted() -> None:
+    spec = replace(SPEC, partitions=0)
+    made = steps_for(spec, TopicState(partitions=None, subscriptions={}, policies={}))
+    assert [str(step) for step in made][:3] == [
+        "create with no partitions",
+        "create subscription billing at earliest",
+        "create subscription audit at earliest",
+    ]
+    half = TopicState(partitions=0, subscriptions={0: frozenset({"billing"})}, policies={})
+    assert steps_for(spec, half) == made[2:]
+    assert steps_for(spec, TopicState(partitions=0, subscriptions={0: BOTH}, policies=POLICIES)) == ()
 
 
 def test_growth_on_purpose_gives_the_new_partitions_their_subscriptions() -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.support.workloads import START_MS, WORKLOADS
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
-from timewheel.core.plan import Calendar, Native, Plan, Tiered
+from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.spark_planner.choice.assessed import assess
 from timewheel.spark_planner.choice.candidates import candidate_plans
 from timewheel.spark_planner.choice.choose import PRICING_CELLS, Choice, choose, front_of
@@ -18,6 +18,7 @@ from timewheel.spark_planner.choice.constraints import Constraints
 from timewheel.spark_planner.choice.reasons import MOST, describe
 from timewheel.spark_planner.choice.ties import tied_with
 from timewheel.spark_planner.pricing.course import course_of
+from timewheel.spark_planner.pricing.evaluate import evaluate
 from timewheel.spark_planner.summary.cells import Cells
 
 BASE = Plan(due_topic="persistent://acme/crm/reminders", subscriptions=("billing",))
@@ -319,3 +320,39 @@ def test_constraints_that_make_no_sense_are_refused(facts: dict[str, float]) -> 
 
 def _plans(choice: Choice) -> list[Plan]:
     return [one.evaluation.plan for one in choice.candidates]
+
+
+@pytest.fixture(scope="module")
+def unpartitioned(cells: Cells) -> Choice:
+    base = replace(BASE, partitions=0)
+    return choose(cells, base, PROFILE, candidates=candidate_plans(base, int(cells.delay_max_ms.max()))[::4])
+
+
+def test_on_a_topic_without_partitions_no_plan_asks_for_any(unpartitioned: Choice) -> None:
+    plans = [one.evaluation.plan for one in unpartitioned.candidates]
+    assert {plan.partitions for plan in plans} == {0}
+    assert not any(isinstance(plan.scheme, Calendar) for plan in plans), "a calendar does not use the topic"
+    assert unpartitioned.native.plan.partitions == 0
+    assert not unpartitioned.recommended.broken
+    native = next(one for one in unpartitioned.candidates if isinstance(one.evaluation.plan.scheme, Native))
+    assert native.broken == ("gap_fraction",), "it would take several partitions, and it has none"
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        Native(),
+        Tiered(window_ms=12 * HOUR_MS, tiers_ms=(12 * HOUR_MS, DAY_MS)),
+        Wheel(rings=(Ring(slot_ms=DAY_MS, slots=80),)),
+    ],
+)
+def test_a_topic_without_partitions_is_priced_as_one_partition(cells: Cells, scheme: Scheme) -> None:
+    plan = replace(BASE, scheme=scheme, max_delay_ms=60 * DAY_MS)
+    one, none = (evaluate(replace(plan, partitions=partitions), cells, PROFILE) for partitions in (1, 0))
+    assert none.peak_gaps_per_partition == one.peak_gaps_per_partition > 0
+    assert none.silence_seconds == one.silence_seconds
+    assert none.written_entries == one.written_entries
+    assert none.consumers == one.consumers
+    # That of dead letters, which clients look for.
+    assert none.partition_topics == one.partition_topics + int(not one.needs_relay)
+    assert (none.dead_letter_topics, none.topics_of_a_partition) == (1, one.topics_of_a_partition)

@@ -130,6 +130,27 @@ def test_the_three_figures_are_told_with_how_they_are_known(planned: Result) -> 
     assert "The rules of thumb of the article" in planned.stderr
 
 
+def test_a_topic_without_partitions_gets_a_plan_without_and_is_predicted_by_it(run: Any, folder: Path) -> None:
+    file = folder / "unpartitioned.toml"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(choose, "candidate_plans", some_candidates)
+        planned: Result = run("plan", PATH, "--as-is", "--unpartitioned", "-o", file, "--json")
+    assert planned.exit_code == 0, planned.output
+    found = json.loads(planned.stdout)
+    assert Plan.load(file).partitions == found["recommended"]["partitions"] == 0
+    assert " on a topic without partitions: " in planned.stderr
+    predicted: Result = run("predict", file, PATH, "--as-is", "--json")
+    assert predicted.exit_code == 0, predicted.output
+    counted = found["recommended"]["on_this_traffic"]["counted"]["peak_gaps_per_partition"]
+    assert counted in _values(json.loads(predicted.stdout))
+
+
+def _values(facts: Any) -> list[Any]:
+    """A fact and all that is in it."""
+    within = facts.values() if isinstance(facts, dict) else facts if isinstance(facts, list) else ()
+    return [facts, *(value for one in within for value in _values(one))]
+
+
 @pytest.fixture(scope="module")
 def faulty(folder: Path) -> Path:
     path = folder / "faulty.csv"

@@ -337,3 +337,25 @@ def test_partitions_that_do_not_help_are_not_tried_on_and_on(priced: dict[Scheme
     assert found.winner is not None
     assert found.winner.evaluation.plan.scheme != Native()
     assert sum(plan.scheme == Native() for plan in asked) <= 2
+
+
+@given(st.lists(st.integers(0, 3 * ALLOWED), min_size=6, max_size=6))
+def test_where_no_partition_can_be_had_the_cheapest_that_needs_none_wins_or_nothing_does(true: list[int]) -> None:
+    base = replace(BASE, partitions=0)
+    sent_ms = np.arange(1_767_571_200_000, 1_767_571_200_000 + 10 * DAY_MS, HOUR_MS)
+    cells = Cells.of_timers(sent_ms, sent_ms + DAY_MS)
+    schemes: list[Scheme] = [scheme for scheme in SCHEMES if not isinstance(scheme, Calendar)]
+    priced = [assess(replace(base, scheme=scheme), cells, PROFILE, LIMITS) for scheme in schemes]
+    gaps = dict(zip(schemes, true, strict=True))
+    found = decide(
+        priced,
+        LIMITS,
+        allowed=ALLOWED,
+        count=lambda plans: [gaps[plan.scheme] for plan in plans],
+        confirm=lambda plan: gaps[plan.scheme],
+        assess=lambda plan: next(one for one in priced if one.evaluation.plan == plan),
+    )
+    assert {plan.partitions for plan in found.counted} == {0}
+    within = [one.cost_writes_per_second for one in priced if gaps[one.evaluation.plan.scheme] <= ALLOWED]
+    assert (found.winner is None) is (not within)
+    assert found.winner is None or found.winner.cost_writes_per_second == min(within)

@@ -33,7 +33,7 @@ def test_a_pool_waits_for_all_its_producers_together_and_no_longer_than_it_is_to
     pool = ProducerPool(
         client,
         ProducerOptions(BytesSchema(), {}),
-        partitions=1,
+        plan=PLAN,
         max_producers=10,
         may_wait=lambda: True,
         clock=clock,

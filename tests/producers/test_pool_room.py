@@ -27,6 +27,7 @@ def plan(scheme: Scheme, **more: Any) -> Plan:
         (plan(Wheel(rings=(Ring(slot_ms=HOUR_MS, slots=30), Ring(slot_ms=DAY_MS, slots=32))), partitions=4), 252),
         (plan(Calendar(), max_delay_ms=30 * DAY_MS), 33),
         (plan(Native(), partitions=1_024), 1_024),
+        (plan(Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS)), partitions=0), 3),
         (plan(Wheel(rings=(Ring(slot_ms=DAY_MS, slots=1_000),)), partitions=64), MOST_PRODUCERS),
     ],
 )
@@ -37,8 +38,8 @@ def test_the_room_by_scheme(value: Plan, room: int) -> None:
 @given(plans())
 def test_there_is_room_for_every_partition_of_every_topic(plan: Plan) -> None:
     sent_to = [spec for spec in topology(plan, NOW_MS).topics if spec.role in {"due", "tier", "slot", "cuts"}]
-    needed = min(sum(spec.partitions for spec in sent_to), MOST_PRODUCERS)
-    assert needed <= room_for_all(plan) <= needed + plan.partitions
+    needed = min(sum(len(spec.parts) for spec in sent_to), MOST_PRODUCERS)
+    assert needed <= room_for_all(plan) <= needed + plan.own_partitions
 
 
 def test_a_producer_stays_open_for_hours_but_in_a_calendar() -> None:

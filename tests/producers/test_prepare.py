@@ -51,6 +51,12 @@ def prepared(content: Any = b"x", *, plan: Plan = TIERED, turn: int = 0, **argum
     return prepare(Router(plan), NOW_MS, turn, lambda now_ms: f"made-{now_ms}", content, bytes, limit, **arguments)
 
 
+@given(st.text(max_size=5), st.integers(0))
+def test_on_a_due_topic_without_partitions_every_timer_takes_the_one_of_ours(key: str, turn: int) -> None:
+    plan = replace(TIERED, partitions=0)
+    assert prepared(plan=plan, turn=turn, partition_key=key).partition == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "due_ms"),
     [

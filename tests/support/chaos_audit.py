@@ -15,7 +15,7 @@ import pulsar
 
 from tests.support.chaos_ledger import Hop
 from timewheel.core.envelope import ID_PROPERTY, TIMER_PROPERTY, Envelope
-from timewheel.core.names import Names, partition_topic
+from timewheel.core.names import Names, parts_of
 from timewheel.core.plan import Plan
 from timewheel.core.topology import topology
 from timewheel.wire.positions import Position
@@ -141,14 +141,14 @@ def where_stored(client: Any, plan: Plan, timer_ids: Collection[str]) -> list[st
             properties = message.properties()
             if properties.get(ID_PROPERTY) in timer_ids:
                 position = tuple(Position.of(message.message_id()))
-                topic = f"{spec.name.rsplit('/', 1)[1]}-partition-{partition}"
+                topic = spec.parts[partition].rsplit("/", 1)[1]
                 found.append(f"{properties[ID_PROPERTY]} {topic} {position} {properties[TIMER_PROPERTY]}")
     return sorted(found)
 
 
 def _read(client: Any, topic: str, partitions: int) -> Iterator[tuple[int, Any]]:
-    for partition in range(partitions):
-        reader = client.create_reader(partition_topic(topic, partition), pulsar.MessageId.earliest)
+    for partition, name in enumerate(parts_of(topic, partitions)):
+        reader = client.create_reader(name, pulsar.MessageId.earliest)
         try:
             while reader.has_message_available():
                 yield partition, reader.read_next(READ_TIMEOUT_MS)

@@ -148,8 +148,8 @@ class Stage:
         """Entries that wait, by partition and subscription; what `AUDIT` keeps is left out."""
         waiting: dict[str, int] = {}
         for spec in topology(self.plan, now_ms()).topics:
-            for name, topic in self.admin.topics.partitioned_stats(spec.name).partitions.items():
-                for subscription, one in topic.subscriptions.items():
+            for name in spec.parts:
+                for subscription, one in self.admin.topics.stats(name).subscriptions.items():
                     if one.backlog and subscription != AUDIT:
                         waiting[f"{name.rsplit('/', 1)[1]} {subscription}"] = one.backlog
         return waiting

@@ -219,6 +219,11 @@ def test_a_changed_plan_keeps_what_waits_in_reach() -> None:
     assert after.jitter_ms == 5_000
 
 
+def test_a_changed_plan_gives_no_partitions_to_a_due_topic_that_has_none() -> None:
+    before = plan_of(scheme=Native(), partitions=0)
+    assert changed_plan(before, replace(before, scheme=TIERED.scheme)).partitions == 0
+
+
 def test_the_diff_is_of_plan_files() -> None:
     before = plan_of(scheme=Native())
     after = changed_plan(before, replace(before, partitions=3))

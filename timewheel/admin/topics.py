@@ -30,8 +30,8 @@ _NOT_WRITTEN_YET = "LastConfirmedEntry is"
 class Topics:
     """Verbs on topics. Names are full ones: ``persistent://tenant/namespace/topic``, or ``...-partition-N`` of it.
 
-    Timewheel makes partitioned topics only (broker-facts: failover-and-takeover); the verbs with ``unpartitioned`` in
-    their names are for topics that others made.
+    Timewheel's own topics are partitioned (broker-facts: failover-and-takeover); the verbs with ``unpartitioned`` in
+    their names are for due topics that are not, and for topics that others made.
     """
 
     def __init__(self, http: AdminHttp) -> None:

@@ -91,6 +91,13 @@ def plan(
     subscriptions: Annotated[
         list[str] | None, typer.Option("--subscription", help="Of the due topic; may be given again.")
     ] = None,
+    unpartitioned: Annotated[
+        bool,
+        typer.Option(
+            "--unpartitioned",
+            help="The due topic is not partitioned, as Pulsar makes topics by default, and so cannot get partitions.",
+        ),
+    ] = False,
     topic: Topic = None,
     all_topics: Annotated[
         bool, typer.Option("--all-topics", help="Plan for every topic of the history that needs it, in one pass.")
@@ -156,6 +163,7 @@ def plan(
     `timewheel plan check` watches that it stays true.
     """
     import json
+    from dataclasses import replace
 
     from timewheel._report.libraries import need_libraries
     from timewheel.core.durations import parse_duration
@@ -189,7 +197,8 @@ def plan(
         )
 
     def base_of(name: str) -> Plan:
-        return _base(due_topic, subscriptions, name, history or str(stored), judged_by.tick_ms)
+        base = _base(due_topic, subscriptions, name, history or str(stored), judged_by.tick_ms)
+        return replace(base, partitions=0) if unpartitioned else base
 
     if stored is not None:
         plan_from(

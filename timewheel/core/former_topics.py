@@ -30,7 +30,10 @@ class FormerTopic:
         name: Full name, without a partition suffix.
         holding: How a relay drains it; None: it is no holding topic, or its name cannot be read.
         is_due: It is not for relays: it was the topic of an interval, or it is the due topic from before a calendar.
-        is_followed: It is a due topic, and consumers of this plan read it.
+        is_followed: It is a due topic, and consumers of this plan read it. The due topic from before a calendar is not,
+            where it is not partitioned: a consumer could not tell it from one that is missing
+            (broker-facts: unpartitioned-topics).
+        is_partitioned: It has partitions, as all have that timewheel made of its own.
         backlog: Entries that are not acknowledged, on the subscription that has most; a batch of timers is one entry.
         producers: That are connected: who works by the earlier plan may still send there.
     """
@@ -39,6 +42,7 @@ class FormerTopic:
     holding: HoldingTopic | None = None
     is_due: bool = False
     is_followed: bool = False
+    is_partitioned: bool = True
     backlog: int = 0
     producers: int = 0
 
@@ -82,6 +86,7 @@ def former_topics(plan: Plan, names: Iterable[str], *, beside: Iterable[Plan] = 
     Returns:
         Sorted by name; backlogs are not known here.
     """
+    names = tuple(names)
     plans = [plan, *(other for other in beside if other.due_topic == plan.due_topic)]
     ours = {topic for each in plans for step in steps(each) for topic in Names(each).of_step(step)}
     own_prefixes = Names(plan).own_prefixes
@@ -99,6 +104,7 @@ def former_topics(plan: Plan, names: Iterable[str], *, beside: Iterable[Plan] = 
     }
     parked = {name for name in found if name.startswith(Names(plan).parked(""))}
     former = []
+    unpartitioned = {plan.due_topic} & {*names}
     for name in sorted(found - ours - parked):
         interval = CalendarTopic.parse(plan.due_topic, name)
         if interval is not None and interval.interval_ms in lengths_ms:
@@ -109,8 +115,9 @@ def former_topics(plan: Plan, names: Iterable[str], *, beside: Iterable[Plan] = 
                 name=name,
                 holding=holding_topic(plan, name),
                 is_due=is_the_due_topic or interval is not None,
-                is_followed=is_the_due_topic
+                is_followed=(is_the_due_topic and name not in unpartitioned)
                 or (interval is not None and interval.interval_ms in plan.former_intervals_ms),
+                is_partitioned=name not in unpartitioned,
             )
         )
     return tuple(former)

@@ -32,6 +32,7 @@ __all__ = [
     "namespace_of",
     "partition_of",
     "partition_topic",
+    "parts_of",
 ]
 
 RELAY_SUBSCRIPTION = "timewheel-relay"
@@ -69,6 +70,16 @@ def partition_of(partition_topic_name: str) -> tuple[str, int]:
     return (match[1], int(match[2])) if match else (partition_topic_name, -1)
 
 
+def parts_of(topic: str, partitions: int) -> tuple[str, ...]:
+    """The names under which a broker stores a topic: its partitions', or its own where it has none.
+
+    Args:
+        topic: Full name, without a partition suffix.
+        partitions: How many it has; 0: it is not partitioned.
+    """
+    return tuple(partition_topic(topic, number) for number in range(partitions)) or (topic,)
+
+
 def dead_letter_topic(prefix: str) -> str:
     """The dead-letter topic beside holding topics whose names begin so (`Names.own_prefixes`)."""
     return f"{prefix}.dead-letter"
@@ -102,6 +113,21 @@ class Names:
         self.namespaces = tuple(sorted(places))
         """Those namespaces."""
         self._calendar: dict[int, str] = {}
+
+    def part(self, topic: str, partition: int) -> str:
+        """The name under which a broker stores one partition of one of the plan's topics.
+
+        That of a due topic which is not partitioned is its own, from whichever partition a timer comes.
+
+        Args:
+            topic: Full name, without a partition suffix.
+            partition: Its index, below the plan's ``own_partitions``.
+        """
+        return partition_topic(topic, partition) if self.is_partitioned(topic) else topic
+
+    def is_partitioned(self, topic: str) -> bool:
+        """Whether one of the plan's topics has partitions: all have, but for a due topic of which the plan says so."""
+        return topic != self._plan.due_topic or self._plan.is_partitioned
 
     def parked(self, subscription: str) -> str:
         """Where timers of one subscription lie that nobody handles without being told to."""

@@ -7,7 +7,7 @@ but can be built here as well.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -134,8 +134,9 @@ class Plan:
         subscriptions: The business subscriptions that must exist before the first publish.
         scheme: How timers beyond the window are held.
         revision: Counts up whenever the file changes; travels in every envelope.
-        partitions: Of the due topic and of every holding topic alike; at least 1 (always partitioned,
-            broker-facts: failover-and-takeover).
+        partitions: Of the due topic and of every topic of timewheel's own alike. 0: the due topic is not partitioned,
+            and cannot become it (broker-facts: unpartitioned-topics); timewheel's own have one partition then, since
+            their Failover subscriptions need one (broker-facts: failover-and-takeover).
         holding_namespace: ``tenant/namespace`` of holding topics; None: the due topic's.
         max_delay_ms: Longer delays are refused at send.
         relay: Where the relay runs: inside the consumer's process or as a service.
@@ -179,7 +180,7 @@ class Plan:
         _check_names(self)
         _check_former(self)
         within("revision", self.revision, 1, 2**31 - 1)
-        within("partitions", self.partitions, 1, MAX_PARTITIONS)
+        within("partitions", self.partitions, 0, MAX_PARTITIONS)
         within_ms("max_delay", self.max_delay_ms, MIN_STAY_MS, MAX_DURATION_MS)
         within_ms("guard", self.guard_ms, 0, DAY_MS)
         within_ms("tick", self.tick_ms, 1, MINUTE_MS)
@@ -212,6 +213,30 @@ class Plan:
         from timewheel.core.planfile import load_plan  # noqa: PLC0415 - see above
 
         return load_plan(path)
+
+    @property
+    def is_partitioned(self) -> bool:
+        """Whether the due topic has partitions, be it one."""
+        return self.partitions > 0
+
+    @property
+    def own_partitions(self) -> int:
+        """Of every topic of timewheel's own, and so what timers are spread over; at least 1."""
+        return max(self.partitions, 1)
+
+    @property
+    def most_partitions(self) -> int:
+        """That the due topic can have: of one that is not partitioned, none can be made."""
+        return MAX_PARTITIONS if self.is_partitioned else 1
+
+    def with_partitions(self, partitions: int) -> Plan:
+        """This plan with timers spread over so many; one on a due topic that is not partitioned stays as it is.
+
+        Args:
+            partitions: From 1 to `most_partitions`.
+        """
+        within("partitions", partitions, 1, self.most_partitions, "the number of partitions")
+        return replace(self, partitions=partitions) if self.is_partitioned else self
 
     @property
     def lead_ms(self) -> int:
@@ -273,7 +298,9 @@ def _check_names(plan: Plan) -> None:
         raise PlanError("due_topic", plan.due_topic, "must be persistent://tenant/namespace/topic")
     if "-partition-" in plan.due_topic:
         # Anywhere in the name, as the broker has it: our own topics' names begin with this one.
-        raise PlanError("due_topic", plan.due_topic, "must name the partitioned topic: no -partition- in it")
+        raise PlanError(
+            "due_topic", plan.due_topic, "must name the topic, not one of its partitions: no -partition- in it"
+        )
     if OWN_INFIX in plan.due_topic.rsplit("/", 1)[1]:
         raise PlanError("due_topic", plan.due_topic, f"names with {OWN_INFIX} belong to timewheel's own topics")
     namespace = plan.holding_namespace
@@ -324,6 +351,12 @@ def _check_tiered(plan: Plan, scheme: Tiered) -> None:
 
 
 def _check_calendar(plan: Plan, scheme: Calendar) -> None:
+    if not plan.is_partitioned:
+        raise PlanError(
+            "partitions",
+            plan.partitions,
+            "1 or more in a calendar: all its topics are timewheel's own, and nothing is sent to the due topic itself",
+        )
     within_ms("calendar.interval", scheme.interval_ms, MIN_STAY_MS, MAX_INTERVAL_MS)
     topics = plan.max_delay_ms // scheme.interval_ms + 2
     within("calendar.interval", topics, 1, MAX_CALENDAR_TOPICS, "topics within max_delay")

@@ -67,11 +67,11 @@ class Router:
         "_broker_holds",
         "_due_topic",
         "_lead_ms",
-        "_names",
         "_retry_topics",
         "_rows",
         "fingerprint",
         "interval_ms",
+        "names",
         "plan",
     )
 
@@ -79,7 +79,7 @@ class Router:
         self.plan = plan
         names = Names(plan)
         table = steps(plan)
-        self._names = names
+        self.names = names
         self._due_topic = plan.due_topic
         self._lead_ms = plan.lead_ms
         self._broker_holds = isinstance(plan.scheme, Tiered) and plan.scheme.hold == "broker"
@@ -132,7 +132,7 @@ class Router:
         if only_for:
             topic = self._retry_topics[only_for]
         elif self.interval_ms:
-            topic = self._names.calendar_topic(max(due_ms, at_ms) // self.interval_ms)
+            topic = self.names.calendar_topic(max(due_ms, at_ms) // self.interval_ms)
         return Due(topic, deliver_at_ms if deliver_at_ms > at_ms else 0)
 
     def latest_entry_ms(self, hold: Hold, due_ms: int) -> int | None:

@@ -12,8 +12,9 @@ from timewheel.core.names import (
     PARKED_SUBSCRIPTION,
     RELAY_SUBSCRIPTION,
     Names,
+    parts_of,
 )
-from timewheel.core.plan import Calendar, Plan
+from timewheel.core.plan import OWN_INFIX, Calendar, Plan
 from timewheel.core.steps import Step, longest_due_stay_ms, steps
 
 __all__ = ["HoldingTopic", "TopicRole", "TopicSpec", "Topology", "calendar_intervals", "topology"]
@@ -23,12 +24,13 @@ TopicRole = Literal["due", "tier", "slot", "dead_letter", "cuts", "retry", "park
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSpec:
-    """One partitioned topic.
+    """One topic.
 
     Args:
         name: Full name, without a partition suffix.
         role: What it is for.
-        partitions: At least 1 (broker-facts: failover-and-takeover).
+        partitions: How many; 0: it is not partitioned, which only a due topic may be
+            (broker-facts: failover-and-takeover).
         subscriptions: Must exist, from the earliest position, before the first publish.
         deduplication: On where relays hop to (broker-facts: deduplicated-destinations); it is a topic policy, which
             beats the namespace's.
@@ -45,6 +47,16 @@ class TopicSpec:
     subscriptions: tuple[str, ...]
     deduplication: bool
     longest_stay_ms: int
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The names under which a broker stores it."""
+        return parts_of(self.name, self.partitions)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether timewheel made up its name: all but a due topic outside a calendar."""
+        return OWN_INFIX in self.name
 
     @property
     def takes_hops(self) -> bool:
@@ -120,13 +132,16 @@ def topology(plan: Plan, now_ms: int, *, drains: bool = False) -> Topology:
         TopicSpec(
             name=topic.name,
             role="tier" if topic.step.kind == "tier" else "slot",
-            partitions=plan.partitions,
+            partitions=plan.own_partitions,
             subscriptions=(RELAY_SUBSCRIPTION,),
             deduplication=True,
             longest_stay_ms=topic.step.stay_ms or topic.step.slots * topic.step.slot_ms,
         )
         for topic in holding
     )
+    # No client can tell whether an unpartitioned topic is there. So whoever sends or subscribes to one looks for this,
+    # which is made after it (broker-facts: unpartitioned-topics).
+    has_dead_letters = hops or not plan.is_partitioned
     dead_letter = TopicSpec(
         name=names.dead_letter,
         role="dead_letter",
@@ -140,7 +155,7 @@ def topology(plan: Plan, now_ms: int, *, drains: bool = False) -> Topology:
             *due,
             *_for_retries(plan, names, hops=hops),
             *held,
-            *((dead_letter,) if hops else ()),
+            *((dead_letter,) if has_dead_letters else ()),
             *_of_cut_offs(plan, names),
             *_for_parked(plan, names),
         ),
@@ -169,7 +184,7 @@ def _for_retries(plan: Plan, names: Names, *, hops: bool) -> Iterator[TopicSpec]
         yield TopicSpec(
             name=names.retry(subscription),
             role="retry",
-            partitions=plan.partitions,
+            partitions=plan.own_partitions,
             subscriptions=(subscription,),
             deduplication=hops,
             longest_stay_ms=longest_due_stay_ms(plan),
@@ -183,7 +198,7 @@ def _for_parked(plan: Plan, names: Names) -> Iterator[TopicSpec]:
         yield TopicSpec(
             name=names.parked(subscription),
             role="parked",
-            partitions=plan.partitions,
+            partitions=plan.own_partitions,
             subscriptions=(PARKED_SUBSCRIPTION,),
             deduplication=False,
             longest_stay_ms=remembered_ms,

@@ -42,6 +42,11 @@ def remedy_for(plan: Plan, topics: Sequence[FormerTopic]) -> str:
     if lengths_ms:
         lengths = ", ".join(f'"{format_duration(length_ms)}"' for length_ms in sorted(lengths_ms))
         remedies.append(f"write former_intervals = [{lengths}] in the plan, so that its consumers read them too")
+    if any(not topic.is_partitioned for topic in topics):
+        remedies.append(
+            "keep consumers of the plan that says partitions = 0 running until it is empty: those of a calendar cannot "
+            "read a due topic that is not partitioned"
+        )
     if any(topic.holding is None and not topic.is_due for topic in topics):
         remedies.append("run the version of timewheel that made them, with the plan that named them")
     return "; ".join(remedies) + "; or say --despite-former-topics if somebody sees to them"

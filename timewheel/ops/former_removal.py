@@ -100,7 +100,8 @@ def remove_drained(
     removed: dict[str, Removal] = {}
     told: set[str] = set()
     while True:
-        found = [_removal(admin, topic) for topic in look()]
+        # A topic that is not partitioned is its owner's to remove: timewheel's own are partitioned.
+        found = [_removal(admin, topic) for topic in look() if topic.is_partitioned]
         if dry_run:
             break
         empty = [removal.topic for removal in found if removal.stage is RemovalStage.EMPTY]

@@ -14,7 +14,7 @@ from timewheel.admin.client import AdminClient
 from timewheel.admin.internals import EntryPosition, InternalStats
 from timewheel.core.clock import Clock
 from timewheel.core.errors import AdminError, AdminMissing
-from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic
+from timewheel.core.names import RELAY_SUBSCRIPTION, parts_of
 from timewheel.core.plan import Calendar, Plan
 from timewheel.core.topology import HoldingTopic, calendar_intervals, topology
 from timewheel.ops.errors import NothingToSample, NotOfThisPlan
@@ -141,7 +141,7 @@ def _topic(
     if partitions is None:
         return None
     parts = []
-    for part in [partition_topic(name, number) for number in range(partitions)] or [name]:
+    for part in parts_of(name, partitions):
         try:
             stats = admin.topics.internal_stats(part)
             at_ms = clock.now_ms()

@@ -12,13 +12,12 @@ from typing import Any, TypeVar
 from tenacity import wait_random
 
 from timewheel.admin.client import AdminClient
-from timewheel.admin.internals import DEDUPLICATION
 from timewheel.admin.policies import DELAYED_DELIVERY, MAX_UNACKED_PER_CONSUMER
 from timewheel.admin.retrying import attempts
 from timewheel.core.clock import pause
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, TopologyError
 from timewheel.core.former_topics import TimersLeftBehind
-from timewheel.core.names import RELAY_SUBSCRIPTION, namespace_of, partition_of, partition_topic
+from timewheel.core.names import RELAY_SUBSCRIPTION, namespace_of, partition_of, partition_topic, parts_of
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.topology import TopicSpec, topology
 from timewheel.ops.foreign_settings import (
@@ -32,6 +31,7 @@ from timewheel.ops.foreign_settings import (
 )
 from timewheel.ops.former_findings import findings_of, left_behind, remedy_for
 from timewheel.ops.former_topics import former_names, look_into
+from timewheel.ops.parts import loaded_parts, producer_names
 from timewheel.ops.provision_steps import (
     CreateMissedPartitions,
     CreateNamespace,
@@ -41,7 +41,7 @@ from timewheel.ops.provision_steps import (
     SetPolicy,
     Step,
     TopicState,
-    partitions_of,
+    existing_of,
     steps_for,
     wanted_policies,
 )
@@ -100,7 +100,8 @@ def ensure(
 
     Everything is looked at before anything is changed, so a topic that cannot be repaired stops it at the start. Then
     topics are made against the way of a timer (dead letters, due topics, small tiers, large tiers), so that wherever it
-    is interrupted, a topic exists only if all those exist that its timers go to. Run again, it goes on.
+    is interrupted, a topic exists only if all those exist that its timers go to. A due topic that is not partitioned,
+    which may be a user's own, comes before all of them. Run again, it goes on.
 
     Args:
         admin: Client of the cluster; its role must administer the tenants.
@@ -161,6 +162,8 @@ def _waves(specs: Sequence[TopicSpec]) -> list[list[TopicSpec]]:
     for spec in specs:
         held = spec.role in {"tier", "slot"}
         rank = 2 if held else 1 if spec.is_consumed else 0
+        if not spec.partitions:
+            rank = -1  # all who use it look for the dead letters' topic first (broker-facts: unpartitioned-topics)
         # A timer hops from long stays to short ones: those that a topic's timers go to come before it.
         waves[rank, spec.longest_stay_ms if held else 0].append(spec)
     return [waves[key] for key in sorted(waves)]
@@ -199,15 +202,17 @@ def _state(admin: AdminClient, spec: TopicSpec, stored: Mapping[str, frozenset[s
     names = stored[namespace_of(spec.name)]
     with _explained(f"looking at {spec.name}"):
         partitions = None if names is None else admin.topics.partitions(spec.name)
-        if not names or not partitions:
+        if not names or partitions is None or bool(partitions) != bool(spec.partitions):
             stray = tuple(sorted(name for name in names or () if partition_of(name)[0] == spec.name != name))
             return TopicState(partitions=partitions, subscriptions={}, policies={}, stray=stray)
-        existing = partitions_of(names, spec.name, partitions)
+        existing = existing_of(names, spec.name, partitions)
         return TopicState(
             partitions=partitions,
             existing=existing,
             subscriptions={
-                number: frozenset(admin.subscriptions.list(partition_topic(spec.name, number))) for number in existing
+                number: frozenset(admin.subscriptions.list(part))
+                for number, part in enumerate(parts_of(spec.name, partitions))
+                if number in existing
             },
             policies={policy: _policy(admin, spec.name, policy) for policy, _ in wanted_policies(spec)},
         )
@@ -278,15 +283,16 @@ def _set_policies(admin: AdminClient, topic: str, steps: Sequence[SetPolicy]) ->
 
 def _create_topic(admin: AdminClient, topic: str, partitions: int) -> None:
     """Create it, also while somebody else does: the broker then says that it is there before it is."""
-    if admin.topics.create(topic, partitions):
+    if admin.topics.create(topic, partitions) if partitions else admin.topics.create_unpartitioned(topic):
         return
     deadline_ms = admin.clock.monotonic_ms() + MEETING_WAIT_MS
     while (found := admin.topics.partitions(topic)) != partitions:
         if found is not None or admin.clock.monotonic_ms() >= deadline_ms:
             raise TopologyError(topic, "somebody else is creating it, in another form", "run this again")
         pause(admin.clock, POLL_MS)
-    # Its partitions may still be on their way, and calls about a topic that lacks one hang.
-    admin.topics.create_missed_partitions(topic)
+    if partitions:
+        # They may still be on their way, and calls about a topic that lacks one hang.
+        admin.topics.create_missed_partitions(topic)
 
 
 def _create_subscription(admin: AdminClient, topic: str, subscription: str) -> None:
@@ -304,7 +310,7 @@ def _await_deduplication(admin: AdminClient, spec: TopicSpec) -> None:
     deadline_ms = admin.clock.monotonic_ms() + DEDUPLICATION_WAIT_MS
     while True:
         # A partition that is not loaded reads its policies when it is.
-        loaded = admin.topics.partitioned_stats(spec.name).partitions
+        loaded = loaded_parts(admin, spec)
         waiting = [name for name, stats in loaded.items() if stats.deduplication != "Enabled"]
         if not waiting:
             return
@@ -316,13 +322,6 @@ def _await_deduplication(admin: AdminClient, spec: TopicSpec) -> None:
                 "unload the topic, or see the broker's log",
             )
         pause(admin.clock, POLL_MS)
-
-
-def _producer_names(admin: AdminClient, spec: TopicSpec) -> int:
-    """How many producers' names the broker remembers of the fullest partition."""
-    stored = admin.topics.partitioned_internal_stats(spec.name).values()
-    cursors = [partition.cursors[DEDUPLICATION] for partition in stored if DEDUPLICATION in partition.cursors]
-    return max((cursor.property_count for cursor in cursors), default=0)
 
 
 def _relays(admin: AdminClient, spec: TopicSpec) -> int:
@@ -346,9 +345,9 @@ def _findings(
     due_seen, asked_of_relays = False, by_broker or plan.relay != "embedded"
     for spec, state in states.items():
         findings += foreign_subscriptions(spec, state.subscriptions)
-        if spec.deduplication and spec.role != "slot" and state.partitions:
+        if spec.deduplication and spec.role != "slot" and state.partitions is not None:
             # Not of every slot: to ask loads a topic, and what is sent to slots is sent to the due topic as well.
-            findings += producer_name_findings(spec, _producer_names(admin, spec), broker)
+            findings += producer_name_findings(spec, producer_names(admin, spec), broker)
         if spec.role == "tier" and state.partitions and not asked_of_relays:
             asked_of_relays = True  # they read all tiers alike
             findings += relay_count_findings(spec, _relays(admin, spec))

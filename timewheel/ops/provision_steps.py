@@ -18,7 +18,7 @@ from timewheel.admin.policies import (
     Policy,
 )
 from timewheel.core.errors import TopologyError
-from timewheel.core.names import partition_topic
+from timewheel.core.names import parts_of
 from timewheel.core.topology import TopicSpec
 
 __all__ = [
@@ -30,7 +30,8 @@ __all__ = [
     "SetPolicy",
     "Step",
     "TopicState",
-    "partitions_of",
+    "existing_of",
+    "partitions_in_words",
     "steps_for",
     "wanted_policies",
 ]
@@ -52,13 +53,13 @@ class CreateNamespace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateTopic:
-    """Create a partitioned topic."""
+    """Create a topic; 0 partitions: one that is not partitioned."""
 
     topic: str
     partitions: int
 
     def __str__(self) -> str:
-        return f"create with {self.partitions} partition{'s' if self.partitions > 1 else ''}"
+        return f"create with {partitions_in_words(self.partitions)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,9 +116,9 @@ class TopicState:
     """What the broker has of one topic.
 
     Args:
-        partitions: None: there is no such topic; 0: it has no partitions.
-        existing: The partitions that are really there; a creation that was interrupted leaves fewer.
-        subscriptions: Per partition that is there, the names of its subscriptions.
+        partitions: None: there is no such topic; 0: it is not partitioned.
+        existing: The parts (`parts_of`) that are really there, by number; a creation that was interrupted leaves fewer.
+        subscriptions: Of each part that is there, by number, the names of its subscriptions.
         policies: What is set on the topic itself; a policy that is not set is None or missing.
         stray: Partitions that are there though the topic is not.
     """
@@ -177,7 +178,7 @@ def steps_for(spec: TopicSpec, state: TopicState, *, grow: bool = False) -> tupl
             )
         steps.append(CreateTopic(topic=spec.name, partitions=spec.partitions))
     else:
-        _check_partitions(spec, state.partitions, grow=grow)
+        _check_form(spec, state.partitions, grow=grow)
         missing = tuple(sorted(set(range(state.partitions)) - state.existing))
         if missing:
             # Before anything else: a call about a topic that lacks a partition makes the broker hang.
@@ -187,7 +188,7 @@ def steps_for(spec: TopicSpec, state: TopicState, *, grow: bool = False) -> tupl
     steps += [
         CreateSubscription(topic=spec.name, subscription=subscription)
         for subscription in spec.subscriptions
-        if not _everywhere(subscription, spec.partitions, state.subscriptions)
+        if not _everywhere(subscription, len(spec.parts), state.subscriptions)
     ]
     steps += [
         SetPolicy(topic=spec.name, policy=policy, value=value)
@@ -197,7 +198,23 @@ def steps_for(spec: TopicSpec, state: TopicState, *, grow: bool = False) -> tupl
     return tuple(steps)
 
 
-def _check_partitions(spec: TopicSpec, partitions: int, *, grow: bool) -> None:
+def _check_form(spec: TopicSpec, partitions: int, *, grow: bool) -> None:
+    if partitions == spec.partitions:
+        return
+    if spec.partitions == 0:
+        raise TopologyError(
+            spec.name,
+            f"has {partitions_in_words(partitions)}, the plan says partitions = 0, and a broker cannot change the one "
+            "into the other",
+            f"write partitions = {partitions} in the plan",
+        )
+    if partitions == 0 and not spec.is_own:
+        raise TopologyError(
+            spec.name,
+            f"exists without partitions, the plan says partitions = {spec.partitions}, and a broker cannot change the "
+            "one into the other",
+            "write partitions = 0 in the plan, or give it another due_topic",
+        )
     if partitions == 0:
         raise TopologyError(
             spec.name,
@@ -208,7 +225,8 @@ def _check_partitions(spec: TopicSpec, partitions: int, *, grow: bool) -> None:
         raise TopologyError(
             spec.name,
             f"has {partitions} partitions, the plan says {spec.partitions}, and they cannot be taken away",
-            f"write partitions = {partitions} in the plan",
+            f"write partitions = {partitions} in the plan"
+            + (", if its due topic has as many; else drain it and delete it" if spec.is_own else ""),
         )
     if partitions < spec.partitions and not grow:
         raise TopologyError(
@@ -220,8 +238,13 @@ def _check_partitions(spec: TopicSpec, partitions: int, *, grow: bool) -> None:
         )
 
 
-def _everywhere(subscription: str, partitions: int, subscriptions: Mapping[int, frozenset[str]]) -> bool:
-    return all(subscription in subscriptions.get(partition, frozenset()) for partition in range(partitions))
+def partitions_in_words(number: int) -> str:
+    """How many partitions there are."""
+    return f"{number} partition{'' if number == 1 else 's'}" if number else "no partitions"
+
+
+def _everywhere(subscription: str, parts: int, subscriptions: Mapping[int, frozenset[str]]) -> bool:
+    return all(subscription in subscriptions.get(number, frozenset()) for number in range(parts))
 
 
 def _satisfied(policy: Policy[Any], wanted: Any, found: Any) -> bool:
@@ -237,6 +260,6 @@ def _satisfied(policy: Policy[Any], wanted: Any, found: Any) -> bool:
     return bool(found == wanted)
 
 
-def partitions_of(names: frozenset[str], topic: str, partitions: int) -> frozenset[int]:
-    """Which of a topic's partitions are among these names."""
-    return frozenset(number for number in range(partitions) if partition_topic(topic, number) in names)
+def existing_of(names: frozenset[str], topic: str, partitions: int) -> frozenset[int]:
+    """Which of a topic's parts are among these names, by their numbers."""
+    return frozenset(number for number, part in enumerate(parts_of(topic, partitions)) if part in names)

@@ -28,7 +28,7 @@ from timewheel.core.errors import (
     AdminUnreachable,
     EnvelopeError,
 )
-from timewheel.core.names import partition_topic
+from timewheel.core.names import parts_of
 from timewheel.ops.errors import NothingToSample
 
 __all__ = [
@@ -210,7 +210,7 @@ def _stretches(admin: AdminClient, topic: str) -> tuple[int, list[Stretch]]:
     partitions = admin.topics.partitions(topic)
     if partitions is None:
         raise NothingToSample(topic, "there is no such topic")
-    names = [partition_topic(topic, number) for number in range(partitions)] or [topic]
+    names = parts_of(topic, partitions)
     stretches = []
     for name in names:
         try:

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, Self
 import pulsar
 
 from timewheel.consumers.relay.driver.source import Source, Tools
-from timewheel.core.names import partition_topic
+from timewheel.core.names import Names, partition_topic
 from timewheel.wire.native import NO_SCHEMA
 from timewheel.wire.own_numbers import OWN_NUMBERS
 from timewheel.wire.results import Outcome, outcome_of_error
@@ -50,7 +50,7 @@ def producer_name(source: str, destination: str, version: int, fingerprint: str)
 
     Args:
         source: Full name of the holding topic's partition.
-        destination: Full name of the destination's partition.
+        destination: Full name of the destination's partition, or of a destination without partitions.
         version: The schema version in the source; -1: none. Definitions are announced per producer, so each version
             has a number line of its own (broker-facts: named-producers).
         fingerprint: Of the routing. Under the name of another routing's producer the broker would take a position that
@@ -67,12 +67,23 @@ class HopProducers:
         source: Full name of the source partition.
         partition: Its index; destinations get the same one, so that a key stays on its partition
             (broker-facts: keys-and-partitions).
-        fingerprint: Of the plan's routing, for the names.
+        names: The plan's, of its topics.
+        fingerprint: Of the plan's routing, for the names of the producers.
         max_pending: Sends under way at most, over all producers.
         send_timeout_ms: After this time without an answer a send has failed.
     """
 
-    __slots__ = ("_client", "_fingerprint", "_marks", "_options", "_partition", "_producers", "_schemas", "_source")
+    __slots__ = (
+        "_client",
+        "_fingerprint",
+        "_marks",
+        "_names",
+        "_options",
+        "_partition",
+        "_producers",
+        "_schemas",
+        "_source",
+    )
 
     def __init__(
         self,
@@ -80,6 +91,7 @@ class HopProducers:
         source: str,
         partition: int,
         *,
+        names: Names,
         fingerprint: str,
         max_pending: int,
         send_timeout_ms: int,
@@ -87,6 +99,7 @@ class HopProducers:
         self._client = client
         self._source = source
         self._partition = partition
+        self._names = names
         self._fingerprint = fingerprint
         self._schemas = Schemas(client, source)
         self._producers: dict[_Key, Any] = {}
@@ -105,6 +118,7 @@ class HopProducers:
             tools.client,
             source.name,
             source.partition,
+            names=tools.names,
             fingerprint=tools.router.fingerprint,
             max_pending=tools.max_in_flight,
             send_timeout_ms=tools.send_timeout_ms,
@@ -128,7 +142,7 @@ class HopProducers:
         """
         key: _Key = (topic, version, "single" if named else "unnamed" if delayed else "unnamed batch")
         producer = self._producers.get(key)
-        return self._open(key, partition_topic(topic, self._partition)) if producer is None else producer
+        return self._open(key, self._names.part(topic, self._partition)) if producer is None else producer
 
     def for_groups(self, topic: str, version: int) -> tuple[Any, int]:
         """The named producer for groups to a destination, and the highest sequence id that the broker had from it when
@@ -145,7 +159,7 @@ class HopProducers:
         key: _Key = (topic, version, "group")
         producer = self._producers.get(key)
         if producer is None:
-            producer = self._open(key, partition_topic(topic, self._partition))
+            producer = self._open(key, self._names.part(topic, self._partition))
             self._marks[key] = producer.last_sequence_id()
         return producer, self._marks[key]
 

@@ -8,9 +8,12 @@ import pulsar
 import pytest
 
 from timewheel.consumers.relay.driver.hop_producers import MAX_PRODUCERS, HopProducers
+from timewheel.core.names import Names
+from timewheel.core.plan import Plan
 from timewheel.wire.native import NO_SCHEMA
 
 SOURCE = "persistent://acme/crm/held-partition-3"
+NAMES = Names(Plan(due_topic="persistent://acme/crm/held", subscriptions=("billing",), partitions=4))
 
 
 class Opened:
@@ -55,7 +58,7 @@ def client() -> Client:
 @pytest.fixture
 def full(client: Client) -> HopProducers:
     """As many open as may be."""
-    producers = HopProducers(client, SOURCE, 3, fingerprint="f", max_pending=10, send_timeout_ms=1_000)
+    producers = HopProducers(client, SOURCE, 3, names=NAMES, fingerprint="f", max_pending=10, send_timeout_ms=1_000)
     for number in range(MAX_PRODUCERS):
         producers.to(f"persistent://acme/crm/t-{number}", NO_SCHEMA, named=True)
     return producers
@@ -86,7 +89,7 @@ def test_all_names_are_given_back(client: Client, full: HopProducers) -> None:
 
 def test_producers_without_a_name_have_a_first_number_of_their_own(client: Client) -> None:
     """broker-facts: numbers-used-twice"""
-    producers = HopProducers(client, SOURCE, 3, fingerprint="f", max_pending=10, send_timeout_ms=1_000)
+    producers = HopProducers(client, SOURCE, 3, names=NAMES, fingerprint="f", max_pending=10, send_timeout_ms=1_000)
     for delayed in (True, False):
         producers.to("persistent://acme/crm/t", NO_SCHEMA, named=False, delayed=delayed)
     producers.to_dead_letters("persistent://acme/crm/dead")

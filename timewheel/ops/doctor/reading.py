@@ -11,7 +11,7 @@ from timewheel.admin.namespaces import NamespacePolicies
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.errors import AdminDenied, AdminMissing
 from timewheel.core.former_topics import FormerTopic
-from timewheel.core.names import Names, namespace_of, partition_of, partition_topic
+from timewheel.core.names import Names, namespace_of, partition_of, parts_of
 from timewheel.core.plan import Plan
 from timewheel.core.topology import TopicSpec, Topology, topology
 from timewheel.ops.doctor.asking import Asking
@@ -21,7 +21,7 @@ from timewheel.ops.doctor.settings import profile_by
 from timewheel.ops.errors import NoSuchTarget
 from timewheel.ops.former_topics import look_into
 from timewheel.ops.gaps import SubscriptionGaps, look_at
-from timewheel.ops.provision_steps import TopicState, partitions_of
+from timewheel.ops.provision_steps import TopicState, existing_of
 
 __all__ = ["look_at_plan", "look_at_topic"]
 
@@ -94,7 +94,10 @@ class _Look:
             namespace=namespace_of(name),
             spec=None,
             state=TopicState(
-                partitions=partitions, existing=frozenset(range(partitions)), subscriptions={}, policies={}
+                partitions=partitions,
+                existing=frozenset(range(len(parts_of(name, partitions)))),
+                subscriptions={},
+                policies={},
             ),
             by_broker=True,
         )
@@ -186,7 +189,7 @@ class _Look:
             spec=spec,
             state=TopicState(
                 partitions=partitions,
-                existing=frozenset() if not partitions else partitions_of(stored, spec.name, partitions),
+                existing=frozenset() if partitions is None else existing_of(stored, spec.name, partitions),
                 subscriptions={},
                 policies={},
                 stray=() if partitions is not None else stray,
@@ -201,7 +204,7 @@ class _Look:
         names = [
             name
             for topic in delayed
-            for name in ([partition_topic(topic.name, one) for one in sorted(topic.state.existing)] or [topic.name])
+            for name in topic.existing_parts.values()
             if any(part.name == name for part in topic.parts)
         ]
         return look_at(self._admin, names, profile, at_once=CALLS_AT_ONCE).subscriptions

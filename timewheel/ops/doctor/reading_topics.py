@@ -29,7 +29,7 @@ from timewheel.admin.policies import (
 )
 from timewheel.admin.stats import TopicStats
 from timewheel.core.errors import AdminError
-from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic
+from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.routing import release_at
 from timewheel.core.steps import Step
 from timewheel.ops.doctor.asking import Asking
@@ -81,9 +81,7 @@ class TopicReader:
         """
         if not topic.exists:
             return topic
-        existing = sorted(topic.state.existing)
-        names = [partition_topic(topic.name, number) for number in existing] if topic.state.partitions else [topic.name]
-        parts = [part for name in names if (part := self._part(topic, name)) is not None]
+        parts = [part for name in topic.existing_parts.values() if (part := self._part(topic, name)) is not None]
         return replace(
             topic,
             state=TopicState(
@@ -129,7 +127,7 @@ class TopicReader:
         """By partition. One that could not be seen counts as having what the plan wants: it is told as not seen."""
         wanted = frozenset(() if topic.spec is None else topic.spec.subscriptions)
         by_name = {part.name: frozenset(name for name in part.stats.subscriptions) for part in parts}
-        return {number: by_name.get(partition_topic(topic.name, number), wanted) for number in topic.state.existing}
+        return {number: by_name.get(name, wanted) for number, name in topic.existing_parts.items()}
 
     def _part(self, topic: SeenTopic, name: str) -> Part | None:
         stats = self._ask(Source.TOPICS, name, lambda: self._admin.topics.stats(name, clients=True))

@@ -13,6 +13,7 @@ from timewheel.admin.policies import Policy
 from timewheel.admin.stats import SubscriptionStats, TopicStats
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.former_topics import FormerTopic
+from timewheel.core.names import parts_of
 from timewheel.core.plan import Plan
 from timewheel.core.steps import Step
 from timewheel.core.topology import TopicSpec
@@ -137,6 +138,13 @@ class SeenTopic:
     @property
     def exists(self) -> bool:
         return self.state.partitions is not None
+
+    @property
+    def existing_parts(self) -> Mapping[int, str]:
+        """The names under which the broker stores it, by number, of what is really there."""
+        partitions = self.state.partitions
+        names = () if partitions is None else parts_of(self.name, partitions)
+        return {number: name for number, name in enumerate(names) if number in self.state.existing}
 
     @property
     def backlog(self) -> int:

@@ -12,7 +12,7 @@ from timewheel.admin.internals import EntryPosition
 from timewheel.admin.stats import ConsumerStats, TopicStats
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.errors import AdminMissing
-from timewheel.core.names import partition_topic
+from timewheel.core.names import parts_of
 from timewheel.ops.errors import NoSuchTarget, NothingToSample
 from timewheel.ops.gaps.causes import Hole, OpenEntry, Share, holes_of, hottest_of, shares_of
 from timewheel.ops.gaps.reload import runs_of
@@ -140,7 +140,7 @@ def _parts(admin: AdminClient, topic: str) -> dict[str, TopicStats]:
     if partitions is None:
         raise NoSuchTarget(topic, "there is no such topic")
     found: dict[str, TopicStats] = {}
-    for part in [partition_topic(topic, number) for number in range(partitions)] or [topic]:
+    for part in parts_of(topic, partitions):
         try:
             found[part] = admin.topics.stats(part, clients=True)
         except AdminMissing:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from timewheel.admin.client import AdminClient
 from timewheel.admin.names import DOMAINS
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
-from timewheel.core.names import partition_of, partition_topic
+from timewheel.core.names import partition_of, parts_of
 from timewheel.core.plan import Plan
 from timewheel.core.topology import topology
 from timewheel.ops.errors import NoSuchTarget
@@ -157,4 +157,4 @@ def _parts(admin: AdminClient, topic: str) -> list[str]:
     if partitions is None:
         raise NoSuchTarget(topic, "there is no such topic")
     # Older brokers say of a topic that is not there that it has no partitions: the look finds nothing then.
-    return [partition_topic(topic, number) for number in range(partitions)] or [topic]
+    return list(parts_of(topic, partitions))

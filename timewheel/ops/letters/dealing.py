@@ -22,7 +22,7 @@ from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.cut_offs import Stamps
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import EnvelopeError
-from timewheel.core.names import partition_of
+from timewheel.core.names import partition_of, parts_of
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
 from timewheel.ops.errors import DealingFailed
@@ -155,7 +155,7 @@ class _Existing:
     def __init__(self, admin: AdminClient, decide: Callable[[Letter], Again | Refused]) -> None:
         self._admin = admin
         self._decide = decide
-        self._known: dict[str, bool] = {}
+        self._known: dict[str, frozenset[str]] = {}
 
     def __call__(self, letter: Letter, message: Any) -> Again | Refused:
         # By the message itself: the admin API shows Latin-1 only.
@@ -164,8 +164,10 @@ class _Existing:
             return found
         topic = partition_of(found.topic)[0]
         if topic not in self._known:
-            self._known[topic] = bool(self._admin.topics.partitions(topic))
-        return found if self._known[topic] else Refused(f"there is no topic {topic}: `timewheel topics ensure`")
+            partitions = self._admin.topics.partitions(topic)
+            self._known[topic] = frozenset() if partitions is None else frozenset(parts_of(topic, partitions))
+        known = found.topic in self._known[topic]
+        return found if known else Refused(f"there is no topic {found.topic}: `timewheel topics ensure`")
 
 
 def _deal(client: ClientLike, box: Box, letters: Sequence[Letter], decide: Decision, clock: Clock) -> list[Dealt]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from timewheel.core.envelope import FIRST_LIFE, ID_PROPERTY, MAX_TIMER_ID_CHARS, PREFIX, Envelope, Life
 from timewheel.core.keys import partition_for_key
-from timewheel.core.names import partition_of, partition_topic
+from timewheel.core.names import partition_of
 from timewheel.core.routing import Router
 from timewheel.ops.letters.letters import Letter
 from timewheel.wire.dead_letters import DEAD_PREFIX
@@ -19,7 +19,7 @@ class Again(NamedTuple):
     """Publish it there.
 
     Args:
-        topic: Full name of the partition.
+        topic: Full name of the partition, or of a due topic that is not partitioned.
         deliver_at_ms: What to ask the broker for, UTC milliseconds; 0: at once.
         envelope: Its new one; None: it has no id, so it goes as it is, and is handled at once.
     """
@@ -68,7 +68,7 @@ def again(router: Router, letter: Letter, now_ms: int, *, due_now: bool = False)
         if timer_id and len(timer_id) <= MAX_TIMER_ID_CHARS
         else None
     )
-    return Again(partition_topic(route.topic, _partition(letter, plan.partitions)), route.deliver_at_ms, fresh)
+    return Again(_part(router, route.topic, letter), route.deliver_at_ms, fresh)
 
 
 def handled_again(
@@ -95,10 +95,10 @@ def handled_again(
     life = Life(group=envelope.life.group, group_stamp=stamp if envelope.life.group else 0, only_for=subscription)
     fresh = Envelope(envelope.timer_id, due_ms, now_ms, stamp, 0, plan.revision, life)
     route = router.route(due_ms, now_ms, subscription)
-    return Again(partition_topic(route.topic, _partition(letter, plan.partitions)), route.deliver_at_ms, fresh)
+    return Again(_part(router, route.topic, letter), route.deliver_at_ms, fresh)
 
 
-def _partition(letter: Letter, partitions: int) -> int:
-    """The one that it had, so that its key stays there."""
-    had = partition_of(letter.source)[1]
-    return had if 0 <= had < partitions else partition_for_key(letter.key or "", partitions)
+def _part(router: Router, topic: str, letter: Letter) -> str:
+    """Of the partitions of a topic the one that the letter had, so that its key stays there."""
+    had, partitions = partition_of(letter.source)[1], router.plan.own_partitions
+    return router.names.part(topic, had if 0 <= had < partitions else partition_for_key(letter.key or "", partitions))

@@ -10,7 +10,13 @@ from timewheel.admin.client import AdminClient
 from timewheel.admin.stats import SubscriptionStats
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
-from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, PARKED_SUBSCRIPTION, RELAY_SUBSCRIPTION, partition_topic
+from timewheel.core.names import (
+    DEAD_LETTER_SUBSCRIPTION,
+    PARKED_SUBSCRIPTION,
+    RELAY_SUBSCRIPTION,
+    partition_topic,
+    parts_of,
+)
 from timewheel.core.plan import Calendar, Plan
 from timewheel.core.routing import release_at
 from timewheel.core.steps import Step
@@ -116,7 +122,12 @@ class _Look:
     def _run(self, pool: ThreadPoolExecutor, reads: int) -> Status:
         topics = _topics_of(self._plan, self._at_ms)
         counts = dict(zip((one.name for one in topics), pool.map(self._partitions, topics), strict=True))
-        named = [(one, partition_topic(one.name, part)) for one in topics for part in range(counts[one.name] or 0)]
+        named = [
+            (one, part)
+            for one in topics
+            if (count := counts[one.name]) is not None
+            for part in parts_of(one.name, count)
+        ]
         parts = [part for part in pool.map(self._part, named) if part is not None]
         wanted = [(part, place) for part in parts for place in self._drawn(part, reads, sum(p.entries for p in parts))]
         timers: dict[Place, tuple[StoredTimer, ...]] = {}
@@ -247,7 +258,7 @@ class _Look:
 
     def _parked(self) -> int | None:
         specs = [one for one in topology(self._plan, 0).topics if one.role == "parked"]
-        names = [partition_topic(spec.name, part) for spec in specs for part in range(spec.partitions)]
+        names = [part for spec in specs for part in spec.parts]
         found = [self._backlog(name, PARKED_SUBSCRIPTION) for name in names]
         known = [backlog for backlog in found if backlog is not None]
         return sum(known) if known else None

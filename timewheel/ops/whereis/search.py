@@ -143,7 +143,7 @@ class _Search:
 
     def _is_empty_of(self, stop: Stop, number: int) -> bool:
         """All that entered a holding topic with it has left: cursors tell it, without a look at any entry."""
-        partition = self._reading.partition(partition_topic(stop.topic, number))
+        partition = self._reading.partition(self._names.part(stop.topic, number))
         if partition is None:
             return False
         cursor = partition.stats.cursors.get(RELAY_SUBSCRIPTION)
@@ -196,7 +196,7 @@ class _Search:
 
     def _look(self, stop: Stop, number: int, slack: int) -> _Outcome:
         reading, before = self._reading, self._reading.cost.reads
-        partition = reading.partition(partition_topic(stop.topic, number))
+        partition = reading.partition(self._names.part(stop.topic, number))
         if partition is None:
             return _Outcome(None)
         found, is_before_all = self._hunted(stop, partition, slack)
@@ -271,7 +271,7 @@ class _Search:
             number,
             alike[0].entered_ms,
             sent_ms=0 if generated is None else generated.sent_ms,
-            ahead=self._wanted.steps_after(alike[0], self._plan.partitions) if is_all else 0,
+            ahead=self._wanted.steps_after(alike[0], self._plan.own_partitions) if is_all else 0,
         )
         return mark, sides.pop() if len(sides) == 1 else 0
 

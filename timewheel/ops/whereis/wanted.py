@@ -94,9 +94,9 @@ class Wanted:
         A producer counts its sends and its generated ids alike, and deals timers without a key out in turn.
         """
         if self.key is not None:
-            return (partition_for_key(self.key, plan.partitions),)
-        first = 0 if self.generated is None else self.generated.number % plan.partitions
-        return (first, *(partition for partition in range(plan.partitions) if partition != first))
+            return (partition_for_key(self.key, plan.own_partitions),)
+        first = 0 if self.generated is None else self.generated.number % plan.own_partitions
+        return (first, *(partition for partition in range(plan.own_partitions) if partition != first))
 
     def is_id(self, stored_id: str) -> bool:
         """Whether a stored id is this one; the admin API shows Latin-1 only, and a space for any other character.

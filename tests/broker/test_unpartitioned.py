@@ -1,0 +1,407 @@
+"""A due topic without partitions, as Pulsar makes them by default: it works in every scheme, beside plain clients."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import random
+import subprocess
+import sys
+import threading
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pulsar
+import pytest
+
+from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, now_ms, running
+from tests.broker.relay_stage import BUSINESS, Stage
+from tests.broker.relay_stage import plan_of as short_plan
+from timewheel.admin.client import AdminClient
+from timewheel.consumers import DelayedConsumer, DelayedMessage, Fixed, RetryPolicy
+from timewheel.consumers.relay import Relay
+from timewheel.core.cut_offs import Answer
+from timewheel.core.durations import HOUR_MS, MINUTE_MS
+from timewheel.core.envelope import Envelope
+from timewheel.core.errors import TopologyError
+from timewheel.core.former_topics import TimersLeftBehind
+from timewheel.core.life_cycle import Cancel
+from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
+from timewheel.core.planfile import save_plan
+from timewheel.metrics import Exporter
+from timewheel.ops import ensure
+from timewheel.ops.doctor import look_at_plan, verdict_on
+from timewheel.ops.former_removal import remove_drained
+from timewheel.ops.former_topics import FormerTopics
+from timewheel.ops.letters import dead_letter_box, letters, parked_box, replay, replay_parked
+from timewheel.ops.plan_sample import sample_plan
+from timewheel.ops.status import status_of
+from timewheel.ops.whereis import State, Wanted, whereis
+from timewheel.producers import AsyncDelayedProducer, DelayedProducer
+from timewheel.testing import Broker, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.broker.conftest import Connect
+
+WAIT_S = 60
+SECOND = dt.timedelta(seconds=1)
+TIERED = Tiered(window_ms=1_500, tiers_ms=(1_500, 3_000))
+SCHEMES: dict[str, Scheme] = {
+    "native": Native(),
+    "tiered": TIERED,
+    "broker-held": replace(TIERED, hold="broker"),
+    "wheel": Wheel(rings=(Ring(slot_ms=1_000, slots=62, headstart_ms=100),)),
+}
+OTHER = "audit"
+"""Of plain clients."""
+
+
+def plan_of(topic: str, scheme: Scheme = TIERED, **changes: Any) -> Plan:
+    return Plan(
+        **{
+            "due_topic": topic,
+            "subscriptions": (SUBSCRIPTION,),
+            "scheme": scheme,
+            "partitions": 0,
+            "guard_ms": 100,
+            "max_delay_ms": MINUTE_MS,
+            **changes,
+        }
+    )
+
+
+@pytest.fixture
+def client(pulsar_broker: Broker, connect: Connect) -> Any:
+    return connect(pulsar_broker)
+
+
+@pytest.fixture
+def admin(pulsar_broker: Broker) -> Iterator[AdminClient]:
+    with AdminClient(pulsar_broker.admin_url) as opened:
+        yield opened
+
+
+def provisioned(admin: AdminClient, plan: Plan) -> Plan:
+    ensure(admin, plan, now_ms=now_ms())
+    return plan
+
+
+def stored_names(admin: AdminClient, topic: str) -> set[str]:
+    """What the broker stores of a topic and of all that is beside it, by the ends of the names."""
+    return {name.removeprefix(topic) for name in admin.topics.list("public/default") if name.startswith(topic)}
+
+
+class PlainReader:
+    """A plain Shared consumer of pulsar-client, which acknowledges all it gets and notes it."""
+
+    def __init__(self, client: Any, topic: str) -> None:
+        self.seen: Counter[str] = Counter()
+        self._consumer = client.subscribe(topic, OTHER, consumer_type=pulsar.ConsumerType.Shared)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._read, name="test-plain")
+        self._thread.start()
+
+    def _read(self) -> None:
+        while not self._ended.is_set():
+            try:
+                message = self._consumer.receive(timeout_millis=200)
+            except pulsar.Timeout:
+                continue
+            self.seen[message.data().decode()] += 1
+            self._consumer.acknowledge(message)
+
+    def close(self) -> None:
+        self._ended.set()
+        self._thread.join(20)
+        self._consumer.close()
+
+
+@contextmanager
+def plain_reader(client: Any, topic: str) -> Iterator[PlainReader]:
+    reader = PlainReader(client, topic)
+    try:
+        yield reader
+    finally:
+        reader.close()
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_timers_reach_their_handler_on_time_and_a_plain_consumer_beside_it(
+    client: Any, admin: AdminClient, pulsar_broker: Broker, topic: str, name: str
+) -> None:
+    plan = provisioned(admin, plan_of(topic, SCHEMES[name], subscriptions=(SUBSCRIPTION, OTHER)))
+    delays = [0, 400, 1_000, 2_500, 4_000, 6_500]
+    sent: list[str] = []
+    handled = Handled()
+    consumer = DelayedConsumer(client, plan, SUBSCRIPTION)
+    with plain_reader(client, topic) as plain, running(consumer, handled), DelayedProducer(client, plan) as producer:
+        plainly = client.create_producer(topic)
+        plainly.send(b"plain")
+        plainly.close()
+        for number in range(60):
+            after = dt.timedelta(milliseconds=delays[number % len(delays)])
+            timer = producer.send(
+                b"%d" % number, deliver_after=after, timer_id=f"t{number}", partition_key=f"k{number % 7}"
+            )
+            assert timer.partition == 0
+            sent.append(timer.id)
+        eventually(lambda: all(handled.times[one] for one in sent) and len(plain.seen) == 61, WAIT_S)
+        eventually(lambda: backlog(pulsar_broker, topic) == backlog(pulsar_broker, topic, OTHER) == 0, WAIT_S)
+    assert handled.times == Counter([*sent, None]), "its own, and what a plain client sent"
+    assert plain.seen.keys() == {*map(str, range(60)), "plain"}
+    # A timer that comes late into a slot is sent twice (broker-facts: slot-sweep), and only ours drops the second.
+    assert name == "wheel" or plain.seen.total() == 61
+    assert handled.early == 0
+    assert all(len(set(threads)) == 1 for key, threads in handled.threads.items() if key), "a key keeps its worker"
+    assert "-partition-0" not in stored_names(admin, topic), "nobody made a partition beside it"
+    assert all(part.endswith("-partition-0") for part in stored_names(admin, topic) - {""})
+
+
+def test_an_asyncio_producer_sends_to_it(client: Any, admin: AdminClient, topic: str) -> None:
+    plan = provisioned(admin, plan_of(topic))
+
+    async def send() -> None:
+        async with AsyncDelayedProducer(client, plan) as producer:
+            await asyncio.gather(*(producer.send(b"x", deliver_after=SECOND, timer_id=f"t{n}") for n in range(20)))
+
+    asyncio.run(send())
+    handled = Handled()
+    with running(DelayedConsumer(client, plan, SUBSCRIPTION), handled):
+        eventually(lambda: len(handled.times) == 20, WAIT_S)
+    assert set(handled.times.values()) == {1}
+
+
+def test_what_was_in_a_users_topic_before_stays_and_is_handled(client: Any, admin: AdminClient, topic: str) -> None:
+    admin.topics.create_unpartitioned(topic)
+    admin.subscriptions.create(topic, SUBSCRIPTION)
+    producer = client.create_producer(topic)
+    producer.send(b"before", deliver_after=SECOND)
+    plan = plan_of(topic)
+    steps = [str(step) for step in ensure(admin, plan, now_ms=now_ms()).steps if step.topic == topic]
+    assert not any(step.startswith("create") for step in steps), "the topic and its subscription are used as they are"
+    assert ensure(admin, plan, now_ms=now_ms()).steps == ()
+    seen: list[bytes] = []
+
+    def handle(message: DelayedMessage) -> None:
+        seen.append(message.data())
+
+    with running(DelayedConsumer(client, plan, SUBSCRIPTION), handle):
+        eventually(lambda: seen == [b"before"], WAIT_S)
+
+
+def test_what_was_interrupted_is_finished(admin: AdminClient, topic: str) -> None:
+    plan = plan_of(topic)
+    admin.topics.create_unpartitioned(topic)
+    done = ensure(admin, plan, now_ms=now_ms())
+    assert f"create subscription {SUBSCRIPTION} at earliest" in {
+        str(step) for step in done.steps if step.topic == topic
+    }
+    assert admin.topics.stats(topic).deduplication == "Enabled"
+    assert ensure(admin, plan, now_ms=now_ms()).steps == ()
+    assert admin.topics.partitions(topic) == 0
+
+
+@pytest.mark.parametrize(("found", "wanted"), [(0, 1), (0, 3), (1, 0), (3, 0)])
+def test_the_one_form_is_refused_for_the_other_and_nothing_is_made(
+    admin: AdminClient, topic: str, found: int, wanted: int
+) -> None:
+    provisioned(admin, plan_of(topic, partitions=found))
+    before = stored_names(admin, topic)
+    for options in ({}, {"grow": True}):
+        with pytest.raises(TopologyError, match=f"write partitions = {found} in the plan"):
+            ensure(admin, plan_of(topic, partitions=wanted), now_ms=now_ms(), **options)
+    assert stored_names(admin, topic) == before
+    (finding,) = [
+        one
+        for one in verdict_on(look_at_plan(admin, plan_of(topic, partitions=wanted), target="p.toml")).findings
+        if one.subject == topic and one.slug == "topic-in-the-way"
+    ]
+    assert f"partitions = {found}" in finding.cure
+
+
+def test_who_comes_before_provisioning_is_refused_and_makes_nothing(
+    client: Any, admin: AdminClient, topic: str
+) -> None:
+    plan = plan_of(topic)
+    with DelayedProducer(client, plan) as producer:
+        for after in (dt.timedelta(0), 5 * SECOND):
+            with pytest.raises(TopologyError, match="timewheel topics ensure"):
+                producer.send(b"x", deliver_after=after)
+    with pytest.raises(TopologyError, match="timewheel topics ensure"):
+        DelayedConsumer(client, plan, SUBSCRIPTION, relay=False).start()
+    with pytest.raises(TopologyError, match="timewheel topics ensure"):
+        Relay(client, plan).check()
+    assert stored_names(admin, topic) == set()
+
+
+def test_who_has_a_plan_of_the_wrong_form_is_told_the_right_one(client: Any, admin: AdminClient, topic: str) -> None:
+    provisioned(admin, plan_of(topic, partitions=2))
+    wrong = plan_of(topic)
+    with DelayedProducer(client, wrong) as producer, pytest.raises(TopologyError, match="write partitions = 2"):
+        producer.send(b"x")
+    with pytest.raises(TopologyError, match="write partitions = 2"):
+        DelayedConsumer(client, wrong, SUBSCRIPTION, relay=False).start()
+    with pytest.raises(TopologyError, match="write partitions = 2"):
+        Relay(client, wrong).check()
+
+
+def test_a_plan_with_partitions_makes_none_beside_a_topic_without(client: Any, admin: AdminClient, topic: str) -> None:
+    provisioned(admin, plan_of(topic))
+    wrong = plan_of(topic, partitions=1)
+    with DelayedProducer(client, wrong) as producer, pytest.raises(TopologyError, match="partitioned topic"):
+        producer.send(b"x")
+    with pytest.raises(TopologyError, match="partitioned topic"):
+        DelayedConsumer(client, wrong, SUBSCRIPTION, relay=False).start()
+    assert "-partition-0" not in stored_names(admin, topic)
+
+
+def test_what_fails_is_tried_again_parked_and_handled_again(client: Any, admin: AdminClient, topic: str) -> None:
+    plan = provisioned(admin, plan_of(topic, retry=True))
+    attempts: Counter[str] = Counter()
+    good = threading.Event()
+
+    def handle(message: DelayedMessage) -> None:
+        assert message.timer_id is not None
+        attempts[message.timer_id] += 1
+        if message.timer_id == "poison" and not good.is_set():
+            raise ValueError("not yet")
+        if message.timer_id == "shaky" and attempts["shaky"] < 3:
+            raise ValueError("not yet")
+
+    policy = RetryPolicy(max_attempts=3, backoff=Fixed(2 * SECOND))  # through a tier
+    consumer = DelayedConsumer(client, plan, SUBSCRIPTION, retry=policy)
+    with DelayedProducer(client, plan) as producer:
+        for name in ("poison", "shaky", "sound"):
+            producer.send(b"x", timer_id=name, partition_key=name)
+    with running(consumer, handle):
+        eventually(lambda: consumer.counts.parked == 1 and attempts["shaky"] == 3, WAIT_S)
+        good.set()
+        found = eventually(lambda: letters(admin, parked_box(plan, SUBSCRIPTION)).letters, WAIT_S)
+        assert [letter.source for letter in found if not letter.source.startswith(topic)] == []
+        dealt = replay_parked(client, admin, plan, SUBSCRIPTION, found, chance=random.Random(1))
+        assert [one.refused for one in dealt] == [None]
+        eventually(lambda: consumer.counts.done == 3, WAIT_S)
+    assert attempts == {"poison": 4, "shaky": 3, "sound": 1}
+
+
+def test_what_is_cancelled_or_moved_in_time_is_not_handed_out(client: Any, admin: AdminClient, topic: str) -> None:
+    plan = provisioned(admin, plan_of(topic, cancel=Cancel(skew_ms=100)))
+    handled = Handled()
+    with DelayedProducer(client, plan) as producer:
+        timers = [producer.send(b"x", deliver_after=4 * SECOND, timer_id=f"t{number}") for number in range(20)]
+        answers = {producer.cancel(timer).answer for timer in timers[:10]}
+        assert answers == {Answer.CERTAIN}
+        with running(DelayedConsumer(client, plan, SUBSCRIPTION), handled):
+            eventually(lambda: len(handled.times) == 10, WAIT_S)
+    assert handled.times == dict.fromkeys([timer.id for timer in timers[10:]], 1)
+
+
+def test_a_dead_letter_goes_back_into_it(pulsar_broker: Broker) -> None:
+    plan = short_plan(partitions=0)
+    with Stage(pulsar_broker, plan) as stage:
+        at_ms = now_ms()
+        stage.put(stage.tiers[-1], Envelope("endless", at_ms + 1_000, at_ms, hops=10_000), b"x")
+        stage.flush()
+        stage.relay()
+        found = eventually(lambda: letters(stage.admin, dead_letter_box(plan)).letters, WAIT_S)
+        dealt = replay(stage.client, stage.admin, plan, found, due_now=True)
+        assert [(one.sent_to, one.refused) for one in dealt] == [(plan.due_topic, None)]
+        stage.await_due(1)
+        assert letters(stage.admin, dead_letter_box(plan)).letters == ()
+
+
+def test_it_is_healthy_and_every_look_sees_what_waits_in_it(pulsar_broker: Broker) -> None:
+    tiered = Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS,))
+    plan = short_plan(tiered, partitions=0, guard_ms=1_000, max_delay_ms=24 * HOUR_MS)
+    with Stage(pulsar_broker, plan) as stage, DelayedProducer(stage.client, plan) as producer:
+        stage.relay()
+        held = producer.send(b"x", deliver_after=dt.timedelta(hours=5))
+        due = producer.send(b"x", deliver_after=dt.timedelta(minutes=30))
+        now = producer.send(b"x")
+        handled = Handled()
+        consumer = DelayedConsumer(stage.client, plan, BUSINESS, relay=False)
+        with running(consumer, handled):
+            eventually(lambda: handled.times[now.id], WAIT_S)
+            verdict = verdict_on(look_at_plan(stage.admin, plan, target="plan.toml"))
+            assert {one.slug for one in verdict.findings if one.severity.name in ("ERROR", "WARNING")} <= {
+                "auto-creation"
+            }
+        states = {
+            timer.id: whereis(stage.admin, plan, Wanted.of(timer.id, due_ms=timer.due_ms)) for timer in (held, due, now)
+        }
+        assert states[held.id].state is State.HELD
+        here = states[due.id].here
+        assert here is not None
+        assert (states[due.id].state, here.topic) == (State.DUE, plan.due_topic)
+        assert states[now.id].state in (State.HANDLED, State.REMOVED)
+        status = status_of(stage.admin, plan)
+        counts = {place.topic.removeprefix(plan.due_topic): place.entries for place in status.places}
+        assert counts == {"": 1, ".tw.tier-1h-partition-0": 1}
+        assert status.missing == ()
+        sample = sample_plan(stage.admin, plan, stage.admin.clock)
+        assert [(one.name, one.partitions) for one in sample.due] == [(plan.due_topic, 0)]
+        assert sample.in_due.population + sample.in_holding.population == 3
+
+
+def test_timers_of_other_tiers_are_drained_into_it(pulsar_broker: Broker) -> None:
+    before = short_plan(Tiered(window_ms=1_500, tiers_ms=(1_500, 3_000)), partitions=0, relay="service")
+    with Stage(pulsar_broker, before) as stage:
+        held = stage.hold([5_000] * 20)
+        after = replace(before, scheme=Tiered(window_ms=1_500, tiers_ms=(1_500,)), revision=2)
+        ensure(stage.admin, after, now_ms=now_ms())
+        events = Events()
+        relay = Relay(stage.client, after, hooks=(events,), former_topics=FormerTopics(stage.admin, after))
+        with relay:
+            stage.await_due(len(held))
+            eventually(lambda: relay.ready, WAIT_S)
+    assert not events.named("relay_former_topic_unreadable")
+
+
+def test_a_calendar_in_its_place_is_refused_while_timers_wait_there_and_never_removes_it(pulsar_broker: Broker) -> None:
+    before = short_plan(Native(), partitions=0)
+    after = replace(before, scheme=Calendar(interval_ms=MINUTE_MS), partitions=1)
+    with Stage(pulsar_broker, before) as stage:
+        with DelayedProducer(stage.client, before) as producer:
+            timer = producer.send(b"x", deliver_after=2 * SECOND)
+        with pytest.raises(TimersLeftBehind, match="the plan that says partitions = 0"):
+            ensure(stage.admin, after, now_ms=now_ms())
+        handled = Handled()
+        with running(DelayedConsumer(stage.client, before, BUSINESS), handled):
+            eventually(lambda: handled.times[timer.id], WAIT_S)
+            eventually(lambda: backlog(pulsar_broker, before.due_topic, BUSINESS) == 0, WAIT_S)
+        ensure(stage.admin, after, now_ms=now_ms())
+        assert remove_drained(stage.admin, after, let_go_ms=0) == ()
+        assert stage.admin.topics.partitions(before.due_topic) == 0
+
+
+def test_the_commands_take_its_plan_and_the_exporter_tells_of_it(pulsar_broker: Broker, tmp_path: Path) -> None:
+    plan = short_plan(Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS,)), partitions=0, max_delay_ms=24 * HOUR_MS)
+    file = tmp_path / "plan.toml"
+    save_plan(plan, file)
+
+    def said(*arguments: str) -> str:
+        command = [sys.executable, "-m", "timewheel", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, (arguments, done.stdout, done.stderr)
+        return done.stdout + done.stderr
+
+    admin_url = ("--admin-url", pulsar_broker.admin_url)
+    assert "create with no partitions" in said("topics", "ensure", str(file), *admin_url)
+    with Stage(pulsar_broker, plan) as stage, DelayedProducer(stage.client, plan) as producer:
+        timers = [producer.send(b"x", deliver_after=dt.timedelta(minutes=minutes)) for minutes in (5, 10, 300)]
+        said("status", str(file), *admin_url)
+        due = timers[0].due_at.isoformat()
+        assert plan.due_topic in said("whereis", str(file), timers[0].id, "--due", due, "--json", *admin_url)
+        local = plan.due_topic.rpartition("/")[2]
+        assert local in said("gaps", str(file), *admin_url)
+        assert local in said("gaps", plan.due_topic, *admin_url)
+        assert "without partitions" in said("sample", plan.due_topic, "-o", str(tmp_path / "s.parquet"), *admin_url)
+        exporter = Exporter(stage.admin, [], [plan])
+        assert exporter.look()
+        told = {sample.labels.get("topic") for family in exporter.collect() for sample in family.samples}
+        assert plan.due_topic in told
