@@ -94,13 +94,15 @@ def _delays(seen: Seen) -> Iterator[Finding]:
 
 def _repaired(kind: Kind, topic: SeenTopic, found: DelayedDelivery, read: str) -> Finding:
     value = DelayedDelivery(active=True, tick_ms=found.tick_ms, max_delay_ms=0)
-    # pulsar-admin takes whole seconds, and a second if nothing is said.
+    # pulsar-admin takes whole seconds, and a second if nothing is said. It sets no bound if none is said, and older
+    # ones do not know the option.
     tick = f" -t {found.tick_ms // SECOND_MS}s" if found.tick_ms % SECOND_MS == 0 else ""
+    bound = " -md 0s" if found.max_delay_ms else ""
     return Finding(
         kind=kind,
         subject=topic.name,
         read=read,
-        cure=f"pulsar-admin topicPolicies set-delayed-delivery {topic.name} -e{tick} -md 0s",
+        cure=f"pulsar-admin topicPolicies set-delayed-delivery {topic.name} -e{tick}{bound}",
         fix=None if topic.spec is None else SetPolicy(topic=topic.name, policy=DELAYED_DELIVERY, value=value),
     )
 
