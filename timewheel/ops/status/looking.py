@@ -9,11 +9,19 @@ from dataclasses import dataclass
 from timewheel.admin.client import AdminClient
 from timewheel.admin.stats import SubscriptionStats
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
-from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, PARKED_SUBSCRIPTION, RELAY_SUBSCRIPTION, partition_topic
+from timewheel.core.former_topics import FormerTopic
+from timewheel.core.names import (
+    DEAD_LETTER_SUBSCRIPTION,
+    PARKED_SUBSCRIPTION,
+    RELAY_SUBSCRIPTION,
+    Names,
+    partition_topic,
+)
 from timewheel.core.plan import Calendar, Plan
 from timewheel.core.routing import release_at
 from timewheel.core.steps import Step
 from timewheel.core.topology import calendar_intervals, topology
+from timewheel.ops.former_topics import look_into
 from timewheel.ops.gaps.looking import Unseen
 from timewheel.ops.plan_stored import StoredTimer, timers_of
 from timewheel.ops.sample import Place, draw
@@ -74,7 +82,8 @@ def status_of(
 ) -> Status:
     """Look at a plan. Nothing is consumed or changed.
 
-    What it costs does not grow with the backlog: two requests for each partition, one for its head, and ``reads``.
+    What it costs does not grow with the backlog: two requests for each partition, one for its head, and ``reads``; and
+    a list of each namespace, with one request for each partition of an earlier plan's topics in it.
 
     Args:
         admin: Whose role may see the topics' stats and peek at their messages.
@@ -127,6 +136,7 @@ class _Look:
             missing=tuple(name for name, count in counts.items() if count is None and name not in self._unseen),
             dead_letters=self._dead_letters(),
             parked=self._parked(),
+            former=self._former(),
             read=self._read,
             unseen=tuple(self._unseen.values()),
         )
@@ -236,6 +246,20 @@ class _Look:
         found = [self._backlog(name, PARKED_SUBSCRIPTION) for name in names]
         known = [backlog for backlog in found if backlog is not None]
         return sum(known) if known else None
+
+    def _former(self) -> tuple[FormerTopic, ...]:
+        found: list[FormerTopic] = []
+        for namespace in sorted({*Names(self._plan).namespaces}):
+            try:
+                listed = self._admin.topics.list(namespace)
+                found += [topic for topic in look_into(self._admin, self._plan, listed) if topic.backlog]
+            except AdminMissing:
+                continue  # nothing can wait in a namespace that is not there
+            except AdminUnreachable:
+                raise
+            except AdminError as error:
+                self._cannot(f"topics of earlier plans in {namespace}", error)
+        return tuple(found)
 
     def _backlog(self, name: str, subscription: str) -> int | None:
         try:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from timewheel.admin.internals import EntryPosition
+from timewheel.core.former_topics import FormerTopic
 from timewheel.core.names import RELAY_CONSUMER, partition_of
 from timewheel.core.plan import Plan
 from timewheel.ops.gaps.looking import Unseen
@@ -102,6 +103,7 @@ class Status:
         missing: Topics of the plan that are not there.
         dead_letters: Entries in the dead-letter topic that nobody has dealt with; None: it is not there, or not seen.
         parked: The same of the topics in which timers are parked, of all subscriptions together.
+        former: Topics of earlier plans in which something waits; none of it is in ``places``.
         read: Entries that were looked at.
         unseen: What could not be looked at.
     """
@@ -113,6 +115,7 @@ class Status:
     missing: tuple[str, ...]
     dead_letters: int | None
     parked: int | None
+    former: tuple[FormerTopic, ...]
     read: int
     unseen: tuple[Unseen, ...]
 
@@ -120,6 +123,11 @@ class Status:
     def timers(self) -> Amount:
         """All of them."""
         return summed(place.timers for place in self.places)
+
+    @property
+    def former_entries(self) -> int:
+        """That wait in topics of earlier plans; a batch is one entry."""
+        return sum(topic.backlog for topic in self.former)
 
     def by_stretch(self) -> tuple[Amount, ...]:
         """All of them, by due time."""
