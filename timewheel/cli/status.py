@@ -174,8 +174,8 @@ def _notes(found: Status) -> Iterator[str]:
             yield f"Relay {name} has {len(places)} partitions with about {timers:,.0f} timers."
         if not found.relays():
             yield "No relay is connected to a holding topic. Slots of a ring need one only while they are swept."
-    for one in findings_of(found.plan, found.former):
-        yield f"{one.where}: {one.problem}."
+    for former in findings_of(found.plan, found.former):
+        yield f"{former.where}: {former.problem}."
     if found.dead_letters:
         yield f"{found.dead_letters:,} dead letters wait for you: timewheel dead list."
     if found.parked:
