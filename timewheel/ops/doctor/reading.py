@@ -204,4 +204,7 @@ class _Look:
             for name in ([partition_topic(topic.name, one) for one in sorted(topic.state.existing)] or [topic.name])
             if any(part.name == name for part in topic.parts)
         ]
-        return look_at(self._admin, names, profile, at_once=CALLS_AT_ONCE).subscriptions
+        look = look_at(self._admin, names, profile, at_once=CALLS_AT_ONCE)
+        for name in look.gone:
+            self._asking.lost(Source.TOPICS, name)
+        return look.subscriptions

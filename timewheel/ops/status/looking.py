@@ -15,6 +15,7 @@ from timewheel.core.names import (
     PARKED_SUBSCRIPTION,
     RELAY_SUBSCRIPTION,
     Names,
+    partition_of,
     partition_topic,
 )
 from timewheel.core.plan import Calendar, Plan
@@ -107,6 +108,7 @@ class _Look:
         self._at_ms = admin.clock.now_ms()
         self._horizon = Horizon(self._at_ms, plan.max_delay_ms)
         self._unseen: dict[str, Unseen] = {}
+        self._absent: list[str] = []
         self._read = 0
 
     def run(self, reads: int) -> Status:
@@ -133,7 +135,10 @@ class _Look:
             at_ms=self._at_ms,
             horizon=self._horizon,
             places=tuple(self._place(part, [p for of, p in wanted if of is part], timers) for part in parts),
-            missing=tuple(name for name, count in counts.items() if count is None and name not in self._unseen),
+            missing=(
+                *(name for name, count in counts.items() if count is None and name not in self._unseen),
+                *sorted(self._absent, key=partition_of),
+            ),
             dead_letters=self._dead_letters(),
             parked=self._parked(),
             former=self._former(),
@@ -153,11 +158,16 @@ class _Look:
     def _part(self, named: tuple[_Topic, str]) -> _Part | None:
         topic, name = named
         wanted = self._plan.subscriptions if topic.step.kind == "due" else (RELAY_SUBSCRIPTION,)
+        internal = None
         try:
             internal = self._admin.topics.internal_stats(name)
             stats = self._admin.topics.stats(name, clients=True).subscriptions
         except AdminMissing:
-            return None  # brokers make a partition when it is first used
+            if internal is None:
+                self._absent.append(name)
+            else:
+                self._unseen[name] = Unseen(what=name, reason="it was removed while it was looked at")
+            return None
         except AdminUnreachable:
             raise
         except AdminError as error:

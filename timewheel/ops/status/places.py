@@ -100,7 +100,7 @@ class Status:
         at_ms: When the look began, UTC milliseconds.
         horizon: From then on.
         places: Every partition that is there and can be seen.
-        missing: Topics of the plan that are not there.
+        missing: Topics of the plan that are not there, and partitions of others.
         dead_letters: Entries in the dead-letter topic that nobody has dealt with; None: it is not there, or not seen.
         parked: The same of the topics in which timers are parked, of all subscriptions together.
         former: Topics of earlier plans in which something waits; none of it is in ``places``.
