@@ -37,8 +37,8 @@ from timewheel.testing import eventually
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.prometheus import Prometheus
     from tests.conftest import Evidence
+    from tests.support.prometheus import Prometheus
     from timewheel.testing import LocalPulsar
 
 ROWS = {title for title, _ in dashboard.ROWS}
