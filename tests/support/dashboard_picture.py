@@ -126,8 +126,6 @@ def _figure(panel: Mapping[str, Any], unit: str, last: float | None) -> Spec:
     return {
         "data": {"values": [{"value": last}]},
         "mark": {"type": "text", "fontSize": 34, "color": color},
-        "transform": [
-            {"calculate": f"format(datum.value, '{FIGURES[unit]}') + '{SUFFIXES.get(unit, '')}'", "as": "text"}
-        ],
+        "transform": [{"calculate": f"format(datum.value, '{FIGURES[unit]}') + '{suffix}'", "as": "text"}],
         "encoding": {"text": {"field": "text", "type": "nominal"}},
     }
