@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
@@ -29,6 +29,9 @@ from timewheel.core.connection_file import load_connection
 from timewheel.core.errors import AdminDenied
 from timewheel.core.planfile import save_plan
 from timewheel.hooks import Event
+
+if TYPE_CHECKING:
+    from tests.conftest import Evidence
 
 WAYS = ("token", "token_file", "certificate", "oauth2")
 
@@ -259,9 +262,18 @@ def test_what_is_wrong_with_a_connection_is_one_sentence(
     assert f"cannot listen on 127.0.0.1 port {proxy.rpartition(':')[2]}" in relay("--http", proxy)
 
 
-@pytest.mark.parametrize("case", ["proxy", "expired", "no-broker", "silence"])
-@pytest.mark.proof
-def test_a_relay_that_cannot_begin_says_why(secured: Secured, proxy: str, case: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param("proxy", marks=pytest.mark.proof),
+        pytest.param("expired", marks=pytest.mark.proof),
+        pytest.param("no-broker", marks=pytest.mark.proof),
+        pytest.param("silence", marks=pytest.mark.short),  # a third of what the others wait
+    ],
+)
+def test_a_relay_that_cannot_begin_says_why(
+    secured: Secured, proxy: str, case: str, tmp_path: Path, evidence: Evidence
+) -> None:
     """Each waits for the time-outs of pulsar-client."""
     plan = tmp_path / "plan.toml"
     save_plan(plan_of(), plan)
@@ -275,8 +287,10 @@ def test_a_relay_that_cannot_begin_says_why(secured: Secured, proxy: str, case: 
         token = token_for("admin", expires_s=int(time.time()) - 60)
         options = ["--service-url", urls[case], "--admin-url", secured.broker.admin_url]
         options += ["--token", token] if case == "expired" else []
+        began_s = time.monotonic()
         done = run("relay", "run", str(plan), *options, timeout_s=120)
     assert options[1] in sentence_of(done)
     if case == "expired":
         told = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
         assert "token_expired" in {line["event"] for line in told}
+    evidence(f"a relay that cannot begin says why: {case}", {"said after (s)": time.monotonic() - began_s})

@@ -37,6 +37,7 @@ from timewheel.testing import eventually
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tests.conftest import Evidence
     from tests.support.prometheus import Prometheus
     from timewheel.testing import LocalPulsar
 
@@ -141,7 +142,9 @@ def trouble(client: Any, admin: AdminClient, until_s: float) -> None:
 
 @pytest.mark.proof
 @pytest.mark.timeout(400)
-def test_every_panel_has_something_to_show(broker: LocalPulsar, tmp_path: Path, say: Callable[[object], None]) -> None:
+def test_every_panel_has_something_to_show(
+    broker: LocalPulsar, tmp_path: Path, say: Callable[[object], None], evidence: Evidence
+) -> None:
     prometheus.need("prometheus")
     panels: list[dict[str, Any]] = json.loads(PAGE.read_text(encoding="utf-8"))["panels"]
     client = pulsar.Client(broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
@@ -173,3 +176,14 @@ def test_every_panel_has_something_to_show(broker: LocalPulsar, tmp_path: Path, 
         assert len(set(names)) == len(names), (panel["title"], names)
         assert len(names) <= MOST_LINES, (panel["title"], names)
         assert panel["type"] != "timeseries" or all(names), panel["title"]
+    shown = [panel for panel in panels if panel["type"] != "row"]
+    evidence(
+        "every panel of the dashboard has something to show",
+        {
+            "panels": len(shown),
+            "lines": sum(len(drawn[panel["id"]]) for panel in shown),
+            "empty": len(empty),
+            "flat": len({*flat} - ROWS),
+            "played (s)": PLAYED_S,
+        },
+    )

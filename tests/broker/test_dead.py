@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pulsar
 import pytest
+from pulsar.schema import AvroSchema, Integer, Record
 
 from tests.broker.relay_stage import Stage, now_ms, plan_of
 from timewheel.core.envelope import Envelope
@@ -18,6 +19,7 @@ from timewheel.errors import DealingFailed, NoSuchTarget
 from timewheel.ops.letters import LetterPlace, Letters, Wish, dead_letter_box, drop, letters, replay
 from timewheel.ops.whereis import State, Wanted, whereis
 from timewheel.testing import eventually
+from timewheel.wire.native import NO_SCHEMA, schema_version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +35,7 @@ def dead_letters(stage: Stage, wish: Wish | None = None) -> Letters:
 FOREIGN, GARBLED = b"foreign", b"garbled"
 FAR_MS = 280_000
 HELD_MS = 20_000
+FROM_EARLIEST: dict[str, Any] = {"initial_position": pulsar.InitialPosition.Earliest}
 
 
 @pytest.fixture
@@ -161,6 +164,63 @@ def test_of_a_batch_only_what_is_meant_is_dealt_with(stage: Stage) -> None:
     eventually(lambda: set(left()) == {"b0", "b3"}, message="one is gone")
     stats = stage.admin.topics.partitioned_stats(stage.names.dead_letter, precise_backlog=True).total
     assert stats.subscriptions["timewheel-dead-letter"].backlog == 2
+
+
+class Order(Record):  # type: ignore[misc]  # pulsar ships no types
+    number = Integer()
+
+
+def test_it_keeps_its_schema(stage: Stage, tmp_path: Path) -> None:
+    now = now_ms()
+    for partition in range(2):
+        producer = stage.producer(stage.tiers[-1], partition, schema=AvroSchema(Order), batching_enabled=False)
+        envelope = Envelope(f"order-{partition}", now + FAR_MS, now, hops=10_000)
+        producer.send(Order(number=partition), properties=envelope.properties())
+    stage.put(stage.tiers[-1], Envelope("plain", now + FAR_MS, now, hops=10_000), b"plain")
+    stage.flush()
+    relay = stage.relay()
+    eventually(lambda: relay.status().total("dead") == 3, message="three dead letters")
+    stage.await_all_acknowledged()
+
+    replayed = run(stage, tmp_path, "replay", "--id", "order-0", "--id", "plain", "--now")
+    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
+    again = run(stage, tmp_path, "replay", "--all")  # to a tier once more, and by the relay to the due topic
+    assert again.returncode == 0, again.stdout + again.stderr
+
+    consumer = stage.client.subscribe(stage.plan.due_topic, "reads-avro", schema=AvroSchema(Order), **FROM_EARLIEST)
+    stage.await_due(2)
+    found = {message.properties()["tw-id"]: message for message in (consumer.receive(10_000) for _ in range(2))}
+    assert found["order-0"].value().number == 0
+    assert schema_version_of(found["order-0"]) == 0
+    assert (found["plain"].data(), schema_version_of(found["plain"])) == (b"plain", NO_SCHEMA)
+    tiers = [m for topic in stage.tiers for m in stage.stored(topic, 1) if m.properties()["tw-id"] == "order-1"]
+    assert [schema_version_of(message) for message in tiers] == [0, 0]
+    consumer.close()
+
+
+def test_one_whose_schema_is_gone_stays_and_keeps_no_other(stage: Stage, tmp_path: Path) -> None:
+    now = now_ms()
+    tier = stage.tiers[-1]
+    producer = stage.producer(tier, schema=AvroSchema(Order), batching_enabled=False)
+    producer.send(Order(number=7), properties=Envelope("order", now + FAR_MS, now, hops=10_000).properties())
+    producer.close()
+    stage.put(tier, Envelope("plain", now + FAR_MS, now, hops=10_000), b"plain")
+    stage.flush()
+    relay = stage.relay()
+    eventually(lambda: relay.status().total("dead") == 2, message="two dead letters")
+    stage.await_all_acknowledged()
+    relay.stop()
+    stage.close_producers()
+    stage.admin.topics.delete(tier)  # as after a change of plan, once it is drained
+
+    replayed = run(stage, tmp_path, "replay", "--all", "--now", "--json")
+
+    assert replayed.returncode == 1, replayed.stdout + replayed.stderr
+    refused = {one["timer_id"]: one["refused"] for one in json.loads(replayed.stdout)["letters"]}
+    assert refused["plain"] is None
+    assert refused["order"].startswith(f"its schema, version 0 of {tier}, is gone with that topic: publish it anew")
+    assert [message.data() for message in stage.due()] == [b"plain"]
+    eventually(lambda: [one.timer_id for one in dead_letters(stage).letters] == ["order"], message="it stays")
 
 
 def test_a_crash_before_the_acknowledgement_leaves_a_copy(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree as ET
@@ -48,6 +49,7 @@ from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.planfile import save_plan
 from timewheel.ops.doctor import Finding, Severity, Verdict, fix, look_at_plan, look_at_topic, verdict_on
+from timewheel.ops.foreign_settings import MANY_RELAYS
 from timewheel.ops.provision import ensure
 from timewheel.testing import LocalPulsar, eventually
 
@@ -371,6 +373,32 @@ def test_relays_that_are_absent_late_alone(setup: Setup) -> None:
     relay.close()
 
 
+def test_more_relays_than_do_any_good(setup: Setup) -> None:
+    relays = [Relay(setup.client, setup.plan) for _ in range(MANY_RELAYS - 1)]
+    last = Relay(setup.client, setup.plan)
+    with ThreadPoolExecutor(MANY_RELAYS) as pool:  # each of them takes a second to end
+        try:
+            list(pool.map(Relay.start, relays))
+            eventually(lambda: all(relay.ready for relay in relays), SETTLE_S)
+            assert not {"many-relays", "no-standby", "no-relay-yet"} & setup.slugs()
+            last.start()
+            eventually(lambda: "many-relays" in setup.slugs(), SETTLE_S)
+            assert setup.found("many-relays").read.startswith(f"{MANY_RELAYS} relays read each partition")
+            last.stop()
+            eventually(lambda: "many-relays" not in setup.slugs(), SETTLE_S)
+        finally:
+            list(pool.map(Relay.stop, (*relays, last)))
+
+
+def test_a_client_that_says_how_old_it_is(pulsar_broker: Broker, setup: Setup) -> None:
+    part = partition_topic(setup.due, 0)
+    setup.client.create_producer(part)
+    assert "old-client" not in setup.slugs(), "this one is as new as it should be"
+    with WrongClock(pulsar_broker.service_url, part, "veteran", client="Pulsar-CPP-v3.7.1"):
+        assert setup.found("old-client").read == "Pulsar-CPP-v3.7.1: veteran"
+    eventually(lambda: "old-client" not in setup.slugs(), SETTLE_S)
+
+
 def test_consumers_of_a_wrong_type_or_with_too_much_in_hand(setup: Setup) -> None:
     setup.topic_policy(MAX_UNACKED_PER_SUBSCRIPTION, 10)
     part = partition_topic(setup.due, 0)
@@ -592,6 +620,7 @@ BROKEN = {
     "managedLedgerMaxLedgerRolloverTimeMinutes": "100000",
     "brokerDeduplicationMaxNumberOfProducers": "50",
     "brokerDeduplicationProducerInactivityTimeoutMinutes": "5",
+    "brokerDeduplicationEntriesInterval": "10",  # after so many entries the broker writes down which names it knows
     "isSchemaValidationEnforced": "true",
     "maxUnackedMessagesPerConsumer": "1000",
     "dispatcherPauseOnAckStatePersistentEnabled": "true",
@@ -621,6 +650,15 @@ def test_a_broker_of_bad_settings_and_the_same_one_cured(connect: Connect) -> No
         setup = make(admin, connect(broker), readers="any")
         assert setup.slugs() >= OF_BROKER
         assert not OF_UNGUARDED & setup.slugs(), "the topics' own policies beat the broker's"
+        assert "producer-names-full" not in setup.slugs()
+        for number in range(40):  # of 50
+            producer = setup.client.create_producer(partition_topic(setup.due, 0), producer_name=f"job-{number}")
+            producer.send(b"")
+            producer.close()
+        last = setup.client.create_producer(partition_topic(setup.due, 0), producer_name="job-40")
+        for _ in range(10):
+            last.send(b"")
+        eventually(lambda: "producer-names-full" in setup.slugs(), SETTLE_S)
         for kind in (MESSAGE_TTL_S, SIZE_QUOTA, AGE_QUOTA, INACTIVE_TOPIC):
             admin.topic_policies.remove(setup.due, kind)
         eventually(lambda: setup.slugs() >= OF_UNGUARDED, SETTLE_S)
@@ -672,17 +710,24 @@ def test_a_broker_that_forgets_and_has_no_policies_of_topics(connect: Connect) -
         consumer = client.subscribe(topic, "s", consumer_type=pulsar.ConsumerType.Shared)
         producer = client.create_producer(partition_topic(topic, 0), batching_enabled=False)
         later_ms = time.time_ns() // 1_000_000 + HOUR_MS
-        for number in range(400):
-            producer.send_async(b"", None, deliver_at=later_ms if number % 2 else None)
-        producer.flush()
-        for _ in range(200):
-            consumer.acknowledge(consumer.receive(10_000))
+
+        def gaps(count: int) -> None:
+            for number in range(2 * count):
+                producer.send_async(b"", None, deliver_at=later_ms if number % 2 else None)
+            producer.flush()
+            for _ in range(count):
+                consumer.acknowledge(consumer.receive(10_000))
 
         def slugs() -> set[str]:
             return {finding.slug for finding in verdict_on(look_at_topic(admin, topic)).findings}
 
+        gaps(45)  # of 50; an unload would forget none of them yet
+        eventually(lambda: "many-gaps" in slugs(), SETTLE_S)
+        assert "forgets-acknowledgements" not in slugs()
+        gaps(155)
         wanted = {"forgets-acknowledgements", "low-gap-limit", "small-ledgers", "due-topic-starves"}
         eventually(lambda: wanted <= slugs(), SETTLE_S)
+        assert "many-gaps" not in slugs()
         admin.namespaces.set_policy("public/default", PAUSE_ON_ACK_STATE, value=True)
         eventually(lambda: {"paused-at-the-limit", "pauses-at-the-limit"} <= slugs(), SETTLE_S)
         admin.namespaces.remove_policy("public/default", PAUSE_ON_ACK_STATE)

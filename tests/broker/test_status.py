@@ -155,6 +155,33 @@ def test_a_plan_that_nobody_has_made_is_not_well(pulsar_broker: Broker, tmp_path
         assert (gaps.returncode, json.loads(gaps.stdout)["missing"]) == (1, [stage.tiers[0]])
 
 
+def test_timers_of_an_earlier_plan_are_told(pulsar_broker: Broker, tmp_path: Path) -> None:
+    before = plan_of(SCHEMES["tiered"], partitions=2, guard_ms=60_000, max_delay_ms=4 * DAY_MS)
+    after = replace(before, scheme=Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS,)))
+    with Stage(pulsar_broker, before) as stage:
+        for _ in range(3):
+            stage.hold([3 * DAY_MS, 3 * DAY_MS])  # into both partitions, and each in an entry of its own
+        former = stage.tiers[0]
+        assert json.loads(run(pulsar_broker, before, tmp_path, "--json").stdout)["former"] == []
+        ensure(stage.admin, after, now_ms=now_ms(), despite_former_topics=True)
+
+        facts = json.loads(run(pulsar_broker, after, tmp_path, "--json").stdout)
+        assert facts["timers"]["count"] == 0
+        assert facts["former"] == [{"topic": former, "entries": 6, "left_behind": True}]
+        shown = " ".join(run(pulsar_broker, after, tmp_path).stdout.split())
+        assert "0 timers wait, 6 entries wait in topics of earlier plans; relays are on time." in shown
+        assert f"{former}: 6 entries wait here, of an earlier plan: each leaves after its stay or its slot" in shown
+        served = replace(after, relay="service")
+        (one,) = json.loads(run(pulsar_broker, served, tmp_path, "--json").stdout)["former"]
+        assert not one["left_behind"], "a service can list topics, and drains it"
+
+        moved = replace(after, scheme=Calendar(interval_ms=DAY_MS))  # nobody has made its topics
+        nobody = " ".join(run(pulsar_broker, moved, tmp_path).stdout.split())
+        assert "that can be seen, and 6 entries wait in topics of earlier plans." in nobody
+        stage.admin.subscriptions.clear(former, "timewheel-relay")
+        eventually(lambda: status_of(stage.admin, after).former == (), message="it is drained")
+
+
 def test_what_a_role_may_not_see_is_said(secured: Secured, tmp_path: Path) -> None:
     plan = replace(plan_of(), due_topic="persistent://status-own/crm/t", holding_namespace="status-other/held")
     with AdminClient(secured.broker.admin_url, token=token_for("admin")) as root:
@@ -169,4 +196,6 @@ def test_what_a_role_may_not_see_is_said(secured: Secured, tmp_path: Path) -> No
     assert told.returncode == 1, told.stdout + told.stderr
     facts = json.loads(told.stdout)
     assert [one["topic"] for one in facts["topics"]] == ["persistent://status-own/crm/t"]
-    assert {one["what"].rpartition("/")[0] for one in facts["unseen"]} == {"persistent://status-other/held"}
+    not_seen = {one["what"] for one in facts["unseen"]}
+    assert "topics of earlier plans in status-other/held" in not_seen
+    assert {what.rpartition("/")[0] for what in not_seen if what.startswith("p")} == {"persistent://status-other/held"}

@@ -553,6 +553,11 @@ def test_a_cure_is_the_command() -> None:
     assert cure("one-copy", own(PERSISTENCE, Persistence(ensemble=1, write_quorum=1, ack_quorum=1))(healthy())) == (
         f"pulsar-admin topicPolicies set-persistence {DUE} -e 2 -w 2 -a 2 -r 0"
     )
+    assert cure("delays-off", own(DELAYED_DELIVERY, DelayedDelivery(active=False, tick_ms=2_000))(healthy())) == (
+        f"pulsar-admin topicPolicies set-delayed-delivery {DUE} -e -t 2s"
+    )
+    half = DelayedDelivery(active=False, tick_ms=500)
+    assert cure("delays-off", own(DELAYED_DELIVERY, half)(healthy())) == "timewheel doctor plan.toml --fix"
     assert cure("delay-too-long", own(
         DELAYED_DELIVERY, DelayedDelivery(active=True, tick_ms=2_000, max_delay_ms=DAY_MS // 4)
     )(healthy())) == f"pulsar-admin topicPolicies set-delayed-delivery {DUE} -e -t 2s -md 0s"  # fmt: skip

@@ -46,7 +46,7 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
         "Does it go well?",
         (
             Panel(
-                "Would be delivered again by an unload",
+                "An unload would repeat",
                 (("sum(timewheel_unload_again_entries)", ""),),
                 stat=True,
                 note="Handled entries. Above 0: put off restarts of brokers.",

@@ -16,7 +16,14 @@ COLUMN_PX = 60
 """Of Grafana's 24."""
 ROW_PX = 24
 MARGIN_PX = 90
-FORMATS = {"percentunit": ".0%", "bytes": ".3~s", "s": ".3~g", "ops": ".3~g", "wps": ".3~g", "short": ",.4~g"}
+"""Between two panels: for the figures at an axis."""
+LINES = {"percentunit": ".0%", "bytes": ".3~s", "s": ",.6~g", "ops": ",.6~g", "wps": ",.6~g", "short": ",.6~g"}
+"""How figures at an axis look, by Grafana's unit."""
+FIGURES = {"percentunit": ".0%", "s": ",.1f", "short": ",.0f"}
+"""And a large one that stands alone."""
+WORDS = {"bytes": "bytes", "s": "seconds", "ops": "a second", "wps": "a second"}
+"""At an axis; what is counted needs none."""
+SUFFIXES = {"s": " s"}
 
 Spec = dict[str, Any]
 """Of Vega-Lite."""
@@ -59,7 +66,9 @@ def write_picture(panels: Sequence[Mapping[str, Any]], drawn: Mapping[int, Seque
         chart = _row(panel) if panel["type"] == "row" else _chart(panel, drawn[panel["id"]])
         rows.setdefault(panel["gridPos"]["y"], []).append(chart)
     apart = {"resolve": {"scale": {"color": "independent"}}}
-    page = {"vconcat": [{"hconcat": charts, **apart} for _, charts in sorted(rows.items())], **apart}
+    # By the frames and not by what stands around them: so panels stand in columns, as in Grafana.
+    grid = {"bounds": "flush", "spacing": MARGIN_PX, **apart}
+    page = {"vconcat": [{"hconcat": charts, **grid} for _, charts in sorted(rows.items())], **apart}
     file.write_bytes(vl_convert.vegalite_to_png(page))
 
 
@@ -84,10 +93,16 @@ def _chart(panel: Mapping[str, Any], lines: Sequence[Line]) -> Spec:
     else:
         drawn = {
             "data": {"values": rows},
-            "mark": "line",
+            # A line needs two points.
+            "mark": {"type": "line", "point": any(len(line.points) == 1 for line in lines)},
             "encoding": {
                 "x": {"field": "at", "type": "temporal", "title": None},
-                "y": {"field": "value", "type": "quantitative", "title": unit, "axis": {"format": FORMATS[unit]}},
+                "y": {
+                    "field": "value",
+                    "type": "quantitative",
+                    "title": WORDS.get(unit),
+                    "axis": {"format": LINES[unit], **({"tickMinStep": 1} if unit == "short" else {})},
+                },
                 "color": {
                     "field": "line",
                     "type": "nominal",
@@ -106,9 +121,11 @@ def _chart(panel: Mapping[str, Any], lines: Sequence[Line]) -> Spec:
 def _figure(panel: Mapping[str, Any], unit: str, last: float | None) -> Spec:
     steps = panel["fieldConfig"]["defaults"]["thresholds"]["steps"]
     reached = [step["color"] for step in steps if step["value"] is None or (last or 0) >= step["value"]]
+    suffix = SUFFIXES.get(unit, "")
     color = "black" if reached[-1] == "text" else reached[-1]
     return {
         "data": {"values": [{"value": last}]},
         "mark": {"type": "text", "fontSize": 34, "color": color},
-        "encoding": {"text": {"field": "value", "type": "quantitative", "format": FORMATS[unit]}},
+        "transform": [{"calculate": f"format(datum.value, '{FIGURES[unit]}') + '{suffix}'", "as": "text"}],
+        "encoding": {"text": {"field": "text", "type": "nominal"}},
     }

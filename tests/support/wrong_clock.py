@@ -31,13 +31,14 @@ class WrongClock:
         topic: Full name of a partition.
         name: Of the producer.
         off_ms: By how much its clock is ahead; below 0: behind.
+        client: What it says of itself.
     """
 
-    def __init__(self, service_url: str, topic: str, name: str, *, off_ms: int) -> None:
+    def __init__(self, service_url: str, topic: str, name: str, *, off_ms: int = 0, client: str = "test") -> None:
         parts = urlsplit(service_url)
         self._to = parts.hostname or "", parts.port or 6650
         self._socket: socket.socket
-        self._topic, self._name, self._off_ms = topic, name, off_ms
+        self._topic, self._name, self._off_ms, self._client = topic, name, off_ms, client
         self._sent = 0
 
     @property
@@ -48,7 +49,7 @@ class WrongClock:
 
     def __enter__(self) -> Self:
         self._socket = socket.create_connection(self._to, timeout=TIMEOUT_S)
-        self._ask(CONNECT, _text(1, "test") + _number(4, PROTOCOL_VERSION), CONNECTED)
+        self._ask(CONNECT, _text(1, self._client) + _number(4, PROTOCOL_VERSION), CONNECTED)
         self._ask(
             PRODUCER,
             _text(1, self._topic) + _number(2, 1) + _number(3, 1) + _text(4, self._name),

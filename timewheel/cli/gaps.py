@@ -174,6 +174,7 @@ class _Seeing:
         from timewheel.ops.errors import NoSuchTarget
         from timewheel.ops.gaps import look_at, topics_of
         from timewheel.ops.gaps.log import append_look
+        from timewheel.ops.gaps.looking import with_lost
         from timewheel.ops.gaps.messages import messages_again
         from timewheel.ops.gaps.targets import EVERYTHING
 
@@ -190,6 +191,7 @@ class _Seeing:
             )
         if seen.gone and not seen.topics and not seen.unseen and not seen.missing:
             raise NoSuchTarget(", ".join(seen.gone), "there is no such topic, or nobody has used it yet")
+        seen = with_lost(seen, found.named)
         self.looks.add(seen)
         if self._log is not None:
             append_look(self._log, seen)

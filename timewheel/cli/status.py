@@ -147,14 +147,18 @@ def _show_heads(console: Console, found: Status) -> None:
 
 
 def _verdict(found: Status) -> str:
+    former = f"{_entries(found.former_entries)} in topics of earlier plans" if found.former else ""
     if found.missing and not found.places:
-        return "nothing can wait: no topic of the plan is there that can be seen."
+        nothing = "no topic of the plan is there that can be seen"
+        return f"{nothing}, and {former}." if former else f"nothing can wait: {nothing}."
     waiting = f"{_text(found.timers)} timers wait"
     overdue = found.by_stretch()[0]
     if overdue.count:
         waiting += f", {_text(overdue)} of them are overdue"
     if found.cancelled is not None and (found.cancelled.count or found.cancelled.error):
         waiting += f", {_text(found.cancelled)} are cancelled and will not be handed out"
+    if former:
+        waiting += f", {former}"
     if found.missing:
         waiting += f", and {len(found.missing):,} of the plan's topics are not there"
     if not found.plan.needs_relay:
@@ -165,13 +169,21 @@ def _verdict(found: Status) -> str:
     return f"{waiting}; {late}."
 
 
+def _entries(count: int) -> str:
+    return f"{count:,} {'entry waits' if count == 1 else 'entries wait'}"
+
+
 def _notes(found: Status) -> Iterator[str]:
+    from timewheel.ops.former_findings import findings_of
+
     if found.plan.needs_relay:
         for name, places in found.relays().items():
             timers = sum(place.timers.count for place in places)
             yield f"Relay {name} has {len(places)} partitions with about {timers:,.0f} timers."
         if not found.relays():
             yield "No relay is connected to a holding topic. Slots of a ring need one only while they are swept."
+    for former in findings_of(found.plan, found.former):
+        yield f"{former.where}: {former.problem}."
     if found.dead_letters:
         yield f"{found.dead_letters:,} dead letters wait for you: timewheel dead list."
     if found.parked:

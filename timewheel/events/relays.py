@@ -170,7 +170,7 @@ class RelayDrainsFormerTopic(Event):
     "relay_former_topic_unreadable",
     "error",
     means="Timers wait in a topic of an earlier plan that this relay cannot drain. It is not ready while they do.",
-    do="See the reason: run the version of timewheel that made it, or mend the topic that is missing.",
+    do="See the reason: run the version of timewheel that made it, or make the topic that the reason names.",
 )
 class RelayFormerTopicUnreadable(Event):
     topic: str

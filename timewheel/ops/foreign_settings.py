@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from shlex import quote
 from typing import Literal
 
 from timewheel.admin.namespaces import NamespacePolicies
@@ -199,7 +200,7 @@ def foreign_subscriptions(spec: TopicSpec, subscriptions: Mapping[int, frozenset
             level="warning",
             where=spec.name,
             problem=f"subscription {name!r} is not timewheel's: what it does not acknowledge stays on disk for ever",
-            remedy=f"pulsar-admin topics unsubscribe -s {name} {spec.name}",
+            remedy=f"pulsar-admin topics unsubscribe -s {quote(name)} {spec.name}",
         )
         for name in strangers
     )

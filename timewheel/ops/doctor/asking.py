@@ -9,7 +9,9 @@ from typing import TypeVar
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
 from timewheel.ops.doctor.seen import Source, Unread
 
-__all__ = ["Asking"]
+__all__ = ["REMOVED", "Asking"]
+
+REMOVED = "it was there, and was removed while it was looked at"
 
 T = TypeVar("T")
 
@@ -26,8 +28,14 @@ class Asking:
         """Each once, with the first reason."""
         return tuple(self._unread.values())
 
-    def ask(self, source: Source, subject: str, call: Callable[[], T]) -> T | None:
+    def ask(self, source: Source, subject: str, call: Callable[[], T], *, was_there: bool = False) -> T | None:
         """What the call returns; None if it was refused, or if what it is about is not there.
+
+        Args:
+            source: Of what kind it is.
+            subject: A topic, a namespace or the broker.
+            call: Asks.
+            was_there: It was seen a moment ago: that it is not there now is written down, too.
 
         Raises:
             AdminUnreachable: No broker answers.
@@ -39,12 +47,20 @@ class Asking:
                 raise
             self.refused(source, subject, error)
         except AdminMissing:
-            pass  # removed since it was listed, or a partition that was never used
+            if was_there:
+                self.lost(source, subject)
         except AdminError as error:
             self.refused(source, subject, error)
         return None
 
     def refused(self, source: Source, subject: str, error: AdminError) -> None:
         """Write a refusal down."""
+        self._note(source, subject, error.reason)
+
+    def lost(self, source: Source, subject: str) -> None:
+        """Write down that something was there, and is no more."""
+        self._note(source, subject, REMOVED)
+
+    def _note(self, source: Source, subject: str, reason: str) -> None:
         with self._lock:
-            self._unread.setdefault((source, subject), Unread(source=source, subject=subject, reason=error.reason))
+            self._unread.setdefault((source, subject), Unread(source=source, subject=subject, reason=reason))

@@ -207,4 +207,7 @@ class _Look:
             for name in topic.existing_parts.values()
             if any(part.name == name for part in topic.parts)
         ]
-        return look_at(self._admin, names, profile, at_once=CALLS_AT_ONCE).subscriptions
+        look = look_at(self._admin, names, profile, at_once=CALLS_AT_ONCE)
+        for name in look.gone:
+            self._asking.lost(Source.TOPICS, name)
+        return look.subscriptions

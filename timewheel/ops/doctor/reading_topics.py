@@ -130,7 +130,11 @@ class TopicReader:
         return {number: by_name.get(name, wanted) for number, name in topic.existing_parts.items()}
 
     def _part(self, topic: SeenTopic, name: str) -> Part | None:
-        stats = self._ask(Source.TOPICS, name, lambda: self._admin.topics.stats(name, clients=True))
+        # Partitions of a plan were listed; of another topic some may never have been used.
+        listed = topic.spec is not None
+        stats = self._asking.ask(
+            Source.TOPICS, name, lambda: self._admin.topics.stats(name, clients=True), was_there=listed
+        )
         if stats is None:
             return None
         part = Part(name=name, stats=stats)
@@ -138,13 +142,17 @@ class TopicReader:
         deduplicates = topic.spec is not None and topic.spec.deduplication and topic.spec.role != "slot"
         waits = _waits_for_relay(topic, stats)
         if deduplicates or waits:
-            internal = self._ask(Source.TOPICS, name, lambda: self._admin.topics.internal_stats(name))
+            internal = self._internal(name)
             if internal is not None:
                 cursor = internal.cursors.get(DEDUPLICATION_CURSOR)
                 part = replace(part, producer_names=None if cursor is None else cursor.property_count)
                 if waits and topic.step is not None:
                     part = replace(part, head=self._head(name, internal, topic.step))
         return replace(part, newest=self._newest(name, stats, internal))
+
+    def _internal(self, name: str) -> InternalStats | None:
+        """Of a partition whose stats were told."""
+        return self._asking.ask(Source.TOPICS, name, lambda: self._admin.topics.internal_stats(name), was_there=True)
 
     def _head(self, name: str, internal: InternalStats, step: Step) -> Head | None:
         position = _first_open(internal)
@@ -167,7 +175,7 @@ class TopicReader:
         if not stats.storage_bytes:
             return None
         if internal is None:
-            internal = self._ask(Source.TOPICS, name, lambda: self._admin.topics.internal_stats(name))
+            internal = self._internal(name)
         asked_ms = self._admin.clock.now_ms()
         entry = self._last_entry(name)
         if entry is None:

@@ -104,17 +104,24 @@ def explain(
     standings: list[GapStanding] = []
     found: list[Hole] = []
     holders: list[Holder] = []
+    removed: list[str] = []
     for part, stats in parts.items():
         own = stats.subscriptions.get(name)
         if own is None:
             continue
-        internal = admin.topics.internal_stats(part)
+        try:
+            internal = admin.topics.internal_stats(part)
+        except AdminMissing:
+            removed.append(part)
+            continue
         standings.append(standing_of(part, name, own, internal, profile))
         holders += [Holder(topic=part, consumer=consumer) for consumer in own.consumers or ()]
         cursor = internal.cursors.get(name)
         if cursor is not None:
             runs = list(runs_of(cursor.acked_ranges(), internal.ledgers))
             found += holes_of(part, cursor.mark_delete, runs, internal.ledgers)
+    if removed:
+        raise NoSuchTarget(topic, f"{removed[0]} was removed while it was looked at")
     if not standings:
         raise NoSuchTarget(f"{topic}, subscription {name}", "there is no such subscription")
     gaps = SubscriptionGaps(topic=topic, subscription=name, parts=tuple(standings))

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from timewheel.admin.client import AdminClient
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
+from timewheel.core.names import partition_of
 from timewheel.ops.gaps.standing import GapStanding, Level, SubscriptionGaps, by_subscription, standing_of
 
-__all__ = ["DEFAULT_AT_ONCE", "Look", "Unseen", "look_at"]
+__all__ = ["DEFAULT_AT_ONCE", "Look", "Unseen", "look_at", "with_lost"]
 
 DEFAULT_AT_ONCE = 16
 """Requests at once, over all brokers: each is some milliseconds of a broker's web threads."""
@@ -126,6 +128,26 @@ def look_at(
         gone=tuple(sorted(gone)),
         unseen=tuple(sorted(hidden, key=lambda one: one.what)),
         missing=tuple(missing),
+    )
+
+
+def with_lost(look: Look, named: AbstractSet[str]) -> Look:
+    """The look, in which a topic that was asked for, and of which nothing was there any more, counts as not seen.
+
+    Args:
+        look: What was seen.
+        named: Full names of the topics that were asked for, without a partition suffix.
+    """
+    others = [one.topic for one in look.subscriptions] + [*look.bare, *(one.what for one in look.unseen)]
+    lost = {partition_of(name)[0] for name in look.gone} & named - {partition_of(name)[0] for name in others}
+    unseen = [
+        Unseen(what=name, reason="it is not there, or was removed while it was looked at", is_target=True)
+        for name in sorted(lost)
+    ]
+    return replace(
+        look,
+        unseen=(*look.unseen, *unseen),
+        gone=tuple(name for name in look.gone if partition_of(name)[0] not in lost),
     )
 
 

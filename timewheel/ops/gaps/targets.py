@@ -32,11 +32,13 @@ class Targets:
         unseen: Targets that are not there or may not be looked at; namespaces and tenants within others whose topics
             may not be listed.
         missing: Topics of plans that are not there.
+        named: Full names of the topics that were asked for by name, or by a plan; without a partition suffix.
     """
 
     topics: tuple[str, ...]
     unseen: tuple[Unseen, ...]
     missing: tuple[str, ...] = ()
+    named: frozenset[str] = frozenset()
 
 
 def topics_of(admin: AdminClient, names: Iterable[str], plans: Iterable[Plan] = ()) -> Targets:
@@ -58,9 +60,10 @@ def topics_of(admin: AdminClient, names: Iterable[str], plans: Iterable[Plan] = 
     found: dict[str, None] = {}
     unseen: list[Unseen] = []
     missing: list[str] = []
+    named: set[str] = set()
     for name in wanted:
         try:
-            found |= dict.fromkeys(_topics_in(admin, name, unseen))
+            topics = _topics_in(admin, name, unseen)
         except AdminUnreachable:
             raise
         except (AdminError, NoSuchTarget) as error:
@@ -68,9 +71,17 @@ def topics_of(admin: AdminClient, names: Iterable[str], plans: Iterable[Plan] = 
                 raise
             reason = error.reason if isinstance(error, AdminError) else error.problem
             unseen.append(Unseen(what=name, reason=reason, is_target=True))
+            continue
+        found |= dict.fromkeys(topics)
+        if _is_topic(name):
+            named |= {partition_of(topic)[0] for topic in topics}
     for plan in of_plans:
-        found |= dict.fromkeys(_of_plan(admin, plan, unseen, missing))
-    return Targets(topics=tuple(found), unseen=tuple(unseen), missing=tuple(dict.fromkeys(missing)))
+        of_plan = _of_plan(admin, plan, unseen, missing)
+        named |= {partition_of(topic)[0] for topic in of_plan}
+        found |= dict.fromkeys(of_plan)
+    return Targets(
+        topics=tuple(found), unseen=tuple(unseen), missing=tuple(dict.fromkeys(missing)), named=frozenset(named)
+    )
 
 
 def _of_plan(admin: AdminClient, plan: Plan, unseen: list[Unseen], missing: list[str]) -> list[str]:
@@ -88,10 +99,14 @@ def _of_plan(admin: AdminClient, plan: Plan, unseen: list[Unseen], missing: list
 
 
 def _topics_in(admin: AdminClient, name: str, unseen: list[Unseen]) -> list[str]:
-    if "://" in name or name.count("/") == _SLASHES_OF_A_TOPIC:
+    if _is_topic(name):
         return _parts(admin, full_name(name))
     namespaces = _namespaces_in(admin, name, unseen)
     return [topic for own in namespaces for topic in _listed(admin, own, unseen, only=own == name)]
+
+
+def _is_topic(name: str) -> bool:
+    return "://" in name or name.count("/") == _SLASHES_OF_A_TOPIC
 
 
 def full_name(name: str) -> str:

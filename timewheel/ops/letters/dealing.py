@@ -200,6 +200,7 @@ class _Desk:
         self._topic = topic
         self._subscription = subscription
         self._producers: dict[tuple[str, str, int], Any] = {}
+        self._definitions: dict[str, Schemas] = {}
         self._consumer: Any = None
 
     def __enter__(self) -> Self:
@@ -236,6 +237,8 @@ class _Desk:
                 refile.append(message)
                 continue
             decision = decide(letter, message)
+            if isinstance(decision, Again) and (lost := self._lost_schema(message)):
+                decision = Refused(lost)
             if isinstance(decision, Refused):
                 dealt.append(Dealt(letter=letter, refused=decision.reason))
                 refile.append(message)
@@ -282,11 +285,7 @@ class _Desk:
         )
 
     def _producer(self, topic: str, message: Any, properties: dict[str, str]) -> Any:
-        # A dead letter is stored without its schema, and says which it had; what is filed again keeps that note.
-        # A parked one is stored under it.
-        source, version = self._topic, schema_version_of(message)
-        if properties.get(DEAD_SCHEMA, "").isdecimal():
-            source, version = properties.get(DEAD_FROM, ""), int(properties[DEAD_SCHEMA])
+        source, version = self._schema_of(message, properties)
         key = (topic, source, version)
         if key not in self._producers:
             self._producers[key] = self._client.create_producer(
@@ -294,10 +293,33 @@ class _Desk:
                 batching_enabled=False,
                 block_if_queue_full=True,
                 send_timeout_millis=SEND_TIMEOUT_MS,
-                **Schemas(self._client, source).producer_options(version),
+                **self._schemas(source).producer_options(version),
                 **OWN_NUMBERS,
             )
         return self._producers[key]
+
+    def _schema_of(self, message: Any, properties: dict[str, str]) -> tuple[str, int]:
+        """The topic that has its definition, and the version there."""
+        # A dead letter is stored without its schema, and says which it had; what is filed again keeps that note.
+        # A parked one is stored under it.
+        if properties.get(DEAD_SCHEMA, "").isdecimal():
+            return properties.get(DEAD_FROM, ""), int(properties[DEAD_SCHEMA])
+        return self._topic, schema_version_of(message)
+
+    def _lost_schema(self, message: Any) -> str | None:
+        """What to say if the definition of its schema is no more; None: it is there."""
+        source, version = self._schema_of(message, message.properties())
+        try:
+            self._schemas(source).producer_options(version)
+        except pulsar.TopicNotFound:  # or the topic is there anew, and has no such schema
+            return (
+                f"its schema, version {version} of {partition_of(source)[0]}, is gone with that topic: publish it anew "
+                "from where it comes from"
+            )
+        return None
+
+    def _schemas(self, source: str) -> Schemas:
+        return self._definitions.setdefault(source, Schemas(self._client, source))
 
     def _await_confirmed(self, outcomes: _Outcomes) -> None:
         for _ in range(outcomes.expected):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from timewheel.ops.former_findings import left_behind
 from timewheel.ops.status.horizon import Amount, Horizon
 from timewheel.ops.status.places import PlaceStatus, Status
 
@@ -38,6 +39,10 @@ def status_facts(found: Status) -> dict[str, Any]:
         "unattended": [place.topic for place in found.unattended()],
         "dead_letters": found.dead_letters,
         "parked": found.parked,
+        "former": [
+            {"topic": one.name, "entries": one.backlog, "left_behind": one in left_behind(found.plan, found.former)}
+            for one in found.former
+        ],
         "missing": list(found.missing),
         "read": found.read,
         "unseen": [asdict(one) for one in found.unseen],

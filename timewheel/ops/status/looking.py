@@ -10,10 +10,13 @@ from timewheel.admin.client import AdminClient
 from timewheel.admin.stats import SubscriptionStats
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
+from timewheel.core.former_topics import FormerTopic
 from timewheel.core.names import (
     DEAD_LETTER_SUBSCRIPTION,
     PARKED_SUBSCRIPTION,
     RELAY_SUBSCRIPTION,
+    Names,
+    partition_of,
     partition_topic,
     parts_of,
 )
@@ -21,6 +24,7 @@ from timewheel.core.plan import Calendar, Plan
 from timewheel.core.routing import release_at
 from timewheel.core.steps import Step
 from timewheel.core.topology import calendar_intervals, topology
+from timewheel.ops.former_topics import look_into
 from timewheel.ops.gaps.looking import Unseen
 from timewheel.ops.plan_stored import StoredTimer, timers_of
 from timewheel.ops.sample import Place, draw
@@ -84,7 +88,8 @@ def status_of(
 ) -> Status:
     """Look at a plan. Nothing is consumed or changed.
 
-    What it costs does not grow with the backlog: two requests for each partition, one for its head, and ``reads``.
+    What it costs does not grow with the backlog: two requests for each partition, one for its head, and ``reads``; and
+    a list of each namespace, with one request for each partition of an earlier plan's topics in it.
 
     Args:
         admin: Whose role may see the topics' stats and peek at their messages.
@@ -110,6 +115,7 @@ class _Look:
         self._at_ms = admin.clock.now_ms()
         self._horizon = Horizon(self._at_ms, plan.max_delay_ms)
         self._unseen: dict[str, Unseen] = {}
+        self._absent: list[str] = []
         self._read = 0
 
     def run(self, reads: int) -> Status:
@@ -141,9 +147,13 @@ class _Look:
             at_ms=self._at_ms,
             horizon=self._horizon,
             places=tuple(self._place(part, [p for of, p in wanted if of is part], timers) for part in parts),
-            missing=tuple(name for name, count in counts.items() if count is None and name not in self._unseen),
+            missing=(
+                *(name for name, count in counts.items() if count is None and name not in self._unseen),
+                *sorted(self._absent, key=partition_of),
+            ),
             dead_letters=self._dead_letters(),
             parked=self._parked(),
+            former=self._former(),
             read=self._read,
             knows_cancelled=self._is_dead is not None,
             unseen=tuple(self._unseen.values()),
@@ -161,11 +171,16 @@ class _Look:
     def _part(self, named: tuple[_Topic, str]) -> _Part | None:
         topic, name = named
         wanted = self._plan.subscriptions if topic.step.kind == "due" else (RELAY_SUBSCRIPTION,)
+        internal = None
         try:
             internal = self._admin.topics.internal_stats(name)
             stats = self._admin.topics.stats(name, clients=True).subscriptions
         except AdminMissing:
-            return None  # brokers make a partition when it is first used
+            if internal is None:
+                self._absent.append(name)
+            else:
+                self._unseen[name] = Unseen(what=name, reason="it was removed while it was looked at")
+            return None
         except AdminUnreachable:
             raise
         except AdminError as error:
@@ -262,6 +277,20 @@ class _Look:
         found = [self._backlog(name, PARKED_SUBSCRIPTION) for name in names]
         known = [backlog for backlog in found if backlog is not None]
         return sum(known) if known else None
+
+    def _former(self) -> tuple[FormerTopic, ...]:
+        found: list[FormerTopic] = []
+        for namespace in sorted({*Names(self._plan).namespaces}):
+            try:
+                listed = self._admin.topics.list(namespace)
+                found += [topic for topic in look_into(self._admin, self._plan, listed) if topic.backlog]
+            except AdminMissing:
+                continue  # nothing can wait in a namespace that is not there
+            except AdminUnreachable:
+                raise
+            except AdminError as error:
+                self._cannot(f"topics of earlier plans in {namespace}", error)
+        return tuple(found)
 
     def _backlog(self, name: str, subscription: str) -> int | None:
         try:

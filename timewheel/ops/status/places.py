@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from timewheel.admin.internals import EntryPosition
+from timewheel.core.former_topics import FormerTopic
 from timewheel.core.names import RELAY_CONSUMER, partition_of
 from timewheel.core.plan import Plan
 from timewheel.ops.gaps.looking import Unseen
@@ -106,9 +107,10 @@ class Status:
         at_ms: When the look began, UTC milliseconds.
         horizon: From then on.
         places: Every partition that is there and can be seen.
-        missing: Topics of the plan that are not there.
+        missing: Topics of the plan that are not there, and partitions of others.
         dead_letters: Entries in the dead-letter topic that nobody has dealt with; None: it is not there, or not seen.
         parked: The same of the topics in which timers are parked, of all subscriptions together.
+        former: Topics of earlier plans in which something waits; none of it is in ``places``.
         read: Entries that were looked at.
         knows_cancelled: It was known which timers are cancelled.
         unseen: What could not be looked at.
@@ -121,6 +123,7 @@ class Status:
     missing: tuple[str, ...]
     dead_letters: int | None
     parked: int | None
+    former: tuple[FormerTopic, ...]
     read: int
     knows_cancelled: bool
     unseen: tuple[Unseen, ...]
@@ -134,6 +137,11 @@ class Status:
     def cancelled(self) -> Amount | None:
         """Those of them that are known to be cancelled or replaced; None: it was not looked at."""
         return summed(place.cancelled for place in self.places) if self.knows_cancelled else None
+
+    @property
+    def former_entries(self) -> int:
+        """That wait in topics of earlier plans; a batch is one entry."""
+        return sum(topic.backlog for topic in self.former)
 
     def by_stretch(self) -> tuple[Amount, ...]:
         """All of them, by due time."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from shlex import quote
 
 from timewheel.admin.policies import MAX_UNACKED_PER_CONSUMER, MAX_UNACKED_PER_SUBSCRIPTION
 from timewheel.core.limits import DEFAULT_MAX_HELD, HELD_SHARE
@@ -74,7 +75,7 @@ def _subscriptions(seen: Seen) -> Iterator[Finding]:
             if stats.blocked and (name, BLOCKED) not in told:
                 told.add((name, BLOCKED))
                 read = f"{name} is blocked on {part.name}: {stats.unacked:,} messages unacknowledged"
-                cure = f"timewheel gaps explain {topic.name} --subscription {name}"
+                cure = f"timewheel gaps explain {topic.name} --subscription {quote(name)}"
                 yield Finding(kind=BLOCKED, subject=topic.name, read=read, cure=cure)
             right = _right_types(topic, name)
             if stats.consumers and right and stats.type not in right and (name, WRONG_TYPE) not in told:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import quote
 
 from timewheel.admin.policies import PAUSE_ON_ACK_STATE
 from timewheel.ops.doctor.check import Check
@@ -81,7 +82,7 @@ def _gaps(seen: Seen) -> Iterator[Finding]:
     for gaps in seen.gaps:
         if gaps.level is Level.OK:
             continue
-        explain = f"timewheel gaps explain {gaps.topic} --subscription {gaps.subscription}"
+        explain = f"timewheel gaps explain {gaps.topic} --subscription {quote(gaps.subscription)}"
         if gaps.topic in pausing and gaps.worst.gap_count >= gaps.worst.gap_limit:
             yield Finding(kind=PAUSED, subject=gaps.topic, read=_read(gaps), cure=pausing[gaps.topic])
         else:

@@ -77,12 +77,13 @@ def _delays(seen: Seen) -> Iterator[Finding]:
             continue
         if not found.value.active:
             read = f"delayed delivery is off, {found.where}"
-            yield _repaired(DELAYS_OFF, topic, found.value, read)
+            yield _repaired(DELAYS_OFF, seen, topic, found.value, read)
             continue
         stay_ms = 0 if topic.spec is None else topic.spec.longest_stay_ms
         if 0 < found.value.max_delay_ms < stay_ms:
             read = f"the longest delay is {format_duration(found.value.max_delay_ms)}, {found.where}"
-            yield _repaired(DELAY_TOO_LONG, topic, found.value, f"{read}; timers wait {format_duration(stay_ms)}")
+            read += f"; timers wait {format_duration(stay_ms)}"
+            yield _repaired(DELAY_TOO_LONG, seen, topic, found.value, read)
         if seen.plan is not None and found.value.tick_ms != seen.plan.tick_ms:
             yield Finding(
                 kind=TICK_DIFFERS,
@@ -92,17 +93,26 @@ def _delays(seen: Seen) -> Iterator[Finding]:
             )
 
 
-def _repaired(kind: Kind, topic: SeenTopic, found: DelayedDelivery, read: str) -> Finding:
+def _repaired(kind: Kind, seen: Seen, topic: SeenTopic, found: DelayedDelivery, read: str) -> Finding:
     value = DelayedDelivery(active=True, tick_ms=found.tick_ms, max_delay_ms=0)
-    # pulsar-admin takes whole seconds, and a second if nothing is said.
-    tick = f" -t {found.tick_ms // SECOND_MS}s" if found.tick_ms % SECOND_MS == 0 else ""
     return Finding(
         kind=kind,
         subject=topic.name,
         read=read,
-        cure=f"pulsar-admin topicPolicies set-delayed-delivery {topic.name} -e{tick} -md 0s",
+        cure=_command(seen, topic, found),
         fix=None if topic.spec is None else SetPolicy(topic=topic.name, policy=DELAYED_DELIVERY, value=value),
     )
+
+
+def _command(seen: Seen, topic: SeenTopic, found: DelayedDelivery) -> str:
+    seconds, rest_ms = divmod(found.tick_ms, SECOND_MS)
+    if rest_ms and topic.spec is not None:
+        # The tool takes whole seconds, so its line would change the tick.
+        return f"timewheel doctor {seen.target} --fix"
+    # It makes the tick a second if nothing is said. It sets no bound if none is said, and older ones do not know -md.
+    tick = "" if rest_ms else f" -t {seconds}s"
+    bound = " -md 0s" if found.max_delay_ms else ""
+    return f"pulsar-admin topicPolicies set-delayed-delivery {topic.name} -e{tick}{bound}"
 
 
 def _tracker(seen: Seen) -> Iterator[Finding]:
