@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from timewheel.consumers.in_hand import Arrival, InHand
 
-__all__ = ["Acknowledge", "Command", "Drop", "Hand", "LetGo", "NegativeAcknowledge", "Republish"]
+__all__ = ["Acknowledge", "Command", "Drop", "Hand", "LetGo", "NegativeAcknowledge", "Republish", "let_go"]
 
 
 class Hand(NamedTuple):
@@ -48,3 +48,8 @@ class Drop(NamedTuple):
 
 
 Command = Hand | Acknowledge | NegativeAcknowledge | Republish | LetGo | Drop
+
+
+def let_go(timer: InHand | None) -> list[Command]:
+    """What follows where a timer that was to be tried again or parked ends otherwise."""
+    return [] if timer is None or timer.onward is None else [LetGo(timer)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from timewheel.consumers.commands import Acknowledge, Command, Drop, Hand, LetGo, NegativeAcknowledge, Republish
+from timewheel.consumers.commands import Acknowledge, Command, Drop, Hand, LetGo, NegativeAcknowledge, Republish, let_go
 from timewheel.consumers.counts import ConsumerCounts
 from timewheel.consumers.handled import HandledTimers, timer_key
 from timewheel.consumers.in_hand import Arrival, InHand, Stage
@@ -39,8 +39,23 @@ class Engine:
         overdue: What becomes of late ones; None: they are delivered.
     """
 
-    __slots__ = ("_ack_timeout_ms", "_asked", "_counts", "_extras", "_handled", "_hold_bound_ms", "_in_hand", "_judge",
-                 "_judges", "_max_held", "_overdue", "_republishing", "_unasked", "_wheel")  # fmt: skip
+    __slots__ = (
+        "_ack_timeout_ms",
+        "_asked",
+        "_counts",
+        "_extras",
+        "_handled",
+        "_hold_bound_ms",
+        "_in_hand",
+        "_judge",
+        "_judges",
+        "_max_held",
+        "_overdue",
+        "_republishing",
+        "_unasked",
+        "_wheel",
+        "has_overdue",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -58,7 +73,8 @@ class Engine:
         self._ack_timeout_ms = ack_timeout_ms
         self._judge = judge
         self._overdue = overdue
-        self._judges = judge is not None or overdue is not None
+        self.has_overdue = overdue is not None  # whether some come too late to be of use
+        self._judges = judge is not None or self.has_overdue
         self._unasked: list[InHand] = []
         self._asked: list[InHand] = []
         self._wheel = LocalWheel(max_held)
@@ -204,7 +220,7 @@ class Engine:
         arrivals = {timer.arrival.position: timer.arrival, **timer.extras}
         if current is not None:
             arrivals |= {current.arrival.position: current.arrival, **current.extras}
-        return [*_let_go(current), *(Acknowledge(arrival) for arrival in arrivals.values())]
+        return [*let_go(current), *(Acknowledge(arrival) for arrival in arrivals.values())]
 
     def failed(self, timer: InHand) -> list[Command]:
         """The handler failed, or asks for it again."""
@@ -328,11 +344,6 @@ class Engine:
         self._wait_first(timer, now_ms)
         return []
 
-    @property
-    def has_overdue(self) -> bool:
-        """Whether some come too late to be of use."""
-        return self._overdue is not None
-
     def overdue_meanwhile(self, timer: InHand, now_ms: int) -> list[Command] | None:
         """It was to be handed out, and had to wait for its turn; None: it may be handed out.
 
@@ -340,7 +351,7 @@ class Engine:
             timer: As it was to be handed out.
             now_ms: UTC milliseconds.
         """
-        if self._overdue is None or self._in_hand.get(timer.key) is not timer:
+        if self._in_hand.get(timer.key) is not timer:
             return None
         verdict = judged(timer.arrival.envelope, now_ms, None, self._overdue)
         return None if verdict is Verdict.HAND else self._follow(timer, verdict, now_ms)
@@ -384,7 +395,7 @@ class Engine:
     def _bury(self, timer: InHand) -> list[Command]:
         """Acknowledge all that is in hand of a dead timer, and forget it."""
         self._forget(timer.key)
-        return [*_let_go(timer), *(Acknowledge(arrival) for arrival in (timer.arrival, *timer.extras.values()))]
+        return [*let_go(timer), *(Acknowledge(arrival) for arrival in (timer.arrival, *timer.extras.values()))]
 
     def _still_in_hand(self, timers: list[InHand]) -> list[InHand]:
         """Without those that were handled meanwhile, by a handler that had them before the ack time-out."""
@@ -401,8 +412,3 @@ class Engine:
             self._extras -= len(timer.extras)
             self._republishing -= timer.stage is Stage.REPUBLISHING
         return timer
-
-
-def _let_go(timer: InHand | None) -> list[Command]:
-    """What follows where a timer that was to be tried again or parked ends otherwise."""
-    return [] if timer is None or timer.onward is None else [LetGo(timer)]

@@ -15,7 +15,7 @@ from typing import Literal
 from timewheel.core.durations import DAY_MS, MAX_DURATION_MS, MINUTE_MS, SECOND_MS, format_duration
 from timewheel.core.errors import PlanError
 from timewheel.core.life_cycle import Cancel
-from timewheel.core.plan_checks import a_truth, a_tuple, is_name, one_of, texts, within, within_ms
+from timewheel.core.plan_checks import a_subscription, a_truth, a_tuple, is_name, one_of, texts, within, within_ms
 
 __all__ = [
     "OWN_INFIX",
@@ -62,8 +62,6 @@ OWN_INFIX = ".tw."
 
 _TOPIC = re.compile(r"persistent://([\w.=:-]+)/([\w.=:-]+)/([^/\s?#]+)", re.ASCII)
 _NAMESPACE = re.compile(r"[\w.=:-]+/[\w.=:-]+", re.ASCII)
-_SUBSCRIPTION = re.compile(r"[^/\s]+")
-_PART_OF_A_TOPIC = re.compile(r"[^/\s?#%]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,11 +307,7 @@ def _check_names(plan: Plan) -> None:
     a_tuple("subscriptions", plan.subscriptions)
     within("subscriptions", len(plan.subscriptions), 1, MAX_SUBSCRIPTIONS, "the number of subscriptions")
     for name in plan.subscriptions:
-        if not is_name(name, _SUBSCRIPTION):
-            raise PlanError("subscriptions", name, "a subscription's name is not empty and has no slash or space")
-        if plan.keeps_back and (not is_name(name, _PART_OF_A_TOPIC) or "-partition-" in name):
-            why = "with retry or [cancel] it is part of topics' names: no ? and no #, no %, and no -partition- in it"
-            raise PlanError("subscriptions", name, why)
+        a_subscription(name, names_topics=plan.keeps_back)
     if len(set(plan.subscriptions)) != len(plan.subscriptions):
         raise PlanError("subscriptions", plan.subscriptions, "every subscription once")
 

@@ -7,8 +7,10 @@ import re
 from timewheel.core.durations import format_duration
 from timewheel.core.errors import PlanError
 
-__all__ = ["a_truth", "a_tuple", "is_name", "one_of", "texts", "within", "within_ms"]
+__all__ = ["a_subscription", "a_truth", "a_tuple", "is_name", "one_of", "texts", "within", "within_ms"]
 
+_SUBSCRIPTION = re.compile(r"[^/\s]+")
+_PART_OF_A_TOPIC = re.compile(r"[^/\s?#%]+")
 _NO_DURATION_MS = 10**18
 """Numbers from here on are shown as they are in an error."""
 
@@ -32,6 +34,15 @@ def is_name(value: object, form: re.Pattern[str]) -> bool:
     """Whether a value is printable text of a form."""
     # Unprintable characters (controls, halves of a surrogate pair) survive neither a file nor a URL.
     return isinstance(value, str) and value.isprintable() and form.fullmatch(value) is not None
+
+
+def a_subscription(name: object, *, names_topics: bool) -> None:
+    """Refuse what is no subscription's name, or what no topic's name can have in it where it has to."""
+    if not is_name(name, _SUBSCRIPTION):
+        raise PlanError("subscriptions", name, "a subscription's name is not empty and has no slash or space")
+    if names_topics and (not is_name(name, _PART_OF_A_TOPIC) or "-partition-" in str(name)):
+        why = "with retry or [cancel] it is part of topics' names: no ? and no #, no %, and no -partition- in it"
+        raise PlanError("subscriptions", name, why)
 
 
 def a_tuple(name: str, value: object) -> None:
