@@ -39,23 +39,9 @@ class Engine:
         overdue: What becomes of late ones; None: they are delivered.
     """
 
-    __slots__ = (
-        "_ack_timeout_ms",
-        "_asked",
-        "_counts",
-        "_extras",
-        "_handled",
-        "_hold_bound_ms",
-        "_in_hand",
-        "_judge",
-        "_judges",
-        "_max_held",
-        "_overdue",
-        "_republishing",
-        "_unasked",
-        "_wheel",
-        "has_overdue",
-    )  # fmt: skip
+    __slots__ = ("_ack_timeout_ms", "_asked", "_counts", "_extras", "_handled", "_hold_bound_ms", "_in_hand",
+                 "_judge", "_judges", "_max_held", "_overdue", "_republishing", "_unasked", "_wheel",
+                 "has_overdue")  # fmt: skip
 
     def __init__(
         self,
