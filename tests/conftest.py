@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 FOLDERS = (
     "core",
+    "binary_protocol",
     "producers",
     "consumers",
     "ops",
