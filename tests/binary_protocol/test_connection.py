@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -173,7 +174,7 @@ def test_answers_belong_to_their_requests() -> None:
     ]
 
 
-REFUSALS = {
+REFUSALS: dict[str, dict[str, Any]] = {
     "ERROR": {"error": 5, "message": "busy"},
     "LOOKUP_RESPONSE": {"response": 2, "error": 6, "message": "moving"},
     "ACK_RESPONSE": {"consumer_id": 1, "error": 22, "message": "no"},
@@ -525,7 +526,7 @@ STREAMS = [one for version in RECORDED for one in recorded(version)]
 
 def pieces_of(data: bytes, places: list[int]) -> list[bytes]:
     edges = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
-    return [data[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    return [data[start:end] for start, end in pairwise(edges)]
 
 
 def fed(connection: Connection, pieces: list[bytes]) -> list[str]:

@@ -132,8 +132,9 @@ def test_no_changed_bit_of_an_entry_goes_unseen(flipped: int) -> None:
 
 @pytest.mark.parametrize("missing", ["producer_name", "sequence_id", "publish_time"])
 def test_an_entry_without_what_each_has_is_none(missing: str) -> None:
+    without: dict[str, Any] = {missing: None}
     with pytest.raises(ProtocolViolation, match="entry 1:2 without its producer, number or time"):
-        read(entry_frame((1, 2), **{missing: None}))
+        read(entry_frame((1, 2), **without))
 
 
 def test_an_entry_that_ends_early_is_refused_wherever_it_ends() -> None:

@@ -1,9 +1,10 @@
-"""A stream is the same frames, in whatever pieces it comes; what cannot be a frame is refused at its first four bytes."""
+"""A stream is the same frames, in whatever pieces it comes; what cannot be one is refused at its first four bytes."""
 
 from __future__ import annotations
 
 import struct
 import tracemalloc
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ from timewheel.binary_protocol.frames import COMMAND_AT, DEFAULT_FRAME_BYTES, Fr
 def cut(data: bytes, places: list[int]) -> list[bytes]:
     """A stream in pieces, of which some are empty."""
     edges = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
-    return [data[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    return [data[start:end] for start, end in pairwise(edges)]
 
 
 def commands(pieces: list[bytes]) -> list[bytes]:

@@ -74,7 +74,9 @@ _SHAPES = {
     "AUTH_CHALLENGE": "1 server_version string, 2 challenge AuthData, 3 protocol_version int32",
     "AUTH_RESPONSE": "1 client_version string, 2 response AuthData, 3 protocol_version int32",
     "ACK_RESPONSE": "1 consumer_id uint64, 4 error int32, 5 message string, 6 request_id uint64",
-    "TOPIC_MIGRATED": "1 resource_id uint64, 2 resource_type int32, 3 brokerServiceUrl string, 4 brokerServiceUrlTls string",
+    "TOPIC_MIGRATED": (
+        "1 resource_id uint64, 2 resource_type int32, 3 brokerServiceUrl string, 4 brokerServiceUrlTls string"
+    ),
     "ACTIVE_CONSUMER_CHANGE": "1 consumer_id uint64, 2 is_active bool",
     "CommandType": (
         "2 CONNECT CONNECT, 3 CONNECTED CONNECTED, 4 SUBSCRIBE SUBSCRIBE, 9 MESSAGE MESSAGE, 10 ACK ACK, 11 FLOW FLOW, "
