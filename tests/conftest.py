@@ -79,6 +79,7 @@ LANES = {
     **dict.fromkeys(
         (
             "tests/broker/test_admin_security.py",
+            "tests/broker/test_binary_protocol_secured.py",
             "tests/broker/test_connection.py",
             "tests/broker/test_doctor.py",
             "tests/broker/test_gaps_denied.py",

@@ -38,7 +38,6 @@ from timewheel.binary_protocol.events import (
     LastPosition,
     LookedUp,
     Refused,
-    TopicEnded,
 )
 from timewheel.binary_protocol.frames import DEFAULT_FRAME_BYTES, FRAME_PADDING_BYTES, MAX_FRAME_BYTES
 from timewheel.wire.positions import EntryPosition
@@ -319,16 +318,11 @@ def test_a_migrated_topic_of_a_producer_does_not_concern_us() -> None:
     assert reading().receive(command_frame("TOPIC_MIGRATED", resource_id=1, resource_type=0), 0) == []
 
 
-def test_a_topic_that_has_ended_is_told() -> None:
-    assert reading().receive(command_frame("REACHED_END_OF_TOPIC", consumer_id=1), 0) == [TopicEnded(consumer_id=1)]
-
-
 @pytest.mark.parametrize(
     "frame",
     [
         entry_frame((1, 2), consumer_id=2),
         command_frame("CLOSE_CONSUMER", consumer_id=0, request_id=1),
-        command_frame("REACHED_END_OF_TOPIC", consumer_id=9),
         command_frame("SUCCESS", request_id=77),
         command_frame("SUCCESS", request_id=0),
         command_frame("ACK_RESPONSE", request_id=NO_REQUEST, consumer_id=1),
@@ -434,7 +428,6 @@ ANY_BODY: dict[str, dict[str, Any]] = {
     "PONG": {},
     "LOOKUP": {},
     "LOOKUP_RESPONSE": {"request_id": 1, "response": 1},
-    "REACHED_END_OF_TOPIC": {"consumer_id": 1},
     "GET_LAST_MESSAGE_ID": {},
     "GET_LAST_MESSAGE_ID_RESPONSE": {
         "request_id": 1,
@@ -475,7 +468,8 @@ def test_commands_that_are_not_known_are_passed_over() -> None:
     frame = struct.pack(">II", 4 + len(unknown), len(unknown)) + unknown
     connection = reading()
 
-    assert connection.receive(frame + command_frame("ACTIVE_CONSUMER_CHANGE", consumer_id=1), 0) == []
+    others = [command_frame(name, consumer_id=1) for name in ("ACTIVE_CONSUMER_CHANGE", "REACHED_END_OF_TOPIC")]
+    assert connection.receive(frame + b"".join(others), 0) == []
     assert connection.phase is Phase.READY
 
 

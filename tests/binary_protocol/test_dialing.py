@@ -68,6 +68,15 @@ def test_a_proxy_is_asked_to_connect_to_the_broker() -> None:
     assert asked.is_closed
 
 
+def test_a_broker_that_is_its_own_proxy_is_not_connected_to_twice() -> None:
+    """As Pulsar's standalone says that it is."""
+    found = found_at("pulsar://front:1", proxy_through_service_url=True)
+    dialer, brokers, _ = cluster({"front:1": {"LOOKUP": found}})
+    dialer.reach(TOPIC)
+
+    assert len(brokers.opened) == 1
+
+
 def test_brokers_that_redirect_in_circles_are_given_up_and_all_connections_closed() -> None:
     dialer, brokers, _ = cluster(
         {

@@ -54,6 +54,24 @@ def test_entries_come_as_they_came_and_the_position_follows() -> None:
     assert [entry.position.entry for entry in one.read(100)] == [3]
 
 
+def test_the_entry_behind_which_it_begins_is_not_given_though_brokers_begin_with_it() -> None:
+    one, transport = reader(after=EntryPosition(5, 0), permits=2)
+    transport.coming += [entries(0, 1), entries(2)]
+
+    assert [entry.position.entry for entry in one.read(100)] == [1]
+    assert [entry.position.entry for entry in one.read(100)] == [2]
+    assert granted(transport) == [2, 2], "it took a permit all the same"
+
+
+def test_the_entry_behind_which_it_began_is_out_of_order_when_it_comes_later() -> None:
+    one, transport = reader(after=EntryPosition(5, 0))
+    transport.coming += [entries(1, 0)]
+    one.read(100)
+
+    with pytest.raises(ProtocolViolation, match="entry 5:0 behind 5:1"):
+        one.read(100)
+
+
 def test_it_reads_for_itself_behind_the_position_that_it_was_given() -> None:
     _, transport = reader(after=EntryPosition(5, 7), permits=10)
     (subscribe,) = (said for name, said in transport.requests if name == "SUBSCRIBE")
@@ -173,14 +191,6 @@ def test_a_violation_is_told_behind_what_was_read_before() -> None:
     assert len(one.read(10)) == 2
     with pytest.raises(ProtocolViolation):
         one.read(10)
-
-
-def test_a_terminated_topic_ends() -> None:
-    one, transport = reader()
-    transport.coming += [entries(1) + command_frame("REACHED_END_OF_TOPIC", consumer_id=1)]
-
-    assert (len(one.read(10)), one.has_ended) == (1, False)
-    assert (one.read(10), one.has_ended) == ([], True)
 
 
 def test_the_last_position_is_asked_for_and_entries_that_come_meanwhile_are_kept() -> None:

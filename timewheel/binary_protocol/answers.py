@@ -19,7 +19,6 @@ from timewheel.binary_protocol.events import (
     LastPosition,
     LookedUp,
     Refused,
-    TopicEnded,
 )
 from timewheel.binary_protocol.fields import as_signed, data_tag, fields_of, number_tag, text_of
 from timewheel.binary_protocol.frames import COMMAND_AT
@@ -197,10 +196,6 @@ def _migrated(body: _Body, _: Asked) -> ConsumerClosed | None:
     return ConsumerClosed(consumer_id=body.number(1), reason=f"the topic has migrated to {to}")
 
 
-def _ended(body: _Body, _: Asked) -> TopicEnded:
-    return TopicEnded(consumer_id=body.number(1))
-
-
 def _refused(request_id: int, asked: Asked, code: int, reason: str | None) -> Refused:
     try:
         error: ServerError | None = ServerError(code)
@@ -213,18 +208,7 @@ def _refused(request_id: int, asked: Asked, code: int, reason: str | None) -> Re
     return Refused(request_id=request_id, error=refused)
 
 
-Told = (
-    Acknowledged
-    | Connected
-    | ConsumerClosed
-    | CredentialsAsked
-    | Done
-    | LastPosition
-    | LookedUp
-    | Refused
-    | TopicEnded
-    | None
-)
+Told = Acknowledged | Connected | ConsumerClosed | CredentialsAsked | Done | LastPosition | LookedUp | Refused | None
 _MADE_BY: Mapping[CommandType, Callable[[_Body, Asked], Told]] = {
     CommandType.CONNECTED: _connected,
     CommandType.AUTH_CHALLENGE: _credentials_asked,
@@ -235,7 +219,6 @@ _MADE_BY: Mapping[CommandType, Callable[[_Body, Asked], Told]] = {
     CommandType.GET_LAST_MESSAGE_ID_RESPONSE: _last_position,
     CommandType.CLOSE_CONSUMER: _consumer_closed,
     CommandType.TOPIC_MIGRATED: _migrated,
-    CommandType.REACHED_END_OF_TOPIC: _ended,
 }
 
 

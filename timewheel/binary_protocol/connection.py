@@ -34,7 +34,6 @@ from timewheel.binary_protocol.events import (
     LastPosition,
     LookedUp,
     Refused,
-    TopicEnded,
 )
 from timewheel.binary_protocol.frames import FRAME_PADDING_BYTES, MAX_FRAME_BYTES, Frames
 from timewheel.wire.positions import EntryPosition
@@ -74,7 +73,6 @@ _TAKEN = {
         CommandType.GET_LAST_MESSAGE_ID_RESPONSE,
         CommandType.LOOKUP_RESPONSE,
         CommandType.MESSAGE,
-        CommandType.REACHED_END_OF_TOPIC,
         CommandType.SUCCESS,
         CommandType.TOPIC_MIGRATED,
     },
@@ -288,8 +286,6 @@ class Connection:
                 return told if self._was_awaited(told) else None
             case ConsumerClosed():
                 return self._consumer_closed(told)
-            case TopicEnded():
-                return self._of_consumer(told)
             case _:
                 return told
 
@@ -322,7 +318,7 @@ class Connection:
         self._consumers.discard(told.consumer_id)
         return told if was_open or unanswered else None
 
-    def _of_consumer(self, event: Entry | TopicEnded) -> Entry | TopicEnded | None:
+    def _of_consumer(self, event: Entry) -> Entry | None:
         if event.consumer_id in self._consumers:
             return event
         self._see_consumer(event.consumer_id)

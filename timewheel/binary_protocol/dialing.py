@@ -70,7 +70,7 @@ class Dialer:
             session = self._connect(step.addresses, keep_payload=keep_payload)
             try:
                 step = lookup.answered(session.look_up(topic, is_authoritative=step.is_authoritative))
-                is_here = step == Target((session.address,), None)
+                is_here = isinstance(step, Target) and step.is_at(session.address)
             except BaseException:
                 session.close()
                 raise

@@ -19,7 +19,6 @@ __all__ = [
     "LastPosition",
     "LookedUp",
     "Refused",
-    "TopicEnded",
 ]
 
 
@@ -109,13 +108,6 @@ class ConsumerClosed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopicEnded:
-    """The topic was terminated, and all that it holds was delivered."""
-
-    consumer_id: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Broken:
     """The connection is of no use any more, whatever comes; always the last event."""
 
@@ -133,5 +125,4 @@ Event = (
     | LastPosition
     | LookedUp
     | Refused
-    | TopicEnded
 )

@@ -43,6 +43,10 @@ class Target(NamedTuple):
     addresses: tuple[Address, ...]
     broker: str | None
 
+    def is_at(self, address: Address) -> bool:
+        """Whether the broker itself has this address: Pulsar's standalone names its service URL as its own proxy."""
+        return str(address) == self.broker or (self.broker is None and address in self.addresses)
+
 
 class Lookup:
     """One lookup of one topic.

@@ -15,7 +15,7 @@ from timewheel.binary_protocol.connection import MAX_PERMITS
 from timewheel.binary_protocol.dialing import Dialer
 from timewheel.binary_protocol.entries import Entry
 from timewheel.binary_protocol.errors import BinaryProtocolError, ConsumerLost, ProtocolViolation, TooManyRequests
-from timewheel.binary_protocol.events import ConsumerClosed, Event, LastPosition, TopicEnded
+from timewheel.binary_protocol.events import ConsumerClosed, Event, LastPosition
 from timewheel.core.chance import Chance, system_chance
 from timewheel.wire.positions import EntryPosition
 
@@ -44,7 +44,6 @@ class EntryReader:
     Attributes:
         topic: As it was given.
         position: Of the last entry that was read; `after` if none was.
-        has_ended: Whether the topic was terminated and all of it was read.
 
     Raises:
         BinaryProtocolError: It cannot be opened.
@@ -64,9 +63,9 @@ class EntryReader:
             raise TooManyRequests("permits", permits, MAX_PERMITS)
         self.topic = topic
         self.position = after
-        self.has_ended = False
         self._permits = permits
         self._taken = 0
+        self._before_first: EntryPosition | None = after
         name = f"timewheel-look-{int((chance or system_chance()).random() * (1 << 48)):012x}"
         self._session = dialer.reach(topic, keep_payload=keep_payload)
         try:
@@ -99,7 +98,8 @@ class EntryReader:
             timeout_ms: How long the first of them is waited for; 0: what is there.
 
         Returns:
-            Some entries; none if none came in time, or none will.
+            Some entries; none if none came in time. A topic that was terminated says nothing at its end: see
+            `last_position`.
 
         Raises:
             ConsumerLost: The topic moves, was unloaded or is gone.
@@ -126,18 +126,22 @@ class EntryReader:
         entries: list[Entry] = []
         last = self.position
         for at, event in enumerate(events):
-            if not isinstance(event, Entry) or event.position <= last:
+            if isinstance(event, Entry) and event.position == self._before_first:
+                # A broker begins with the very entry that it was given, if it has it. The entry behind it cannot be
+                # asked for: where there is none yet, the broker would begin with the first of all.
+                self._taken += event.message_count
+            elif isinstance(event, Entry) and event.position > last:
+                entries.append(event)
+                last = event.position
+            else:
                 return entries, events[at:]
-            last = event.position
-            entries.append(event)
+            self._before_first = None
         return entries, []
 
     def _see(self, event: Event) -> None:
         match event:
             case ConsumerClosed():
                 raise ConsumerLost(self.topic, event.reason)
-            case TopicEnded():
-                self.has_ended = True
             case Entry(position=here):
                 raise ProtocolViolation(
                     f"entry {here.ledger}:{here.entry} behind {self.position.ledger}:{self.position.entry}",

@@ -87,7 +87,7 @@ def subscribe(
         subscription: If it is not there, it is made.
         kind: Its type.
         name: Of the consumer.
-        start: The entry behind which to begin; None: the subscription is a durable one.
+        start: The entry with which to begin, or the next that is there; None: the subscription is a durable one.
     """
     body = (
         data_field(1, topic)
