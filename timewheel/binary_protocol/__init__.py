@@ -1,8 +1,8 @@
 """A client of Pulsar's binary protocol, for the two things that pulsar-client cannot do.
 
-- It shows no ``deliver_at`` of a received message. Its 3.13, the newest there is, has no getter for it, in Python or in
-  the library below, and nothing else that it gives holds it: `tests/broker/test_binary_protocol.py` looks for the value
-  in all of a message, and fails as soon as a newer client shows it.
+- It shows no ``deliver_at`` of a received message, up to 3.13, the newest there is
+  (broker-facts: hidden-delivery-times). A test looks for the value in all that a message gives, and fails once a newer
+  client shows it.
 - It acknowledges only what it has received itself, or a message id that it was given; not a thousand entries in one
   command whose answer is waited for.
 

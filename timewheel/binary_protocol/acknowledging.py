@@ -1,7 +1,8 @@
 """Acknowledges entries of a subscription that others consume: by position, whoever has them, or whether anybody does.
 
 It joins as a consumer that takes nothing. On a Shared subscription the others notice nothing of it. On Key_Shared a
-broker gives it keys, and their messages wait until it has left: join for moments only.
+broker gives it keys, and their messages wait until it has left: join for moments only
+(broker-facts: acknowledging-for-others).
 """
 
 from __future__ import annotations

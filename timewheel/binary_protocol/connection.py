@@ -310,6 +310,7 @@ class Connection:
         return True
 
     def _consumer_closed(self, told: ConsumerClosed) -> Event | None:
+        # Nothing about it is answered any more (broker-facts: acknowledging-for-others).
         self._see_consumer(told.consumer_id)
         unanswered = [one for one, pending in self._pending.items() if pending.consumer_id == told.consumer_id]
         for request_id in unanswered:

@@ -44,7 +44,9 @@ class Target(NamedTuple):
     broker: str | None
 
     def is_at(self, address: Address) -> bool:
-        """Whether the broker itself has this address: Pulsar's standalone names its service URL as its own proxy."""
+        """Whether the broker itself has this address, even if a proxy is named
+        (broker-facts: standalone-as-its-own-proxy).
+        """
         return str(address) == self.broker or (self.broker is None and address in self.addresses)
 
 

@@ -128,7 +128,8 @@ class EntryReader:
         for at, event in enumerate(events):
             if isinstance(event, Entry) and event.position == self._before_first:
                 # A broker begins with the very entry that it was given, if it has it. The entry behind it cannot be
-                # asked for: where there is none yet, the broker would begin with the first of all.
+                # asked for: where there is none yet, it would begin with the first of all
+                # (broker-facts: reading-by-position).
                 self._taken += event.message_count
             elif isinstance(event, Entry) and event.position > last:
                 entries.append(event)
