@@ -63,6 +63,13 @@ def test_the_entry_behind_which_it_begins_is_not_given_though_brokers_begin_with
     assert granted(transport) == [2, 2], "it took a permit all the same"
 
 
+def test_the_entry_that_is_left_out_does_not_look_like_the_end_when_it_comes_alone() -> None:
+    one, transport = reader(after=EntryPosition(5, 0))
+    transport.coming += [entries(0), entries(1)]
+
+    assert [entry.position.entry for entry in one.read(100)] == [1]
+
+
 def test_the_entry_behind_which_it_began_is_out_of_order_when_it_comes_later() -> None:
     one, transport = reader(after=EntryPosition(5, 0))
     transport.coming += [entries(1, 0)]
