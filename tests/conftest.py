@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 FOLDERS = (
     "core",
+    "binary_protocol",
     "producers",
     "consumers",
     "ops",
@@ -80,6 +81,7 @@ LANES = {
     **dict.fromkeys(
         (
             "tests/broker/test_admin_security.py",
+            "tests/broker/test_binary_protocol_secured.py",
             "tests/broker/test_cancel_refused.py",
             "tests/broker/test_connection.py",
             "tests/broker/test_doctor.py",

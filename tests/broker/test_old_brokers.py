@@ -11,18 +11,23 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pulsar
 import pytest
 
 from tests.broker.relay_stage import Stage, now_ms, plan_of
+from tests.broker.test_binary_protocol import position_of, read_all, send_all
 from tests.broker.test_gap_reload import SETTINGS, STATES, Say, foretold
 from tests.broker.test_gap_reload import Stage as CursorStage
 from tests.broker.test_whereis import MOST_READS, SCHEMES, is_right, searched
 from tests.support.own_broker import own_broker
 from timewheel.admin.client import AdminClient
+from timewheel.binary_protocol.acknowledging import EntryAcknowledger
+from timewheel.binary_protocol.dialing import Dialer
+from timewheel.binary_protocol.errors import ConsumerLost
+from timewheel.binary_protocol.reading import EntryReader
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Native
 from timewheel.core.planfile import save_plan
@@ -136,3 +141,34 @@ def test_commands_say_what_is_so_and_what_they_cannot_read(broker: LocalPulsar, 
         sought = run(broker, "whereis", file, hidden.id)
         assert sought.returncode == 1, "not found, and not all could be looked at"
         assert "cannot be read" in " ".join(sought.stdout.split())
+
+
+def test_entries_are_read_and_acknowledged_by_the_brokers_own_protocol(broker: LocalPulsar, topic: str) -> None:
+    client = pulsar.Client(broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    with AdminClient(broker.admin_url) as admin:
+        admin.topics.create_unpartitioned(topic)
+        admin.subscriptions.create(topic, "billing")
+        consumer = client.subscribe(topic, "billing", consumer_type=pulsar.ConsumerType.Shared)
+        begin_ms = now_ms() + 3_600_000
+        sent: list[dict[str, Any]] = [
+            {"deliver_at": begin_ms + at * 7, "properties": {"i": str(at)}} for at in range(500)
+        ]
+        positions = send_all(client.create_producer(topic), [*sent, {}])
+        dialer = Dialer(broker.service_url)
+        with EntryReader(dialer, topic) as reader:
+            entries = read_all(reader, 501)
+            assert reader.last_position() == positions[-1]
+        with EntryReader(dialer, topic, after=positions[99]) as reader:
+            assert read_all(reader, 401)[0].position == positions[100]
+        found = [(entry.deliver_at_ms, entry.properties.get("i")) for entry in entries[:500]]
+        assert found == [(message["deliver_at"], message["properties"]["i"]) for message in sent]
+        assert (entries[500].deliver_at_ms, entries[500].batch_size) == (None, 0)
+
+        with EntryAcknowledger(dialer, topic, "billing") as acknowledger:
+            acknowledger.acknowledge(positions[:500])
+            assert position_of(consumer.receive(20_000).message_id()) == positions[500]
+            assert admin.topics.stats(topic, precise_backlog=True).subscriptions["billing"].backlog == 1
+            admin.topics.unload(topic)
+            with pytest.raises(ConsumerLost):
+                acknowledger.acknowledge(positions[:1])
+    client.close()

@@ -29,6 +29,10 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("consumers/relay/driver/former_keeper.py", "join()"): "its crews' own join, which is by the clock",
     ("consumers/relay/driver/session.py", "wait()"): "the confirmations' own wait, which is by the clock",
     ("consumers/relay/service.py", "faulthandler.dump_traceback_later"): "a watchdog trusts nothing of Python's",
+    (
+        "timewheel/binary_protocol/transport.py",
+        "settimeout()",
+    ): "a socket waits for an answer; the clock tells how long",
     ("timewheel/admin/http.py", "tenacity.wait_random_exponential"): "tenacity draws how long; the clock waits",
     ("timewheel/ops/provision.py", "tenacity.wait_random"): "tenacity draws how long; the clock waits",
     ("timewheel/ops/sample.py", "random.Random"): "the seed is handed in",

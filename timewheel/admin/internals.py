@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from timewheel.wire.positions import EntryPosition
+
 __all__ = ["DEDUPLICATION", "TERMINATED", "AckedRange", "CursorStats", "EntryPosition", "InternalStats", "Ledger"]
 
 DEDUPLICATION = "pulsar.dedup"
@@ -17,19 +19,6 @@ TERMINATED = "Terminated"
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _RANGE = re.compile(r"\((-?\d+):(-?\d+)\.\.(-?\d+):(-?\d+)\]")
-
-
-class EntryPosition(NamedTuple):
-    """(ledger, entry), in topic order within one topic. Entry -1: before the ledger's first."""
-
-    ledger: int
-    entry: int
-
-    @classmethod
-    def parse(cls, text: str) -> EntryPosition:
-        """Read what brokers write: ``"90:3"``."""
-        ledger, _, entry = text.partition(":")
-        return cls(int(ledger), int(entry))
 
 
 class AckedRange(NamedTuple):

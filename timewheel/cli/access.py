@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from timewheel.admin.client import AdminClient
+    from timewheel.binary_protocol.dialing import Dialer
     from timewheel.core.connection import Connection
     from timewheel.hooks import Hook
     from timewheel.wire.token_reader import TokenReader
@@ -80,6 +81,24 @@ class Access:
                 yield client
             finally:
                 client.close()
+
+    def dialer(self) -> Dialer:
+        """What connects by the brokers' own protocol.
+
+        Raises:
+            BadConnection: The service URL is none.
+            BinaryProtocolMissing: The extra is not installed.
+        """
+        from timewheel.binary_protocol.authentication import Anonymous, Authentication, ByCertificate, ByToken
+        from timewheel.binary_protocol.dialing import Dialer
+
+        assert self.connection.service_url is not None, "one of the defaults"
+        authentication: Authentication = Anonymous()
+        if self._token is not None:
+            authentication = ByToken(self._token)
+        elif self.connection.tls_certificate_file_path is not None:
+            authentication = ByCertificate()
+        return Dialer(self.connection.service_url, authentication=authentication, tls=self._tls)
 
     def client_options(self) -> dict[str, Any]:
         """The arguments of a `pulsar.Client` beside its URL and its log."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from timewheel.wire.surface import MessageIdLike
 
-__all__ = ["Position"]
+__all__ = ["EntryPosition", "Position"]
 
 
 class Position(NamedTuple):
@@ -19,3 +19,16 @@ class Position(NamedTuple):
     @classmethod
     def of(cls, message_id: MessageIdLike) -> Position:
         return cls(message_id.ledger_id(), message_id.entry_id(), message_id.batch_index())
+
+
+class EntryPosition(NamedTuple):
+    """(ledger, entry), in topic order within one topic. Entry -1: before the ledger's first."""
+
+    ledger: int
+    entry: int
+
+    @classmethod
+    def parse(cls, text: str) -> EntryPosition:
+        """Read what brokers write: ``"90:3"``."""
+        ledger, _, entry = text.partition(":")
+        return cls(int(ledger), int(entry))

@@ -1,0 +1,58 @@
+"""The checksum is the one that Pulsar writes, and without its library an error says what to install."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.checkout import ROOT
+from timewheel.binary_protocol.checksum import crc32c
+
+
+@pytest.mark.parametrize(
+    ("data", "checksum"),
+    [(b"", 0), (b"123456789", 0xE3069283), (bytes(32), 0x8A9136AA), (b"\xff" * 32, 0x62A8AB43)],  # of RFC 3720
+)
+def test_the_checksum_is_crc_32c(data: bytes, checksum: int) -> None:
+    assert crc32c(data) == checksum
+
+
+WITHOUT = """
+import sys
+sys.modules["google_crc32c"] = None  # as if it were not installed
+import timewheel.binary_protocol.reading
+"""
+
+
+def test_without_the_extra_the_error_has_the_line_that_installs_it() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert done.stderr.splitlines()[-1] == (
+        "timewheel.binary_protocol.errors.BinaryProtocolMissing: reading a broker's own protocol needs google-crc32c, "
+        "which pip install 'pulsar-timewheel[shadow]' installs"
+    )
+
+
+def test_importing_the_package_costs_nothing() -> None:
+    code = (
+        "import sys, timewheel.binary_protocol; "
+        "assert not {'google_crc32c', 'socket', 'ssl', 'pulsar', '_pulsar'} & set(sys.modules), sys.modules.keys()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+
+
+def test_reading_loads_no_client_of_pulsar() -> None:
+    code = "import sys, timewheel.binary_protocol.reading; assert not {'pulsar', '_pulsar'} & set(sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+    )
+
+    assert done.returncode == 0, done.stderr

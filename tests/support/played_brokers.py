@@ -1,0 +1,100 @@
+"""Brokers that are played: no socket, no thread, and a clock that moves when one is silent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tests.support.manual_clock import ManualClock
+from tests.support.pulsar_messages import command_frame, connected, read_request
+from timewheel.binary_protocol.addresses import Address
+from timewheel.binary_protocol.errors import BrokerLost
+
+__all__ = ["Answering", "PlayedBrokers", "PlayedTransport", "found_at"]
+
+Answering = Callable[[Any], bytes]
+"""What is sent back on a request; nothing: the broker is silent."""
+
+USUAL: Mapping[str, Answering] = {
+    "CONNECT": lambda _: connected(),
+    "SUBSCRIBE": lambda said: command_frame("SUCCESS", request_id=said.request_id),
+    "CLOSE_CONSUMER": lambda said: command_frame("SUCCESS", request_id=said.request_id),
+    "ACK": lambda said: command_frame("ACK_RESPONSE", request_id=said.request_id, consumer_id=said.consumer_id),
+    "FLOW": lambda _: b"",
+    "PING": lambda _: command_frame("PONG"),
+    "PONG": lambda _: b"",
+    "AUTH_RESPONSE": lambda _: b"",
+}
+
+
+class PlayedTransport:
+    """One connection to a played broker.
+
+    Attributes:
+        requests: What was asked, in order: names and messages.
+        coming: What will be received, piece by piece; an empty one is silence for as long as is waited.
+        is_closed: By whoever drives it.
+        ends_with: How the connection ends when there is nothing to come any more; None: silence.
+    """
+
+    def __init__(self, address: Address, clock: ManualClock, answers: Mapping[str, Answering]) -> None:
+        self.address = address
+        self._clock = clock
+        self._answers = {**USUAL, **answers}
+        self.requests: list[tuple[str, Any]] = []
+        self.coming: list[bytes] = []
+        self.is_closed = False
+        self.ends_with: str | None = None
+
+    def send(self, data: bytes, timeout_ms: int) -> None:
+        assert timeout_ms > 0
+        assert not self.is_closed, "nothing is sent behind the end"
+        for name, said in read_request(data):
+            self.requests.append((name, said))
+            if answer := self._answers[name](said):
+                self.coming.append(answer)
+
+    def receive(self, timeout_ms: int) -> bytes:
+        assert not self.is_closed, "nothing is awaited behind the end"
+        data = self.coming.pop(0) if self.coming else b""
+        if not data and not self.coming and self.ends_with is not None:
+            raise BrokerLost(self.address, self.ends_with)
+        if not data:
+            self._clock.advance(timeout_ms)
+        return data
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def names(self) -> list[str]:
+        return [name for name, _ in self.requests]
+
+
+class PlayedBrokers:
+    """A cluster of them.
+
+    Args:
+        clock: What time is told by.
+        answers: By address what each answers where it is not the usual; ``LOOKUP`` has none that is.
+
+    Attributes:
+        opened: Every connection that was made.
+    """
+
+    def __init__(self, clock: ManualClock, answers: Mapping[str, Mapping[str, Answering]]) -> None:
+        self._clock = clock
+        self._answers = answers
+        self.opened: list[PlayedTransport] = []
+
+    def open(self, address: Address) -> PlayedTransport:
+        if str(address) not in self._answers:
+            raise BrokerLost(address, "nobody is there")
+        self.opened.append(PlayedTransport(address, self._clock, self._answers[str(address)]))
+        return self.opened[-1]
+
+
+def found_at(url: str, **more: Any) -> Answering:
+    """Answers a lookup: the topic is served there."""
+    return lambda said: command_frame(
+        "LOOKUP_RESPONSE", request_id=said.request_id, **{"response": 1, "brokerServiceUrl": url, **more}
+    )

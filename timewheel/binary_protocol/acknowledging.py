@@ -1,0 +1,130 @@
+"""Acknowledges entries of a subscription that others consume: by position, whoever has them, or whether anybody does.
+
+It joins as a consumer that takes nothing. On a Shared subscription the others notice nothing of it. On Key_Shared a
+broker gives it keys, and their messages wait until it has left: join for moments only
+(broker-facts: acknowledging-for-others).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Literal, Self
+
+from timewheel.binary_protocol.command_types import SubscriptionType
+from timewheel.binary_protocol.connection import MAX_POSITIONS
+from timewheel.binary_protocol.dialing import Dialer
+from timewheel.binary_protocol.errors import BinaryProtocolError, ConsumerLost
+from timewheel.binary_protocol.events import ConsumerClosed
+from timewheel.wire.positions import EntryPosition
+
+__all__ = ["MAX_UNANSWERED", "EntryAcknowledger"]
+
+MAX_UNANSWERED = 4
+"""Acknowledgements under way: enough to keep the broker busy while an answer travels."""
+
+
+class EntryAcknowledger:
+    """One such consumer. It belongs to one thread at a time, which calls it every `session.CALL_EVERY_MS`.
+
+    Any error ends it: open another one and acknowledge the same entries again, which does no harm.
+
+    Args:
+        dialer: Knows the cluster.
+        topic: A partition, or a topic without partitions, by its full name. It is not made if it is not there.
+        subscription: That must be there: a broker makes one that is not, and then keeps all messages for it.
+        kind: Its type.
+        name: Of the consumer, for whoever looks at the topic. On Key_Shared it decides which keys are taken.
+
+    Attributes:
+        topic: As it was given.
+
+    Raises:
+        BinaryProtocolError: It cannot be opened.
+    """
+
+    def __init__(
+        self,
+        dialer: Dialer,
+        topic: str,
+        subscription: str,
+        *,
+        kind: Literal[SubscriptionType.SHARED, SubscriptionType.KEY_SHARED] = SubscriptionType.SHARED,
+        name: str = "timewheel-acknowledger",
+    ) -> None:
+        self.topic = topic
+        self._session = dialer.reach(topic)
+        try:
+            request_id, self._consumer_id = self._session.connection.subscribe(topic, subscription, kind, name=name)
+            self._session.answer(request_id, topic=topic, consumer_id=self._consumer_id)
+        except BaseException:
+            self._session.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def acknowledge(self, positions: Sequence[EntryPosition]) -> None:
+        """Acknowledge entries, each as a whole; that one was acknowledged before does no harm.
+
+        Returns when the broker has confirmed all. That it has them on disk is not said: its cursor is written later.
+
+        Raises:
+            ConsumerLost: The topic moves, was unloaded or is gone; some of them may be acknowledged.
+            BrokerRefused: As above.
+            BinaryProtocolError: As above.
+        """
+        try:
+            self._acknowledge(positions)
+        except BinaryProtocolError:
+            self.close()
+            raise
+
+    def keep_alive(self) -> None:
+        """See that the broker still has it; for a caller who has nothing to acknowledge.
+
+        Raises:
+            BinaryProtocolError: It has not.
+        """
+        try:
+            for event in self._session.events(0):
+                if isinstance(event, ConsumerClosed):
+                    raise ConsumerLost(self.topic, event.reason)
+        except BinaryProtocolError:
+            self.close()
+            raise
+
+    def leave(self) -> None:
+        """Leave, and wait until the broker has seen it: on Key_Shared the keys are somebody else's then.
+
+        Raises:
+            BinaryProtocolError: No answer came; the connection is closed all the same.
+        """
+        try:
+            self._await(self._session.connection.close_consumer(self._consumer_id))
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Leave without waiting; the broker notices when the connection ends."""
+        self._session.close()
+
+    def _acknowledge(self, positions: Sequence[EntryPosition]) -> None:
+        unanswered: deque[int] = deque()
+        for start in range(0, len(positions), MAX_POSITIONS):
+            if len(unanswered) >= MAX_UNANSWERED:
+                self._await(unanswered.popleft())
+            chunk = positions[start : start + MAX_POSITIONS]
+            unanswered.append(self._session.connection.acknowledge(self._consumer_id, chunk))
+            self._session.flush()
+        while unanswered:
+            self._await(unanswered.popleft())
+
+    def _await(self, request_id: int) -> None:
+        self._session.answer(request_id, topic=self.topic, consumer_id=self._consumer_id)

@@ -1,0 +1,87 @@
+"""The numbers of PulsarApi.proto: of its commands, of its errors, and of versions."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+__all__ = ["LOWEST_VERSION", "PASSING_ERRORS", "SPOKEN_VERSION", "CommandType", "ServerError", "SubscriptionType"]
+
+SPOKEN_VERSION = 21
+"""What we say that we speak: that of Pulsar 4.0. A broker answers with this one or with a lower one of its own."""
+LOWEST_VERSION = 19
+"""That of Pulsar 2.10, the oldest broker that this was tried on. 17 brought the answers to acknowledgements."""
+
+
+class CommandType(IntEnum):
+    """Commands that are sent or taken here. A command's body is the field of its own number."""
+
+    CONNECT = 2
+    CONNECTED = 3
+    SUBSCRIBE = 4
+    MESSAGE = 9
+    ACK = 10
+    FLOW = 11
+    SUCCESS = 13
+    ERROR = 14
+    CLOSE_CONSUMER = 16
+    PING = 18
+    PONG = 19
+    LOOKUP = 23
+    LOOKUP_RESPONSE = 24
+    GET_LAST_MESSAGE_ID = 29
+    GET_LAST_MESSAGE_ID_RESPONSE = 30
+    AUTH_CHALLENGE = 36
+    AUTH_RESPONSE = 37
+    ACK_RESPONSE = 38
+    TOPIC_MIGRATED = 68
+
+
+class SubscriptionType(IntEnum):
+    """How a subscription shares its messages among consumers."""
+
+    EXCLUSIVE = 0
+    SHARED = 1
+    KEY_SHARED = 3
+
+
+class ServerError(IntEnum):
+    """Errors, by the names of the protocol."""
+
+    UnknownError = 0
+    MetadataError = 1
+    PersistenceError = 2
+    AuthenticationError = 3
+    AuthorizationError = 4
+    ConsumerBusy = 5
+    ServiceNotReady = 6
+    ProducerBlockedQuotaExceededError = 7
+    ProducerBlockedQuotaExceededException = 8
+    ChecksumError = 9
+    UnsupportedVersionError = 10
+    TopicNotFound = 11
+    SubscriptionNotFound = 12
+    ConsumerNotFound = 13
+    TooManyRequests = 14
+    TopicTerminatedError = 15
+    ProducerBusy = 16
+    InvalidTopicName = 17
+    IncompatibleSchema = 18
+    ConsumerAssignError = 19
+    TransactionCoordinatorNotFound = 20
+    InvalidTxnStatus = 21
+    NotAllowedError = 22
+    TransactionConflict = 23
+    TransactionNotFound = 24
+    ProducerFenced = 25
+
+
+PASSING_ERRORS = frozenset(
+    {
+        ServerError.MetadataError,
+        ServerError.PersistenceError,
+        ServerError.ServiceNotReady,
+        ServerError.TooManyRequests,
+        ServerError.ConsumerNotFound,
+    }
+)
+"""Errors of a topic that moves or of a broker under load: after a new lookup the same request may be answered."""

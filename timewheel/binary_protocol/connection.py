@@ -1,0 +1,349 @@
+"""One connection to a broker as a pure state machine: bytes in, events out; commands in, bytes out.
+
+No socket, clock or thread: whoever drives it hands in what came and when that was, sends what `to_send` gives, and says
+now and then what time it is. `receive` never raises, whatever the bytes are: the last event is `Broken` then.
+
+What is taken in which phase stands in one table, and what is not in it ends the connection. Commands of types that are
+not known here are passed over, as are answers that nobody waits for any more: the broker had closed the consumer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum, auto
+from typing import NamedTuple
+
+from timewheel.binary_protocol import requests
+from timewheel.binary_protocol.answers import Told, command_in, entry_in, told_by
+from timewheel.binary_protocol.command_types import LOWEST_VERSION, CommandType, SubscriptionType
+from timewheel.binary_protocol.entries import Entry
+from timewheel.binary_protocol.errors import (
+    BinaryProtocolError,
+    BrokerSilent,
+    BrokerTooOld,
+    ProtocolViolation,
+    TooManyRequests,
+)
+from timewheel.binary_protocol.events import (
+    Acknowledged,
+    Broken,
+    Connected,
+    ConsumerClosed,
+    Done,
+    Event,
+    LastPosition,
+    LookedUp,
+    Refused,
+)
+from timewheel.binary_protocol.frames import FRAME_PADDING_BYTES, MAX_FRAME_BYTES, Frames
+from timewheel.wire.positions import EntryPosition
+
+__all__ = ["KEEP_ALIVE_MS", "MAX_PENDING", "MAX_PERMITS", "MAX_POSITIONS", "Connection", "Phase"]
+
+KEEP_ALIVE_MS = 30_000
+"""After so much silence the broker is asked whether it is there, and after as much again it is given up. A broker does
+the same by its setting ``keepAliveIntervalSeconds``, which is 30 by default."""
+MAX_PENDING = 1_000
+"""Requests under way on one connection."""
+MAX_POSITIONS = 1_000
+"""In one acknowledgement: a command of some 15 kB."""
+MAX_PERMITS = (1 << 31) - 1
+"""That a broker can count."""
+
+
+class Phase(Enum):
+    """How far a connection has come."""
+
+    NEW = auto()
+    CONNECTING = auto()
+    READY = auto()
+    ENDED = auto()
+
+
+_ALWAYS = frozenset({CommandType.PING, CommandType.PONG})
+_TAKEN = {
+    Phase.NEW: frozenset[CommandType](),
+    Phase.CONNECTING: _ALWAYS | {CommandType.CONNECTED, CommandType.ERROR, CommandType.AUTH_CHALLENGE},
+    Phase.READY: _ALWAYS
+    | {
+        CommandType.ACK_RESPONSE,
+        CommandType.AUTH_CHALLENGE,
+        CommandType.CLOSE_CONSUMER,
+        CommandType.ERROR,
+        CommandType.GET_LAST_MESSAGE_ID_RESPONSE,
+        CommandType.LOOKUP_RESPONSE,
+        CommandType.MESSAGE,
+        CommandType.SUCCESS,
+        CommandType.TOPIC_MIGRATED,
+    },
+}
+"""What a broker may send in which phase; in the last one nothing is listened to."""
+
+
+class _Pending(NamedTuple):
+    """A request that was not answered yet."""
+
+    answer: type[Acknowledged | Done | LastPosition | LookedUp]
+    consumer_id: int | None
+    words: str
+
+
+class Connection:
+    """One connection.
+
+    Args:
+        keep_payload: Whether entries have their payloads.
+
+    Attributes:
+        phase: How far it has come.
+    """
+
+    __slots__ = (
+        "_consumers",
+        "_ended_by",
+        "_frames",
+        "_heard_ms",
+        "_keep_payload",
+        "_last_consumer",
+        "_last_request",
+        "_outgoing",
+        "_pending",
+        "_pinged_ms",
+        "phase",
+    )
+
+    def __init__(self, *, keep_payload: bool = False) -> None:
+        self.phase = Phase.NEW
+        self._keep_payload = keep_payload
+        self._frames = Frames()
+        self._outgoing: list[bytes] = []
+        self._pending: dict[int, _Pending] = {}
+        self._consumers: set[int] = set()
+        self._last_request = 0
+        self._last_consumer = 0
+        self._heard_ms = 0
+        self._pinged_ms: int | None = None
+        self._ended_by: BinaryProtocolError | None = None
+
+    # What is asked of the broker.
+
+    def connect(self, now_ms: int, *, method: str, data: bytes, broker: str | None = None) -> None:
+        """Say who we are; see `requests.connect`. Ends in `Connected` or `Broken`.
+
+        Args:
+            now_ms: Of a clock that never goes back.
+            method: Name of the way to authenticate.
+            data: What it shows.
+            broker: Which one a proxy shall connect us to.
+        """
+        assert self.phase is Phase.NEW, "a connection connects once"
+        self.phase = Phase.CONNECTING
+        self._heard_ms = now_ms
+        self._outgoing.append(requests.connect(method=method, data=data, broker=broker))
+
+    def show_credentials(self, *, method: str, data: bytes) -> None:
+        """Answer `CredentialsAsked`."""
+        self._outgoing.append(requests.auth_response(method=method, data=data))
+
+    def look_up(self, topic: str, *, is_authoritative: bool = False) -> int:
+        """Ask who serves a topic. Ends in `LookedUp` or `Refused`, of the request id that this gives."""
+        request_id = self._begin(LookedUp, None, f"look up {topic}")
+        self._outgoing.append(requests.lookup(request_id, topic, is_authoritative=is_authoritative))
+        return request_id
+
+    def subscribe(
+        self,
+        topic: str,
+        subscription: str,
+        kind: SubscriptionType,
+        *,
+        name: str,
+        start: EntryPosition | None = None,
+    ) -> tuple[int, int]:
+        """Open a consumer; see `requests.subscribe`. Ends in `Done`, `Refused` or `ConsumerClosed`.
+
+        Returns:
+            The ids of the request and of the consumer.
+        """
+        self._last_consumer += 1
+        consumer_id = self._last_consumer
+        request_id = self._begin(Done, consumer_id, f"open a consumer of {subscription!r} on {topic}")
+        self._consumers.add(consumer_id)
+        self._outgoing.append(
+            requests.subscribe(request_id, consumer_id, topic, subscription, kind, name=name, start=start)
+        )
+        return request_id, consumer_id
+
+    def grant(self, consumer_id: int, permits: int) -> None:
+        """Let the broker deliver so many more messages, each of which comes in an entry."""
+        assert permits > 0, "permits are given, not taken"
+        self._outgoing.append(requests.flow(consumer_id, min(permits, MAX_PERMITS)))
+
+    def acknowledge(self, consumer_id: int, positions: Sequence[EntryPosition]) -> int:
+        """Acknowledge entries one by one, whoever they were delivered to. Ends in `Acknowledged`, `Refused` or
+        `ConsumerClosed`.
+
+        Raises:
+            TooManyRequests: Of positions, or of requests under way.
+        """
+        if len(positions) > MAX_POSITIONS:
+            raise TooManyRequests("positions in one acknowledgement", len(positions), MAX_POSITIONS)
+        assert positions, "an acknowledgement of nothing is never answered"
+        request_id = self._begin(Acknowledged, consumer_id, f"acknowledge {len(positions)} entries")
+        self._outgoing.append(requests.ack(request_id, consumer_id, positions))
+        return request_id
+
+    def ask_last_position(self, consumer_id: int) -> int:
+        """Ask for the last entry of the topic. Ends in `LastPosition`, `Refused` or `ConsumerClosed`."""
+        request_id = self._begin(LastPosition, consumer_id, "tell the last position")
+        self._outgoing.append(requests.get_last_message_id(request_id, consumer_id))
+        return request_id
+
+    def close_consumer(self, consumer_id: int) -> int:
+        """Close a consumer. Ends in `Done`, `Refused` or `ConsumerClosed`; entries of it are passed over then."""
+        request_id = self._begin(Done, consumer_id, "close a consumer")
+        self._consumers.discard(consumer_id)
+        self._outgoing.append(requests.close_consumer(request_id, consumer_id))
+        return request_id
+
+    def _begin(
+        self, answer: type[Acknowledged | Done | LastPosition | LookedUp], consumer_id: int | None, words: str
+    ) -> int:
+        if self._ended_by is not None:
+            raise self._ended_by
+        assert self.phase is Phase.READY, "requests follow the handshake"
+        if len(self._pending) >= MAX_PENDING:
+            raise TooManyRequests("requests", len(self._pending) + 1, MAX_PENDING)
+        self._last_request += 1
+        self._pending[self._last_request] = _Pending(answer, consumer_id, words)
+        return self._last_request
+
+    # What goes out, and when something must.
+
+    def to_send(self) -> bytes:
+        """What is to be sent now; it is forgotten here."""
+        data = b"".join(self._outgoing)
+        self._outgoing.clear()
+        return data
+
+    def wake_ms(self) -> int:
+        """When `on_time` has something to do, if nothing comes before."""
+        return (self._heard_ms if self._pinged_ms is None else self._pinged_ms) + KEEP_ALIVE_MS
+
+    def on_time(self, now_ms: int) -> list[Event]:
+        """Keep the connection alive, and see that it is; to be called after what came was handed in."""
+        if self.phase is not Phase.READY or now_ms < self.wake_ms():
+            return []
+        if self._pinged_ms is None:
+            self._pinged_ms = now_ms
+            self._outgoing.append(requests.ping())
+            return []
+        return [self._break(BrokerSilent("answer to a PING", now_ms - self._pinged_ms))]
+
+    # What comes in.
+
+    def receive(self, data: bytes, now_ms: int) -> list[Event]:
+        """Take what came, and tell what it means: the same events, in whatever pieces the bytes come."""
+        events: list[Event] = []
+        if self._is_over():
+            return events
+        self._heard_ms, self._pinged_ms = now_ms, None
+        self._frames.feed(data)
+        try:
+            while not self._is_over() and (cut := self._frames.next()) is not None:
+                event = self._take(*cut)
+                if event is not None:
+                    events.append(event)
+        except BinaryProtocolError as error:
+            events.append(self._break(error))
+        return events
+
+    def _is_over(self) -> bool:
+        return self.phase is Phase.ENDED
+
+    def _take(self, frame: bytes, end: int) -> Event | None:
+        kind, body = command_in(frame, end)
+        if kind == CommandType.MESSAGE and self.phase is Phase.READY:
+            return self._of_consumer(entry_in(body, frame, end, keep_payload=self._keep_payload))
+        if kind not in _KNOWN:
+            return None
+        command = CommandType(kind)
+        if command not in _TAKEN[self.phase]:
+            raise ProtocolViolation(f"{command.name} while {self.phase.name.lower()}", "nothing expects it then")
+        if command is CommandType.PING:
+            self._outgoing.append(requests.pong())
+        return self._judge(told_by(command, body, self._words_of))
+
+    def _judge(self, told: Told) -> Event | None:
+        match told:
+            case Connected():
+                return self._connected(told)
+            case Refused():
+                if told.request_id not in self._pending and not 0 < told.request_id <= self._last_request:
+                    return self._break(told.error)  # of the connection as a whole: who we are
+                return told if self._pending.pop(told.request_id, None) else None
+            case Done() | Acknowledged() | LookedUp() | LastPosition():
+                return told if self._was_awaited(told) else None
+            case ConsumerClosed():
+                return self._consumer_closed(told)
+            case _:
+                return told
+
+    def _connected(self, told: Connected) -> Event:
+        if told.version < LOWEST_VERSION:
+            raise BrokerTooOld(told.server, told.version, LOWEST_VERSION)
+        self.phase = Phase.READY
+        if told.max_message_bytes is not None and told.max_message_bytes > 0:
+            self._frames.limit_bytes = min(told.max_message_bytes + FRAME_PADDING_BYTES, MAX_FRAME_BYTES)
+        return told
+
+    def _was_awaited(self, told: Done | Acknowledged | LookedUp | LastPosition) -> bool:
+        request_id = told.request_id
+        pending = self._pending.get(request_id)
+        if pending is None:
+            if not 0 < request_id <= self._last_request:
+                raise ProtocolViolation(f"an answer to request {request_id}", "only requests are answered")
+            return False
+        if type(told) is not pending.answer:
+            raise ProtocolViolation(f"another answer than awaited to: {pending.words}", "each request has its answer")
+        del self._pending[request_id]
+        return True
+
+    def _consumer_closed(self, told: ConsumerClosed) -> Event | None:
+        # Nothing about it is answered any more (broker-facts: acknowledging-for-others).
+        self._see_consumer(told.consumer_id)
+        unanswered = [one for one, pending in self._pending.items() if pending.consumer_id == told.consumer_id]
+        for request_id in unanswered:
+            del self._pending[request_id]
+        was_open = told.consumer_id in self._consumers
+        self._consumers.discard(told.consumer_id)
+        return told if was_open or unanswered else None
+
+    def _of_consumer(self, event: Entry) -> Entry | None:
+        if event.consumer_id in self._consumers:
+            return event
+        self._see_consumer(event.consumer_id)
+        return None
+
+    def _see_consumer(self, consumer_id: int) -> None:
+        if not 0 < consumer_id <= self._last_consumer:
+            raise ProtocolViolation(f"something for consumer {consumer_id}", "there is no such consumer here")
+
+    def _words_of(self, request_id: int) -> str:
+        pending = self._pending.get(request_id)
+        return "take the connection" if pending is None else pending.words
+
+    def end(self, error: BinaryProtocolError) -> None:
+        """End it for a reason of the driver's; requests are refused with it from now on."""
+        self.phase = Phase.ENDED
+        self._ended_by = error
+        self._pending.clear()
+        self._consumers.clear()
+        self._outgoing.clear()
+
+    def _break(self, error: BinaryProtocolError) -> Broken:
+        self.end(error)
+        return Broken(error=error)
+
+
+_KNOWN = frozenset(CommandType)

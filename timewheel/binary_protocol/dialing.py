@@ -1,0 +1,102 @@
+"""Connects to the broker that serves a topic: lookups, redirects, proxies."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+
+from timewheel.binary_protocol.addresses import Address, ServiceUrl
+from timewheel.binary_protocol.authentication import Anonymous, Authentication
+from timewheel.binary_protocol.errors import BrokerLost
+from timewheel.binary_protocol.lookup import Ask, Lookup, Target
+from timewheel.binary_protocol.session import REQUEST_MS, Session
+from timewheel.binary_protocol.transport import SocketTransport, Transport
+from timewheel.core.clock import Clock, SystemClock
+
+__all__ = ["CONNECT_MS", "Dialer"]
+
+CONNECT_MS = 10_000
+"""For connecting to one address, and again for TLS."""
+
+
+class Dialer:
+    """What is known of a cluster and of us; connects whenever it is asked to, and keeps no connection.
+
+    Args:
+        service_url: ``pulsar://`` or ``pulsar+ssl://``, and one or several hosts, which are tried in turn.
+        authentication: None: nothing is shown.
+        tls: None: the system's authorities are trusted, and names are checked.
+        clock: None: the system's.
+        connect_ms: See `CONNECT_MS`.
+        request_ms: How long each answer is waited for.
+        open_transport: Makes a connection to an address; None: a socket.
+
+    Raises:
+        BadConnection: The URL is none.
+    """
+
+    def __init__(
+        self,
+        service_url: str,
+        *,
+        authentication: Authentication | None = None,
+        tls: ssl.SSLContext | None = None,
+        clock: Clock | None = None,
+        connect_ms: int = CONNECT_MS,
+        request_ms: int = REQUEST_MS,
+        open_transport: Callable[[Address], Transport] | None = None,
+    ) -> None:
+        self._service = ServiceUrl.parse(service_url)
+        self._authentication = authentication or Anonymous()
+        self._tls = (tls or ssl.create_default_context()) if self._service.is_tls else None
+        self._clock = clock or SystemClock()
+        self._connect_ms = connect_ms
+        self._request_ms = request_ms
+        self._open_transport = open_transport or self._open_socket
+
+    def reach(self, topic: str, *, keep_payload: bool = False) -> Session:
+        """A session with the broker that serves a topic, which the caller closes.
+
+        Args:
+            topic: A partition, or a topic without partitions, by its full name.
+            keep_payload: Whether entries have their payloads.
+
+        Raises:
+            BinaryProtocolError: There is none to be had.
+        """
+        lookup = Lookup(self._service, topic)
+        step: Ask | Target = lookup.first
+        while isinstance(step, Ask):
+            session = self._connect(step.addresses, keep_payload=keep_payload)
+            try:
+                step = lookup.answered(session.look_up(topic, is_authoritative=step.is_authoritative))
+                is_here = isinstance(step, Target) and step.is_at(session.address)
+            except BaseException:
+                session.close()
+                raise
+            if is_here:
+                return session
+            session.close()
+        return self._connect(step.addresses, broker=step.broker, keep_payload=keep_payload)
+
+    def _connect(
+        self, addresses: tuple[Address, ...], *, broker: str | None = None, keep_payload: bool = False
+    ) -> Session:
+        lost: BrokerLost | None = None
+        for address in addresses:
+            try:
+                return Session(
+                    self._open_transport(address),
+                    self._authentication,
+                    clock=self._clock,
+                    broker=broker,
+                    keep_payload=keep_payload,
+                    request_ms=self._request_ms,
+                )
+            except BrokerLost as error:
+                lost = error
+        assert lost is not None, "a service URL has at least one address"
+        raise lost
+
+    def _open_socket(self, address: Address) -> Transport:
+        return SocketTransport(address, tls=self._tls, timeout_ms=self._connect_ms)

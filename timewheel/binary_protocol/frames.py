@@ -1,0 +1,88 @@
+"""Cuts a stream of bytes into frames, whatever pieces it comes in.
+
+A frame is its size, the size of the command in it, the command, and for an entry that is delivered the rest: see
+`entries`. Nothing is set aside for a frame before its bytes are here.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from timewheel.binary_protocol.errors import FrameTooLarge, ProtocolViolation
+
+__all__ = ["COMMAND_AT", "DEFAULT_FRAME_BYTES", "FRAME_PADDING_BYTES", "MAX_FRAME_BYTES", "Frames", "frame_of"]
+
+FRAME_PADDING_BYTES = 10 * 1024
+"""What a frame may be larger than the broker's ``maxMessageSize``: room for the command."""
+DEFAULT_FRAME_BYTES = 5 * 1024 * 1024 + FRAME_PADDING_BYTES
+"""The limit until the broker has told its ``maxMessageSize``, and by that setting's default."""
+MAX_FRAME_BYTES = 128 * 1024 * 1024
+"""The limit whatever a broker tells: its setting is rarely beyond some ten megabytes, and memory is ours."""
+
+_SIZES = struct.Struct(">II")
+_SIZE_BYTES = 4
+COMMAND_AT = 4
+"""Where the command begins in a frame without its size: behind the command's own size."""
+_TLS_RECORDS = (b"\x15\x03", b"\x16\x03")
+_CONNECT_AGAIN = "connect again; if it stays, raise the broker's maxMessageSize or use its own port"
+
+
+def frame_of(command: bytes) -> bytes:
+    """A frame with nothing but a command in it."""
+    return _SIZES.pack(_SIZE_BYTES + len(command), len(command)) + command
+
+
+class Frames:
+    """The bytes that came and are no whole frame yet.
+
+    Attributes:
+        limit_bytes: Of a frame, without its size.
+    """
+
+    __slots__ = ("_at", "_held", "limit_bytes")
+
+    def __init__(self) -> None:
+        self.limit_bytes = DEFAULT_FRAME_BYTES
+        self._held = bytearray()
+        self._at = 0
+
+    def feed(self, data: bytes) -> None:
+        """Take what came."""
+        del self._held[: self._at]
+        self._at = 0
+        self._held += data
+
+    def next(self) -> tuple[bytes, int] | None:
+        """The next frame without its size, if it is whole, and where the command in it ends; it begins at `COMMAND_AT`.
+
+        Raises:
+            ProtocolViolation: Its sizes cannot be so. Nothing was waited for, and nothing set aside.
+        """
+        held, at = self._held, self._at + _SIZE_BYTES
+        if len(held) < at:
+            return None
+        size = int.from_bytes(held[self._at : at], "big")
+        if size > self.limit_bytes:
+            raise FrameTooLarge(size, self.limit_bytes, self._remedy())
+        if size <= COMMAND_AT:
+            raise ProtocolViolation(f"a frame of {size} bytes", "a frame holds a command")
+        end = at + size
+        if len(held) < end:
+            return None
+        with memoryview(held) as view:
+            frame = bytes(view[at:end])
+        self._at = end
+        command_end = COMMAND_AT + int.from_bytes(frame[:COMMAND_AT], "big")
+        if command_end > size:
+            told = f"a command of {command_end - COMMAND_AT} bytes in a frame of {size}"
+            raise ProtocolViolation(told, "a frame holds all of its command")
+        return frame, command_end
+
+    def _remedy(self) -> str:
+        """Other protocols at the same port look like large frames: say so."""
+        head = bytes(self._held[self._at : self._at + _SIZE_BYTES])
+        if head.startswith(_TLS_RECORDS):
+            return "this is TLS: use the scheme pulsar+ssl"
+        if head == b"HTTP":
+            return "this is a web service: use the service URL, not the admin URL"
+        return _CONNECT_AGAIN
