@@ -8,10 +8,7 @@ what to do.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from timewheel.core.cut_offs import CutOff
+from typing import Any
 
 __all__ = [
     "AdminDenied",
@@ -296,10 +293,10 @@ class CutOffUnreadable(TimewheelError, ValueError):
     Attributes:
         data: The message.
         reason: What is wrong with it.
-        readable: The cut-offs of its other lines.
+        readable: The `CutOff` of each of its other lines.
     """
 
-    def __init__(self, data: bytes, reason: str, readable: Sequence[CutOff] = ()) -> None:
+    def __init__(self, data: bytes, reason: str, readable: Sequence[Any] = ()) -> None:
         self.data = data
         self.reason = reason
         self.readable = readable
