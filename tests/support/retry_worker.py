@@ -120,7 +120,8 @@ def main() -> None:
             raise ValueError(f"attempt {message.attempt}")
 
     quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
-    client = pulsar.Client(job.service_url, logger=quiet, operation_timeout_seconds=10)
+    # Longer than a topic that is unloaded under many consumers is away.
+    client = pulsar.Client(job.service_url, logger=quiet, operation_timeout_seconds=60)
     inbox = SqliteInbox(job.inbox, synchronous="normal") if job.inbox else None
     watched: Any = _Client(client, passes)
     consumer = DelayedConsumer(
