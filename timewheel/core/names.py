@@ -36,9 +36,9 @@ __all__ = [
 ]
 
 RELAY_SUBSCRIPTION = "timewheel-relay"
+"""The one subscription of every holding topic."""
 RELAY_CONSUMER = re.compile(r"[0-9a-f]{8}-(.+)", re.ASCII)
 """How a relay names its consumers: what sorts them stands before its id."""
-"""The one subscription of every holding topic."""
 DEAD_LETTER_SUBSCRIPTION = "timewheel-dead-letter"
 """Exists from the start, so that no dead letter is lost for want of a reader."""
 CUTS_SUBSCRIPTION = "timewheel-cuts"
