@@ -23,8 +23,15 @@ TIMERS = 300
 WAIT_S = 60
 
 
-@pytest.mark.parametrize("cancel", [None, Cancel(skew_ms=0)], ids=["plain", "with cancels"])
-@pytest.mark.parametrize("sorts", [True, False], ids=["", "control with an ack time-out"])
+@pytest.mark.parametrize(
+    ("cancel", "sorts"),
+    [
+        pytest.param(None, True, id="plain"),
+        pytest.param(Cancel(skew_ms=0), True, id="with cancels"),
+        # Not with cancels: what one question clears is in order anyway.
+        pytest.param(None, False, id="control with an ack time-out"),
+    ],
+)
 def test_what_was_due_first_is_handled_first(
     connect: Connect, pulsar_broker: Broker, topic: str, cancel: Cancel | None, sorts: bool
 ) -> None:
