@@ -143,7 +143,7 @@ def known_cut_offs(plan: Plan, given: dict[str, Any]) -> CutTable | None:
     if plan.cancel is None:
         return None
     try:
-        with reading(plan, given, timeout_ms=ASIDE_TIMEOUT_MS) as (log, _):
+        with reading(plan, given, timeout_ms=ASIDE_TIMEOUT_MS, connecting_s=5) as (log, _):
             return log.table
     except (TimewheelError, pulsar.PulsarException) as error:
         say(Console(highlight=False, stderr=True), f"Not seen: what is cancelled ({error})")
@@ -158,7 +158,9 @@ def cut_off_text(cut_off: CutOff) -> str:
 
 
 @contextmanager
-def reading(plan: Plan, given: dict[str, Any], *, timeout_ms: int = READ_TIMEOUT_MS) -> Iterator[tuple[CutLog, Any]]:
+def reading(
+    plan: Plan, given: dict[str, Any], *, timeout_ms: int = READ_TIMEOUT_MS, connecting_s: int = 20
+) -> Iterator[tuple[CutLog, Any]]:
     """The log of a plan, read to its end, and the client."""
     from timewheel.cli.connecting import warn
     from timewheel.core.clock import SystemClock
@@ -168,7 +170,7 @@ def reading(plan: Plan, given: dict[str, Any], *, timeout_ms: int = READ_TIMEOUT
 
     if plan.cancel is None:
         raise CancelRefused(plan.due_topic, "the plan has no [cancel], and so no log of cut-offs")
-    with access_of(connection_of(**given)).client(operation_timeout_seconds=20) as client:
+    with access_of(connection_of(**given)).client(operation_timeout_seconds=connecting_s) as client:
         log = CutLog(client, plan, SystemClock(), Hooks((warn,)))
         log.start()
         try:
