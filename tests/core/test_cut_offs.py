@@ -159,7 +159,8 @@ def test_a_timer_that_replaces_itself_every_second_takes_no_more_memory_than_hou
     for second in range(36_000):
         table.merge(CutOff("timer", "debounced", second, second * 1_000 + DAY_MS))
     assert len(table) == 1
-    assert sum(map(len, table._buckets.values())) <= 36_000_000 // BUCKET_MS + 1
+    names = [name for bucket in table._buckets.values() for one_kind in bucket for name in one_kind]
+    assert len(names) <= 36_000_000 // BUCKET_MS + 1
 
 
 @given(st.lists(st.tuples(st.integers(0, MAX_TIME_MS), st.integers(0, MAX_GENERATION - 10_000)), max_size=20))
