@@ -172,7 +172,7 @@ def test_control_a_cut_off_that_can_be_taken_back_loses_what_a_relay_has_dropped
     last_due_ms = max(sent.due_ms for sent in load.sent.values())
     # All but the log: what is in it stays until a janitor packs it.
     conductor.calm(
-        lambda: now_ms() > last_due_ms and not any(" timewheel-cuts" not in place for place in on.backlogs()),
+        lambda: now_ms() > last_due_ms and all(" timewheel-cuts" in place for place in on.backlogs()),
         DRAIN_TIMEOUT_S,
         "all topics drained",
     )
