@@ -84,6 +84,9 @@ def plans(draw: st.DrawFn, *kinds: str) -> Plan:
             scheme = Native()
             max_delay_ms = draw(st.integers(SECOND_MS, 3_000 * DAY_MS))
     around = draw(_around)
+    intake = False
+    if scheme_takes_in(scheme) and around["relay"] == "service":
+        intake = draw(_either)
     if kind == "calendar":
         around = {**around, "partitions": max(around["partitions"], 1)}
     return Plan(
@@ -93,10 +96,16 @@ def plans(draw: st.DrawFn, *kinds: str) -> Plan:
         revision=draw(_revisions),
         max_delay_ms=max_delay_ms,
         guard_ms=guard_ms,
+        intake=intake,
         jitter_ms=draw(_either) * (max_delay_ms // 2),
         cancel=draw(_cancels) if around["readers"] == "timewheel" else None,
         **around,
     )
+
+
+def scheme_takes_in(scheme: Native | Tiered | Calendar | Wheel) -> bool:
+    """Whether a plan of this scheme may have an intake."""
+    return isinstance(scheme, Wheel) or (isinstance(scheme, Tiered) and scheme.hold == "relay")
 
 
 @st.composite

@@ -54,7 +54,7 @@ def test_a_rings_topics_tell_its_geometry_and_no_revision() -> None:
 
 @given(plans("tiered", "wheel"))
 def test_a_holding_topics_name_reads_back_as_its_step_without_the_plan(plan: Plan) -> None:
-    reader = replace(plan, scheme=Native(), revision=1, max_delay_ms=DAY_MS)
+    reader = replace(plan, scheme=Native(), intake=False, revision=1, max_delay_ms=DAY_MS)
     for topic in topology(plan, 0).holding:
         read = holding_topic(reader, topic.name)
         assert read is not None

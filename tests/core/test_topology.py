@@ -10,10 +10,10 @@ from hypothesis import given
 from tests.core.plan_space import DUE_TOPIC, NOW_MS, moments_ms, plans
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.life_cycle import Cancel
-from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, RELAY_SUBSCRIPTION
+from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, JOURNAL_SUBSCRIPTION, RELAY_SUBSCRIPTION
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Tiered, Wheel
 from timewheel.core.steps import longest_due_stay_ms
-from timewheel.core.topology import calendar_intervals, topology
+from timewheel.core.topology import calendar_intervals, intake_of, topology
 
 
 def plan(**changed: Any) -> Plan:
@@ -168,3 +168,21 @@ def test_the_intervals_of_a_calendar_reach_from_now_past_the_longest_delay(plan:
 def test_only_a_calendar_has_intervals() -> None:
     with pytest.raises(AssertionError):
         calendar_intervals(plan(scheme=Native()), NOW_MS)
+
+
+def test_an_intake_stands_beside_the_due_topic_with_a_relays_subscription_and_a_journal() -> None:
+    value = Plan(
+        due_topic="persistent://acme/crm/reminders",
+        holding_namespace="acme/held",
+        subscriptions=("billing",),
+        partitions=0,
+        relay="service",
+        scheme=Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,)),
+        intake=True,
+    )
+    (intake,) = [spec for spec in topology(value, NOW_MS).topics if spec.role == "intake"]
+    assert (intake.name, intake.partitions) == ("persistent://acme/crm/reminders.tw.intake", 1)
+    assert intake.subscriptions == (RELAY_SUBSCRIPTION, JOURNAL_SUBSCRIPTION)
+    assert intake.deduplication, "what is lifted twice is stored once"
+    assert intake_of(value).name == intake.name
+    assert intake.name not in {topic.name for topic in topology(value, NOW_MS).holding}, "a plain relay must not hop it"

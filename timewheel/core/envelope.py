@@ -7,6 +7,9 @@ A timer that has replaced another, belongs to a group, is tried again or is for 
 than version 1 has room for. Its line is of version 2, ``2 <due> <generation> <hops> <entered> <revision> <attempt>
 <first due>``, and ``tw-group`` (``<stamp> <group>``) and ``tw-for`` (the subscription) stand beside it where there is
 one. All others stay in version 1, which older consumers and relays read as well.
+``tw-due`` (UTC milliseconds) is how a client without an SDK asks the intake for a timer, and ``tw-from``
+(``<ledger>:<entry> <published>``) how a shadow remembers where in the due topic it lifted one from; neither leaves the
+intake. ``tw-stir`` marks a message that a shadow puts into a due topic for the broker's sake, and takes out again.
 Everything else under the prefix ``tw-`` is kept for later versions.
 """
 
@@ -19,9 +22,11 @@ from typing import NamedTuple
 from timewheel.core.errors import EnvelopeError, EnvelopeTooNew
 
 __all__ = [
+    "DUE_PROPERTY",
     "ENVELOPE_VERSION",
     "FIRST_LIFE",
     "FOR_PROPERTY",
+    "FROM_PROPERTY",
     "GROUP_PROPERTY",
     "ID_PROPERTY",
     "MAX_GENERATION",
@@ -30,6 +35,7 @@ __all__ = [
     "MAX_TIMER_ID_CHARS",
     "MAX_TIME_MS",
     "PREFIX",
+    "STIR_PROPERTY",
     "TIMER_PROPERTY",
     "Envelope",
     "Life",
@@ -40,6 +46,9 @@ ID_PROPERTY = "tw-id"
 TIMER_PROPERTY = "tw-timer"
 GROUP_PROPERTY = "tw-group"
 FOR_PROPERTY = "tw-for"
+DUE_PROPERTY = "tw-due"
+FROM_PROPERTY = "tw-from"
+STIR_PROPERTY = "tw-stir"
 ENVELOPE_VERSION = 2
 """The highest that is read; what has room in version 1 is written in it."""
 

@@ -93,6 +93,8 @@ def former_topics(plan: Plan, names: Iterable[str], *, beside: Iterable[Plan] = 
     # A dead letter and a parked timer wait for an operator, not for a relay; cut-offs outlive the plan that took them.
     ours |= {dead_letter_topic(prefix) for prefix in own_prefixes}
     ours.add(Names(plan).cuts)
+    if plan.intake:
+        ours.add(Names(plan).intake)
     if plan.keeps_back:
         ours |= {Names(plan).retry(subscription) for subscription in plan.subscriptions}
     lengths_ms = {each.scheme.interval_ms for each in plans if isinstance(each.scheme, Calendar)}

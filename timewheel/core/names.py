@@ -21,6 +21,7 @@ from timewheel.core.steps import Step
 __all__ = [
     "CUTS_SUBSCRIPTION",
     "DEAD_LETTER_SUBSCRIPTION",
+    "JOURNAL_SUBSCRIPTION",
     "PARKED_SUBSCRIPTION",
     "RELAY_CONSUMER",
     "RELAY_SUBSCRIPTION",
@@ -43,6 +44,8 @@ DEAD_LETTER_SUBSCRIPTION = "timewheel-dead-letter"
 """Exists from the start, so that no dead letter is lost for want of a reader."""
 CUTS_SUBSCRIPTION = "timewheel-cuts"
 """Keeps the cut-offs that no pack has yet; whoever holds it is the janitor."""
+JOURNAL_SUBSCRIPTION = "timewheel-journal"
+"""Keeps what was lifted out of a due topic until the acknowledgements there are safe; its holder is the lifter."""
 PARKED_SUBSCRIPTION = "timewheel-parked"
 """Exists from the start, so that no parked timer is lost for want of a reader."""
 
@@ -97,7 +100,7 @@ def _prefix(due_topic: str, namespace: str) -> str:
 class Names:
     """The names of one plan's topics."""
 
-    __slots__ = ("_calendar", "_held", "_plan", "cuts", "dead_letter", "namespaces", "own_prefixes")
+    __slots__ = ("_calendar", "_held", "_plan", "cuts", "dead_letter", "intake", "namespaces", "own_prefixes")
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
@@ -106,6 +109,8 @@ class Names:
         self.dead_letter = dead_letter_topic(self._held)
         self.cuts = f"{plan.due_topic}.tw.cuts"
         """The log of cut-offs, beside the due topic: it is the consumers', whatever becomes of holding topics."""
+        self.intake = f"{plan.due_topic}.tw.intake"
+        """Where timers come in that no SDK has routed, beside the due topic: other clients find it by its name."""
         places = {due, plan.holding_namespace or due, *plan.former_namespaces}
         self.own_prefixes = tuple(sorted(_prefix(plan.due_topic, place) for place in places))
         """How all names begin that timewheel makes up for this due topic, in every namespace in which there may be any:
@@ -140,13 +145,13 @@ class Names:
         return f"{self._plan.due_topic}.tw.retry.{subscription}"
 
     def of_step(self, step: Step) -> tuple[str, ...]:
-        """The holding topics of a step: one for a tier, one per slot for a ring, none for the due topic."""
+        """The holding topics of a step: one for a tier, one per slot for a ring, none for others."""
         match step.kind:
             case "tier":
                 return (TierTopic(self._held, step.stay_ms, by_broker=not self._plan.holds_in_relay).name,)
             case "slot":
                 return tuple(SlotTopic(self._held, step.slot_ms, step.slots, slot).name for slot in range(step.slots))
-            case "due":
+            case "due" | "intake":
                 return ()
 
     def calendar_topic(self, interval: int) -> str:

@@ -100,7 +100,7 @@ class NextHop:
             return burial
         step, router, only_for = self._step, self._router, envelope.life.only_for
         at_ms = release_at(step, envelope.due_ms, envelope.entered_ms)
-        if step.stay_ms and envelope.entered_ms > now_ms + self._skew_ms:
+        if step.kind != "slot" and envelope.entered_ms > now_ms + self._skew_ms:
             # By a clock that is far too fast. At the head it would hold up for so long what is behind it
             # (broker-facts: clocks-too-fast).
             return self._late(envelope, now_ms)

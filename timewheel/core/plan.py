@@ -16,6 +16,7 @@ from timewheel.core.durations import DAY_MS, MAX_DURATION_MS, MINUTE_MS, SECOND_
 from timewheel.core.errors import PlanError
 from timewheel.core.life_cycle import Cancel
 from timewheel.core.plan_checks import a_subscription, a_truth, a_tuple, is_name, one_of, texts, within, within_ms
+from timewheel.core.schemes import Calendar, Holder, Native, Ring, Scheme, Tiered, Wheel
 
 __all__ = [
     "OWN_INFIX",
@@ -33,7 +34,6 @@ __all__ = [
     "tier_hops",
 ]
 
-Holder = Literal["relay", "broker"]
 Readers = Literal["timewheel", "any"]
 RelayPlace = Literal["embedded", "service"]
 
@@ -65,65 +65,6 @@ _NAMESPACE = re.compile(r"[\w.=:-]+/[\w.=:-]+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Native:
-    """Everything goes to the due topic with the broker's own delay: the baseline, and the way in and out."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tiered:
-    """Tiers of fixed stay; a timer hops down them until its due time is within the window.
-
-    Args:
-        window_ms: Up to this much remaining time a timer goes to the due topic.
-        tiers_ms: Fixed stays, ascending; the smallest at most the window (else a timer between them has nowhere
-            to wait).
-        hold: ``"relay"``: no broker delay, a relay keeps the head and acknowledges cumulatively. ``"broker"``: the
-            source article's way, each message under the broker's delay of one tier.
-    """
-
-    window_ms: int
-    tiers_ms: tuple[int, ...]
-    hold: Holder = "relay"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Calendar:
-    """One due topic per interval of due times (UTC), with no hop at all.
-
-    Args:
-        interval_ms: Length of an interval; intervals start at multiples of it since 1970.
-    """
-
-    interval_ms: int = DAY_MS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ring:
-    """A ring of slot topics, reused cyclically.
-
-    Args:
-        slot_ms: Length of a slot; slots start at multiples of it since 1970.
-        slots: Topics in the ring; it looks ``slots - 2`` slots ahead, so that a late sweep never meets the next turn.
-        headstart_ms: A slot is swept this long before it starts: at least its volume / relay rate + guard, since it
-            drains in order of arrival (broker-facts: slot-release-time). None: the plan's guard.
-    """
-
-    slot_ms: int
-    slots: int
-    headstart_ms: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wheel:
-    """Rings of slots, the finest first."""
-
-    rings: tuple[Ring, ...]
-
-
-Scheme = Native | Tiered | Calendar | Wheel
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """Scheme, limits and names of one due topic. Building one checks every rule.
 
@@ -152,6 +93,8 @@ class Plan:
         cancel: That timers may be cancelled and replaced, and how; None: they may not, and nothing of it exists.
         retry: Whether a subscription's handlers may have timers tried again later, or parked, through topics of their
             own.
+        intake: Whether timers may also come from clients of any language, through a topic of their own
+            (`Names.intake`), and from the due topic itself, from which a shadow lifts what is far from due.
 
     Raises:
         PlanError: A rule is broken; names field, value and limit.
@@ -173,6 +116,7 @@ class Plan:
     former_namespaces: tuple[str, ...] = ()
     cancel: Cancel | None = None
     retry: bool = False
+    intake: bool = False
 
     def __post_init__(self) -> None:
         _check_names(self)
@@ -184,6 +128,7 @@ class Plan:
         within_ms("tick", self.tick_ms, 1, MINUTE_MS)
         within_ms("jitter", self.jitter_ms, 0, MAX_DURATION_MS)
         a_truth("retry", self.retry)
+        a_truth("intake", self.intake)
         one_of("relay", self.relay, ("embedded", "service"))
         one_of("readers", self.readers, ("timewheel", "any"))
         if self.cancel is not None and self.readers != "timewheel":
@@ -203,6 +148,8 @@ class Plan:
                 _check_wheel(self, self.scheme)
             case _:
                 raise PlanError("scheme", self.scheme, "must be Native, Tiered, Calendar or Wheel")
+        if self.intake:
+            _check_intake(self)
 
     @classmethod
     def load(cls, path: str | Path) -> Plan:
@@ -322,6 +269,15 @@ def _check_former(plan: Plan) -> None:
     for namespace in plan.former_namespaces:
         if not is_name(namespace, _NAMESPACE):
             raise PlanError("former_namespaces", namespace, "must be tenant/namespace")
+
+
+def _check_intake(plan: Plan) -> None:
+    if not plan.holds_in_relay:
+        raise PlanError(
+            "intake", True, "tiers that a relay holds, or a wheel: what is taken in must have somewhere to wait"
+        )
+    if plan.relay != "service":
+        raise PlanError("intake", True, 'relay = "service": timewheel shadow run relays for the whole plan')
 
 
 def _check_tiered(plan: Plan, scheme: Tiered) -> None:

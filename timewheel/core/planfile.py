@@ -92,6 +92,7 @@ class _File(_Table):
     wheel: _Wheel | None = None
     cancel: _Cancel | None = None
     retry: StrictBool = False
+    intake: StrictBool = False
 
 
 _OF_CONNECTION = {"connection", "connections", "oauth2", *(field.name for field in fields(Connection))}
@@ -158,6 +159,8 @@ def dump_plan(plan: Plan) -> str:
         data["jitter"] = format_duration(plan.jitter_ms)
     if plan.retry:
         data["retry"] = True
+    if plan.intake:
+        data["intake"] = True
     if plan.holding_namespace is not None:
         data["holding_namespace"] = plan.holding_namespace
     if plan.former_intervals_ms:
@@ -216,6 +219,7 @@ def _to_plan(file: _File) -> Plan:
         former_intervals_ms=tuple(file.former_intervals),
         former_namespaces=tuple(file.former_namespaces),
         retry=file.retry,
+        intake=file.intake,
         cancel=None if file.cancel is None else _cancel(file.cancel),
         **{name: value for name, value in optional.items() if value is not None},
     )

@@ -160,11 +160,11 @@ def release_at(step: Step, due_ms: int, entered_ms: int) -> int:
     """The nominal release time of a timer in a holding topic.
 
     Args:
-        step: The holding topic's step: its tier or its ring.
+        step: The holding topic's step: its tier or its ring, or that of the intake.
         due_ms: When the timer is due.
         entered_ms: When it entered, by its envelope: the send time, or the previous nominal release time.
     """
-    if step.stay_ms:
+    if step.stay_ms or step.kind == "intake":
         return entered_ms + step.stay_ms
     return due_ms // step.slot_ms * step.slot_ms - step.headstart_ms
 

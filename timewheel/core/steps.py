@@ -20,9 +20,9 @@ from typing import Literal
 
 from timewheel.core.plan import Calendar, Native, Plan, Tiered, Wheel, tier_entry_ms, tier_hops
 
-__all__ = ["Step", "StepKind", "hop_bound", "longest_due_stay_ms", "steps"]
+__all__ = ["INTAKE_STEP", "Step", "StepKind", "hop_bound", "longest_due_stay_ms", "steps"]
 
-StepKind = Literal["tier", "slot", "due"]
+StepKind = Literal["tier", "slot", "due", "intake"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +48,10 @@ class Step:
     interval_ms: int = 0
 
 
+INTAKE_STEP = Step(kind="intake")
+"""Of what comes in by the intake: it stays for no time. It is in no table, since nothing is routed to it."""
+
+
 def steps(plan: Plan) -> tuple[Step, ...]:
     """The routing steps of a plan, in the order in which they are tried."""
     match plan.scheme:
@@ -63,11 +67,12 @@ def steps(plan: Plan) -> tuple[Step, ...]:
 
 def hop_bound(plan: Plan) -> int:
     """The most hops that a timer sent within ``max_delay`` makes; an envelope above it is an error."""
+    out_of_intake = int(plan.intake)
     match plan.scheme:
         case Tiered():
-            return tier_hops(plan.scheme, plan.guard_ms, plan.max_delay_ms)
+            return out_of_intake + tier_hops(plan.scheme, plan.guard_ms, plan.max_delay_ms)
         case Wheel(rings=rings):
-            return len(rings)
+            return out_of_intake + len(rings)
         case _:
             return 0
 

@@ -9,17 +9,18 @@ from typing import Literal
 from timewheel.core.names import (
     CUTS_SUBSCRIPTION,
     DEAD_LETTER_SUBSCRIPTION,
+    JOURNAL_SUBSCRIPTION,
     PARKED_SUBSCRIPTION,
     RELAY_SUBSCRIPTION,
     Names,
     parts_of,
 )
 from timewheel.core.plan import OWN_INFIX, Calendar, Plan
-from timewheel.core.steps import Step, longest_due_stay_ms, steps
+from timewheel.core.steps import INTAKE_STEP, Step, longest_due_stay_ms, steps
 
-__all__ = ["HoldingTopic", "TopicRole", "TopicSpec", "Topology", "calendar_intervals", "topology"]
+__all__ = ["HoldingTopic", "TopicRole", "TopicSpec", "Topology", "calendar_intervals", "intake_of", "topology"]
 
-TopicRole = Literal["due", "tier", "slot", "dead_letter", "cuts", "retry", "parked"]
+TopicRole = Literal["due", "tier", "slot", "dead_letter", "cuts", "retry", "parked", "intake"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +159,7 @@ def topology(plan: Plan, now_ms: int, *, drains: bool = False) -> Topology:
             *((dead_letter,) if has_dead_letters else ()),
             *_of_cut_offs(plan, names),
             *_for_parked(plan, names),
+            *_for_intake(plan, names),
         ),
         holding=holding,
     )
@@ -203,6 +205,28 @@ def _for_parked(plan: Plan, names: Names) -> Iterator[TopicSpec]:
             deduplication=False,
             longest_stay_ms=remembered_ms,
         )
+
+
+def _for_intake(plan: Plan, names: Names) -> Iterator[TopicSpec]:
+    """Where timers come in that no SDK has routed; nothing where none may."""
+    if plan.intake:
+        yield TopicSpec(
+            name=names.intake,
+            role="intake",
+            partitions=plan.own_partitions,
+            subscriptions=(RELAY_SUBSCRIPTION, JOURNAL_SUBSCRIPTION),
+            deduplication=True,
+            longest_stay_ms=plan.max_delay_ms,
+        )
+
+
+def intake_of(plan: Plan) -> HoldingTopic:
+    """The intake as a topic that is relayed: what comes there moves on at once.
+
+    It is none of `Topology.holding`: what was lifted may move on only when it is acknowledged in the due topic, which
+    a plain relay cannot see to.
+    """
+    return HoldingTopic(name=Names(plan).intake, step=INTAKE_STEP, slot=0, by_broker=False)
 
 
 def calendar_intervals(plan: Plan, now_ms: int) -> range:

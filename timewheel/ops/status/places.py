@@ -16,7 +16,7 @@ from timewheel.ops.status.horizon import Amount, Horizon
 
 __all__ = ["Head", "PlaceStatus", "RelayHold", "Status", "TopicStatus", "summed"]
 
-Kind = Literal["tier", "slot", "due", "retry"]
+Kind = Literal["tier", "slot", "due", "retry", "intake"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

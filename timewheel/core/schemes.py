@@ -1,0 +1,71 @@
+"""How timers beyond the window are held: the schemes that a plan may have, as values. Their rules are the plan's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from timewheel.core.durations import DAY_MS
+
+__all__ = ["Calendar", "Holder", "Native", "Ring", "Scheme", "Tiered", "Wheel"]
+
+Holder = Literal["relay", "broker"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Native:
+    """Everything goes to the due topic with the broker's own delay: the baseline, and the way in and out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tiered:
+    """Tiers of fixed stay; a timer hops down them until its due time is within the window.
+
+    Args:
+        window_ms: Up to this much remaining time a timer goes to the due topic.
+        tiers_ms: Fixed stays, ascending; the smallest at most the window (else a timer between them has nowhere
+            to wait).
+        hold: ``"relay"``: no broker delay, a relay keeps the head and acknowledges cumulatively. ``"broker"``: the
+            source article's way, each message under the broker's delay of one tier.
+    """
+
+    window_ms: int
+    tiers_ms: tuple[int, ...]
+    hold: Holder = "relay"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calendar:
+    """One due topic per interval of due times (UTC), with no hop at all.
+
+    Args:
+        interval_ms: Length of an interval; intervals start at multiples of it since 1970.
+    """
+
+    interval_ms: int = DAY_MS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ring:
+    """A ring of slot topics, reused cyclically.
+
+    Args:
+        slot_ms: Length of a slot; slots start at multiples of it since 1970.
+        slots: Topics in the ring; it looks ``slots - 2`` slots ahead, so that a late sweep never meets the next turn.
+        headstart_ms: A slot is swept this long before it starts: at least its volume / relay rate + guard, since it
+            drains in order of arrival (broker-facts: slot-release-time). None: the plan's guard.
+    """
+
+    slot_ms: int
+    slots: int
+    headstart_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wheel:
+    """Rings of slots, the finest first."""
+
+    rings: tuple[Ring, ...]
+
+
+Scheme = Native | Tiered | Calendar | Wheel
