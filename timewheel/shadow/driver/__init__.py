@@ -1,0 +1,1 @@
+"""What speaks to brokers: lifters, strikers, and who looks after them."""

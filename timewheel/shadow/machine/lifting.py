@@ -1,0 +1,148 @@
+"""Which entries of a due topic are lifted, and which stay where they are, with the reason."""
+
+from __future__ import annotations
+
+from enum import Enum, unique
+
+from timewheel.binary_protocol.entries import Compression, Entry
+from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, sequence_id
+from timewheel.core.envelope import FOR_PROPERTY, MAX_TIMER_ID_CHARS, STIR_PROPERTY, TIMER_PROPERTY, Envelope
+from timewheel.core.errors import EnvelopeError
+from timewheel.core.plan import Plan
+from timewheel.core.steps import longest_due_stay_ms
+from timewheel.wire.positions import EntryPosition, Position
+
+__all__ = ["Fate", "Lifting", "lifted_from", "native_id", "timer_of"]
+
+_OPENED = frozenset(Compression)
+
+
+@unique
+class Fate(Enum):
+    """What becomes of an entry; all but `LIFT` and `STIR` stay as they are, and the broker delivers them in their time."""
+
+    LIFT = "lifted"
+    STIR = "stir"
+    """The shadow's own, to be acknowledged."""
+    UNDELAYED = "undelayed"
+    NEAR = "near"
+    """It is due so soon that lifting it would gain nothing."""
+    BEYOND = "beyond_max_delay"
+    """It is due later than the plan allows."""
+    BATCH = "batch"
+    """A batch under one delay, of which any part may be acknowledged already."""
+    ENCRYPTED = "encrypted"
+    CHUNK = "chunk"
+    """A part of a larger message."""
+    KEY_BYTES = "key_of_bytes"
+    """Its key is no text, and pulsar-client would send the key on as one."""
+    TRANSACTION = "transaction"
+    COMPRESSION = "unknown_compression"
+    MARKER = "marker"
+    """The broker's own."""
+    POSITION = "position_too_high"
+    """Its ledger or entry has no number by which the broker could drop a second copy."""
+    UNREADABLE = "unreadable_envelope"
+    """It has the properties of a timer, garbled or of a later version."""
+
+
+class Lifting:
+    """The decision for the entries of one plan's due topic.
+
+    Args:
+        plan: Has an intake.
+
+    Attributes:
+        far_ms: The least remaining time with which an entry is lifted, milliseconds: the longest that the plan leaves a
+            timer in the due topic, and the guard. For so long the shadow may be down after it has published a copy,
+            before that and the original can both be delivered.
+    """
+
+    __slots__ = ("_max_delay_ms", "far_ms")
+
+    def __init__(self, plan: Plan) -> None:
+        self.far_ms = longest_due_stay_ms(plan) + plan.guard_ms
+        self._max_delay_ms = plan.max_delay_ms
+
+    def fate(self, entry: Entry, now_ms: int) -> Fate:
+        """What becomes of an entry that is pending on every subscription.
+
+        Args:
+            entry: As it is stored.
+            now_ms: UTC milliseconds.
+        """
+        deliver_at_ms = entry.deliver_at_ms
+        if entry.marker is not None:
+            return Fate.MARKER
+        if not deliver_at_ms:
+            return Fate.UNDELAYED
+        if STIR_PROPERTY in entry.properties:
+            return Fate.STIR
+        remaining_ms = deliver_at_ms - now_ms
+        if remaining_ms < self.far_ms:
+            return Fate.NEAR
+        return _obstacle(entry) or (Fate.BEYOND if remaining_ms > self._max_delay_ms else Fate.LIFT)
+
+
+def _obstacle(entry: Entry) -> Fate | None:
+    """Why an entry that is far from due stays all the same."""
+    for fate, is_so in (
+        (Fate.ENCRYPTED, entry.is_encrypted),
+        (Fate.CHUNK, entry.is_chunked),
+        (Fate.BATCH, entry.batch_size > 0),
+        (Fate.TRANSACTION, entry.transaction is not None),
+        (Fate.KEY_BYTES, entry.key_is_base64),
+        (Fate.COMPRESSION, entry.compression not in _OPENED),
+        (Fate.POSITION, sequence_id(Position(*entry.position, -1)) == NO_SEQUENCE_ID),
+    ):
+        if is_so:
+            return fate
+    try:
+        known = Envelope.read(entry.properties)
+    except EnvelopeError:
+        return Fate.UNREADABLE
+    # What is for one subscription alone waits in that one's own topic; here only a stranger can have put it.
+    return Fate.UNREADABLE if known is not None and FOR_PROPERTY in entry.properties else None
+
+
+def native_id(part: str, position: EntryPosition) -> str:
+    """The timer id of a message that no SDK has sent: its place. So the copy and the original have the same.
+
+    Args:
+        part: Full name of the partition, or of a due topic without partitions.
+        position: Of its entry.
+    """
+    text = f"{part}:{position.ledger}:{position.entry}"
+    # The end tells entries apart; a topic's name may be longer than an id.
+    return text[-MAX_TIMER_ID_CHARS:]
+
+
+def timer_of(entry: Entry, part: str, now_ms: int, revision: int) -> Envelope:
+    """The envelope of a copy.
+
+    A timer that an SDK has sent keeps its own, as one that was put back into the topic does.
+
+    Args:
+        entry: Its fate is to be lifted.
+        part: As of `native_id`.
+        now_ms: When it is lifted, UTC milliseconds.
+        revision: The plan's.
+    """
+    known = Envelope.read(entry.properties) if TIMER_PROPERTY in entry.properties else None
+    due_ms = entry.deliver_at_ms or 0
+    if known is None:
+        return Envelope(native_id(part, entry.position), due_ms, now_ms, revision=revision)
+    return known.hopped(now_ms)
+
+
+def lifted_from(text: str) -> tuple[EntryPosition, int] | None:
+    """Read the value of ``tw-from``: where the original stands, and when it was published, UTC milliseconds.
+
+    Returns:
+        None: it is none that a shadow writes.
+    """
+    place, _, published = text.partition(" ")
+    ledger, _, entry = place.partition(":")
+    if not (ledger.isdecimal() and entry.isdecimal() and published.isdecimal()):
+        return None
+    return EntryPosition(int(ledger), int(entry)), int(published)
