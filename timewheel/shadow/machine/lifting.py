@@ -19,7 +19,7 @@ _OPENED = frozenset(Compression)
 
 @unique
 class Fate(Enum):
-    """What becomes of an entry; all but `LIFT` and `STIR` stay as they are, and the broker delivers them in their time."""
+    """What becomes of an entry. All but `LIFT` and `STIR` stay, and the broker delivers them in their time."""
 
     LIFT = "lifted"
     STIR = "stir"
