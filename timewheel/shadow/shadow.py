@@ -262,7 +262,7 @@ class Shadow:
             topic=lifter.part,
             leads=lifter.leads,
             alive=lifter.handle.heartbeat_ms > self._clock.monotonic_ms() - STUCK_MS,
-            caught_up=lifter.caught_up,
+            caught_up=counts.caught_up,
             lifted=counts.lifted,
             deduplicated=counts.deduplicated,
             struck_again=counts.struck_again,

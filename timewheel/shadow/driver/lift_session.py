@@ -143,7 +143,6 @@ class LiftSession:
         self._stirrer: Any = None
         self._kept_house_ms = 0
         self._told: set[Fate] = set()
-        self.caught_up = False
 
     def run(self) -> None:
         """Work until told to stop, or until the wish changes.
@@ -295,9 +294,9 @@ class LiftSession:
 
     def _at_the_end(self, *, lifts: bool) -> None:
         """Nothing more is there now."""
-        if not lifts or self.caught_up or self._in_flight:
+        if not lifts or self._counts.caught_up or self._in_flight:
             return
-        self.caught_up = True
+        self._counts.caught_up = True
         now = {caught_up_property(self._partition): str(self._clock.now_ms())}
         self._tools.admin.topics.update_properties(self._intake, now)
         self._tools.hooks.emit(ShadowCaughtUp(topic=self._part, lifted=self._counts.lifted))
