@@ -64,9 +64,9 @@ def run(
     """Shadow the due topics of all these plans until SIGTERM or Ctrl-C, as was wished by start, pause and abort.
 
     What is far from due is lifted out of the topic, waits in holding topics, and comes back near its time; producers
-    and consumers notice nothing. It is also the relay of these plans. Several such processes share the partitions and take
-    over from each other. A process that is stuck ends itself: let something start it again. Plan files are read again
-    when they change, as `timewheel relay run` does. Its log goes to standard error.
+    and consumers notice nothing. It is also the relay of these plans. Several such processes share the partitions and
+    take over from each other. A process that is stuck ends itself: let something start it again. Plan files are read
+    again when they change, as `timewheel relay run` does. Its log goes to standard error.
     """
     run_service(
         ServiceOptions(
