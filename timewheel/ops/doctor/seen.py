@@ -97,8 +97,8 @@ class Part:
         newest: None: nothing was sent, or it could not be read.
         later: The last one at the end of the whole look; None: the same, or it could not be read.
         producer_names: That the broker remembers for deduplication; None: not asked for.
-        journal_since_ms: Of the intake: when the oldest copy in the journal was stored, UTC milliseconds; None: there is
-            none, or it could not be read.
+        journal_since_ms: Of the intake: when the oldest copy in its journal was stored, UTC milliseconds; None: there
+            is none, or it could not be read.
     """
 
     name: str

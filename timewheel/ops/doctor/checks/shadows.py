@@ -34,7 +34,7 @@ NOBODY_LIFTS = Kind(
 JOURNAL_OLD = Kind(
     slug="journal-is-old",
     severity=Severity.WARNING,
-    why="A message that is never acknowledged pins the due topic: the journal grows, and is struck again at each start.",
+    why="A message that is never acknowledged pins the due topic: the journal grows, and is struck again at each load.",
     do="Find the message, and have it handled, or acknowledged.",
 )
 UNNAMED_SUBSCRIPTION = Kind(
@@ -79,7 +79,12 @@ _DRAIN = "-drain"
 
 
 def _intake(seen: Seen) -> SeenTopic | None:
-    return next((topic for topic in seen.topics if topic.spec is not None and topic.spec.role == "intake"), None)
+    return next((topic for topic in seen.topics if _has_role(seen, topic, "intake")), None)
+
+
+def _has_role(seen: Seen, topic: SeenTopic, role: str) -> bool:
+    """Nothing has any where the plan has no intake."""
+    return seen.plan is not None and seen.plan.intake and topic.spec is not None and topic.spec.role == role
 
 
 def _state(intake: SeenTopic) -> str:
@@ -120,7 +125,7 @@ def _rounded(span_ms: int) -> str:
 
 def _subscriptions(seen: Seen) -> Iterator[Finding]:
     for topic in seen.topics:
-        if topic.spec is None or topic.spec.role != "due" or not _has_intake(seen):
+        if topic.spec is None or not _has_role(seen, topic, "due"):
             continue
         unnamed: dict[str, int] = {}
         for _, name, stats in topic.subscriptions():
@@ -183,7 +188,7 @@ def _removed(seen: Seen) -> Iterator[Finding]:
 
 def _compaction(seen: Seen) -> Iterator[Finding]:
     for topic in seen.topics:
-        if topic.spec is None or topic.spec.role != "due" or not _has_intake(seen) or not topic.exists:
+        if not _has_role(seen, topic, "due") or not topic.exists:
             continue
         policies = seen.namespaces.get(topic.namespace)
         threshold = (None if policies is None else policies.document.get("compaction_threshold")) or 0
@@ -195,10 +200,6 @@ def _compaction(seen: Seen) -> Iterator[Finding]:
             read = f"compaction_threshold is {threshold:,} bytes, set on the namespace {topic.namespace}"
             cure = f"pulsar-admin topicPolicies set-compaction-threshold {topic.name} -t 0"
             yield Finding(kind=COMPACTED, subject=topic.name, read=read, cure=cure)
-
-
-def _has_intake(seen: Seen) -> bool:
-    return seen.plan is not None and seen.plan.intake
 
 
 SHADOWS = (
