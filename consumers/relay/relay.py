@@ -13,7 +13,7 @@ from timewheel.consumers.relay.driver.former_keeper import FormerKeeper
 from timewheel.consumers.relay.driver.handle import AT_REST, WORKING, Handle
 from timewheel.consumers.relay.driver.memory import MEMORY_BYTES, Memory
 from timewheel.consumers.relay.driver.partition import Partition
-from timewheel.consumers.relay.driver.source import Source, Tools
+from timewheel.consumers.relay.driver.source import Gate, Source, Tools
 from timewheel.consumers.relay.janitor import Janitor
 from timewheel.consumers.relay.status import PartitionStatus, RelayStatus
 from timewheel.core.chance import Chance, system_chance
@@ -24,7 +24,7 @@ from timewheel.core.grouping import default_linger_ms
 from timewheel.core.names import Names, partition_of
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
-from timewheel.core.topology import HoldingTopic, Topology, topology
+from timewheel.core.topology import HoldingTopic, Topology, intake_of, topology
 from timewheel.hooks import Hook
 from timewheel.wire.cut_log import CutLog
 from timewheel.wire.hooks import Hooks
@@ -76,6 +76,12 @@ class Relay:
             they are left to another relay, and ``timewheel topics ensure`` tells of them.
         cut_log: The log of cut-offs that this process reads anyway, begun and ended by whoever hands it in; None: the
             relay reads it, if the plan has ``[cancel]``.
+        gate: What stands before the intake of a plan that has one; a shadow has one to give.
+        drains: All that waits goes to the due topic at once: the way out of a plan.
+
+    Raises:
+        ClientMisuse: The plan has an intake, and nothing stands before it: what was lifted would be sent on while the
+            original can be delivered, too.
     """
 
     def __init__(
@@ -95,7 +101,11 @@ class Relay:
         stuck_ms: int = STUCK_MS,
         former_topics: Callable[[], Sequence[FormerTopic]] | None = None,
         cut_log: CutLog | None = None,
+        gate: Gate | None = None,
+        drains: bool = False,
     ) -> None:
+        if plan.intake and gate is None:
+            raise ClientMisuse("a plan with an intake is relayed by its shadow: timewheel shadow run PLAN")
         self.plan = plan
         self.relay_id = relay_id or new_relay_id()
         self._client = client
@@ -119,6 +129,8 @@ class Relay:
             hop_linger_ms=default_linger_ms(plan.guard_ms) if hop_linger_ms is None else hop_linger_ms,
             memory=Memory(memory_bytes),
             is_dead=None if cut_log is None else cut_log.table.is_dead,
+            gate=gate,
+            drains=drains,
         )
         self._crew: Crew | None = None
         self._former = None
@@ -248,8 +260,9 @@ class Relay:
 
     def _crew_of(self, wanted: Topology) -> Crew:
         counts = self._counts_of(wanted)
+        holding = (*wanted.holding, intake_of(self.plan)) if self.plan.intake else wanted.holding
         partitions = [
-            partition for topic in wanted.holding for partition in self._partitions_of(topic, counts[topic.name])
+            partition for topic in holding for partition in self._partitions_of(topic, counts[topic.name])
         ]
         return Crew(partitions, self._tools)
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 
-from timewheel.consumers.relay.relay import Relay
-from timewheel.consumers.relay.roster import Roster, stop_all
+from timewheel.consumers.relay.roster import RelayLike, Roster, stop_all
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import PlanError
 from timewheel.core.plan import Plan
@@ -46,7 +45,7 @@ class Reloading:
         roster: Roster,
         files: PlanFiles,
         first: PlanTexts,
-        make: Callable[[Plan], Relay],
+        make: Callable[[Plan], RelayLike],
         *,
         waiting: Callable[[Plan], int | None] = lambda _: None,
         settle: Callable[[], None] = lambda: None,

@@ -5,14 +5,32 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Protocol
 
-from timewheel.consumers.relay.relay import Relay
+from timewheel.consumers.relay.relay import DRAIN_MS
+from timewheel.consumers.relay.status import RelayStatus
 from timewheel.core.plan import Plan
 
-__all__ = ["Roster", "stop_all"]
+__all__ = ["RelayLike", "Roster", "stop_all"]
 
 
-def stop_all(relays: Collection[Relay], drain_ms: int) -> None:
+class RelayLike(Protocol):
+    """What a service runs: a relay, or a shadow with a relay in it."""
+
+    @property
+    def plan(self) -> Plan: ...
+    @property
+    def ready(self) -> bool: ...
+    @property
+    def alive(self) -> bool: ...
+    def check(self) -> None: ...
+    def resize_memory(self, memory_bytes: int) -> None: ...
+    def start(self) -> object: ...
+    def stop(self, drain_ms: int = DRAIN_MS) -> None: ...
+    def status(self) -> RelayStatus: ...
+
+
+def stop_all(relays: Collection[RelayLike], drain_ms: int) -> None:
     """Stop them side by side: each has the whole drain to itself."""
     with ThreadPoolExecutor(max(len(relays), 1), "timewheel-relay-end") as pool:
         for _ in pool.map(lambda relay: relay.stop(drain_ms), relays):
@@ -26,7 +44,7 @@ class Roster:
         relays: One per plan.
     """
 
-    def __init__(self, relays: Iterable[Relay]) -> None:
+    def __init__(self, relays: Iterable[RelayLike]) -> None:
         self._lock = threading.Lock()
         self.relays = tuple(relays)
         self.missing: tuple[Plan, ...] = ()
@@ -47,12 +65,12 @@ class Roster:
         """Whether nobody is stuck."""
         return all(relay.alive for relay in self.relays)
 
-    def enter(self, relay: Relay) -> None:
+    def enter(self, relay: RelayLike) -> None:
         """It works from now on."""
         with self._lock:
             self.relays = (*self.relays, relay)
 
-    def leave(self, plan: Plan) -> Relay | None:
+    def leave(self, plan: Plan) -> RelayLike | None:
         """The relay of this plan works no more, and is nobody's to watch; None: there is none."""
         with self._lock:
             relay = next((relay for relay in self.relays if relay.plan == plan), None)

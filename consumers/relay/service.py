@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import Self
 
 from timewheel.consumers.relay.readiness import ReadyFile, Told, health_pages, told_of
-from timewheel.consumers.relay.relay import DRAIN_MS, Relay
+from timewheel.consumers.relay.relay import DRAIN_MS
 from timewheel.consumers.relay.reloading import Reloading
-from timewheel.consumers.relay.roster import Roster, stop_all
+from timewheel.consumers.relay.roster import RelayLike, Roster, stop_all
 from timewheel.consumers.relay.status import RelayStatus
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.serving import HttpServer, Page
@@ -68,7 +68,7 @@ class Service:
 
     def __init__(
         self,
-        relays: Sequence[Relay],
+        relays: Sequence[RelayLike],
         *,
         drain_ms: int = DRAIN_MS,
         address: tuple[str, int] | None = None,

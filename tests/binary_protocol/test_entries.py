@@ -56,6 +56,7 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "delivery": ({"deliver_at_time": 1_800_000_000_123}, {"deliver_at_ms": 1_800_000_000_123}),
     "delivery before 1970": ({"deliver_at_time": -1}, {"deliver_at_ms": -1}),
     "delivery at 0": ({"deliver_at_time": 0}, {"deliver_at_ms": 0}),
+    "size before compression": ({"uncompressed_size": 4_096}, {"uncompressed_bytes": 4_096}),
     "batch": ({"num_messages_in_batch": 3}, {"batch_size": 3, "message_count": 3}),
     "batch of one": ({"num_messages_in_batch": 1}, {"batch_size": 1, "message_count": 1}),
     "batch that cannot be": ({"num_messages_in_batch": -5}, {"batch_size": 1, "message_count": 1}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 from timewheel.admin.entries import StoredEntry, read_entry
@@ -100,6 +101,22 @@ class Topics:
     def list(self, namespace: str) -> tuple[str, ...]:
         """All persistent topics of a namespace: each partition, and those without partitions."""
         return tuple(self._http.get(f"/persistent/{namespace_path(namespace)}"))
+
+    def properties(self, topic: str) -> dict[str, str]:
+        """What somebody noted beside a topic, partitioned or not.
+
+        Raises:
+            AdminMissing: There is no such topic; or the broker is older than 2.11 and keeps none.
+        """
+        return dict(self._http.get(f"{topic_path(topic)}/properties") or {})
+
+    def update_properties(self, topic: str, properties: Mapping[str, str]) -> None:
+        """Note these beside a topic, partitioned or not; what is noted under other names stays.
+
+        Raises:
+            AdminError: As `properties`.
+        """
+        self._http.call("PUT", f"{topic_path(topic)}/properties", body=dict(properties))
 
     def terminate(self, topic: str) -> dict[int, EntryPosition]:
         """End a partitioned topic: sends are refused from now on, what it holds is still delivered.

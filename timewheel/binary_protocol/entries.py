@@ -78,6 +78,7 @@ class Entry(NamedTuple):
         transaction: Its two halves, most significant first.
         payload: As it is stored; None: the reader was not asked for it.
         payload_bytes: Its size.
+        uncompressed_bytes: Its size before it was compressed; what its producer says of it, 0 where it says nothing.
     """
 
     consumer_id: int
@@ -104,6 +105,7 @@ class Entry(NamedTuple):
     transaction: tuple[int, int] | None
     payload: bytes | None
     payload_bytes: int
+    uncompressed_bytes: int
 
     @property
     def message_count(self) -> int:
@@ -124,6 +126,7 @@ _PROPERTY = data_tag(4)
 _REPLICATED_FROM = data_tag(5)
 _PARTITION_KEY = data_tag(6)
 _COMPRESSION = number_tag(8)
+_UNCOMPRESSED_SIZE = number_tag(9)
 _MESSAGES_IN_BATCH = number_tag(11)
 _EVENT_TIME = number_tag(12)
 _ENCRYPTION_KEY = data_tag(13)
@@ -139,7 +142,7 @@ _CHUNK_COUNT = number_tag(27)
 _CHUNK = number_tag(29)
 _NUMBERS = frozenset(
     {
-        _SEQUENCE_ID, _PUBLISH_TIME, _COMPRESSION, _MESSAGES_IN_BATCH, _EVENT_TIME, _KEY_IS_BASE64, _DELIVER_AT,
+        _SEQUENCE_ID, _PUBLISH_TIME, _COMPRESSION, _UNCOMPRESSED_SIZE, _MESSAGES_IN_BATCH, _EVENT_TIME, _KEY_IS_BASE64, _DELIVER_AT,
         _MARKER, _TRANSACTION_LEAST, _TRANSACTION_MOST, _NULL_VALUE, _CHUNK_COUNT, _CHUNK,
     }
 )  # fmt: skip
@@ -220,6 +223,7 @@ def read_entry(
         transaction=None if transaction is None else (transaction, numbers.get(_TRANSACTION_LEAST, 0)),
         payload=frame[end:] if keep_payload else None,
         payload_bytes=len(frame) - end,
+        uncompressed_bytes=numbers.get(_UNCOMPRESSED_SIZE, 0),
     )
 
 

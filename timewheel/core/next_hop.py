@@ -73,11 +73,20 @@ class NextHop:
         step: The topic's step: its tier or its ring.
         is_dead: Whether a timer is known to be cancelled or replaced; None: none can be. It need not know: a copy that
             goes on is dropped later, by another relay or by a consumer (broker-facts: cut-off-log).
+        drains: All goes to the due topic at once, for the broker to delay: nothing shall wait here any more.
     """
 
-    __slots__ = ("_is_dead", "_router", "_skew_ms", "_step")
+    __slots__ = ("_drains", "_is_dead", "_router", "_skew_ms", "_step")
 
-    def __init__(self, router: Router, step: Step, is_dead: Callable[[Envelope], bool] | None = None) -> None:
+    def __init__(
+        self,
+        router: Router,
+        step: Step,
+        is_dead: Callable[[Envelope], bool] | None = None,
+        *,
+        drains: bool = False,
+    ) -> None:
+        self._drains = drains
         self._router = router
         self._step = step
         self._is_dead = is_dead
@@ -99,6 +108,9 @@ class NextHop:
         if (burial := self._burial(envelope)) is not None:
             return burial
         step, router, only_for = self._step, self._router, envelope.life.only_for
+        if self._drains:
+            due = router.to_due(envelope.due_ms, now_ms, only_for)
+            return Hop(due.topic, due.deliver_at_ms, envelope.hopped(envelope.entered_ms), True, False)
         at_ms = release_at(step, envelope.due_ms, envelope.entered_ms)
         if step.kind != "slot" and envelope.entered_ms > now_ms + self._skew_ms:
             # By a clock that is far too fast. At the head it would hold up for so long what is behind it

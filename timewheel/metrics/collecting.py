@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from timewheel.consumers import DelayedConsumer
     from timewheel.consumers.relay import Relay
+    from timewheel.consumers.relay.roster import RelayLike
     from timewheel.hooks import Event
     from timewheel.producers import AsyncDelayedProducer, DelayedProducer
 
@@ -104,7 +105,7 @@ class Metrics(Collector):
         self._add(read)
         return relay
 
-    def watch_relays(self, relays: Callable[[], Iterable[Relay]]) -> None:
+    def watch_relays(self, relays: Callable[[], Iterable[RelayLike]]) -> None:
         """Tell of those that there are at each scrape: of a service, whose plans may change.
 
         Args:

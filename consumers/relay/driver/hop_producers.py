@@ -119,7 +119,7 @@ class HopProducers:
             source.name,
             source.partition,
             names=tools.names,
-            fingerprint=tools.router.fingerprint,
+            fingerprint=tools.fingerprint,
             max_pending=tools.max_in_flight,
             send_timeout_ms=tools.send_timeout_ms,
         )

@@ -44,6 +44,7 @@ from timewheel.consumers.relay.machine.commands import (
     Wait,
     judged,
 )
+from timewheel.consumers.relay.machine.intake import taken_in
 from timewheel.consumers.relay.machine.interface import Machine
 from timewheel.consumers.relay.machine.states import State
 from timewheel.core.clock import pause
@@ -134,7 +135,7 @@ class Session:
     def _subscribe(self) -> Any:
         in_order = self._machine.cumulative
         self._prefetch.begin()
-        return self._tools.client.subscribe(
+        consumer = self._tools.client.subscribe(
             self._source.name,
             RELAY_SUBSCRIPTION,
             consumer_type=pulsar.ConsumerType.Failover if in_order else pulsar.ConsumerType.Shared,
@@ -143,6 +144,8 @@ class Session:
             crypto_failure_action=pulsar.ConsumerCryptoFailureAction.CONSUME,  # broker-facts: holes-in-positions
             consumer_name=consumer_name(self._tools.relay_id, self._source.topic),
         )
+        gate = self._tools.gate
+        return gate(self._source, consumer, self._handle) if gate is not None and self._source.is_intake else consumer
 
     def _loop(self) -> None:
         machine, handle, outcomes = self._machine, self._handle, self._confirmations.outcomes
@@ -247,12 +250,19 @@ class Session:
         reading: Reading = (
             Unreadable(f"{tuple(position)} is encrypted, and a relay has no key")
             if entry.is_encrypted
-            else judged(properties)
+            else self._judged(message, position, properties)
         )
         self._size = size = size_of(message) + properties_size(properties)
         if self._prefetch.met(position.batch_index, size):
             self.outgrown = True
         return self._machine.received(position, entry.batch_size, reading, message_id, now_ms, size)
+
+    def _judged(self, message: Any, position: Position, properties: dict[str, str]) -> Reading:
+        source = self._source
+        if not source.is_intake:
+            return judged(properties)
+        own_id = ":".join([source.name, *(str(part) for part in position if part >= 0)])
+        return taken_in(properties, message.publish_timestamp(), own_id, self._tools.router.plan)
 
     def _forward(self, command: Forward) -> Command:
         machine, envelope = self._machine, command.envelope

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
+from timewheel.consumers.relay.driver.handle import Handle
 from timewheel.consumers.relay.driver.memory import Memory
 from timewheel.core.chance import Chance
 from timewheel.core.clock import Clock
@@ -16,8 +17,9 @@ from timewheel.core.routing import Router
 from timewheel.core.steps import Step
 from timewheel.core.topology import HoldingTopic
 from timewheel.wire.hooks import Hooks
+from timewheel.wire.surface import ConsumerLike
 
-__all__ = ["Source", "Tools", "consumer_name"]
+__all__ = ["Gate", "Source", "Tools", "consumer_name"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +48,26 @@ class Source:
 
     @property
     def step(self) -> Step:
-        """The topic's tier or ring."""
+        """The topic's tier or ring, or the intake's."""
         return self.holding.step
+
+    @property
+    def is_intake(self) -> bool:
+        """Whether it is where timers come in that no SDK has routed."""
+        return self.holding.step.kind == "intake"
+
+
+class Gate(Protocol):
+    """Stands between an intake's partition and its relay."""
+
+    def __call__(self, source: Source, consumer: ConsumerLike, handle: Handle) -> ConsumerLike:
+        """A consumer that hands out, of what that one receives, what may move on.
+
+        Args:
+            source: The partition.
+            consumer: The client's.
+            handle: Says whether the relay is to stop; waits show signs of life there.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +88,9 @@ class Tools:
         hop_linger_ms: How long a hop waits for others that go with it as one entry (broker-facts: batched-hops).
         memory: How much of it each partition may take.
         is_dead: Whether a timer is known to be cancelled or replaced; None: none can be.
+        gate: Wraps the consumer of an intake's partition, so that it hands out only what may move on; None: there is
+            no intake.
+        drains: All that waits goes to the due topic at once, whenever it is due.
     """
 
     client: Any
@@ -83,6 +106,13 @@ class Tools:
     hop_linger_ms: int
     memory: Memory
     is_dead: Callable[[Envelope], bool] | None = None
+    gate: Gate | None = None
+    drains: bool = False
+
+    @property
+    def fingerprint(self) -> str:
+        """Of the routing, for the names of producers: a drain leads elsewhere (broker-facts: names-follow-routing)."""
+        return f"{self.router.fingerprint}{'-drain' if self.drains else ''}"
 
 
 def consumer_name(relay_id: str, topic: str) -> str:

@@ -1,0 +1,146 @@
+"""What stands before the intake: a copy moves on only when its original is acknowledged.
+
+The relay behind it is the same as of any holding topic. What it receives was read back from where it is stored, so to
+acknowledge the original loses nothing; and what it sends on cannot come to a consumer a second time from the original.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import pulsar
+
+from timewheel.binary_protocol.errors import BinaryProtocolError
+from timewheel.consumers.relay.driver.endings import SessionFailed
+from timewheel.consumers.relay.driver.handle import Handle
+from timewheel.consumers.relay.machine.backoff import Backoff
+from timewheel.core.chance import Chance
+from timewheel.core.clock import Clock
+from timewheel.core.envelope import FROM_PROPERTY
+from timewheel.shadow.driver.striking import Striker
+from timewheel.shadow.machine.lifting import lifted_from
+from timewheel.wire.native import size_of
+from timewheel.wire.positions import EntryPosition
+from timewheel.wire.surface import ConsumerLike
+
+__all__ = ["StruckFirst"]
+
+STRIKE_MESSAGES = 1_000
+"""Struck at once: what one command has room for."""
+STRIKE_BYTES = 4_000_000
+"""In hand at most while they are struck, but for one message."""
+MORE_MS = 1
+"""How long the next message is waited for, once there is one."""
+TRY_FOR_MS = 30_000
+"""A topic that moves to another broker takes seconds; what lasts longer ends the relay's session, which begins anew."""
+PAUSE_FIRST_MS = 50
+PAUSE_LONGEST_MS = 2_000
+
+
+class StruckFirst:
+    """A consumer of one partition of an intake that strikes before it hands out; for one thread.
+
+    Args:
+        consumer: The client's.
+        striker: Of the partition of the due topic; closed with this.
+        handle: Of the relay's partition.
+        clock: For pauses.
+        chance: For pauses.
+
+    Attributes:
+        struck: How many originals were acknowledged.
+    """
+
+    def __init__(self, consumer: ConsumerLike, striker: Striker, handle: Handle, clock: Clock, chance: Chance) -> None:
+        self._consumer = consumer
+        self._striker = striker
+        self._handle = handle
+        self._clock = clock
+        self._chance = chance
+        self._ready: deque[Any] = deque()
+        self.struck = 0
+
+    def receive(self, timeout_millis: int | None = None) -> Any:
+        """The next message whose original, if it has one, is acknowledged.
+
+        Raises:
+            pulsar.Timeout: None came in time.
+            SessionFailed: Originals could not be acknowledged for a while; or the relay is to stop meanwhile.
+        """
+        if not self._ready:
+            try:
+                gathered = self._gather(timeout_millis)
+            except pulsar.Timeout:
+                self._keep_alive()
+                raise
+            self._strike(gathered)
+            self._ready.extend(gathered)
+        return self._ready.popleft()
+
+    def _gather(self, timeout_millis: int | None) -> list[Any]:
+        first = self._consumer.receive(timeout_millis)
+        gathered, size = [first], size_of(first)
+        until_ms = self._clock.monotonic_ms() + self._striker.wait_ms()
+        while len(gathered) < STRIKE_MESSAGES and size < STRIKE_BYTES and not self._handle.stopping:
+            try:
+                message = self._consumer.receive(max(until_ms - self._clock.monotonic_ms(), MORE_MS))
+            except pulsar.Timeout:
+                break
+            gathered.append(message)
+            size += size_of(message)
+        return gathered
+
+    def _strike(self, messages: list[Any]) -> None:
+        positions = [place for message in messages if (place := _original_of(message)) is not None]
+        if not positions:
+            return
+        backoff = Backoff(PAUSE_FIRST_MS, PAUSE_LONGEST_MS, self._chance)
+        give_up_ms = self._clock.monotonic_ms() + TRY_FOR_MS
+        while True:
+            self._handle.beat()
+            try:
+                self._striker.strike(positions)
+            except BinaryProtocolError as error:
+                if self._handle.stopping or self._clock.monotonic_ms() >= give_up_ms:
+                    raise SessionFailed(f"originals in {self._striker.part} are not acknowledged: {error}") from error
+                self._handle.pause(backoff.next_ms())
+            else:
+                self.struck += len(positions)
+                return
+
+    def _keep_alive(self) -> None:
+        try:
+            self._striker.keep_alive()
+        except BinaryProtocolError:
+            pass  # the next strike joins anew; what a reload forgot is struck again by the lifter
+
+    def acknowledge_cumulative(self, message: Any) -> None:
+        self._consumer.acknowledge_cumulative(message)
+
+    def acknowledge(self, message: Any) -> None:
+        self._consumer.acknowledge(message)
+
+    def negative_acknowledge(self, message: Any) -> None:
+        self._consumer.negative_acknowledge(message)
+
+    def get_last_message_id(self) -> Any:
+        return self._consumer.get_last_message_id()
+
+    def redeliver_unacknowledged_messages(self) -> None:
+        # What waits here comes again with the rest.
+        self._ready.clear()
+        self._consumer.redeliver_unacknowledged_messages()
+
+    def is_connected(self) -> bool:
+        return self._consumer.is_connected()
+
+    def close(self) -> None:
+        self._striker.close()
+        self._consumer.close()
+
+
+def _original_of(message: Any) -> EntryPosition | None:
+    text = message.properties().get(FROM_PROPERTY)
+    found = None if text is None else lifted_from(text)
+    return None if found is None else found[0]

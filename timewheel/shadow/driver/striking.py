@@ -1,0 +1,123 @@
+"""Acknowledges originals in the due topic, on every subscription, for consumers that know nothing of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from timewheel.binary_protocol.acknowledging import EntryAcknowledger
+from timewheel.binary_protocol.command_types import SubscriptionType
+from timewheel.binary_protocol.dialing import Dialer
+from timewheel.core.clock import Clock
+from timewheel.wire.positions import EntryPosition
+
+__all__ = ["JOIN_EVERY_MS", "STRIKER", "Striker", "Subscription"]
+
+STRIKER = "timewheel-shadow"
+"""How it is called among a subscription's consumers."""
+JOIN_EVERY_MS = 500
+"""On Key_Shared it gets keys while it is there, whose messages wait so long: it comes, acknowledges and leaves
+(broker-facts: acknowledging-for-others)."""
+KEEP_ALIVE_MS = 10_000
+
+
+class Subscription(NamedTuple):
+    """One that consumes the due topic.
+
+    Args:
+        name: Its name.
+        joins: Whether somebody who takes nothing may stay in it: it is Shared. Else it is joined for moments only.
+    """
+
+    name: str
+    joins: bool
+
+
+class Striker:
+    """Of one partition of a due topic; for one thread.
+
+    Any error leaves it usable: what was to be acknowledged is acknowledged again, which does no harm.
+
+    Args:
+        dialer: Knows the cluster.
+        part: Full name of the partition, or of a due topic without partitions.
+        subscriptions: Asked before each strike: all that there are.
+        clock: For pauses.
+    """
+
+    def __init__(
+        self, dialer: Dialer, part: str, subscriptions: Callable[[], Sequence[Subscription]], clock: Clock
+    ) -> None:
+        self._dialer = dialer
+        self.part = part
+        self._subscriptions = subscriptions
+        self._clock = clock
+        self._joined: dict[str, EntryAcknowledger] = {}
+        self._visited_ms: int | None = None
+        self._called_ms = clock.monotonic_ms()
+
+    def wait_ms(self) -> int:
+        """How long a strike should wait, so that what is joined for moments is not joined too often."""
+        if self._visited_ms is None or all(one.joins for one in self._subscriptions()):
+            return 0
+        return max(self._visited_ms + JOIN_EVERY_MS - self._clock.monotonic_ms(), 0)
+
+    def strike(self, positions: Sequence[EntryPosition]) -> None:
+        """Acknowledge these entries on every subscription; returns when the broker has confirmed all.
+
+        Raises:
+            BinaryProtocolError: It has not, of some of them.
+        """
+        self.strike_on(dict.fromkeys(self._subscriptions(), positions))
+
+    def strike_on(self, wanted: Mapping[Subscription, Sequence[EntryPosition]]) -> None:
+        """Acknowledge on each subscription what is told for it.
+
+        Raises:
+            BinaryProtocolError: As `strike`.
+        """
+        for subscription, positions in wanted.items():
+            if not positions:
+                continue
+            if subscription.joins:
+                self._acknowledge(subscription.name, positions)
+            else:
+                self._visit(subscription.name, positions)
+        self._called_ms = self._clock.monotonic_ms()
+
+    def keep_alive(self) -> None:
+        """To be called every few seconds while there is nothing to strike.
+
+        Raises:
+            BinaryProtocolError: The topic was reloaded, or the connection is lost: acknowledgements may be forgotten.
+        """
+        if self._clock.monotonic_ms() - self._called_ms < KEEP_ALIVE_MS:
+            return
+        self._called_ms = self._clock.monotonic_ms()
+        for name, member in tuple(self._joined.items()):
+            try:
+                member.keep_alive()
+            except BaseException:
+                self._joined.pop(name, None)
+                raise
+
+    def close(self) -> None:
+        """Leave all subscriptions."""
+        joined, self._joined = self._joined, {}
+        for member in joined.values():
+            member.close()
+
+    def _acknowledge(self, name: str, positions: Sequence[EntryPosition]) -> None:
+        member = self._joined.pop(name, None) or EntryAcknowledger(self._dialer, self.part, name, name=STRIKER)
+        member.acknowledge(positions)  # an error has closed it
+        self._joined[name] = member
+
+    def _visit(self, name: str, positions: Sequence[EntryPosition]) -> None:
+        member = EntryAcknowledger(self._dialer, self.part, name, kind=SubscriptionType.KEY_SHARED, name=STRIKER)
+        try:
+            member.acknowledge(positions)
+        except BaseException:
+            member.close()
+            raise
+        member.leave()
+        self._visited_ms = self._clock.monotonic_ms()
