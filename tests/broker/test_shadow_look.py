@@ -1,4 +1,4 @@
-"""What looks at a shadowed topic sees what is there: before anything moves, meanwhile, and whether the books balance."""
+"""What looks at a shadowed topic sees what is there: before anything moves and meanwhile, and whether books balance."""
 
 from __future__ import annotations
 
@@ -14,16 +14,25 @@ import pulsar
 import pytest
 
 from tests.broker.producing import now_ms
+from tests.broker.relay_stage import BUSINESS, plan_of
+from tests.broker.shadow_stage import ShadowStage
 from timewheel.admin.client import AdminClient
 from timewheel.admin.policies import MESSAGE_TTL_S
+from timewheel.binary_protocol.acknowledging import EntryAcknowledger
 from timewheel.binary_protocol.dialing import Dialer
-from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
-from timewheel.core.names import Names
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from timewheel.core.envelope import Envelope
+from timewheel.core.names import RELAY_SUBSCRIPTION, Names
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.planfile import save_plan
-from timewheel.shadow.machine.states import State, wish_in
+from timewheel.shadow.machine.books import Place, Wrong
+from timewheel.shadow.machine.lifting import native_id
+from timewheel.shadow.machine.states import State, caught_up_property, wish_in
 from timewheel.shadow.surveying import survey
+from timewheel.shadow.verification import Verification
+from timewheel.shadow.verifying import verify
 from timewheel.testing import Broker, eventually
+from timewheel.wire.positions import EntryPosition
 
 TIMEOUT_MS = 20_000
 GROUP = "billing"
@@ -181,3 +190,97 @@ def test_a_shadow_is_started(
     assert abs(first.since_ms - now_ms()) < MINUTE_MS
     assert run(pulsar_broker, "start", plan_file).returncode == 0
     assert wish_in(admin.topics.properties(Names(plan).intake)) == first
+
+
+# Whether the books balance.
+
+LONG = Tiered(window_ms=10 * SECOND_MS, tiers_ms=(10 * SECOND_MS, HOUR_MS))
+"""Most of what is lifted waits in holding topics for as long as a test takes."""
+
+
+@pytest.fixture
+def stage(pulsar_broker: Broker) -> Iterator[ShadowStage]:
+    plan = plan_of(LONG, partitions=2, relay="service", readers="any", intake=True, max_delay_ms=2 * DAY_MS)
+    with ShadowStage(pulsar_broker, plan) as on:
+        on.wish(State.SHADOWING)
+        yield on
+
+
+def told(found: Verification) -> str:
+    """What is wrong, for who reads a failure."""
+    return "\n".join(f"{part.topic} {part.places} {one}" for part in found.parts for one in part.troubles[:5])
+
+
+def send_far(stage: ShadowStage, count: int = 300) -> None:
+    """Due in hours, soon and now, by turns."""
+    producer, began_ms = stage.plain_producer(), now_ms()
+    for number in range(count):
+        due_ms = began_ms + (HOUR_MS * 5, 5 * SECOND_MS, 0)[number % 3] + number
+        producer.send_async(f"{number} {due_ms}".encode(), lambda *_: None, deliver_at=due_ms)
+    producer.flush()
+
+
+def test_books_of_a_shadow_that_works_balance(stage: ShadowStage) -> None:
+    consumer, shadow = stage.plain_consumer(), stage.shadow()
+    send_far(stage)
+    eventually(lambda: len(consumer.handled) == 200, 30)
+    eventually(lambda: sum(one.lifted for one in shadow.shadow_status().lifters) == 100, 30)
+    eventually(lambda: shadow.shadow_status().struck >= 100, 30)
+    found = verify(stage.admin, stage.dialer, stage.plan)
+    assert found.is_balanced, told(found)
+    assert all(part.is_caught_up for part in found.parts)
+    assert sum(part.journal for part in found.parts) == 100
+    assert sum(part.places[Place.HOLDING] for part in found.parts) == 100
+    assert found.missing == ()
+    # Once more while timers come and go.
+    send_far(stage)
+    found = verify(stage.admin, stage.dialer, stage.plan)
+    assert found.is_balanced, told(found)
+
+
+def test_what_is_wrong_is_found(stage: ShadowStage, tmp_path: Path) -> None:
+    """By hand, as no shadow would do it: nobody moves anything here."""
+    topic, plan = stage.parts()[0], stage.plan
+    at_ms = now_ms()
+    producer = stage.plain_producer(topic, batching_enabled=False)
+    originals = [producer.send(b"x", deliver_at=at_ms + 5 * HOUR_MS) for _ in range(4)]
+    left, unstruck, lost, double = originals
+    intake, tier = (
+        stage.client.create_producer(f"{name}-partition-0") for name in (stage.names.intake, stage.tiers[0])
+    )
+    for message_id in (unstruck, lost, double):
+        place = EntryPosition(message_id.ledger_id(), message_id.entry_id())
+        envelope = Envelope(native_id(topic, place), at_ms + 5 * HOUR_MS, at_ms)
+        origin = f"{place.ledger}:{place.entry} {at_ms}"
+        intake.send(b"x", properties={**envelope.properties(), "tw-from": origin})
+        if message_id is double:
+            tier.send(b"x", properties=envelope.properties())
+            tier.send(b"x", properties=envelope.properties())
+    with EntryAcknowledger(stage.dialer, topic, BUSINESS) as acknowledger:
+        acknowledger.acknowledge([EntryPosition(one.ledger_id(), one.entry_id()) for one in (lost, double)])
+    relay = stage.client.subscribe(
+        f"{stage.names.intake}-partition-0", RELAY_SUBSCRIPTION, pulsar.ConsumerType.Failover
+    )
+    taken = [relay.receive(TIMEOUT_MS) for _ in range(3)]
+    relay.acknowledge_cumulative(taken[-1])
+    relay.close()
+    stage.admin.topics.update_properties(stage.names.intake, {caught_up_property(0): str(now_ms())})
+    found = verify(stage.admin, stage.dialer, plan, again_ms=100, arrived_ms=0)
+    assert found.looks == 2
+    assert found.wrong == {Wrong.LOST: 1, Wrong.DOUBLE: 1, Wrong.UNSTRUCK: 1, Wrong.LEFT: 1}
+    troubles = {one.wrong: one.original for one in found.parts[0].troubles}
+    assert troubles == {
+        wrong: EntryPosition(one.ledger_id(), one.entry_id())
+        for wrong, one in zip((Wrong.LEFT, Wrong.UNSTRUCK, Wrong.LOST, Wrong.DOUBLE), originals, strict=True)
+    }
+    assert left is originals[0]
+    done = run(stage.broker, "verify", "--json", saved(plan, tmp_path))
+    assert done.returncode == 3, done.stderr
+    facts = json.loads(done.stdout)
+    assert (facts["lost"], facts["double"], facts["unstruck"]) == (1, 1, 1)
+
+
+def test_the_command_says_that_books_balance(stage: ShadowStage, tmp_path: Path) -> None:
+    done = run(stage.broker, "verify", saved(stage.plan, tmp_path))
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "balance" in done.stdout

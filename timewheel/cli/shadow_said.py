@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from timewheel.ops.doctor import Finding
     from timewheel.shadow.survey import Survey
 
-__all__ = ["show_findings", "show_survey"]
+__all__ = ["FATES", "show_findings", "show_survey"]
 
 STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold"}
 MEGABYTE = 1_000_000
@@ -34,6 +34,8 @@ FATES = {
     "transaction": "of a transaction: stays",
     "unknown_compression": "compressed in an unknown way: stays",
     "position_too_high": "in a ledger whose number is too high: stays",
+    "large": "too large for a copy: stays",
+    "damaged": "its payload does not open: stays",
     "unreadable_envelope": "of a garbled or later timewheel: stays",
 }
 
