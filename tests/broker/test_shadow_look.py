@@ -28,6 +28,8 @@ from timewheel.core.planfile import save_plan
 from timewheel.shadow.machine.books import Place, Wrong
 from timewheel.shadow.machine.lifting import native_id
 from timewheel.shadow.machine.states import State, caught_up_property, wish_in
+from timewheel.shadow.standing import Phase
+from timewheel.shadow.standing_look import standing_of
 from timewheel.shadow.surveying import survey
 from timewheel.shadow.verification import Verification
 from timewheel.shadow.verifying import verify
@@ -248,6 +250,7 @@ def test_what_is_wrong_is_found(stage: ShadowStage, tmp_path: Path) -> None:
     intake, tier = (
         stage.client.create_producer(f"{name}-partition-0") for name in (stage.names.intake, stage.tiers[0])
     )
+    tier.send(b"x", properties=Envelope("first", at_ms + 5 * HOUR_MS, at_ms).properties())
     for message_id in (unstruck, lost, double):
         place = EntryPosition(message_id.ledger_id(), message_id.entry_id())
         envelope = Envelope(native_id(topic, place), at_ms + 5 * HOUR_MS, at_ms)
@@ -284,3 +287,41 @@ def test_the_command_says_that_books_balance(stage: ShadowStage, tmp_path: Path)
     done = run(stage.broker, "verify", saved(stage.plan, tmp_path))
     assert done.returncode == 0, done.stderr + done.stdout
     assert "balance" in done.stdout
+
+
+# How it stands.
+
+
+def test_a_shadow_that_works_stands_well(stage: ShadowStage, tmp_path: Path) -> None:
+    consumer, shadow = stage.plain_consumer(), stage.shadow()
+    send_far(stage)
+    eventually(lambda: len(consumer.handled) == 200, 30)
+    eventually(lambda: sum(one.lifted for one in shadow.shadow_status().lifters) == 100, 30)
+    eventually(lambda: sum(standing_of(stage.admin, stage.dialer, stage.plan).holding.values()) == 100, 30)
+    found = standing_of(stage.admin, stage.dialer, stage.plan)
+    assert found.warnings == ()
+    assert found.wish.state is State.SHADOWING
+    assert [part.phase for part in found.parts] == [Phase.SHADOWING] * 2
+    assert [part.journal.entries > 0 for part in found.parts] == [True] * 2
+    assert [part.left for part in found.parts] == [0, 0]
+    lags = [part.lag for part in found.parts]
+    assert sum(lag.copies for lag in lags if lag is not None) == 100
+    assert all(lag is not None and 0 <= lag.p50_ms <= lag.p99_ms < MINUTE_MS for lag in lags)
+    assert found.writes is not None
+    assert 4 <= found.writes <= 2 + 4 + 720
+    done = run(stage.broker, "status", saved(stage.plan, tmp_path))
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "shadowing" in done.stdout
+    shadow.stop()
+    stage.plain_producer().send(b"9999", deliver_at=now_ms() + 5 * HOUR_MS)
+    done = run(stage.broker, "status", "--json", saved(stage.plan, tmp_path))
+    assert done.returncode == 3, done.stderr
+    facts = json.loads(done.stdout)
+    assert {one["phase"] for one in facts["partitions"]} == {"nobody"}
+    assert any("nobody lifts" in text for text in facts["warnings"])
+
+
+def test_a_plan_without_an_intake_has_no_shadow(pulsar_broker: Broker, topic: str, tmp_path: Path) -> None:
+    done = run(pulsar_broker, "status", saved(plan_for(topic, intake=False), tmp_path))
+    assert done.returncode == 2
+    assert "intake = true" in done.stderr

@@ -91,7 +91,7 @@ def test_a_stretch_begins_before_the_first_entry_of_a_ledger() -> None:
 
 def tally_of(*acked: Acked) -> Tally:
     ledgers = ledgers_of([100])
-    return Tally(Lifting(PLAN), {f"s{number}": one for number, one in enumerate(acked)}, ledgers, NOW_MS)
+    return Tally(Lifting(PLAN), {f"s{number}": one for number, one in enumerate(acked)}, ledgers, NOW_MS, 1_000)
 
 
 FAR = {"deliver_at_ms": NOW_MS + HOUR_MS, "publish_ms": NOW_MS - HOUR_MS}
@@ -130,6 +130,14 @@ def test_what_is_acknowledged_by_some_stays() -> None:
     assert {name: heap.entries for name, heap in tally.fates.items()} == {PARTLY: 1, Fate.LIFT.value: 1}
     assert tally.gaps("s0", EntryPosition(3, 1)) == (0, 0)
     assert tally.gaps("s1", EntryPosition(3, 1)) == (0, 1)
+
+
+def test_what_is_too_large_for_a_copy_stays() -> None:
+    tally = tally_of(Acked(EntryPosition(3, -1)))
+    tally.see(entry_of(3, 0, **FAR, payload_bytes=1_000))
+    tally.see(entry_of(3, 1, **FAR, payload_bytes=1_001))
+    tally.see(entry_of(3, 2, **FAR, uncompressed_bytes=1_001))
+    assert {name: heap.entries for name, heap in tally.fates.items()} == {Fate.LIFT.value: 1, Fate.LARGE.value: 2}
 
 
 def test_stretches_are_counted_each_for_itself() -> None:

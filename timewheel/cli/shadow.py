@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from timewheel.cli.shadow_start import start
+from timewheel.cli.shadow_status import status
 from timewheel.cli.shadow_verify import verify
 
 __all__ = ["shadow"]
@@ -16,4 +17,5 @@ shadow = typer.Typer(
 )
 # Each in a file of its own.
 shadow.command()(start)
+shadow.command()(status)
 shadow.command()(verify)

@@ -7,15 +7,17 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from timewheel.admin.client import AdminClient
-from timewheel.admin.internals import TERMINATED, InternalStats
+from timewheel.admin.internals import TERMINATED, CursorStats, InternalStats
 from timewheel.admin.policies import COMPACTION_BYTES, REPLICATION_CLUSTERS
+from timewheel.admin.stats import TopicStats
 from timewheel.core.names import parts_of
 from timewheel.core.plan import Plan
 from timewheel.ops.doctor import Seen, Unread, look_at_topic
 from timewheel.ops.doctor.asking import Asking
 from timewheel.ops.doctor.seen import SeenTopic, Source
+from timewheel.shadow.machine.acked import Acked
 
-__all__ = ["COMPACTION_CURSOR", "Facts", "facts_about"]
+__all__ = ["COMPACTION_CURSOR", "Facts", "acked_in", "cursors_in", "facts_about", "is_users"]
 
 COMPACTION_CURSOR = "__compaction"
 _OWN_CURSORS = ("pulsar.", "__")
@@ -69,6 +71,25 @@ class Facts:
 def is_users(subscription: str) -> bool:
     """Whether a subscription is a user's and not the broker's own."""
     return not subscription.startswith(_OWN_CURSORS)
+
+
+def cursors_in(internal: InternalStats, stats: TopicStats) -> dict[str, CursorStats]:
+    """Cursors of the users' durable subscriptions; among all cursors are those of readers, which nobody acknowledges.
+
+    Args:
+        internal: Of a partition.
+        stats: Of the same.
+    """
+    return {
+        name: internal.cursors[name]
+        for name, subscription in sorted(stats.subscriptions.items())
+        if subscription.is_durable and is_users(name) and name in internal.cursors
+    }
+
+
+def acked_in(internal: InternalStats, stats: TopicStats) -> dict[str, Acked]:
+    """What each of them has acknowledged."""
+    return {name: Acked.of(cursor) for name, cursor in cursors_in(internal, stats).items()}
 
 
 def facts_about(admin: AdminClient, plan: Plan, *, target: str) -> Facts:

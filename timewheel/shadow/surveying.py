@@ -11,13 +11,14 @@ from dataclasses import dataclass
 
 from timewheel.admin.client import AdminClient
 from timewheel.admin.internals import InternalStats
+from timewheel.admin.stats import TopicStats
 from timewheel.binary_protocol.dialing import Dialer
 from timewheel.core.clock import Clock
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Hold, Router, release_at
 from timewheel.core.steps import steps
-from timewheel.shadow.facts import Facts, facts_about, is_users
-from timewheel.shadow.machine.acked import Acked
+from timewheel.shadow.driver.lift_session import LARGEST_BYTES
+from timewheel.shadow.facts import Facts, acked_in, facts_about
 from timewheel.shadow.machine.lifting import Fate, Lifting
 from timewheel.shadow.machine.stretches import acked_entries, entries_after, stretches_of
 from timewheel.shadow.machine.tally import Tally
@@ -82,7 +83,12 @@ def survey(
     facts = facts_about(admin, plan, target=target)
     at_ms, clock = admin.clock.now_ms(), admin.clock
     lifting = Lifting(plan)
-    reads = {name: _prepared(stats, lifting, at_ms, most) for name, stats in facts.parts.items()}
+    of_stats = {part.name: part.stats for part in facts.topic.parts}
+    reads = {
+        name: _prepared(internal, of_stats[name], lifting, at_ms, most)
+        for name, internal in facts.parts.items()
+        if name in of_stats
+    }
     began_ms = clock.monotonic_ms()
     _read_all(dialer, clock, reads, most, tell)
     took_ms = max(clock.monotonic_ms() - began_ms, 1)
@@ -103,15 +109,15 @@ def survey(
     )
 
 
-def _prepared(stats: InternalStats, lifting: Lifting, at_ms: int, most: int) -> _Read:
-    acked = {name: Acked.of(cursor) for name, cursor in stats.cursors.items() if is_users(name)}
+def _prepared(internal: InternalStats, stats: TopicStats, lifting: Lifting, at_ms: int, most: int) -> _Read:
+    acked = acked_in(internal, stats)
     entries = 0
     if acked:
-        entries = entries_after(stats.ledgers, min(one.mark_delete for one in acked.values()))
+        entries = entries_after(internal.ledgers, min(one.mark_delete for one in acked.values()))
     return _Read(
-        stats=stats,
+        stats=internal,
         entries=entries,
-        tally=Tally(lifting, acked, stats.ledgers, at_ms),
+        tally=Tally(lifting, acked, internal.ledgers, at_ms, LARGEST_BYTES),
         wanted=min(entries, most),
         is_whole=entries <= most,
     )

@@ -28,13 +28,13 @@ from timewheel.core.names import (
 from timewheel.core.plan import Plan
 from timewheel.core.topology import topology
 from timewheel.shadow.driver.lift_session import LARGEST_BYTES
-from timewheel.shadow.facts import is_users
+from timewheel.shadow.facts import acked_in
 from timewheel.shadow.machine.acked import Acked, AckedByAll, AckedByAny
 from timewheel.shadow.machine.books import BYTES_PER_COPY, Books, Place, Trouble, Wrong
 from timewheel.shadow.machine.lifting import Fate, Lifting
 from timewheel.shadow.machine.states import State, Wish, caught_up_property, wish_in
 from timewheel.shadow.machine.stretches import stretches_of
-from timewheel.shadow.machine.tally import PARTLY
+from timewheel.shadow.machine.tally import PARTLY, fate_of
 from timewheel.shadow.stored_timers import StoredTimer, key_of, original_of, taken_in_of, timers_in
 from timewheel.shadow.verification import PartBooks, Verification
 from timewheel.shadow.walking import entries_in
@@ -138,7 +138,7 @@ class _Look:
     def _part(self, number: int, wish: Wish, is_caught_up: bool) -> PartBooks:
         native = self._names.part(self._plan.due_topic, number)
         # Of a copy that is on its way, the original was acknowledged before. What is not by now is looked at again.
-        before = AckedByAll(_acked(self._admin.topics.internal_stats(native)).values())
+        before = AckedByAll(self._cursors(native)[1].values())
         books = Books()
         suspects: dict[int, tuple[StoredTimer, EntryPosition]] = {}
         self._read_intake(number, books)
@@ -149,9 +149,9 @@ class _Look:
                 original = original_of(timer.timer_id, native)
                 if original is not None and original not in before:
                     suspects[key] = (timer, original)
-        stats = self._admin.topics.internal_stats(native)
-        struck = AckedByAll(_acked(stats).values())
-        counts = self._read_native(native, stats, books, suspects)
+        stats, acked = self._cursors(native)
+        struck = AckedByAll(acked.values())
+        counts = self._read_native(native, stats, acked, books, suspects)
         for timer, _ in self._dead_letters():
             books.meets(key_of(timer.timer_id), Place.DEAD)
         due_until_ms = self._admin.clock.now_ms() + TICKS * self._plan.tick_ms + self._plan.lead_ms
@@ -164,7 +164,8 @@ class _Look:
         ]
         # Where nothing is to be lifted, or not all was gone through yet, what is left is no fault.
         if wish.state is State.SHADOWING and is_caught_up:
-            troubles += counts.troubles
+            told = {one.original for one in troubles}
+            troubles += (one for one in counts.troubles if one.original not in told)
         return PartBooks(
             topic=native,
             entries=counts.entries,
@@ -177,6 +178,12 @@ class _Look:
             troubles=tuple(troubles),
             memory_bytes=BYTES_PER_COPY * len(books),
         )
+
+    def _cursors(self, part: str) -> tuple[InternalStats, dict[str, Acked]]:
+        topics = self._admin.topics
+        stats = topics.stats(part)
+        internal = topics.internal_stats(part)
+        return internal, acked_in(internal, stats)
 
     def _read_intake(self, number: int, books: Books) -> None:
         """The journal, and which of its copies have not moved on yet."""
@@ -201,11 +208,11 @@ class _Look:
         self,
         part: str,
         stats: InternalStats,
+        acked: Mapping[str, Acked],
         books: Books,
         suspects: dict[int, tuple[StoredTimer, EntryPosition]],
     ) -> _Native:
         counts = _Native()
-        acked = _acked(stats)
         by_all, by_any = AckedByAll(acked.values()), AckedByAny(acked.values())
         lowest = min((one.mark_delete for one in acked.values()), default=stats.last_confirmed)
         now_ms = self._admin.clock.now_ms()
@@ -220,7 +227,7 @@ class _Look:
             if entry.position in by_all:
                 counts.acked += 1
                 continue
-            fate = PARTLY if entry.position in by_any else self._fate(entry, now_ms).value
+            fate = PARTLY if entry.position in by_any else fate_of(self._lifting, entry, now_ms, LARGEST_BYTES).value
             counts.fates[fate] += 1
             if fate == Fate.LIFT.value and entry.publish_ms < now_ms - self._arrived_ms:
                 place = entry.position
@@ -243,11 +250,6 @@ class _Look:
             original = original_of(timer.timer_id, part)
             if original is not None and original < entry.position and original not in struck:
                 suspects[key] = (timer, original)
-
-    def _fate(self, entry: Entry, now_ms: int) -> Fate:
-        fate = self._lifting.fate(entry, now_ms)
-        is_large = max(entry.payload_bytes, entry.uncompressed_bytes) > LARGEST_BYTES
-        return Fate.LARGE if fate is Fate.LIFT and is_large else fate
 
     def _dead_letters(self) -> Iterator[tuple[StoredTimer, bool]]:
         """All of the plan's, whose topic has one partition: whose they are, their keys tell."""
@@ -282,10 +284,6 @@ class _Look:
                 yield from entries
                 self._done += len(entries)
                 self._tell(self._done, self._total)
-
-
-def _acked(stats: InternalStats) -> dict[str, Acked]:
-    return {name: Acked.of(cursor) for name, cursor in stats.cursors.items() if is_users(name)}
 
 
 def _caught_up(properties: Mapping[str, str], number: int, wish: Wish) -> bool:

@@ -13,10 +13,24 @@ from timewheel.shadow.machine.gaps_left import GapsLeft
 from timewheel.shadow.machine.lifting import Fate, Lifting
 from timewheel.wire.positions import EntryPosition
 
-__all__ = ["PARTLY", "Heap", "Tally"]
+__all__ = ["PARTLY", "Heap", "Tally", "fate_of"]
 
 PARTLY = "acknowledged_by_some"
 """The fate of an entry that is pending on some subscriptions only: it stays, since its copy would reach all."""
+
+
+def fate_of(lifting: Lifting, entry: Entry, now_ms: int, largest_bytes: int) -> Fate:
+    """What becomes of an entry that is pending on every subscription, as a lifter does it.
+
+    Args:
+        lifting: Decides by what its metadata say.
+        entry: That.
+        now_ms: UTC milliseconds.
+        largest_bytes: Of a payload that can be lifted.
+    """
+    fate = lifting.fate(entry, now_ms)
+    is_large = max(entry.payload_bytes, entry.uncompressed_bytes) > largest_bytes
+    return Fate.LARGE if fate is Fate.LIFT and is_large else fate
 
 
 @dataclass(slots=True)
@@ -51,6 +65,7 @@ class Tally:
         acked: By durable subscription.
         ledgers: Of the partition.
         now_ms: At which fates are told, UTC milliseconds.
+        largest_bytes: Of a payload that can be lifted.
 
     Attributes:
         seen: Entries.
@@ -64,6 +79,7 @@ class Tally:
     acked: Mapping[str, Acked]
     ledgers: Sequence[Ledger]
     now_ms: int
+    largest_bytes: int
     seen: int = 0
     settled: int = 0
     fates: dict[str, Heap] = field(default_factory=dict)
@@ -84,11 +100,13 @@ class Tally:
         if not pending:
             self.settled += 1
             return
-        fate = self.lifting.fate(entry, self.now_ms) if len(pending) == len(self._cursors) else PARTLY
-        self.fates.setdefault(fate.value if isinstance(fate, Fate) else fate, Heap()).add(entry)
+        fate = PARTLY
+        if len(pending) == len(self._cursors):
+            fate = fate_of(self.lifting, entry, self.now_ms, self.largest_bytes).value
+        self.fates.setdefault(fate, Heap()).add(entry)
         if entry.deliver_at_ms:
             self.delays_ms.append(max(entry.deliver_at_ms - entry.publish_ms, 0))
-        leaves = fate is Fate.LIFT
+        leaves = fate == Fate.LIFT.value
         if leaves:
             self.remaining_ms.append((entry.deliver_at_ms or 0) - self.now_ms)
         for one in pending:
