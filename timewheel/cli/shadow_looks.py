@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from timewheel.cli.access import Access
-    from timewheel.core.plan import Plan
 
 __all__ = [
     "EXIT_ATTENTION",
@@ -22,7 +21,6 @@ __all__ = [
     "AsJson",
     "PlanFile",
     "access_to",
-    "plan_with_intake",
     "reading_entries",
 ]
 
@@ -38,18 +36,6 @@ def access_to(**given: Any) -> Access:
     from timewheel.cli.connecting import access_of, connection_of
 
     return access_of(connection_of(**given))
-
-
-def plan_with_intake(plan_file: Path) -> Plan:
-    """The plan; one without an intake is none for a shadow."""
-    from timewheel.core.plan import Plan
-
-    plan = Plan.load(plan_file)
-    if not plan.intake:
-        raise typer.BadParameter(
-            f"{plan_file} has no intake, by which a shadow takes timers in: write intake = true", param_hint="PLAN"
-        )
-    return plan
 
 
 @contextmanager

@@ -8,7 +8,7 @@ import typer
 
 from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile
 from timewheel.cli.looks import every_ms_of
-from timewheel.cli.shadow_looks import EXIT_ATTENTION, EXIT_UNSEEN, AsJson, PlanFile, access_to, plan_with_intake
+from timewheel.cli.shadow_looks import EXIT_ATTENTION, EXIT_UNSEEN, AsJson, PlanFile, access_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -41,6 +41,7 @@ def status(
 
     from rich.console import Console
 
+    from timewheel.cli.shadow_wish import plan_with_intake
     from timewheel.core.clock import pause
     from timewheel.shadow.standing import standing_facts
     from timewheel.shadow.standing_look import standing_of

@@ -13,7 +13,6 @@ from timewheel.cli.shadow_looks import (
     AsJson,
     PlanFile,
     access_to,
-    plan_with_intake,
     reading_entries,
 )
 
@@ -48,6 +47,7 @@ def verify(
 
     from rich.console import Console
 
+    from timewheel.cli.shadow_wish import plan_with_intake
     from timewheel.shadow.verification import verification_facts
     from timewheel.shadow.verifying import verify as look
 
