@@ -22,12 +22,19 @@ from timewheel.cli.relay_service import (
     WithStdin,
     run_service,
 )
+from timewheel.cli.shadow_start import start
+from timewheel.cli.shadow_status import status
+from timewheel.cli.shadow_verify import verify
 
 __all__ = ["shadow"]
 
 shadow = typer.Typer(
     name="shadow", no_args_is_help=True, help="Cure a topic without a change to its producers and consumers."
 )
+# What looks at a shadow stands in files of its own.
+shadow.command()(start)
+shadow.command()(status)
+shadow.command()(verify)
 
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)]
 JournalHold = Annotated[
