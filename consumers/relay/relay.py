@@ -261,9 +261,7 @@ class Relay:
     def _crew_of(self, wanted: Topology) -> Crew:
         counts = self._counts_of(wanted)
         holding = (*wanted.holding, intake_of(self.plan)) if self.plan.intake else wanted.holding
-        partitions = [
-            partition for topic in holding for partition in self._partitions_of(topic, counts[topic.name])
-        ]
+        partitions = [partition for topic in holding for partition in self._partitions_of(topic, counts[topic.name])]
         return Crew(partitions, self._tools)
 
     def _partitions_of(self, topic: HoldingTopic, count: int, *, is_former: bool = False) -> list[Partition]:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from timewheel.admin.client import AdminClient
     from timewheel.consumers.relay import Relay
+    from timewheel.consumers.relay.roster import RelayLike
     from timewheel.core.former_topics import FormerTopic
     from timewheel.core.plan import Plan
     from timewheel.hooks import Hook
@@ -65,7 +66,7 @@ class RelayCrew:
             hooks=self._hooks,
         )
 
-    def share_memory(self, relays: Sequence[Relay]) -> None:
+    def share_memory(self, relays: Sequence[RelayLike]) -> None:
         """As many have it now; a process that serves nothing any more has none to share."""
         for relay in relays:
             relay.resize_memory(self._memory_bytes // len(relays))

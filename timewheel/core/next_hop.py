@@ -103,10 +103,8 @@ class NextHop:
             envelope: Its.
             now_ms: UTC milliseconds.
         """
-        if self._is_dead is not None and self._is_dead(envelope):
-            return _DROP
-        if (burial := self._burial(envelope)) is not None:
-            return burial
+        if (settled := self._settled(envelope)) is not None:
+            return settled
         step, router, only_for = self._step, self._router, envelope.life.only_for
         if self._drains:
             due = router.to_due(envelope.due_ms, now_ms, only_for)
@@ -139,16 +137,16 @@ class NextHop:
 
         By the same nominal time as on a tier that a relay holds: coming a tick early or an outage late changes nothing.
         """
-        if self._is_dead is not None and self._is_dead(envelope):
-            return _DROP
-        if (burial := self._burial(envelope)) is not None:
-            return burial
+        if (settled := self._settled(envelope)) is not None:
+            return settled
         nominal_ms = release_at(self._step, envelope.due_ms, envelope.entered_ms)
         route = self._router.route(envelope.due_ms, nominal_ms, envelope.life.only_for)
         return Hop(route.topic, route.deliver_at_ms, envelope.hopped(nominal_ms), isinstance(route, Due), False)
 
-    def _burial(self, envelope: Envelope) -> Bury | None:
-        """Why it can go nowhere; None: it can."""
+    def _settled(self, envelope: Envelope) -> Bury | Drop | None:
+        """What becomes of one that can go nowhere; None: it can."""
+        if self._is_dead is not None and self._is_dead(envelope):
+            return _DROP
         # Whatever the plan says: a timer that was accepted may have been on its way under another, with more hops.
         if envelope.hops >= MAX_HOPS:
             return _ENDLESS

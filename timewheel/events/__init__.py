@@ -68,6 +68,16 @@ from timewheel.events.relays import (
     RelaySessionFailed,
     RelayWaitsForLease,
 )
+from timewheel.events.shadows import (
+    ShadowCaughtUp,
+    ShadowLiftFailed,
+    ShadowLiftsAgain,
+    ShadowLooksFail,
+    ShadowRefuses,
+    ShadowState,
+    ShadowStaysNative,
+    ShadowWaitsForLease,
+)
 from timewheel.hooks import Event
 
 __all__ = [
@@ -120,6 +130,14 @@ __all__ = [
     "RelayWaitsForLease",
     "RepublishFailed",
     "SendCallbackFailed",
+    "ShadowCaughtUp",
+    "ShadowLiftFailed",
+    "ShadowLiftsAgain",
+    "ShadowLooksFail",
+    "ShadowRefuses",
+    "ShadowState",
+    "ShadowStaysNative",
+    "ShadowWaitsForLease",
     "TimerFarTooEarly",
     "TimerParked",
     "TimerTooNew",

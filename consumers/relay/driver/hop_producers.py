@@ -45,7 +45,7 @@ _UNBOUNDED: Final = {
 }
 
 
-def producer_name(source: str, destination: str, version: int, fingerprint: str) -> str:
+def producer_name(source: str, destination: str, version: int, fingerprint: str, label: str = "") -> str:
     """The name of the producer of one kind of hop.
 
     Args:
@@ -55,8 +55,9 @@ def producer_name(source: str, destination: str, version: int, fingerprint: str)
             has a number line of its own (broker-facts: named-producers).
         fingerprint: Of the routing. Under the name of another routing's producer the broker would take a position that
             it never saw for one of the past (broker-facts: names-follow-routing).
+        label: What sets other hops from the same source apart.
     """
-    return f"tw|{_short(source)}|{_short(destination)}|{version}|{fingerprint}"
+    return f"tw|{label}{_short(source)}|{_short(destination)}|{version}|{fingerprint}"
 
 
 class HopProducers:
@@ -71,11 +72,13 @@ class HopProducers:
         fingerprint: Of the plan's routing, for the names of the producers.
         max_pending: Sends under way at most, over all producers.
         send_timeout_ms: After this time without an answer a send has failed.
+        label: Stands before the source in the names of its producers.
     """
 
     __slots__ = (
         "_client",
         "_fingerprint",
+        "_label",
         "_marks",
         "_names",
         "_options",
@@ -95,8 +98,10 @@ class HopProducers:
         fingerprint: str,
         max_pending: int,
         send_timeout_ms: int,
+        label: str = "",
     ) -> None:
         self._client = client
+        self._label = label
         self._source = source
         self._partition = partition
         self._names = names
@@ -195,7 +200,7 @@ class HopProducers:
         if lane == "group":
             options |= _UNBOUNDED
         if is_named:
-            options["producer_name"] = producer_name(self._source, destination, version, self._fingerprint)
+            options["producer_name"] = producer_name(self._source, destination, version, self._fingerprint, self._label)
         else:
             options |= OWN_NUMBERS
         try:

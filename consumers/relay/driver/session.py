@@ -262,7 +262,8 @@ class Session:
         if not source.is_intake:
             return judged(properties)
         own_id = ":".join([source.name, *(str(part) for part in position if part >= 0)])
-        return taken_in(properties, message.publish_timestamp(), own_id, self._tools.router.plan)
+        plan = self._tools.router.plan
+        return taken_in(properties, message.publish_timestamp(), own_id, plan.revision, plan.max_delay_ms)
 
     def _forward(self, command: Forward) -> Command:
         machine, envelope = self._machine, command.envelope

@@ -7,6 +7,7 @@ acknowledge the original loses nothing; and what it sends on cannot come to a co
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from typing import Any
 
 import pulsar
@@ -50,6 +51,7 @@ class StruckFirst:
 
     Attributes:
         struck: How many originals were acknowledged.
+        closed: Whether it was closed.
     """
 
     def __init__(self, consumer: ConsumerLike, striker: Striker, handle: Handle, clock: Clock, chance: Chance) -> None:
@@ -60,6 +62,7 @@ class StruckFirst:
         self._chance = chance
         self._ready: deque[Any] = deque()
         self.struck = 0
+        self.closed = False
 
     def receive(self, timeout_millis: int | None = None) -> Any:
         """The next message whose original, if it has one, is acknowledged.
@@ -110,10 +113,9 @@ class StruckFirst:
                 return
 
     def _keep_alive(self) -> None:
-        try:
+        # The next strike joins anew; what a reload forgot is struck again by the lifter.
+        with suppress(BinaryProtocolError):
             self._striker.keep_alive()
-        except BinaryProtocolError:
-            pass  # the next strike joins anew; what a reload forgot is struck again by the lifter
 
     def acknowledge_cumulative(self, message: Any) -> None:
         self._consumer.acknowledge_cumulative(message)
@@ -136,6 +138,7 @@ class StruckFirst:
         return self._consumer.is_connected()
 
     def close(self) -> None:
+        self.closed = True
         self._striker.close()
         self._consumer.close()
 

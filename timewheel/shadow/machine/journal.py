@@ -1,8 +1,8 @@
 """How far the journal may be let go: only as far as no broker can forget the acknowledgements of originals any more.
 
 A broker writes acknowledgements to disk some time after it has confirmed them; when it is killed, a subscription goes
-back to what was written (broker-facts: acknowledgements-are-lost). So a copy is kept until every subscription has passed
-its original, and for a while longer.
+back to what was written (broker-facts: lost-acknowledgements). So a copy is kept until every subscription has
+passed its original, and for a while longer.
 """
 
 from __future__ import annotations

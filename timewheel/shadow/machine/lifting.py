@@ -42,6 +42,10 @@ class Fate(Enum):
     """The broker's own."""
     POSITION = "position_too_high"
     """Its ledger or entry has no number by which the broker could drop a second copy."""
+    LARGE = "large"
+    """With the properties of a copy it would be larger than a broker takes."""
+    DAMAGED = "damaged"
+    """Its payload does not open as its metadata say."""
     UNREADABLE = "unreadable_envelope"
     """It has the properties of a timer, garbled or of a later version."""
 

@@ -1,0 +1,92 @@
+"""One partition's lifter, through all its sessions."""
+
+from __future__ import annotations
+
+import pulsar
+
+from timewheel.binary_protocol.errors import BinaryProtocolError
+from timewheel.consumers.relay.driver.endings import SessionFailed
+from timewheel.consumers.relay.driver.handle import Handle
+from timewheel.consumers.relay.driver.hop_producers import LeaseHeld
+from timewheel.consumers.relay.machine.backoff import Backoff
+from timewheel.core.errors import AdminError
+from timewheel.events import ShadowLiftFailed, ShadowWaitsForLease
+from timewheel.shadow.driver.lift_counts import LiftCounts
+from timewheel.shadow.driver.lift_session import LiftSession, LiftTools
+from timewheel.wire.positions import EntryPosition
+
+__all__ = ["Lifter"]
+
+RETRY_FIRST_MS = 100
+RETRY_LONGEST_MS = 10_000
+LEASE_MS = 2_000
+"""How often one that waits asks for the lease."""
+MAX_STAYS = 100_000
+
+
+class Lifter:
+    """Runs sessions, one at a time, in the thread of whoever calls `run`.
+
+    Args:
+        tools: Shared.
+        part: Full name of the due topic's partition, or of a due topic without partitions.
+        partition: Its index; 0 for a due topic without partitions.
+
+    Attributes:
+        handle: Its wish to stop, and its pulse.
+        counts: What it has done.
+        leads: Whether it has the lease.
+        reason: Why it last began anew; None: it never had to.
+    """
+
+    def __init__(self, tools: LiftTools, part: str, partition: int) -> None:
+        self._tools = tools
+        self.part = part
+        self.partition = partition
+        self.handle = Handle(tools.clock)
+        self.counts = LiftCounts()
+        self.leads = False
+        self.reason: str | None = None
+        self._stays: set[EntryPosition] = set()
+        self._told_of_lease = False
+
+    def run(self) -> None:
+        """Work until told to stop."""
+        handle, tools = self.handle, self._tools
+        backoff = Backoff(RETRY_FIRST_MS, RETRY_LONGEST_MS, tools.chance)
+        while not handle.stopping:
+            lifted = self.counts.lifted
+            session = LiftSession(tools, self.part, self.partition, handle, self.counts, self._stays, self._led)
+            try:
+                session.run()
+            except LeaseHeld:
+                self._wait_for_lease()
+                continue
+            except (SessionFailed, AdminError, BinaryProtocolError, pulsar.PulsarException) as error:
+                self._failed(str(error) or repr(error))
+            except Exception as error:  # noqa: BLE001 - a bug must not end a partition's lifter in silence
+                self._failed(repr(error))
+            else:
+                continue
+            finally:
+                self.leads = False
+                self.counts.caught_up = False
+            if self.counts.lifted != lifted:
+                backoff.reset()
+            handle.pause(backoff.next_ms())
+
+    def _led(self) -> None:
+        self.leads, self._told_of_lease = True, False
+
+    def _wait_for_lease(self) -> None:
+        if not self._told_of_lease:
+            self._told_of_lease = True
+            self._tools.hooks.emit(ShadowWaitsForLease(topic=self.part))
+        self.handle.pause(LEASE_MS)
+
+    def _failed(self, reason: str) -> None:
+        self.counts.failures += 1
+        self.reason = reason
+        if len(self._stays) > MAX_STAYS:
+            self._stays.clear()
+        self._tools.hooks.emit(ShadowLiftFailed(topic=self.part, reason=reason))

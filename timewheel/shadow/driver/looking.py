@@ -1,0 +1,144 @@
+"""What a shadow knows of its topic beside the entries: the wish, the subscriptions, what stands against lifting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from timewheel.admin.client import AdminClient
+from timewheel.admin.stats import SubscriptionStats, TopicStats
+from timewheel.core.clock import Clock
+from timewheel.core.errors import AdminError
+from timewheel.core.names import Names, parts_of
+from timewheel.core.plan import Plan
+from timewheel.events import ShadowLooksFail, ShadowRefuses, ShadowState
+from timewheel.shadow.driver.striking import Subscription
+from timewheel.shadow.machine.states import State, Wish, lifts, wish_in
+from timewheel.wire.hooks import Hooks
+
+__all__ = ["Looker", "View", "refusal_of"]
+
+OLD_MS = 60_000
+"""What was seen longer ago says nothing of subscriptions that were made since: nothing is lifted then."""
+_OF_THE_BROKER = "__compaction"
+
+
+_NOTHING_YET = Wish(State.PROVISIONED, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """What was seen last.
+
+    Args:
+        wish: What the shadow is to do.
+        subscriptions: By partition of the due topic.
+        refusal: Why nothing may be lifted, as a sentence; empty: nothing stands against it.
+    """
+
+    wish: Wish = _NOTHING_YET
+    subscriptions: Mapping[str, tuple[Subscription, ...]] = field(default_factory=dict)
+    refusal: str = "nothing was seen yet"
+
+    @property
+    def lifts(self) -> bool:
+        """Whether lifters may lift."""
+        return not self.refusal and lifts(self.wish.state)
+
+
+class Looker:
+    """Looks again and again; `view` is replaced, never changed, and may be read by any thread.
+
+    Args:
+        admin: Of any broker.
+        plan: Has an intake.
+        clock: Time.
+        hooks: Told of what has changed.
+    """
+
+    def __init__(self, admin: AdminClient, plan: Plan, clock: Clock, hooks: Hooks) -> None:
+        self._admin = admin
+        self._plan = plan
+        self._clock = clock
+        self._hooks = hooks
+        self._names = Names(plan)
+        self._parts = parts_of(plan.due_topic, plan.partitions)
+        self._seen_ms: int | None = None
+        self._fails = False
+        self.view = View()
+
+    def look(self) -> View:
+        """Look once; where the broker does not answer, what was seen before counts for a while."""
+        before = self.view
+        try:
+            wish = wish_in(self._admin.topics.properties(self._names.intake))
+            stats = self._stats()
+        except AdminError as error:
+            self._tell_failure(str(error))
+            age_ms = None if self._seen_ms is None else self._clock.monotonic_ms() - self._seen_ms
+            if age_ms is None or age_ms > OLD_MS:
+                refusal = f"the admin API does not answer: {error}"
+                self.view = View(wish=before.wish, subscriptions=before.subscriptions, refusal=refusal)
+            return self.view
+        self._fails = False
+        self._seen_ms = self._clock.monotonic_ms()
+        found = {part: tuple(_subscriptions(one)) for part, one in stats.items()}
+        self.view = View(wish=wish, subscriptions=found, refusal=refusal_of(self._plan, stats))
+        self._tell(before)
+        return self.view
+
+    def subscriptions(self, part: str) -> tuple[Subscription, ...]:
+        """All that consume a partition, as far as was seen; never none, since nothing could be struck then."""
+        return self.view.subscriptions.get(part) or tuple(Subscription(name, True) for name in self._plan.subscriptions)
+
+    def _stats(self) -> Mapping[str, TopicStats]:
+        topics = self._admin.topics
+        if not self._plan.is_partitioned:
+            return {self._plan.due_topic: topics.stats(self._plan.due_topic)}
+        found = topics.partitioned_stats(self._plan.due_topic).partitions
+        # One that no broker has loaded is not among them; to ask for it alone loads it.
+        return {part: found[part] if part in found else topics.stats(part) for part in self._parts}
+
+    def _tell(self, before: View) -> None:
+        due_topic, view = self._plan.due_topic, self.view
+        if view.wish.state is not before.wish.state:
+            self._hooks.emit(ShadowState(due_topic=due_topic, state=view.wish.state.value))
+        if view.refusal and view.refusal != before.refusal:
+            self._hooks.emit(ShadowRefuses(due_topic=due_topic, reason=view.refusal))
+
+    def _tell_failure(self, reason: str) -> None:
+        if not self._fails:
+            self._hooks.emit(ShadowLooksFail(due_topic=self._plan.due_topic, reason=reason))
+        self._fails = True
+
+
+def refusal_of(plan: Plan, stats: Mapping[str, TopicStats]) -> str:
+    """Why nothing may be lifted, as a sentence; empty: nothing stands against it.
+
+    Args:
+        plan: Has an intake.
+        stats: By partition of the due topic.
+    """
+    for part, one in stats.items():
+        lacking = [name for name in plan.subscriptions if name not in one.subscriptions]
+        if lacking:
+            return f"{part} has no subscription {lacking[0]}: run timewheel topics ensure PLAN"
+        for name, subscription in _durable(one):
+            if name == _OF_THE_BROKER:
+                return f"{part} is compacted, and a compacted view would show originals that are gone: end compaction"
+            if subscription.type in {"Exclusive", "Failover"}:
+                return (
+                    f"subscription {name} of {part} is {subscription.type}, where brokers delay nothing: "
+                    "make it Shared, or remove it"
+                )
+    return ""
+
+
+def _durable(stats: TopicStats) -> Iterable[tuple[str, SubscriptionStats]]:
+    return ((name, one) for name, one in stats.subscriptions.items() if one.is_durable)
+
+
+def _subscriptions(stats: TopicStats) -> Iterable[Subscription]:
+    for name, one in _durable(stats):
+        # Of one that nobody consumes the type is not known: who stays in it would decide it.
+        yield Subscription(name, joins=one.type == "Shared")

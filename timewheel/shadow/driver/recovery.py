@@ -1,0 +1,90 @@
+"""Acknowledges again, in the due topic, the originals of all that the journal holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from typing import Any
+
+import pulsar
+
+from timewheel.core.envelope import FROM_PROPERTY
+from timewheel.shadow.driver.striking import Striker, Subscription
+from timewheel.shadow.machine.acked import Acked
+from timewheel.shadow.machine.journal import Journal
+from timewheel.shadow.machine.lifting import lifted_from
+from timewheel.wire.positions import EntryPosition
+
+__all__ = ["strike_again"]
+
+AT_ONCE = 10_000
+QUEUE_ENTRIES = 16
+READ_MS = 5_000
+_BEGIN = pulsar.MessageId.earliest
+
+
+def strike_again(
+    client: Any,
+    intake_part: str,
+    *,
+    after: EntryPosition,
+    acked: Mapping[Subscription, Acked],
+    striker: Striker,
+    journal: Journal,
+    beat: Callable[[], None],
+) -> tuple[int, int]:
+    """Read the journal to its end, and acknowledge what a subscription has not acknowledged.
+
+    All that is read here is stored in the intake, so no original is acknowledged whose copy is not.
+
+    Args:
+        client: The user's `pulsar.Client`.
+        intake_part: Full name of the intake's partition.
+        after: Where the journal stands; it holds what is behind.
+        acked: What each subscription has acknowledged.
+        striker: Acknowledges.
+        journal: Is told of all copies.
+        beat: Called now and then.
+
+    Returns:
+        How many copies the journal holds, and how many acknowledgements were forgotten.
+    """
+    held = forgotten = 0
+    pending: dict[Subscription, list[EntryPosition]] = {one: [] for one in acked}
+    start = _BEGIN if after.entry < 0 else pulsar.MessageId(-1, after.ledger, after.entry, -1)
+    for original, copy in _copies(client, intake_part, start, beat):
+        held += 1
+        journal.add(original, copy)
+        for subscription, known in acked.items():
+            if original not in known:
+                pending[subscription].append(original)
+        if held % AT_ONCE == 0:
+            forgotten += _strike(striker, pending)
+    return held, forgotten + _strike(striker, pending)
+
+
+def _strike(striker: Striker, pending: dict[Subscription, list[EntryPosition]]) -> int:
+    count = max((len(positions) for positions in pending.values()), default=0)
+    striker.strike_on(pending)
+    for positions in pending.values():
+        positions.clear()
+    return count
+
+
+def _copies(
+    client: Any, intake_part: str, start: Any, beat: Callable[[], None]
+) -> Iterator[tuple[EntryPosition, EntryPosition]]:
+    """Where each original stands, and its copy."""
+    with closing(client.create_reader(intake_part, start, receiver_queue_size=QUEUE_ENTRIES)) as reader:
+        while reader.has_message_available():
+            try:
+                message = reader.read_next(READ_MS)
+            except pulsar.Timeout:
+                beat()
+                continue
+            beat()
+            text = message.properties().get(FROM_PROPERTY)
+            found = None if text is None else lifted_from(text)
+            if found is not None:
+                place = message.message_id()
+                yield found[0], EntryPosition(place.ledger_id(), place.entry_id())

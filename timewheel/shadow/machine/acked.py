@@ -1,0 +1,96 @@
+"""Which entries of a topic a subscription has acknowledged, by its cursor."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from typing import Self
+
+from timewheel.admin.internals import AckedRange, CursorStats
+from timewheel.wire.positions import EntryPosition
+
+__all__ = ["Acked", "AckedByAll", "AckedByAny"]
+
+_ENTRY_BITS = 40
+"""An entry's number is far below: a ledger is closed after some ten thousand of them."""
+_BEYOND_ALL = 1 << 200
+
+
+class Acked:
+    """The acknowledged entries of one cursor: all up to its mark-delete position, and the ranges behind that.
+
+    ``position in acked`` is a search in a sorted list; asked in the order of the topic, it is one comparison or two. It
+    belongs to one thread at a time, since it remembers where it was asked last.
+
+    Args:
+        mark_delete: All up to here is acknowledged.
+        ranges: What is acknowledged beyond: disjoint, in topic order. One may span ledgers.
+    """
+
+    __slots__ = ("_afters", "_begin", "_end", "_last", "_mark", "_uptos", "mark_delete")
+
+    def __init__(self, mark_delete: EntryPosition, ranges: Iterable[AckedRange] = ()) -> None:
+        self.mark_delete = mark_delete
+        self._mark = _packed(mark_delete)
+        # Numbers and not positions: a cursor may have 200,000 ranges.
+        self._afters: list[int] = []
+        self._uptos: list[int] = []
+        for after, upto in ranges:
+            self._afters.append(_packed(after))
+            self._uptos.append(_packed(upto))
+        # Where it was asked last: behind `_begin`, up to `_end`. Up to `_last` it is acknowledged, behind that pending.
+        self._begin = self._last = self._end = self._mark
+
+    @classmethod
+    def of(cls, cursor: CursorStats) -> Self:
+        """That of a subscription, as the admin API shows it."""
+        return cls(cursor.mark_delete, cursor.acked_ranges())
+
+    @property
+    def gap_count(self) -> int:
+        """Ranges beyond the mark-delete position."""
+        return len(self._afters)
+
+    def __contains__(self, position: EntryPosition) -> bool:
+        at = (position[0] << _ENTRY_BITS) + position[1] + 1
+        if at <= self._mark:
+            return True
+        if not self._begin < at <= self._end:
+            self._turn_to(at)
+        return at <= self._last
+
+    def _turn_to(self, at: int) -> None:
+        """Find the stretch in which a position is: a range, and what is pending behind it."""
+        number = bisect_left(self._afters, at) - 1
+        self._begin = self._afters[number] if number >= 0 else self._mark
+        self._last = self._uptos[number] if number >= 0 else self._mark
+        self._end = self._afters[number + 1] if number + 1 < len(self._afters) else _BEYOND_ALL
+
+
+class AckedByAny:
+    """Entries that at least one subscription has acknowledged. All else is pending on each, and may be lifted."""
+
+    __slots__ = ("_each",)
+
+    def __init__(self, each: Iterable[Acked]) -> None:
+        self._each = tuple(each)
+
+    def __contains__(self, position: EntryPosition) -> bool:
+        return any(position in acked for acked in self._each)
+
+
+class AckedByAll:
+    """Entries that all subscriptions have acknowledged: of an original, that it is struck."""
+
+    __slots__ = ("_each",)
+
+    def __init__(self, each: Iterable[Acked]) -> None:
+        self._each = tuple(each)
+
+    def __contains__(self, position: EntryPosition) -> bool:
+        return all(position in acked for acked in self._each)
+
+
+def _packed(position: EntryPosition) -> int:
+    """A number that compares as the position; entry -1 is before the ledger's first."""
+    return (position.ledger << _ENTRY_BITS) + position.entry + 1

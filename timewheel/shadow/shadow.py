@@ -1,0 +1,314 @@
+"""The shadow of one due topic: lifters and a relay, which do what is wished for the topic."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from timewheel.admin.client import AdminClient
+from timewheel.binary_protocol.dialing import Dialer
+from timewheel.consumers.relay.driver.handle import Handle
+from timewheel.consumers.relay.driver.memory import MEMORY_BYTES
+from timewheel.consumers.relay.driver.source import Source
+from timewheel.consumers.relay.relay import DRAIN_MS, STUCK_MS, Relay, new_relay_id
+from timewheel.consumers.relay.status import RelayStatus
+from timewheel.core.chance import Chance, system_chance
+from timewheel.core.clock import Clock, SystemClock, wait_until
+from timewheel.core.errors import ClientMisuse, PlanError
+from timewheel.core.former_topics import FormerTopic
+from timewheel.core.names import Names, parts_of
+from timewheel.core.plan import Plan
+from timewheel.hooks import Hook
+from timewheel.shadow.driver.gate import StruckFirst
+from timewheel.shadow.driver.lift_session import LiftTools
+from timewheel.shadow.driver.lifter import Lifter
+from timewheel.shadow.driver.looking import Looker
+from timewheel.shadow.driver.striking import Striker
+from timewheel.shadow.machine.journal import HOLD_MS
+from timewheel.shadow.machine.states import State, drains
+from timewheel.wire.hooks import Hooks
+from timewheel.wire.surface import ClientLike, ConsumerLike
+
+__all__ = ["LifterStatus", "Shadow", "ShadowStatus"]
+
+LOOK_MS = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LifterStatus:
+    """One partition of the due topic, at one moment.
+
+    Args:
+        topic: Full name of the partition.
+        leads: It lifts here; else another shadow does, or it is beginning.
+        alive: Its thread gave a sign of life lately.
+        caught_up: It has gone through the backlog.
+        lifted: Copies that are stored.
+        deduplicated: Copies that the broker had already.
+        struck_again: Originals whose acknowledgement a broker had forgotten.
+        stirs: Messages against starving.
+        failures: Sessions that began anew.
+        fates: Entries by what became of them (`timewheel.shadow.machine.lifting.Fate`).
+        lag_p50_ms: From an original's publish to its lift; None: nothing was lifted yet.
+        lag_p99_ms: The same.
+        reason: Why it last began anew; None: it never had to.
+    """
+
+    topic: str
+    leads: bool
+    alive: bool
+    caught_up: bool
+    lifted: int
+    deduplicated: int
+    struck_again: int
+    stirs: int
+    failures: int
+    fates: dict[str, int]
+    lag_p50_ms: int | None
+    lag_p99_ms: int | None
+    reason: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShadowStatus:
+    """A shadow at one moment.
+
+    Args:
+        state: What is wished for the topic.
+        refusal: Why nothing is lifted; empty: nothing stands against it.
+        struck: Originals that were acknowledged for the copies that came in.
+        lifters: One for each partition.
+    """
+
+    state: State
+    refusal: str
+    struck: int
+    lifters: tuple[LifterStatus, ...]
+
+
+class Shadow:
+    """Lifts what is far from due out of a topic of plain clients, and relays it back near its time.
+
+    Any number of shadows of one plan may run, in as many processes: they share the partitions, and take over from each
+    other. What it is to do stands on the broker (`timewheel shadow start`, `pause`, `abort`).
+
+    Args:
+        client: The user's `pulsar.Client`; stays theirs to close, after `stop`.
+        plan: Has an intake.
+        dialer: Connects by the brokers' own protocol.
+        admin: An admin client; stays theirs to close.
+        relay_id: As of a `Relay`.
+        clock: Time.
+        chance: For pauses; None: the machine's.
+        hooks: Whom to tell what happens; None: it is logged.
+        hop_linger_ms: As of a `Relay`.
+        memory_bytes: As of a `Relay`.
+        former_topics: As of a `Relay`.
+        hold_ms: For how long the journal keeps what every subscription has passed.
+
+    Raises:
+        PlanError: The plan has no intake.
+    """
+
+    def __init__(
+        self,
+        client: ClientLike,
+        plan: Plan,
+        dialer: Dialer,
+        admin: AdminClient,
+        *,
+        relay_id: str | None = None,
+        clock: Clock | None = None,
+        chance: Chance | None = None,
+        hooks: tuple[Hook, ...] | None = None,
+        hop_linger_ms: int | None = None,
+        memory_bytes: int = MEMORY_BYTES,
+        former_topics: Callable[[], Sequence[FormerTopic]] | None = None,
+        hold_ms: int = HOLD_MS,
+    ) -> None:
+        if not plan.intake:
+            raise PlanError("intake", plan.intake, "true for a shadow: it lifts through the intake")
+        self.plan = plan
+        self.relay_id = relay_id or new_relay_id()
+        self._client = client
+        self._dialer = dialer
+        self._clock = clock or SystemClock()
+        self._chance = chance or system_chance()
+        self._names = Names(plan)
+        self._looker = Looker(admin, plan, self._clock, Hooks(hooks))
+        self._gates: list[StruckFirst] = []
+        self._struck_before = 0
+        self._options: dict[str, Any] = {
+            "relay_id": self.relay_id,
+            "clock": self._clock,
+            "chance": self._chance,
+            "hooks": hooks,
+            "hop_linger_ms": hop_linger_ms,
+            "former_topics": former_topics,
+            "gate": self._gate,
+        }
+        self._memory_bytes = memory_bytes
+        tools = LiftTools(
+            client=client,
+            dialer=dialer,
+            admin=admin,
+            plan=plan,
+            looker=self._looker,
+            clock=self._clock,
+            chance=self._chance,
+            hooks=Hooks(hooks),
+            hold_ms=hold_ms,
+        )
+        self._lifters = tuple(
+            Lifter(tools, part, number) for number, part in enumerate(parts_of(plan.due_topic, plan.partitions))
+        )
+        self._threads = [
+            threading.Thread(target=lifter.run, name=f"timewheel-lifter {lifter.part}", daemon=True)
+            for lifter in self._lifters
+        ]
+        self._thread = threading.Thread(target=self._look_after, name="timewheel-shadow", daemon=True)
+        self._heartbeat_ms = self._clock.monotonic_ms()
+        self._changed = threading.Condition()
+        self._relay: Relay | None = None
+        self._drains = False
+        self._started = self._stopping = False
+        self._failure: str | None = None
+
+    # What a service asks of a relay
+
+    def check(self) -> None:
+        """Look whether the plan's topics are there, and begin nothing; errors as `Relay.check`."""
+        self._relay_for(drains=False).check()
+
+    def resize_memory(self, memory_bytes: int) -> None:
+        """Another budget from now on."""
+        self._memory_bytes = memory_bytes
+        if self._relay is not None:
+            self._relay.resize_memory(memory_bytes)
+
+    def start(self) -> Self:
+        """Look whether the plan's topics are there, and begin; errors as `Relay.start`."""
+        if self._started:
+            raise ClientMisuse("a shadow is started once; make a new one")
+        self._started = True
+        view = self._looker.look()
+        self._drains = drains(view.wish.state)
+        self._relay = self._relay_for(drains=self._drains).start()
+        for thread in (*self._threads, self._thread):
+            thread.start()
+        return self
+
+    def stop(self, drain_ms: int = DRAIN_MS) -> None:
+        """Lift nothing more, wait for hops under way, and end all threads."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        for lifter in self._lifters:
+            lifter.handle.stop(drain_ms)
+        if self._thread.is_alive():
+            self._clock.join(self._thread, drain_ms + STUCK_MS)
+        if self._relay is not None:
+            self._relay.stop(drain_ms)
+        for thread in self._threads:
+            if thread.ident is not None:
+                self._clock.join(thread, drain_ms + STUCK_MS)
+
+    @property
+    def ready(self) -> bool:
+        """Whether the relay is ready, and nothing forbids what is wished.
+
+        That another shadow lifts from a partition is as good.
+        """
+        relay, view = self._relay, self._looker.view
+        return relay is not None and relay.ready and not self._stopping and not view.refusal and self.alive
+
+    @property
+    def alive(self) -> bool:
+        """Whether no thread is stuck."""
+        since_ms = self._clock.monotonic_ms() - STUCK_MS
+        relay = self._relay
+        return (
+            (relay is None or relay.alive)
+            and (not self._started or self._heartbeat_ms > since_ms)
+            and all(not self._started or lifter.handle.heartbeat_ms > since_ms for lifter in self._lifters)
+        )
+
+    def status(self) -> RelayStatus:
+        """Of its relay, with all partitions of the plan's topics and of the intake."""
+        relay = self._relay
+        found = None if relay is None else relay.status()
+        partitions = () if found is None else found.partitions
+        unreadable = () if found is None else found.unreadable
+        return RelayStatus(relay_id=self.relay_id, ready=self.ready, partitions=partitions, unreadable=unreadable)
+
+    # Its own
+
+    def shadow_status(self) -> ShadowStatus:
+        """What the lifters have done."""
+        view = self._looker.view
+        return ShadowStatus(
+            state=view.wish.state,
+            refusal=view.refusal,
+            struck=self._struck_before + sum(gate.struck for gate in tuple(self._gates)),
+            lifters=tuple(self._status_of(lifter) for lifter in self._lifters),
+        )
+
+    def _status_of(self, lifter: Lifter) -> LifterStatus:
+        counts = lifter.counts
+        lags = sorted(counts.lags_ms)
+        return LifterStatus(
+            topic=lifter.part,
+            leads=lifter.leads,
+            alive=lifter.handle.heartbeat_ms > self._clock.monotonic_ms() - STUCK_MS,
+            caught_up=counts.caught_up,
+            lifted=counts.lifted,
+            deduplicated=counts.deduplicated,
+            struck_again=counts.struck_again,
+            stirs=counts.stirs,
+            failures=counts.failures,
+            fates={fate.value: count for fate, count in tuple(counts.fates.items())},
+            lag_p50_ms=lags[len(lags) // 2] if lags else None,
+            lag_p99_ms=lags[len(lags) * 99 // 100] if lags else None,
+            reason=lifter.reason,
+        )
+
+    def _relay_for(self, *, drains: bool) -> Relay:
+        return Relay(self._client, self.plan, memory_bytes=self._memory_bytes, drains=drains, **self._options)
+
+    def _gate(self, source: Source, consumer: ConsumerLike, handle: Handle) -> ConsumerLike:
+        part = self._names.part(self.plan.due_topic, source.partition)
+        striker = Striker(self._dialer, part, lambda: self._looker.subscriptions(part), self._clock)
+        gate = StruckFirst(consumer, striker, handle, self._clock, self._chance)
+        with self._changed:
+            # Sessions come and go; of those that went only the count is kept.
+            self._struck_before += sum(one.struck for one in self._gates if one.closed)
+            self._gates = [*(one for one in self._gates if not one.closed), gate]
+        return gate
+
+    def _look_after(self) -> None:
+        while True:
+            with self._changed:
+                wait_until(self._clock, self._changed, lambda: self._stopping, LOOK_MS)
+                if self._stopping:
+                    return
+            self._heartbeat_ms = self._clock.monotonic_ms()
+            view = self._looker.look()
+            if drains(view.wish.state) is not self._drains:
+                self._turn(drains=drains(view.wish.state))
+
+    def _turn(self, *, drains: bool) -> None:
+        """Let all that waits go back at once, or let it wait again."""
+        before, self._relay = self._relay, None
+        if before is not None:
+            before.stop(DRAIN_MS)
+        relay = self._relay_for(drains=drains)
+        try:
+            relay.start()
+        except Exception as error:  # noqa: BLE001 - it is tried again at the next look
+            self._failure = str(error) or repr(error)
+            relay.stop(0)
+            return
+        self._failure = None
+        self._relay, self._drains = relay, drains
