@@ -24,10 +24,10 @@ import org.apache.pulsar.client.api.SubscriptionType;
  *     plain TOPIC TIMERS intake TOPIC TIMERS receive TOPIC SUBSCRIPTION COUNT
  * </pre>
  *
- * <p>TIMERS are keys and delays in milliseconds, as in {@code customer-7=1000,customer-8=2500}.
+ * <p>TIMERS are keys and delays in milliseconds, as in {@code customer-7=1000;customer-8=2500}.
  */
 public class Timers {
-    private static final int RECEIVE_TIMEOUT_S = 30;
+    private static final int RECEIVE_TIMEOUT_S = 120;
     private static final PrintStream OUT = new PrintStream(System.out, true, StandardCharsets.UTF_8);
 
     public static void main(String[] arguments) throws Exception {
@@ -137,7 +137,7 @@ public class Timers {
 
     private static Map<String, Long> timers(String argument) {
         Map<String, Long> timers = new LinkedHashMap<>();
-        for (String timer : argument.split(",")) {
+        for (String timer : argument.split(";")) {
             int at = timer.indexOf('=');
             timers.put(timer.substring(0, at), Long.parseLong(timer.substring(at + 1)));
         }

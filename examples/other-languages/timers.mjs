@@ -6,10 +6,10 @@
  *     node timers.mjs ws://localhost:8080 \
  *         plain TOPIC TIMERS intake TOPIC TIMERS receive TOPIC SUBSCRIPTION COUNT
  *
- * TIMERS are keys and delays in milliseconds, as in customer-7=1000,customer-8=2500.
+ * TIMERS are keys and delays in milliseconds, as in customer-7=1000;customer-8=2500.
  */
 
-const RECEIVE_TIMEOUT_MS = 30_000;
+const RECEIVE_TIMEOUT_MS = 120_000;
 
 async function main([brokerUrl, ...rest]) {
   while (rest.length > 0) {
@@ -90,7 +90,7 @@ async function connected(url) {
 const pathOf = (topic) => topic.replace("://", "/");
 
 const timers = (argument) =>
-  argument.split(",").map((timer) => {
+  argument.split(";").map((timer) => {
     const at = timer.indexOf("=");
     return [timer.slice(0, at), Number(timer.slice(at + 1))];
   });

@@ -24,6 +24,7 @@ __all__ = ["Line", "Said", "java", "node", "timers"]
 
 PROGRAMS = ROOT / "examples" / "other-languages"
 TIMEOUT_S = 240
+SHOWN_CHARS = 4_000
 
 Line = Mapping[str, Any]
 
@@ -38,12 +39,14 @@ class Said(NamedTuple):
 class Program(Protocol):
     """Runs one, with these arguments, until it ends by itself."""
 
+    __name__: str
+
     def __call__(self, broker: Broker, *arguments: object) -> Said: ...
 
 
 def timers(delays_ms: Mapping[str, int]) -> str:
     """Keys and delays, as both programs read them."""
-    return ",".join(f"{key}={delay_ms}" for key, delay_ms in delays_ms.items())
+    return ";".join(f"{key}={delay_ms}" for key, delay_ms in delays_ms.items())
 
 
 def java(broker: Broker, *arguments: object) -> Said:
@@ -73,7 +76,7 @@ def _ran(command: Sequence[str]) -> Said:
         check=False,
         env={**os.environ, "LC_ALL": "C.UTF-8"},
     )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.returncode == 0, f"{ran.stdout[-SHOWN_CHARS:]}\n{ran.stderr[-SHOWN_CHARS:]}"
     lines: list[Line] = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
     return Said(
         [line for line in lines if line["did"] == "sent"], [line for line in lines if line["did"] == "received"]
