@@ -26,7 +26,17 @@ class LiftCounts:
         lags_ms: From the publish of an original to that of its copy, of the last `LAGS` of them.
     """
 
-    __slots__ = ("caught_up", "deduplicated", "failures", "fates", "handled", "lags_ms", "lifted", "stirs", "struck_again")
+    __slots__ = (
+        "caught_up",
+        "deduplicated",
+        "failures",
+        "fates",
+        "handled",
+        "lags_ms",
+        "lifted",
+        "stirs",
+        "struck_again",
+    )
 
     def __init__(self) -> None:
         self.lifted = self.deduplicated = self.handled = self.struck_again = self.stirs = self.failures = 0
