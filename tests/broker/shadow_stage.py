@@ -10,11 +10,17 @@ import pulsar
 
 from tests.broker.relay_stage import BUSINESS, Stage, now_ms
 from timewheel.binary_protocol.dialing import Dialer
+from timewheel.core.chance import system_chance
+from timewheel.core.clock import SystemClock
 from timewheel.core.names import parts_of
 from timewheel.core.plan import Plan
+from timewheel.shadow.driver.lift_session import LiftTools
+from timewheel.shadow.driver.lifter import Lifter
+from timewheel.shadow.driver.looking import Looker
 from timewheel.shadow.machine.states import STATE_PROPERTY, State, Wish
 from timewheel.shadow.shadow import Shadow
 from timewheel.testing import eventually
+from timewheel.wire.hooks import Hooks
 
 __all__ = ["PlainConsumer", "ShadowStage"]
 
@@ -26,6 +32,7 @@ class PlainConsumer:
         handled: Payloads, and how often.
         lateness_ms: Of the first handling of each, by payload; due times stand behind a space in the payload.
         messages: The first of each, by payload.
+        latest: The last of each.
     """
 
     def __init__(self, client: Any, topic: str, subscription: str = BUSINESS, **options: Any) -> None:
@@ -40,6 +47,7 @@ class PlainConsumer:
         self.handled: Counter[str] = Counter()
         self.lateness_ms: dict[str, int] = {}
         self.messages: dict[str, Any] = {}
+        self.latest: dict[str, Any] = {}
         self._stopping = False
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -53,6 +61,7 @@ class PlainConsumer:
             except pulsar.PulsarException:
                 return
             name, _, due = message.data().decode().partition(" ")
+            self.latest[name] = message
             self.handled[name] += 1
             if name not in self.lateness_ms:
                 self.lateness_ms[name] = now_ms() - int(due or 0)
@@ -91,6 +100,28 @@ class ShadowStage(Stage):
             shadow.start()
             eventually(lambda: shadow.ready, 60, message=str(shadow.shadow_status()))
         return shadow
+
+    def lifter(self, partition: int = 0) -> Lifter:
+        """A lifter alone, at work, without the relay that would acknowledge originals."""
+        hooks = Hooks((self.events,))
+        looker = Looker(self.admin, self.plan, SystemClock(), hooks)
+        looker.look()
+        tools = LiftTools(
+            client=self.client,
+            dialer=self.dialer,
+            admin=self.admin,
+            plan=self.plan,
+            looker=looker,
+            clock=SystemClock(),
+            chance=system_chance(),
+            hooks=hooks,
+        )
+        lifter = Lifter(tools, self.parts()[partition], partition)
+        thread = threading.Thread(target=lifter.run, daemon=True)
+        thread.start()
+        self._stack.callback(thread.join)
+        self._stack.callback(lifter.handle.stop, 5_000)
+        return lifter
 
     def plain_consumer(self, topic: str | None = None, **options: Any) -> PlainConsumer:
         """Closed at the end."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from timewheel.admin.client import AdminClient
 from timewheel.admin.stats import SubscriptionStats, TopicStats
 from timewheel.core.clock import Clock
-from timewheel.core.errors import AdminError
+from timewheel.core.errors import AdminError, AdminMissing
 from timewheel.core.names import Names, parts_of
 from timewheel.core.plan import Plan
 from timewheel.events import ShadowLooksFail, ShadowRefuses, ShadowState
@@ -65,6 +65,7 @@ class Looker:
         self._parts = parts_of(plan.due_topic, plan.partitions)
         self._seen_ms: int | None = None
         self._fails = False
+        self._by_key: dict[tuple[str, str], bool] = {}
         self.view = View()
 
     def look(self) -> View:
@@ -73,6 +74,12 @@ class Looker:
         try:
             wish = wish_in(self._admin.topics.properties(self._names.intake))
             stats = self._stats()
+        except AdminMissing as error:
+            # Clients that are connected make an intake anew that was deleted, but without its policies.
+            refusal = f"{self._names.intake} or the due topic is gone ({error.reason}): run timewheel shadow start PLAN"
+            self.view = View(wish=before.wish, subscriptions=before.subscriptions, refusal=refusal)
+            self._tell(before)
+            return self.view
         except AdminError as error:
             self._tell_failure(str(error))
             age_ms = None if self._seen_ms is None else self._clock.monotonic_ms() - self._seen_ms
@@ -82,14 +89,23 @@ class Looker:
             return self.view
         self._fails = False
         self._seen_ms = self._clock.monotonic_ms()
-        found = {part: tuple(_subscriptions(one)) for part, one in stats.items()}
+        found = {part: tuple(self._subscriptions_of(part, one)) for part, one in stats.items()}
         self.view = View(wish=wish, subscriptions=found, refusal=refusal_of(self._plan, stats))
         self._tell(before)
         return self.view
 
     def subscriptions(self, part: str) -> tuple[Subscription, ...]:
         """All that consume a partition, as far as was seen; never none, since nothing could be struck then."""
-        return self.view.subscriptions.get(part) or tuple(Subscription(name, True) for name in self._plan.subscriptions)
+        return self.view.subscriptions.get(part) or tuple(
+            Subscription(name, joins=False) for name in self._plan.subscriptions
+        )
+
+    def _subscriptions_of(self, part: str, stats: TopicStats) -> Iterable[Subscription]:
+        for name, one in _durable(stats):
+            # Of one that nobody consumes the type is not known, and who stays in it would decide it.
+            if one.type in {"Shared", "Key_Shared"}:
+                self._by_key[part, name] = one.type == "Key_Shared"
+            yield Subscription(name, joins=one.type == "Shared", by_key=self._by_key.get((part, name), False))
 
     def _stats(self) -> Mapping[str, TopicStats]:
         topics = self._admin.topics
@@ -136,9 +152,3 @@ def refusal_of(plan: Plan, stats: Mapping[str, TopicStats]) -> str:
 
 def _durable(stats: TopicStats) -> Iterable[tuple[str, SubscriptionStats]]:
     return ((name, one) for name, one in stats.subscriptions.items() if one.is_durable)
-
-
-def _subscriptions(stats: TopicStats) -> Iterable[Subscription]:
-    for name, one in _durable(stats):
-        # Of one that nobody consumes the type is not known: who stays in it would decide it.
-        yield Subscription(name, joins=one.type == "Shared")

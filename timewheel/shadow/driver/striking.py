@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from timewheel.binary_protocol.acknowledging import EntryAcknowledger
 from timewheel.binary_protocol.command_types import SubscriptionType
@@ -26,11 +26,15 @@ class Subscription(NamedTuple):
 
     Args:
         name: Its name.
-        joins: Whether somebody who takes nothing may stay in it: it is Shared. Else it is joined for moments only.
+        joins: Whether somebody who takes nothing may stay in it: it is Shared, and consumed. Else it is joined for
+            moments only.
+        by_key: Whether it is Key_Shared; brokers refuse to join it as another type. Of one that nobody consumes: what
+            it was before.
     """
 
     name: str
     joins: bool
+    by_key: bool = False
 
 
 class Striker:
@@ -82,7 +86,7 @@ class Striker:
             if subscription.joins:
                 self._acknowledge(subscription.name, positions)
             else:
-                self._visit(subscription.name, positions)
+                self._visit(subscription, positions)
         self._called_ms = self._clock.monotonic_ms()
 
     def keep_alive(self) -> None:
@@ -112,8 +116,11 @@ class Striker:
         member.acknowledge(positions)  # an error has closed it
         self._joined[name] = member
 
-    def _visit(self, name: str, positions: Sequence[EntryPosition]) -> None:
-        member = EntryAcknowledger(self._dialer, self.part, name, kind=SubscriptionType.KEY_SHARED, name=STRIKER)
+    def _visit(self, subscription: Subscription, positions: Sequence[EntryPosition]) -> None:
+        kind: Literal[SubscriptionType.SHARED, SubscriptionType.KEY_SHARED] = SubscriptionType.SHARED
+        if subscription.by_key:
+            kind = SubscriptionType.KEY_SHARED
+        member = EntryAcknowledger(self._dialer, self.part, subscription.name, kind=kind, name=STRIKER)
         try:
             member.acknowledge(positions)
         except BaseException:

@@ -1,0 +1,221 @@
+"""A shadow's life: paused and begun again, reloads that forget, outages that last too long, a deleted intake."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.broker.relay_stage import BUSINESS, now_ms, plan_of
+from tests.broker.shadow_stage import ShadowStage
+from timewheel.binary_protocol.reading import EntryReader
+from timewheel.core.durations import DAY_MS, HOUR_MS
+from timewheel.core.names import JOURNAL_SUBSCRIPTION, partition_topic
+from timewheel.core.plan import Plan, Ring, Tiered, Wheel
+from timewheel.core.planfile import save_plan
+from timewheel.shadow.machine.states import State, wish_in
+from timewheel.shadow.shadow import Shadow
+from timewheel.testing import Broker, LocalPulsar, eventually
+
+AHEAD_MS = 6_000
+DAYS = Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS))
+
+
+def shadow_plan(scheme: Any = None, **more: Any) -> Plan:
+    given = {"relay": "service", "readers": "any", "intake": True, **more}
+    return plan_of(**given) if scheme is None else plan_of(scheme, **given)
+
+
+@contextmanager
+def staged(broker: Broker, plan: Plan) -> Iterator[ShadowStage]:
+    with ShadowStage(broker, plan) as stage:
+        stage.wish(State.SHADOWING)
+        yield stage
+
+
+def lifted(shadow: Shadow) -> int:
+    return sum(one.lifted for one in shadow.shadow_status().lifters)
+
+
+def send(on: ShadowStage, names: range, *, due_ms: int) -> None:
+    producer = on.plain_producer()
+    for number in names:
+        producer.send_async(f"{number} {due_ms}".encode(), None, deliver_at=due_ms)
+    producer.flush()
+
+
+def gaps(on: ShadowStage) -> int:
+    return sum(on.admin.topics.stats(part).subscriptions[BUSINESS].gap_count for part in on.parts())
+
+
+def command(on: ShadowStage, folder: Path, word: str, *options: str) -> str:
+    """A command of `timewheel shadow` on the stage's plan."""
+    file = folder / "plan.toml"
+    save_plan(on.plan, file)
+    line = [sys.executable, "-m", "timewheel", "shadow", word, str(file), "--admin-url", on.broker.admin_url, *options]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_paused_it_lifts_nothing_and_what_was_lifted_comes_back_begun_again_it_lifts_what_was_left(
+    pulsar_broker: Broker, tmp_path: Path
+) -> None:
+    with staged(pulsar_broker, shadow_plan()) as on:
+        consumer, shadow = on.plain_consumer(), on.shadow()
+        send(on, range(100), due_ms=now_ms() + AHEAD_MS)
+        eventually(lambda: lifted(shadow) == 100, 20)
+        assert "shadowing -> paused" in command(on, tmp_path, "pause")
+        assert "was paused already" in command(on, tmp_path, "pause")
+        eventually(lambda: not shadow.view.lifts, 20)
+        send(on, range(100, 200), due_ms=now_ms() + 3 * AHEAD_MS)
+        eventually(lambda: len(consumer.handled) == 100, 30)
+        assert lifted(shadow) == 100
+        on.wish(State.SHADOWING)
+        eventually(lambda: lifted(shadow) == 200, 20)
+        eventually(lambda: len(consumer.handled) == 200, 40)
+        assert consumer.again == 0
+
+
+@pytest.mark.parametrize("scheme", [DAYS, Wheel(rings=(Ring(slot_ms=DAY_MS, slots=40),))], ids=["tiers", "wheel"])
+def test_aborted_everything_is_back_in_the_topic_under_its_exact_due_time(
+    pulsar_broker: Broker, tmp_path: Path, scheme: Any
+) -> None:
+    plan = shadow_plan(scheme, max_delay_ms=30 * DAY_MS, guard_ms=HOUR_MS, partitions=0)
+    with staged(pulsar_broker, plan) as on:
+        shadow, producer, wanted = on.shadow(), on.plain_producer(), {}
+        for number in range(300):
+            due_ms = now_ms() + 2 * DAY_MS + number * 7_919_000
+            wanted[f"{number}"] = due_ms
+            producer.send_async(f"{number} {due_ms}".encode(), None, deliver_at=due_ms)
+        producer.flush()
+        eventually(lambda: shadow.shadow_status().struck >= 300, 30)
+        told = command(on, tmp_path, "abort", "--service-url", pulsar_broker.service_url)
+        assert "draining -> native" in told
+        assert wish_in(on.admin.topics.properties(on.names.intake)).state is State.NATIVE
+        (part,) = on.parts()
+        cursor = on.admin.topics.internal_stats(part).cursors[BUSINESS]
+        with EntryReader(on.dialer, part, after=cursor.mark_delete, keep_payload=True) as reader:
+            back = [entry for _ in range(100) for entry in reader.read(200)]
+        found = {entry.payload.split()[0].decode(): entry.deliver_at_ms for entry in back if entry.payload}
+        assert found == wanted
+        assert len(back) == 300
+        assert cursor.gap_count == 0
+
+
+def test_lifted_again_after_an_abort_a_timer_keeps_its_id(pulsar_broker: Broker, tmp_path: Path) -> None:
+    with staged(pulsar_broker, shadow_plan()) as on:
+        shadow = on.shadow()
+        send(on, range(50), due_ms=now_ms() + 40_000)
+        eventually(lambda: shadow.shadow_status().struck >= 50, 30)
+        command(on, tmp_path, "abort", "--service-url", pulsar_broker.service_url)
+        on.wish(State.SHADOWING)
+        eventually(lambda: lifted(shadow) == 100, 30)
+        consumer = on.plain_consumer()
+        eventually(lambda: len(consumer.handled) == 50, 60)
+        assert consumer.again == 0
+        ids = {message.properties()["tw-id"] for message in consumer.messages.values()}
+        assert len(ids) == 50
+        assert all(one.startswith(f"{on.parts()[0]}:") for one in ids)
+
+
+def test_a_reload_that_forgets_is_made_good_from_the_journal(tuned: LocalPulsar) -> None:
+    """The broker keeps 777 ranges of acknowledgements, and a near one before each far one makes a thousand."""
+    with staged(tuned, shadow_plan(tick_ms=250)) as on:
+        consumer, shadow = on.plain_consumer(), on.shadow()
+        producer, count = on.plain_producer(), 1_000
+        near_ms = now_ms() + 16_000
+        for number in range(count):
+            # One that waits for its turn natively, since no shadow lifts what is due within its reach.
+            producer.send_async(f"near{number} {near_ms}".encode(), None, deliver_at=near_ms, properties=_STAYS)
+            due_ms = near_ms + 2_000
+            producer.send_async(f"far{number} {due_ms}".encode(), None, deliver_at=due_ms)
+        producer.flush()
+        eventually(lambda: shadow.shadow_status().struck >= count, 30)
+        eventually(lambda: gaps(on) >= count - 1, 20)
+        on.admin.topics.unload(on.plan.due_topic)
+        eventually(lambda: shadow.shadow_status().lifters[0].struck_again >= count - 800, 30)
+        assert now_ms() < near_ms, "all of it happened before anything was due"
+        eventually(lambda: len(consumer.handled) == 2 * count, 40)
+        assert consumer.again == 0
+
+
+_STAYS = {"tw-id": "without a timer's line"}
+"""What has half of an envelope is not lifted."""
+
+
+def test_after_an_outage_that_was_too_long_both_copies_come_under_one_id(pulsar_broker: Broker) -> None:
+    """A copy was published, and nobody was there to acknowledge its original before that was due."""
+    with staged(pulsar_broker, shadow_plan()) as on:
+        consumer, lifter = on.plain_consumer(), on.lifter()
+        send(on, range(20), due_ms=now_ms() + 4_000)
+        eventually(lambda: lifter.counts.lifted == 20, 20)
+        eventually(lambda: len(consumer.handled) == 20, 20)
+        originals = {name: message.message_id() for name, message in consumer.messages.items()}
+        on.shadow()
+        eventually(lambda: consumer.again == 20, 20)
+        for name, place in originals.items():
+            own_id = f"{on.parts()[0]}:{place.ledger_id()}:{place.entry_id()}"
+            assert consumer.latest[name].properties()["tw-id"] == own_id
+
+
+def test_an_intake_that_was_deleted_is_told_and_nothing_is_lost(pulsar_broker: Broker) -> None:
+    with staged(pulsar_broker, shadow_plan()) as on:
+        consumer, shadow = on.plain_consumer(), on.shadow()
+        eventually(lambda: shadow.shadow_status().lifters[0].caught_up, 20)
+        on.admin.topics.delete(on.names.intake, force=True)
+        send(on, range(50), due_ms=now_ms() + AHEAD_MS)
+        eventually(lambda: "shadow start" in shadow.view.refusal, 30)
+        assert not shadow.ready
+        assert on.names.intake in str(on.events.named("shadow_refuses")[-1].fields["reason"])
+        send(on, range(50, 100), due_ms=now_ms() + AHEAD_MS)
+        eventually(lambda: len(consumer.handled) == 100, 60)
+
+
+def test_the_journal_is_let_go_when_every_subscription_has_passed(pulsar_broker: Broker) -> None:
+    with staged(pulsar_broker, shadow_plan()) as on:
+        consumer, shadow = on.plain_consumer(), on.shadow(hold_ms=2_000)
+        send(on, range(100), due_ms=now_ms() + AHEAD_MS)
+        eventually(lambda: lifted(shadow) == 100, 20)
+        part = partition_topic(on.names.intake, 0)
+
+        def backlog() -> int:
+            return on.admin.topics.stats(part, precise_backlog=True).subscriptions[JOURNAL_SUBSCRIPTION].backlog
+
+        assert backlog() > 0
+        eventually(lambda: len(consumer.handled) == 100, 30)
+        eventually(lambda: backlog() == 0, 40)
+
+
+@pytest.mark.timeout(300)
+def test_sixty_thousand_timers_of_one_delay_keep_nothing_from_coming_at_once(
+    pulsar_broker: Broker, say: Callable[[object], None]
+) -> None:
+    plan = shadow_plan(DAYS, max_delay_ms=30 * DAY_MS, guard_ms=HOUR_MS)
+    with staged(pulsar_broker, plan) as on:
+        consumer, shadow = on.plain_consumer(), on.shadow()
+        producer = on.plain_producer(max_pending_messages=5_000)
+        for number in range(60_000):
+            due_ms = now_ms() + 3 * DAY_MS
+            producer.send_async(f"{number} {due_ms}".encode(), None, deliver_at=due_ms)
+        producer.flush()
+        eventually(lambda: lifted(shadow) == 60_000, 120)
+        time.sleep(2)  # the broker reads what it will read, so that a starved one is starved
+        waits = []
+        for number in range(5):
+            producer.send(f"now{number} {now_ms()}".encode())
+            producer.send(f"soon{number} {now_ms() + 500}".encode(), deliver_at=now_ms() + 500)
+            eventually(partial(consumer.lateness_ms.__contains__, f"soon{number}"), 60)
+            waits += [consumer.lateness_ms[f"now{number}"], consumer.lateness_ms[f"soon{number}"]]
+        stirs = sum(one.stirs for one in shadow.shadow_status().lifters)
+        say(f"60,000 of one delay: due now came within {max(waits)} ms; {stirs} stirs")
+        assert max(waits) < 1_600, "at once, but for the broker's tick"
+        assert stirs >= 5
+        assert not any(name.startswith("tw") or name == "" for name in consumer.handled), "nobody gets a stir"
