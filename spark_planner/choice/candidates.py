@@ -24,7 +24,7 @@ from timewheel.core.plan import (
 )
 from timewheel.spark_planner.errors import MaxDelayTooShort
 
-__all__ = ["article_plans", "candidate_plans", "max_delay_for"]
+__all__ = ["article_plans", "as_shadow", "candidate_plans", "max_delay_for"]
 
 ROUND_MS = (
     *(seconds * SECOND_MS for seconds in (1, 2, 5, 10, 15, 30)),
@@ -106,6 +106,17 @@ def candidate_plans(base: Plan, longest_delay_ms: int, max_delay_ms: int | None 
         if len(found) >= LEAST_CANDIDATES:
             break
     return tuple(found.values())
+
+
+def as_shadow(base: Plan) -> Plan:
+    """A base whose candidates are shadows: any client reads, and all that moves timers is a service of its own.
+
+    Args:
+        base: As of `candidate_plans`.
+    """
+    # Its scheme is not looked at, but a plan with an intake needs one that holds.
+    holds = Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,))
+    return replace(base, scheme=holds, intake=True, relay="service", readers="any", cancel=None)
 
 
 def article_plans(base: Plan, longest_delay_ms: int, max_delay_ms: int | None = None) -> dict[str, Plan]:

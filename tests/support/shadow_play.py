@@ -1,7 +1,7 @@
 """A topic beside a shadow, timer by timer: every timer of a small history played through lift and hops.
 
 Written from the definition and apart from the planner: a loop over moments. A message is stored natively. The shadow
-reads it at once, and its own code says what becomes of it. What is lifted is acknowledged at once, and its copy stands in
+reads it at once, and its own code says what becomes of it. What is lifted is acknowledged at once; its copy stands in
 the intake, leaves it, is held where the router says, and comes back to the due topic in the end.
 """
 
