@@ -28,6 +28,7 @@ from timewheel.cli.predict import compare, predict
 from timewheel.cli.profile import profile
 from timewheel.cli.relay import relay
 from timewheel.cli.sample import sample
+from timewheel.cli.shadow import shadow
 from timewheel.cli.status import status
 from timewheel.cli.survey import survey
 from timewheel.cli.timer import timer
@@ -84,6 +85,7 @@ app.command()(compare)
 app.command()(profile)
 app.add_typer(relay)
 app.command()(sample)
+app.add_typer(shadow)
 app.command()(status)
 app.command()(survey)
 app.add_typer(timer)

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from timewheel.admin.client import AdminClient
-    from timewheel.consumers.relay import Relay
+    from timewheel.binary_protocol.dialing import Dialer
     from timewheel.consumers.relay.roster import RelayLike
     from timewheel.core.former_topics import FormerTopic
     from timewheel.core.plan import Plan
@@ -47,24 +47,26 @@ class RelayCrew:
         self.plans: Callable[[], tuple[Plan, ...]] = lambda: plans
         """Those that are served at a moment: the others' topics are former ones."""
 
-    def relay_of(self, plan: Plan) -> Relay:
+    def relay_of(self, plan: Plan) -> RelayLike:
         """A relay, not started."""
         from timewheel.consumers.relay import Relay
+
+        return Relay(self._client, plan, **self._options(plan))
+
+    def _options(self, plan: Plan) -> dict[str, Any]:
         from timewheel.ops.former_topics import FormerTopics
 
         def former_topics() -> tuple[FormerTopic, ...]:
             # By the plans of that moment: what another one of them uses is no former topic.
             return FormerTopics(self._admin, plan, beside=self.plans())()
 
-        return Relay(
-            self._client,
-            plan,
-            relay_id=self._relay_id,
-            hop_linger_ms=self._hop_linger_ms,
-            memory_bytes=self._memory_bytes // max(len(self.plans()), 1),
-            former_topics=former_topics,
-            hooks=self._hooks,
-        )
+        return {
+            "relay_id": self._relay_id,
+            "hop_linger_ms": self._hop_linger_ms,
+            "memory_bytes": self._memory_bytes // max(len(self.plans()), 1),
+            "former_topics": former_topics,
+            "hooks": self._hooks,
+        }
 
     def share_memory(self, relays: Sequence[RelayLike]) -> None:
         """As many have it now; a process that serves nothing any more has none to share."""
@@ -80,3 +82,23 @@ class RelayCrew:
             return held_backlog(self._admin, plan)
         except AdminError:
             return None
+
+
+class ShadowCrew(RelayCrew):
+    """The same of shadows.
+
+    Args:
+        dialer: By which they connect to brokers, beside the client.
+        hold_ms: See `timewheel.shadow.shadow.Shadow`.
+        relay_crew: As of a `RelayCrew`.
+    """
+
+    def __init__(self, *relay_crew: Any, dialer: Dialer, hold_ms: int) -> None:
+        super().__init__(*relay_crew)
+        self._dialer, self._hold_ms = dialer, hold_ms
+
+    def relay_of(self, plan: Plan) -> RelayLike:
+        """A shadow, not started."""
+        from timewheel.shadow.shadow import Shadow
+
+        return Shadow(self._client, plan, self._dialer, self._admin, hold_ms=self._hold_ms, **self._options(plan))

@@ -16,7 +16,7 @@ SLOTS_AT_ONCE = 2
 
 
 class Crew:
-    """One thread per partition of a tier, and one keeper for all slots.
+    """One thread per partition of a tier or of the intake, and one keeper for all slots.
 
     Args:
         partitions: All of them.
@@ -34,7 +34,7 @@ class Crew:
         self._threads = tuple(
             threading.Thread(target=partition.run, name=f"timewheel-relay {partition.source.name}", daemon=True)
             for partition in self._all
-            if partition.source.step.kind == "tier"
+            if partition.source.step.kind != "slot"
         )
 
     @property

@@ -21,13 +21,25 @@ class LiftCounts:
         struck_again: Originals whose acknowledgement a broker had forgotten.
         stirs: Stirs that were published.
         failures: Sessions that began anew.
+        caught_up: Whether the running session has gone through the backlog.
         fates: Entries by what became of them.
         lags_ms: From the publish of an original to that of its copy, of the last `LAGS` of them.
     """
 
-    __slots__ = ("deduplicated", "failures", "fates", "handled", "lags_ms", "lifted", "stirs", "struck_again")
+    __slots__ = (
+        "caught_up",
+        "deduplicated",
+        "failures",
+        "fates",
+        "handled",
+        "lags_ms",
+        "lifted",
+        "stirs",
+        "struck_again",
+    )
 
     def __init__(self) -> None:
         self.lifted = self.deduplicated = self.handled = self.struck_again = self.stirs = self.failures = 0
+        self.caught_up = False
         self.fates: Counter[Fate] = Counter()
         self.lags_ms: deque[int] = deque(maxlen=LAGS)

@@ -143,7 +143,6 @@ class LiftSession:
         self._stirrer: Any = None
         self._kept_house_ms = 0
         self._told: set[Fate] = set()
-        self.caught_up = False
 
     def run(self) -> None:
         """Work until told to stop, or until the wish changes.
@@ -226,11 +225,10 @@ class LiftSession:
         handle, looker = self._handle, self._tools.looker
         lifts, subscriptions = looker.view.lifts, self._subscriptions()
         while not handle.stopping:
-            view = looker.view
-            if view.lifts != lifts or self._subscriptions() != subscriptions:
-                return  # what was left meanwhile has to be looked at anew
             entries = reader.read(self._patience_ms())
             handle.beat()
+            if looker.view.lifts != lifts or self._subscriptions() != subscriptions:
+                return  # another session looks anew at what was left, these among it
             now_ms = self._clock.now_ms()
             if lifts:
                 self._lift(entries, acked, now_ms)
@@ -295,9 +293,9 @@ class LiftSession:
 
     def _at_the_end(self, *, lifts: bool) -> None:
         """Nothing more is there now."""
-        if not lifts or self.caught_up or self._in_flight:
+        if not lifts or self._counts.caught_up or self._in_flight:
             return
-        self.caught_up = True
+        self._counts.caught_up = True
         now = {caught_up_property(self._partition): str(self._clock.now_ms())}
         self._tools.admin.topics.update_properties(self._intake, now)
         self._tools.hooks.emit(ShadowCaughtUp(topic=self._part, lifted=self._counts.lifted))
@@ -356,7 +354,7 @@ class LiftSession:
                 continue
             self._counts.lifted += len(members)
             copy = EntryPosition(message_id.ledger_id(), message_id.entry_id())
-            self._journal.add(max(_original(member) for member in members), copy)
+            self._journal.add(_original(members[-1]), copy)
 
     # Beside
 

@@ -36,7 +36,6 @@ class Lifter:
         handle: Its wish to stop, and its pulse.
         counts: What it has done.
         leads: Whether it has the lease.
-        caught_up: Whether it has gone through the backlog.
         reason: Why it last began anew; None: it never had to.
     """
 
@@ -46,7 +45,7 @@ class Lifter:
         self.partition = partition
         self.handle = Handle(tools.clock)
         self.counts = LiftCounts()
-        self.leads = self.caught_up = False
+        self.leads = False
         self.reason: str | None = None
         self._stays: set[EntryPosition] = set()
         self._told_of_lease = False
@@ -71,7 +70,7 @@ class Lifter:
                 continue
             finally:
                 self.leads = False
-                self.caught_up = session.caught_up
+                self.counts.caught_up = False
             if self.counts.lifted != lifted:
                 backoff.reset()
             handle.pause(backoff.next_ms())

@@ -1,0 +1,107 @@
+"""A topic of plain clients with a shadow behind it: who sends and who handles knows nothing of timewheel."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import Any
+
+import pulsar
+
+from tests.broker.relay_stage import BUSINESS, Stage, now_ms
+from timewheel.binary_protocol.dialing import Dialer
+from timewheel.core.names import parts_of
+from timewheel.core.plan import Plan
+from timewheel.shadow.machine.states import STATE_PROPERTY, State, Wish
+from timewheel.shadow.shadow import Shadow
+from timewheel.testing import eventually
+
+__all__ = ["PlainConsumer", "ShadowStage"]
+
+
+class PlainConsumer:
+    """A Shared consumer as a service has one: it handles, and acknowledges.
+
+    Attributes:
+        handled: Payloads, and how often.
+        lateness_ms: Of the first handling of each, by payload; due times stand behind a space in the payload.
+        messages: The first of each, by payload.
+    """
+
+    def __init__(self, client: Any, topic: str, subscription: str = BUSINESS, **options: Any) -> None:
+        kind = options.pop("consumer_type", pulsar.ConsumerType.Shared)
+        self._consumer = client.subscribe(
+            topic,
+            subscription,
+            consumer_type=kind,
+            initial_position=pulsar.InitialPosition.Earliest,
+            **options,
+        )
+        self.handled: Counter[str] = Counter()
+        self.lateness_ms: dict[str, int] = {}
+        self.messages: dict[str, Any] = {}
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            try:
+                message = self._consumer.receive(200)
+            except pulsar.Timeout:
+                continue
+            except pulsar.PulsarException:
+                return
+            name, _, due = message.data().decode().partition(" ")
+            self.handled[name] += 1
+            if name not in self.lateness_ms:
+                self.lateness_ms[name] = now_ms() - int(due or 0)
+                self.messages[name] = message
+            self._consumer.acknowledge(message)
+
+    @property
+    def again(self) -> int:
+        """Handlings beyond the first of each."""
+        return sum(self.handled.values()) - len(self.handled)
+
+    def close(self) -> None:
+        self._stopping = True
+        self._thread.join()
+        self._consumer.close()
+
+
+class ShadowStage(Stage):
+    """A provisioned plan with an intake, whose due topic is used by plain clients."""
+
+    def __init__(self, broker: Any, plan: Plan) -> None:
+        super().__init__(broker, plan)
+        self.dialer = Dialer(broker.service_url)
+
+    def wish(self, state: State) -> None:
+        """What the commands note on the broker."""
+        text = Wish(state, now_ms()).text()
+        self.admin.topics.update_properties(self.names.intake, {STATE_PROPERTY: text})
+
+    def shadow(self, *, start: bool = True, **options: Any) -> Shadow:
+        """A shadow, started and (by default) ready; stopped at the end."""
+        options.setdefault("hooks", (self.events,))
+        shadow = Shadow(self.client, self.plan, self.dialer, self.admin, **options)
+        self._stack.callback(shadow.stop, 5_000)
+        if start:
+            shadow.start()
+            eventually(lambda: shadow.ready, 60, message=str(shadow.shadow_status()))
+        return shadow
+
+    def plain_consumer(self, topic: str | None = None, **options: Any) -> PlainConsumer:
+        """Closed at the end."""
+        consumer = PlainConsumer(self.client, topic or self.plan.due_topic, **options)
+        self._stack.callback(consumer.close)
+        return consumer
+
+    def parts(self) -> tuple[str, ...]:
+        """Of the due topic."""
+        return parts_of(self.plan.due_topic, self.plan.partitions)
+
+    def plain_producer(self, topic: str | None = None, **options: Any) -> Any:
+        """As a service has one."""
+        return self.client.create_producer(topic or self.plan.due_topic, block_if_queue_full=True, **options)

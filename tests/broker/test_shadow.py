@@ -1,0 +1,51 @@
+"""Plain producers and plain consumers, with a shadow behind their topic."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.broker.relay_stage import BUSINESS, now_ms, plan_of
+from tests.broker.shadow_stage import ShadowStage
+from timewheel.core.plan import Plan
+from timewheel.shadow.machine.states import State
+from timewheel.testing import Broker, eventually
+
+DELAY_MS = 8_000
+"""Above the longest stay in the due topic (2.0 s) and the guard."""
+
+
+def shadow_plan(**more: Any) -> Plan:
+    return plan_of(relay="service", readers="any", intake=True, **more)
+
+
+@contextmanager
+def staged(broker: Broker, plan: Plan) -> Iterator[ShadowStage]:
+    with ShadowStage(broker, plan) as stage:
+        stage.wish(State.SHADOWING)
+        yield stage
+
+
+@pytest.mark.parametrize("partitions", [0, 1, 3])
+def test_plain_clients_handle_each_timer_once_and_on_time(pulsar_broker: Broker, partitions: int) -> None:
+    with staged(pulsar_broker, shadow_plan(partitions=partitions)) as on:
+        consumer, shadow = on.plain_consumer(), on.shadow()
+        producer, chance = on.plain_producer(), random.Random(1)
+        for number in range(400):
+            due_ms = now_ms() + chance.randrange(DELAY_MS)
+            producer.send_async(f"{number} {due_ms}".encode(), None, deliver_at=due_ms, partition_key=f"k{number % 7}")
+        producer.flush()
+        eventually(lambda: len(consumer.handled) == 400, 30)
+
+        lifted = sum(one.lifted for one in shadow.shadow_status().lifters)
+        assert consumer.again == 0
+        assert lifted >= 200
+        assert shadow.shadow_status().struck >= lifted, "a relay that begins asks once more for what it was given"
+        assert min(consumer.lateness_ms.values()) >= -1_000, "a broker is early by a tick at most"
+        assert {message.partition_key() for message in consumer.messages.values()} == {f"k{n}" for n in range(7)}
+        for part in on.parts():
+            eventually(lambda part=part: on.admin.topics.stats(part).subscriptions[BUSINESS].gap_count == 0, 20)

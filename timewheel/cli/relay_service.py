@@ -1,0 +1,284 @@
+"""A service that runs relays or shadows of any number of plans: what both commands do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from timewheel.admin.client import AdminClient
+    from timewheel.cli.access import Access
+    from timewheel.cli.logs import Format, Level
+    from timewheel.cli.relay_crew import RelayCrew
+    from timewheel.core.connection import Connection
+    from timewheel.core.plan import Plan
+    from timewheel.core.plan_files import PlanFiles as Files
+    from timewheel.core.plan_files import PlanTexts
+    from timewheel.hooks import Hook
+
+__all__ = [
+    "Drain",
+    "HopLinger",
+    "MemoryMb",
+    "PlanFiles",
+    "Processes",
+    "ReadyFile",
+    "RelayId",
+    "ServiceOptions",
+    "WithStdin",
+    "run_service",
+]
+
+PlanFiles = Annotated[
+    list[Path], typer.Argument(metavar="PLAN...", help="Plan files, or folders of them.", show_default=False)
+]
+RelayId = Annotated[
+    str | None,
+    typer.Option("--relay-id", help="Unique among relays that run at once, the same after a restart."),
+]
+Drain = Annotated[str, typer.Option("--drain", help="At SIGTERM: how long to wait for hops under way.")]
+HopLinger = Annotated[
+    str | None,
+    typer.Option(
+        "--hop-linger",
+        help="How long hops into a topic that a relay holds wait for each other, to go as one entry.",
+        show_default="1s, or a tenth of the plan's guard if that is less",
+    ),
+]
+MemoryMb = Annotated[
+    int,
+    typer.Option("--memory-mb", min=1, help="What may be received ahead and on its way, of all plans together."),
+]
+Processes = Annotated[
+    int,
+    typer.Option("--processes", min=1, help="So many processes share the work: one uses one core."),
+]
+ReadyFile = Annotated[Path | None, typer.Option("--ready-file", help="A file that exists while all relays are ready.")]
+WithStdin = Annotated[bool, typer.Option("--with-stdin", hidden=True, help="End when standard input does.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceOptions:
+    """As they were typed.
+
+    Args:
+        kind: What runs: the first word of the command.
+    """
+
+    kind: Literal["relay", "shadow"]
+    plan_files: list[Path]
+    service_url: str | None
+    admin_url: str | None
+    relay_id: str | None
+    drain: str
+    hop_linger: str | None
+    memory_mb: int
+    processes: int
+    http: str | None
+    ready_file: Path | None
+    token: str | None
+    token_file: Path | None
+    tls_ca: Path | None
+    connection: Path | None
+    log_format: Format
+    log_level: Level
+    with_stdin: bool
+    journal_hold: str = "3m"
+
+
+def run_service(asked: ServiceOptions) -> None:
+    """Run until SIGTERM or Ctrl-C.
+
+    Raises:
+        typer.Exit: It failed; what failed was told.
+    """
+    import sys
+
+    import pulsar
+
+    from timewheel.cli.connecting import connection_of
+    from timewheel.cli.http import address_of, or_say_why_not
+    from timewheel.cli.logs import log_to_stderr
+    from timewheel.cli.stopping import call_at_hangup
+    from timewheel.core.durations import parse_duration
+    from timewheel.core.plan_files import PlanFiles
+
+    call_at_hangup()
+    log_to_stderr(asked.log_format, asked.log_level)
+    address = address_of(asked.http)
+    drain_ms = parse_duration(asked.drain)
+    files = PlanFiles(asked.plan_files)
+    texts = files.read()
+    way = connection_of(
+        service_url=asked.service_url,
+        admin_url=asked.admin_url,
+        token=asked.token,
+        token_file=asked.token_file,
+        tls_ca=asked.tls_ca,
+        file=asked.connection,
+    )
+    if asked.processes > 1:
+        with or_say_why_not():
+            raise typer.Exit(_run_processes(asked, texts.plans(), drain_ms, address))
+    try:
+        _run_here(asked, way, files, texts, drain_ms, address)
+    except pulsar.PulsarException as error:
+        print(f"timewheel: {way.service_url}: {error}", file=sys.stderr)
+        raise typer.Exit(1) from error
+
+
+def _run_here(
+    asked: ServiceOptions,
+    way: Connection,
+    files: Files,
+    texts: PlanTexts,
+    drain_ms: int,
+    address: tuple[str, int] | None,
+) -> None:
+    """Run in this process."""
+    from timewheel.cli.connecting import access_of
+    from timewheel.cli.http import or_say_why_not
+    from timewheel.cli.relay_metrics import metrics_of_service
+    from timewheel.cli.stopping import call_at_end, call_at_hangup
+    from timewheel.cli.systemd import teller
+    from timewheel.consumers.relay.reloading import Reloading
+    from timewheel.consumers.relay.service import Service
+    from timewheel.hooks import log_event
+
+    # Nobody could ask for them without an address.
+    metrics, pages = (None, {}) if address is None else metrics_of_service()
+    # Of everything here: an expired token and a plan that is refused are counted as well as what relays tell.
+    hooks: tuple[Hook, ...] = (log_event,) if metrics is None else (log_event, metrics.count_event)
+    access = access_of(way, hooks)
+    with access.client() as client, access.admin() as admin:
+        crew = _crew(asked, access, client, admin, texts.plans(), hooks)
+        service = Service(
+            [crew.relay_of(plan) for plan in texts.plans()],
+            drain_ms=drain_ms,
+            address=address,
+            pages=pages,
+            ready_file=asked.ready_file,
+            tell_well=teller(),
+        )
+        crew.plans = lambda: service.roster.plans
+        if metrics is not None:
+            # Of those that work: a relay is also made to see whether a new plan could be served.
+            metrics.watch_relays(lambda: service.roster.relays)
+        reloading = Reloading(
+            service.roster,
+            files,
+            texts,
+            crew.relay_of,
+            waiting=crew.waiting,
+            settle=lambda: crew.share_memory(service.roster.relays),
+            drain_ms=drain_ms,
+            hooks=hooks,
+        )
+        call_at_hangup(reloading.ask_from_signal)
+        call_at_end(service.end_from_signal)
+        if asked.with_stdin:
+            _end_with_stdin(service.end_from_signal)
+        with or_say_why_not():
+            service.run(reloading)
+
+
+def _crew(
+    asked: ServiceOptions,
+    access: Access,
+    client: Any,
+    admin: AdminClient,
+    plans: tuple[Plan, ...],
+    hooks: tuple[Hook, ...],
+) -> RelayCrew:
+    from timewheel.cli.relay_crew import RelayCrew, ShadowCrew
+    from timewheel.core.durations import parse_duration
+
+    hop_linger_ms = None if asked.hop_linger is None else parse_duration(asked.hop_linger)
+    alike = (client, admin, plans, asked.relay_id, hop_linger_ms, asked.memory_mb << 20, hooks)
+    if asked.kind == "relay":
+        return RelayCrew(*alike)
+    return ShadowCrew(*alike, dialer=access.dialer(), hold_ms=parse_duration(asked.journal_hold))
+
+
+def _run_processes(
+    asked: ServiceOptions, plans: tuple[Plan, ...], drain_ms: int, address: tuple[str, int] | None
+) -> int:
+    """Run so many of this command, and return the exit status."""
+    import os
+    import sys
+    import tempfile
+
+    from timewheel.cli.relay_processes import Child, Processes
+    from timewheel.cli.stopping import call_at_end, call_at_hangup
+    from timewheel.consumers.relay.relay import new_relay_id
+    from timewheel.core.chance import system_chance
+    from timewheel.core.clock import SystemClock
+
+    count, ready_file = asked.processes, asked.ready_file
+    arguments = [*map(str, asked.plan_files), *_given(_options_of_each(asked, plans))]
+    if asked.token is not None:
+        os.environ["PULSAR_TOKEN"] = asked.token  # not as an argument, which everybody on the host can read
+    base = asked.relay_id or new_relay_id()
+    with tempfile.TemporaryDirectory(prefix="timewheel-relay-") as folder:
+        children = []
+        for number in range(count):
+            own = ["--relay-id", f"{base}-{number}", "--ready-file", f"{folder}/{number}", "--with-stdin"]
+            own += _http_of_child(address, number)
+            command = [sys.executable, "-m", "timewheel", asked.kind, "run", *arguments, *own]
+            children.append(Child(f"{base}-{number}", command, Path(folder, str(number)), system_chance()))
+        running = Processes(children, drain_ms=drain_ms, address=address, ready_file=ready_file, clock=SystemClock())
+        call_at_hangup(running.hang_up_from_signal)
+        call_at_end(running.end_from_signal)
+        return running.run()
+
+
+def _options_of_each(asked: ServiceOptions, plans: tuple[Plan, ...]) -> dict[str, Any]:
+    # Of a partition that relays hold one process receives, of one that the broker holds all do.
+    shared_mb = asked.memory_mb if all(plan.holds_in_relay for plan in plans) else asked.memory_mb // asked.processes
+    return {
+        "--service-url": asked.service_url,
+        "--admin-url": asked.admin_url,
+        "--drain": asked.drain,
+        "--hop-linger": asked.hop_linger,
+        "--memory-mb": max(shared_mb, 1),
+        "--journal-hold": asked.journal_hold if asked.kind == "shadow" else None,
+        "--token-file": asked.token_file,
+        "--tls-ca": asked.tls_ca,
+        "--connection": asked.connection,
+        "--log-format": asked.log_format.value,
+        "--log-level": asked.log_level.value,
+    }
+
+
+def _http_of_child(address: tuple[str, int] | None, number: int) -> list[str]:
+    """The port behind that of the whole, for the child's own metrics; of any free one nobody would know."""
+    if address is None or not address[1]:
+        return []
+    host = f"[{address[0]}]" if ":" in address[0] else address[0]
+    return ["--http", f"{host}:{address[1] + 1 + number}"]
+
+
+def _given(options: dict[str, Any]) -> list[str]:
+    return [text for name, value in options.items() if value is not None for text in (name, str(value))]
+
+
+def _end_with_stdin(end: Callable[[], None]) -> None:
+    """The process that started this one has the other end of standard input: it is gone when that closes."""
+    import os
+    import sys
+    import threading
+
+    stdin = sys.stdin.fileno()
+
+    def read() -> None:
+        # Not by Python's own reader, whose lock this thread would hold for ever: an interpreter that ends aborts on it.
+        while os.read(stdin, 1_024):
+            pass
+        end()
+
+    threading.Thread(target=read, name="timewheel-relay-stdin", daemon=True).start()

@@ -1,0 +1,149 @@
+"""`timewheel shadow`: the cure for a topic whose producers and consumers stay as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.http import HttpAddress
+from timewheel.cli.logs import Format, Level, LogFormat, LogLevel
+from timewheel.cli.relay_service import (
+    Drain,
+    HopLinger,
+    MemoryMb,
+    PlanFiles,
+    Processes,
+    ReadyFile,
+    RelayId,
+    ServiceOptions,
+    WithStdin,
+    run_service,
+)
+from timewheel.cli.shadow_start import start
+from timewheel.cli.shadow_status import status
+from timewheel.cli.shadow_verify import verify
+
+__all__ = ["shadow"]
+
+shadow = typer.Typer(
+    name="shadow", no_args_is_help=True, help="Cure a topic without a change to its producers and consumers."
+)
+# What looks at a shadow stands in files of its own.
+shadow.command()(start)
+shadow.command()(status)
+shadow.command()(verify)
+
+PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)]
+JournalHold = Annotated[
+    str,
+    typer.Option(
+        "--journal-hold",
+        help="How long copies are kept beyond need: longer than a broker takes to write acknowledgements to disk.",
+    ),
+]
+
+
+@shadow.command()
+def run(
+    plan_files: PlanFiles,
+    *,
+    service_url: ServiceUrl = None,
+    admin_url: AdminUrl = None,
+    relay_id: RelayId = None,
+    drain: Drain = "30s",
+    hop_linger: HopLinger = None,
+    memory_mb: MemoryMb = 512,
+    processes: Processes = 1,
+    http: HttpAddress = None,
+    ready_file: ReadyFile = None,
+    token: Token = None,
+    token_file: TokenFile = None,
+    tls_ca: TrustFile = None,
+    connection: ConnectionFile = None,
+    log_format: LogFormat = Format.AUTO,
+    log_level: LogLevel = Level.INFO,
+    with_stdin: WithStdin = False,
+    journal_hold: JournalHold = "3m",
+) -> None:
+    """Shadow the due topics of all these plans until SIGTERM or Ctrl-C, as was wished by start, pause and abort.
+
+    What is far from due is lifted out of the topic, waits in holding topics, and comes back near its time; producers
+    and consumers notice nothing. It is also the relay of these plans. Several such processes share the partitions and
+    take over from each other. A process that is stuck ends itself: let something start it again. Plan files are read
+    again when they change, as `timewheel relay run` does. Its log goes to standard error.
+    """
+    run_service(
+        ServiceOptions(
+            kind="shadow",
+            plan_files=plan_files,
+            service_url=service_url,
+            admin_url=admin_url,
+            relay_id=relay_id,
+            drain=drain,
+            hop_linger=hop_linger,
+            memory_mb=memory_mb,
+            processes=processes,
+            http=http,
+            ready_file=ready_file,
+            token=token,
+            token_file=token_file,
+            tls_ca=tls_ca,
+            connection=connection,
+            log_format=log_format,
+            log_level=log_level,
+            with_stdin=with_stdin,
+            journal_hold=journal_hold,
+        )
+    )
+
+
+@shadow.command()
+def pause(
+    plan_file: PlanFile,
+    *,
+    admin_url: AdminUrl = None,
+    token: Token = None,
+    token_file: TokenFile = None,
+    tls_ca: TrustFile = None,
+    connection: ConnectionFile = None,
+) -> None:
+    """Lift nothing more; what was lifted goes on and comes back in its time. `shadow start` lifts again."""
+    from timewheel.cli.shadow_wish import note, plan_with_intake
+    from timewheel.shadow.machine.states import State
+
+    plan = plan_with_intake(plan_file)
+    with admin_client(admin_url, token, token_file, tls_ca, connection) as admin:
+        print(note(admin, plan, State.PAUSED))
+
+
+@shadow.command()
+def abort(
+    plan_file: PlanFile,
+    *,
+    service_url: ServiceUrl = None,
+    admin_url: AdminUrl = None,
+    token: Token = None,
+    token_file: TokenFile = None,
+    tls_ca: TrustFile = None,
+    connection: ConnectionFile = None,
+) -> None:
+    """Put everything back into the topic with its exact due time, and end the shadow: the way out.
+
+    First no shadow lifts any more, then this process and those that run send back all that waits, in order. It may be
+    killed and run again. Let `shadow run` go on until `shadow status` tells of an empty journal: until then a broker
+    that is killed may deliver originals again, which only a shadow can acknowledge.
+    """
+    from timewheel.cli.shadow_abort import put_back
+
+    put_back(
+        plan_file,
+        service_url=service_url,
+        admin_url=admin_url,
+        token=token,
+        token_file=token_file,
+        tls_ca=tls_ca,
+        file=connection,
+    )

@@ -1,0 +1,52 @@
+"""What `timewheel shadow abort` does: waits, and helps, until all is back in the topic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from timewheel.cli.connecting import access_of, connection_of, warn
+from timewheel.cli.shadow_wish import note, plan_with_intake
+
+__all__ = ["put_back"]
+
+SETTLE_MS = 5_000
+"""By then every shadow that runs has seen that nothing is to be lifted any more."""
+LOOK_MS = 500
+EMPTY_LOOKS = 2
+"""What is on its way from one topic to another is in neither for a moment."""
+
+
+def put_back(plan_file: Path, **connection: Any) -> None:
+    """Note the wish, run a shadow of this process until nothing waits, and note that.
+
+    Args:
+        plan_file: Of the plan.
+        connection: Arguments of `connection_of`.
+    """
+    from rich.console import Console
+
+    from timewheel.core.clock import SystemClock, pause
+    from timewheel.shadow.draining import waiting
+    from timewheel.shadow.machine.states import State
+    from timewheel.shadow.shadow import Shadow
+
+    plan, clock = plan_with_intake(plan_file), SystemClock()
+    access = access_of(connection_of(**connection))
+    told = Console(stderr=True)
+    with access.client() as client, access.admin() as admin:
+        told.print(note(admin, plan, State.DRAINING), markup=False, highlight=False, soft_wrap=True)
+        settled_ms = clock.monotonic_ms() + SETTLE_MS
+        shadow = Shadow(client, plan, access.dialer(), admin, hooks=(warn,))
+        shadow.start()
+        try:
+            with told.status("no shadow lifts any more") as shown:
+                empty_looks = 0
+                while empty_looks < EMPTY_LOOKS or clock.monotonic_ms() < settled_ms:
+                    pause(clock, LOOK_MS)
+                    entries = waiting(admin, plan)
+                    shown.update(f"{entries:,} entries wait outside the topic")
+                    empty_looks = 0 if entries else empty_looks + 1
+        finally:
+            shadow.stop()
+        print(note(admin, plan, State.NATIVE))

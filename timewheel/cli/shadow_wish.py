@@ -1,0 +1,55 @@
+"""Notes beside a plan's intake what its shadow is to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from timewheel.admin.client import AdminClient
+    from timewheel.core.plan import Plan
+    from timewheel.shadow.machine.states import State
+
+__all__ = ["note", "plan_with_intake"]
+
+
+def plan_with_intake(file: Path) -> Plan:
+    """The plan of a file.
+
+    Raises:
+        PlanError: It is none, or has no intake.
+    """
+    from timewheel.core.errors import PlanError
+    from timewheel.core.planfile import load_plan
+
+    plan = load_plan(file)
+    if not plan.intake:
+        raise PlanError("intake", plan.intake, "true for a shadow: timers are lifted through the intake")
+    return plan
+
+
+def note(admin: AdminClient, plan: Plan, state: State) -> str:
+    """Note a state from now on, for every process that shadows the plan's topic.
+
+    Returns:
+        What was done, as a sentence.
+
+    Raises:
+        TopologyError: There is no intake.
+        AdminError: The broker refused it.
+    """
+    from timewheel.core.clock import SystemClock
+    from timewheel.core.errors import AdminMissing, TopologyError
+    from timewheel.core.names import Names
+    from timewheel.shadow.machine.states import STATE_PROPERTY, Wish, wish_in
+
+    intake = Names(plan).intake
+    try:
+        before = wish_in(admin.topics.properties(intake))
+        if before.state is state:
+            return f"{plan.due_topic} was {state.value} already"
+        wish = Wish(state, SystemClock().now_ms())
+        admin.topics.update_properties(intake, {STATE_PROPERTY: wish.text()})
+    except AdminMissing as error:
+        raise TopologyError(intake, "is missing", "run: timewheel shadow start PLAN") from error
+    return f"{plan.due_topic}: {before.state.value} -> {state.value}"

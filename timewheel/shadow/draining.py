@@ -1,0 +1,21 @@
+"""Whether anything still waits outside the due topic."""
+
+from __future__ import annotations
+
+from timewheel.admin.client import AdminClient
+from timewheel.core.names import RELAY_SUBSCRIPTION, Names, parts_of
+from timewheel.core.plan import Plan
+from timewheel.ops.former_topics import held_backlog
+
+__all__ = ["waiting"]
+
+
+def waiting(admin: AdminClient, plan: Plan) -> int:
+    """How many entries wait in the intake and in the holding topics of a plan.
+
+    Raises:
+        AdminError: The broker did not tell.
+    """
+    parts = parts_of(Names(plan).intake, plan.own_partitions)
+    stats = [admin.topics.stats(part, precise_backlog=True).subscriptions.get(RELAY_SUBSCRIPTION) for part in parts]
+    return held_backlog(admin, plan) + sum(one.backlog for one in stats if one is not None)
