@@ -17,7 +17,7 @@ from timewheel.spark_planner.errors import PlannerMissing
 
 if TYPE_CHECKING:
     from timewheel.spark_planner.choice.assessed import Assessed
-    from timewheel.spark_planner.choice.candidates import candidate_plans
+    from timewheel.spark_planner.choice.candidates import as_shadow, candidate_plans
     from timewheel.spark_planner.choice.choose import Choice, choose
     from timewheel.spark_planner.choice.constraints import Constraints, Cost, Room
     from timewheel.spark_planner.estimating import Estimated, NativeFound, estimate
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from timewheel.spark_planner.history.read import read_history
     from timewheel.spark_planner.job import Planned, Prediction, compare, plan_for, predict
     from timewheel.spark_planner.pricing.evaluate import evaluate
-    from timewheel.spark_planner.pricing.evaluation import Evaluation
+    from timewheel.spark_planner.pricing.evaluation import Evaluation, Shadowed
     from timewheel.spark_planner.progress import Progress, Tell
     from timewheel.spark_planner.results.estimated import estimated_facts, estimated_verdict
     from timewheel.spark_planner.results.facts import planned_facts, prediction_facts
@@ -94,6 +94,7 @@ __all__ = [
     "Replay",
     "Room",
     "Seasons",
+    "Shadowed",
     "Share",
     "Standing",
     "Statistic",
@@ -103,6 +104,7 @@ __all__ = [
     "Uniform",
     "Workload",
     "add_survey",
+    "as_shadow",
     "candidate_plans",
     "choose",
     "compare",
@@ -131,7 +133,7 @@ __all__ = [
 ]
 
 _NAMES_OF = {
-    "choice.candidates": ("candidate_plans",),
+    "choice.candidates": ("as_shadow", "candidate_plans"),
     "choice.assessed": ("Assessed",),
     "choice.choose": ("Choice", "choose"),
     "choice.constraints": ("Constraints", "Cost", "Room"),
@@ -150,7 +152,7 @@ _NAMES_OF = {
     "history.read": ("read_history",),
     "job": ("Planned", "Prediction", "compare", "plan_for", "predict"),
     "pricing.evaluate": ("evaluate",),
-    "pricing.evaluation": ("Evaluation",),
+    "pricing.evaluation": ("Evaluation", "Shadowed"),
     "progress": ("Progress", "Tell"),
     "results.estimated": ("estimated_facts", "estimated_verdict"),
     "results.facts": ("planned_facts", "prediction_facts"),

@@ -118,7 +118,7 @@ class Fleet:
         """What a topic is to run; None: it would need a plan, and has none yet."""
         if topic in self.planned:
             return self.planned[topic].plan
-        return None if topic in self.waiting else replace(base, scheme=Native()).with_partitions(1)
+        return None if topic in self.waiting else replace(base, scheme=Native(), intake=False).with_partitions(1)
 
 
 def plan_all(

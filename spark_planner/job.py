@@ -253,7 +253,7 @@ def plan_for(
                 settle=settle,
             )
         plan = choice.recommended.evaluation.plan
-        native_plan = replace(plan, scheme=Native()).with_partitions(1)
+        native_plan = replace(plan, scheme=Native(), intake=False).with_partitions(1)
         counting.play([plan, native_plan], "replaying today's plan and the new one", exact=True)
         native = counting.prediction(native_plan, profile)
         return Planned(

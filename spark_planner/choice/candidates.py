@@ -24,7 +24,7 @@ from timewheel.core.plan import (
 )
 from timewheel.spark_planner.errors import MaxDelayTooShort
 
-__all__ = ["article_plans", "candidate_plans", "max_delay_for"]
+__all__ = ["article_plans", "as_shadow", "candidate_plans", "max_delay_for"]
 
 ROUND_MS = (
     *(seconds * SECOND_MS for seconds in (1, 2, 5, 10, 15, 30)),
@@ -79,7 +79,8 @@ def candidate_plans(base: Plan, longest_delay_ms: int, max_delay_ms: int | None 
 
     Args:
         base: Names, subscriptions, guard, tick and whatever else is not to be chosen. Its ``max_delay`` is not looked
-            at: every plan has one, and a default says nothing about the history.
+            at: every plan has one, and a default says nothing about the history. With an intake all candidates are
+            shadows: tiers and wheels only.
         longest_delay_ms: Of the history.
         max_delay_ms: What the plans are to take; tiers, rings and calendars reach that far. None: `max_delay_for` the
             history.
@@ -95,13 +96,27 @@ def candidate_plans(base: Plan, longest_delay_ms: int, max_delay_ms: int | None 
     found: dict[Scheme, Plan] = {}
     for durations_ms, ratio, most in ((ROUND_MS, LEAST_RATIO, None), (FINE_MS, FINE_RATIO, ENOUGH_CANDIDATES)):
         usable_ms = [duration_ms for duration_ms in durations_ms if duration_ms < limit_ms]
-        made = [_valid(frame, scheme) for scheme in _schemes(usable_ms, limit_ms, reach_ms, base.guard_ms, ratio)]
+        made = [
+            _valid(frame, scheme, intake=base.intake)
+            for scheme in _schemes(usable_ms, limit_ms, reach_ms, base.guard_ms, ratio)
+        ]
         new = list({plan.scheme: plan for plan in made if plan is not None and plan.scheme not in found}.values())
         for plan in new if most is None else _thinned(new, max(most - len(found), 2)):
             found[plan.scheme] = plan
         if len(found) >= LEAST_CANDIDATES:
             break
     return tuple(found.values())
+
+
+def as_shadow(base: Plan) -> Plan:
+    """A base whose candidates are shadows: any client reads, and all that moves timers is a service of its own.
+
+    Args:
+        base: As of `candidate_plans`.
+    """
+    # Its scheme is not looked at, but a plan with an intake needs one that holds.
+    holds = Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,))
+    return replace(base, scheme=holds, intake=True, relay="service", readers="any", cancel=None)
 
 
 def article_plans(base: Plan, longest_delay_ms: int, max_delay_ms: int | None = None) -> dict[str, Plan]:
@@ -119,7 +134,7 @@ def article_plans(base: Plan, longest_delay_ms: int, max_delay_ms: int | None = 
         "12 hours": Tiered(window_ms=12 * HOUR_MS, tiers_ms=(12 * HOUR_MS,)),
         "day topics": Calendar(interval_ms=DAY_MS),
     }
-    plans = {name: _valid(frame, scheme) for name, scheme in rules.items()}
+    plans = {name: _valid(frame, scheme, intake=base.intake) for name, scheme in rules.items()}
     return {name: plan for name, plan in plans.items() if plan is not None}
 
 
@@ -129,7 +144,7 @@ def _frame(base: Plan, longest_delay_ms: int, max_delay_ms: int | None) -> Plan:
         max_delay_ms = max_delay_for(longest_delay_ms)
     elif max_delay_ms < longest_delay_ms:
         raise MaxDelayTooShort(max_delay_ms, longest_delay_ms)
-    return replace(base, scheme=Native(), max_delay_ms=max(max_delay_ms, MIN_STAY_MS))
+    return replace(base, scheme=Native(), intake=False, max_delay_ms=max(max_delay_ms, MIN_STAY_MS))
 
 
 def _schemes(usable_ms: list[int], limit_ms: int, reach_ms: int, guard_ms: int, ratio: float) -> Iterator[Scheme]:
@@ -191,8 +206,8 @@ def _thinned(values: list[T], number: int) -> list[T]:
     return [values[round(last * index / (number - 1))] for index in range(number)]
 
 
-def _valid(frame: Plan, scheme: Scheme) -> Plan | None:
+def _valid(frame: Plan, scheme: Scheme, *, intake: bool) -> Plan | None:
     try:
-        return replace(frame, scheme=scheme)
+        return replace(frame, scheme=scheme, intake=intake)
     except PlanError:
         return None  # a rule of the plan forbids it for this base: nothing to price

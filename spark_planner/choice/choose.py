@@ -195,4 +195,4 @@ def front_of(assessed: Sequence[Assessed]) -> tuple[Assessed, ...]:
 
 
 def _native(plans: Sequence[Plan]) -> Plan:
-    return replace(plans[0], scheme=Native()).with_partitions(1)
+    return replace(plans[0], scheme=Native(), intake=False).with_partitions(1)

@@ -19,6 +19,10 @@ MOST = 5
 
 def describe(plan: Plan) -> str:
     """A plan's scheme in a few words."""
+    return f"a shadow with {_scheme(plan)}" if plan.intake else _scheme(plan)
+
+
+def _scheme(plan: Plan) -> str:
     match plan.scheme:
         case Native():
             return "native delays"

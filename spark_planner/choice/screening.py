@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from timewheel.core.plan import Plan
-from timewheel.core.steps import steps
+from timewheel.core.steps import far_ms, steps
 from timewheel.core.topology import topology
 from timewheel.spark_planner.choice.assessed import Assessed
 from timewheel.spark_planner.choice.constraints import Constraints
@@ -112,7 +112,9 @@ def least_cost(plan: Plan, cells: Cells, constraints: Constraints, growth: float
     table = steps(plan)
     publish_ms, due_ms = cells.middle_ms, (cells.due_min_ms + cells.due_max_ms) // 2
     step, _ = held(table, publish_ms.astype(np.float64), due_ms.astype(np.float64))
-    hopping = float(cells.count[step != len(table) - 1].sum())
+    # Beside a shadow what is near stays, whatever step would take it.
+    hops = due_ms - publish_ms >= far_ms(plan) if plan.intake else step != len(table) - 1
+    hopping = float(cells.count[hops].sum())
     first_ms, last_ms = int(cells.publish_min_ms.min()), int(cells.publish_max_ms.max())
     shape = topology(plan.with_partitions(1), last_ms)
     cost = constraints.cost(

@@ -42,7 +42,7 @@ from timewheel.spark_planner.exact.pieces import NO_KEY, PIECE, TASK, Sends, row
 from timewheel.spark_planner.exact.ranges import Part, RangeCounter
 from timewheel.spark_planner.exact.replay_result import DuePartition, GapCounts
 from timewheel.spark_planner.exact.sends import SENDS_PER_CHUNK, Kept, few_at_once, quantile_borders
-from timewheel.spark_planner.exact.ways import keeps_order, ways
+from timewheel.spark_planner.exact.ways import keeps_order, lifted, ways, with_originals
 from timewheel.spark_planner.history.columns import TOPIC
 
 __all__ = ["Asked", "Counted", "count"]
@@ -248,7 +248,13 @@ def _arranged(job: _Job, topic: str, rank: int, sends: Sends) -> Iterator[pa.Rec
     assert job.borders is not None
     way = ways(job.asked.plan, sends.publish_ms, sends.due_ms)
     partition = job.partitions_of(rank, sends)
-    order = np.argsort(way.arrival_ms, kind="stable")
+    if job.asked.plan.intake:
+        way, index = with_originals(way, sends.publish_ms, lifted(job.asked.plan, sends.publish_ms, sends.due_ms))
+        partition = None if partition is None else partition[index]
+        # Originals stand among the others as they were sent.
+        order = np.lexsort((index, way.arrival_ms))
+    else:
+        order = np.argsort(way.arrival_ms, kind="stable")
     arrival_ms = way.arrival_ms[order]
     cuts = [0, *np.searchsorted(arrival_ms, job.borders[topic], "left").tolist(), len(order)]
     for chunk, (low, high) in enumerate(pairwise(cuts)):

@@ -29,7 +29,7 @@ class Replay:
     """What a replay found.
 
     Args:
-        entries: Timers that were played.
+        entries: Of all due partitions: timers that were played, and beside a shadow the originals of what it lifted.
         hop_count: Re-publications of all of them.
         hop_count_max: The most of one.
         gaps: Gap ranges at each moment of the grid.

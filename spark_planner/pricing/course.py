@@ -9,13 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timewheel.core.plan import Plan
-from timewheel.core.steps import Step, longest_due_stay_ms, steps
+from timewheel.core.steps import Step, far_ms, longest_due_stay_ms, steps
 from timewheel.spark_planner.history.keys import EVEN, KeyShares
 from timewheel.spark_planner.pricing.bursts import with_bursts_apart
 from timewheel.spark_planner.pricing.flow import DIRECT, Flow, Stays, flow_of
 from timewheel.spark_planner.pricing.forget import Cursor
 from timewheel.spark_planner.pricing.gap_curve import GapCurve, Rows, gap_curve, rows_of
-from timewheel.spark_planner.pricing.grouping import HopRates, hop_rates
+from timewheel.spark_planner.pricing.grouping import HopRates, hop_rates, rates_of_intake
 from timewheel.spark_planner.pricing.ramps import risen, risen_evenly
 from timewheel.spark_planner.pricing.resolution import CLOSE, Resolution
 from timewheel.spark_planner.summary.cells import LEVELS, Cells
@@ -59,11 +59,11 @@ class Relay:
 
     Args:
         held_peak_entries: Waiting at the peak, all steps together.
-        peak_hops_per_second: Out of tiers, in the busiest minute.
+        peak_hops_per_second: Out of tiers and the intake, in the busiest minute.
         slot_hops_per_second: Out of one slot, to be done within its head start.
         slot_entries: The fullest slot of each step; 0 for tiers.
         at_ms: Moments `RELAY_BIN_MS` apart (more in a long history), from the first entry to the last release.
-        hops: Tier hops up to each, cumulated.
+        hops: Hops out of tiers and the intake up to each, cumulated.
         entered: For each step, timers that had entered by then.
         left: And left.
         longest_ms: The longest stay of each step.
@@ -98,6 +98,9 @@ class Course:
         hops: (number of hops, timers), ascending.
         step_entries: Timers received by each step, once each time.
         hop_rates: Of the hops that relays send in groups, by where from; empty where none are.
+        lift_rates: Of the hops out of the intake, and so of what a shadow lifts into it; None: there is none.
+        lifted: Timers that a shadow lifts.
+        peak_ghosts: Of these, those that are not due yet, at the peak: a broker's index of delayed messages keeps them.
         relay: What it has to do.
         keys: How partitions fill.
     """
@@ -115,6 +118,9 @@ class Course:
     hops: tuple[Integers, Floats]
     step_entries: Floats
     hop_rates: tuple[HopRates, ...]
+    lift_rates: HopRates | None
+    lifted: float
+    peak_ghosts: float
     relay: Relay
     keys: KeyShares
 
@@ -129,7 +135,7 @@ def at_resolution(plan: Plan, *cells: Cells) -> tuple[Cells, ...]:
     slots_ms = [step.slot_ms for step in table if step.kind == "slot"]
     interval_ms = min(slots_ms, default=table[-1].interval_ms)
     longest_ms = max(int(part.delay_max_ms.max(initial=0)) for part in cells)
-    stay_ms = min(longest_due_stay_ms(plan), longest_ms)
+    stay_ms = min(far_ms(plan) if plan.intake else longest_due_stay_ms(plan), longest_ms)
     finest_ms = interval_ms / SLOTS_PER_INTERVAL if interval_ms else stay_ms / SLOTS_PER_STAY
     bits = LEVELS[0].bits
     fitting = [index for index, level in enumerate(LEVELS) if level.slot_ms <= finest_ms and level.bits == bits]
@@ -164,7 +170,8 @@ def course_of(
     curve = gap_curve(rows, resolution)
     pending, topic_pending = _pending_peaks(flow, resolution.pending_moments)
     order = _position_order(rows)
-    timers = float(flow.pieces.count.sum())
+    sent = np.where(flow.struck, 0.0, flow.pieces.count)
+    timers = float(sent.sum())
     numbers, index = np.unique(flow.hops, return_inverse=True)
     return Course(
         plan=plan,
@@ -180,10 +187,13 @@ def course_of(
             *(_moment(rows, order, float(at_ms), even=False) for at_ms in moments_ms),
         ),
         due_lines=tuple(due_line(rows, order, line) for line in range(len(rows.topics))),
-        hops=(numbers, np.bincount(index, flow.pieces.count, len(numbers)).astype(np.float64)),
+        hops=(numbers, np.bincount(index, sent, len(numbers)).astype(np.float64)),
         step_entries=flow.step_entries,
         hop_rates=hop_rates(steps(plan), flow.stays, resolution) if plan.holds_in_relay else (),
-        relay=_relay(plan, steps(plan), flow.stays, resolution.relay_bins),
+        lift_rates=rates_of_intake(flow.stays, resolution) if plan.intake else None,
+        lifted=float(flow.intake.count.sum()),
+        peak_ghosts=_peak_ghosts(flow, resolution.pending_moments) if plan.intake else 0.0,
+        relay=_relay(plan, steps(plan), flow.stays, flow.intake, resolution.relay_bins),
         keys=keys,
     )
 
@@ -202,6 +212,7 @@ def _grown(flow: Flow, growth: float) -> Flow:
         pieces=replace(flow.pieces, count=flow.pieces.count * growth),
         step_entries=flow.step_entries * growth,
         stays=tuple(replace(stays, count=stays.count * growth) for stays in flow.stays),
+        intake=replace(flow.intake, count=flow.intake.count * growth),
     )
 
 
@@ -229,6 +240,25 @@ def _pending_peaks(flow: Flow, moments: int) -> tuple[float, float]:
     waiting = risen(at_ms, arrives_ms, arrived_ms, pieces.count, line, len(topics))
     waiting -= risen(at_ms, due_low_ms, np.maximum(due_high_ms, due_low_ms), pieces.count, line, len(topics))
     return float(waiting.sum(axis=0).max()), float(waiting.max())
+
+
+def _peak_ghosts(flow: Flow, moments: int) -> float:
+    """What was lifted and is not due yet, from when it was sent on."""
+    copies = flow.pieces.take(np.flatnonzero((flow.hops > 0) & ~flow.struck))
+    if not len(copies):
+        return 0.0
+    due_low_ms = copies.low_ms + np.where(copies.fixed, copies.first_ms, 0.0)
+    due_high_ms = np.maximum(copies.high_ms + np.where(copies.fixed, copies.last_ms, 0.0), due_low_ms)
+    # They are most when the last of a burst was sent.
+    order = np.argsort(copies.last_ms)
+    mass = np.cumsum(copies.count[order])
+    marks = np.searchsorted(mass, np.linspace(0, mass[-1], moments // 4 + 1)[:-1], "left")
+    even_ms = np.linspace(float(copies.first_ms.min()), float(due_high_ms.max()), moments)
+    at_ms = np.unique(np.concatenate([even_ms, copies.last_ms[order][marks]]))
+    line = np.zeros(len(copies), np.int64)
+    waiting = risen(at_ms, copies.first_ms, copies.last_ms, copies.count, line, 1)
+    waiting -= risen(at_ms, due_low_ms, due_high_ms, copies.count, line, 1)
+    return float(waiting.max())
 
 
 def _moments(rows: Rows, curve: GapCurve, order: Integers, resolution: Resolution) -> list[Moment]:
@@ -278,7 +308,7 @@ def _cursor(entries: Floats, acknowledged: Floats, gaps: Floats) -> Cursor:
     )
 
 
-def _relay(plan: Plan, table: tuple[Step, ...], all_stays: tuple[Stays, ...], bins: int) -> Relay:
+def _relay(plan: Plan, table: tuple[Step, ...], all_stays: tuple[Stays, ...], intake: Stays, bins: int) -> Relay:
     slot_rate = 0.0
     slot_entries: list[float] = []
     for step, stays in zip(table, all_stays, strict=True):
@@ -288,10 +318,11 @@ def _relay(plan: Plan, table: tuple[Step, ...], all_stays: tuple[Stays, ...], bi
             fullest = float(np.bincount(release, stays.count).max())
             slot_rate = max(slot_rate, fullest * 1_000 / max(step.headstart_ms, plan.tick_ms))
         slot_entries.append(fullest)
-    at_ms = _relay_moments([stays for stays in all_stays if len(stays.count)], bins)
+    at_ms = _relay_moments([stays for stays in (*all_stays, intake) if len(stays.count)], bins)
     entered = tuple(_passed(stays, stays.entered_ms, at_ms) for stays in all_stays)
     left = tuple(_passed(stays, stays.released_ms, at_ms) for stays in all_stays)
-    hops = sum((out for step, out in zip(table, left, strict=True) if step.kind == "tier"), np.zeros(len(at_ms)))
+    through = _passed(intake, intake.released_ms, at_ms)
+    hops = sum((out for step, out in zip(table, left, strict=True) if step.kind == "tier"), through)
     rate = _busiest_per_second(at_ms, hops)
     return Relay(
         held_peak_entries=float((np.sum(entered, axis=0) - np.sum(left, axis=0)).max(initial=0.0)),

@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from timewheel.core.broker_profile import AckFormat, BrokerProfile
-from timewheel.core.grouping import default_linger_ms
+from timewheel.core.grouping import LIFT_LINGER_MS, default_linger_ms
 from timewheel.core.plan import Plan, Tiered, Wheel
-from timewheel.core.steps import Step, steps
+from timewheel.core.steps import Step, far_ms, steps
 from timewheel.core.topology import Topology, topology
 from timewheel.spark_planner.history.keys import EVEN, KeyShares
 from timewheel.spark_planner.pricing.course import Course, course_of
-from timewheel.spark_planner.pricing.evaluation import Evaluation, Redelivered
+from timewheel.spark_planner.pricing.evaluation import Evaluation, Redelivered, Shadowed
 from timewheel.spark_planner.pricing.forget import ledger_ends, redelivered_entries
-from timewheel.spark_planner.pricing.grouping import grouped_entries
+from timewheel.spark_planner.pricing.grouping import grouped_entries, into_one
 from timewheel.spark_planner.summary.cells import Cells
 
 __all__ = ["evaluate", "price", "redelivered_at_moments"]
@@ -73,6 +73,10 @@ def price(course: Course, profile: BrokerProfile, partitions: int) -> Evaluation
     hop_counts, timers_of = course.hops
     republished = float((hop_counts * timers_of).sum())
     copies = profile.write_quorum
+    written, lifts = _written_entries(course, partitions, entry_bytes)
+    shadow = _shadowed(course, profile, republished, written, lifts) if plan.intake else None
+    hops_mean = republished / course.timers if course.timers else 0.0
+    republished += course.lifted  # into the intake, which is no hop
     fullest = course.keys.fullest(partitions)
     gaps_per_partition = course.gaps.peak_topic_gaps * fullest
     pending_per_partition = course.peak_topic_pending * fullest
@@ -100,13 +104,13 @@ def price(course: Course, profile: BrokerProfile, partitions: int) -> Evaluation
         redelivered=as_bitmap if profile.ack_format == "bitmap" else as_ranges,
         redelivered_as_ranges=as_ranges,
         redelivered_as_bitmap=as_bitmap,
-        delayed_index_bytes=indexed * profile.index_bytes_per_pending,
-        hops_mean=republished / course.timers if course.timers else 0.0,
+        delayed_index_bytes=indexed * profile.index_bytes_per_pending + course.peak_ghosts * profile.ghost_bytes,
+        hops_mean=hops_mean,
         hops_p99=_quantile(hop_counts, timers_of, 0.99),
         hops_max=int(hop_counts.max(initial=0)),
         step_entries=tuple(float(entries) for entries in course.step_entries[:-1]),
         republished_entries=republished,
-        written_entries=_written_entries(course, partitions, entry_bytes),
+        written_entries=written,
         republished_bytes=republished * entry_bytes * copies,
         written_bytes=(course.timers + republished) * entry_bytes * copies,
         held_peak_entries=course.relay.held_peak_entries,
@@ -117,6 +121,7 @@ def price(course: Course, profile: BrokerProfile, partitions: int) -> Evaluation
         topics=len(shape.topics),
         partition_topics=sum(len(topic.parts) for topic in shape.topics),
         consumers=_consumers(plan, shape),
+        shadow=shadow,
     )
 
 
@@ -224,14 +229,46 @@ def _lateness_seconds(course: Course, profile: BrokerProfile, table: tuple[Step,
     return max(late, 0.0)
 
 
-def _written_entries(course: Course, partitions: int, entry_bytes: float) -> float:
+def _written_entries(course: Course, partitions: int, entry_bytes: float) -> tuple[float, float]:
+    """(all, of these into the intake)."""
     hop_counts, timers_of = course.hops
     if not course.hop_rates:
-        return float(course.timers + (hop_counts * timers_of).sum())
+        return float(course.timers + (hop_counts * timers_of).sum()), 0.0
     # The last hop of each timer goes into a due topic, by itself.
     linger_ms = default_linger_ms(course.plan.guard_ms)
     grouped = grouped_entries(course.hop_rates, partitions=partitions, linger_ms=linger_ms, entry_bytes=entry_bytes)
-    return float(course.timers + timers_of[hop_counts > 0].sum() + grouped.sum())
+    written = float(course.timers + timers_of[hop_counts > 0].sum() + grouped.sum())
+    if course.lift_rates is None:
+        return written, 0.0
+    onward = (course.lift_rates,)
+    written += float(grouped_entries(onward, partitions=partitions, linger_ms=linger_ms, entry_bytes=entry_bytes).sum())
+    lifts = (into_one(course.lift_rates),)
+    lifted = grouped_entries(lifts, partitions=partitions, linger_ms=LIFT_LINGER_MS, entry_bytes=entry_bytes).sum()
+    return written + float(lifted), float(lifted)
+
+
+def _shadowed(course: Course, profile: BrokerProfile, hops: float, written: float, lifts: float) -> Shadowed:
+    """See `Shadowed`.
+
+    Args:
+        course: Of a plan with an intake.
+        profile: The broker.
+        hops: Messages published again by relays.
+        written: Entries of all sends, lifts and hops.
+        lifts: Of these into the intake.
+    """
+    each = 1.0 / course.lifted if course.lifted else 0.0
+    return Shadowed(
+        far_ms=far_ms(course.plan),
+        lifted=course.lifted,
+        intake_entries=lifts,
+        extra_writes_per_lifted=(written - course.timers) * each,
+        # Whatever hops was read before; the copy in the due topic is read in place of the original.
+        extra_reads_per_timer=(course.timers + hops) / course.timers if course.timers else 0.0,
+        peak_ghosts=course.peak_ghosts,
+        ghost_bytes=course.peak_ghosts * profile.ghost_bytes,
+        lateness_ms=profile.tick_ms,
+    )
 
 
 def _broker_holds(plan: Plan) -> bool:
@@ -241,6 +278,7 @@ def _broker_holds(plan: Plan) -> bool:
 def _consumers(plan: Plan, shape: Topology) -> int:
     due = sum(len(topic.parts) for topic in shape.topics if topic.role == "due") * len(plan.subscriptions)
     held = sum(len(topic.parts) for topic in shape.topics if topic.role in ("tier", "slot"))
+    held += sum(len(topic.parts) * len(topic.subscriptions) for topic in shape.topics if topic.role == "intake")
     return due + (held if isinstance(plan.scheme, Tiered | Wheel) else 0)
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from timewheel.core.durations import DAY_MS, MINUTE_MS
 from timewheel.core.plan import Plan, Tiered, Wheel
 
-__all__ = ["Evaluation", "Redelivered"]
+__all__ = ["Evaluation", "Redelivered", "Shadowed"]
 
 Floats = NDArray[np.float64]
 
@@ -28,6 +28,34 @@ class Redelivered:
     worst_entries: float
     worst_at_ms: float
     mean_entries: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shadowed:
+    """What a shadow does and costs, where the plan has an intake and all messages come natively.
+
+    Args:
+        far_ms: What is due in less stays under the broker's delay; what is due in so long or longer is lifted.
+        lifted: Timers that are.
+        intake_entries: As which they are written into the intake, many as one.
+        extra_writes_per_lifted: Entries written for each of them besides its own send: into the intake, by hops in
+            groups, and into the due topic.
+        extra_reads_per_timer: Messages read for each timer besides by consumers: each by the lifter, and of what is
+            lifted the copy in the intake and in each topic that holds it.
+        peak_ghosts: Originals that are acknowledged and not due yet, at the peak: the broker's index of delayed
+            messages keeps them until then, or until an unload.
+        ghost_bytes: Its memory for these.
+        lateness_ms: By which a plain client gets a timer later than it is due at the most: the broker's tick.
+    """
+
+    far_ms: int
+    lifted: float
+    intake_entries: float
+    extra_writes_per_lifted: float
+    extra_reads_per_timer: float
+    peak_ghosts: float
+    ghost_bytes: float
+    lateness_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,11 +84,11 @@ class Evaluation:
         redelivered_as_ranges: If the format were ranges.
         redelivered_as_bitmap: If it were bitmap.
         delayed_index_bytes: Broker memory for delayed entries of all topics at the peak; a least value.
-        hops_mean: Per timer.
+        hops_mean: Per timer; out of the intake is one.
         hops_p99: 99 % of timers make at most as many.
         hops_max: The most of any timer in the history.
         step_entries: Timers received by the holding topics of each step, in the order of the plan's steps.
-        republished_entries: Hops of all timers.
+        republished_entries: Hops of all timers, and what is lifted into an intake.
         written_entries: Entries of all sends and hops, hops in groups counted as one; a send counts as one, though a
             producer that is busy batches it.
         republished_bytes: Their size times the write quorum.
@@ -72,7 +100,9 @@ class Evaluation:
         lateness_seconds: Added at the worst by hops that queue in one relay process of the profile's speed.
         topics: At one time, dead letters included.
         partition_topics: Their partitions; a due topic that is not partitioned counts as one.
-        consumers: To run: one per due partition and subscription, one per holding partition.
+        consumers: To run: one per due partition and subscription, one per holding partition; and the shadow's two for
+            each partition of the intake.
+        shadow: None: the plan has no intake.
     """
 
     plan: Plan
@@ -112,6 +142,7 @@ class Evaluation:
     topics: int
     partition_topics: int
     consumers: int
+    shadow: Shadowed | None = None
 
     @property
     def gap_fraction(self) -> float:

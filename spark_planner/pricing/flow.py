@@ -7,13 +7,13 @@ source of routing: the cuts are found by running it as well.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from timewheel.core.plan import Plan
-from timewheel.core.steps import Step, steps
+from timewheel.core.steps import Step, far_ms, steps
 from timewheel.spark_planner.pricing.cuts import (
     Pieces,
     concatenated,
@@ -69,6 +69,9 @@ class Flow:
         hops: Per piece.
         step_entries: Entries that each step of the table (the due step included) receives in all.
         stays: For each step, the timers that waited in it.
+        intake: What passed through the intake: it enters and leaves at once.
+        struck: Per piece whether it is the originals of what a shadow has lifted: entries of the due topic,
+            acknowledged when they are sent, and no timers of their own.
     """
 
     pieces: Pieces
@@ -79,6 +82,8 @@ class Flow:
     hops: Integers
     step_entries: Floats
     stays: tuple[Stays, ...]
+    intake: Stays
+    struck: NDArray[np.bool_]
 
 
 def flow_of(plan: Plan, *cells: Cells, resolution: Resolution = CLOSE) -> Flow:
@@ -91,9 +96,51 @@ def flow_of(plan: Plan, *cells: Cells, resolution: Resolution = CLOSE) -> Flow:
 
     Returns:
         The pieces with where and when they arrive. Delays beyond the plan's ``max_delay`` are routed all the same.
+        Under a plan with an intake all comes natively, and a shadow lifts what is far from due.
     """
     table = steps(plan)
     pieces = concatenated(*(pieces_of(part) for part in cells))
+    return _beside_shadow(plan, table, pieces, resolution) if plan.intake else _routed(table, pieces, resolution)
+
+
+def _beside_shadow(plan: Plan, table: tuple[Step, ...], pieces: Pieces, resolution: Resolution) -> Flow:
+    """Near ones stay where they were sent; far ones leave their originals there, and a copy goes the plan's way."""
+    bounds_ms = np.array([far_ms(plan), plan.max_delay_ms + 1], np.float64)
+    pieces = cut_at_delays(pieces, bounds_ms, resolution.parts)
+    delay_ms = pieces.due_ms - pieces.publish_ms
+    far = (delay_ms >= bounds_ms[0]) & (delay_ms < bounds_ms[1])
+    lifted = pieces.take(np.flatnonzero(far))
+    at_once = np.zeros(len(lifted))
+    originals = replace(lifted, fixed=np.ones(len(lifted), np.bool_), low_ms=at_once, high_ms=at_once)
+    native = _followed(table[-1:], concatenated(pieces.take(np.flatnonzero(~far)), originals))
+    copies = _routed(table, lifted, resolution)
+    whole = copies.pieces
+    middle_ms, half_ms = np.floor(whole.publish_ms), (whole.last_ms - whole.first_ms) / 2
+    intake = Stays(
+        count=whole.count,
+        entered_ms=middle_ms,
+        released_ms=middle_ms,
+        half_ms=half_ms,
+        came_from=np.full(len(whole), SENT, np.int64),
+    )
+    struck = np.arange(len(native.pieces)) >= len(native.pieces) - len(lifted)
+    due_entries = np.zeros(len(table))
+    due_entries[-1] = native.step_entries[-1]
+    return Flow(
+        pieces=concatenated(native.pieces, whole),
+        stay_ms=np.concatenate([native.stay_ms, copies.stay_ms]),
+        arrival_ms=np.concatenate([native.arrival_ms, copies.arrival_ms]),
+        group=np.concatenate([native.group, copies.group]),
+        topic=np.concatenate([native.topic, copies.topic]),
+        hops=np.concatenate([native.hops, copies.hops + 1]),  # one out of the intake
+        step_entries=due_entries + copies.step_entries,
+        stays=copies.stays,
+        intake=intake,
+        struck=np.concatenate([struck, np.zeros(len(whole), np.bool_)]),
+    )
+
+
+def _routed(table: tuple[Step, ...], pieces: Pieces, resolution: Resolution) -> Flow:
     slot_ms = min((step.slot_ms for step in table if step.kind == "slot"), default=table[-1].interval_ms)
     if slot_ms:
         pieces = cut_at_releases(cut_at_slots(pieces, slot_ms, resolution.parts), table)
@@ -214,6 +261,8 @@ def _followed(table: tuple[Step, ...], pieces: Pieces) -> Flow:
         hops=hops,
         step_entries=step_entries,
         stays=tuple(_joined(found) for found in stays),
+        intake=_joined([]),
+        struck=np.zeros(len(pieces), np.bool_),
     )
 
 

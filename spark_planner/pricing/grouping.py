@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 
 from timewheel.core.grouping import GROUP_BYTES, GROUP_MESSAGES
 from timewheel.core.steps import Step
-from timewheel.spark_planner.pricing.flow import Stays
+from timewheel.spark_planner.pricing.flow import SENT, Stays
 from timewheel.spark_planner.pricing.resolution import CLOSE, Resolution
 
-__all__ = ["HopRates", "grouped_entries", "hop_rates"]
+__all__ = ["HopRates", "grouped_entries", "hop_rates", "into_one", "rates_of_intake"]
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -73,6 +73,26 @@ def hop_rates(
     )
 
 
+def rates_of_intake(stays: tuple[Stays, ...], resolution: Resolution = CLOSE) -> HopRates:
+    """Of the hops out of the intake, where all comes in by it.
+
+    Args:
+        stays: As of `hop_rates`.
+        resolution: Of time.
+    """
+    return _rates_from(stays, SENT, resolution.hop_places, source_is_tier=True)
+
+
+def into_one(rates: HopRates) -> HopRates:
+    """The same hops as they came in: all of them to one topic."""
+    return HopRates(
+        seconds=rates.seconds,
+        per_s=rates.per_s.sum(axis=0, keepdims=True),
+        burst_step=np.zeros_like(rates.burst_step),
+        burst_size=rates.burst_size,
+    )
+
+
 def grouped_entries(rates: tuple[HopRates, ...], *, partitions: int, linger_ms: int, entry_bytes: float) -> Floats:
     """The entries that the hops into each step are written as.
 
@@ -83,12 +103,13 @@ def grouped_entries(rates: tuple[HopRates, ...], *, partitions: int, linger_ms: 
         entry_bytes: Of one message.
     """
     most = max(min(GROUP_MESSAGES, GROUP_BYTES / max(entry_bytes, 1.0)), 1.0)
-    entries = np.zeros(len(rates))
+    steps = max((len(one.per_s) for one in rates), default=0)
+    entries = np.zeros(steps)
     for one in rates:
         entries += _of_streams(one, partitions, linger_ms / 1000, most)
         sizes = one.burst_size / partitions
         groups = np.maximum(sizes / most, np.minimum(sizes, 1.0)) * partitions
-        entries += np.bincount(one.burst_step, groups, len(rates))
+        entries += np.bincount(one.burst_step, groups, steps)
     return entries
 
 

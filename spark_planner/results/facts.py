@@ -141,6 +141,7 @@ def evaluation_facts(evaluation: Evaluation) -> dict[str, Any]:
     redelivered = {
         name: asdict(numbers[name]) for name in ("redelivered", "redelivered_as_ranges", "redelivered_as_bitmap")
     }
+    numbers["shadow"] = None if evaluation.shadow is None else asdict(evaluation.shadow)
     derived: Mapping[str, Any] = {
         "gap_fraction": evaluation.gap_fraction,
         "timers_per_day": evaluation.timers_per_day,

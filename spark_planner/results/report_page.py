@@ -17,6 +17,7 @@ from timewheel.spark_planner.results.delays import reading
 from timewheel.spark_planner.results.growth import said_of_growth
 from timewheel.spark_planner.results.headlines import headlines
 from timewheel.spark_planner.results.money import Prices
+from timewheel.spark_planner.results.shadow import WITHOUT_SLIDERS, shadow_table
 from timewheel.spark_planner.results.skew import said_of_keys
 from timewheel.spark_planner.results.sliders import sliders
 from timewheel.spark_planner.results.steady import said_of_native, said_of_traffic
@@ -60,7 +61,7 @@ def page_of(planned: Planned, *, plan_file: str = "plan.toml", prices: Prices | 
             _why(planned),
             _costs(planned, prices),
             _room(planned),
-            Section(heading="What if", sentences=[WHAT_IF], sliders=sliders(what_if(planned))),
+            _what_if(planned),
             Section(
                 heading="Alternatives",
                 figure=front_figure(planned),
@@ -73,8 +74,15 @@ def page_of(planned: Planned, *, plan_file: str = "plan.toml", prices: Prices | 
         commands=[
             ("The plan:", dump_plan(planned.plan)),
             ("Make its topics:", f"timewheel topics ensure {plan_file} --dry-run"),
+            *([("Run the shadow:", f"timewheel shadow run {plan_file}")] if planned.plan.intake else []),
         ],
     )
+
+
+def _what_if(planned: Planned) -> Section:
+    if planned.plan.intake:
+        return Section(heading="What if", sentences=[WITHOUT_SLIDERS])
+    return Section(heading="What if", sentences=[WHAT_IF], sliders=sliders(what_if(planned)))
 
 
 def _notices(planned: Planned) -> list[str]:
@@ -98,9 +106,10 @@ def _why(planned: Planned) -> Section:
 
 def _costs(planned: Planned, prices: Prices | None) -> Section:
     hops = tables.hop_table(planned.recommended.evaluation)
+    shadow = shadow_table(planned.choice.recommended.evaluation)
     return Section(
         heading="Costs",
-        tables=[costs.cost_table(planned, prices)],
+        tables=[costs.cost_table(planned, prices), *([] if shadow is None else [shadow])],
         folds=[
             Fold(name="What else it needs", table=costs.needs_table(planned)),
             *([] if hops is None else [Fold(name="Hops", table=hops)]),

@@ -199,7 +199,7 @@ def prediction_table(predictions: Mapping[str, Prediction]) -> Table:
                 f"{fullest:,}",
                 f"{fullest / max(evaluation.gap_limit_ranges, 1):.0%}",
                 f"{evaluation.hops_mean:.2f}",
-                f"{replay.hop_count / max(replay.entries, 1):.2f}",
+                f"{replay.hop_count / max(evaluation.timers, 1):.2f}",
             )
         )
     return Table(
@@ -237,7 +237,7 @@ def hop_table(evaluation: Evaluation) -> Table | None:
     ]
     rows.append(
         (
-            "all hops",
+            "all hops" if evaluation.shadow is None else "lifts and all hops",
             f"{evaluation.republished_entries:,.0f}",
             f"mean {evaluation.hops_mean:.2f}, 99 % at most {evaluation.hops_p99}, most {evaluation.hops_max}",
         )

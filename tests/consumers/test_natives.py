@@ -11,7 +11,7 @@ import pytest
 
 from tests.consumers.support import BOUND_MS, NOW_MS, engine, handed, republished, said
 from tests.support.manual_clock import ManualClock
-from timewheel.binary_protocol.entries import Entry
+from tests.support.stored_entry import native_entry
 from timewheel.consumers.engine import Engine
 from timewheel.consumers.in_hand import Arrival, InHand, Mark
 from timewheel.consumers.judging import Judge, Overdue
@@ -88,8 +88,7 @@ def test_what_a_message_is_beside_a_shadow(
 
 
 def test_the_id_is_the_one_that_the_shadow_gives_to_the_copy() -> None:
-    nothing: Any = [None] * len(Entry._fields)
-    entry = Entry(*nothing)._replace(position=EntryPosition(LEDGER, ENTRY), deliver_at_ms=NOW_MS + 9, properties={})
+    entry = native_entry(NOW_MS, NOW_MS + 9, EntryPosition(LEDGER, ENTRY))
     copy = lifting.timer_of(entry, PART, NOW_MS, 1)
     native = read({}).envelope
     assert native is not None

@@ -163,6 +163,41 @@ def faulty(folder: Path) -> Path:
 COLUMNS = ("--publish", "sent", "--delay", "wait", "--time-unit", "s", "--delay-unit", "s")
 
 
+def test_a_shadow_is_planned_where_nobody_is_to_change(run: Any, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(choose, "candidate_plans", some_candidates)
+    out, report = folder / "shadow.toml", folder / "shadow.html"
+    result = run("plan", PATH, "--as-is", "--shadow", "-o", out, "--report", report, "--json")
+    assert result.exit_code == 0, result.output
+    plan, found = Plan.load(out), json.loads(result.stdout)
+    assert (plan.intake, plan.relay, plan.readers) == (True, "service", "any")
+    assert found["native"]["shadow"] is None
+    shadow = found["recommended"]["shadow"]
+    assert 0 < shadow["lifted"] < ROWS
+    assert shadow["extra_writes_per_lifted"] >= 2
+    counted, own = (
+        found["recommended"]["on_this_traffic"]["counted"],
+        found["recommended"]["on_this_traffic"]["predicted"],
+    )
+    assert counted["entries"] == pytest.approx(ROWS + own["shadow"]["lifted"], rel=0.01)
+    assert counted["hop_count"] == pytest.approx(own["hops_mean"] * ROWS, rel=0.02)
+    assert counted["peak_gaps"]["gap_count"] == pytest.approx(own["peak_gaps"], rel=0.1, abs=10)
+    told = " ".join(result.stderr.split())
+    assert "Use a shadow with" in told
+    assert "The shadow, estimated: producers and consumers stay as they are" in told
+    assert "stay in the due topic and make gaps there (max_delay" in told
+    page = report.read_text(encoding="utf-8")
+    assert "For a shadow there are no sliders" in page
+    assert f"timewheel shadow run {out}" in page
+
+    beside = folder / "beside.toml"
+    beside.write_text(TIERED + "", encoding="utf-8")
+    compared = run("compare", out, beside, PATH, "--as-is", "--json")
+    assert compared.exit_code == 0, compared.output
+    plans = json.loads(compared.stdout)["plans"]
+    assert [facts["predicted"]["shadow"] is not None for facts in plans.values()] == [True, False]
+    assert "The shadow, estimated" in " ".join(compared.stderr.split())
+
+
 def test_the_quarantine_is_never_silent(run: Any, folder: Path, faulty: Path) -> None:
     (folder / "native.toml").write_text(NATIVE)
     result = run("predict", folder / "native.toml", faulty, *COLUMNS, "--json")

@@ -17,6 +17,7 @@ from tests.support.brute_replay import Sent, brute_replay
 from tests.support.cursor import Stored, ranges_at
 from timewheel.core.durations import HOUR_MS, SECOND_MS
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
+from timewheel.shadow.machine.lifting import Lifting
 from timewheel.spark_planner.errors import EmptyHistory
 from timewheel.spark_planner.exact.grid import Grid
 from timewheel.spark_planner.exact.observed import ACKNOWLEDGED_MS, ENTRY, LEDGER, PARTITION, count_acks
@@ -37,7 +38,7 @@ TIERS_OF_HOURS = Tiered(window_ms=HOUR_MS // 4, tiers_ms=(HOUR_MS // 4,))
 RINGS = Wheel(rings=(Ring(slot_ms=2_000, slots=20), Ring(slot_ms=10_000, slots=10)))
 
 
-def plan(scheme: Scheme, partitions: int = 1) -> Plan:
+def plan(scheme: Scheme, partitions: int = 1, *, intake: bool = False) -> Plan:
     return Plan(
         due_topic="persistent://acme/crm/reminders",
         subscriptions=("s",),
@@ -45,6 +46,8 @@ def plan(scheme: Scheme, partitions: int = 1) -> Plan:
         partitions=partitions,
         guard_ms=500,
         max_delay_ms=max(SPAN_MS, HOUR_MS if scheme is TIERS_OF_HOURS else 0),
+        relay="service" if intake else "embedded",
+        intake=intake,
     )
 
 
@@ -141,6 +144,51 @@ def test_a_replay_equals_brute_force(
     assert sum(counts[EVERY_TICK.index(found.peak_of_total.at_ms)] for counts in over_time) == (
         found.peak_of_total.gap_count
     )
+
+
+SHADOWS: dict[str, tuple[Scheme, int, int]] = {
+    "tiers": (TIERS, 1, 0),
+    "tiers-3-ledgers": (TIERS, 3, 5),
+    "rings-2-ledgers": (RINGS, 2, 4),
+}
+
+
+@pytest.mark.parametrize(
+    ("scheme", "partitions", "ledger_entries"),
+    [
+        pytest.param(*case, id=name, marks=() if name == "tiers-3-ledgers" else pytest.mark.short)
+        for name, case in SHADOWS.items()
+    ],
+)
+def test_a_replay_beside_a_shadow_equals_brute_force(
+    spark: SparkSession, scheme: Scheme, partitions: int, ledger_entries: int
+) -> None:
+    """Each message stored as it came, judged by the shadow's own code, and its copy walked by the router."""
+    seed = 100 + 10 * partitions + ledger_entries
+    history = histories(seed)
+    value = plan(scheme, partitions, intake=True)
+    found = replay(
+        frame_of(spark, history),
+        value,
+        grid=GRID,
+        ledger_entries=ledger_entries,
+        exact_peak=True,
+        sends_per_chunk=len(history) // 5,
+    )
+    cursors = brute_replay(history, value, ledger_entries)
+    lifted = sum(map(len, cursors.values())) - len(history)
+    assert 100 < lifted < len(history) - 100
+    assert found.entries == len(history) + lifted
+    for (topic, interval, partition), entries in cursors.items():
+        counts = found.gaps.of(DuePartition(topic=topic, interval=interval, partition=partition))
+        assert counts.tolist() == [ranges_at(entries, int(at_ms)) for at_ms in GRID.points_ms], (seed, topic)
+    over_time = [[ranges_at(entries, at_ms) for at_ms in EVERY_TICK] for entries in cursors.values()]
+    assert found.peak_per_partition.gap_count == max(map(max, over_time))
+    assert found.peak_of_total.gap_count == max(map(sum, zip(*over_time, strict=True)))
+    far = [sent for sent in history if Lifting(value).far_ms <= sent.due_ms - sent.publish_ms <= value.max_delay_ms]
+    assert len(far) == lifted
+    hops = [1 + len(journey(value, sent.due_ms, sent.publish_ms).holds) for sent in far]
+    assert (found.hop_count, found.hop_count_max) == (sum(hops), max(hops))
 
 
 def test_many_plans_in_one_pass_are_each_counted_as_if_alone(spark: SparkSession) -> None:

@@ -1,4 +1,8 @@
-"""A replay by brute force: every timer walked by the router, every cursor range by range."""
+"""A replay by brute force: every timer walked by the router, every cursor range by range.
+
+Under a plan with an intake a shadow stands by: each message is stored natively, and the shadow's own code says if it is
+lifted. What is lifted is acknowledged at once, and its copy walks on from the intake.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tests.support.cursor import Stored, in_ledgers
+from tests.support.stored_entry import native_entry
 from timewheel.core.keys import partition_for_key
 from timewheel.core.plan import Calendar, Plan
 from timewheel.core.routing import Hold, Router
+from timewheel.shadow.machine.lifting import Fate, Lifting
 
 __all__ = ["Sent", "brute_replay"]
 
@@ -44,12 +50,18 @@ def brute_replay(history: Sequence[Sent], plan: Plan, ledger_entries: int) -> di
         turns[sent.topic] += 1
         partition = partition_for_key(sent.key, plan.partitions) if sent.key else turn % plan.partitions
         at_ms = sent.publish_ms
+        interval = sent.due_ms // plan.scheme.interval_ms if isinstance(plan.scheme, Calendar) else 0
+        here = arrived[sent.topic, interval, partition]
+        if plan.intake:
+            fate = Lifting(plan).fate(native_entry(sent.publish_ms, sent.due_ms), sent.publish_ms)
+            lifted = fate is Fate.LIFT
+            # What stays is acknowledged when it is due, what is lifted at once.
+            here.append(_Arrived(at_ms, at_ms, order, at_ms if lifted else sent.due_ms))
+            if not lifted:
+                continue
         while isinstance(route := router.route(sent.due_ms, at_ms), Hold):
             at_ms = route.release_at_ms
-        interval = sent.due_ms // plan.scheme.interval_ms if isinstance(plan.scheme, Calendar) else 0
-        arrived[sent.topic, interval, partition].append(
-            _Arrived(at_ms, sent.publish_ms, order, max(sent.due_ms, at_ms))
-        )
+        here.append(_Arrived(at_ms, sent.publish_ms, order, max(sent.due_ms, at_ms)))
     return {
         key: in_ledgers([entry.acknowledged_ms for entry in sorted(entries)], ledger_entries)
         for key, entries in arrived.items()

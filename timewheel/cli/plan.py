@@ -26,6 +26,7 @@ from timewheel.cli.planning import (
     MaybeHistory,
     Memory,
     PublishColumn,
+    Shadow,
     SizeColumn,
     TimerIdColumn,
     TimeUnitName,
@@ -98,6 +99,7 @@ def plan(
             help="The due topic is not partitioned, as Pulsar makes topics by default, and so cannot get partitions.",
         ),
     ] = False,
+    shadow: Shadow = False,
     topic: Topic = None,
     all_topics: Annotated[
         bool, typer.Option("--all-topics", help="Plan for every topic of the history that needs it, in one pass.")
@@ -197,8 +199,11 @@ def plan(
         )
 
     def base_of(name: str) -> Plan:
+        from timewheel.spark_planner import as_shadow
+
         base = _base(due_topic, subscriptions, name, history or str(stored), judged_by.tick_ms)
-        return replace(base, partitions=0) if unpartitioned else base
+        base = replace(base, partitions=0) if unpartitioned else base
+        return as_shadow(base) if shadow else base
 
     if stored is not None:
         plan_from(
@@ -315,17 +320,6 @@ def _assumed(base: Plan, *, named: bool, subscribed: bool, wanted: str) -> str:
     return f"Assumed, name them before use: {' and '.join(said)}." if said else ""
 
 
-def _refused(planned: Planned) -> str:
-    """What a sender meets that no figure of a history shows."""
-    from timewheel.core.durations import format_duration, rounded_up
-
-    longest_ms = int(planned.history.cells(planned.topic).delay_max_ms.max())
-    return (
-        f"Sends of more than {format_duration(planned.plan.max_delay_ms)} will be refused (max_delay, --max-delay); "
-        f"the longest of this history is of {rounded_up(longest_ms)}."
-    )
-
-
 def show_planned(console: Console, planned: Planned, assumed: str, prices: Prices) -> None:
     """The answer, as people read it on a terminal.
 
@@ -340,6 +334,7 @@ def show_planned(console: Console, planned: Planned, assumed: str, prices: Price
     from timewheel.spark_planner.results.copies import said_of_copies
     from timewheel.spark_planner.results.growth import said_of_growth
     from timewheel.spark_planner.results.headlines import headlines
+    from timewheel.spark_planner.results.shadow import said_of_limit, shadow_table
     from timewheel.spark_planner.results.skew import said_of_keys
     from timewheel.spark_planner.results.steady import said_of_native
 
@@ -358,6 +353,7 @@ def show_planned(console: Console, planned: Planned, assumed: str, prices: Price
             say(console, sentence, indent=2)
     quarantine = tables.quarantine_table(statistic)
     hops = tables.hop_table(planned.recommended.evaluation)
+    lifted = shadow_table(planned.choice.recommended.evaluation)
     shown = [
         *([] if quarantine is None else [quarantine]),
         tables.plans_table(planned),
@@ -365,12 +361,12 @@ def show_planned(console: Console, planned: Planned, assumed: str, prices: Price
         costs.cost_table(planned, prices),
         tables.front_table(planned),
         tables.room_table(planned),
-        *([] if hops is None else [hops]),
+        *[table for table in (lifted, hops) if table is not None],
         tables.prediction_table(tables.both(planned)),
     ]
     for table in shown:
         show_table(console, table)
-    say(console, f"\n{_refused(planned)}")
+    say(console, f"\n{said_of_limit(planned)}")
     if assumed:
         say(console, assumed)
 

@@ -34,6 +34,7 @@ __all__ = [
     "MaybeHistory",
     "Memory",
     "PublishColumn",
+    "Shadow",
     "SizeColumn",
     "TimeUnitName",
     "TimerIdColumn",
@@ -97,6 +98,13 @@ AsIs = Annotated[
     bool,
     typer.Option(
         "--as-is", help="Nothing follows on the history: do not continue one that is shorter than its delays."
+    ),
+]
+Shadow = Annotated[
+    bool,
+    typer.Option(
+        "--shadow",
+        help="Plan a shadow: all is sent and read by plain clients, as today, and what is far from due is lifted.",
     ),
 ]
 Cores = Annotated[int | None, typer.Option("--cores", min=1, help="Cores for Spark; all if not given.")]

@@ -178,6 +178,7 @@ def _compare(
 
 def _print(console: Console, found: Mapping[str, Prediction], growth: float) -> None:
     from timewheel.spark_planner.results import tables
+    from timewheel.spark_planner.results.shadow import shadow_table
 
     traffic = _traffic_of(found)
     show_reading(console, traffic.history, traffic.topic)
@@ -190,6 +191,10 @@ def _print(console: Console, found: Mapping[str, Prediction], growth: float) -> 
         hops = tables.hop_table(one.evaluation)
         if hops is not None and len(found) == 1:
             show_table(console, hops)
+        lifted = shadow_table(one.grown)
+        if lifted is not None:
+            say(console, name)
+            show_table(console, lifted)
         if one.grown.gap_fraction > 1:
             say(console, f"{name}: more gaps than the broker keeps", style="bold red")
 

@@ -4,13 +4,15 @@
 
 from __future__ import annotations
 
-__all__ = ["GROUP_BYTES", "GROUP_MESSAGES", "PARTS_OF_ROOM", "default_linger_ms"]
+__all__ = ["GROUP_BYTES", "GROUP_MESSAGES", "LIFT_LINGER_MS", "PARTS_OF_ROOM", "default_linger_ms"]
 
 GROUP_MESSAGES = 1_000
 GROUP_BYTES = 1_000_000
 """Of payloads and properties, in characters, of which none is more than four bytes. A broker takes entries of 5 MB."""
 
 LONGEST_LINGER_MS = 1_000
+LIFT_LINGER_MS = 20
+"""How long what a shadow lifts waits for others: until it is stored, its original stays where it is."""
 PARTS_OF_ROOM = 10
 """A hop waits for no more than a tenth of the time after which it would be late, and by default of the plan's guard."""
 

@@ -20,7 +20,7 @@ from typing import Literal
 
 from timewheel.core.plan import Calendar, Native, Plan, Tiered, Wheel, tier_entry_ms, tier_hops
 
-__all__ = ["INTAKE_STEP", "Step", "StepKind", "hop_bound", "longest_due_stay_ms", "steps"]
+__all__ = ["INTAKE_STEP", "Step", "StepKind", "far_ms", "hop_bound", "longest_due_stay_ms", "steps"]
 
 StepKind = Literal["tier", "slot", "due", "intake"]
 
@@ -90,6 +90,15 @@ def longest_due_stay_ms(plan: Plan) -> int:
             return rings[0].slot_ms + plan.headstart_ms(rings[0])
         case _:
             return plan.max_delay_ms
+
+
+def far_ms(plan: Plan) -> int:
+    """The least remaining time with which a shadow lifts a message out of the due topic, milliseconds.
+
+    The longest that the plan leaves a timer there, and the guard: for so long the shadow may be down between the
+    publish of a copy and the acknowledgement of its original before both can be delivered.
+    """
+    return longest_due_stay_ms(plan) + plan.guard_ms
 
 
 def _tier_steps(plan: Plan, scheme: Tiered) -> tuple[Step, ...]:

@@ -1,0 +1,111 @@
+"""A topic beside a shadow, timer by timer: every timer of a small history played through lift and hops.
+
+Written from the definition and apart from the planner: a loop over moments. A message is stored natively. The shadow
+reads it at once, and its own code says what becomes of it. What is lifted is acknowledged at once; its copy stands in
+the intake, leaves it, is held where the router says, and comes back to the due topic in the end.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+from tests.support.stored_entry import native_entry
+from timewheel.core.plan import Plan
+from timewheel.core.routing import Hold, Router
+from timewheel.shadow.machine.lifting import Fate, Lifting
+
+__all__ = ["ShadowPlay", "shadow_play"]
+
+
+class Written(NamedTuple):
+    """An entry of the due topic: when it was stored, and when it is acknowledged."""
+
+    stored_ms: int
+    acknowledged_ms: int
+
+
+@dataclass(slots=True)
+class ShadowPlay:
+    """What happened.
+
+    Attributes:
+        due: Entries of the due topic in position order, one list for each partition.
+        lifts: Copies that were published into the intake.
+        hops: What relays published again: out of the intake, and from topic to topic.
+        most_hops: Of one timer.
+        reads: Messages that the lifter and relays read.
+        ghosts: (from, until) of each original that is acknowledged and not due.
+    """
+
+    due: list[list[Written]]
+    lifts: int = 0
+    hops: int = 0
+    most_hops: int = 0
+    reads: int = 0
+    ghosts: list[tuple[int, int]] = field(default_factory=list)
+
+    def peak_gaps(self) -> int:
+        """The most gaps of all partitions together at any moment."""
+        changes: list[tuple[int, int]] = []
+        for entries in self.due:
+            for before, entry in pairwise(entries):
+                if entry.acknowledged_ms < before.acknowledged_ms:
+                    # Nobody can have acknowledged it before it was stored.
+                    changes += [(max(entry.acknowledged_ms, entry.stored_ms), 1), (before.acknowledged_ms, -1)]
+        return _most(changes)
+
+    def peak_pending(self) -> int:
+        """The most that wait in the due topic."""
+        return _most([
+            change
+            for entries in self.due
+            for entry in entries
+            for change in ((entry.stored_ms, 1), (entry.acknowledged_ms, -1))
+        ])  # fmt: skip
+
+    def peak_ghosts(self) -> int:
+        """The most ghosts at any moment."""
+        return _most([change for since, until in self.ghosts for change in ((since, 1), (until, -1))])
+
+
+def shadow_play(plan: Plan, timers: Sequence[tuple[int, int]]) -> ShadowPlay:
+    """Play (publish, due) through a plan with an intake, moment by moment; partitions in turn."""
+    router, lifting = Router(plan), Lifting(plan)
+    play = ShadowPlay([[] for _ in range(plan.own_partitions)])
+    # (when, order, due, partition, hops so far; -1: a plain producer sends it now)
+    todo = [(sent_ms, n, due_ms, n % plan.own_partitions, -1) for n, (sent_ms, due_ms) in enumerate(timers)]
+    heapq.heapify(todo)
+    while todo:
+        at_ms, number, due_ms, partition, hops = heapq.heappop(todo)
+        entries = play.due[partition]
+        if hops < 0:
+            play.reads += 1
+            if lifting.fate(native_entry(at_ms, due_ms), at_ms) is not Fate.LIFT:
+                entries.append(Written(at_ms, max(due_ms, at_ms)))
+                continue
+            entries.append(Written(at_ms, at_ms))
+            play.lifts += 1
+            play.ghosts.append((at_ms, due_ms))
+            hops = 0
+        play.reads += 1  # in the intake, or where it was held
+        play.hops += 1
+        play.most_hops = max(play.most_hops, hops + 1)
+        route = router.route(due_ms, at_ms)
+        if isinstance(route, Hold):
+            heapq.heappush(todo, (route.release_at_ms, number, due_ms, partition, hops + 1))
+        else:
+            entries.append(Written(at_ms, max(due_ms, at_ms)))
+    return play
+
+
+def _most(changes: list[tuple[int, int]]) -> int:
+    # What ends at a moment is over then.
+    now = most = 0
+    for _, change in sorted(changes):
+        now += change
+        most = max(most, now)
+    return most
