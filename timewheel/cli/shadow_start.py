@@ -142,11 +142,9 @@ def _made(
 
 def _asked(plan: Plan) -> bool:
     """Whether to begin; nobody to ask is a no."""
-    import click
-
     try:
         return typer.confirm(f"Make the plan's topics, and begin to shadow {plan.due_topic}?", err=True)
-    except click.Abort:
+    except typer.Abort:
         return False
 
 

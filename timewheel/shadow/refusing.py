@@ -19,6 +19,7 @@ from timewheel.ops.doctor.checks.quotas import QUOTA_BLOCKS, QUOTA_DROPS
 from timewheel.ops.doctor.seen import OPTIONAL, Source
 from timewheel.ops.doctor.settings import broker_command, in_force, number
 from timewheel.shadow.facts import COMPACTION_CURSOR, Facts
+from timewheel.shadow.machine.lifting import Fate
 
 __all__ = ["KINDS", "findings_on", "is_refused", "right_to"]
 
@@ -278,7 +279,10 @@ def _of_producers(facts: Facts) -> Iterator[Finding]:
 def _of_stays(facts: Facts, stays: Mapping[str, int]) -> Iterator[Finding]:
     for fate, entries in sorted(stays.items(), key=lambda one: -one[1]):
         read = f"about {entries:,} entries that are far from due stay: {fate}"
-        yield _finding(STAYS, facts.topic.name, read, "timewheel shadow start --dry-run shows all fates")
+        cure = STAYS.do
+        if fate == Fate.BEYOND.value:
+            cure = f"raise max_delay in {facts.seen.target}"
+        yield _finding(STAYS, facts.topic.name, read, cure)
 
 
 def _of_unread(one: Unread) -> Finding:
