@@ -50,6 +50,8 @@ STANDALONE_SETTINGS: Mapping[str, str] = MappingProxyType(
         "managedLedgerDefaultWriteQuorum": "1",
         "managedLedgerDefaultAckQuorum": "1",
         "loadBalancerEnabled": "false",
+        # As in the distribution's: it is how languages without a client of Pulsar's speak to it.
+        "webSocketServiceEnabled": "true",
         # The bookie takes the port that we chose. Else it takes one of the kernel's ephemeral ports, and some outgoing
         # connection can hold that when the broker comes back: no bookie, no data.
         "allowEphemeralPorts": "true",

@@ -33,7 +33,7 @@ def taken_in(properties: dict[str, str], publish_ms: int, own_id: str, revision:
         properties: Its. Of a timer they are changed into what goes on: with `ID_PROPERTY` and `TIMER_PROPERTY`, and
             without what only the intake knows. Of all else they stay as they are.
         publish_ms: Its publish time as the broker has stored it, UTC milliseconds: when the timer has entered.
-        own_id: The timer id of one that has none, `MAX_TIMER_ID_CHARS` at most.
+        own_id: The timer id of one that has none: its place. The end of it, if it is too long.
         revision: The plan's.
         max_delay_ms: The longest delay that the plan allows. What has an envelope is not held to it here.
     """
@@ -58,7 +58,8 @@ def taken_in(properties: dict[str, str], publish_ms: int, own_id: str, revision:
             f"{format_duration(max_delay_ms)}; publish it later, or raise max_delay",
             due,
         )
-    timer_id = properties.get(ID_PROPERTY) or own_id
+    # The end tells places apart; a topic's name may be longer than an id.
+    timer_id = properties.get(ID_PROPERTY) or own_id[-MAX_TIMER_ID_CHARS:]
     if len(timer_id) > MAX_TIMER_ID_CHARS:
         return EnvelopeError(f"{ID_PROPERTY} is longer than {MAX_TIMER_ID_CHARS} characters", timer_id)
     if GROUP_PROPERTY in properties or FOR_PROPERTY in properties:

@@ -123,6 +123,13 @@ def test_the_longest_delay_is_the_last_that_is_taken_in() -> None:
     assert isinstance(read({"tw-due": f"{DUE}"}, max_delay_ms=DAY - 1), EnvelopeError)
 
 
+def test_the_end_of_a_long_place_is_its_name() -> None:
+    own_id = "persistent://acme/crm/" + "x" * 300 + ":17:42"
+    reading = taken_in({"tw-due": f"{DUE}"}, PUBLISHED, own_id, REVISION, DAY)
+    assert isinstance(reading, Envelope)
+    assert reading.timer_id == own_id[-256:]
+
+
 def test_what_a_later_version_wrote_is_no_dead_letter() -> None:
     assert isinstance(read({"tw-id": "a", "tw-timer": "3 whatever"}), Unreadable)
 

