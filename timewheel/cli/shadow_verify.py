@@ -14,6 +14,7 @@ from timewheel.cli.shadow_looks import (
     PlanFile,
     access_to,
     reading_entries,
+    unseen_is_an_exit,
 )
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def verify(
     urls = {"service_url": service_url, "admin_url": admin_url}
     given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
     access = access_to(**given)
-    with access.admin() as admin, reading_entries(Console(stderr=True)) as tell:
+    with unseen_is_an_exit(), access.admin() as admin, reading_entries(Console(stderr=True)) as tell:
         found = look(admin, access.dialer(), plan, tell=tell)
     if as_json:
         print(json.dumps(verification_facts(found)))

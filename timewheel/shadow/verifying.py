@@ -246,7 +246,8 @@ class _Look:
         """A copy that is back; if its original is pending there are two, even if the copy was handled already."""
         for timer in timers_in(entry):
             key = key_of(timer.timer_id)
-            books.meets(key, Place.DUE)
+            # One that is acknowledged was handled, or lifted once more.
+            books.meets(key, Place.DUE, may_have_moved=entry.position in struck)
             original = original_of(timer.timer_id, part)
             if original is not None and original < entry.position and original not in struck:
                 suspects[key] = (timer, original)
