@@ -24,8 +24,8 @@ from timewheel.hooks import Hook
 from timewheel.shadow.driver.gate import StruckFirst
 from timewheel.shadow.driver.lift_session import LiftTools
 from timewheel.shadow.driver.lifter import Lifter
-from timewheel.shadow.driver.looking import Looker
-from timewheel.shadow.driver.striking import Striker
+from timewheel.shadow.driver.looking import Looker, View
+from timewheel.shadow.driver.striking import Striker, Subscription
 from timewheel.shadow.machine.journal import HOLD_MS
 from timewheel.shadow.machine.states import State, drains
 from timewheel.wire.hooks import Hooks
@@ -244,6 +244,15 @@ class Shadow:
         return RelayStatus(relay_id=self.relay_id, ready=self.ready, partitions=partitions, unreadable=unreadable)
 
     # Its own
+
+    @property
+    def view(self) -> View:
+        """What was seen of the topic last: the wish, the subscriptions, what stands against lifting."""
+        return self._looker.view
+
+    def subscriptions(self, part: str) -> tuple[Subscription, ...]:
+        """On which originals of a partition of the due topic are acknowledged."""
+        return self._looker.subscriptions(part)
 
     def shadow_status(self) -> ShadowStatus:
         """What the lifters have done."""

@@ -225,11 +225,10 @@ class LiftSession:
         handle, looker = self._handle, self._tools.looker
         lifts, subscriptions = looker.view.lifts, self._subscriptions()
         while not handle.stopping:
-            view = looker.view
-            if view.lifts != lifts or self._subscriptions() != subscriptions:
-                return  # what was left meanwhile has to be looked at anew
             entries = reader.read(self._patience_ms())
             handle.beat()
+            if looker.view.lifts != lifts or self._subscriptions() != subscriptions:
+                return  # another session looks anew at what was left, these among it
             now_ms = self._clock.now_ms()
             if lifts:
                 self._lift(entries, acked, now_ms)

@@ -1,0 +1,162 @@
+"""Whatever a plain producer sends: what can be moved comes as it was sent, what cannot stays and comes all the same."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pulsar
+import pytest
+from pulsar.schema import AvroSchema
+
+from tests.broker.relay_stage import BUSINESS, now_ms, plan_of
+from tests.broker.shadow_stage import ShadowStage
+from timewheel.core.plan import Plan
+from timewheel.shadow.machine.states import State
+from timewheel.shadow.shadow import Shadow
+from timewheel.testing import Broker, eventually
+
+AHEAD_MS = 6_000
+"""Above the longest stay in the due topic (2.0 s) and the guard: it is lifted."""
+RECEIVE_MS = 20_000
+
+
+def shadow_plan(**more: Any) -> Plan:
+    return plan_of(relay="service", readers="any", intake=True, **more)
+
+
+def fates(shadow: Shadow) -> dict[str, int]:
+    (lifter,) = shadow.shadow_status().lifters
+    return lifter.fates
+
+
+@pytest.fixture
+def on(pulsar_broker: Broker) -> Iterator[ShadowStage]:
+    with ShadowStage(pulsar_broker, shadow_plan()) as stage:
+        stage.wish(State.SHADOWING)
+        yield stage
+
+
+def consumer_of(on: ShadowStage, **options: Any) -> Any:
+    return on.client.subscribe(
+        on.plan.due_topic,
+        BUSINESS,
+        consumer_type=pulsar.ConsumerType.Shared,
+        initial_position=pulsar.InitialPosition.Earliest,
+        **options,
+    )
+
+
+COMPRESSIONS = {
+    "none": pulsar.CompressionType.NONE,
+    "lz4": pulsar.CompressionType.LZ4,
+    "zlib": pulsar.CompressionType.ZLib,
+    "zstd": pulsar.CompressionType.ZSTD,
+    "snappy": pulsar.CompressionType.SNAPPY,
+}
+MESSAGES: dict[str, dict[str, Any]] = {
+    "plain": {"content": b"renew"},
+    "empty": {"content": b""},
+    "null": {"content": None},
+    "large": {"content": bytes(range(256)) * 4_000},
+    "key": {"content": b"x", "partition_key": "Zürich"},
+    "ordering key": {"content": b"x", "partition_key": "k", "ordering_key": "o"},
+    "properties": {"content": b"x", "properties": {"größe": "日本", "empty": ""}},
+    "event time": {"content": b"x", "event_timestamp": 1_700_000_000_123},
+}
+
+
+def test_every_compression_and_every_part_of_a_message_comes_as_it_was_sent(on: ShadowStage) -> None:
+    shadow, consumer = on.shadow(), consumer_of(on)
+    due_ms = now_ms() + AHEAD_MS
+    wanted = {}
+    for compression, kind in COMPRESSIONS.items():
+        producer = on.plain_producer(compression_type=kind)
+        for name, message in MESSAGES.items():
+            properties = {**message.get("properties", {}), "case": f"{compression}, {name}"}
+            wanted[properties["case"]] = {**message, "properties": properties}
+            producer.send(**{**message, "properties": properties}, deliver_at=due_ms)
+    got: dict[str, Any] = {}
+    while len(got) < len(wanted):
+        message = consumer.receive(RECEIVE_MS)
+        got[message.properties()["case"]] = message
+        consumer.acknowledge(message)
+
+    assert fates(shadow)["lifted"] == len(wanted)
+    for case, sent in wanted.items():
+        message = got[case]
+        properties = {name: value for name, value in message.properties().items() if not name.startswith("tw-")}
+        assert message.has_null_value() is (sent["content"] is None), case
+        assert message.data() == (sent["content"] or b""), case
+        assert properties == sent["properties"], case
+        assert message.partition_key() == sent.get("partition_key", ""), case
+        assert message.ordering_key() == sent.get("ordering_key", ""), case
+        assert message.event_timestamp() == sent.get("event_timestamp", 0), case
+        assert set(message.properties()) - set(sent["properties"]) == {"tw-id", "tw-timer"}, case
+
+
+V1: dict[str, Any] = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}
+V2: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "id", "type": "string"}, {"name": "count", "type": "int", "default": 3}],
+}
+
+
+def test_records_of_two_versions_of_a_schema_are_read_by_a_reader_of_the_new_one(on: ShadowStage) -> None:
+    shadow, due_ms = on.shadow(), now_ms() + AHEAD_MS
+    for version, record in ((V1, {"id": "a"}), (V2, {"id": "b", "count": 9}), (V1, {"id": "c"})):
+        on.plain_producer(schema=AvroSchema(None, version)).send(record, deliver_at=due_ms)
+    consumer = consumer_of(on, schema=AvroSchema(None, V2))
+    got: dict[str, int] = {}
+    while len(got) < 3:
+        message = consumer.receive(RECEIVE_MS)
+        got[message.value()["id"]] = message.value()["count"]
+        consumer.acknowledge(message)
+    assert fates(shadow)["lifted"] == 3
+    assert got == {"a": 3, "b": 9, "c": 3}
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> pulsar.CryptoKeyReader:
+    private, public = tmp_path / "private.pem", tmp_path / "public.pem"
+    subprocess.run(["openssl", "genrsa", "-out", private, "2048"], check=True, capture_output=True)
+    subprocess.run(["openssl", "rsa", "-in", private, "-pubout", "-out", public], check=True, capture_output=True)
+    return pulsar.CryptoKeyReader(str(public), str(private))
+
+
+def test_what_is_encrypted_or_chunked_stays_is_told_and_comes_in_its_time(
+    on: ShadowStage, keys: pulsar.CryptoKeyReader
+) -> None:
+    shadow, due_ms = on.shadow(), now_ms() + AHEAD_MS
+    consumer = consumer_of(on, crypto_key_reader=keys)
+    encrypting = on.plain_producer(encryption_key="key", crypto_key_reader=keys)
+    encrypting.send(b"secret", deliver_at=due_ms)
+    chunking = on.plain_producer(chunking_enabled=True, batching_enabled=False)
+    large = bytes(range(256)) * 24_000  # 6 MB, in two parts
+    chunking.send(large, deliver_at=due_ms)
+    on.plain_producer().send(b"plain", deliver_at=due_ms)
+    eventually(lambda: fates(shadow).get("lifted") == 1, 20)
+    eventually(lambda: fates(shadow).get("chunk") == 2 and fates(shadow).get("encrypted") == 1, 20)
+    assert {event.fields["why"] for event in on.events.named("shadow_stays_native")} == {"chunk", "encrypted"}
+    got: set[bytes] = set()
+    while len(got) < 3:
+        message = consumer.receive(RECEIVE_MS)
+        got.add(bytes(message.data()))
+        consumer.acknowledge(message)
+    assert got == {b"secret", large, b"plain"}
+
+
+def test_a_copy_that_would_be_too_large_stays(on: ShadowStage) -> None:
+    shadow, due_ms = on.shadow(), now_ms() + AHEAD_MS
+    consumer = consumer_of(on)
+    payload = bytes(5 * 1024 * 1024 - 4_096)
+    on.plain_producer(compression_type=pulsar.CompressionType.NONE).send(payload, deliver_at=due_ms)
+    eventually(lambda: [event.fields["why"] for event in on.events.named("shadow_stays_native")] == ["large"], 20)
+    message = consumer.receive(RECEIVE_MS)
+    assert len(message.data()) == len(payload)
+    assert "tw-id" not in message.properties()
+    consumer.acknowledge(message)
+    assert shadow.ready

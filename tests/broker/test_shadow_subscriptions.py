@@ -1,0 +1,148 @@
+"""Subscriptions as a topic has them: several, of every type, made later, behind each other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pulsar
+import pytest
+
+from tests.broker.relay_stage import BUSINESS, now_ms, plan_of
+from tests.broker.shadow_stage import PlainConsumer, ShadowStage
+from timewheel.core.plan import Plan
+from timewheel.shadow.machine.states import State
+from timewheel.shadow.shadow import Shadow
+from timewheel.testing import Broker, eventually
+from timewheel.testing.admin_calls import topic_path
+
+AHEAD_MS = 6_000
+TIMERS = 200
+
+
+def shadow_plan(*subscriptions: str, **more: Any) -> Plan:
+    plan = plan_of(relay="service", readers="any", intake=True, **more)
+    return replace(plan, subscriptions=subscriptions or plan.subscriptions)
+
+
+@contextmanager
+def staged(broker: Broker, plan: Plan) -> Iterator[ShadowStage]:
+    with ShadowStage(broker, plan) as stage:
+        stage.wish(State.SHADOWING)
+        yield stage
+
+
+def lifted(shadow: Shadow) -> int:
+    return sum(one.lifted for one in shadow.shadow_status().lifters)
+
+
+def send(on: ShadowStage, *, ahead_ms: int = AHEAD_MS, count: int = TIMERS) -> None:
+    producer, due_ms = on.plain_producer(), now_ms() + ahead_ms
+    for number in range(count):
+        producer.send_async(f"{number} {due_ms}".encode(), None, deliver_at=due_ms, partition_key=f"k{number % 5}")
+    producer.flush()
+
+
+def handled_once(consumer: PlainConsumer, count: int = TIMERS) -> None:
+    eventually(lambda: len(consumer.handled) == count, 30)
+    assert consumer.again == 0
+
+
+def test_each_of_several_subscriptions_handles_each_timer_once(pulsar_broker: Broker) -> None:
+    with staged(pulsar_broker, shadow_plan(BUSINESS, "audit", partitions=2)) as on:
+        consumers = [on.plain_consumer(subscription=name) for name in (BUSINESS, "audit")]
+        shadow = on.shadow()
+        send(on)
+        for consumer in consumers:
+            handled_once(consumer)
+        assert lifted(shadow) == TIMERS
+
+
+def test_what_one_subscription_is_done_with_stays_for_the_other(pulsar_broker: Broker) -> None:
+    with staged(pulsar_broker, shadow_plan(BUSINESS, "audit")) as on:
+        send(on)
+        part = on.parts()[0]
+        url = f"{pulsar_broker.admin_url}/admin/v2/{topic_path(part)}/subscription/audit/skip_all"
+        httpx.post(url).raise_for_status()
+        billing, audit = (on.plain_consumer(subscription=name) for name in (BUSINESS, "audit"))
+        shadow = on.shadow()
+        eventually(lambda: shadow.shadow_status().lifters[0].caught_up, 20)
+        assert lifted(shadow) == 0
+        handled_once(billing)
+        assert not audit.handled
+
+
+def test_a_subscription_that_is_made_later_gets_each_timer_once(pulsar_broker: Broker) -> None:
+    with staged(pulsar_broker, shadow_plan()) as on:
+        first, shadow = on.plain_consumer(), on.shadow()
+        eventually(lambda: shadow.shadow_status().lifters[0].caught_up, 20)
+        second = on.plain_consumer(subscription="audit")
+        eventually(lambda: "audit" in {one.name for one in shadow.subscriptions(on.parts()[0])}, 20)
+        send(on)
+        handled_once(first)
+        handled_once(second)
+        assert lifted(shadow) == TIMERS
+
+
+@pytest.mark.parametrize("kind", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Failover], ids=["x", "failover"])
+def test_where_a_broker_delays_nothing_nothing_is_lifted_and_that_is_told(pulsar_broker: Broker, kind: Any) -> None:
+    with staged(pulsar_broker, shadow_plan()) as on:
+        consumer, shadow = on.plain_consumer(), on.shadow()
+        stranger = on.client.subscribe(on.plan.due_topic, "stranger", consumer_type=kind)
+        eventually(lambda: not shadow.ready, 20)
+        assert "stranger" in shadow.shadow_status().refusal
+        assert not shadow.view.lifts
+        send(on, count=20)
+        handled_once(consumer, 20)
+        assert lifted(shadow) == 0
+        (event,) = on.events.named("shadow_refuses")
+        assert "stranger" in str(event.fields["reason"])
+        stranger.close()
+        on.admin.subscriptions.delete(on.plan.due_topic, "stranger")
+        eventually(lambda: shadow.ready, 20)
+        send(on, count=20)
+        eventually(lambda: lifted(shadow) == 20, 20)
+
+
+def test_on_key_shared_nobody_waits_longer_than_a_second_for_the_shadow(
+    pulsar_broker: Broker, say: Callable[[object], None]
+) -> None:
+    """Due-now messages of many keys go on while far ones are lifted and struck twice a second."""
+    with staged(pulsar_broker, shadow_plan()) as on:
+        first, second = (on.plain_consumer(consumer_type=pulsar.ConsumerType.KeyShared) for _ in range(2))
+        shadow = on.shadow()
+        producer, stopping = on.plain_producer(), threading.Event()
+        worst_ms: list[int] = []
+        numbers = iter(range(10**9))
+
+        def wait_for(name: str) -> int:
+            eventually(lambda: name in first.lateness_ms or name in second.lateness_ms, 30, poll=0.005)
+            return first.lateness_ms.get(name, second.lateness_ms.get(name, 0))
+
+        def lift_on() -> None:
+            while not stopping.is_set():
+                due_ms = now_ms() + AHEAD_MS
+                number = next(numbers)
+                producer.send(f"far{number} {due_ms}".encode(), deliver_at=due_ms, partition_key=f"k{number % 50}")
+
+        thread = threading.Thread(target=lift_on)
+        thread.start()
+        for probe in range(150):
+            producer.send(f"now{probe} {now_ms()}".encode(), partition_key=f"k{probe % 50}")
+            worst_ms.append(wait_for(f"now{probe}"))
+        stopping.set()
+        thread.join()
+        worst_ms.sort()
+        say(
+            f"key shared: p50 {worst_ms[75]} ms, p99 {worst_ms[148]} ms, max {worst_ms[-1]} ms, lifted {lifted(shadow)}"
+        )
+        assert worst_ms[-1] < 1_000
+        assert shadow.shadow_status().struck > 100
+        sent = next(numbers)
+        eventually(lambda: sum(name.startswith("far") for name in {*first.handled, *second.handled}) == sent, 60)
+        assert first.again + second.again == 0
+        assert not first.handled.keys() & second.handled.keys()
