@@ -119,6 +119,8 @@ CASES: list[tuple[str, Change]] = [
     ("delay-bound", own(DELAYED_DELIVERY, DelayedDelivery(active=True, max_delay_ms=HOUR_MS))),
     ("producers-bounded", lambda facts: settings(maxProducersPerTopic="4")(subscriptions(3, s="Shared")(facts))),
     ("producers-bounded", place(max_producers_per_topic=1)),
+    ("consumers-bounded", settings(maxConsumersPerSubscription="1")),
+    ("consumers-bounded", place(max_consumers_per_topic=2)),
     ("some-stay", lambda facts: facts),
     ("not-seen", unread(Source.TOPICS)),
     ("not-seen", unread(Source.POLICIES)),
@@ -159,7 +161,7 @@ HARMLESS: list[Change] = [
     own(MESSAGE_TTL_S, 90 * 86_400),
     own(DELAYED_DELIVERY, DelayedDelivery(active=True, max_delay_ms=DAY_MS)),
     lambda facts: replace(facts, replicated_to=("one",), compaction_bytes=0),
-    settings(maxProducersPerTopic="100"),
+    settings(maxProducersPerTopic="100", maxConsumersPerSubscription="2", maxConsumersPerTopic="3"),
     # Of the broker itself, and of a reader.
     subscriptions(0, **{"s": "Shared", "pulsar.dedup": "Exclusive"}),
 ]
