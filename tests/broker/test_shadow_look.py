@@ -32,7 +32,7 @@ from timewheel.shadow.standing import Phase
 from timewheel.shadow.standing_look import standing_of
 from timewheel.shadow.surveying import survey
 from timewheel.shadow.verification import Verification
-from timewheel.shadow.verifying import verify
+from timewheel.shadow.verifying import LOOKS, verify
 from timewheel.testing import Broker, eventually
 from timewheel.wire.positions import EntryPosition
 
@@ -312,7 +312,7 @@ def test_what_is_wrong_is_found(stage: ShadowStage, tmp_path: Path) -> None:
     relay.close()
     stage.admin.topics.update_properties(stage.names.intake, {caught_up_property(0): str(now_ms())})
     found = verify(stage.admin, stage.dialer, plan, again_ms=100, arrived_ms=0)
-    assert found.looks == 2
+    assert found.looks == LOOKS
     assert found.wrong == {Wrong.LOST: 1, Wrong.DOUBLE: 1, Wrong.UNSTRUCK: 1, Wrong.LEFT: 1}
     troubles = {one.wrong: one.original for one in found.parts[0].troubles}
     assert troubles == {
