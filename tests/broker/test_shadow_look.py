@@ -23,16 +23,16 @@ from timewheel.binary_protocol.dialing import Dialer
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from timewheel.core.envelope import Envelope
 from timewheel.core.names import RELAY_SUBSCRIPTION, Names
-from timewheel.core.plan import Plan, Tiered
+from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.planfile import save_plan
 from timewheel.shadow.machine.books import Place, Wrong
 from timewheel.shadow.machine.lifting import native_id
-from timewheel.shadow.machine.states import State, caught_up_property, wish_in
+from timewheel.shadow.machine.states import State, caught_up_property, lifts, wish_in
 from timewheel.shadow.standing import Phase
 from timewheel.shadow.standing_look import standing_of
 from timewheel.shadow.surveying import survey
 from timewheel.shadow.verification import Verification
-from timewheel.shadow.verifying import verify
+from timewheel.shadow.verifying import LOOKS, verify
 from timewheel.testing import Broker, eventually
 from timewheel.wire.positions import EntryPosition
 
@@ -237,7 +237,26 @@ def send_far(stage: ShadowStage, count: int = 300) -> None:
     producer.flush()
 
 
-def test_books_of_a_shadow_that_works_balance(stage: ShadowStage) -> None:
+SCHEMES = {
+    "tiers, two partitions": {"scheme": LONG, "partitions": 2, "max_delay_ms": 2 * DAY_MS},
+    "a wheel, unpartitioned": {
+        "scheme": Wheel(rings=(Ring(slot_ms=HOUR_MS, slots=10),)),
+        "partitions": 0,
+        "max_delay_ms": 8 * HOUR_MS,
+    },
+}
+
+
+@pytest.mark.parametrize("kind", SCHEMES)
+def test_books_of_a_shadow_that_works_balance(pulsar_broker: Broker, kind: str, tmp_path: Path) -> None:
+    options: dict[str, Any] = dict(SCHEMES[kind])
+    plan = plan_of(options.pop("scheme"), relay="service", readers="any", intake=True, **options)
+    with ShadowStage(pulsar_broker, plan) as stage:
+        stage.wish(State.SHADOWING)
+        _play_and_verify(stage, saved(plan, tmp_path))
+
+
+def _play_and_verify(stage: ShadowStage, plan_file: str) -> None:
     consumer, shadow = stage.plain_consumer(), stage.shadow()
     send_far(stage)
     eventually(lambda: len(consumer.handled) == 200, 30)
@@ -253,6 +272,15 @@ def test_books_of_a_shadow_that_works_balance(stage: ShadowStage) -> None:
     send_far(stage)
     found = verify(stage.admin, stage.dialer, stage.plan)
     assert found.is_balanced, told(found)
+    # And after the way out, when all is back in the topic.
+    done = run(stage.broker, "abort", plan_file)
+    assert done.returncode == 0, done.stderr + done.stdout
+    found = verify(stage.admin, stage.dialer, stage.plan)
+    assert found.is_balanced, told(found)
+    assert not lifts(found.wish.state)
+    # More, where a lifter that has not seen the wish yet lifts once more what came back.
+    assert sum(part.journal for part in found.parts) >= 200
+    assert all(part.places[Place.DUE] == part.journal for part in found.parts), told(found)
 
 
 def test_what_is_wrong_is_found(stage: ShadowStage, tmp_path: Path) -> None:
@@ -284,7 +312,7 @@ def test_what_is_wrong_is_found(stage: ShadowStage, tmp_path: Path) -> None:
     relay.close()
     stage.admin.topics.update_properties(stage.names.intake, {caught_up_property(0): str(now_ms())})
     found = verify(stage.admin, stage.dialer, plan, again_ms=100, arrived_ms=0)
-    assert found.looks == 2
+    assert found.looks == LOOKS
     assert found.wrong == {Wrong.LOST: 1, Wrong.DOUBLE: 1, Wrong.UNSTRUCK: 1, Wrong.LEFT: 1}
     troubles = {one.wrong: one.original for one in found.parts[0].troubles}
     assert troubles == {

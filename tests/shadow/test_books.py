@@ -91,8 +91,11 @@ def test_a_timer_that_was_lifted_twice_is_no_double() -> None:
     books.holds(7, FUTURE_MS, EntryPosition(3, 8), EntryPosition(9, 1))
     books.close_journal()
     books.meets(7, Place.HOLDING)
+    books.meets(7, Place.DUE, may_have_moved=True)  # where it came back, and was lifted again
+    struck = {EntryPosition(3, 5), EntryPosition(3, 8)}
+    assert not list(books.troubles(struck, NOW_MS))
     books.meets(7, Place.DUE)
-    assert not list(books.troubles({EntryPosition(3, 5), EntryPosition(3, 8)}, NOW_MS))
+    assert [one.wrong for one in books.troubles(struck, NOW_MS)] == [Wrong.DOUBLE]
 
 
 @given(st.text(max_size=40), st.integers(0, 2**31), st.integers(0, 2**20))

@@ -1,7 +1,7 @@
 """The command `timewheel`: its options, its commands, and how it ends.
 
 Exit status: 0 done, 1 something failed, 2 the command line or the plan is wrong; `plan check`, `gaps`, `doctor`,
-`status` and `whereis` have 3 and 4 besides.
+`shadow`, `status` and `whereis` have 3 and 4 besides.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ __all__ = [
     "PlanFile",
     "access_to",
     "reading_entries",
+    "unseen_is_an_exit",
 ]
 
 EXIT_ATTENTION = 3
@@ -36,6 +37,21 @@ def access_to(**given: Any) -> Access:
     from timewheel.cli.connecting import access_of, connection_of
 
     return access_of(connection_of(**given))
+
+
+@contextmanager
+def unseen_is_an_exit() -> Iterator[None]:
+    """What a look cannot see ends the command with `EXIT_UNSEEN`, and with the broker's reason on stderr."""
+    import sys
+
+    from timewheel.binary_protocol.errors import BinaryProtocolError
+    from timewheel.core.errors import AdminError
+
+    try:
+        yield
+    except (AdminError, BinaryProtocolError) as error:
+        print(f"timewheel: {error}", file=sys.stderr)
+        raise typer.Exit(EXIT_UNSEEN) from error
 
 
 @contextmanager

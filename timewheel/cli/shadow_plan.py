@@ -70,9 +70,10 @@ def plan_of_topic(
             seen = surveyed(spark, str(file), "auto", mapping, None, told)
             wanted = seen.topic(None)
             longest_ms = int(seen.cells(wanted).delay_max_ms.max())
-            shadows = [replace(one, intake=True) for one in candidate_plans(base, longest_ms) if one.holds_in_relay]
+            # With an intake only afterwards: the planner compares with plans that can have none.
+            shadows = [one for one in candidate_plans(base, longest_ms) if one.holds_in_relay]
             planned = plan_for(seen, wanted, base, profile, candidates=shadows, growth=taken.scale, tell=told)
         if not as_json:
             show_planned(console, planned, "", Prices())
     # The topic has the partitions that it has.
-    return replace(planned.plan, partitions=taken.partitions)
+    return replace(planned.plan, partitions=taken.partitions, intake=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile
-from timewheel.cli.shadow_looks import EXIT_ATTENTION, AsJson, access_to, reading_entries
+from timewheel.cli.shadow_looks import EXIT_ATTENTION, AsJson, access_to, reading_entries, unseen_is_an_exit
 from timewheel.cli.shadow_said import show_survey
 from timewheel.cli.terminal import say
 
@@ -56,8 +56,8 @@ def start(
     """Make a plan's topics and begin to shadow its due topic; with --dry-run only show what that would do.
 
     Moving is what `timewheel shadow run` does. With a topic instead of a plan its delays are looked at, the planner
-    chooses, the plan is written to --out, and you are asked. Exit status 3 if something stands against it, and nothing
-    was begun.
+    chooses, the plan is written to --out, and you are asked. Exit status 3 if something stands against it, and
+    nothing was begun; 4 if the topic cannot be seen.
     """
     import json
 
@@ -77,7 +77,7 @@ def start(
             plan, target = _made(admin, access, target, out, console, entries, memory, as_json=as_json)
         else:
             plan = _loaded(target)
-        with reading_entries(Console(stderr=True)) as tell:
+        with unseen_is_an_exit(), reading_entries(Console(stderr=True)) as tell:
             found = survey(admin, access.dialer(), plan, target=target, most=entries, tell=tell)
         if not as_json:
             show_survey(console, found)
@@ -142,11 +142,9 @@ def _made(
 
 def _asked(plan: Plan) -> bool:
     """Whether to begin; nobody to ask is a no."""
-    import click
-
     try:
         return typer.confirm(f"Make the plan's topics, and begin to shadow {plan.due_topic}?", err=True)
-    except click.Abort:
+    except typer.Abort:
         return False
 
 

@@ -8,7 +8,7 @@ import typer
 
 from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile
 from timewheel.cli.looks import every_ms_of
-from timewheel.cli.shadow_looks import EXIT_ATTENTION, EXIT_UNSEEN, AsJson, PlanFile, access_to
+from timewheel.cli.shadow_looks import EXIT_ATTENTION, EXIT_UNSEEN, AsJson, PlanFile, access_to, unseen_is_an_exit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +52,7 @@ def status(
     given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
     access = access_to(**given)
     console = Console(highlight=False)
-    with access.admin() as admin:
+    with unseen_is_an_exit(), access.admin() as admin:
         while True:
             found = standing_of(admin, access.dialer(), plan)
             if as_json:

@@ -5,6 +5,7 @@ An error is a refusal. The doctor's own checks are used where they say the same 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 from timewheel.admin.policies import DELAYED_DELIVERY, MESSAGE_TTL_S
@@ -19,6 +20,7 @@ from timewheel.ops.doctor.checks.quotas import QUOTA_BLOCKS, QUOTA_DROPS
 from timewheel.ops.doctor.seen import OPTIONAL, Source
 from timewheel.ops.doctor.settings import broker_command, in_force, number
 from timewheel.shadow.facts import COMPACTION_CURSOR, Facts
+from timewheel.shadow.machine.lifting import Fate
 
 __all__ = ["KINDS", "findings_on", "is_refused", "right_to"]
 
@@ -111,6 +113,12 @@ FEW_PRODUCERS = _kind(
     "Each holding topic's relay has a producer of its own in the due topic, and the bound has no room for them.",
     "Raise or remove the bound.",
 )
+FEW_CONSUMERS = _kind(
+    "consumers-bounded",
+    Severity.ERROR,
+    "A shadow reads the topic, and joins each subscription to acknowledge there: the bound has no room for it.",
+    "Raise or remove the bound.",
+)
 STAYS = _kind(
     "some-stay",
     Severity.WARNING,
@@ -131,13 +139,15 @@ UNSEEN_OF_BROKER = _kind(
 )
 KINDS: tuple[Kind, ...] = (
     NO_INTAKE, NOT_SHARED, TYPE_UNKNOWN, KEY_SHARED, OTHER_SUBSCRIPTIONS, OTHER_PARTITIONS, OWN_TOPIC, ENDED,
-    REPLICATED, COMPACTED, TTL_BELOW_DELAYS, TTL_BELOW_STAY, DELAY_BOUND, FEW_PRODUCERS, STAYS, UNSEEN,
+    REPLICATED, COMPACTED, TTL_BELOW_DELAYS, TTL_BELOW_STAY, DELAY_BOUND, FEW_PRODUCERS, FEW_CONSUMERS, STAYS, UNSEEN,
     UNSEEN_OF_BROKER,
 )  # fmt: skip
 """Everything that can be found beside what the doctor says."""
 _OF_DOCTOR = frozenset({DELAYS_OFF, QUOTA_DROPS, QUOTA_BLOCKS, SUBSCRIPTIONS_EXPIRE, STARVED, STARVES_OTHERS})
 _IN_ORDER = frozenset({"Exclusive", "Failover"})
 _UNKNOWN = "None"
+JOINS = 2
+"""Consumers of each subscription: one acknowledges what was lifted, one what a broker has forgotten."""
 
 
 def is_refused(findings: tuple[Finding, ...]) -> bool:
@@ -171,7 +181,7 @@ def findings_on(facts: Facts, longest_ms: int | None, stays: Mapping[str, int]) 
         *_of_subscriptions(facts),
         *_of_topic(facts),
         *_of_times(facts, longest_ms),
-        *_of_producers(facts),
+        *_of_clients(facts),
         *_of_stays(facts, stays),
         *(finding for finding in verdict_on(facts.seen).findings if finding.kind in _OF_DOCTOR),
         *map(_of_unread, facts.unread),
@@ -255,30 +265,43 @@ def _of_times(facts: Facts, longest_ms: int | None) -> Iterator[Finding]:
         yield _finding(DELAY_BOUND, topic.name, read, cure)
 
 
-def _of_producers(facts: Facts) -> Iterator[Finding]:
-    """Relays and lifters take as many producers in a partition as there are topics from which it is sent to."""
+def _of_clients(facts: Facts) -> Iterator[Finding]:
+    """Bounds on clients of a partition: relays, lifters and what acknowledges count like any other."""
     if not facts.plan.intake:
         return
-    needed = 1 + len(topology(facts.plan, 0).holding)
-    policies = facts.seen.namespaces.get(facts.topic.namespace)
-    of_namespace = None if policies is None else policies.document.get("max_producers_per_topic")
-    bound = of_namespace or number(facts.seen.settings, "maxProducersPerTopic", 0)
-    if not bound:
-        return
-    most = max((part.stats.publishers or 0 for part in facts.topic.parts), default=0)
-    if most + needed > bound:
-        where = f"set on the namespace {facts.topic.namespace}" if of_namespace else "of the broker"
-        read = f"maxProducersPerTopic is {bound}, {where}; {most} are connected, the plan's relays need {needed}"
-        cure = broker_command(facts.seen, "maxProducersPerTopic", 0)
+    every = [part.stats for part in facts.topic.parts]
+    of_each = [len(one.consumers or ()) for stats in every for one in stats.subscriptions.values()]
+    of_part = [sum(len(one.consumers or ()) for one in stats.subscriptions.values()) for stats in every]
+    producers = max((stats.publishers or 0 for stats in every), default=0)
+    # As many producers as there are topics from which it is sent to, and the one that stirs.
+    needed = 2 + len(topology(facts.plan, 0).holding)
+    joins = JOINS * len(facts.types)
+    yield from _bounded(facts, FEW_PRODUCERS, "maxProducersPerTopic", producers, needed)
+    yield from _bounded(facts, FEW_CONSUMERS, "maxConsumersPerSubscription", max(of_each, default=0), JOINS)
+    yield from _bounded(facts, FEW_CONSUMERS, "maxConsumersPerTopic", max(of_part, default=0), joins + 1)
+
+
+def _bounded(facts: Facts, kind: Kind, setting: str, connected: int, needed: int) -> Iterator[Finding]:
+    policies, namespace = facts.seen.namespaces.get(facts.topic.namespace), facts.topic.namespace
+    words = re.sub("[A-Z]", lambda letter: "_" + letter[0].lower(), setting)
+    of_namespace = None if policies is None else policies.document.get(words)
+    bound = of_namespace or number(facts.seen.settings, setting, 0)
+    if bound and connected + needed > bound:
+        where = f"set on the namespace {namespace}" if of_namespace else "of the broker"
+        read = f"{setting} is {bound}, {where}; {connected} are connected, the shadow needs {needed}"
+        cure = broker_command(facts.seen, setting, 0)
         if of_namespace:
-            cure = f"pulsar-admin namespaces remove-max-producers-per-topic {facts.topic.namespace}"
-        yield _finding(FEW_PRODUCERS, facts.topic.name, read, cure)
+            cure = f"pulsar-admin namespaces remove-{words.replace('_', '-')} {namespace}"
+        yield _finding(kind, facts.topic.name, read, cure)
 
 
 def _of_stays(facts: Facts, stays: Mapping[str, int]) -> Iterator[Finding]:
     for fate, entries in sorted(stays.items(), key=lambda one: -one[1]):
         read = f"about {entries:,} entries that are far from due stay: {fate}"
-        yield _finding(STAYS, facts.topic.name, read, "timewheel shadow start --dry-run shows all fates")
+        cure = STAYS.do
+        if fate == Fate.BEYOND.value:
+            cure = f"raise max_delay in {facts.seen.target}"
+        yield _finding(STAYS, facts.topic.name, read, cure)
 
 
 def _of_unread(one: Unread) -> Finding:

@@ -50,7 +50,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lag:
-    """From an original's publish to that of its copy, of the newest copies.
+    """From an original's publish to that of its copy: of the newest copies, without the backlog from before the start.
 
     Args:
         copies: How many were looked at.
@@ -94,7 +94,7 @@ class PartStanding:
         lifter: Where the lifter is connected from; None: there is none.
         relay: Name of the relay's consumer of the intake; None: there is none.
         caught_up_ms: When the backlog had been gone through, UTC milliseconds; None: it was not yet.
-        lag: None: no copy is there.
+        lag: None: no copy is there of what came since the start.
         intake: What has not moved on.
         journal: What is kept until the acknowledgements in the topic are safe.
         pinned_by: The subscription that is least far, if the journal waits for it.

@@ -106,7 +106,7 @@ class _Look:
             found = self._stats(native)
             if found is not None:
                 stats[native] = found
-            tail = self._tail(number)
+            tail = self._tail(number, wish.since_ms)
             remaining_ms += tail.remaining_ms
             part = self._part(number, native, found, wish, properties, tail)
             if part is not None:
@@ -183,8 +183,8 @@ class _Look:
             oldest_ms = None if entry is None else max(self._at_ms - entry.publish_at_ms, 0)
         return Queue(entries=waiting - acked_entries(cursor, stats.ledgers), oldest_ms=oldest_ms)
 
-    def _tail(self, number: int) -> _Tail:
-        """The newest copies, acknowledged or not, as far as the topic still has them."""
+    def _tail(self, number: int, since_ms: int) -> _Tail:
+        """The newest copies, acknowledged or not, as far as the topic still has them; lags of what came since then."""
         part = partition_topic(self._names.intake, number)
         stats = self._internal(part)
         if stats is None:
@@ -197,9 +197,11 @@ class _Look:
         ):
             for entry in entries:
                 for timer in taken_in_of(entry, part, self._plan):
-                    if timer.original is not None:
+                    if timer.original is None:
+                        continue
+                    remaining.append(max(timer.due_ms - entry.publish_ms, 0))
+                    if timer.published_ms >= since_ms:
                         lags.append(max(entry.publish_ms - timer.published_ms, 0))
-                        remaining.append(max(timer.due_ms - entry.publish_ms, 0))
         return _Tail(lags, remaining)
 
     def _left(self, part: str, stats: InternalStats, counters: TopicStats) -> tuple[int, int]:

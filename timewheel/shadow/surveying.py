@@ -36,7 +36,7 @@ BYTES_PER_PARTITION = 40_000_000
 """At most, while a partition is caught up: what is in flight, and what is read ahead."""
 BYTES_PER_GAP = 80
 """Of a cursor's ranges, of each subscription."""
-WORK_PER_LIFTED = 4.0
+WORK_PER_LIFTED = 3.0
 """To move an entry takes as long as to read so many: it is sent, read back, acknowledged and sent on."""
 DRAWN = 1_000
 """Timers of which the way through the plan is followed."""

@@ -60,7 +60,7 @@ class Verification:
         plan: Whose.
         at_ms: When the last look began, UTC milliseconds.
         wish: What the shadow is to do.
-        looks: 2: something moved, and was looked for once more.
+        looks: More than 1: something looked wrong, and was looked for again.
         parts: By partition.
         missing: Topics of the plan that are not there.
     """

@@ -1,0 +1,201 @@
+"""What stands against a shadow, by what was read: each kind once, and of a sound topic nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.core.plan_space import NOW_MS, journey, plans
+from tests.ops.test_doctor_checks import namespace, of_others, stats_of, subscription
+from timewheel.admin.internals import CursorStats, InternalStats
+from timewheel.admin.policies import (
+    DELAYED_DELIVERY,
+    MESSAGE_TTL_S,
+    SIZE_QUOTA,
+    BacklogQuota,
+    DelayedDelivery,
+    Policy,
+)
+from timewheel.core.durations import DAY_MS, HOUR_MS
+from timewheel.core.plan import Plan, Tiered
+from timewheel.ops.doctor import Severity, Unread
+from timewheel.ops.doctor.seen import Part, SeenTopic, Source
+from timewheel.ops.doctor.settings import profile_by
+from timewheel.shadow.facts import COMPACTION_CURSOR, Facts, cursors_in, is_users
+from timewheel.shadow.machine.lifting import Fate, Lifting
+from timewheel.shadow.refusing import KINDS, findings_on, is_refused, right_to
+from timewheel.shadow.surveying import writes_of
+from timewheel.wire.positions import EntryPosition
+
+TOPIC = "persistent://acme/crm/others"
+SPACE = "acme/crm"
+PLAN = Plan(
+    due_topic=TOPIC,
+    subscriptions=("s",),
+    scheme=Tiered(window_ms=12 * HOUR_MS, tiers_ms=(12 * HOUR_MS,)),
+    partitions=0,
+    relay="service",
+    readers="any",
+    intake=True,
+)
+PLACE = EntryPosition(3, -1)
+CURSOR = CursorStats(
+    mark_delete=PLACE, read=PLACE, gap_count=0, entries_since_mark_delete=0, consumed=0, cursor_ledger=1, state="Open",
+    acked_text="[]",
+)  # fmt: skip
+
+Change = Callable[[Facts], Facts]
+
+
+def internals(state: str = "LedgerOpened", *cursors: str) -> InternalStats:
+    return InternalStats(
+        entries=0, entries_added=0, size_bytes=0, last_confirmed=PLACE, state=state, ledgers=(),
+        cursors=dict.fromkeys(("s", *cursors), CURSOR),
+    )  # fmt: skip
+
+
+def sound() -> Facts:
+    """A topic without partitions that one Shared subscription reads."""
+    seen = replace(of_others(), target="plan.toml")
+    return Facts(plan=PLAN, seen=seen, parts={TOPIC: internals()})
+
+
+def of_topic(change: Callable[[SeenTopic], SeenTopic]) -> Change:
+    return lambda facts: replace(facts, seen=replace(facts.seen, topics=(change(facts.topic),)))
+
+
+def of_plan(**changes: Any) -> Change:
+    return lambda facts: replace(facts, plan=replace(facts.plan, **changes))
+
+
+def subscriptions(publishers: int = 0, /, **kinds: str) -> Change:
+    stats = stats_of(publishers=publishers, subscriptions={name: subscription(kind) for name, kind in kinds.items()})
+    return of_topic(lambda topic: replace(topic, parts=(Part(name=TOPIC, stats=stats),)))
+
+
+def own(policy: Policy[Any], value: Any) -> Change:
+    return of_topic(lambda topic: replace(topic, state=replace(topic.state, policies={policy: value})))
+
+
+def place(**document: Any) -> Change:
+    return lambda facts: replace(facts, seen=replace(facts.seen, namespaces={SPACE: namespace(**document)}))
+
+
+def settings(**values: str) -> Change:
+    return lambda facts: replace(facts, seen=replace(facts.seen, settings=values, profile=profile_by(values, "4.0.7")))
+
+
+def unread(source: Source) -> Change:
+    return lambda facts: replace(facts, unread=(Unread(source=source, subject="it", reason="denied"),))
+
+
+def parts(*args: str) -> Change:
+    return lambda facts: replace(facts, parts={TOPIC: internals(*args)})
+
+
+EVICTING = BacklogQuota(limit_bytes=10**9, action="consumer_backlog_eviction")
+CASES: list[tuple[str, Change]] = [
+    ("plan-without-intake", of_plan(intake=False)),
+    ("topic-of-timewheel", lambda facts: replace(facts, plan=_named(facts.plan, TOPIC + ".tw.tier-12h"))),
+    ("partitions-differ", of_plan(partitions=3)),
+    ("subscription-in-order", subscriptions(s="Exclusive")),
+    ("subscription-in-order", subscriptions(s="Failover")),
+    ("subscription-unused", subscriptions(s="None")),
+    ("subscription-by-key", subscriptions(s="Key_Shared")),
+    ("subscriptions-differ", subscriptions(s="Shared", other="Shared")),
+    ("subscriptions-differ", of_plan(subscriptions=("s", "t"))),
+    ("topic-ended", parts("Terminated")),
+    ("topic-replicated", lambda facts: replace(facts, replicated_to=("one", "two"))),
+    ("topic-replicated", place(clusters=("one", "two"))),
+    ("topic-compacted", lambda facts: replace(facts, compaction_bytes=1_000)),
+    ("topic-compacted", parts("LedgerOpened", COMPACTION_CURSOR)),
+    ("ttl-below-delays", own(MESSAGE_TTL_S, 20 * 86_400)),
+    ("ttl-below-stay", own(MESSAGE_TTL_S, 60)),
+    ("delay-bound", own(DELAYED_DELIVERY, DelayedDelivery(active=True, max_delay_ms=HOUR_MS))),
+    ("producers-bounded", lambda facts: settings(maxProducersPerTopic="4")(subscriptions(3, s="Shared")(facts))),
+    ("producers-bounded", place(max_producers_per_topic=1)),
+    ("consumers-bounded", settings(maxConsumersPerSubscription="1")),
+    ("consumers-bounded", place(max_consumers_per_topic=2)),
+    ("some-stay", lambda facts: facts),
+    ("not-seen", unread(Source.TOPICS)),
+    ("not-seen", unread(Source.POLICIES)),
+    ("not-seen-of-broker", unread(Source.SETTINGS)),
+    ("delays-off", own(DELAYED_DELIVERY, DelayedDelivery(active=False))),
+    ("quota-drops", own(SIZE_QUOTA, EVICTING)),
+    ("subscription-expiry", place(subscription_expiration_time_minutes=5)),
+]
+OF_DOCTOR = {"delays-off", "quota-drops", "subscription-expiry"}
+
+
+def _named(plan: Plan, name: str) -> Plan:
+    """A plan as none can be made: of a topic of timewheel's own."""
+    named = replace(plan)
+    object.__setattr__(named, "due_topic", name)
+    return named
+
+
+@pytest.mark.parametrize(("slug", "change"), CASES, ids=[f"{slug}-{n}" for n, (slug, _) in enumerate(CASES)])
+def test_each_kind_is_found(slug: str, change: Change) -> None:
+    longest_ms = 30 * DAY_MS if slug == "ttl-below-delays" else None
+    stays = {"encrypted": 7} if slug == "some-stay" else {}
+    found = findings_on(change(sound()), longest_ms, stays)
+    assert slug in {one.slug for one in found}
+    assert all(one.read and one.cure and one.why.endswith(".") for one in found)
+    assert [one.severity for one in found] == sorted((one.severity for one in found), reverse=True)
+    assert is_refused(found) is any(one.severity is Severity.ERROR for one in found)
+
+
+def test_every_kind_has_a_case() -> None:
+    assert {slug for slug, _ in CASES} - OF_DOCTOR == {kind.slug for kind in KINDS}
+    assert len({kind.slug for kind in KINDS}) == len(KINDS)
+
+
+HARMLESS: list[Change] = [
+    lambda facts: facts,
+    own(MESSAGE_TTL_S, 0),
+    own(MESSAGE_TTL_S, 90 * 86_400),
+    own(DELAYED_DELIVERY, DelayedDelivery(active=True, max_delay_ms=DAY_MS)),
+    lambda facts: replace(facts, replicated_to=("one",), compaction_bytes=0),
+    settings(maxProducersPerTopic="100", maxConsumersPerSubscription="2", maxConsumersPerTopic="3"),
+    # Of the broker itself, and of a reader.
+    subscriptions(0, **{"s": "Shared", "pulsar.dedup": "Exclusive"}),
+]
+
+
+@pytest.mark.parametrize("change", HARMLESS, ids=range(len(HARMLESS)))
+def test_of_a_sound_topic_nothing_is_said(change: Change) -> None:
+    assert findings_on(change(sound()), 20 * DAY_MS, {}) == ()
+
+
+def test_every_source_has_a_right() -> None:
+    assert all(right_to(source).startswith("a ") for source in Source)
+
+
+@pytest.mark.parametrize(("name", "is_so"), [("billing", True), ("pulsar.dedup", False), ("__compaction", False)])
+def test_the_brokers_own_cursors_are_none_of_a_user(name: str, *, is_so: bool) -> None:
+    assert is_users(name) is is_so
+
+
+def test_cursors_of_readers_do_not_count() -> None:
+    stats = stats_of(
+        subscriptions={"s": subscription("Shared"), "look": replace(subscription("Exclusive"), is_durable=False)}
+    )
+    assert set(cursors_in(internals("LedgerOpened", "look", "pulsar.dedup"), stats)) == {"s"}
+
+
+@given(plans("tiered", "wheel"), st.data())
+def test_writes_are_those_of_a_timers_way(plan: Plan, chosen: st.DataObject) -> None:
+    remaining_ms = chosen.draw(st.integers(0, plan.max_delay_ms))
+    way = journey(plan, NOW_MS + remaining_ms, NOW_MS)
+    assert writes_of(plan, NOW_MS, [remaining_ms]) == 2 + len(way.holds)
+
+
+def test_where_nothing_is_lifted_nothing_is_written() -> None:
+    assert writes_of(PLAN, NOW_MS, []) == 0
+    assert Lifting(PLAN).far_ms > 12 * HOUR_MS
+    assert Fate.LIFT.value == "lifted"

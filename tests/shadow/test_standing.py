@@ -1,0 +1,106 @@
+"""What of a shadow's standing needs attention, and what does not."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.core.plan_space import DUE_TOPIC
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
+from timewheel.core.plan import Plan, Tiered
+from timewheel.shadow.machine.states import State, Wish
+from timewheel.shadow.standing import (
+    GHOSTS,
+    Lag,
+    PartStanding,
+    Phase,
+    Queue,
+    Standing,
+    SubscriptionStanding,
+    standing_facts,
+)
+
+NOW_MS = 1_767_225_600_000
+PLAN = Plan(
+    due_topic=DUE_TOPIC,
+    subscriptions=("billing",),
+    scheme=Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS,)),
+    relay="service",
+    intake=True,
+)
+SOUND = PartStanding(
+    topic=f"{DUE_TOPIC}-partition-0",
+    phase=Phase.SHADOWING,
+    lifter="/10.0.0.1:4711",
+    relay="0a1b2c3d-relay-1",
+    caught_up_ms=NOW_MS - HOUR_MS,
+    lag=Lag(copies=1_000, p50_ms=20, p99_ms=300),
+    intake=Queue(entries=3, oldest_ms=100),
+    journal=Queue(entries=700, oldest_ms=HOUR_MS),
+    pinned_by="billing",
+    subscriptions=(SubscriptionStanding(name="billing", type="Shared", pending=9, gaps=8, delayed=9, ghosts=0),),
+    sampled=9,
+    left=0,
+)
+
+
+def standing(state: State = State.SHADOWING, refusal: str = "", holding: int = 70, **changes: Any) -> Standing:
+    return Standing(
+        plan=PLAN,
+        at_ms=NOW_MS,
+        wish=Wish(state, NOW_MS - DAY_MS),
+        refusal=refusal,
+        far_ms=HOUR_MS + 5 * MINUTE_MS,
+        gap_limit=10_000,
+        parts=(replace(SOUND, **changes),),
+        holding={"tier": holding} if holding else {},
+        dead_letters=0,
+        writes=5.5,
+        unread=(),
+    )
+
+
+def one_subscription(**changes: Any) -> dict[str, Any]:
+    return {"subscriptions": (replace(SOUND.subscriptions[0], **changes),)}
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (standing(refusal="subscription audit is Exclusive"), "subscription audit is Exclusive"),
+        (standing(phase=Phase.NOBODY, lifter=None), "nobody lifts"),
+        (standing(relay=None), "no relay is connected"),
+        (standing(intake=Queue(entries=3, oldest_ms=2 * MINUTE_MS)), "oldest entry has waited for 2m"),
+        (standing(journal=Queue(entries=3, oldest_ms=3 * HOUR_MS)), "subscription billing has an old message"),
+        (standing(left=12), "about 12 entries are far from due"),
+        (standing(**one_subscription(gaps=8_000)), "8,000 gaps"),
+        (standing(**one_subscription(ghosts=GHOSTS)), "an unload removes them"),
+        (standing(State.DRAINING, relay=None, intake=Queue(entries=0, oldest_ms=None)), "is to go back"),
+    ],
+    ids=range(9),
+)
+def test_what_needs_attention_is_said(found: Standing, said: str) -> None:
+    (warning,) = found.warnings
+    assert said in warning
+    assert warning.endswith(".")
+    assert standing_facts(found)["warnings"] == [warning]
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        standing(),
+        standing(phase=Phase.CATCHING_UP, caught_up_ms=None, left=50_000),
+        standing(State.PAUSED, refusal="it is compacted", phase=Phase.IDLE),
+        standing(journal=Queue(entries=0, oldest_ms=None), intake=Queue(entries=0, oldest_ms=None), lag=None),
+        standing(**one_subscription(gaps=7_999, ghosts=GHOSTS - 1)),
+        standing(State.NATIVE, holding=0, relay=None, intake=Queue(entries=0, oldest_ms=None), phase=Phase.IDLE),
+    ],
+    ids=range(6),
+)
+def test_what_is_as_it_should_be_needs_none(found: Standing) -> None:
+    assert found.warnings == ()
+    assert json.loads(json.dumps(standing_facts(found)))["partitions"][0]["topic"] == SOUND.topic
