@@ -15,7 +15,7 @@ from timewheel.consumers.counts import ConsumerCounts
 from timewheel.consumers.errors import SubscribeRefused
 from timewheel.consumers.guarding import guarding
 from timewheel.consumers.handled import DEFAULT_HANDLED
-from timewheel.consumers.in_hand import InHand
+from timewheel.consumers.in_hand import InHand, Mark
 from timewheel.consumers.judging import Overdue
 from timewheel.consumers.lateness import Lateness
 from timewheel.consumers.message import DelayedMessage
@@ -198,8 +198,9 @@ class Consuming:
 
     def _handed(self, timer: InHand) -> DelayedMessage:
         now_ms = self._clock.now_ms()
-        if self._lateness is not None and timer.arrival.envelope is not None:
-            self._lateness.add(now_ms - timer.arrival.envelope.due_ms)
+        arrival = timer.arrival
+        if self._lateness is not None and arrival.envelope is not None and arrival.mark is not Mark.NATIVE:
+            self._lateness.add(now_ms - arrival.envelope.due_ms)
         return DelayedMessage(timer, now_ms)
 
     def _move_on(self, message: DelayedMessage | Any, error: Exception) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from timewheel.consumers.in_hand import Mark
+
 __all__ = ["ConsumerCounts"]
 
 
@@ -23,9 +25,10 @@ class ConsumerCounts:
         redelivered: Delivered again from the same position while in hand; dropped.
         extra_copies: Delivered from another position while in hand; dropped.
         timed_out: Handed out again after the ack time-out.
-        foreign: Without an envelope; handed out at once.
+        foreign: Without an envelope, also those that are known by their place, beside a shadow; handed out at once.
         envelope_errors: With an unreadable one; handed out at once.
         too_new: Written by a later version of timewheel; given back to the broker.
+        stirs: A shadow's own, for the broker's sake; dropped.
         done: Handled.
         failed: Negatively acknowledged.
         postponed: Put off by what stands around their handler, or by it; handed out again.
@@ -51,6 +54,7 @@ class ConsumerCounts:
     foreign: int = 0
     envelope_errors: int = 0
     too_new: int = 0
+    stirs: int = 0
     done: int = 0
     failed: int = 0
     postponed: int = 0
@@ -61,3 +65,19 @@ class ConsumerCounts:
     tried_again: int = 0
     parked: int = 0
     held: int = 0
+
+    def came(self, mark_or_error: Mark | str | None) -> None:
+        """Count a message that is no timer of an SDK that can be read here.
+
+        Args:
+            mark_or_error: What sets it apart; or why its envelope is unreadable, None: it has none.
+        """
+        match mark_or_error:
+            case Mark.TOO_NEW:
+                self.too_new += 1
+            case Mark.STIR:
+                self.stirs += 1
+            case Mark.NATIVE | None:
+                self.foreign += 1
+            case str():
+                self.envelope_errors += 1

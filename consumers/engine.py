@@ -12,7 +12,7 @@ from dataclasses import replace
 from timewheel.consumers.commands import Acknowledge, Command, Drop, Hand, LetGo, NegativeAcknowledge, Republish, let_go
 from timewheel.consumers.counts import ConsumerCounts
 from timewheel.consumers.handled import HandledTimers, timer_key
-from timewheel.consumers.in_hand import Arrival, InHand, Stage
+from timewheel.consumers.in_hand import Arrival, InHand, Mark, Stage
 from timewheel.consumers.judging import Judge, Overdue, Verdict, judged
 from timewheel.consumers.local_wheel import LocalWheel
 from timewheel.consumers.onward import Onward, Parked
@@ -107,16 +107,16 @@ class Engine:
         counts = self._counts
         counts.received += 1
         envelope = arrival.envelope
-        if arrival.is_too_new:
-            # Not for us to say when it is due: a consumer of that version shall have it.
-            counts.too_new += 1
-            return [NegativeAcknowledge(arrival)]
+        if (mark := arrival.mark) is not None:
+            counts.came(mark)
+            if mark is Mark.TOO_NEW:
+                # Not for us to say when it is due: a consumer of that version shall have it.
+                return [NegativeAcknowledge(arrival)]
+            if mark is Mark.STIR:
+                return [Acknowledge(arrival)]
         if envelope is None:
             # Never lose, never guess: a message that says no due time goes to the handler as Pulsar delivered it.
-            if arrival.envelope_error is None:
-                counts.foreign += 1
-            else:
-                counts.envelope_errors += 1
+            counts.came(arrival.envelope_error)
             # A digit begins every timer's key, so a position never meets one.
             key = f"@{arrival.position}"
         else:

@@ -13,7 +13,7 @@ from timewheel.consumers.onward import Onward
 from timewheel.core.envelope import Envelope
 from timewheel.wire.positions import Position
 
-__all__ = ["Arrival", "InHand", "Stage"]
+__all__ = ["Arrival", "InHand", "Mark", "Stage"]
 
 
 @unique
@@ -27,6 +27,19 @@ class Stage(Enum):
     HANDED = "handed"
 
 
+@unique
+class Mark(Enum):
+    """What sets a message apart from timers that an SDK has sent."""
+
+    TOO_NEW = "too_new"
+    """A later version of timewheel wrote it."""
+    NATIVE = "native"
+    """A plain client has sent it, beside a shadow: its envelope is made up here. Its id is its place, as the shadow's
+    copy has it; its due time, which clients are not shown, is when it came."""
+    STIR = "stir"
+    """A shadow has put it there for the broker's sake: for nobody."""
+
+
 class Arrival(NamedTuple):
     """One message as received.
 
@@ -36,7 +49,7 @@ class Arrival(NamedTuple):
         position: Where it is stored.
         envelope: None for a message without a readable one.
         envelope_error: Why its envelope is unreadable; None if it has none or a good one.
-        is_too_new: A later version of timewheel wrote it.
+        mark: None: it is a timer that an SDK has sent, or nothing that is known.
     """
 
     message: Any
@@ -44,7 +57,7 @@ class Arrival(NamedTuple):
     position: Position
     envelope: Envelope | None
     envelope_error: str | None = None
-    is_too_new: bool = False
+    mark: Mark | None = None
 
 
 @dataclass(slots=True, eq=False)

@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from typing import Any
 
-from timewheel.consumers.in_hand import Arrival, InHand
-from timewheel.core.envelope import PREFIX, Envelope
+from timewheel.consumers.in_hand import Arrival, InHand, Mark
+from timewheel.core.clock import Clock
+from timewheel.core.envelope import PREFIX, STIR_PROPERTY, Envelope
 from timewheel.core.errors import EnvelopeError, EnvelopeTooNew
+from timewheel.core.ids import native_id
 from timewheel.wire.positions import Position
 
-__all__ = ["DelayedMessage", "arrival_of", "key_of"]
+__all__ = ["DelayedMessage", "Reading", "arrival_of", "beside_shadow", "key_of"]
+
+Reading = Callable[[Any, Any], Arrival]
+"""Reads a received message; the second argument is whom to acknowledge it to."""
 
 
 class DelayedMessage:
     """A timer that is due. Pulsar's accessors are methods, as on `pulsar.Message`; timewheel's are attributes.
 
     Attributes:
-        due_at: When it was due (aware, UTC); None for a message that carries no readable envelope.
+        due_at: When it was due (aware, UTC); None for a message that carries no readable envelope, for clients are not
+            shown when a plain producer wanted it.
         lateness: How much after that it was handed out; None likewise, never negative.
         hops: How often it was published again on its way; 0 without an envelope.
-        timer_id: The sender's or a generated one; None without an envelope.
-        generation: 0, and higher after a reschedule; None without an envelope.
+        timer_id: The sender's or a generated one. Of a plain producer's message its place, where the plan has an
+            intake: the copy that a shadow may have made of it has the same id. Else None without an envelope.
+        generation: 0, and higher after a reschedule; None without a timer id.
         envelope_error: Why the envelope could not be read; None if there is none or a good one.
         attempt: How often a handler of this subscription had it before and wanted it tried again; 0 at first.
         handle: Opaque: by what its consumer knows it when it is acknowledged.
@@ -54,8 +62,9 @@ class DelayedMessage:
         self.hops = 0
         self.attempt = 0
         if envelope is not None:
-            self.due_at = _EPOCH + dt.timedelta(milliseconds=envelope.due_ms)
-            self.lateness = dt.timedelta(milliseconds=max(handed_ms - envelope.due_ms, 0))
+            if arrival.mark is not Mark.NATIVE:
+                self.due_at = _EPOCH + dt.timedelta(milliseconds=envelope.due_ms)
+                self.lateness = dt.timedelta(milliseconds=max(handed_ms - envelope.due_ms, 0))
             self.timer_id = envelope.timer_id
             self.generation = envelope.generation
             self.hops = envelope.hops
@@ -138,12 +147,38 @@ def arrival_of(message: Any, origin: Any) -> Arrival:
     """A received message with its envelope read."""
     envelope: Envelope | None = None
     error: str | None = None
-    is_too_new = False
+    mark: Mark | None = None
     try:
-        envelope = Envelope.read(message.properties())
+        properties = message.properties()
+        envelope = Envelope.read(properties)
+        if envelope is None and STIR_PROPERTY in properties:
+            mark = Mark.STIR
     except EnvelopeTooNew as problem:
-        error, is_too_new = str(problem), True
+        error, mark = str(problem), Mark.TOO_NEW
     except (EnvelopeError, UnicodeDecodeError) as problem:
         # Clients of other languages can write properties that are no text; no message may stop the receiving thread.
         error = str(problem)
-    return Arrival(message, origin, Position.of(message.message_id()), envelope, error, is_too_new)
+    return Arrival(message, origin, Position.of(message.message_id()), envelope, error, mark)
+
+
+def beside_shadow(clock: Clock) -> Reading:
+    """Reads messages of a due topic that plain producers write to and a shadow lifts from.
+
+    A plain one and its copy are one timer. Not so what came in a batch: the messages of an entry share its place, and a
+    shadow lifts none of them.
+
+    Args:
+        clock: Of the consumer.
+    """
+
+    def read(message: Any, origin: Any) -> Arrival:
+        arrival = arrival_of(message, origin)
+        position = arrival.position
+        is_plain = arrival.envelope is None and arrival.envelope_error is None and arrival.mark is None
+        if not is_plain or position.batch_index >= 0:
+            return arrival
+        now_ms = clock.now_ms()
+        envelope = Envelope(native_id(message.topic_name(), position), now_ms, now_ms)
+        return arrival._replace(envelope=envelope, mark=Mark.NATIVE)
+
+    return read

@@ -14,6 +14,7 @@ from timewheel.consumers.errors import SubscribeRefused
 from timewheel.consumers.handled import HandledWindow
 from timewheel.consumers.in_hand import InHand
 from timewheel.consumers.judging import Judge, Overdue
+from timewheel.consumers.message import arrival_of, beside_shadow
 from timewheel.consumers.pace import Pace
 from timewheel.consumers.receiving.questions import Questions
 from timewheel.consumers.receiving.receiver import Receiver
@@ -112,10 +113,11 @@ class Reception:
         )
         retry_topic = Names(plan).retry(subscription) if plan.keeps_back else None
         self._parked_topic = Names(plan).parked(subscription) if plan.keeps_back else None
+        read = beside_shadow(clock) if plan.intake else arrival_of
         self._source: Source = (
-            RollingSource(subscribing, plan, retry_topic, clock, emitting)
+            RollingSource(subscribing, plan, retry_topic, clock, emitting, read)
             if isinstance(plan.scheme, Calendar) or plan.former_intervals_ms
-            else SingleSource(subscribing, tuple(filter(None, (plan.due_topic, retry_topic))), clock, emitting)
+            else SingleSource(subscribing, tuple(filter(None, (plan.due_topic, retry_topic))), clock, emitting, read)
         )
         self._cut_log: CutLog | None = None
         judge: Judge | None = None

@@ -30,6 +30,7 @@ FOLDERS = (
     "producers",
     "consumers",
     "ops",
+    "shadow",
     "testing_tools",
     "demo",
     "watch",

@@ -17,7 +17,7 @@ import pulsar
 
 from timewheel.consumers.calendar.rolling_topics import FORMER_RETRY_MS, MISSING_RETRY_MS, RollingTopics
 from timewheel.consumers.in_hand import Arrival
-from timewheel.consumers.message import arrival_of
+from timewheel.consumers.message import Reading, arrival_of
 from timewheel.consumers.receiving.subscribing import Subscribed, Subscribing
 from timewheel.core.clock import Clock
 from timewheel.core.errors import TopologyError
@@ -63,11 +63,19 @@ class RollingSource:
         retry_topic: Of what the subscription tries again; None: there is none.
         clock: Of the consumer.
         hooks: Told of every topic that is opened, closed or missing.
+        read: How a message is read.
     """
 
     def __init__(
-        self, subscribing: Subscribing, plan: Plan, retry_topic: str | None, clock: Clock, hooks: Hooks
+        self,
+        subscribing: Subscribing,
+        plan: Plan,
+        retry_topic: str | None,
+        clock: Clock,
+        hooks: Hooks,
+        read: Reading = arrival_of,
     ) -> None:
+        self.read = read
         self._subscribing = subscribing
         self._due_topic = plan.due_topic
         self._retry_topic = retry_topic
@@ -279,7 +287,7 @@ class _Reader(threading.Thread):
                 if not self._closing:
                     self._source.fail(error)
                 return
-            arrival = arrival_of(message, self.subscribed)
+            arrival = self._source.read(message, self.subscribed)
             # Before it is queued: a topic whose message waits in the queue is not quiet.
             self.subscribed.took(arrival.position, self._clock.monotonic_ms())
             self._source.put(arrival)

@@ -10,7 +10,7 @@ import pulsar
 from timewheel.consumers.commands import Acknowledge, Command, Hand, LetGo, NegativeAcknowledge, Republish
 from timewheel.consumers.counts import ConsumerCounts
 from timewheel.consumers.engine import Engine
-from timewheel.consumers.in_hand import Arrival, InHand
+from timewheel.consumers.in_hand import Arrival, InHand, Mark
 from timewheel.consumers.onward import Onward, Parked
 from timewheel.consumers.pace import Pace
 from timewheel.consumers.receiving.alarms import Alarms
@@ -318,7 +318,7 @@ class Receiver:
 
     def _raise_alarm(self, arrival: Arrival, now_ms: int) -> None:
         topic = str(arrival.message.topic_name())
-        if arrival.is_too_new:
+        if arrival.mark is Mark.TOO_NEW:
             self._alarms.raised(TimerTooNew(topic=topic, error=arrival.envelope_error))
         elif arrival.envelope is None:
             self._alarms.raised(EnvelopeUnreadable(topic=topic, error=arrival.envelope_error))

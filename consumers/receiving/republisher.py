@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pulsar
 
-from timewheel.consumers.in_hand import InHand
+from timewheel.consumers.in_hand import InHand, Mark
 from timewheel.consumers.onward import Parked
 from timewheel.consumers.receiving.subscribing import missing_topic
 from timewheel.core.clock import Clock
@@ -161,7 +161,9 @@ class Republisher:
     def _onward(self, timer: InHand, envelope: Envelope, now_ms: int) -> tuple[str, int, dict[str, str]]:
         """Topic, the delay to ask for, and timewheel's properties."""
         if isinstance(timer.onward, Parked):
-            return self._parked, 0, _why(timer.onward, str(timer.arrival.message.topic_name()))
+            why = _why(timer.onward, str(timer.arrival.message.topic_name()))
+            # What a plain client has sent has no id yet, and is given one to be found by.
+            return self._parked, 0, envelope.properties() | why if timer.arrival.mark is Mark.NATIVE else why
         if timer.onward is None:
             hop = again(self._router, envelope, now_ms)
         else:

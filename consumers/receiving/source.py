@@ -7,7 +7,7 @@ from typing import Protocol
 import pulsar
 
 from timewheel.consumers.in_hand import Arrival
-from timewheel.consumers.message import arrival_of
+from timewheel.consumers.message import Reading, arrival_of
 from timewheel.consumers.receiving.subscribing import Subscribed, Subscribing
 from timewheel.core.clock import Clock
 from timewheel.wire.connection_watch import ConnectionWatch
@@ -51,11 +51,20 @@ class SingleSource:
         topics: The due topic first.
         clock: Of the consumer.
         hooks: Told of a connection that is lost.
+        read: How a message is read.
     """
 
-    __slots__ = ("_subscribed", "_subscribing", "_topics", "_watch")
+    __slots__ = ("_read", "_subscribed", "_subscribing", "_topics", "_watch")
 
-    def __init__(self, subscribing: Subscribing, topics: tuple[str, ...], clock: Clock, hooks: Hooks) -> None:
+    def __init__(
+        self,
+        subscribing: Subscribing,
+        topics: tuple[str, ...],
+        clock: Clock,
+        hooks: Hooks,
+        read: Reading = arrival_of,
+    ) -> None:
+        self._read = read
         self._subscribing = subscribing
         self._topics = topics
         self._watch = ConnectionWatch(topics[0], clock, hooks)
@@ -76,7 +85,7 @@ class SingleSource:
         except pulsar.Timeout:
             self._watch.look(is_connected=bool(subscribed.consumer.is_connected()))
             return None
-        return arrival_of(message, subscribed)
+        return self._read(message, subscribed)
 
     def close(self) -> None:
         if self._subscribed is not None:

@@ -42,13 +42,15 @@ from timewheel.admin.policies import (
     Retention,
 )
 from timewheel.consumers.relay import Relay
+from timewheel.consumers.relay.driver.hop_producers import producer_name
 from timewheel.core.clock import SystemClock
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.envelope import Envelope
-from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic
+from timewheel.core.names import RELAY_SUBSCRIPTION, Names, partition_topic
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.planfile import save_plan
 from timewheel.ops.doctor import Finding, Severity, Verdict, fix, look_at_plan, look_at_topic, verdict_on
+from timewheel.ops.doctor.checks.shadows import SHADOWS, STATE_PROPERTY
 from timewheel.ops.foreign_settings import MANY_RELAYS
 from timewheel.ops.provision import ensure
 from timewheel.testing import LocalPulsar, eventually
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
 
 TIERED = Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS,))
 SETTLE_S = 20.0
+OF_SHADOWS = {kind.slug for check in SHADOWS for kind in check.kinds} | {"wrong-subscription-type"}
 NOTES = {"one-bookie", "no-relay-yet"}
 """True of a single bookie, and of a plan whose relays were not started."""
 
@@ -519,6 +522,36 @@ def test_a_stranger_among_the_relays_is_named(setup: Setup) -> None:
     with Relay(setup.client, setup.plan) as relay:
         eventually(lambda: relay.ready, SETTLE_S)
         assert "foreign-consumer" not in setup.slugs()
+
+
+def test_a_shadow_is_seen_with_its_state_its_lifter_and_its_journal(admin: AdminClient, pulsar_client: Any) -> None:
+    setup = make(admin, pulsar_client, relay="service", readers="any", intake=True)
+    intake = Names(setup.plan).intake
+    assert setup.slugs() & OF_SHADOWS == set()
+    admin.topics.update_properties(intake, {STATE_PROPERTY: f"shadowing {SystemClock().now_ms()}"})
+    assert "nobody lifts into 1 of 1 partitions" in setup.found("nobody-lifts").read
+    lifter = pulsar_client.create_producer(
+        partition_topic(intake, 0), producer_name="tw|lift|doctors/crm/reminders-partition-0||-1|"
+    )
+    lifter.send(b"a copy")
+    other = pulsar_client.create_producer(
+        partition_topic(setup.due, 0),
+        producer_name=producer_name(partition_topic(setup.tier, 0), partition_topic(setup.due, 0), -1, "0123456789ab"),
+    )
+    audit = pulsar_client.subscribe(setup.due, "audit", consumer_type=pulsar.ConsumerType.Failover)
+    seen = look_at_plan(admin, setup.plan, target="plan.toml")
+    (part,) = next(topic for topic in seen.topics if topic.name == intake).parts
+    assert part.journal_since_ms is not None
+    assert 0 <= SystemClock().now_ms() - part.journal_since_ms < 600_000
+    assert {finding.slug for finding in verdict_on(seen).findings} & (OF_SHADOWS | {"no-relay"}) == {
+        "movers-differ", "unnamed-subscription", "wrong-subscription-type", "no-relay",
+    }  # fmt: skip
+    in_two_hours = replace(seen, at_ms=seen.at_ms + 3 * HOUR_MS)
+    assert "journal-is-old" in {finding.slug for finding in verdict_on(in_two_hours).findings}
+    for one in (lifter, other, audit):
+        one.close()
+    setup.call("DELETE", "/persistent/NAMESPACE/reminders.tw.intake-partition-0?force=true")
+    assert "intake-removed" in setup.slugs()
 
 
 def test_anyones_topic(admin: AdminClient, pulsar_client: Any, setup: Setup) -> None:

@@ -249,7 +249,13 @@ def test_mixed_delays_are_named_with_the_law_and_what_helps(
     assert "the broker holds 150 delayed messages of this subscription" in advice.evidence
     assert any("25 % of the sampled entries have no delay" in text for text in advice.evidence)
     assert "send messages without a delay to a topic of their own" in advice.helps
-    assert advice.commands[0] == f"timewheel sample {topic} -o delays.parquet"
+    assert advice.helps[0].startswith("first aid: a shadow lifts what is far from due")
+    assert advice.commands[:3] == (
+        f"timewheel shadow start {topic} --dry-run",
+        f"timewheel shadow start {topic}",
+        "timewheel shadow run PLAN",
+    )
+    assert advice.commands[3] == f"timewheel sample {topic} -o delays.parquet"
     told = run(pulsar_broker, "explain", topic)
     assert told.returncode == 0, told.stderr
     assert "100 % of the gaps: mixed delays" in told.stdout

@@ -8,7 +8,7 @@ from tests.consumers.support import BOUND_MS, NOW_MS, arrival, engine, handed, r
 from timewheel.consumers.commands import NegativeAcknowledge
 from timewheel.consumers.engine import MAX_REPUBLISHING
 from timewheel.consumers.handled import HandledWindow, timer_key
-from timewheel.consumers.in_hand import Arrival, Stage
+from timewheel.consumers.in_hand import Arrival, Mark, Stage
 from timewheel.consumers.receiving.due_queue import DueQueue
 from timewheel.core.envelope import Envelope
 from timewheel.wire.positions import Position
@@ -219,7 +219,7 @@ def test_a_garbled_envelope_is_counted_and_handed_out() -> None:
 
 def test_a_timer_of_a_later_version_is_given_back() -> None:
     it = engine()
-    later = Arrival(None, None, Position(1, 1, -1), None, "envelope: version 2", is_too_new=True)
+    later = Arrival(None, None, Position(1, 1, -1), None, "envelope: version 2", Mark.TOO_NEW)
     assert it.received(later, NOW_MS, 0) == [NegativeAcknowledge(later)]
     assert (it.counts.too_new, it.counts.envelope_errors, it.counts.foreign) == (1, 0, 0)
     assert it.held_count == 0

@@ -37,14 +37,18 @@ from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.former_topics import FormerTopic
 from timewheel.core.names import RELAY_SUBSCRIPTION, namespace_of, partition_topic
 from timewheel.core.plan import Plan, Tiered
+from timewheel.core.routing import Router
+from timewheel.core.steps import longest_due_stay_ms
 from timewheel.core.topology import topology
 from timewheel.ops.doctor import KINDS, Finding, Seen, Severity, Unread, Verdict, verdict_on
 from timewheel.ops.doctor.checks.clocks import offset_ms, producer_off_ms
+from timewheel.ops.doctor.checks.shadows import LIFTS, PINNED_MS, STATE_PROPERTY, UNDER_WAY
 from timewheel.ops.doctor.seen import Head, Newest, Part, SeenTopic, Source
 from timewheel.ops.doctor.settings import BROKER_DEFAULTS, in_force, profile_by
 from timewheel.ops.gaps import GapStanding, SubscriptionGaps
 from timewheel.ops.gaps.reload import Run
 from timewheel.ops.provision_steps import TopicState, wanted_policies
+from timewheel.shadow.machine import states
 
 NOW_MS = 1_767_225_600_000
 DUE = "persistent://acme/crm/reminders"
@@ -93,14 +97,15 @@ def gaps(count: int, *again: Run) -> SubscriptionGaps:
     return SubscriptionGaps(topic=DUE, subscription="billing", parts=(standing,))
 
 
-def healthy() -> Seen:
+def healthy(plan: Plan = PLAN) -> Seen:
     """All of the plan is there, two relays run, and nothing waits."""
-    whole = topology(PLAN, NOW_MS)
+    whole = topology(plan, NOW_MS)
     topics = []
     for spec in whole.topics:
         holding = next((topic for topic in whole.holding if topic.name == spec.name), None)
-        relays = (consumer("0a1b2c3d-relay-1"), consumer("1b2c3d4e-relay-2")) if holding else ()
-        kind = "Failover" if holding else "Shared"
+        is_read_by_relays = holding is not None or spec.role == "intake"
+        relays = (consumer("0a1b2c3d-relay-1"), consumer("1b2c3d4e-relay-2")) if is_read_by_relays else ()
+        kind = "Failover" if is_read_by_relays else "Shared"
         subscriptions = {name: subscription(kind, consumers=relays) for name in spec.subscriptions}
         topics.append(
             SeenTopic(
@@ -120,7 +125,7 @@ def healthy() -> Seen:
         )
     return Seen(
         target="plan.toml",
-        plan=PLAN,
+        plan=plan,
         at_ms=NOW_MS,
         profile=BrokerProfile.named("4.0"),
         settings={},
@@ -336,6 +341,74 @@ CASES: list[tuple[str, Change]] = [
         lambda seen: replace(seen, unread=(Unread(source=Source.TIME, subject="the broker", reason="a proxy"),)),
     ),
 ]
+SHADOWED = replace(PLAN, relay="service", intake=True)
+INTAKE = f"{DUE}.tw.intake"
+ROUTING = Router(SHADOWED).fingerprint
+OLDEST_MS = longest_due_stay_ms(SHADOWED) + SHADOWED.guard_ms + PINNED_MS
+OF_PLANS = {"no-relay", "foreign-consumer", "wrong-subscription-type"}
+"""What is found of plans without a shadow as well."""
+
+
+def shadowed(state: str = "shadowing", *, lifts: bool = True) -> Seen:
+    """As `healthy`, of a plan with an intake, whose shadow lifts."""
+
+    def changed(topic: SeenTopic) -> SeenTopic:
+        lifter = (producer("tw|lift|acme/crm/reminders-partition-0|acme/crm/x|-1|"),) if lifts else ()
+        part = topic.parts[0]
+        return replace(
+            topic,
+            properties={STATE_PROPERTY: f"{state} {NOW_MS}"} if state else {},
+            parts=(replace(part, stats=replace(part.stats, producers=lifter)),),
+        )
+
+    return with_topic(changed, INTAKE)(healthy(SHADOWED))
+
+
+def producer(name: str) -> ProducerStats:
+    return ProducerStats(name=name, address="", client="Pulsar-CPP-v4.2.0")
+
+
+def hops_by(*fingerprints: str) -> Change:
+    """Relays' producers that are connected to the due topic."""
+    names = [f"tw|acme/crm/reminders.tw.tier-12h-partition-0|acme/crm/reminders|-1|{one}" for one in fingerprints]
+    return stats(subscriptions={"billing": subscription("Shared")}, producers=tuple(map(producer, names)))
+
+
+def also_on_due(name: str, kind: str = "Shared", **more: Any) -> Change:
+    return stats(subscriptions={"billing": subscription("Shared"), name: subscription(kind, **more)})
+
+
+NO_INTAKE = all_of(
+    state(INTAKE, partitions=None, existing=frozenset(), policies={}),
+    with_topic(lambda topic: replace(topic, properties={}, parts=()), INTAKE),
+)
+OF_SHADOWS: list[tuple[str, Change]] = [
+    ("nobody-lifts", lambda _: shadowed(lifts=False)),
+    ("no-relay", stats(INTAKE, subscriptions=WAITING)),
+    ("foreign-consumer", stats(INTAKE, subscriptions={RELAY_SUBSCRIPTION: subscription(consumers=(consumer("spy"),))})),
+    ("journal-is-old", part(INTAKE, journal_since_ms=NOW_MS - OLDEST_MS - 1)),
+    ("unnamed-subscription", also_on_due("audit", backlog=7)),
+    ("wrong-subscription-type", also_on_due("audit", "Failover", consumers=(consumer(),))),
+    ("wrong-subscription-type", also_on_due("audit", "Exclusive", consumers=(consumer(),))),
+    ("movers-differ", hops_by("0123456789ab")),
+    ("movers-differ", hops_by(ROUTING, "0123456789ab-drain")),
+    ("intake-removed", state(INTAKE, existing=frozenset())),
+    ("intake-removed", all_of(NO_INTAKE, stats(TIER, subscriptions=WAITING))),
+    ("compacted-due-topic", place(compaction_threshold=1_000_000)),
+    ("compacted-due-topic", also_on_due("__compaction")),
+]
+HARMLESS_TO_SHADOWS: list[tuple[str, Change]] = [
+    *(("nobody-lifts", lambda _, word=word: shadowed(word, lifts=False)) for word in ("", "provisioned", "paused",
+                                                                                       "draining", "native", "later")),
+    ("journal-is-old", part(INTAKE, journal_since_ms=NOW_MS - OLDEST_MS)),
+    ("unnamed-subscription", also_on_due("__compaction")),
+    ("unnamed-subscription", also_on_due("reader-1a2b3c", is_durable=False)),
+    ("movers-differ", hops_by(ROUTING, f"{ROUTING}-drain")),
+    ("movers-differ", stats(producers=(producer("tw|another/crm/topic.tw.tier-1h|acme/crm/reminders|-1|0123"),))),
+    ("intake-removed", NO_INTAKE),  # it was never there: that is missing-topic
+    ("intake-removed", lambda _: state(INTAKE, existing=frozenset())(shadowed("native"))),
+    ("compacted-due-topic", place(compaction_threshold=0)),
+]  # fmt: skip
 OF_OTHERS: list[tuple[str, Change]] = [
     ("ttl-over-delays", own(MESSAGE_TTL_S, 60, OTHERS)),
     ("quota-drops", own(SIZE_QUOTA, EVICTING, OTHERS)),
@@ -379,6 +452,43 @@ def test_a_fault_of_anyones_topic_is_found(slug: str, change: Change) -> None:
     _has(verdict_on(change(of_others())), slug)
 
 
+@pytest.mark.parametrize(("slug", "change"), OF_SHADOWS, ids=ids(OF_SHADOWS))
+def test_a_fault_of_a_shadow_is_found_and_only_where_there_is_one(slug: str, change: Change) -> None:
+    _has(verdict_on(change(shadowed())), slug)
+    if slug not in OF_PLANS:
+        assert slug not in {finding.slug for finding in verdict_on(replace(change(shadowed()), plan=PLAN)).findings}
+
+
+@pytest.mark.parametrize(("slug", "change"), HARMLESS_TO_SHADOWS, ids=ids(HARMLESS_TO_SHADOWS))
+def test_what_does_a_shadow_no_harm_is_not_found(slug: str, change: Change) -> None:
+    assert slug not in {finding.slug for finding in verdict_on(change(shadowed())).findings}
+
+
+def test_a_healthy_shadow_is_none_to_speak_of() -> None:
+    assert verdict_on(shadowed()).findings == ()
+
+
+def test_what_the_doctor_knows_of_a_shadow_is_what_the_shadow_says() -> None:
+    assert states.STATE_PROPERTY == STATE_PROPERTY
+    assert {state.value for state in states.State if states.lifts(state)} == {LIFTS}
+    assert {state.value for state in states.State} - UNDER_WAY == {"provisioned", "native"}
+
+
+@pytest.mark.parametrize("again", [(), (Run(1, 0, 0),)], ids=["near", "beyond"])
+def test_where_delays_may_cause_the_gaps_the_cure_names_the_shadow(again: tuple[Run, ...]) -> None:
+    def cure(seen: Seen, *, delayed: int, kind: str = "Shared") -> str:
+        near = gaps(9, *again)
+        near = replace(near, parts=tuple(replace(part, delayed=delayed, type=kind) for part in near.parts))
+        found = verdict_on(replace(seen, gaps=(near,))).findings
+        return next(one.cure for one in found if one.slug in {"many-gaps", "forgets-acknowledgements"})
+
+    explain = f"timewheel gaps explain {DUE} --subscription billing"
+    aid = f"{explain}; if delays cause them: timewheel shadow start {DUE} --dry-run"
+    assert cure(healthy(), delayed=5) == cure(of_others(), delayed=5, kind="Key_Shared") == aid
+    assert cure(healthy(), delayed=0) == cure(healthy(), delayed=5, kind="Failover") == explain
+    assert cure(shadowed(), delayed=5) == explain, "it has one"
+
+
 def _has(verdict: Verdict, slug: str) -> None:
     found = [finding for finding in verdict.findings if finding.slug == slug]
     assert found, [finding.slug for finding in verdict.findings]
@@ -393,7 +503,7 @@ def _has(verdict: Verdict, slug: str) -> None:
 
 
 def test_every_kind_has_a_case() -> None:
-    assert {slug for slug, _ in (*CASES, *OF_OTHERS)} == {kind.slug for kind in KINDS}
+    assert {slug for slug, _ in (*CASES, *OF_OTHERS, *OF_SHADOWS)} == {kind.slug for kind in KINDS}
     assert len({kind.slug for kind in KINDS}) == len(KINDS)
     assert all(kind.why.endswith(".") and kind.do.endswith(".") for kind in KINDS)
 

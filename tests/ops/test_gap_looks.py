@@ -20,7 +20,7 @@ from tests.ops.test_gap_reload import ALTERNATING, cursor, ledgers
 from tests.support.screen import lines_of
 from timewheel.admin.client import AdminClient
 from timewheel.cli.gaps import _screen, exit_status
-from timewheel.cli.gaps_said import verdict
+from timewheel.cli.gaps_said import aid_of, verdict
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Plan, Tiered
@@ -357,6 +357,25 @@ def look(at_ms: int, *gaps: int) -> Look:
         for number, count in enumerate(gaps)
     ]
     return Look(at_ms=at_ms, subscriptions=tuple(subscriptions), topics=1, bare=(), gone=(), unseen=())
+
+
+@pytest.mark.parametrize(
+    ("facts", "is_named"),
+    [
+        ({"delayed": 5}, True),
+        ({"delayed": 5, "type": "Key_Shared"}, True),
+        ({"delayed": 5, "type": "None"}, True),  # nobody has been connected since it was loaded
+        ({"delayed": 5, "gap_count": 7}, False),
+        ({"delayed": 0}, False),
+        ({"delayed": 5, "type": "Failover"}, False),
+        ({"delayed": 5, "topic": "persistent://a/b/t.tw.delay-1h"}, False),
+    ],
+)
+def test_where_delays_may_be_the_cause_a_shadow_is_named(facts: dict[str, Any], is_named: bool) -> None:
+    whole: dict[str, Any] = {"at_ms": 0, "topics": 1, "bare": (), "gone": (), "unseen": ()}
+    said = " ".join(aid_of(Look(subscriptions=by_subscription([standing(9, **facts)]), **whole)))
+    assert ("timewheel shadow start persistent://a/b/t --dry-run" in said) is is_named
+    assert ("no producer and no consumer has to change" in said) is is_named
 
 
 def test_a_log_is_read_back_and_bounded(tmp_path: Path) -> None:

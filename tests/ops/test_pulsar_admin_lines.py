@@ -15,6 +15,7 @@ from tests.ops.test_doctor_checks import (
     EVICTING,
     NOW_MS,
     OF_OTHERS,
+    OF_SHADOWS,
     OTHERS,
     PLAN,
     SPACE,
@@ -24,6 +25,7 @@ from tests.ops.test_doctor_checks import (
     own,
     place,
     settings,
+    shadowed,
     stats,
     subscription,
 )
@@ -63,7 +65,8 @@ ONLY_SAID = {("topics", "get-message-by-id"), ("topics", "stats-internal"), ("to
 def _seen() -> Iterator[Seen]:
     ours = [change(healthy()) for change in (*(change for _, change in CASES), *MORE)]
     others = [change(of_others()) for change in (*(change for _, change in OF_OTHERS), *MORE_OF_OTHERS)]
-    for seen in (*ours, *others):
+    shadows = [change(shadowed()) for _, change in OF_SHADOWS]
+    for seen in (*ours, *others, *shadows):
         yield seen
         # The other way to change a setting: brokers may take it while they run.
         yield replace(seen, dynamic=frozenset(seen.settings or ()) | {"backlogQuotaDefaultLimitSecond"})

@@ -67,6 +67,7 @@ COMMANDS: Mapping[tuple[str, str], Command] = {
         needs={"--max-inactive-duration": TIME, "--delete-mode": MODE},
         flags=frozenset({"--enable-delete-while-inactive", "--disable-delete-while-inactive"}),
     ),
+    ("topicPolicies", "set-compaction-threshold"): Command(about=TOPIC, needs={"-t": NONE}),
     ("topicPolicies", "remove-backlog-quota"): Command(about=TOPIC, takes={"-t": QUOTA}),
     ("topicPolicies", "remove-max-message-size"): Command(about=TOPIC),
     ("topicPolicies", _PAUSE): Command(about=TOPIC),  # since 4

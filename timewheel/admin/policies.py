@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, Literal, TypeVar
 
 __all__ = [
     "AGE_QUOTA",
+    "COMPACTION_BYTES",
     "DEDUPLICATION",
     "DELAYED_DELIVERY",
     "INACTIVE_TOPIC",
@@ -23,6 +24,7 @@ __all__ = [
     "PAUSE_ON_ACK_STATE",
     "PERSISTENCE",
     "POLICIES",
+    "REPLICATION_CLUSTERS",
     "RETENTION",
     "SIZE_QUOTA",
     "SUBSCRIPTION_EXPIRY_MIN",
@@ -297,6 +299,24 @@ MAX_MESSAGE_BYTES: Final[Policy[int]] = Policy(
 )
 """The largest message that is taken; it can only be lower than the broker's ``maxMessageSize``. No namespace level."""
 
+COMPACTION_BYTES: Final[Policy[int]] = Policy(
+    name="compactionThreshold",
+    namespace_name="compactionThreshold",
+    document_key="compaction_threshold",
+    encode=int,
+    decode=int,
+)
+"""From a backlog of so many bytes on the broker compacts the topic; 0: never by itself."""
+
+REPLICATION_CLUSTERS: Final[Policy[tuple[str, ...]]] = Policy(
+    name="replication",
+    namespace_name="replication",
+    document_key="replication_clusters",
+    encode=list,
+    decode=tuple,
+)
+"""Where the topic is replicated to, its own cluster included."""
+
 POLICIES: Final[tuple[Policy[Any], ...]] = (
     MESSAGE_TTL_S,
     SIZE_QUOTA,
@@ -310,5 +330,5 @@ POLICIES: Final[tuple[Policy[Any], ...]] = (
     MAX_UNACKED_PER_SUBSCRIPTION,
     PERSISTENCE,
 )
-"""The policies of which a broker tells what is in force, and whether it is set. Of the two others that are known here
-it tells one of both."""
+"""The policies of which a broker tells what is in force, and whether it is set. The others that are known here are only
+read, or of them it tells one of both."""

@@ -59,7 +59,7 @@ def show_look(
         say(console, f"The limit is {limit.profile.gap_limit_ranges:,} gaps of a partition, {limit.source}.")
         if look.subscriptions:
             _show_worst(console, look, looks, top)
-    for text in notes_of(look):
+    for text in (*notes_of(look), *aid_of(look)):
         say(console, text, style="yellow")
 
 
@@ -129,6 +129,16 @@ def notes_of(look: Look) -> Iterator[str]:
         yield f"Not there, or never used: {_named(look.gone)}."
     if look.bare:
         yield f"Without a durable subscription, so that nothing sent there is kept for anybody: {_named(look.bare)}."
+
+
+def aid_of(look: Look) -> Iterator[str]:
+    """What helps at once where delays may be why a subscription is near its limit; for the worst one."""
+    from timewheel.ops.gaps.first_aid import SHADOW_HELPS, begins_shadow, may_need_shadow
+
+    worst = next(filter(may_need_shadow, look.subscriptions), None)
+    if worst is not None:
+        yield f"If delays cause it (timewheel gaps explain {worst.topic}), {SHADOW_HELPS}."
+        yield f"Begin with: {begins_shadow(worst.topic)}"
 
 
 def _show_worst(console: Console, look: Look, looks: Looks, top: int) -> None:

@@ -22,12 +22,19 @@ from timewheel.cli.relay_service import (
     WithStdin,
     run_service,
 )
+from timewheel.cli.shadow_start import start
+from timewheel.cli.shadow_status import status
+from timewheel.cli.shadow_verify import verify
 
 __all__ = ["shadow"]
 
 shadow = typer.Typer(
     name="shadow", no_args_is_help=True, help="Cure a topic without a change to its producers and consumers."
 )
+# What looks at a shadow stands in files of its own.
+shadow.command()(start)
+shadow.command()(status)
+shadow.command()(verify)
 
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)]
 JournalHold = Annotated[
@@ -64,9 +71,9 @@ def run(
     """Shadow the due topics of all these plans until SIGTERM or Ctrl-C, as was wished by start, pause and abort.
 
     What is far from due is lifted out of the topic, waits in holding topics, and comes back near its time; producers
-    and consumers notice nothing. It is also the relay of these plans. Several such processes share the partitions and take
-    over from each other. A process that is stuck ends itself: let something start it again. Plan files are read again
-    when they change, as `timewheel relay run` does. Its log goes to standard error.
+    and consumers notice nothing. It is also the relay of these plans. Several such processes share the partitions and
+    take over from each other. A process that is stuck ends itself: let something start it again. Plan files are read
+    again when they change, as `timewheel relay run` does. Its log goes to standard error.
     """
     run_service(
         ServiceOptions(

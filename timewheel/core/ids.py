@@ -1,13 +1,17 @@
-"""Generated timer ids: ordered by time, unique across producers, cheap, and readable."""
+"""Timer ids that no caller gave: generated ones, ordered by time, unique across producers, cheap and readable; and the
+places of messages that no SDK has sent.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from itertools import count
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-__all__ = ["GeneratedId", "TimerIds"]
+from timewheel.core.envelope import MAX_TIMER_ID_CHARS
+
+__all__ = ["GeneratedId", "TimerIds", "native_id"]
 
 _GENERATED = re.compile(r"([0-9a-f]{12})-([0-9a-f]{16})-([0-9a-f]{8,})", re.ASCII)
 
@@ -57,3 +61,24 @@ class TimerIds:
             prefix = f"{now_ms:012x}-{self._tag}-"
             self._newest = (now_ms, prefix)
         return f"{prefix}{next(self._counter):08x}"
+
+
+class _Place(Protocol):
+    """Where an entry stands in its topic."""
+
+    @property
+    def ledger(self) -> int: ...
+    @property
+    def entry(self) -> int: ...
+
+
+def native_id(part: str, position: _Place) -> str:
+    """The timer id of a message that no SDK has sent: its place. So the copy and the original have the same.
+
+    Args:
+        part: Full name of the partition, or of a due topic without partitions.
+        position: Of its entry.
+    """
+    text = f"{part}:{position.ledger}:{position.entry}"
+    # The end tells entries apart; a topic's name may be longer than an id.
+    return text[-MAX_TIMER_ID_CHARS:]

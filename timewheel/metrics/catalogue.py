@@ -108,7 +108,7 @@ CONSUMER_TIMED_OUT = _metric(
 )
 CONSUMER_FOREIGN = _metric(
     "consumer_foreign_total", "counter", (*_OF_CONSUMER, "why"), "consumer",
-    "Messages that are no timers, or whose properties cannot be read.",
+    "Messages that no SDK has sent as timers, or whose properties cannot be read. What a shadow stirs with is dropped.",
 )  # fmt: skip
 CONSUMER_KEPT_BACK = _metric(
     "consumer_kept_back_total", "counter", (*_OF_CONSUMER, "why"), "consumer",

@@ -46,6 +46,7 @@ def of_consumer(due_topic: str, subscription: str, counts: ConsumerCounts, *, re
         ("no_envelope", counts.foreign),
         ("unreadable", counts.envelope_errors),
         ("too_new", counts.too_new),
+        ("stir", counts.stirs),
     ):
         yield Sample(told.CONSUMER_FOREIGN, (*labels, why), count)
     yield Sample(told.CONSUMER_HELD, labels, counts.held)

@@ -104,8 +104,9 @@ def _attributes(
         found[PARTITION] = str(partition)
     if subscription is not None:
         found[SUBSCRIPTION] = subscription
-    if message.timer_id is not None and message.due_at is not None and message.lateness is not None:
+    if message.timer_id is not None:
         found[TIMER_ID] = message.timer_id
+    if message.due_at is not None and message.lateness is not None:
         found[DUE] = due_text(message.due_at)
         found[LATENESS_MS] = round(message.lateness.total_seconds() * 1_000)
         found[HOPS] = message.hops

@@ -261,7 +261,12 @@ class Session:
         source = self._source
         if not source.is_intake:
             return judged(properties)
-        own_id = ":".join([source.name, *(str(part) for part in position if part >= 0)])
+        # Most that comes in was lifted, and has one.
+        own_id = (
+            ""
+            if TIMER_PROPERTY in properties
+            else ":".join([source.name, *(str(part) for part in position if part >= 0)])
+        )
         plan = self._tools.router.plan
         return taken_in(properties, message.publish_timestamp(), own_id, plan.revision, plan.max_delay_ms)
 

@@ -29,7 +29,7 @@ from timewheel.admin.policies import (
 )
 from timewheel.admin.stats import TopicStats
 from timewheel.core.errors import AdminError
-from timewheel.core.names import RELAY_SUBSCRIPTION
+from timewheel.core.names import JOURNAL_SUBSCRIPTION, RELAY_SUBSCRIPTION
 from timewheel.core.routing import release_at
 from timewheel.core.steps import Step
 from timewheel.ops.doctor.asking import Asking
@@ -94,7 +94,14 @@ class TopicReader:
             applied={} if self._has_settings else self._applied(topic.name, policies),
             pauses=self._policy(topic.name, PAUSE_ON_ACK_STATE, applied=True),
             parts=tuple(parts),
+            properties=self._properties(topic),
         )
+
+    def _properties(self, topic: SeenTopic) -> dict[str, str]:
+        """What a shadow notes beside its intake; brokers older than 2.11 keep no such notes."""
+        if topic.spec is None or topic.spec.role != "intake":
+            return {}
+        return self._asking.ask(Source.TOPICS, topic.name, lambda: self._admin.topics.properties(topic.name)) or {}
 
     def _own(self, topic: str) -> dict[Policy[Any], Any]:
         own = {policy: self._policy(topic, policy) for policy in (*READ, MAX_MESSAGE_BYTES)}
@@ -148,14 +155,21 @@ class TopicReader:
                 part = replace(part, producer_names=None if cursor is None else cursor.property_count)
                 if waits and topic.step is not None:
                     part = replace(part, head=self._head(name, internal, topic.step))
+                if topic.spec is not None and topic.spec.role == "intake":
+                    part = replace(part, journal_since_ms=self._journal_since_ms(name, internal))
         return replace(part, newest=self._newest(name, stats, internal))
 
     def _internal(self, name: str) -> InternalStats | None:
         """Of a partition whose stats were told."""
         return self._asking.ask(Source.TOPICS, name, lambda: self._admin.topics.internal_stats(name), was_there=True)
 
+    def _journal_since_ms(self, name: str, internal: InternalStats) -> int | None:
+        position = _first_open(internal, JOURNAL_SUBSCRIPTION)
+        entry = None if position is None else self._entry(name, position)
+        return None if entry is None else entry.publish_at_ms
+
     def _head(self, name: str, internal: InternalStats, step: Step) -> Head | None:
-        position = _first_open(internal)
+        position = _first_open(internal, RELAY_SUBSCRIPTION)
         entry = None if position is None else self._entry(name, position)
         if entry is None:
             return None
@@ -238,9 +252,9 @@ def _waits_for_relay(topic: SeenTopic, stats: TopicStats) -> bool:
     return topic.step is not None and not topic.by_broker and relay is not None and relay.backlog > 0
 
 
-def _first_open(internal: InternalStats) -> EntryPosition | None:
-    """Where the first entry is that no relay has acknowledged; relays acknowledge in order."""
-    cursor = internal.cursors.get(RELAY_SUBSCRIPTION)
+def _first_open(internal: InternalStats, subscription: str) -> EntryPosition | None:
+    """Where the first entry is that is not acknowledged; relays, and the holder of the journal, do so in order."""
+    cursor = internal.cursors.get(subscription)
     if cursor is None:
         return None
     for ledger in internal.ledgers:

@@ -97,6 +97,8 @@ class Part:
         newest: None: nothing was sent, or it could not be read.
         later: The last one at the end of the whole look; None: the same, or it could not be read.
         producer_names: That the broker remembers for deduplication; None: not asked for.
+        journal_since_ms: Of the intake: when the oldest copy in its journal was stored, UTC milliseconds; None: there
+            is none, or it could not be read.
     """
 
     name: str
@@ -105,6 +107,7 @@ class Part:
     newest: Newest | None = None
     later: Newest | None = None
     producer_names: int | None = None
+    journal_since_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +126,7 @@ class SeenTopic:
         pauses: By a policy of the topic or its namespace nothing more is delivered at the limit on gaps; None: not
             known.
         parts: Those that there are.
+        properties: What is noted beside it, of the intake only; nothing where it could not be read.
     """
 
     name: str
@@ -134,6 +138,7 @@ class SeenTopic:
     applied: Mapping[Policy[Any], Any] = field(default_factory=dict)
     pauses: bool | None = None
     parts: tuple[Part, ...] = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def exists(self) -> bool:

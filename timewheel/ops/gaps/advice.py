@@ -9,6 +9,7 @@ from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import SECOND_MS, rounded_up
 from timewheel.ops.gaps.causes import Cause, Share
 from timewheel.ops.gaps.explain import Explained
+from timewheel.ops.gaps.first_aid import SHADOW_HELPS, shadow_commands
 
 __all__ = ["Advice", "advice_on"]
 
@@ -93,10 +94,12 @@ def _delays(found: Explained) -> Iterator[str]:
 def _helps(cause: Cause, found: Explained, profile: BrokerProfile) -> Iterator[str]:
     match cause:
         case Cause.DELAYS:
+            if shadow_commands(found.gaps.topic):
+                yield SHADOW_HELPS
             figures = found.figures
             if figures is not None and figures.undelayed > UNDELAYED_SHARE * figures.rows:
                 yield "send messages without a delay to a topic of their own"
-            yield "keep timers where no gaps arise until they are close to due: let the planner choose a plan"
+            yield "for good: keep timers where no gaps arise until they are close to due; let the planner choose a plan"
             yield "or send timers with equal delays to a topic of their own, or spread them over more partitions"
         case Cause.UNACKNOWLEDGED:
             yield "find out why the consumers above acknowledge late: a slow handler, a full thread pool"
@@ -120,6 +123,7 @@ def _commands(cause: Cause, found: Explained) -> Iterator[str]:
     namespace = topic.partition("://")[2].rpartition("/")[0]
     match cause:
         case Cause.DELAYS:
+            yield from shadow_commands(topic)
             yield f"timewheel sample {topic} -o delays.parquet"
             yield "timewheel plan delays.parquet -o plan.toml"
         case Cause.UNACKNOWLEDGED:

@@ -60,7 +60,7 @@ class StruckFirst:
         self._handle = handle
         self._clock = clock
         self._chance = chance
-        self._ready: deque[Any] = deque()
+        self._ready: deque[_Copy] = deque()
         self.struck = 0
         self.closed = False
 
@@ -81,20 +81,20 @@ class StruckFirst:
             self._ready.extend(gathered)
         return self._ready.popleft()
 
-    def _gather(self, timeout_millis: int | None) -> list[Any]:
+    def _gather(self, timeout_millis: int | None) -> list[_Copy]:
         first = self._consumer.receive(timeout_millis)
-        gathered, size = [first], size_of(first)
+        gathered, size = [_Copy(first)], size_of(first)
         until_ms = self._clock.monotonic_ms() + self._striker.wait_ms()
         while len(gathered) < STRIKE_MESSAGES and size < STRIKE_BYTES and not self._handle.stopping:
             try:
                 message = self._consumer.receive(max(until_ms - self._clock.monotonic_ms(), MORE_MS))
             except pulsar.Timeout:
                 break
-            gathered.append(message)
+            gathered.append(_Copy(message))
             size += size_of(message)
         return gathered
 
-    def _strike(self, messages: list[Any]) -> None:
+    def _strike(self, messages: list[_Copy]) -> None:
         positions = [place for message in messages if (place := _original_of(message)) is not None]
         if not positions:
             return
@@ -143,7 +143,25 @@ class StruckFirst:
         self._consumer.close()
 
 
-def _original_of(message: Any) -> EntryPosition | None:
+class _Copy:
+    """A received message whose properties are read once: to read them is a good part of what a relay does with it."""
+
+    __slots__ = ("_message", "_properties", "_whole")
+
+    def __init__(self, message: Any) -> None:
+        self._whole = message
+        # Where `timewheel.wire.native` looks, and the client itself.
+        self._message = getattr(message, "_message", message)
+        self._properties: dict[str, str] = message.properties()
+
+    def properties(self) -> dict[str, str]:
+        return self._properties
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._whole, name)
+
+
+def _original_of(message: _Copy) -> EntryPosition | None:
     text = message.properties().get(FROM_PROPERTY)
     found = None if text is None else lifted_from(text)
     return None if found is None else found[0]

@@ -355,7 +355,7 @@ class LiftSession:
                 continue
             self._counts.lifted += len(members)
             copy = EntryPosition(message_id.ledger_id(), message_id.entry_id())
-            self._journal.add(max(_original(member) for member in members), copy)
+            self._journal.add(_original(members[-1]), copy)
 
     # Beside
 

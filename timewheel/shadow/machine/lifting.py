@@ -6,8 +6,9 @@ from enum import Enum, unique
 
 from timewheel.binary_protocol.entries import Compression, Entry
 from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, sequence_id
-from timewheel.core.envelope import FOR_PROPERTY, MAX_TIMER_ID_CHARS, STIR_PROPERTY, TIMER_PROPERTY, Envelope
+from timewheel.core.envelope import FOR_PROPERTY, STIR_PROPERTY, TIMER_PROPERTY, Envelope
 from timewheel.core.errors import EnvelopeError
+from timewheel.core.ids import native_id
 from timewheel.core.plan import Plan
 from timewheel.core.steps import longest_due_stay_ms
 from timewheel.wire.positions import EntryPosition, Position
@@ -109,18 +110,6 @@ def _obstacle(entry: Entry) -> Fate | None:
     return Fate.UNREADABLE if known is not None and FOR_PROPERTY in entry.properties else None
 
 
-def native_id(part: str, position: EntryPosition) -> str:
-    """The timer id of a message that no SDK has sent: its place. So the copy and the original have the same.
-
-    Args:
-        part: Full name of the partition, or of a due topic without partitions.
-        position: Of its entry.
-    """
-    text = f"{part}:{position.ledger}:{position.entry}"
-    # The end tells entries apart; a topic's name may be longer than an id.
-    return text[-MAX_TIMER_ID_CHARS:]
-
-
 def timer_of(entry: Entry, part: str, now_ms: int, revision: int) -> Envelope:
     """The envelope of a copy.
 
@@ -128,7 +117,7 @@ def timer_of(entry: Entry, part: str, now_ms: int, revision: int) -> Envelope:
 
     Args:
         entry: Its fate is to be lifted.
-        part: As of `native_id`.
+        part: As of `timewheel.core.ids.native_id`.
         now_ms: When it is lifted, UTC milliseconds.
         revision: The plan's.
     """

@@ -12,6 +12,7 @@ from timewheel.ops.doctor.checks.layout import LAYOUT
 from timewheel.ops.doctor.checks.places import PLACES
 from timewheel.ops.doctor.checks.quotas import QUOTAS
 from timewheel.ops.doctor.checks.relays import RELAYS
+from timewheel.ops.doctor.checks.shadows import SHADOWS
 from timewheel.ops.doctor.checks.sight import SIGHT
 from timewheel.ops.doctor.checks.storage import STORAGE
 
@@ -26,6 +27,7 @@ CHECKS: tuple[Check, ...] = (
     *HOPS,
     *CLIENTS,
     *RELAYS,
+    *SHADOWS,
     *PLACES,
     *CLOCKS,
     *SIGHT,

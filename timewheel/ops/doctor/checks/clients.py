@@ -77,7 +77,7 @@ def _subscriptions(seen: Seen) -> Iterator[Finding]:
                 read = f"{name} is blocked on {part.name}: {stats.unacked:,} messages unacknowledged"
                 cure = f"timewheel gaps explain {topic.name} --subscription {quote(name)}"
                 yield Finding(kind=BLOCKED, subject=topic.name, read=read, cure=cure)
-            right = _right_types(topic, name)
+            right = _right_types(topic, name, is_shadowed=seen.plan is not None and seen.plan.intake)
             if stats.consumers and right and stats.type not in right and (name, WRONG_TYPE) not in told:
                 told.add((name, WRONG_TYPE))
                 who = ", ".join(sorted({consumer.name for consumer in stats.consumers})[:3])
@@ -89,10 +89,12 @@ def _subscriptions(seen: Seen) -> Iterator[Finding]:
                 )
 
 
-def _right_types(topic: SeenTopic, subscription: str) -> frozenset[str]:
+def _right_types(topic: SeenTopic, subscription: str, *, is_shadowed: bool) -> frozenset[str]:
     """Empty: any is right."""
     if topic.spec is None:
         return DELAYED_TYPES if topic.delayed else frozenset()
+    if is_shadowed and topic.spec.role == "due":
+        return DELAYED_TYPES  # a shadow acknowledges on every subscription, also on one that the plan does not name
     if subscription not in topic.spec.subscriptions or not topic.spec.takes_hops:
         return frozenset()
     return DELAYED_TYPES if topic.by_broker else ORDERED_TYPES

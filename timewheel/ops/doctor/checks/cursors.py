@@ -11,6 +11,7 @@ from timewheel.ops.doctor.finding import Finding, Kind, Severity
 from timewheel.ops.doctor.seen import Seen, SeenTopic, Source
 from timewheel.ops.doctor.settings import broker_command, is_on, number
 from timewheel.ops.gaps import Level, SubscriptionGaps
+from timewheel.ops.gaps.first_aid import begins_shadow, may_need_shadow
 
 __all__ = [
     "CURSORS",
@@ -28,13 +29,13 @@ FORGETS_GAPS = Kind(
     slug="forgets-acknowledgements",
     severity=Severity.ERROR,
     why="An unload right now would deliver messages again that were acknowledged.",
-    do="See what makes the gaps, and keep timers elsewhere until they are close to due.",
+    do="See what makes the gaps. If it is delays, a shadow is first aid: no producer and no consumer has to change.",
 )
 MANY_GAPS = Kind(
     slug="many-gaps",
     severity=Severity.WARNING,
     why="Near the limit on gaps a little more traffic makes the next unload deliver again what was acknowledged.",
-    do="See what makes the gaps, and keep timers elsewhere until they are close to due.",
+    do="See what makes the gaps. If it is delays, a shadow is first aid: no producer and no consumer has to change.",
 )
 PAUSED = Kind(
     slug="paused-at-the-limit",
@@ -87,7 +88,10 @@ def _gaps(seen: Seen) -> Iterator[Finding]:
             yield Finding(kind=PAUSED, subject=gaps.topic, read=_read(gaps), cure=pausing[gaps.topic])
         else:
             kind = FORGETS_GAPS if gaps.again_entries else MANY_GAPS
-            yield Finding(kind=kind, subject=gaps.topic, read=_read(gaps), cure=explain)
+            is_shadowed = seen.plan is not None and seen.plan.intake
+            aid = f"; if delays cause them: {begins_shadow(gaps.topic)}"
+            cure = explain + aid if may_need_shadow(gaps) and not is_shadowed else explain
+            yield Finding(kind=kind, subject=gaps.topic, read=_read(gaps), cure=cure)
 
 
 def _read(gaps: SubscriptionGaps) -> str:

@@ -64,14 +64,16 @@ FOREIGN_CONSUMER = Kind(
     why="What is no relay takes timers from the relays here: what it acknowledges goes nowhere and is lost.",
     do="Stop it: only relays read holding topics. Whoever is curious uses a reader, or timewheel status.",
 )
+ALWAYS = frozenset({"tier", "intake"})
+"""Roles of topics to which a relay is connected all the time."""
 MOST_NAMED = 3
 BEHIND_SHARE = 0.5
 """Of the guard; the rest is for the next look."""
 
 
 def _presence(seen: Seen) -> Iterator[Finding]:
-    # Slots are visited when they are released; only a tier has its relays all the time.
-    tiers = [topic for topic in seen.topics if topic.spec is not None and topic.spec.role == "tier" and topic.parts]
+    # Slots are visited when they are released; only a tier, and the intake, has its relays all the time.
+    tiers = [topic for topic in seen.topics if topic.spec is not None and topic.spec.role in ALWAYS and topic.parts]
     empty = []
     for topic in tiers:
         alone = [part for part in topic.parts if not _relays(part)]
@@ -103,6 +105,8 @@ def _numbers(seen: Seen, tiers: list[SeenTopic]) -> Iterator[Finding]:
 def _start(seen: Seen) -> str:
     if seen.plan is not None and seen.plan.relay == "embedded":
         return "start a consumer of the plan: its relay is within it"
+    if seen.plan is not None and seen.plan.intake:
+        return f"timewheel shadow run {seen.target}"
     return f"timewheel relay run {seen.target}"
 
 
@@ -139,7 +143,7 @@ def _lateness(seen: Seen) -> Iterator[Finding]:
 
 def _foreign(seen: Seen) -> Iterator[Finding]:
     for topic in seen.topics:
-        if topic.step is None:
+        if topic.step is None and (topic.spec is None or topic.spec.role != "intake"):
             continue
         found = sorted(
             {

@@ -1,0 +1,139 @@
+"""Plain producers beside a shadow, on a real broker: what is stored twice is handled once."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pulsar
+import pytest
+
+from tests.broker.due_topic import SUBSCRIPTION, Handled, Sender, backlog, now_ms, running
+from tests.broker.test_cancel import TIERED, plan_of, provisioned
+from timewheel.consumers import DelayedConsumer, DelayedMessage, Fixed, RetryPolicy
+from timewheel.consumers.inbox import MemoryInbox
+from timewheel.core.envelope import STIR_PROPERTY
+from timewheel.core.ids import native_id
+from timewheel.core.plan import Plan
+from timewheel.testing import Broker, eventually
+from timewheel.wire.positions import Position
+
+if TYPE_CHECKING:
+    from tests.broker.conftest import Connect
+
+WAIT_S = 60
+DELAY_MS = 3_000
+COUNT = 40
+
+
+@pytest.fixture
+def client(pulsar_broker: Broker, connect: Connect) -> Any:
+    return connect(pulsar_broker)
+
+
+def beside_a_shadow(broker: Broker, topic: str, **changes: Any) -> Plan:
+    options = {"cancel": None, "readers": "any", "relay": "service", "intake": True, **changes}
+    return provisioned(broker, plan_of(topic, TIERED, **options))
+
+
+class Stored:
+    """Messages of a plain client, each known by its payload, by the ids that they have for a shadow."""
+
+    def __init__(self, client: Any, plan: Plan, **options: Any) -> None:
+        self.ids: dict[str, bytes] = {}
+        self.parts: dict[str, int] = {}
+        self._due_topic = plan.due_topic
+        self._confirmed = threading.Semaphore(0)
+        self._producer = client.create_producer(plan.due_topic, **{"batching_enabled": False, **options})
+
+    def send(self, count: int, *, due_ms: int) -> None:
+        for number in range(count):
+            payload = b"%d" % number
+
+            def stored(result: Any, message_id: Any, payload: bytes = payload) -> None:
+                if result == pulsar.Result.Ok:
+                    part = f"{self._due_topic}-partition-{message_id.partition()}"
+                    timer_id = native_id(part, Position.of(message_id))
+                    self.ids[timer_id] = payload
+                    self.parts[timer_id] = message_id.partition()
+                    self._confirmed.release()
+
+            self._producer.send_async(payload, stored, deliver_at=due_ms, partition_key=f"k{number}")
+        for _ in range(count):
+            assert self._confirmed.acquire(timeout=WAIT_S)
+
+
+@pytest.mark.parametrize("former_intervals_ms", [(), (60_000,)], ids=["one topic", "beside a former calendar"])
+def test_what_is_stored_twice_is_handled_once_by_several_consumers(
+    client: Any, pulsar_broker: Broker, topic: str, former_intervals_ms: tuple[int, ...]
+) -> None:
+    """As after an outage of the mover: copies are on their way, and the originals were not struck in time."""
+    plan = beside_a_shadow(pulsar_broker, topic, former_intervals_ms=former_intervals_ms)
+    stored, copies = Stored(client, plan), Sender(client, plan)
+    due_ms = now_ms() + DELAY_MS
+    stored.send(COUNT, due_ms=due_ms)
+    for timer_id, payload in stored.ids.items():
+        copies.send(timer_id, due_ms, payload=payload, partition=stored.parts[timer_id])
+    copies.flush()
+    stirring = client.create_producer(plan.due_topic, batching_enabled=False)
+    stirring.send(b"", properties={STIR_PROPERTY: "1"}, deliver_at=due_ms - 1_000)
+
+    inbox, handled, payloads = MemoryInbox(), Handled(), Counter[bytes]()
+
+    def handle(message: DelayedMessage) -> None:
+        handled(message)
+        payloads[message.data()] += 1
+
+    first, second = (DelayedConsumer(client, plan, SUBSCRIPTION, inbox=inbox) for _ in range(2))
+    with running(first, handle), running(second, handle):
+        eventually(lambda: len(handled.times) == COUNT, WAIT_S)
+        eventually(lambda: backlog(pulsar_broker, topic) == 0, WAIT_S)
+    assert dict(handled.times) == dict.fromkeys(stored.ids, 1)
+    assert set(payloads.values()) == {1}
+    assert handled.early == 0
+    counts = (first.counts, second.counts)
+    assert sum(count.stirs for count in counts) == 1
+    dropped = sum(count.already_handled + count.extra_copies + count.skipped for count in counts)
+    assert dropped >= COUNT
+    assert min(count.handed for count in counts) > 0, "both had some"
+
+
+def test_a_single_consumer_needs_no_inbox_for_it(client: Any, pulsar_broker: Broker, topic: str) -> None:
+    plan = beside_a_shadow(pulsar_broker, topic)
+    stored, copies, handled = Stored(client, plan), Sender(client, plan), Handled()
+    due_ms = now_ms() + DELAY_MS
+    stored.send(COUNT, due_ms=due_ms)
+    for timer_id in stored.ids:
+        copies.send(timer_id, due_ms, partition=stored.parts[timer_id])
+    with running(DelayedConsumer(client, plan, SUBSCRIPTION), handled):
+        eventually(lambda: len(handled.times) == COUNT, WAIT_S)
+        eventually(lambda: backlog(pulsar_broker, topic) == 0, WAIT_S)
+    assert dict(handled.times) == dict.fromkeys(stored.ids, 1)
+
+
+def test_a_plain_message_is_tried_again_under_its_id_and_a_batch_has_none(
+    client: Any, pulsar_broker: Broker, topic: str
+) -> None:
+    plan = beside_a_shadow(pulsar_broker, topic, retry=True)
+    stored = Stored(client, plan)
+    stored.send(1, due_ms=now_ms() + 500)
+    (timer_id,) = stored.ids
+    attempts: list[tuple[str | None, int]] = []
+
+    def handle(message: DelayedMessage) -> None:
+        attempts.append((message.timer_id, message.attempt))
+        if message.attempt == 0 and message.timer_id is not None:
+            raise ValueError("not yet")
+
+    policy = RetryPolicy(backoff=Fixed(dt.timedelta(seconds=1)))
+    with running(DelayedConsumer(client, plan, SUBSCRIPTION, retry=policy), handle):
+        eventually(lambda: len(attempts) == 2, WAIT_S)
+        batching = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=200)
+        for number in range(3):
+            batching.send_async(b"%d" % number, lambda *_: None, partition_key="k")
+        batching.flush()
+        eventually(lambda: len(attempts) == 5, WAIT_S)
+        eventually(lambda: backlog(pulsar_broker, topic) == 0, WAIT_S)
+    assert attempts == [(timer_id, 0), (timer_id, 1), *[(None, 0)] * 3]

@@ -1,0 +1,342 @@
+"""What looks at a shadowed topic sees what is there: before anything moves and meanwhile, and whether books balance."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pulsar
+import pytest
+
+from tests.broker.producing import now_ms
+from tests.broker.relay_stage import BUSINESS, plan_of
+from tests.broker.shadow_stage import ShadowStage
+from timewheel.admin.client import AdminClient
+from timewheel.admin.policies import MESSAGE_TTL_S
+from timewheel.binary_protocol.acknowledging import EntryAcknowledger
+from timewheel.binary_protocol.dialing import Dialer
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from timewheel.core.envelope import Envelope
+from timewheel.core.names import RELAY_SUBSCRIPTION, Names
+from timewheel.core.plan import Plan, Tiered
+from timewheel.core.planfile import save_plan
+from timewheel.shadow.machine.books import Place, Wrong
+from timewheel.shadow.machine.lifting import native_id
+from timewheel.shadow.machine.states import State, caught_up_property, wish_in
+from timewheel.shadow.standing import Phase
+from timewheel.shadow.standing_look import standing_of
+from timewheel.shadow.surveying import survey
+from timewheel.shadow.verification import Verification
+from timewheel.shadow.verifying import verify
+from timewheel.testing import Broker, eventually
+from timewheel.wire.positions import EntryPosition
+
+TIMEOUT_MS = 20_000
+GROUP = "billing"
+FAR, NEAR = 200, 100
+
+
+@pytest.fixture
+def admin(pulsar_broker: Broker) -> Iterator[AdminClient]:
+    with AdminClient(pulsar_broker.admin_url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def dialer(pulsar_broker: Broker) -> Dialer:
+    return Dialer(pulsar_broker.service_url)
+
+
+def plan_for(topic: str, **changes: Any) -> Plan:
+    return replace(
+        Plan(
+            due_topic=topic,
+            subscriptions=(GROUP,),
+            scheme=Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, 12 * HOUR_MS)),
+            partitions=0,
+            relay="service",
+            readers="any",
+            intake=True,
+        ),
+        **changes,
+    )
+
+
+@pytest.fixture
+def plan(admin: AdminClient, topic: str) -> Plan:
+    """Of a topic without partitions that is there, with its subscription."""
+    admin.topics.create_unpartitioned(topic)
+    admin.subscriptions.create(topic, GROUP)
+    return plan_for(topic)
+
+
+def send_mixed(client: Any, topic: str, *, far: int = FAR, near: int = NEAR, due: int = 0) -> None:
+    """Far from due, due soon, and without a delay, by turns."""
+    producer = client.create_producer(topic, block_if_queue_full=True)
+    began_ms = now_ms()
+    for number in range(max(far, near, due)):
+        for count, delay_ms in ((far, 2 * DAY_MS), (near, MINUTE_MS * 10), (due, 0)):
+            if number < count:
+                options = {"deliver_at": began_ms + delay_ms + number} if delay_ms else {}
+                producer.send_async(b"x" * 20, lambda *_: None, properties={"n": str(number)}, **options)
+    producer.flush()
+    producer.close()
+
+
+def acknowledge_due(client: Any, topic: str, count: int) -> Any:
+    """A Shared consumer, still open, that has acknowledged what was due."""
+    consumer = client.subscribe(
+        topic, GROUP, consumer_type=pulsar.ConsumerType.Shared, initial_position=pulsar.InitialPosition.Earliest
+    )
+    for _ in range(count):
+        consumer.acknowledge(consumer.receive(TIMEOUT_MS))
+    return consumer
+
+
+def run(broker: Broker, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [
+            sys.executable, "-m", "timewheel", "shadow", *arguments,
+            "--admin-url", broker.admin_url, "--service-url", broker.service_url,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )  # fmt: skip
+
+
+def saved(plan: Plan, folder: Path) -> str:
+    save_plan(plan, folder / "plan.toml")
+    return str(folder / "plan.toml")
+
+
+# Before anything moves.
+
+
+def test_a_survey_counts_fates_and_gaps_exactly(
+    pulsar_client: Any, admin: AdminClient, dialer: Dialer, plan: Plan
+) -> None:
+    send_mixed(pulsar_client, plan.due_topic, due=FAR)
+    acknowledge_due(pulsar_client, plan.due_topic, FAR)
+    eventually(
+        lambda: admin.topics.internal_stats(plan.due_topic).cursors[GROUP].gap_count == FAR,
+        message="all gaps are there",
+    )
+    found = survey(admin, dialer, plan, target="plan.toml")
+    assert found.is_whole
+    assert not found.is_refused, found.findings
+    assert {name: amount.entries for name, amount in found.fates.items()} == {"lifted": FAR, "near": NEAR}
+    assert found.lifted.size_bytes == 20 * FAR
+    (part,) = found.parts
+    (one,) = part.subscriptions
+    assert (one.name, one.type, one.pending, one.acked) == (GROUP, "Shared", FAR + NEAR, FAR)
+    # far, near, acknowledged by turns: a gap in each round; of the near ones there are half as many rounds
+    assert one.gaps == FAR
+    assert NEAR - 1 <= one.gaps_after <= NEAR
+    assert found.delays is not None
+    assert found.delays.longest_ms >= 2 * DAY_MS
+    assert found.cost is not None
+    # intake, twice three of the long tier, then some of the short one, and back
+    assert 5 <= found.cost.writes <= 20
+
+
+def test_a_large_topic_is_read_in_stretches(pulsar_client: Any, admin: AdminClient, dialer: Dialer, plan: Plan) -> None:
+    send_mixed(pulsar_client, plan.due_topic, far=1_000, near=500)
+    acknowledge_due(pulsar_client, plan.due_topic, 0)
+    found = survey(admin, dialer, plan, target="plan.toml", most=300)
+    assert not found.is_whole
+    assert found.parts[0].read == 300
+    assert found.parts[0].entries == 1_500
+    assert abs(found.lifted.entries - 1_000) < 100
+
+
+def test_what_stands_against_it_is_named(
+    pulsar_client: Any, pulsar_broker: Broker, admin: AdminClient, plan: Plan, tmp_path: Path
+) -> None:
+    topic = plan.due_topic
+    send_mixed(pulsar_client, topic, far=20, near=0)
+    admin.subscriptions.create(topic, "audit")
+    pulsar_client.subscribe(topic, "audit", consumer_type=pulsar.ConsumerType.Failover)
+    admin.topic_policies.set(topic, MESSAGE_TTL_S, 3_600)
+    admin.topic_policies.await_value(topic, MESSAGE_TTL_S, 3_600)
+    other = replace(plan, partitions=2)
+    done = run(pulsar_broker, "start", "--dry-run", "--json", saved(other, tmp_path))
+    assert done.returncode == 3, done.stderr
+    facts = json.loads(done.stdout)
+    slugs = {one["slug"] for one in facts["findings"] if one["severity"] == "error"}
+    assert slugs == {"subscription-in-order", "subscriptions-differ", "ttl-below-delays", "partitions-differ"}
+    assert not facts["started"]
+
+
+def test_a_plan_is_made_for_a_topic(
+    pulsar_client: Any, pulsar_broker: Broker, admin: AdminClient, plan: Plan, tmp_path: Path
+) -> None:
+    pytest.importorskip("pyspark")
+    send_mixed(pulsar_client, plan.due_topic, far=300, near=300)
+    acknowledge_due(pulsar_client, plan.due_topic, 0)
+    out = tmp_path / "made.toml"
+    done = run(pulsar_broker, "start", plan.due_topic, "--out", str(out), "--yes")
+    assert done.returncode == 0, done.stderr + done.stdout
+    made = Plan.load(out)
+    assert (made.due_topic, made.subscriptions, made.partitions) == (plan.due_topic, (GROUP,), 0)
+    assert (made.intake, made.relay, made.readers) == (True, "service", "any")
+    assert wish_in(admin.topics.properties(Names(made).intake)).state is State.SHADOWING
+
+
+def test_a_shadow_is_started(
+    pulsar_client: Any, pulsar_broker: Broker, admin: AdminClient, plan: Plan, tmp_path: Path
+) -> None:
+    send_mixed(pulsar_client, plan.due_topic, far=20, near=20)
+    acknowledge_due(pulsar_client, plan.due_topic, 0)
+    plan_file = saved(plan, tmp_path)
+    shown = run(pulsar_broker, "start", "--dry-run", plan_file)
+    assert shown.returncode == 0, shown.stderr + shown.stdout
+    assert "far from due: lifted" in shown.stdout
+    assert admin.topics.partitions(Names(plan).intake) is None
+    done = run(pulsar_broker, "start", plan_file)
+    assert done.returncode == 0, done.stderr
+    assert "shadow run" in done.stdout
+    first = wish_in(admin.topics.properties(Names(plan).intake))
+    assert first.state is State.SHADOWING
+    assert abs(first.since_ms - now_ms()) < MINUTE_MS
+    assert run(pulsar_broker, "start", plan_file).returncode == 0
+    assert wish_in(admin.topics.properties(Names(plan).intake)) == first
+
+
+# Whether the books balance.
+
+LONG = Tiered(window_ms=10 * SECOND_MS, tiers_ms=(10 * SECOND_MS, HOUR_MS))
+"""Most of what is lifted waits in holding topics for as long as a test takes."""
+
+
+@pytest.fixture
+def stage(pulsar_broker: Broker) -> Iterator[ShadowStage]:
+    plan = plan_of(LONG, partitions=2, relay="service", readers="any", intake=True, max_delay_ms=2 * DAY_MS)
+    with ShadowStage(pulsar_broker, plan) as on:
+        on.wish(State.SHADOWING)
+        yield on
+
+
+def told(found: Verification) -> str:
+    """What is wrong, for who reads a failure."""
+    return "\n".join(f"{part.topic} {part.places} {one}" for part in found.parts for one in part.troubles[:5])
+
+
+def send_far(stage: ShadowStage, count: int = 300) -> None:
+    """Due in hours, soon and now, by turns."""
+    producer, began_ms = stage.plain_producer(), now_ms()
+    for number in range(count):
+        due_ms = began_ms + (HOUR_MS * 5, 5 * SECOND_MS, 0)[number % 3] + number
+        producer.send_async(f"{number} {due_ms}".encode(), lambda *_: None, deliver_at=due_ms)
+    producer.flush()
+
+
+def test_books_of_a_shadow_that_works_balance(stage: ShadowStage) -> None:
+    consumer, shadow = stage.plain_consumer(), stage.shadow()
+    send_far(stage)
+    eventually(lambda: len(consumer.handled) == 200, 30)
+    eventually(lambda: sum(one.lifted for one in shadow.shadow_status().lifters) == 100, 30)
+    eventually(lambda: shadow.shadow_status().struck >= 100, 30)
+    found = verify(stage.admin, stage.dialer, stage.plan)
+    assert found.is_balanced, told(found)
+    assert all(part.is_caught_up for part in found.parts)
+    assert sum(part.journal for part in found.parts) == 100
+    assert sum(part.places[Place.HOLDING] for part in found.parts) == 100
+    assert found.missing == ()
+    # Once more while timers come and go.
+    send_far(stage)
+    found = verify(stage.admin, stage.dialer, stage.plan)
+    assert found.is_balanced, told(found)
+
+
+def test_what_is_wrong_is_found(stage: ShadowStage, tmp_path: Path) -> None:
+    """By hand, as no shadow would do it: nobody moves anything here."""
+    topic, plan = stage.parts()[0], stage.plan
+    at_ms = now_ms()
+    producer = stage.plain_producer(topic, batching_enabled=False)
+    originals = [producer.send(b"x", deliver_at=at_ms + 5 * HOUR_MS) for _ in range(4)]
+    left, unstruck, lost, double = originals
+    intake, tier = (
+        stage.client.create_producer(f"{name}-partition-0") for name in (stage.names.intake, stage.tiers[0])
+    )
+    tier.send(b"x", properties=Envelope("first", at_ms + 5 * HOUR_MS, at_ms).properties())
+    for message_id in (unstruck, lost, double):
+        place = EntryPosition(message_id.ledger_id(), message_id.entry_id())
+        envelope = Envelope(native_id(topic, place), at_ms + 5 * HOUR_MS, at_ms)
+        origin = f"{place.ledger}:{place.entry} {at_ms}"
+        intake.send(b"x", properties={**envelope.properties(), "tw-from": origin})
+        if message_id is double:
+            tier.send(b"x", properties=envelope.properties())
+            tier.send(b"x", properties=envelope.properties())
+    with EntryAcknowledger(stage.dialer, topic, BUSINESS) as acknowledger:
+        acknowledger.acknowledge([EntryPosition(one.ledger_id(), one.entry_id()) for one in (lost, double)])
+    relay = stage.client.subscribe(
+        f"{stage.names.intake}-partition-0", RELAY_SUBSCRIPTION, pulsar.ConsumerType.Failover
+    )
+    taken = [relay.receive(TIMEOUT_MS) for _ in range(3)]
+    relay.acknowledge_cumulative(taken[-1])
+    relay.close()
+    stage.admin.topics.update_properties(stage.names.intake, {caught_up_property(0): str(now_ms())})
+    found = verify(stage.admin, stage.dialer, plan, again_ms=100, arrived_ms=0)
+    assert found.looks == 2
+    assert found.wrong == {Wrong.LOST: 1, Wrong.DOUBLE: 1, Wrong.UNSTRUCK: 1, Wrong.LEFT: 1}
+    troubles = {one.wrong: one.original for one in found.parts[0].troubles}
+    assert troubles == {
+        wrong: EntryPosition(one.ledger_id(), one.entry_id())
+        for wrong, one in zip((Wrong.LEFT, Wrong.UNSTRUCK, Wrong.LOST, Wrong.DOUBLE), originals, strict=True)
+    }
+    assert left is originals[0]
+    done = run(stage.broker, "verify", "--json", saved(plan, tmp_path))
+    assert done.returncode == 3, done.stderr
+    facts = json.loads(done.stdout)
+    assert (facts["lost"], facts["double"], facts["unstruck"]) == (1, 1, 1)
+
+
+def test_the_command_says_that_books_balance(stage: ShadowStage, tmp_path: Path) -> None:
+    done = run(stage.broker, "verify", saved(stage.plan, tmp_path))
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "balance" in done.stdout
+
+
+# How it stands.
+
+
+def test_a_shadow_that_works_stands_well(stage: ShadowStage, tmp_path: Path) -> None:
+    consumer, shadow = stage.plain_consumer(), stage.shadow()
+    send_far(stage)
+    eventually(lambda: len(consumer.handled) == 200, 30)
+    eventually(lambda: sum(one.lifted for one in shadow.shadow_status().lifters) == 100, 30)
+    eventually(lambda: standing_of(stage.admin, stage.dialer, stage.plan).holding.get(stage.tiers[0]), 30)
+    found = standing_of(stage.admin, stage.dialer, stage.plan)
+    assert found.warnings == ()
+    assert found.wish.state is State.SHADOWING
+    assert [part.phase for part in found.parts] == [Phase.SHADOWING] * 2
+    assert [part.journal.entries > 0 for part in found.parts] == [True] * 2
+    assert [part.left for part in found.parts] == [0, 0]
+    lags = [part.lag for part in found.parts]
+    assert sum(lag.copies for lag in lags if lag is not None) == 100
+    assert all(lag is not None and 0 <= lag.p50_ms <= lag.p99_ms < MINUTE_MS for lag in lags)
+    assert found.writes is not None
+    assert 4 <= found.writes <= 2 + 4 + 720
+    done = run(stage.broker, "status", saved(stage.plan, tmp_path))
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "shadowing" in done.stdout
+    shadow.stop()
+    stage.plain_producer().send(b"9999", deliver_at=now_ms() + 5 * HOUR_MS)
+    done = run(stage.broker, "status", "--json", saved(stage.plan, tmp_path))
+    assert done.returncode == 3, done.stderr
+    facts = json.loads(done.stdout)
+    assert {one["phase"] for one in facts["partitions"]} == {"nobody"}
+    assert any("nobody lifts" in text for text in facts["warnings"])
+
+
+def test_a_plan_without_an_intake_has_no_shadow(pulsar_broker: Broker, topic: str, tmp_path: Path) -> None:
+    done = run(pulsar_broker, "status", saved(plan_for(topic, intake=False), tmp_path))
+    assert done.returncode == 2
+    assert "intake" in done.stderr

@@ -1,0 +1,24 @@
+"""Entries for tests of what looks at a topic."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from timewheel.binary_protocol.entries import Entry
+from timewheel.wire.positions import EntryPosition
+
+__all__ = ["entry_of"]
+
+
+def entry_of(ledger: int, number: int, **changes: Any) -> Entry:
+    """A plain entry without a delay, but for what is said."""
+    fields: dict[str, Any] = dict.fromkeys(Entry._fields)
+    fields |= {
+        "consumer_id": 1, "redeliveries": 0, "publish_ms": 0, "batch_size": 0, "properties": {}, "key_is_base64": False,
+        "producer": "p", "sequence_id": number, "compression": 0, "is_encrypted": False, "has_null_value": False,
+        "payload_bytes": 10,
+    }  # fmt: skip
+    fields["position"] = EntryPosition(ledger, number)
+    if "uncompressed_bytes" in fields:
+        fields["uncompressed_bytes"] = 10
+    return Entry(**(fields | changes))

@@ -1,0 +1,49 @@
+"""A stir is due before what was lifted, comes once for so many, and is taken out when the broker has read it."""
+
+from __future__ import annotations
+
+from timewheel.shadow.machine.stirring import LEAST_AHEAD_MS, READ_WITHIN_MS, STIR_EVERY, Stirring
+from timewheel.wire.positions import EntryPosition
+
+NOW_MS = 1_800_000_000_000
+TICK_MS = 1_000
+
+
+def stirred(dues_ms: list[int]) -> Stirring:
+    stirring = Stirring(TICK_MS)
+    for due_ms in dues_ms:
+        stirring.lifted(due_ms)
+    return stirring
+
+
+def test_none_is_wanted_for_fewer() -> None:
+    assert stirred([NOW_MS + 10**8] * (STIR_EVERY - 1)).wanted(NOW_MS) is None
+
+
+def test_it_is_due_more_than_a_tick_before_the_earliest_of_them_and_wanted_once() -> None:
+    stirring = stirred([NOW_MS + 10**8 - number for number in range(STIR_EVERY)])
+    earliest_ms = NOW_MS + 10**8 - STIR_EVERY + 1
+    assert stirring.wanted(NOW_MS) == earliest_ms - 2_500
+    assert stirring.wanted(NOW_MS) is None
+
+
+def test_the_earliest_is_counted_anew_for_each() -> None:
+    stirring = stirred([NOW_MS + 10**6] * STIR_EVERY)
+    stirring.wanted(NOW_MS)
+    for _ in range(STIR_EVERY):
+        stirring.lifted(NOW_MS + 10**9)
+    assert stirring.wanted(NOW_MS) == NOW_MS + 10**9 - 2_500
+
+
+def test_it_is_never_due_so_soon_that_somebody_could_get_it() -> None:
+    assert stirred([NOW_MS + 1_000] * STIR_EVERY).wanted(NOW_MS) == NOW_MS + LEAST_AHEAD_MS
+
+
+def test_each_is_taken_out_once_after_the_broker_has_read_it() -> None:
+    stirring, first, second = Stirring(TICK_MS), EntryPosition(1, 1), EntryPosition(1, 2)
+    stirring.met(first, NOW_MS)
+    stirring.met(second, NOW_MS + 10)
+    assert stirring.over(NOW_MS + READ_WITHIN_MS - 1) == []
+    assert stirring.over(NOW_MS + READ_WITHIN_MS) == [first]
+    assert stirring.over(NOW_MS + READ_WITHIN_MS + 10) == [second]
+    assert stirring.over(NOW_MS + 10**6) == []

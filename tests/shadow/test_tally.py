@@ -1,0 +1,153 @@
+"""What a partition holds and what would become of it: gaps against a cursor that is played entry by entry."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.core.plan_space import DUE_TOPIC
+from tests.shadow.entries import entry_of
+from timewheel.admin.internals import AckedRange, Ledger
+from timewheel.core.durations import HOUR_MS, MINUTE_MS
+from timewheel.core.plan import Plan, Tiered
+from timewheel.shadow.machine.acked import Acked
+from timewheel.shadow.machine.gaps_left import GapsLeft
+from timewheel.shadow.machine.lifting import Fate, Lifting
+from timewheel.shadow.machine.stretches import Stretch, entries_after, stretches_of
+from timewheel.shadow.machine.tally import PARTLY, Tally
+from timewheel.wire.positions import EntryPosition
+
+NOW_MS = 1_767_225_600_000
+PLAN = Plan(
+    due_topic=DUE_TOPIC,
+    subscriptions=("billing",),
+    scheme=Tiered(window_ms=10 * MINUTE_MS, tiers_ms=(10 * MINUTE_MS,)),
+    relay="service",
+    intake=True,
+)
+
+sizes = st.lists(st.integers(0, 6), min_size=1, max_size=4)
+
+
+def ledgers_of(entries: list[int]) -> list[Ledger]:
+    return [
+        Ledger(ledger_id=3 + 2 * number, entries=count, size_bytes=0, offloaded=False)
+        for number, count in enumerate(entries)
+    ]
+
+
+def positions_of(ledgers: list[Ledger]) -> list[EntryPosition]:
+    return [EntryPosition(one.ledger_id, number) for one in ledgers for number in range(one.entries)]
+
+
+def gaps_by_hand(every: list[EntryPosition], acked: set[EntryPosition]) -> int:
+    """Ranges of acknowledged entries behind the first pending one, each within a ledger; none if nothing is pending."""
+    pending = [number for number, position in enumerate(every) if position not in acked]
+    behind = every[pending[0] :] if pending else []
+    return sum(is_acked for (_, is_acked), _ in groupby(behind, lambda one: (one.ledger, one in acked)))
+
+
+@given(entries=sizes, chosen=st.data())
+def test_gaps_are_those_of_a_cursor(entries: list[int], chosen: st.DataObject) -> None:
+    ledgers = ledgers_of(entries)
+    every = positions_of(ledgers)
+    acked = set(chosen.draw(st.lists(st.sampled_from(every), unique=True))) if every else set()
+    left = GapsLeft(ledgers)
+    for position in every:
+        if position not in acked:
+            left.stays(position)
+    if every:
+        assert left.up_to(every[-1]) == gaps_by_hand(every, acked)
+
+
+@given(entries=sizes, behind=st.integers(0, 24), most=st.integers(1, 30), pieces=st.integers(1, 5))
+def test_stretches_are_apart_and_in_order(entries: list[int], behind: int, most: int, pieces: int) -> None:
+    ledgers = ledgers_of(entries)
+    every = positions_of(ledgers)
+    after = every[behind] if behind < len(every) else EntryPosition(3, -1)
+    left = [position for position in every if position > after]
+    assert entries_after(ledgers, after) == len(left)
+    found = stretches_of(ledgers, after, most, pieces)
+    read = [[position for position in left if one.after < position <= one.upto] for one in found]
+    assert [len(one) for one in read] == [one.entries for one in found]
+    flat = [position for one in read for position in one]
+    assert flat == sorted(set(flat))
+    assert len(flat) <= most
+    if len(left) <= most:
+        assert flat == left
+    elif most >= pieces > 1:
+        assert flat[0] == left[0]
+        assert flat[-1] == left[-1]
+
+
+def test_a_stretch_begins_before_the_first_entry_of_a_ledger() -> None:
+    assert stretches_of(ledgers_of([0, 2]), EntryPosition(3, -1), 9) == (
+        Stretch(EntryPosition(5, -1), EntryPosition(5, 1), 2),
+    )
+
+
+def tally_of(*acked: Acked) -> Tally:
+    ledgers = ledgers_of([100])
+    return Tally(Lifting(PLAN), {f"s{number}": one for number, one in enumerate(acked)}, ledgers, NOW_MS, 1_000)
+
+
+FAR = {"deliver_at_ms": NOW_MS + HOUR_MS, "publish_ms": NOW_MS - HOUR_MS}
+NEAR = {"deliver_at_ms": NOW_MS + MINUTE_MS}
+
+
+def test_fates_delays_and_gaps_of_one_subscription() -> None:
+    tally = tally_of(Acked(EntryPosition(3, -1), [AckedRange(EntryPosition(3, 1), EntryPosition(3, 2))]))
+    for number, one in enumerate((FAR, NEAR, NEAR, FAR, FAR, {})):
+        tally.see(entry_of(3, number, **one))
+    # 0 far, 1 near, 2 acknowledged, 3 far, 4 far, 5 undelayed
+    assert {name: heap.entries for name, heap in tally.fates.items()} == {
+        Fate.LIFT.value: 3,
+        Fate.NEAR.value: 1,
+        Fate.UNDELAYED.value: 1,
+    }
+    assert tally.settled == 1
+    assert list(tally.remaining_ms) == [HOUR_MS] * 3
+    assert sorted(tally.delays_ms)[-3:] == [2 * HOUR_MS, 2 * HOUR_MS, NOW_MS + MINUTE_MS]
+    # now: 2 alone; afterwards 2, 3 and 4 are one gap, and 0 is below the mark-delete position
+    assert tally.gaps("s0", EntryPosition(3, 5)) == (1, 1)
+
+
+def test_lifting_makes_gaps_where_near_and_far_alternate() -> None:
+    tally = tally_of(Acked(EntryPosition(3, -1)))
+    for number in range(10):
+        tally.see(entry_of(3, number, **(NEAR if number % 2 else FAR)))
+    assert tally.gaps("s0", EntryPosition(3, 9)) == (0, 4)
+    assert tally.fates[Fate.LIFT.value].size_bytes == 50
+
+
+def test_what_is_acknowledged_by_some_stays() -> None:
+    tally = tally_of(Acked(EntryPosition(3, 0)), Acked(EntryPosition(3, -1)))
+    tally.see(entry_of(3, 0, **FAR))
+    tally.see(entry_of(3, 1, **FAR))
+    assert {name: heap.entries for name, heap in tally.fates.items()} == {PARTLY: 1, Fate.LIFT.value: 1}
+    assert tally.gaps("s0", EntryPosition(3, 1)) == (0, 0)
+    assert tally.gaps("s1", EntryPosition(3, 1)) == (0, 1)
+
+
+def test_what_is_too_large_for_a_copy_stays() -> None:
+    tally = tally_of(Acked(EntryPosition(3, -1)))
+    tally.see(entry_of(3, 0, **FAR, payload_bytes=1_000))
+    tally.see(entry_of(3, 1, **FAR, payload_bytes=1_001))
+    tally.see(entry_of(3, 2, **FAR, uncompressed_bytes=1_001))
+    assert {name: heap.entries for name, heap in tally.fates.items()} == {Fate.LIFT.value: 1, Fate.LARGE.value: 2}
+
+
+def test_stretches_are_counted_each_for_itself() -> None:
+    tally = tally_of(Acked(EntryPosition(3, -1), [AckedRange(EntryPosition(3, 1), EntryPosition(3, 7))]))
+    tally.see(entry_of(3, 0, **NEAR))
+    tally.new_stretch()
+    tally.see(entry_of(3, 8, **NEAR))
+    assert tally.gaps("s0", None) == (0, 0)
+
+
+@pytest.mark.parametrize("entries", [[], [0], [0, 0]])
+def test_an_empty_topic_has_no_stretch(entries: list[int]) -> None:
+    assert stretches_of(ledgers_of(entries), EntryPosition(3, -1), 10) == ()

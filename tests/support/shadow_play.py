@@ -1,0 +1,319 @@
+"""Plain clients on a topic, shadows behind it as processes that are killed, and a judge who knows neither."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import pulsar
+
+from timewheel.admin.client import AdminClient
+from timewheel.core.names import Names, parts_of
+from timewheel.core.plan import Plan
+from timewheel.core.planfile import save_plan
+from timewheel.ops.provision import ensure
+from timewheel.shadow.machine.states import STATE_PROPERTY, State, Wish
+from timewheel.testing import LocalPulsar, eventually
+
+__all__ = ["Mover", "PlainTraffic", "ShadowPlay", "Verdict"]
+
+EARLY_MS = 1_050
+"""A broker is early by a tick at most."""
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainTraffic:
+    """What a plain producer sends.
+
+    Args:
+        rate: Timers a second.
+        shortest_ms: Delays are between this
+        longest_ms: and this, evenly.
+    """
+
+    rate: int
+    shortest_ms: int
+    longest_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What the clients saw.
+
+    Args:
+        sent: Confirmed to the producer.
+        lost: Of these, never handled.
+        unexpected: Handled, and never sent.
+        copies: Handlings of one timer from a second place: the shadow's doing.
+        redelivered: Handlings again from the same place: the broker's doing, which forgot an acknowledgement.
+        early: Handled more than a tick before they were due.
+        late_p99_ms: Of first handlings.
+        late_max_ms: The same.
+    """
+
+    sent: int
+    lost: int
+    unexpected: int
+    copies: int
+    redelivered: int
+    early: int
+    late_p99_ms: int
+    late_max_ms: int
+
+    @property
+    def figures(self) -> dict[str, object]:
+        """For the page of evidence."""
+        return {
+            "timers": self.sent,
+            "lost": self.lost,
+            "copies handled": self.copies,
+            "delivered again by the broker": self.redelivered,
+            "early": self.early,
+            "p99 late ms": self.late_p99_ms,
+            "latest ms": self.late_max_ms,
+        }
+
+
+class Mover:
+    """One process that shadows.
+
+    Args:
+        command: What runs, but for the ready file.
+        ready_file: Where it says that it is ready.
+        log: Where its log goes.
+    """
+
+    def __init__(self, command: list[str], ready_file: Path, log: Path) -> None:
+        self._command = [*command, "--ready-file", str(ready_file)]
+        self._ready_file = ready_file
+        self._log = log
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        return self._ready_file.exists()
+
+    def start(self) -> None:
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(self._command, stdout=log, stderr=log)
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+        self._ready_file.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+class ShadowPlay:
+    """Use it as a context manager.
+
+    Args:
+        broker: Where.
+        plan: Has an intake.
+        folder: For plan, logs and ready files.
+        seed: Of delays and faults.
+        module: What is run as ``python -m``; a control runs another.
+    """
+
+    def __init__(
+        self, broker: LocalPulsar, plan: Plan, folder: Path, seed: int, *, module: tuple[str, ...] = ("timewheel",)
+    ) -> None:
+        self.broker, self.plan, self.folder = broker, plan, folder
+        self.chance = random.Random(seed)
+        self.names = Names(plan)
+        self._module = module
+        self._stack = ExitStack()
+        self._stopping = False
+        self._sending = False
+        self._lock = threading.Lock()
+        self.sent: set[int] = set()
+        self.unknown = 0
+        self.attempted = 0
+        self.places: defaultdict[int, list[tuple[int, ...]]] = defaultdict(list)
+        self.lateness_ms: dict[int, int] = {}
+        self.peak_gaps = 0
+        self._threads: list[threading.Thread] = []
+        self.movers: list[Mover] = []
+
+    def __enter__(self) -> Self:
+        self.admin = self._stack.enter_context(AdminClient(self.broker.admin_url, retry_for_s=60))
+        ensure(self.admin, self.plan, now_ms=now_ms())
+        self.wish(State.SHADOWING)
+        self.plan_file = self.folder / "plan.toml"
+        save_plan(self.plan, self.plan_file)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping = True
+        for thread in self._threads:
+            thread.join()
+        for mover in self.movers:
+            mover.close()
+        self._stack.close()
+
+    def client(self) -> Any:
+        quiet = pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+        client = pulsar.Client(self.broker.service_url, logger=quiet, operation_timeout_seconds=60)
+        self._stack.callback(client.close)
+        return client
+
+    def wish(self, state: State) -> None:
+        """What the commands note on the broker."""
+        text = Wish(state, now_ms()).text()
+        self.admin.topics.update_properties(self.names.intake, {STATE_PROPERTY: text})
+
+    def mover(self, name: str) -> Mover:
+        """A process that shadows, started."""
+        command = [sys.executable, "-m", *self._module, "shadow", "run", str(self.plan_file)]
+        command += ["--service-url", self.broker.service_url, "--admin-url", self.broker.admin_url]
+        command += ["--relay-id", name, "--log-format", "json", "--journal-hold", "90s"]
+        mover = Mover(command, self.folder / f"{name}.ready", self.folder / f"{name}.log")
+        self.movers.append(mover)
+        mover.start()
+        return mover
+
+    # The plain clients
+
+    def consume(self) -> None:
+        """A Shared consumer, from now on."""
+        kind = pulsar.ConsumerType.Shared
+        consumer = self.client().subscribe(self.plan.due_topic, self.plan.subscriptions[0], consumer_type=kind)
+
+        def run() -> None:
+            while not self._stopping:
+                try:
+                    message = consumer.receive(500)
+                except pulsar.Timeout:
+                    continue
+                name, _, due = message.data().decode().partition(" ")
+                at_ms, number, place = now_ms(), int(name), message.message_id()
+                with self._lock:
+                    self.places[number].append((place.partition(), place.ledger_id(), place.entry_id()))
+                    self.lateness_ms.setdefault(number, at_ms - int(due))
+                consumer.acknowledge(message)
+
+        self._begin(run)
+
+    def send(self, traffic: PlainTraffic) -> None:
+        """A plain producer, from now on, until `send_no_more`."""
+        producer = self.client().create_producer(
+            self.plan.due_topic, block_if_queue_full=True, send_timeout_millis=120_000
+        )
+        self._sending = True
+
+        def told(number: int) -> Callable[[Any, Any], None]:
+            def tell(result: Any, _: Any) -> None:
+                with self._lock:
+                    if result == pulsar.Result.Ok:
+                        self.sent.add(number)
+                    else:
+                        self.unknown += 1
+
+            return tell
+
+        def run() -> None:
+            began, number = time.monotonic(), 0
+            while self._sending and not self._stopping:
+                while number < (time.monotonic() - began) * traffic.rate:
+                    due_ms = now_ms() + self.chance.randrange(traffic.shortest_ms, traffic.longest_ms)
+                    payload = f"{number} {due_ms}".encode()
+                    self.attempted = number + 1
+                    producer.send_async(payload, told(number), deliver_at=due_ms, partition_key=f"k{number % 97}")
+                    number += 1
+                time.sleep(0.01)
+            producer.flush()
+
+        self._begin(run)
+
+    def send_no_more(self) -> None:
+        self._sending = False
+        eventually(lambda: len(self.sent) + self.unknown == self.attempted, 180, message="all sends are answered")
+
+    def watch_gaps(self) -> None:
+        """Keep the most gaps that were seen on a partition."""
+        parts = parts_of(self.plan.due_topic, self.plan.partitions)
+        business = self.plan.subscriptions[0]
+
+        def run() -> None:
+            while not self._stopping:
+                for part in parts:
+                    try:
+                        found = self.admin.topics.stats(part).subscriptions
+                    except Exception:  # noqa: BLE001 - a topic that moves is asked again
+                        continue
+                    if business in found:
+                        self.peak_gaps = max(self.peak_gaps, found[business].gap_count)
+                time.sleep(0.3)
+
+        self._begin(run)
+
+    def _begin(self, run: Callable[[], None]) -> None:
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    # Faults
+
+    def kill_movers(self, times: int, *, pause_s: tuple[float, float]) -> None:
+        """Kill one of them, and start it again after a pause, so often."""
+        for number in range(times):
+            mover = self.movers[number % len(self.movers)]
+            eventually(lambda mover=mover: mover.is_ready, 120, message=f"mover {number} is ready again")
+            time.sleep(self.chance.uniform(*pause_s))
+            mover.kill()
+            time.sleep(self.chance.uniform(0, pause_s[0]))
+            mover.start()
+
+    def unload(self) -> None:
+        """The due topic or the intake."""
+        topic = self.chance.choice([self.plan.due_topic, self.names.intake])
+        self.admin.topics.unload(topic)
+
+    # The end
+
+    @property
+    def pending(self) -> int:
+        """Timers that were sent and not handled."""
+        with self._lock:
+            return len(self.sent - self.places.keys())
+
+    def drained(self, timeout_s: float) -> None:
+        """Wait until all are handled, or the time is up: the verdict tells."""
+        deadline = time.monotonic() + timeout_s
+        while self.pending and time.monotonic() < deadline:
+            time.sleep(0.2)
+
+    def verdict(self) -> Verdict:
+        with self._lock:
+            lateness = sorted(self.lateness_ms.values())
+            places = {number: list(found) for number, found in self.places.items()}
+            sent = set(self.sent)
+        distinct = {number: len(set(found)) for number, found in places.items()}
+        return Verdict(
+            sent=len(sent),
+            lost=len(sent - places.keys()),
+            unexpected=len({number for number in places if number >= self.attempted}),
+            copies=sum(distinct.values()) - len(distinct),
+            redelivered=sum(map(len, places.values())) - sum(distinct.values()),
+            early=sum(late < -EARLY_MS for late in lateness),
+            late_p99_ms=lateness[len(lateness) * 99 // 100] if lateness else 0,
+            late_max_ms=lateness[-1] if lateness else 0,
+        )

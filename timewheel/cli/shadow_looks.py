@@ -1,0 +1,57 @@
+"""What the commands share that look at a shadowed topic: the clients, the progress, the plan."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from rich.console import Console
+
+    from timewheel.cli.access import Access
+
+__all__ = [
+    "EXIT_ATTENTION",
+    "EXIT_UNSEEN",
+    "AsJson",
+    "PlanFile",
+    "access_to",
+    "reading_entries",
+]
+
+EXIT_ATTENTION = 3
+EXIT_UNSEEN = 4
+
+PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]
+
+
+def access_to(**given: Any) -> Access:
+    """What makes clients, from the options of a command."""
+    from timewheel.cli.connecting import access_of, connection_of
+
+    return access_of(connection_of(**given))
+
+
+@contextmanager
+def reading_entries(console: Console, what: str = "reading entries") -> Iterator[Callable[[int, int], None]]:
+    """A bar in a terminal, on stderr; nothing without one."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    bars = Progress(
+        TextColumn(what),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    task: Any = bars.add_task("", total=None)
+    with bars:
+        yield lambda done, total: bars.update(task, completed=done, total=total)

@@ -1,0 +1,99 @@
+"""What `timewheel shadow start` says of a topic on a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from timewheel.cli.moments import span
+from timewheel.cli.terminal import say, show_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from rich.console import Console
+
+    from timewheel.ops.doctor import Finding
+    from timewheel.shadow.survey import Survey
+
+__all__ = ["FATES", "show_findings", "show_survey"]
+
+STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold"}
+MEGABYTE = 1_000_000
+FATES = {
+    "lifted": "far from due: lifted",
+    "near": "due soon: stays",
+    "undelayed": "without a delay: stays",
+    "acknowledged_by_some": "acknowledged on some subscriptions: stays",
+    "stir": "the shadow's own",
+    "marker": "the broker's own",
+    "beyond_max_delay": "due later than the plan's max_delay: stays",
+    "batch": "a batch: stays",
+    "encrypted": "encrypted: stays",
+    "chunk": "a part of a larger message: stays",
+    "key_of_bytes": "with a key of bytes: stays",
+    "transaction": "of a transaction: stays",
+    "unknown_compression": "compressed in an unknown way: stays",
+    "position_too_high": "in a ledger whose number is too high: stays",
+    "large": "too large for a copy: stays",
+    "damaged": "its payload does not open: stays",
+    "unreadable_envelope": "of a garbled or later timewheel: stays",
+}
+
+
+def show_survey(console: Console, found: Survey) -> None:
+    """All of it, what stands against it last."""
+    from timewheel._report.page import Table
+
+    for text in _lines(found):
+        say(console, text)
+    if found.fates:
+        rows = [
+            (FATES.get(fate, fate), f"{amount.entries:,}", f"{amount.size_bytes / MEGABYTE:,.1f} MB")
+            for fate, amount in found.fates.items()
+        ]
+        show_table(console, Table(caption="Pending entries", header=("fate", "entries", "bytes"), rows=tuple(rows)))
+    per_cursor = [
+        (
+            f"{part.topic.rpartition('/')[2]} {one.name}",
+            one.type,
+            f"{one.pending:,}",
+            f"{one.acked:,}",
+            f"{one.gaps:,}",
+            f"{'' if part.is_whole else '~'}{one.gaps_after:,}",
+        )
+        for part in found.parts
+        for one in part.subscriptions
+    ]
+    if per_cursor:
+        header = ("subscription", "type", "pending", "acknowledged", "gaps", "gaps after")
+        caption = f"Gaps, of which the broker keeps {found.gap_limit:,}"
+        show_table(console, Table(caption=caption, header=header, rows=tuple(per_cursor)))
+    show_findings(console, found.findings)
+
+
+def show_findings(console: Console, findings: Iterable[Finding]) -> None:
+    """Each with what was read, why it matters, and its cure."""
+    for one in findings:
+        say(console, "")
+        said = "refused" if one.severity.word == "error" else one.severity.word
+        say(console, f"{said}: {one.slug}: {one.subject}", style=STYLES[one.severity.word])
+        for name, text in (("read", one.read), ("why", one.why), ("cure", one.cure)):
+            say(console, f"{name:5} {text}", indent=2)
+
+
+def _lines(found: Survey) -> Iterator[str]:
+    entries, read = sum(part.entries for part in found.parts), sum(part.read for part in found.parts)
+    part = "all of them were read" if found.is_whole else f"{read:,} were read, the rest is estimated by them"
+    yield f"{found.plan.due_topic}: {entries:,} entries from the first that is pending; {part}."
+    delays = found.delays
+    if delays is not None:
+        shares = f"half up to {span(delays.p50_ms)}, 90 % up to {span(delays.p90_ms)}, 99 % up to {span(delays.p99_ms)}"
+        yield f"Delays of what is pending: {shares}, the longest {span(delays.longest_ms)}."
+    lifted = found.lifted
+    yield f"With {span(found.far_ms)} or more to its due time an entry is lifted: {lifted.entries:,} now."
+    cost = found.cost
+    if cost is not None:
+        moved = f"{cost.entries_per_s:,.0f} entries were read a second"
+        yield f"Estimated: {span(cost.catch_up_ms)} to catch up ({moved}), {cost.memory_bytes / MEGABYTE:,.0f} MB."
+        if cost.writes:
+            yield f"Each lifted timer is written {cost.writes:.3g} times more: intake, holds, and back into the topic."

@@ -1,0 +1,160 @@
+"""`timewheel shadow start`: what a shadow of a topic would do; and that it is to be done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile
+from timewheel.cli.shadow_looks import EXIT_ATTENTION, AsJson, access_to, reading_entries
+from timewheel.cli.shadow_said import show_survey
+from timewheel.cli.terminal import say
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from timewheel.admin.client import AdminClient
+    from timewheel.cli.access import Access
+    from timewheel.core.plan import Plan
+
+__all__ = ["start"]
+
+
+def start(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="PLAN|TOPIC",
+            help="A plan file; or, with --out, persistent://tenant/namespace/topic to make a plan for.",
+            show_default=False,
+        ),
+    ],
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Begin nothing, show what would be moved.")] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("-o", "--out", help="With a topic: write the plan that is made for it here.", dir_okay=False),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="With a topic: begin without asking.")] = False,
+    entries: Annotated[
+        int, typer.Option("--entries", min=100, max=100_000_000, help="Entries to read in each partition.")
+    ] = 100_000,
+    memory: Annotated[str, typer.Option("--memory", help="With a topic: heap of Spark's Java process.")] = "2g",
+    despite: Annotated[
+        bool, typer.Option("--despite-refusals", help="Start although something stands against it: you know better.")
+    ] = False,
+    service_url: ServiceUrl = None,
+    admin_url: AdminUrl = None,
+    token: Token = None,
+    token_file: TokenFile = None,
+    tls_ca: TrustFile = None,
+    connection: ConnectionFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make a plan's topics and begin to shadow its due topic; with --dry-run only show what that would do.
+
+    Moving is what `timewheel shadow run` does. With a topic instead of a plan its delays are looked at, the planner
+    chooses, the plan is written to --out, and you are asked. Exit status 3 if something stands against it, and nothing
+    was begun.
+    """
+    import json
+
+    from rich.console import Console
+
+    from timewheel.cli.planning import console_for
+    from timewheel.shadow.survey import survey_facts
+    from timewheel.shadow.surveying import survey
+
+    is_topic = _is_topic(target, out)
+    urls = {"service_url": service_url, "admin_url": admin_url}
+    given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
+    access = access_to(**given)
+    console = console_for(as_json=as_json)
+    with access.admin() as admin:
+        if is_topic:
+            plan, target = _made(admin, access, target, out, console, entries, memory, as_json=as_json)
+        else:
+            plan = _loaded(target)
+        with reading_entries(Console(stderr=True)) as tell:
+            found = survey(admin, access.dialer(), plan, target=target, most=entries, tell=tell)
+        if not as_json:
+            show_survey(console, found)
+        begins = not dry_run and (despite or not found.is_refused)
+        if begins and is_topic and not yes:
+            begins = _asked(plan)
+        done = _begin(admin, plan) if begins else ""
+    if as_json:
+        print(json.dumps({**survey_facts(found), "plan_file": target, "started": begins}))
+    elif begins:
+        say(console, f"{done}. Now let it run: timewheel shadow run {target}")
+    elif is_topic and not found.is_refused:
+        say(console, f"Nothing was begun. To begin: timewheel shadow start {target}")
+    if found.is_refused and not begins:
+        raise typer.Exit(EXIT_ATTENTION)
+
+
+def _is_topic(target: str, out: Path | None) -> bool:
+    """Whether a topic is meant; what cannot be meant is a usage error."""
+    is_topic = "://" in target
+    if is_topic and out is None:
+        raise typer.BadParameter("a plan is made for the topic: say where it is to be written", param_hint="--out")
+    if not is_topic and out is not None:
+        raise typer.BadParameter("only with a topic: a plan is there already", param_hint="--out")
+    if out is not None and (out.exists() or not out.parent.is_dir()):
+        problem = f"{out} is there already" if out.exists() else f"there is no folder {out.parent}"
+        raise typer.BadParameter(problem, param_hint="--out")
+    return is_topic
+
+
+def _loaded(target: str) -> Plan:
+    """Also one without an intake: the survey says so, beside all else that is wrong."""
+    from timewheel.core.plan import Plan
+
+    return Plan.load(Path(target))
+
+
+def _made(
+    admin: AdminClient,
+    access: Access,
+    topic: str,
+    out: Path | None,
+    console: Console,
+    entries: int,
+    memory: str,
+    *,
+    as_json: bool,
+) -> tuple[Plan, str]:
+    """A plan for the topic, and its file."""
+    from timewheel.cli.shadow_plan import plan_of_topic
+    from timewheel.core.planfile import save_plan
+
+    assert out is not None, "it was asked for"
+    plan = plan_of_topic(admin, access.dialer(), topic, console, samples=entries, memory=memory, as_json=as_json)
+    save_plan(plan, out)
+    if not as_json:
+        say(console, "")
+        say(console, f"plan    {out}", style="bold")
+        console.print(out.read_text(encoding="utf-8"), markup=False, highlight=False)
+    return plan, str(out)
+
+
+def _asked(plan: Plan) -> bool:
+    """Whether to begin; nobody to ask is a no."""
+    import click
+
+    try:
+        return typer.confirm(f"Make the plan's topics, and begin to shadow {plan.due_topic}?", err=True)
+    except click.Abort:
+        return False
+
+
+def _begin(admin: AdminClient, plan: Plan) -> str:
+    """Make the topics, and note the wish; what was done, as a sentence."""
+    from timewheel.cli.shadow_wish import note
+    from timewheel.ops.provision import ensure
+    from timewheel.shadow.machine.states import State
+
+    ensure(admin, plan, now_ms=admin.clock.now_ms())
+    return note(admin, plan, State.SHADOWING)

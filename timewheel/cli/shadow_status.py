@@ -1,0 +1,140 @@
+"""`timewheel shadow status`: what a shadow does, how far it is, and what needs attention."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile
+from timewheel.cli.looks import every_ms_of
+from timewheel.cli.shadow_looks import EXIT_ATTENTION, EXIT_UNSEEN, AsJson, PlanFile, access_to
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console
+
+    from timewheel.shadow.standing import PartStanding, Queue, Standing
+
+__all__ = ["status"]
+
+
+def status(
+    plan_file: PlanFile,
+    *,
+    watch: Annotated[bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")] = False,
+    every: Annotated[str, typer.Option("--every", help="With --watch: so often.")] = "10s",
+    service_url: ServiceUrl = None,
+    admin_url: AdminUrl = None,
+    token: Token = None,
+    token_file: TokenFile = None,
+    tls_ca: TrustFile = None,
+    connection: ConnectionFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a shadow: its state, who lifts, lag, gaps, what waits where, and what was not lifted; nothing is changed.
+
+    Exit status 3 if something needs attention, 4 if not all could be seen.
+    """
+    import json
+
+    from rich.console import Console
+
+    from timewheel.cli.shadow_wish import plan_with_intake
+    from timewheel.core.clock import pause
+    from timewheel.shadow.standing import standing_facts
+    from timewheel.shadow.standing_look import standing_of
+
+    every_ms = every_ms_of(every)
+    plan = plan_with_intake(plan_file)
+    urls = {"service_url": service_url, "admin_url": admin_url}
+    given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
+    access = access_to(**given)
+    console = Console(highlight=False)
+    with access.admin() as admin:
+        while True:
+            found = standing_of(admin, access.dialer(), plan)
+            if as_json:
+                print(json.dumps(standing_facts(found)), flush=True)
+            else:
+                _show(console, found)
+            if not watch:
+                break
+            try:
+                pause(admin.clock, every_ms)
+            except KeyboardInterrupt:
+                break
+    if found.warnings:
+        raise typer.Exit(EXIT_ATTENTION)
+    if found.unread:
+        raise typer.Exit(EXIT_UNSEEN)
+
+
+def _show(console: Console, found: Standing) -> None:
+    from timewheel._report.page import Table
+    from timewheel.cli.moments import at
+    from timewheel.cli.terminal import say, show_table
+
+    since = f" since {at(found.wish.since_ms)}" if found.wish.since_ms else ""
+    say(console, f"{found.plan.due_topic}: {found.wish.state.value}{since}; looked at {at(found.at_ms)}")
+    for warning in found.warnings:
+        say(console, warning, style="bold red")
+    columns = ("partition", "", "lag p50", "lag p99", "intake", "journal", "not lifted")
+    rows = tuple(_row(part) for part in found.parts)
+    show_table(console, Table(caption="By partition", header=columns, rows=rows))
+    cursors = tuple(
+        (
+            f"{part.topic.rpartition('/')[2]} {one.name}",
+            one.type,
+            f"{one.pending:,}",
+            f"{one.gaps:,}",
+            f"{one.delayed:,}",
+            f"{one.ghosts:,}",
+        )
+        for part in found.parts
+        for one in part.subscriptions
+    )
+    caption = f"Subscriptions; of gaps the broker keeps {found.gap_limit:,}"
+    header = ("subscription", "type", "pending", "gaps", "delayed", "ghosts, at least")
+    show_table(console, Table(caption=caption, header=header, rows=cursors))
+    if found.holding:
+        waiting = tuple((name.rpartition("/")[2], f"{count:,}") for name, count in found.holding.items())
+        show_table(console, Table(caption="Held", header=("topic", "entries"), rows=waiting))
+    for text in _notes(found):
+        say(console, text)
+
+
+def _row(part: PartStanding) -> tuple[str, ...]:
+    from timewheel.cli.moments import span
+
+    lag = part.lag
+    return (
+        part.topic.rpartition("/")[2],
+        part.phase.value,
+        "-" if lag is None else span(lag.p50_ms),
+        "-" if lag is None else span(lag.p99_ms),
+        _queue(part.intake),
+        _queue(part.journal),
+        f"~{part.left:,}" if part.left else "0",
+    )
+
+
+def _queue(queue: Queue) -> str:
+    from timewheel.cli.moments import span
+
+    return f"{queue.entries:,}" + ("" if queue.oldest_ms is None else f", {span(queue.oldest_ms)} old")
+
+
+def _notes(found: Standing) -> Iterator[str]:
+    sampled = sum(part.sampled for part in found.parts)
+    yield (
+        f"What was not lifted is told by {sampled:,} entries that were looked at. Ghosts are what the broker counts as "
+        "delayed beyond what is pending."
+    )
+    if found.writes is not None:
+        yield f"A timer that was lifted lately is written {found.writes:.3g} times more: intake, holds, and back."
+    if found.dead_letters:
+        yield f"{found.dead_letters:,} dead letters wait for you: timewheel dead list."
+    for one in found.unread:
+        yield f"Not seen: {one.subject} ({one.reason})"

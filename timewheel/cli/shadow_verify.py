@@ -1,0 +1,150 @@
+"""`timewheel shadow verify`: whether the books of a shadow balance, entry by entry."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile
+from timewheel.cli.shadow_looks import (
+    EXIT_ATTENTION,
+    EXIT_UNSEEN,
+    AsJson,
+    PlanFile,
+    access_to,
+    reading_entries,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import Console
+
+    from timewheel.shadow.machine.books import Trouble
+    from timewheel.shadow.verification import PartBooks, Verification
+
+__all__ = ["verify"]
+
+
+def verify(
+    plan_file: PlanFile,
+    *,
+    service_url: ServiceUrl = None,
+    admin_url: AdminUrl = None,
+    token: Token = None,
+    token_file: TokenFile = None,
+    tls_ca: TrustFile = None,
+    connection: ConnectionFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Look at every entry of a shadowed topic and at every copy in the journal: is each timer in exactly one place?
+
+    Nothing is consumed or changed, and all may go on meanwhile: what looks wrong is looked for a second time. Exit
+    status 3 if the books do not balance, 4 if not all could be seen.
+    """
+    import json
+
+    from rich.console import Console
+
+    from timewheel.cli.shadow_wish import plan_with_intake
+    from timewheel.shadow.verification import verification_facts
+    from timewheel.shadow.verifying import verify as look
+
+    plan = plan_with_intake(plan_file)
+    urls = {"service_url": service_url, "admin_url": admin_url}
+    given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
+    access = access_to(**given)
+    with access.admin() as admin, reading_entries(Console(stderr=True)) as tell:
+        found = look(admin, access.dialer(), plan, tell=tell)
+    if as_json:
+        print(json.dumps(verification_facts(found)))
+    else:
+        _show(Console(highlight=False), found)
+    if not found.is_balanced:
+        raise typer.Exit(EXIT_ATTENTION)
+    if found.missing:
+        raise typer.Exit(EXIT_UNSEEN)
+
+
+def _show(console: Console, found: Verification) -> None:
+    from timewheel._report.page import Table
+    from timewheel.cli.terminal import say, show_table
+    from timewheel.shadow.machine.books import Place, Wrong
+
+    say(console, _verdict(found), style="bold green" if found.is_balanced else "bold red")
+    for text in _notes(found):
+        say(console, text)
+    header = ("partition", "entries", "acknowledged", "pending", "journal", *(place.value for place in Place))
+    rows = [
+        (
+            part.topic.rpartition("/")[2],
+            f"{part.entries:,}",
+            f"{part.acked:,}",
+            f"{sum(part.fates.values()):,}",
+            f"{part.journal:,}",
+            *(f"{part.places[place]:,}" for place in Place),
+        )
+        for part in found.parts
+    ]
+    show_table(console, Table(caption="Entries, and where the journal's copies are", header=header, rows=tuple(rows)))
+    wrong = [(part, one) for part in found.parts for one in _shown(part)]
+    if wrong:
+        header = ("partition", "wrong", "original", "in the intake", "due")
+        lines = [(part.topic.rpartition("/")[2], *_line(one)) for part, one in wrong]
+        show_table(console, Table(caption="What is wrong", header=header, rows=tuple(lines)))
+        for kind in Wrong:
+            if found.wrong[kind]:
+                say(console, f"{kind.value}: {_MEANS[kind.value]}")
+
+
+_MEANS = {
+    "lost": "due in the future, acknowledged in the topic, and in no other place",
+    "double": "it would be handled twice: its original is pending and a copy is on its way, or two copies are",
+    "unstruck": "its copy is stored, and its original is not acknowledged on every subscription: is a shadow running?",
+    "left": "far from due and pending, and not lifted: is a shadow running?",
+}
+
+
+def _shown(part: PartBooks) -> list[Trouble]:
+    from timewheel.shadow.verification import shown
+
+    return shown(part)
+
+
+def _line(one: Trouble) -> tuple[str, ...]:
+    from timewheel.cli.moments import at
+
+    places = ["-" if place is None else f"{place.ledger}:{place.entry}" for place in (one.original, one.copy)]
+    return (one.wrong.value, *places, at(one.due_ms) if one.due_ms else "-")
+
+
+def _verdict(found: Verification) -> str:
+    copies = sum(part.journal for part in found.parts)
+    if found.is_balanced:
+        return f"The books balance: {copies:,} copies in the journal, each accounted for; nothing is lost or doubled."
+    counts = ", ".join(f"{count:,} {wrong.value}" for wrong, count in found.wrong.items() if count)
+    return f"The books do not balance: {counts}."
+
+
+def _notes(found: Verification) -> Iterator[str]:
+    from timewheel.cli.moments import at
+    from timewheel.cli.shadow_said import FATES
+
+    since = f" since {at(found.wish.since_ms)}" if found.wish.since_ms else ""
+    yield f"State: {found.wish.state.value}{since}; looked at {at(found.at_ms)}, {found.looks} time(s)."
+    behind = [part.topic for part in found.parts if not part.is_caught_up]
+    if behind:
+        yield f"{len(behind)} of {len(found.parts)} partitions are not caught up: what is left there is not counted."
+    fates: dict[str, int] = {}
+    for part in found.parts:
+        for fate, count in part.fates.items():
+            fates[fate] = fates.get(fate, 0) + count
+    if fates:
+        yield "Pending: " + ", ".join(f"{count:,} {FATES.get(fate, fate)}" for fate, count in fates.items()) + "."
+    unshown = sum(part.entries - part.read for part in found.parts)
+    if unshown:
+        yield f"{unshown:,} entries are the broker's own, or of open transactions: no reader is shown them."
+    yield f"Memory for the copies: {sum(part.memory_bytes for part in found.parts) / 1_000_000:,.1f} MB at most."
+    for name in found.missing:
+        yield f"Not there: {name} (timewheel topics ensure makes it)."

@@ -1,0 +1,212 @@
+"""A due topic with an intake: whether a shadow lifts as it is wished to, and what keeps it from that."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from shlex import quote
+
+from timewheel.core.durations import HOUR_MS, SECOND_MS, format_duration
+from timewheel.core.plan import Plan
+from timewheel.core.routing import Router
+from timewheel.core.steps import longest_due_stay_ms
+from timewheel.ops.doctor.check import Check
+from timewheel.ops.doctor.finding import Finding, Kind, Severity
+from timewheel.ops.doctor.seen import Part, Seen, SeenTopic, Source
+
+__all__ = [
+    "COMPACTED",
+    "INTAKE_REMOVED",
+    "JOURNAL_OLD",
+    "MOVERS_DIFFER",
+    "NOBODY_LIFTS",
+    "SHADOWS",
+    "STATE_PROPERTY",
+    "UNNAMED_SUBSCRIPTION",
+]
+
+NOBODY_LIFTS = Kind(
+    slug="nobody-lifts",
+    severity=Severity.ERROR,
+    why="What was lifted does not move on, and what is far from due stays in the due topic and makes gaps there.",
+    do="Start the shadow; or pause it, or bring the topic back, by a command.",
+)
+JOURNAL_OLD = Kind(
+    slug="journal-is-old",
+    severity=Severity.WARNING,
+    why="A message that is never acknowledged pins the due topic: the journal grows, and is struck again at each load.",
+    do="Find the message, and have it handled, or acknowledged.",
+)
+UNNAMED_SUBSCRIPTION = Kind(
+    slug="unnamed-subscription",
+    severity=Severity.WARNING,
+    why="A shadow lifts only what waits on every subscription; one that nobody reads pins its journal for ever.",
+    do="Write the subscription into the plan, or remove it if nobody needs it.",
+)
+MOVERS_DIFFER = Kind(
+    slug="movers-differ",
+    severity=Severity.WARNING,
+    why="Who moves timers by another plan sends them another way: those that both have met are stored twice.",
+    do="Give all that move this topic's timers the same plan file, and end the others.",
+)
+INTAKE_REMOVED = Kind(
+    slug="intake-removed",
+    severity=Severity.ERROR,
+    why="What was acknowledged in the due topic and had not moved on yet went with the intake; and nothing is lifted.",
+    do="Make the intake anew, and start the shadow again; see in the retention of the due topic what was lost.",
+)
+COMPACTED = Kind(
+    slug="compacted-due-topic",
+    severity=Severity.WARNING,
+    why="Compaction keeps a cursor of its own, which no shadow can move; its readers get the newest of each key only.",
+    do="Switch compaction off for the due topic.",
+)
+
+STATE_PROPERTY = "timewheel-shadow"
+"""Of the intake; a shadow keeps there what is wished for it, as ``<state> <since>``."""
+LIFTS = "shadowing"
+UNDER_WAY = frozenset({LIFTS, "paused", "draining"})
+"""States in which the intake may hold what is nowhere else."""
+LIFTER = "tw|lift|"
+"""How the name of the producer begins that lifts into a partition of the intake; only one can have it."""
+COMPACTION = "__compaction"
+PINNED_MS = HOUR_MS
+"""How long after it was due the oldest original may take to be handled before somebody should look."""
+MOST_NAMED = 3
+_HOP = re.compile(r"tw\|(?!lift\|)([^|]+)\|[^|]+\|-?\d+\|([^|]+)")
+"""A relay's producer: where it hops from, and the fingerprint of its routing."""
+_DRAIN = "-drain"
+
+
+def _intake(seen: Seen) -> SeenTopic | None:
+    return next((topic for topic in seen.topics if _has_role(seen, topic, "intake")), None)
+
+
+def _has_role(seen: Seen, topic: SeenTopic, role: str) -> bool:
+    """Nothing has any where the plan has no intake."""
+    return seen.plan is not None and seen.plan.intake and topic.spec is not None and topic.spec.role == role
+
+
+def _state(intake: SeenTopic) -> str:
+    """Of the shadow; empty: nobody has noted any, or it could not be read."""
+    return intake.properties.get(STATE_PROPERTY, "").partition(" ")[0]
+
+
+def _lifting(seen: Seen) -> Iterator[Finding]:
+    intake = _intake(seen)
+    if intake is None or _state(intake) != LIFTS:
+        return
+    alone = [part for part in intake.parts if not any(one.name.startswith(LIFTER) for one in part.stats.producers)]
+    if alone:
+        read = f"it is to be {LIFTS}, and nobody lifts into {len(alone)} of {len(intake.parts)} partitions"
+        yield Finding(kind=NOBODY_LIFTS, subject=intake.name, read=read, cure=f"timewheel shadow run {seen.target}")
+
+
+def _journal(seen: Seen) -> Iterator[Finding]:
+    intake = _intake(seen)
+    oldest = [] if intake is None else [part for part in intake.parts if part.journal_since_ms is not None]
+    if intake is None or seen.plan is None or not oldest:
+        return
+    bound_ms = longest_due_stay_ms(seen.plan) + seen.plan.guard_ms + PINNED_MS
+
+    def age_ms(part: Part) -> int:
+        return seen.at_ms - (part.journal_since_ms or 0)
+
+    part = max(oldest, key=age_ms)
+    if age_ms(part) > bound_ms:
+        read = f"{part.name} has kept a copy for {_rounded(age_ms(part))}; {format_duration(bound_ms)} is usual at most"
+        cure = f"timewheel gaps explain {seen.plan.due_topic}"
+        yield Finding(kind=JOURNAL_OLD, subject=intake.name, read=read, cure=cure)
+
+
+def _rounded(span_ms: int) -> str:
+    return format_duration(span_ms // SECOND_MS * SECOND_MS)
+
+
+def _subscriptions(seen: Seen) -> Iterator[Finding]:
+    for topic in seen.topics:
+        if topic.spec is None or not _has_role(seen, topic, "due"):
+            continue
+        unnamed: dict[str, int] = {}
+        for _, name, stats in topic.subscriptions():
+            if name not in topic.spec.subscriptions and name != COMPACTION:
+                unnamed[name] = unnamed.get(name, 0) + stats.backlog
+        for name, backlog in sorted(unnamed.items()):
+            read = f"{name} is not in the plan; {backlog:,} entries wait for it"
+            cure = f"write it among the subscriptions of {seen.target}; or, if nobody needs it: "
+            cure += f"pulsar-admin topics unsubscribe {topic.name} -s {quote(name)}"
+            yield Finding(kind=UNNAMED_SUBSCRIPTION, subject=topic.name, read=read, cure=cure)
+
+
+def _movers(seen: Seen) -> Iterator[Finding]:
+    if seen.plan is None or not seen.plan.intake:
+        return
+    own = Router(seen.plan).fingerprint
+    found: dict[str, str] = {}
+    for topic in seen.topics:
+        for part in topic.parts:
+            for producer in part.stats.producers:
+                match = _HOP.fullmatch(producer.name)
+                if match is not None and _is_of(seen.plan, match[1]):
+                    where = f" at {producer.address}" if producer.address else ""
+                    found.setdefault(match[2].removesuffix(_DRAIN), f"{producer.name}{where}")
+    others = [name for fingerprint, name in sorted(found.items()) if fingerprint != own]
+    if others:
+        more = f", and {len(others) - MOST_NAMED} more" if len(others) > MOST_NAMED else ""
+        beside = "; others move them by this plan" if own in found else ""
+        yield Finding(
+            kind=MOVERS_DIFFER,
+            subject=seen.plan.due_topic,
+            read=f"moved by another plan than {seen.target}: {', '.join(others[:MOST_NAMED])}{more}{beside}",
+            cure=f"timewheel shadow run {seen.target}, in place of what is connected there",
+        )
+
+
+def _is_of(plan: Plan, source: str) -> bool:
+    """Whether a relay's producer comes from one of the plan's own topics; the name has them without their scheme."""
+    return any(f"persistent://{source}".startswith(f"{prefix}.") for prefix in Router(plan).names.own_prefixes)
+
+
+def _removed(seen: Seen) -> Iterator[Finding]:
+    intake = _intake(seen)
+    if intake is None or intake.namespace not in seen.namespaces:
+        return
+    cure = f"{seen.provisions}; then timewheel shadow start {seen.target}"
+    if intake.exists:
+        gone = len(set(range(intake.state.partitions or 0)) - intake.state.existing)
+        if gone and _state(intake) in UNDER_WAY:
+            read = f"it is to be {_state(intake)}, and {gone} of its partitions are not there"
+            yield Finding(kind=INTAKE_REMOVED, subject=intake.name, read=read, cure=cure)
+        return
+    held = [topic for topic in seen.topics if topic.step is not None and topic.backlog]
+    if held:
+        read = f"it is not there, and timers wait in {held[0].name}" + (
+            f" and {len(held) - 1} more" if held[1:] else ""
+        )
+        yield Finding(kind=INTAKE_REMOVED, subject=intake.name, read=read, cure=cure)
+
+
+def _compaction(seen: Seen) -> Iterator[Finding]:
+    for topic in seen.topics:
+        if not _has_role(seen, topic, "due") or not topic.exists:
+            continue
+        policies = seen.namespaces.get(topic.namespace)
+        threshold = (None if policies is None else policies.document.get("compaction_threshold")) or 0
+        if any(name == COMPACTION for _, name, _ in topic.subscriptions()):
+            read = f"it has the cursor {COMPACTION}"
+            cure = f"pulsar-admin topicPolicies set-compaction-threshold {topic.name} -t 0; then remove that cursor"
+            yield Finding(kind=COMPACTED, subject=topic.name, read=read, cure=cure)
+        elif threshold > 0:
+            read = f"compaction_threshold is {threshold:,} bytes, set on the namespace {topic.namespace}"
+            cure = f"pulsar-admin topicPolicies set-compaction-threshold {topic.name} -t 0"
+            yield Finding(kind=COMPACTED, subject=topic.name, read=read, cure=cure)
+
+
+SHADOWS = (
+    Check(kinds=(NOBODY_LIFTS,), look=_lifting, needs=frozenset({Source.TOPICS})),
+    Check(kinds=(MOVERS_DIFFER,), look=_movers, needs=frozenset({Source.TOPICS})),
+    Check(kinds=(JOURNAL_OLD,), look=_journal, needs=frozenset({Source.TOPICS, Source.ENTRIES})),
+    Check(kinds=(UNNAMED_SUBSCRIPTION,), look=_subscriptions, needs=frozenset({Source.TOPICS})),
+    Check(kinds=(INTAKE_REMOVED,), look=_removed, needs=frozenset({Source.TOPICS, Source.NAMESPACES})),
+    Check(kinds=(COMPACTED,), look=_compaction, needs=frozenset({Source.TOPICS, Source.NAMESPACES})),
+)

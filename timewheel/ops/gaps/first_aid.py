@@ -1,0 +1,41 @@
+"""First aid against gaps that delays cause: a shadow, which takes what is far from due out of the topic as it comes."""
+
+from __future__ import annotations
+
+from timewheel.core.plan import OWN_INFIX
+from timewheel.ops.gaps.standing import Level, SubscriptionGaps
+
+__all__ = ["SHADOW_HELPS", "begins_shadow", "may_need_shadow", "shadow_commands"]
+
+SHADOW_HELPS = (
+    "first aid: a shadow lifts what is far from due out of the topic, and brings it back in time; no producer and no "
+    "consumer has to change"
+)
+DELAYING_TYPES = frozenset({"Shared", "Key_Shared", "None"})
+"""Those that the broker delays on; of partitions that nobody is connected to it does not know the type."""
+
+
+def may_need_shadow(gaps: SubscriptionGaps) -> bool:
+    """Whether a subscription is near its limit, or past it, and delays may be why."""
+    return (
+        gaps.level is not Level.OK
+        and gaps.delayed > 0
+        and all(part.type in DELAYING_TYPES for part in gaps.parts)
+        and not _is_own(gaps.topic)
+    )
+
+
+def begins_shadow(topic: str) -> str:
+    """The command that says what a shadow would do for a topic, and changes nothing."""
+    return f"timewheel shadow start {topic} --dry-run"
+
+
+def shadow_commands(topic: str) -> tuple[str, ...]:
+    """From that to a shadow that runs; none for topics of timewheel's own."""
+    if _is_own(topic):
+        return ()
+    return begins_shadow(topic), f"timewheel shadow start {topic}", "timewheel shadow run PLAN"
+
+
+def _is_own(topic: str) -> bool:
+    return OWN_INFIX in topic.rpartition("/")[2]

@@ -1,0 +1,130 @@
+"""What is read of a topic before anything moves: what the doctor reads, and what only a shadow asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from timewheel.admin.client import AdminClient
+from timewheel.admin.internals import TERMINATED, CursorStats, InternalStats
+from timewheel.admin.policies import COMPACTION_BYTES, REPLICATION_CLUSTERS
+from timewheel.admin.stats import TopicStats
+from timewheel.core.names import parts_of
+from timewheel.core.plan import Plan
+from timewheel.ops.doctor import Seen, Unread, look_at_topic
+from timewheel.ops.doctor.asking import Asking
+from timewheel.ops.doctor.seen import SeenTopic, Source
+from timewheel.shadow.machine.acked import Acked
+
+__all__ = ["COMPACTION_CURSOR", "Facts", "acked_in", "cursors_in", "facts_about", "is_users"]
+
+COMPACTION_CURSOR = "__compaction"
+_OWN_CURSORS = ("pulsar.", "__")
+"""How the names of cursors begin that are the broker's own."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the checks judge by.
+
+    Args:
+        plan: By which the topic is to be shadowed.
+        seen: The doctor's look at the due topic as anyone's topic.
+        parts: How each partition that is there lies on disk.
+        compaction_bytes: In force; None: not known, or not set anywhere.
+        replicated_to: Clusters by the topic's own policy; None: it has none, or it may not be read.
+        unread: What could not be read, of both looks.
+    """
+
+    plan: Plan
+    seen: Seen
+    parts: Mapping[str, InternalStats] = field(default_factory=dict)
+    compaction_bytes: int | None = None
+    replicated_to: tuple[str, ...] | None = None
+    unread: tuple[Unread, ...] = ()
+
+    @property
+    def topic(self) -> SeenTopic:
+        """The due topic."""
+        return self.seen.topics[0]
+
+    @property
+    def partitions(self) -> int:
+        """That the topic has; 0: it is not partitioned."""
+        return self.topic.state.partitions or 0
+
+    @property
+    def types(self) -> Mapping[str, frozenset[str]]:
+        """Types of each durable subscription, over all partitions: ``None`` (a text) where nobody is known."""
+        found: dict[str, set[str]] = {}
+        for _, name, subscription in self.topic.subscriptions():
+            found.setdefault(name, set()).add(subscription.type)
+        return {name: frozenset(types) for name, types in sorted(found.items()) if is_users(name)}
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether nothing can be sent there any more."""
+        return any(part.state == TERMINATED for part in self.parts.values())
+
+
+def is_users(subscription: str) -> bool:
+    """Whether a subscription is a user's and not the broker's own."""
+    return not subscription.startswith(_OWN_CURSORS)
+
+
+def cursors_in(internal: InternalStats, stats: TopicStats) -> dict[str, CursorStats]:
+    """Cursors of the users' durable subscriptions; among all cursors are those of readers, which nobody acknowledges.
+
+    Args:
+        internal: Of a partition.
+        stats: Of the same.
+    """
+    return {
+        name: internal.cursors[name]
+        for name, subscription in sorted(stats.subscriptions.items())
+        if subscription.is_durable and is_users(name) and name in internal.cursors
+    }
+
+
+def acked_in(internal: InternalStats, stats: TopicStats) -> dict[str, Acked]:
+    """What each of them has acknowledged."""
+    return {name: Acked.of(cursor) for name, cursor in cursors_in(internal, stats).items()}
+
+
+def facts_about(admin: AdminClient, plan: Plan, *, target: str) -> Facts:
+    """Read it all; what is refused is written down.
+
+    Args:
+        admin: Whose role may see the topic's stats; one that administers the tenant sees more, a superuser's all.
+        plan: Names the topic.
+        target: How the user named the plan.
+
+    Raises:
+        NoSuchTarget: There is no such topic.
+        AdminUnreachable: No broker answers.
+    """
+    seen = look_at_topic(admin, plan.due_topic)
+    asking = Asking()
+    topic = seen.topics[0]
+    parts = {
+        name: found
+        for name in parts_of(topic.name, topic.state.partitions or 0)
+        if (found := asking.ask(Source.TOPICS, name, partial(admin.topics.internal_stats, name))) is not None
+    }
+    compaction = replicated = None
+    if seen.has_topic_policies:
+        policies = admin.topic_policies
+        compaction = asking.ask(
+            Source.POLICIES, topic.name, lambda: policies.get(topic.name, COMPACTION_BYTES, applied=True)
+        )
+        replicated = asking.ask(Source.POLICIES, topic.name, lambda: policies.get(topic.name, REPLICATION_CLUSTERS))
+    unread = {(one.source, one.subject): one for one in (*seen.unread, *asking.unread)}
+    return Facts(
+        plan=plan,
+        seen=replace(seen, target=target),
+        parts=parts,
+        compaction_bytes=compaction,
+        replicated_to=replicated,
+        unread=tuple(unread.values()),
+    )

@@ -1,0 +1,170 @@
+"""The books of a shadow: each copy that the journal holds is accounted for, by where it is met."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterator
+from enum import Enum, unique
+from typing import NamedTuple, Protocol
+
+from timewheel.wire.positions import EntryPosition
+
+__all__ = ["BYTES_PER_COPY", "Books", "Place", "Trouble", "Wrong"]
+
+BYTES_PER_COPY = 80
+"""Of memory, at most: four numbers, and as much again while they are sorted."""
+_SHIFT = 24
+_NONE = -1
+
+
+@unique
+class Place(Enum):
+    """Where a copy is."""
+
+    INTAKE = "intake"
+    HOLDING = "holding"
+    DUE = "due topic"
+    DEAD = "dead letters"
+    GONE = "was due, and is gone"
+
+
+_STAGES = tuple(Place)
+
+
+@unique
+class Wrong(Enum):
+    """What is wrong with a timer."""
+
+    LOST = "lost"
+    """It is due in the future, its original is acknowledged, and its copy is nowhere."""
+    DOUBLE = "double"
+    """Its original is pending and a copy is on its way, or two copies are."""
+    UNSTRUCK = "unstruck"
+    """Its copy is in the journal, and its original is not acknowledged on every subscription."""
+    LEFT = "left"
+    """It is far from due, pending everywhere, could be lifted, and is not."""
+
+
+class Trouble(NamedTuple):
+    """One timer with which something is wrong.
+
+    Args:
+        wrong: What.
+        key: Of the timer.
+        due_ms: When it is due, UTC milliseconds; 0: not known.
+        original: Where its original stands, if it has one.
+        copy: Where its copy stands or stood in the intake, if the journal holds it.
+    """
+
+    wrong: Wrong
+    key: int
+    due_ms: int
+    original: EntryPosition | None
+    copy: EntryPosition | None
+
+
+class Positions(Protocol):
+    """A set of positions."""
+
+    def __contains__(self, position: EntryPosition, /) -> bool: ...
+
+
+class Books:
+    """Of one partition. First all copies of the journal, then where timers are met, in the order in which they travel.
+
+    A timer is known by a number of 64 bits, made of its id: of a million, no two share one but once in 40 million runs.
+    """
+
+    def __init__(self) -> None:
+        self._keys = array("q")
+        self._dues = array("q")
+        self._originals = array("q")
+        self._copies = array("q")
+        self._first = bytearray()
+        self._firm = bytearray()
+        self._soft = bytearray()
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def holds(self, key: int, due_ms: int, original: EntryPosition | None, copy: EntryPosition) -> None:
+        """The journal holds a copy.
+
+        Args:
+            key: Of the timer.
+            due_ms: When it is due, UTC milliseconds.
+            original: Where its original stands; None: it has none, some client put it into the intake.
+            copy: Where the copy stands in the intake.
+        """
+        self._keys.append(key)
+        self._dues.append(due_ms)
+        self._originals.append(_NONE if original is None else _packed(original))
+        self._copies.append(_packed(copy))
+
+    def close_journal(self) -> None:
+        """No more copies come: from now on it is told where they are."""
+        order = sorted(range(len(self._keys)), key=self._keys.__getitem__)
+        for name in ("_keys", "_dues", "_originals", "_copies"):
+            column = getattr(self, name)
+            setattr(self, name, array("q", (column[number] for number in order)))
+        self._first = bytearray(len(order))
+        self._firm = bytearray(len(order))
+        self._soft = bytearray(len(order))
+
+    def meets(self, key: int, place: Place, *, may_have_moved: bool = False) -> None:
+        """A timer was met; one that the journal does not hold is none of these books'.
+
+        Args:
+            key: Its.
+            place: Where.
+            may_have_moved: It may have been sent on already: what is acknowledged of a batch is not kept.
+        """
+        at = bisect_left(self._keys, key)
+        while at < len(self._keys) and self._keys[at] == key:
+            counts = self._soft if may_have_moved else self._firm
+            counts[at] = min(counts[at] + 1, 255)
+            if not may_have_moved or not self._first[at]:
+                self._first[at] = _STAGES.index(place) + 1
+            at += 1
+
+    def places(self) -> dict[Place, int]:
+        """How many copies are where."""
+        found = dict.fromkeys(Place, 0)
+        for first in self._first:
+            found[Place.GONE if not first else _STAGES[first - 1]] += 1
+        return found
+
+    def troubles(self, struck: Positions, due_until_ms: int) -> Iterator[Trouble]:
+        """What is wrong.
+
+        Args:
+            struck: Positions that every subscription has acknowledged, as of after the journal was read.
+            due_until_ms: What is due until then may have been delivered, UTC milliseconds.
+        """
+        for at, key in enumerate(self._keys):
+            original = None if self._originals[at] == _NONE else _unpacked(self._originals[at])
+            places = self._firm[at] or min(self._soft[at], 1)
+            several = self._is_several(at)
+            wrong = None
+            if original is not None and original not in struck:
+                wrong = Wrong.UNSTRUCK
+            elif not places and self._dues[at] > due_until_ms:
+                wrong = Wrong.LOST
+            elif places > 1 and not several:
+                wrong = Wrong.DOUBLE
+            if wrong is not None:
+                yield Trouble(wrong, key, self._dues[at], original, _unpacked(self._copies[at]))
+
+    def _is_several(self, at: int) -> bool:
+        """Whether several copies of the journal are of this timer, as of one that was lifted again after a way out."""
+        keys = self._keys
+        return (at > 0 and keys[at - 1] == keys[at]) or (at + 1 < len(keys) and keys[at + 1] == keys[at])
+
+
+def _packed(position: EntryPosition) -> int:
+    return (position.ledger << _SHIFT) + position.entry
+
+
+def _unpacked(number: int) -> EntryPosition:
+    return EntryPosition(number >> _SHIFT, number & ((1 << _SHIFT) - 1))

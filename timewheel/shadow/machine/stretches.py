@@ -1,0 +1,86 @@
+"""Which part of a topic is read where all of it would be too much: stretches at even distances."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+from typing import NamedTuple
+
+from timewheel.admin.internals import CursorStats, Ledger
+from timewheel.ops.gaps.reload import runs_of
+from timewheel.wire.positions import EntryPosition
+
+__all__ = ["PIECES", "Stretch", "acked_entries", "entries_after", "stretches_of"]
+
+PIECES = 20
+"""Stretches in which a topic is read that is read in part."""
+
+
+class Stretch(NamedTuple):
+    """Entries side by side.
+
+    Args:
+        after: The entry before the first.
+        upto: The last of them.
+        entries: How many.
+    """
+
+    after: EntryPosition
+    upto: EntryPosition
+    entries: int
+
+
+def entries_after(ledgers: Iterable[Ledger], position: EntryPosition) -> int:
+    """How many entries there are behind one."""
+    return sum(
+        max(ledger.entries - position.entry - 1, 0) if ledger.ledger_id == position.ledger else ledger.entries
+        for ledger in ledgers
+        if ledger.ledger_id >= position.ledger
+    )
+
+
+def acked_entries(cursor: CursorStats, ledgers: Sequence[Ledger]) -> int:
+    """How many entries behind its mark-delete position a cursor has acknowledged."""
+    return sum(run.entries for run in runs_of(cursor.acked_ranges(), ledgers))
+
+
+def stretches_of(
+    ledgers: Sequence[Ledger], after: EntryPosition, most: int, pieces: int = PIECES
+) -> tuple[Stretch, ...]:
+    """What to read of what is behind a position.
+
+    Args:
+        ledgers: Of the topic, in order.
+        after: The position.
+        most: So many entries at most.
+        pieces: In so many stretches, if there are more entries than that.
+
+    Returns:
+        One stretch with all of it; or several, at even distances; none if there is no entry.
+    """
+    runs = [
+        (ledger.ledger_id, after.entry + 1 if ledger.ledger_id == after.ledger else 0, ledger.entries)
+        for ledger in ledgers
+        if ledger.ledger_id >= after.ledger
+    ]
+    runs = [(ledger, first, end) for ledger, first, end in runs if end > first]
+    ends = list(accumulate(end - first for _, first, end in runs))
+    total = ends[-1] if ends else 0
+    if not total or most < 1:
+        return ()
+
+    def place(number: int) -> EntryPosition:
+        at = bisect_right(ends, number)
+        ledger, _, end = runs[at]
+        return EntryPosition(ledger, end - (ends[at] - number))
+
+    def stretch(begin: int, count: int) -> Stretch:
+        first = place(begin)
+        return Stretch(EntryPosition(first.ledger, first.entry - 1), place(begin + count - 1), count)
+
+    if total <= most:
+        return (stretch(0, total),)
+    pieces = min(pieces, most)
+    count = most // pieces
+    return tuple(stretch(number * (total - count) // max(pieces - 1, 1), count) for number in range(pieces))

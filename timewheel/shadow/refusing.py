@@ -1,0 +1,295 @@
+"""What stands against a shadow of a topic, and what is worth knowing before: pure checks on what was read.
+
+An error is a refusal. The doctor's own checks are used where they say the same of any topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from timewheel.admin.policies import DELAYED_DELIVERY, MESSAGE_TTL_S
+from timewheel.core.durations import SECOND_MS, format_duration
+from timewheel.core.plan import OWN_INFIX
+from timewheel.core.steps import longest_due_stay_ms
+from timewheel.core.topology import topology
+from timewheel.ops.doctor import Finding, Kind, Severity, Unread, verdict_on
+from timewheel.ops.doctor.checks.delays import DELAYS_OFF, STARVED, STARVES_OTHERS
+from timewheel.ops.doctor.checks.expiry import SUBSCRIPTIONS_EXPIRE
+from timewheel.ops.doctor.checks.quotas import QUOTA_BLOCKS, QUOTA_DROPS
+from timewheel.ops.doctor.seen import OPTIONAL, Source
+from timewheel.ops.doctor.settings import broker_command, in_force, number
+from timewheel.shadow.facts import COMPACTION_CURSOR, Facts
+
+__all__ = ["KINDS", "findings_on", "is_refused", "right_to"]
+
+
+def _kind(slug: str, severity: Severity, why: str, do: str) -> Kind:
+    return Kind(slug=slug, severity=severity, why=why, do=do)
+
+
+NO_INTAKE = _kind(
+    "plan-without-intake",
+    Severity.ERROR,
+    "What is lifted comes in by the plan's intake, and this plan has none.",
+    'Write intake = true and relay = "service" into the plan.',
+)
+NOT_SHARED = _kind(
+    "subscription-in-order",
+    Severity.ERROR,
+    "Brokers delay nothing for Exclusive and Failover subscriptions, and nobody can acknowledge beside their consumer.",
+    "Make it Shared, or remove it.",
+)
+TYPE_UNKNOWN = _kind(
+    "subscription-unused",
+    Severity.WARNING,
+    "Nobody is connected, so its type is not known; an Exclusive or Failover one would stop the shadow.",
+    "See that its consumers are Shared or Key_Shared.",
+)
+KEY_SHARED = _kind(
+    "subscription-by-key",
+    Severity.INFO,
+    "The shadow joins such a subscription for moments only, since it is given keys there: some wait up to 0.2 s.",
+    "Nothing, or make it Shared.",
+)
+OTHER_SUBSCRIPTIONS = _kind(
+    "subscriptions-differ",
+    Severity.ERROR,
+    "What is lifted must be pending on every subscription, and its copy reaches each: the plan must name them all.",
+    "Write the topic's subscriptions into the plan, or remove those that nobody uses.",
+)
+OTHER_PARTITIONS = _kind(
+    "partitions-differ",
+    Severity.ERROR,
+    "Partition i of the topic is shadowed by partition i of the plan's own topics.",
+    "Write the topic's number of partitions into the plan; 0: it is not partitioned.",
+)
+OWN_TOPIC = _kind(
+    "topic-of-timewheel",
+    Severity.ERROR,
+    "A shadow of a topic that timewheel itself routes to would take its timers in a circle.",
+    "Shadow the topic that consumers read.",
+)
+ENDED = _kind(
+    "topic-ended",
+    Severity.ERROR,
+    "Nothing can be sent to a topic that was terminated, so nothing that is lifted could come back.",
+    "Let it be drained as it is.",
+)
+REPLICATED = _kind(
+    "topic-replicated",
+    Severity.ERROR,
+    "A copy would be replicated as well as its original, and every cluster's shadow would make one.",
+    "Take the topic out of geo-replication.",
+)
+COMPACTED = _kind(
+    "topic-compacted",
+    Severity.ERROR,
+    "A compacted topic keeps the last message of each key, which a copy would become.",
+    "End compaction of the topic.",
+)
+TTL_BELOW_DELAYS = _kind(
+    "ttl-below-delays",
+    Severity.ERROR,
+    "The TTL drops messages before they are due; copies have a later publish time, and would be delivered.",
+    "Set the topic's own TTL to 0.",
+)
+TTL_BELOW_STAY = _kind(
+    "ttl-below-stay",
+    Severity.ERROR,
+    "Copies wait in the topic for longer than the TTL, which drops them without a word.",
+    "Set the topic's own TTL to 0.",
+)
+DELAY_BOUND = _kind(
+    "delay-bound",
+    Severity.ERROR,
+    "The broker refuses a message that is delayed for longer than its bound, and copies come back with such a delay.",
+    "Raise or remove the bound for the topic.",
+)
+FEW_PRODUCERS = _kind(
+    "producers-bounded",
+    Severity.ERROR,
+    "Each holding topic's relay has a producer of its own in the due topic, and the bound has no room for them.",
+    "Raise or remove the bound.",
+)
+STAYS = _kind(
+    "some-stay",
+    Severity.WARNING,
+    "What cannot be lifted waits in the topic until it is due, and keeps its gaps.",
+    "Nothing if they are few; else see whether their producers can send otherwise.",
+)
+UNSEEN = _kind(
+    "not-seen",
+    Severity.ERROR,
+    "What could not be read may stand against a shadow.",
+    "Run this with a role that may read it.",
+)
+UNSEEN_OF_BROKER = _kind(
+    "not-seen-of-broker",
+    Severity.INFO,
+    "What is known of the broker are the defaults of its version.",
+    "Run this with a superuser's role, if the broker's settings were changed.",
+)
+KINDS: tuple[Kind, ...] = (
+    NO_INTAKE, NOT_SHARED, TYPE_UNKNOWN, KEY_SHARED, OTHER_SUBSCRIPTIONS, OTHER_PARTITIONS, OWN_TOPIC, ENDED,
+    REPLICATED, COMPACTED, TTL_BELOW_DELAYS, TTL_BELOW_STAY, DELAY_BOUND, FEW_PRODUCERS, STAYS, UNSEEN,
+    UNSEEN_OF_BROKER,
+)  # fmt: skip
+"""Everything that can be found beside what the doctor says."""
+_OF_DOCTOR = frozenset({DELAYS_OFF, QUOTA_DROPS, QUOTA_BLOCKS, SUBSCRIPTIONS_EXPIRE, STARVED, STARVES_OTHERS})
+_IN_ORDER = frozenset({"Exclusive", "Failover"})
+_UNKNOWN = "None"
+
+
+def is_refused(findings: tuple[Finding, ...]) -> bool:
+    """Whether anything stands against the shadow."""
+    return any(finding.severity is Severity.ERROR for finding in findings)
+
+
+def right_to(source: Source) -> str:
+    """What a role needs to read something of this kind."""
+    match source:
+        case Source.SETTINGS | Source.BOOKIES | Source.TIME:
+            return "a superuser's role"
+        case Source.NAMESPACES | Source.POLICIES:
+            return "a role that administers the tenant"
+        case Source.TOPICS:
+            return "a role that may consume or produce there, or that administers the tenant"
+        case Source.ENTRIES:
+            return "a role that may consume there"
+
+
+def findings_on(facts: Facts, longest_ms: int | None, stays: Mapping[str, int]) -> tuple[Finding, ...]:
+    """All checks, the worst first.
+
+    Args:
+        facts: What was read.
+        longest_ms: Of the delays that were seen, milliseconds; None: none was.
+        stays: Entries that are far from due and stay all the same, by fate.
+    """
+    found = [
+        *_of_plan(facts),
+        *_of_subscriptions(facts),
+        *_of_topic(facts),
+        *_of_times(facts, longest_ms),
+        *_of_producers(facts),
+        *_of_stays(facts, stays),
+        *(finding for finding in verdict_on(facts.seen).findings if finding.kind in _OF_DOCTOR),
+        *map(_of_unread, facts.unread),
+    ]
+    return tuple(sorted(found, key=lambda finding: -finding.severity))
+
+
+def _of_plan(facts: Facts) -> Iterator[Finding]:
+    plan, target = facts.plan, facts.seen.target
+    if not plan.intake:
+        yield _finding(NO_INTAKE, target, "intake is not set", f"write intake = true into {target}")
+    if OWN_INFIX in plan.due_topic.rsplit("/", 1)[-1]:
+        yield _finding(OWN_TOPIC, plan.due_topic, "its name is one that timewheel made up", "name another topic")
+    if facts.partitions != plan.partitions:
+        has = f"it has {facts.partitions} partitions" if facts.partitions else "it is not partitioned"
+        cure = f"write partitions = {facts.partitions} into {target}"
+        yield _finding(OTHER_PARTITIONS, plan.due_topic, f"{has}; the plan says {plan.partitions}", cure)
+
+
+def _of_subscriptions(facts: Facts) -> Iterator[Finding]:
+    topic, types = facts.plan.due_topic, facts.types
+    if set(types) != set(facts.plan.subscriptions):
+        others = sorted(set(types) - set(facts.plan.subscriptions))
+        lacking = sorted(set(facts.plan.subscriptions) - set(types))
+        said = [f"the plan does not name {', '.join(others)}"] if others else []
+        said += [f"the topic has no {', '.join(lacking)}"] if lacking else []
+        names = ", ".join(f'"{name}"' for name in types)
+        cure = f"write subscriptions = [{names}] into {facts.seen.target}"
+        yield _finding(OTHER_SUBSCRIPTIONS, topic, "; ".join(said), cure)
+    for name, kinds in types.items():
+        if kinds & _IN_ORDER:
+            read = f"subscription {name} is {', '.join(sorted(kinds & _IN_ORDER))}"
+            cure = f"subscribe as Shared, or: pulsar-admin topics unsubscribe {topic} -s {name}"
+            yield _finding(NOT_SHARED, topic, read, cure)
+        elif kinds == {_UNKNOWN}:
+            yield _finding(TYPE_UNKNOWN, topic, f"nobody is connected to subscription {name}", "start its consumers")
+        elif "Key_Shared" in kinds:
+            yield _finding(KEY_SHARED, topic, f"subscription {name} is Key_Shared", "nothing must be done")
+
+
+def _of_topic(facts: Facts) -> Iterator[Finding]:
+    topic = facts.topic
+    if facts.is_ended:
+        yield _finding(ENDED, topic.name, "its state is Terminated", "shadow the topic that followed it")
+    policies = facts.seen.namespaces.get(topic.namespace)
+    clusters = facts.replicated_to
+    place = "set on the topic"
+    if clusters is None and policies is not None:
+        clusters, place = policies.replication_clusters, f"set on the namespace {topic.namespace}"
+    if clusters is not None and len(clusters) > 1:
+        read = f"it is replicated to {', '.join(clusters)}, {place}"
+        cure = f"pulsar-admin topicPolicies set-replication-clusters {topic.name} -c {clusters[0]}"
+        yield _finding(REPLICATED, topic.name, read, cure)
+    if facts.compaction_bytes:
+        read = f"compactionThreshold is {facts.compaction_bytes:,} bytes"
+        cure = f"pulsar-admin topicPolicies set-compaction-threshold {topic.name} -t 0"
+        yield _finding(COMPACTED, topic.name, read, cure)
+    elif any(COMPACTION_CURSOR in part.cursors for part in facts.parts.values()):
+        cure = f"pulsar-admin topics unsubscribe {topic.name} -s {COMPACTION_CURSOR}"
+        yield _finding(COMPACTED, topic.name, f"it was compacted: it has a cursor {COMPACTION_CURSOR}", cure)
+
+
+def _of_times(facts: Facts, longest_ms: int | None) -> Iterator[Finding]:
+    topic, stay_ms = facts.topic, longest_due_stay_ms(facts.plan)
+    ttl = in_force(facts.seen, topic, MESSAGE_TTL_S)
+    if ttl is not None and ttl.value > 0:
+        ttl_ms = ttl.value * SECOND_MS
+        read = f"messageTTL is {format_duration(ttl_ms)}, {ttl.where}"
+        cure = f"pulsar-admin topicPolicies set-message-ttl {topic.name} -t 0"
+        if longest_ms is not None and ttl_ms < longest_ms:
+            said = f"{read}; the longest delay seen is {_about(longest_ms)}"
+            yield _finding(TTL_BELOW_DELAYS, topic.name, said, cure)
+        elif ttl_ms <= stay_ms:
+            said = f"{read}; copies wait up to {format_duration(stay_ms)}"
+            yield _finding(TTL_BELOW_STAY, topic.name, said, cure)
+    delays = in_force(facts.seen, topic, DELAYED_DELIVERY)
+    if delays is not None and 0 < delays.value.max_delay_ms < stay_ms:
+        read = f"the longest delay is {format_duration(delays.value.max_delay_ms)}, {delays.where}"
+        read += f"; copies come back with up to {format_duration(stay_ms)}"
+        cure = f"pulsar-admin topicPolicies set-delayed-delivery {topic.name} -e -md 0s"
+        yield _finding(DELAY_BOUND, topic.name, read, cure)
+
+
+def _of_producers(facts: Facts) -> Iterator[Finding]:
+    """Relays and lifters take as many producers in a partition as there are topics from which it is sent to."""
+    if not facts.plan.intake:
+        return
+    needed = 1 + len(topology(facts.plan, 0).holding)
+    policies = facts.seen.namespaces.get(facts.topic.namespace)
+    of_namespace = None if policies is None else policies.document.get("max_producers_per_topic")
+    bound = of_namespace or number(facts.seen.settings, "maxProducersPerTopic", 0)
+    if not bound:
+        return
+    most = max((part.stats.publishers or 0 for part in facts.topic.parts), default=0)
+    if most + needed > bound:
+        where = f"set on the namespace {facts.topic.namespace}" if of_namespace else "of the broker"
+        read = f"maxProducersPerTopic is {bound}, {where}; {most} are connected, the plan's relays need {needed}"
+        cure = broker_command(facts.seen, "maxProducersPerTopic", 0)
+        if of_namespace:
+            cure = f"pulsar-admin namespaces remove-max-producers-per-topic {facts.topic.namespace}"
+        yield _finding(FEW_PRODUCERS, facts.topic.name, read, cure)
+
+
+def _of_stays(facts: Facts, stays: Mapping[str, int]) -> Iterator[Finding]:
+    for fate, entries in sorted(stays.items(), key=lambda one: -one[1]):
+        read = f"about {entries:,} entries that are far from due stay: {fate}"
+        yield _finding(STAYS, facts.topic.name, read, "timewheel shadow start --dry-run shows all fates")
+
+
+def _of_unread(one: Unread) -> Finding:
+    kind = UNSEEN_OF_BROKER if one.source in OPTIONAL else UNSEEN
+    return _finding(kind, one.subject, f"{one.source.value}: {one.reason}", f"it takes {right_to(one.source)}")
+
+
+def _finding(kind: Kind, subject: str, read: str, cure: str) -> Finding:
+    return Finding(kind=kind, subject=subject, read=read, cure=cure)
+
+
+def _about(span_ms: int) -> str:
+    """To the second, if it is longer than one."""
+    return format_duration(span_ms // SECOND_MS * SECOND_MS if span_ms >= SECOND_MS else span_ms)

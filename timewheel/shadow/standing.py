@@ -1,0 +1,237 @@
+"""How a shadow stands, as values: what it does, how far it is, and what needs attention."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum, unique
+from typing import Any
+
+from timewheel.core.durations import MINUTE_MS, SECOND_MS, format_duration
+from timewheel.core.plan import Plan
+from timewheel.ops.doctor import Unread
+from timewheel.ops.gaps.standing import WATCH_SHARE
+from timewheel.shadow.machine.states import State, Wish, drains
+
+__all__ = ["Lag", "PartStanding", "Phase", "Queue", "Standing", "SubscriptionStanding", "standing_facts", "warnings_of"]
+
+STUCK_MS = MINUTE_MS
+"""A copy leaves the intake at once; one that waits for so long waits for somebody."""
+JOURNAL_SLACK_MS = 10 * MINUTE_MS
+"""The journal keeps a copy until the topic has passed its original, and some minutes longer."""
+GHOSTS = 50_000
+"""With so many in order a broker may stop reading (broker-facts: starved-due-topic)."""
+
+
+@unique
+class Phase(Enum):
+    """What happens in a partition."""
+
+    IDLE = "nothing is lifted"
+    NOBODY = "nobody lifts"
+    """It is wished, and no lifter is connected."""
+    CATCHING_UP = "catching up"
+    SHADOWING = "shadowing"
+    DRAINING = "draining"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """What a subscription of the intake has not acknowledged.
+
+    Args:
+        entries: How many.
+        oldest_ms: Since when the oldest has waited, milliseconds; None: none waits, or it could not be read.
+    """
+
+    entries: int
+    oldest_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """From an original's publish to that of its copy, of the newest copies.
+
+    Args:
+        copies: How many were looked at.
+        p50_ms: Milliseconds.
+        p99_ms: The same.
+    """
+
+    copies: int
+    p50_ms: int
+    p99_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionStanding:
+    """A subscription of a partition of the due topic.
+
+    Args:
+        name: Its name.
+        type: ``Shared``, ...; ``None`` (a text): nobody is connected.
+        pending: Entries that it has not acknowledged.
+        gaps: Ranges of acknowledged ones behind the first.
+        delayed: What the broker counts as delayed.
+        ghosts: Of these at least so many are acknowledged: the broker forgets them when they are due, or at an unload.
+    """
+
+    name: str
+    type: str
+    pending: int
+    gaps: int
+    delayed: int
+    ghosts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartStanding:
+    """One partition.
+
+    Args:
+        topic: Full name, of the due topic.
+        phase: What happens there.
+        lifter: Where the lifter is connected from; None: there is none.
+        relay: Name of the relay's consumer of the intake; None: there is none.
+        caught_up_ms: When the backlog had been gone through, UTC milliseconds; None: it was not yet.
+        lag: None: no copy is there.
+        intake: What has not moved on.
+        journal: What is kept until the acknowledgements in the topic are safe.
+        pinned_by: The subscription that is least far, if the journal waits for it.
+        subscriptions: Of the topic.
+        sampled: Entries that were looked at.
+        left: About so many are far from due, and could have been lifted; those that have just come are not counted.
+    """
+
+    topic: str
+    phase: Phase
+    lifter: str | None
+    relay: str | None
+    caught_up_ms: int | None
+    lag: Lag | None
+    intake: Queue
+    journal: Queue
+    pinned_by: str | None
+    subscriptions: tuple[SubscriptionStanding, ...]
+    sampled: int
+    left: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """A shadow.
+
+    Args:
+        plan: Whose.
+        at_ms: When it was looked at, UTC milliseconds.
+        wish: What it is to do, and since when.
+        refusal: Why nothing may be lifted; empty: nothing stands against it.
+        far_ms: With so much time left an entry is lifted.
+        gap_limit: The broker's.
+        parts: By partition.
+        holding: Entries that wait, by holding topic.
+        dead_letters: Messages; None: not known.
+        writes: For each lifted timer, on average; None: nothing was lifted lately.
+        unread: What could not be seen.
+    """
+
+    plan: Plan
+    at_ms: int
+    wish: Wish
+    refusal: str
+    far_ms: int
+    gap_limit: int
+    parts: tuple[PartStanding, ...]
+    holding: Mapping[str, int]
+    dead_letters: int | None
+    writes: float | None
+    unread: tuple[Unread, ...]
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What needs attention, in sentences."""
+        return tuple(warnings_of(self))
+
+
+def warnings_of(found: Standing) -> Iterator[str]:
+    """What needs attention, in sentences."""
+    if found.refusal and found.wish.state is State.SHADOWING:
+        yield f"Nothing is lifted: {found.refusal}."
+    for part in found.parts:
+        if part.phase is Phase.NOBODY:
+            yield f"{part.topic}: nobody lifts; run timewheel shadow run."
+        if part.relay is None and part.intake.entries:
+            yield f"{part.topic}: {part.intake.entries:,} entries of the intake wait, and no relay is connected."
+        elif part.intake.oldest_ms is not None and part.intake.oldest_ms > STUCK_MS:
+            yield f"{part.topic}: the intake's oldest entry has waited for {_span(part.intake.oldest_ms)}."
+        journal_ms = found.far_ms + JOURNAL_SLACK_MS
+        if part.journal.oldest_ms is not None and part.journal.oldest_ms > journal_ms:
+            by = f": subscription {part.pinned_by} has an old message pending" if part.pinned_by else ""
+            yield f"{part.topic}: the journal's oldest copy has waited for {_span(part.journal.oldest_ms)}{by}."
+        if part.phase is Phase.SHADOWING and part.left:
+            yield f"{part.topic}: about {part.left:,} entries are far from due and were not lifted."
+        yield from _of_subscriptions(part, found.gap_limit)
+    if drains(found.wish.state) and any(found.holding.values()) and not any(part.relay for part in found.parts):
+        yield "What waits in holding topics is to go back, and no relay is connected; run timewheel shadow run."
+
+
+def _of_subscriptions(part: PartStanding, gap_limit: int) -> Iterator[str]:
+    for one in part.subscriptions:
+        if one.gaps >= WATCH_SHARE * gap_limit:
+            yield f"{part.topic}: subscription {one.name} has {one.gaps:,} gaps, and the broker keeps {gap_limit:,}."
+        if one.ghosts >= GHOSTS:
+            yield (
+                f"{part.topic}: the broker counts {one.ghosts:,} messages of subscription {one.name} as delayed that "
+                "are acknowledged; an unload removes them."
+            )
+
+
+def _span(span_ms: int) -> str:
+    return format_duration(span_ms // SECOND_MS * SECOND_MS) if span_ms >= SECOND_MS else f"{span_ms}ms"
+
+
+def standing_facts(found: Standing) -> dict[str, Any]:
+    """A standing as plain values, for JSON."""
+    return {
+        "due_topic": found.plan.due_topic,
+        "at_ms": found.at_ms,
+        "state": found.wish.state.value,
+        "since_ms": found.wish.since_ms,
+        "refusal": found.refusal,
+        "far_ms": found.far_ms,
+        "gap_limit": found.gap_limit,
+        "warnings": list(found.warnings),
+        "partitions": [_part(part) for part in found.parts],
+        "holding": dict(found.holding),
+        "dead_letters": found.dead_letters,
+        "writes_per_lifted": None if found.writes is None else round(found.writes, 2),
+        "unseen": [{"what": one.subject, "source": one.source.value, "reason": one.reason} for one in found.unread],
+    }
+
+
+def _part(part: PartStanding) -> dict[str, Any]:
+    lag = part.lag
+    return {
+        "topic": part.topic,
+        "phase": part.phase.name.lower(),
+        "lifter": part.lifter,
+        "relay": part.relay,
+        "caught_up_ms": part.caught_up_ms,
+        "lag_ms": None if lag is None else {"copies": lag.copies, "p50": lag.p50_ms, "p99": lag.p99_ms},
+        "intake": {"entries": part.intake.entries, "oldest_ms": part.intake.oldest_ms},
+        "journal": {"entries": part.journal.entries, "oldest_ms": part.journal.oldest_ms},
+        "pinned_by": part.pinned_by,
+        "subscriptions": [
+            {
+                "name": one.name,
+                "type": one.type,
+                "pending": one.pending,
+                "gaps": one.gaps,
+                "delayed": one.delayed,
+                "ghosts_at_least": one.ghosts,
+            }
+            for one in part.subscriptions
+        ],
+        "sampled": part.sampled,
+        "left_about": part.left,
+    }

@@ -1,0 +1,286 @@
+"""Looks at how a shadow stands: nothing is consumed or changed, and it costs some dozen requests for each partition."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from timewheel.admin.client import AdminClient
+from timewheel.admin.internals import InternalStats
+from timewheel.admin.stats import SubscriptionStats, TopicStats
+from timewheel.binary_protocol.dialing import Dialer
+from timewheel.core.names import (
+    DEAD_LETTER_SUBSCRIPTION,
+    JOURNAL_SUBSCRIPTION,
+    RELAY_SUBSCRIPTION,
+    Names,
+    partition_topic,
+)
+from timewheel.core.plan import Plan
+from timewheel.core.topology import topology
+from timewheel.ops.doctor.asking import Asking
+from timewheel.ops.doctor.seen import Source
+from timewheel.ops.gaps.limit import limit_of
+from timewheel.shadow.driver.lift_session import LARGEST_BYTES
+from timewheel.shadow.driver.looking import refusal_of
+from timewheel.shadow.facts import acked_in, cursors_in
+from timewheel.shadow.machine.acked import AckedByAny
+from timewheel.shadow.machine.lifting import Fate, Lifting
+from timewheel.shadow.machine.states import State, Wish, caught_up_property, drains, lifts, wish_in
+from timewheel.shadow.machine.stretches import Stretch, acked_entries, entries_after, stretches_of
+from timewheel.shadow.machine.tally import fate_of
+from timewheel.shadow.standing import Lag, PartStanding, Phase, Queue, Standing, SubscriptionStanding
+from timewheel.shadow.stored_timers import taken_in_of
+from timewheel.shadow.surveying import writes_of
+from timewheel.shadow.walking import entries_in
+from timewheel.wire.positions import EntryPosition
+
+__all__ = ["standing_of"]
+
+LIFTER_PREFIX = "tw|lift|"
+"""How the names of the lifters' producers begin."""
+SAMPLE = 2_000
+"""Entries of each partition that are looked at."""
+SAMPLE_PIECES = 10
+COPIES = 1_000
+"""Of which the lag is told."""
+TAIL_ENTRIES = 200
+"""Entries of the intake in which they are looked for: most hold several copies."""
+ARRIVED_MS = 10_000
+"""What came later may not have been lifted yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Tail:
+    """The newest copies of a partition: lags, and how long after their lift they are due, milliseconds."""
+
+    lags_ms: Sequence[int] = ()
+    remaining_ms: Sequence[int] = ()
+
+    def lag(self) -> Lag | None:
+        found = sorted(self.lags_ms)
+        if not found:
+            return None
+        return Lag(copies=len(found), p50_ms=found[len(found) // 2], p99_ms=found[len(found) * 99 // 100])
+
+
+def standing_of(admin: AdminClient, dialer: Dialer, plan: Plan, *, sample: int = SAMPLE) -> Standing:
+    """Look at a plan's shadow.
+
+    Args:
+        admin: Of any broker.
+        dialer: Of the binary protocol, by which entries are read.
+        plan: Has an intake.
+        sample: Entries of each partition that are looked at for what was not lifted.
+
+    Raises:
+        AdminMissing: There is no intake.
+        AdminUnreachable: No broker answers.
+        BinaryProtocolError: Entries cannot be read.
+    """
+    return _Look(admin, dialer, plan, sample).run()
+
+
+class _Look:
+    def __init__(self, admin: AdminClient, dialer: Dialer, plan: Plan, sample: int) -> None:
+        self._admin = admin
+        self._dialer = dialer
+        self._plan = plan
+        self._sample = sample
+        self._names = Names(plan)
+        self._lifting = Lifting(plan)
+        self._asking = Asking()
+        self._at_ms = admin.clock.now_ms()
+
+    def run(self) -> Standing:
+        plan = self._plan
+        properties = self._admin.topics.properties(self._names.intake)
+        wish = wish_in(properties)
+        stats: dict[str, TopicStats] = {}
+        parts: list[PartStanding] = []
+        remaining_ms: list[int] = []
+        for number in range(plan.own_partitions):
+            native = self._names.part(plan.due_topic, number)
+            found = self._stats(native)
+            if found is not None:
+                stats[native] = found
+            tail = self._tail(number)
+            remaining_ms += tail.remaining_ms
+            part = self._part(number, native, found, wish, properties, tail)
+            if part is not None:
+                parts.append(part)
+        return Standing(
+            plan=plan,
+            at_ms=self._at_ms,
+            wish=wish,
+            refusal=refusal_of(plan, stats),
+            far_ms=self._lifting.far_ms,
+            gap_limit=limit_of(self._admin).profile.gap_limit_ranges,
+            parts=tuple(parts),
+            holding=self._holding(),
+            dead_letters=self._dead_letters(),
+            writes=writes_of(plan, self._at_ms, remaining_ms) if remaining_ms else None,
+            unread=self._asking.unread,
+        )
+
+    # Calls that may be refused
+
+    def _stats(self, part: str) -> TopicStats | None:
+        return self._asking.ask(
+            Source.TOPICS, part, partial(self._admin.topics.stats, part, clients=True), was_there=True
+        )
+
+    def _internal(self, part: str) -> InternalStats | None:
+        return self._asking.ask(Source.TOPICS, part, partial(self._admin.topics.internal_stats, part), was_there=True)
+
+    # One partition
+
+    def _part(
+        self,
+        number: int,
+        native: str,
+        stats: TopicStats | None,
+        wish: Wish,
+        properties: Mapping[str, str],
+        tail: _Tail,
+    ) -> PartStanding | None:
+        intake_part = partition_topic(self._names.intake, number)
+        internal, intake, intake_stats = self._internal(native), self._internal(intake_part), self._stats(intake_part)
+        if stats is None or internal is None or intake is None or intake_stats is None:
+            return None
+        lifter = next((one for one in intake_stats.producers if one.name.startswith(LIFTER_PREFIX)), None)
+        relay = intake_stats.subscriptions.get(RELAY_SUBSCRIPTION)
+        noted = properties.get(caught_up_property(number), "")
+        caught_up_ms = int(noted) if noted.isdecimal() and int(noted) >= wish.since_ms else None
+        sampled, left = self._left(native, internal, stats)
+        cursors = cursors_in(internal, stats)
+        journal = self._queue(intake_part, intake, JOURNAL_SUBSCRIPTION)
+        return PartStanding(
+            topic=native,
+            phase=_phase(wish, is_lifted=lifter is not None, is_caught_up=caught_up_ms is not None),
+            lifter=None if lifter is None else lifter.address,
+            relay=None if relay is None else _holder(relay),
+            caught_up_ms=caught_up_ms,
+            lag=tail.lag(),
+            intake=self._queue(intake_part, intake, RELAY_SUBSCRIPTION),
+            journal=journal,
+            pinned_by=min(cursors, key=lambda name: cursors[name].mark_delete) if cursors and journal.entries else None,
+            subscriptions=tuple(_subscription(name, internal, stats.subscriptions.get(name)) for name in cursors),
+            sampled=sampled,
+            left=left,
+        )
+
+    def _queue(self, part: str, stats: InternalStats, subscription: str) -> Queue:
+        cursor = stats.cursors.get(subscription)
+        if cursor is None:
+            return Queue(entries=0, oldest_ms=None)
+        waiting = entries_after(stats.ledgers, cursor.mark_delete)
+        oldest_ms = None
+        for first in stretches_of(stats.ledgers, cursor.mark_delete, 1, 1):
+            entry = self._asking.ask(Source.ENTRIES, part, partial(self._admin.topics.entry, part, first.upto))
+            oldest_ms = None if entry is None else max(self._at_ms - entry.publish_at_ms, 0)
+        return Queue(entries=waiting - acked_entries(cursor, stats.ledgers), oldest_ms=oldest_ms)
+
+    def _tail(self, number: int) -> _Tail:
+        """The newest copies, acknowledged or not, as far as the topic still has them."""
+        part = partition_topic(self._names.intake, number)
+        stats = self._internal(part)
+        if stats is None:
+            return _Tail()
+        lags: deque[int] = deque(maxlen=COPIES)
+        remaining: deque[int] = deque(maxlen=COPIES)
+        stretch = _tail_of(stats)
+        for entries in (
+            () if stretch is None else entries_in(self._dialer, part, stretch, self._admin.clock, keep_payload=True)
+        ):
+            for entry in entries:
+                for timer in taken_in_of(entry, part, self._plan):
+                    if timer.original is not None:
+                        lags.append(max(entry.publish_ms - timer.published_ms, 0))
+                        remaining.append(max(timer.due_ms - entry.publish_ms, 0))
+        return _Tail(lags, remaining)
+
+    def _left(self, part: str, stats: InternalStats, counters: TopicStats) -> tuple[int, int]:
+        """How many entries were looked at, and about how many are far from due and were not lifted."""
+        cursors = acked_in(stats, counters).values()
+        if not cursors:
+            return 0, 0
+        acked, after = AckedByAny(cursors), min(one.mark_delete for one in cursors)
+        total, sampled, left = entries_after(stats.ledgers, after), 0, 0
+        for stretch in stretches_of(stats.ledgers, after, self._sample, SAMPLE_PIECES):
+            for entries in entries_in(self._dialer, part, stretch, self._admin.clock):
+                sampled += len(entries)
+                left += sum(
+                    entry.publish_ms < self._at_ms - ARRIVED_MS
+                    and entry.position not in acked
+                    and fate_of(self._lifting, entry, self._at_ms, LARGEST_BYTES) is Fate.LIFT
+                    for entry in entries
+                )
+        return sampled, round(left * total / sampled) if sampled else 0
+
+    # All partitions
+
+    def _holding(self) -> dict[str, int]:
+        """What waits, by topic; those in which nothing does are left out."""
+        found: dict[str, int] = {}
+        for topic in topology(self._plan, self._at_ms).holding:
+            stats = self._asking.ask(
+                Source.TOPICS,
+                topic.name,
+                partial(self._admin.topics.partitioned_stats, topic.name, per_partition=False),
+                was_there=True,
+            )
+            relay = None if stats is None else stats.total.subscriptions.get(RELAY_SUBSCRIPTION)
+            if relay is not None and relay.backlog:
+                found[topic.name] = relay.backlog
+        return found
+
+    def _dead_letters(self) -> int | None:
+        stats = self._stats(partition_topic(self._names.dead_letter, 0))
+        found = None if stats is None else stats.subscriptions.get(DEAD_LETTER_SUBSCRIPTION)
+        return None if found is None else found.backlog
+
+
+def _phase(wish: Wish, *, is_lifted: bool, is_caught_up: bool) -> Phase:
+    if drains(wish.state):
+        return Phase.DRAINING if wish.state is State.DRAINING else Phase.IDLE
+    if not lifts(wish.state):
+        return Phase.IDLE
+    if not is_lifted:
+        return Phase.NOBODY
+    return Phase.SHADOWING if is_caught_up else Phase.CATCHING_UP
+
+
+def _holder(subscription: SubscriptionStats) -> str | None:
+    """Who is given its messages."""
+    return subscription.active_consumer or next((one.name for one in subscription.consumers or ()), None)
+
+
+def _subscription(name: str, internal: InternalStats, stats: SubscriptionStats | None) -> SubscriptionStanding:
+    cursor = internal.cursors[name]
+    pending = max(entries_after(internal.ledgers, cursor.mark_delete) - acked_entries(cursor, internal.ledgers), 0)
+    delayed = 0 if stats is None else stats.delayed
+    return SubscriptionStanding(
+        name=name,
+        type="None" if stats is None else stats.type,
+        pending=pending,
+        gaps=cursor.gap_count,
+        delayed=delayed,
+        ghosts=max(delayed - pending, 0),
+    )
+
+
+def _tail_of(stats: InternalStats) -> Stretch | None:
+    """The last entries of a topic."""
+    first = stats.ledgers[0].ledger_id if stats.ledgers else 0
+    whole = stretches_of(stats.ledgers, EntryPosition(first, -1), 1 << 62)
+    if not whole:
+        return None
+    skipped = max(whole[0].entries - TAIL_ENTRIES, 0)
+    for ledger in stats.ledgers:
+        if skipped < ledger.entries:
+            return Stretch(EntryPosition(ledger.ledger_id, skipped - 1), whole[0].upto, whole[0].entries)
+        skipped -= ledger.entries
+    return None

@@ -1,0 +1,215 @@
+"""What a survey of a topic found, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from timewheel.core.plan import Plan
+from timewheel.ops.doctor import Finding
+from timewheel.shadow.machine.lifting import Fate
+from timewheel.shadow.machine.tally import PARTLY
+from timewheel.shadow.refusing import is_refused
+
+__all__ = ["Amount", "Cost", "Delays", "PartSurvey", "SubscriptionSurvey", "Survey", "survey_facts"]
+
+ORDINARY = frozenset(
+    {Fate.LIFT.value, Fate.NEAR.value, Fate.UNDELAYED.value, Fate.MARKER.value, PARTLY, Fate.STIR.value}
+)
+"""Fates of which nothing must be said: all else is far from due and stays."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amount:
+    """So many entries, of so many bytes of payload; estimated where a partition was not read as a whole."""
+
+    entries: int
+    size_bytes: int
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(entries=self.entries + other.entries, size_bytes=self.size_bytes + other.size_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionSurvey:
+    """One subscription of one partition.
+
+    Args:
+        name: Its name.
+        type: ``Shared``, ...; ``None`` (a text): nobody is connected.
+        pending: Entries that it has not acknowledged.
+        acked: Entries behind its mark-delete position that it has.
+        gaps: Now, as the broker counts them.
+        gaps_after: Once all that is lifted is acknowledged.
+    """
+
+    name: str
+    type: str
+    pending: int
+    acked: int
+    gaps: int
+    gaps_after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartSurvey:
+    """One partition.
+
+    Args:
+        topic: Its full name.
+        entries: Behind the lowest mark-delete position.
+        read: How many of them were looked at.
+        is_whole: All were: figures are exact, as of the moment of the look.
+        subscriptions: Of the users.
+        fates: What becomes of entries that any subscription has pending.
+    """
+
+    topic: str
+    entries: int
+    read: int
+    is_whole: bool
+    subscriptions: tuple[SubscriptionSurvey, ...]
+    fates: Mapping[str, Amount]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delays:
+    """Of the pending entries that were looked at, from publish to delivery, milliseconds."""
+
+    p50_ms: int
+    p90_ms: int
+    p99_ms: int
+    longest_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What the mover takes: estimates.
+
+    Args:
+        memory_bytes: Of its process.
+        entries_per_s: How fast entries were read just now.
+        catch_up_ms: To read them all and to move what is lifted.
+        writes: For each timer that is lifted, on average: into the intake, from hold to hold, back into the topic.
+    """
+
+    memory_bytes: int
+    entries_per_s: float
+    catch_up_ms: int
+    writes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """A topic before anything moves.
+
+    Args:
+        plan: By which it would be shadowed.
+        at_ms: When it was looked at, UTC milliseconds.
+        far_ms: With so much time left an entry is lifted.
+        gap_limit: The broker's.
+        parts: By partition.
+        delays: None: nothing that was seen has any.
+        cost: None: nothing could be read.
+        findings: What stands against it, and what is worth knowing; the worst first.
+    """
+
+    plan: Plan
+    at_ms: int
+    far_ms: int
+    gap_limit: int
+    parts: tuple[PartSurvey, ...]
+    delays: Delays | None
+    cost: Cost | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether anything stands against it."""
+        return is_refused(self.findings)
+
+    @property
+    def is_whole(self) -> bool:
+        """Every entry was looked at."""
+        return all(part.is_whole for part in self.parts)
+
+    @property
+    def fates(self) -> Mapping[str, Amount]:
+        """Over all partitions."""
+        return summed(part.fates for part in self.parts)
+
+    @property
+    def lifted(self) -> Amount:
+        """What would be lifted now."""
+        return self.fates.get(Fate.LIFT.value, Amount(entries=0, size_bytes=0))
+
+
+def summed(every: Iterable[Mapping[str, Amount]]) -> dict[str, Amount]:
+    """Amounts by fate over several partitions, the largest first."""
+    found: dict[str, Amount] = {}
+    for fates in every:
+        for name, amount in fates.items():
+            found[name] = found[name] + amount if name in found else amount
+    return dict(sorted(found.items(), key=lambda one: -one[1].entries))
+
+
+def survey_facts(found: Survey) -> dict[str, Any]:
+    """A survey as plain values, for JSON."""
+    delays, cost = found.delays, found.cost
+    return {
+        "due_topic": found.plan.due_topic,
+        "at_ms": found.at_ms,
+        "is_refused": found.is_refused,
+        "is_whole": found.is_whole,
+        "far_ms": found.far_ms,
+        "gap_limit": found.gap_limit,
+        "fates": {name: _amount(amount) for name, amount in found.fates.items()},
+        "delays_ms": None
+        if delays is None
+        else {"p50": delays.p50_ms, "p90": delays.p90_ms, "p99": delays.p99_ms, "longest": delays.longest_ms},
+        "estimates": None
+        if cost is None
+        else {
+            "memory_bytes": cost.memory_bytes,
+            "entries_per_s": round(cost.entries_per_s),
+            "catch_up_ms": cost.catch_up_ms,
+            "writes_per_lifted": round(cost.writes, 2),
+        },
+        "partitions": [
+            {
+                "topic": part.topic,
+                "entries": part.entries,
+                "read": part.read,
+                "is_whole": part.is_whole,
+                "fates": {name: _amount(amount) for name, amount in part.fates.items()},
+                "subscriptions": [
+                    {
+                        "name": one.name,
+                        "type": one.type,
+                        "pending": one.pending,
+                        "acked": one.acked,
+                        "gaps": one.gaps,
+                        "gaps_after": one.gaps_after,
+                    }
+                    for one in part.subscriptions
+                ],
+            }
+            for part in found.parts
+        ],
+        "findings": [
+            {
+                "slug": one.slug,
+                "severity": one.severity.word,
+                "subject": one.subject,
+                "read": one.read,
+                "why": one.why,
+                "cure": one.cure,
+            }
+            for one in found.findings
+        ],
+    }
+
+
+def _amount(amount: Amount) -> dict[str, int]:
+    return {"entries": amount.entries, "bytes": amount.size_bytes}

@@ -1,0 +1,227 @@
+"""Looks at a topic before anything moves: what would be lifted, what that would change, what it costs, what refuses it.
+
+Nothing is consumed or changed.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from timewheel.admin.client import AdminClient
+from timewheel.admin.internals import InternalStats
+from timewheel.admin.stats import TopicStats
+from timewheel.binary_protocol.dialing import Dialer
+from timewheel.core.clock import Clock
+from timewheel.core.plan import Plan
+from timewheel.core.routing import Hold, Router, release_at
+from timewheel.core.steps import steps
+from timewheel.shadow.driver.lift_session import LARGEST_BYTES
+from timewheel.shadow.facts import Facts, acked_in, facts_about
+from timewheel.shadow.machine.lifting import Fate, Lifting
+from timewheel.shadow.machine.stretches import acked_entries, entries_after, stretches_of
+from timewheel.shadow.machine.tally import Tally
+from timewheel.shadow.refusing import findings_on
+from timewheel.shadow.survey import ORDINARY, Amount, Cost, Delays, PartSurvey, SubscriptionSurvey, Survey, summed
+from timewheel.shadow.walking import entries_in
+
+__all__ = ["DEFAULT_ENTRIES", "Tell", "survey", "writes_of"]
+
+DEFAULT_ENTRIES = 100_000
+"""Entries that are looked at in each partition."""
+PROCESS_BYTES = 90_000_000
+"""Of a mover that moves nothing."""
+BYTES_PER_PARTITION = 40_000_000
+"""At most, while a partition is caught up: what is in flight, and what is read ahead."""
+BYTES_PER_GAP = 80
+"""Of a cursor's ranges, of each subscription."""
+WORK_PER_LIFTED = 4.0
+"""To move an entry takes as long as to read so many: it is sent, read back, acknowledged and sent on."""
+DRAWN = 1_000
+"""Timers of which the way through the plan is followed."""
+
+Tell = Callable[[int, int], None]
+"""Told of the progress: entries that are read, entries to read."""
+
+
+@dataclass(slots=True)
+class _Read:
+    """What was read of one partition."""
+
+    stats: InternalStats
+    entries: int
+    tally: Tally
+    wanted: int
+    is_whole: bool
+
+
+def survey(
+    admin: AdminClient,
+    dialer: Dialer,
+    plan: Plan,
+    *,
+    target: str,
+    most: int = DEFAULT_ENTRIES,
+    tell: Tell = lambda _done, _total: None,
+) -> Survey:
+    """Look at a plan's due topic.
+
+    Args:
+        admin: Of any broker.
+        dialer: Of the binary protocol, by which entries are read.
+        plan: By which the topic would be shadowed.
+        target: How the user named the plan.
+        most: Entries that are looked at in each partition: of one that has more, some are, at even distances.
+        tell: Told of the progress.
+
+    Raises:
+        NoSuchTarget: There is no such topic.
+        AdminUnreachable: No broker answers.
+        BinaryProtocolError: Entries cannot be read.
+    """
+    facts = facts_about(admin, plan, target=target)
+    at_ms, clock = admin.clock.now_ms(), admin.clock
+    lifting = Lifting(plan)
+    of_stats = {part.name: part.stats for part in facts.topic.parts}
+    reads = {
+        name: _prepared(internal, of_stats[name], lifting, at_ms, most)
+        for name, internal in facts.parts.items()
+        if name in of_stats
+    }
+    began_ms = clock.monotonic_ms()
+    _read_all(dialer, clock, reads, most, tell)
+    took_ms = max(clock.monotonic_ms() - began_ms, 1)
+    parts = tuple(_part(facts, name, read) for name, read in reads.items())
+    delays = _delays([read.tally.delays_ms for read in reads.values()])
+    stays = {fate: amount.entries for fate, amount in summed(p.fates for p in parts).items() if fate not in ORDINARY}
+    seen = sum(read.tally.seen for read in reads.values())
+    cost = _cost(plan, parts, reads.values(), seen * 1_000 / took_ms, at_ms) if seen else None
+    return Survey(
+        plan=plan,
+        at_ms=at_ms,
+        far_ms=lifting.far_ms,
+        gap_limit=facts.seen.profile.gap_limit_ranges,
+        parts=parts,
+        delays=delays,
+        cost=cost,
+        findings=findings_on(facts, None if delays is None else delays.longest_ms, stays),
+    )
+
+
+def _prepared(internal: InternalStats, stats: TopicStats, lifting: Lifting, at_ms: int, most: int) -> _Read:
+    acked = acked_in(internal, stats)
+    entries = 0
+    if acked:
+        entries = entries_after(internal.ledgers, min(one.mark_delete for one in acked.values()))
+    return _Read(
+        stats=internal,
+        entries=entries,
+        tally=Tally(lifting, acked, internal.ledgers, at_ms, LARGEST_BYTES),
+        wanted=min(entries, most),
+        is_whole=entries <= most,
+    )
+
+
+def _read_all(dialer: Dialer, clock: Clock, reads: Mapping[str, _Read], most: int, tell: Tell) -> None:
+    total, done = sum(read.wanted for read in reads.values()), 0
+    tell(0, total)
+    for name, read in reads.items():
+        tally = read.tally
+        if not tally.acked:
+            continue
+        lowest = min(one.mark_delete for one in tally.acked.values())
+        for stretch in stretches_of(read.stats.ledgers, lowest, most):
+            for entries in entries_in(dialer, name, stretch, clock):
+                for entry in entries:
+                    tally.see(entry)
+                done += len(entries)
+                tell(done, total)
+            if not read.is_whole:
+                tally.new_stretch()
+
+
+def _part(facts: Facts, name: str, read: _Read) -> PartSurvey:
+    tally, stats = read.tally, read.stats
+    scale = read.entries / read.wanted if read.wanted else 1.0
+    of_stats = next((part.stats.subscriptions for part in facts.topic.parts if part.name == name), {})
+    subscriptions = []
+    for subscription, acked in tally.acked.items():
+        cursor = stats.cursors[subscription]
+        behind, settled = entries_after(stats.ledgers, acked.mark_delete), acked_entries(cursor, stats.ledgers)
+        now, afterwards = tally.gaps(subscription, stats.last_confirmed if read.is_whole else None)
+        # Of a part, what the stretches say of the change counts, and the broker's own count for what is now.
+        after: float = afterwards
+        if not read.is_whole:
+            after = cursor.gap_count * afterwards / now if now else afterwards * scale
+        subscriptions.append(
+            SubscriptionSurvey(
+                name=subscription,
+                type=of_stats[subscription].type if subscription in of_stats else "None",
+                pending=max(behind - settled, 0),
+                acked=settled,
+                gaps=cursor.gap_count,
+                gaps_after=round(after),
+            )
+        )
+    return PartSurvey(
+        topic=name,
+        entries=read.entries,
+        read=tally.seen,
+        is_whole=read.is_whole,
+        subscriptions=tuple(subscriptions),
+        fates={
+            fate: Amount(entries=round(heap.entries * scale), size_bytes=round(heap.size_bytes * scale))
+            for fate, heap in sorted(tally.fates.items(), key=lambda one: -one[1].entries)
+        },
+    )
+
+
+def _delays(every: Sequence[array[int]]) -> Delays | None:
+    found = sorted(delay for one in every for delay in one)
+    if not found:
+        return None
+    at = [found[min(len(found) * share // 100, len(found) - 1)] for share in (50, 90, 99)]
+    return Delays(p50_ms=at[0], p90_ms=at[1], p99_ms=at[2], longest_ms=found[-1])
+
+
+def _cost(plan: Plan, parts: Sequence[PartSurvey], reads: Iterable[_Read], per_s: float, at_ms: int) -> Cost:
+    lifted = sum(part.fates[Fate.LIFT.value].entries for part in parts if Fate.LIFT.value in part.fates)
+    remaining = [one for read in reads for one in read.tally.remaining_ms]
+    drawn = remaining[:: max(len(remaining) // DRAWN, 1)]
+    gaps = sum(max(one.gaps, one.gaps_after) for part in parts for one in part.subscriptions)
+    work = sum(part.entries for part in parts) + lifted * WORK_PER_LIFTED
+    return Cost(
+        memory_bytes=PROCESS_BYTES + BYTES_PER_PARTITION * len(parts) + BYTES_PER_GAP * gaps,
+        entries_per_s=per_s,
+        catch_up_ms=round(work * 1_000 / per_s),
+        writes=writes_of(plan, at_ms, drawn),
+    )
+
+
+def writes_of(plan: Plan, at_ms: int, remaining_ms: Iterable[int]) -> float:
+    """How often a lifted timer is written, on average: into the intake, into each hold, back into the due topic.
+
+    Args:
+        plan: By which it is held.
+        at_ms: When they are lifted, UTC milliseconds.
+        remaining_ms: The time to their due times.
+
+    Returns:
+        0: there are none, or the plan holds nothing.
+    """
+    if not plan.needs_relay:
+        return 0.0
+    router, steps_by_topic = Router(plan), {}
+    for step in steps(plan):
+        for name in router.names.of_step(step):
+            steps_by_topic[name] = step
+    writes, timers = 0, 0
+    for remaining in remaining_ms:
+        timers += 1
+        writes += 2
+        now_ms, due_ms = at_ms, at_ms + remaining
+        while isinstance(route := router.route(due_ms, now_ms), Hold):
+            writes += 1
+            now_ms = release_at(steps_by_topic[route.topic], due_ms, now_ms)
+    return writes / timers if timers else 0.0

@@ -1,0 +1,127 @@
+"""What a look at the books of a shadow found, as values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from timewheel.core.plan import Plan
+from timewheel.shadow.machine.books import Place, Trouble, Wrong
+from timewheel.shadow.machine.states import Wish
+
+__all__ = ["PartBooks", "Verification", "verification_facts"]
+
+SHOWN = 20
+"""Troubles of each kind and partition that are told one by one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartBooks:
+    """One partition.
+
+    Args:
+        topic: Its full name.
+        entries: Stored behind the lowest mark-delete position.
+        read: Of these, those that the broker has shown: its own it shows nobody.
+        acked: Of those, those that every subscription has acknowledged.
+        fates: The others, by what becomes of them.
+        is_caught_up: The lifter has gone through the backlog.
+        journal: Copies that the journal holds.
+        places: Where they are.
+        troubles: What is wrong, at every look.
+        memory_bytes: For the copies, at most.
+    """
+
+    topic: str
+    entries: int
+    read: int
+    acked: int
+    fates: Mapping[str, int]
+    is_caught_up: bool
+    journal: int
+    places: Mapping[Place, int]
+    troubles: tuple[Trouble, ...]
+    memory_bytes: int
+
+    @property
+    def wrong(self) -> Mapping[Wrong, int]:
+        """How many timers of each kind."""
+        counts = Counter(one.wrong for one in self.troubles)
+        return {wrong: counts[wrong] for wrong in Wrong}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """The books of a plan.
+
+    Args:
+        plan: Whose.
+        at_ms: When the last look began, UTC milliseconds.
+        wish: What the shadow is to do.
+        looks: 2: something moved, and was looked for once more.
+        parts: By partition.
+        missing: Topics of the plan that are not there.
+    """
+
+    plan: Plan
+    at_ms: int
+    wish: Wish
+    looks: int
+    parts: tuple[PartBooks, ...]
+    missing: tuple[str, ...] = ()
+
+    @property
+    def is_balanced(self) -> bool:
+        """Nothing is wrong."""
+        return not any(part.troubles for part in self.parts)
+
+    @property
+    def wrong(self) -> Mapping[Wrong, int]:
+        """How many timers of each kind, over all partitions."""
+        return {wrong: sum(part.wrong[wrong] for part in self.parts) for wrong in Wrong}
+
+
+def verification_facts(found: Verification) -> dict[str, Any]:
+    """As plain values, for JSON."""
+    return {
+        "due_topic": found.plan.due_topic,
+        "at_ms": found.at_ms,
+        "state": found.wish.state.value,
+        "since_ms": found.wish.since_ms,
+        "is_balanced": found.is_balanced,
+        "looks": found.looks,
+        "missing": list(found.missing),
+        **{wrong.value: count for wrong, count in found.wrong.items()},
+        "partitions": [
+            {
+                "topic": part.topic,
+                "entries": part.entries,
+                "read": part.read,
+                "acked": part.acked,
+                "fates": dict(part.fates),
+                "is_caught_up": part.is_caught_up,
+                "journal": part.journal,
+                "places": {place.name.lower(): count for place, count in part.places.items()},
+                "memory_bytes": part.memory_bytes,
+                **{wrong.value: count for wrong, count in part.wrong.items()},
+                "troubles": [_trouble(one) for one in shown(part)],
+            }
+            for part in found.parts
+        ],
+    }
+
+
+def shown(part: PartBooks) -> list[Trouble]:
+    """Some of each kind."""
+    return [one for wrong in Wrong for one in [each for each in part.troubles if each.wrong is wrong][:SHOWN]]
+
+
+def _trouble(one: Trouble) -> dict[str, Any]:
+    return {
+        "wrong": one.wrong.value,
+        "due_ms": one.due_ms or None,
+        "original": None if one.original is None else f"{one.original.ledger}:{one.original.entry}",
+        "copy": None if one.copy is None else f"{one.copy.ledger}:{one.copy.entry}",
+    }

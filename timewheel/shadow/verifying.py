@@ -1,0 +1,291 @@
+"""Whether the books of a shadow balance, entry by entry: nothing is consumed or changed.
+
+Topics are read in the order in which timers travel, and each up to an end that is asked for after its beginning: what
+moves on meanwhile is met once more further on, and never missed. What looks wrong is looked for a second time, and only
+what is wrong at both looks is told.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from timewheel.admin.client import AdminClient
+from timewheel.admin.internals import InternalStats
+from timewheel.binary_protocol.dialing import Dialer
+from timewheel.binary_protocol.entries import Entry
+from timewheel.core.clock import pause
+from timewheel.core.envelope import TIMER_PROPERTY
+from timewheel.core.errors import AdminMissing
+from timewheel.core.names import (
+    DEAD_LETTER_SUBSCRIPTION,
+    JOURNAL_SUBSCRIPTION,
+    RELAY_SUBSCRIPTION,
+    Names,
+    partition_topic,
+)
+from timewheel.core.plan import Plan
+from timewheel.core.topology import topology
+from timewheel.shadow.driver.lift_session import LARGEST_BYTES
+from timewheel.shadow.facts import acked_in
+from timewheel.shadow.machine.acked import Acked, AckedByAll, AckedByAny
+from timewheel.shadow.machine.books import BYTES_PER_COPY, Books, Place, Trouble, Wrong
+from timewheel.shadow.machine.lifting import Fate, Lifting
+from timewheel.shadow.machine.states import State, Wish, caught_up_property, wish_in
+from timewheel.shadow.machine.stretches import stretches_of
+from timewheel.shadow.machine.tally import PARTLY, fate_of
+from timewheel.shadow.stored_timers import StoredTimer, key_of, original_of, taken_in_of, timers_in
+from timewheel.shadow.verification import PartBooks, Verification
+from timewheel.shadow.walking import entries_in
+from timewheel.wire.positions import EntryPosition
+
+__all__ = ["AGAIN_MS", "ARRIVED_MS", "verify"]
+
+ARRIVED_MS = 10_000
+"""What came later may not have been lifted yet."""
+AGAIN_MS = 3_000
+"""Between two looks: by then what was on its way has come."""
+TICKS = 3
+"""A broker delivers up to two ticks early, and this machine's clock may differ."""
+
+Tell = Callable[[int, int], None]
+"""Told of the progress: entries that are read, and entries to read as far as is known."""
+
+
+def verify(
+    admin: AdminClient,
+    dialer: Dialer,
+    plan: Plan,
+    *,
+    again_ms: int = AGAIN_MS,
+    arrived_ms: int = ARRIVED_MS,
+    tell: Tell = lambda _done, _total: None,
+) -> Verification:
+    """Look at all of it.
+
+    Memory: `BYTES_PER_COPY` for each copy that the journal holds, and what looks wrong.
+
+    Args:
+        admin: Of any broker.
+        dialer: Of the binary protocol, by which entries are read.
+        plan: Has an intake; its topics are there.
+        again_ms: How long what looks wrong is waited for.
+        arrived_ms: See `ARRIVED_MS`.
+        tell: Told of the progress.
+
+    Raises:
+        AdminError: The broker does not answer, or the topics are not there.
+        BinaryProtocolError: Entries cannot be read.
+    """
+    look = _Look(admin, dialer, plan, arrived_ms, tell)
+    found = look.run()
+    if found.is_balanced:
+        return found
+    pause(admin.clock, again_ms)
+    return _at_both(found, look.run())
+
+
+def _at_both(first: Verification, second: Verification) -> Verification:
+    """The second look, with what was wrong at the first one too."""
+    before = {(part.topic, one.wrong, one.key) for part in first.parts for one in part.troubles}
+    parts = tuple(
+        replace(part, troubles=tuple(one for one in part.troubles if (part.topic, one.wrong, one.key) in before))
+        for part in second.parts
+    )
+    return replace(second, parts=parts, looks=2)
+
+
+@dataclass(slots=True)
+class _Native:
+    """What was met in a partition of the due topic."""
+
+    entries: int = 0
+    read: int = 0
+    acked: int = 0
+    fates: Counter[str] = field(default_factory=Counter)
+    troubles: list[Trouble] = field(default_factory=list)
+
+
+class _Look:
+    def __init__(self, admin: AdminClient, dialer: Dialer, plan: Plan, arrived_ms: int, tell: Tell) -> None:
+        self._admin = admin
+        self._dialer = dialer
+        self._plan = plan
+        self._arrived_ms = arrived_ms
+        self._tell = tell
+        self._names = Names(plan)
+        self._lifting = Lifting(plan)
+        self._holding = [topic.name for topic in topology(plan, 0).holding]
+        self._missing: list[str] = []
+        self._done = self._total = 0
+
+    def run(self) -> Verification:
+        """Look once."""
+        at_ms = self._admin.clock.now_ms()
+        properties = self._admin.topics.properties(self._names.intake)
+        wish = wish_in(properties)
+        self._missing.clear()
+        self._done = self._total = 0
+        parts = tuple(
+            self._part(number, wish, _caught_up(properties, number, wish))
+            for number in range(self._plan.own_partitions)
+        )
+        return Verification(
+            plan=self._plan, at_ms=at_ms, wish=wish, looks=1, parts=parts, missing=tuple(dict.fromkeys(self._missing))
+        )
+
+    def _part(self, number: int, wish: Wish, is_caught_up: bool) -> PartBooks:
+        native = self._names.part(self._plan.due_topic, number)
+        # Of a copy that is on its way, the original was acknowledged before. What is not by now is looked at again.
+        before = AckedByAll(self._cursors(native)[1].values())
+        books = Books()
+        suspects: dict[int, tuple[StoredTimer, EntryPosition]] = {}
+        self._read_intake(number, books)
+        for topic in self._holding:
+            for timer, may_have_moved in self._timers(partition_topic(topic, number), RELAY_SUBSCRIPTION):
+                key = key_of(timer.timer_id)
+                books.meets(key, Place.HOLDING, may_have_moved=may_have_moved)
+                original = original_of(timer.timer_id, native)
+                if original is not None and original not in before:
+                    suspects[key] = (timer, original)
+        stats, acked = self._cursors(native)
+        struck = AckedByAll(acked.values())
+        counts = self._read_native(native, stats, acked, books, suspects)
+        for timer, _ in self._dead_letters():
+            books.meets(key_of(timer.timer_id), Place.DEAD)
+        due_until_ms = self._admin.clock.now_ms() + TICKS * self._plan.tick_ms + self._plan.lead_ms
+        troubles = [*books.troubles(struck, due_until_ms)]
+        known = {one.key for one in troubles}
+        troubles += [
+            Trouble(Wrong.DOUBLE, key, timer.due_ms, original, None)
+            for key, (timer, original) in suspects.items()
+            if original not in struck and key not in known
+        ]
+        # Where nothing is to be lifted, or not all was gone through yet, what is left is no fault.
+        if wish.state is State.SHADOWING and is_caught_up:
+            told = {one.original for one in troubles}
+            troubles += (one for one in counts.troubles if one.original not in told)
+        return PartBooks(
+            topic=native,
+            entries=counts.entries,
+            read=counts.read,
+            acked=counts.acked,
+            fates=dict(counts.fates.most_common()),
+            is_caught_up=is_caught_up,
+            journal=len(books),
+            places=books.places(),
+            troubles=tuple(troubles),
+            memory_bytes=BYTES_PER_COPY * len(books),
+        )
+
+    def _cursors(self, part: str) -> tuple[InternalStats, dict[str, Acked]]:
+        topics = self._admin.topics
+        stats = topics.stats(part)
+        internal = topics.internal_stats(part)
+        return internal, acked_in(internal, stats)
+
+    def _read_intake(self, number: int, books: Books) -> None:
+        """The journal, and which of its copies have not moved on yet."""
+        part = partition_topic(self._names.intake, number)
+        stats = self._admin.topics.internal_stats(part)
+        journal, relay = stats.cursors[JOURNAL_SUBSCRIPTION].mark_delete, stats.cursors[RELAY_SUBSCRIPTION].mark_delete
+        waiting: list[tuple[int, bool]] = []
+        first: EntryPosition | None = None
+        for entry in self._entries(part, min(journal, relay)):
+            if entry.position > relay and first is None:
+                first = entry.position
+            for timer in taken_in_of(entry, part, self._plan):
+                key = key_of(timer.timer_id)
+                books.holds(key, timer.due_ms, timer.original, entry.position)
+                if entry.position > relay:
+                    waiting.append((key, entry.position == first))
+        books.close_journal()
+        for key, may_have_moved in waiting:
+            books.meets(key, Place.INTAKE, may_have_moved=may_have_moved)
+
+    def _read_native(
+        self,
+        part: str,
+        stats: InternalStats,
+        acked: Mapping[str, Acked],
+        books: Books,
+        suspects: dict[int, tuple[StoredTimer, EntryPosition]],
+    ) -> _Native:
+        counts = _Native()
+        by_all, by_any = AckedByAll(acked.values()), AckedByAny(acked.values())
+        lowest = min((one.mark_delete for one in acked.values()), default=stats.last_confirmed)
+        now_ms = self._admin.clock.now_ms()
+        counts.entries = sum(one.entries for one in stretches_of(stats.ledgers, lowest, 1 << 62))
+        for entry in self._entries(part, lowest):
+            is_old = entry.position <= stats.last_confirmed
+            counts.read += is_old
+            if entry.deliver_at_ms or entry.batch_size or TIMER_PROPERTY in entry.properties:
+                self._meet(entry, part, books, by_all, suspects)
+            if not is_old:
+                continue
+            if entry.position in by_all:
+                counts.acked += 1
+                continue
+            fate = PARTLY if entry.position in by_any else fate_of(self._lifting, entry, now_ms, LARGEST_BYTES).value
+            counts.fates[fate] += 1
+            if fate == Fate.LIFT.value and entry.publish_ms < now_ms - self._arrived_ms:
+                place = entry.position
+                key = key_of(f"{part}:{place.ledger}:{place.entry}")
+                counts.troubles.append(Trouble(Wrong.LEFT, key, entry.deliver_at_ms or 0, place, None))
+        return counts
+
+    @staticmethod
+    def _meet(
+        entry: Entry,
+        part: str,
+        books: Books,
+        struck: AckedByAll,
+        suspects: dict[int, tuple[StoredTimer, EntryPosition]],
+    ) -> None:
+        """A copy that is back; if its original is pending there are two, even if the copy was handled already."""
+        for timer in timers_in(entry):
+            key = key_of(timer.timer_id)
+            books.meets(key, Place.DUE)
+            original = original_of(timer.timer_id, part)
+            if original is not None and original < entry.position and original not in struck:
+                suspects[key] = (timer, original)
+
+    def _dead_letters(self) -> Iterator[tuple[StoredTimer, bool]]:
+        """All of the plan's, whose topic has one partition: whose they are, their keys tell."""
+        return self._timers(partition_topic(self._names.dead_letter, 0), DEAD_LETTER_SUBSCRIPTION)
+
+    def _timers(self, part: str, subscription: str) -> Iterator[tuple[StoredTimer, bool]]:
+        """What waits in a topic that is acknowledged in order; of a batch at its head some may have moved on."""
+        try:
+            stats = self._admin.topics.internal_stats(part)
+        except AdminMissing:
+            self._missing.append(part)
+            return
+        cursor = stats.cursors.get(subscription)
+        if cursor is None:
+            self._missing.append(part)
+            return
+        acked, first = Acked.of(cursor), None
+        for entry in self._entries(part, cursor.mark_delete):
+            if entry.position in acked:
+                continue
+            first = first or entry.position
+            may_have_moved = entry.position == first
+            for timer in timers_in(entry):
+                yield timer, may_have_moved
+
+    def _entries(self, part: str, after: EntryPosition) -> Iterator[Entry]:
+        """What is behind a position, up to the end that the topic has now."""
+        stats = self._admin.topics.internal_stats(part)
+        for stretch in stretches_of(stats.ledgers, after, 1 << 62):
+            self._total += stretch.entries
+            for entries in entries_in(self._dialer, part, stretch, self._admin.clock, keep_payload=True):
+                yield from entries
+                self._done += len(entries)
+                self._tell(self._done, self._total)
+
+
+def _caught_up(properties: Mapping[str, str], number: int, wish: Wish) -> bool:
+    noted = properties.get(caught_up_property(number), "")
+    return noted.isdecimal() and int(noted) >= wish.since_ms
