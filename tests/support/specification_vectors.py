@@ -17,8 +17,9 @@ from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.envelope import MAX_TIME_MS, MAX_TIMER_ID_CHARS, Envelope, Life
 from timewheel.core.errors import EnvelopeError
 from timewheel.core.keys import java_string_hash, partition_for_key
+from timewheel.core.life_cycle import Cancel
 from timewheel.core.names import Names
-from timewheel.core.plan import Calendar, Cancel, Native, Plan, Ring, Scheme, Tiered, Wheel
+from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.planfile import dump_plan
 from timewheel.core.routing import Hold, Router
 from timewheel.core.steps import steps
