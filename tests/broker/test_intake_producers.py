@@ -1,0 +1,58 @@
+"""What a sender to the intake may expect (docs/specification.md): dead letters with a reason, and repeated sends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.broker.relay_stage import now_ms, plan_of
+from tests.broker.shadow_stage import ShadowStage
+from timewheel.core.envelope import DUE_PROPERTY, ID_PROPERTY
+from timewheel.core.names import partition_topic
+from timewheel.shadow.machine.states import State
+from timewheel.testing import Broker, eventually
+from timewheel.wire.dead_letters import DEAD_FROM, DEAD_REASON
+
+
+@pytest.fixture
+def stage(pulsar_broker: Broker) -> Iterator[ShadowStage]:
+    with ShadowStage(pulsar_broker, plan_of(relay="service", readers="any", intake=True)) as stage:
+        stage.wish(State.SHADOWING)
+        stage.shadow()
+        yield stage
+
+
+def test_what_is_refused_is_a_dead_letter_that_says_why(stage: ShadowStage) -> None:
+    producer = stage.plain_producer(stage.names.intake)
+    due_ms = now_ms() + stage.plan.max_delay_ms + 60_000
+    producer.send(b"forgotten", properties={"colour": "red"})
+    producer.send(b"garbled", properties={DUE_PROPERTY: "tomorrow"})
+    producer.send(b"beyond", properties={DUE_PROPERTY: str(due_ms)})
+    producer.send(b"fine", properties={DUE_PROPERTY: "0"})
+
+    assert [message.data() for message in stage.await_due(1)] == [b"fine"], "what stands behind them goes on"
+    eventually(lambda: len(stage.stored(stage.names.dead_letter)) == 3, 20)
+    letters = {message.data(): message.properties() for message in stage.stored(stage.names.dead_letter)}
+    assert "no due time" in letters[b"forgotten"][DEAD_REASON]
+    assert "garbled" in letters[b"garbled"][DEAD_REASON]
+    assert "max_delay" in letters[b"beyond"][DEAD_REASON]
+    assert letters[b"forgotten"]["colour"] == "red"
+    assert letters[b"beyond"][DUE_PROPERTY] == str(due_ms), "as it was sent"
+    assert {letter[DEAD_FROM] for letter in letters.values()} == {partition_topic(stage.names.intake, 0)}
+
+
+def test_what_a_client_repeats_is_stored_once_and_what_a_sender_repeats_is_a_copy(
+    stage: ShadowStage,
+) -> None:
+    properties = {DUE_PROPERTY: str(now_ms() + 4_000), ID_PROPERTY: "order-7"}
+    for _ in range(2):  # as after a reconnection: the same name, the same sequence id
+        producer = stage.plain_producer(stage.names.intake, producer_name="orders")
+        producer.send(b"x", properties=properties, sequence_id=1)
+        producer.close()
+    stage.plain_producer(stage.names.intake).send(b"x", properties=properties)
+
+    eventually(lambda: len(stage.due()) == 2, 30)
+    stage.await_all_acknowledged()
+    assert stage.copies() == {"order-7": 2}
+    assert len(stage.stored(stage.names.intake)) == 2
