@@ -34,7 +34,7 @@ def shadow_commands(topic: str) -> tuple[str, ...]:
     """From that to a shadow that runs; none for topics of timewheel's own."""
     if _is_own(topic):
         return ()
-    return begins_shadow(topic), f"timewheel shadow start {topic}", "timewheel shadow run PLAN"
+    return begins_shadow(topic), f"timewheel shadow start {topic} -o shadow.toml", "timewheel shadow run shadow.toml"
 
 
 def _is_own(topic: str) -> bool:
