@@ -136,6 +136,7 @@ def measure(settings: Settings, scheme: SchemeName, start_ms: int, seen: Seen, d
         redelivered_holding=done.redelivered_holding,
         totals=found,
         early=sum(entry.early for entry in done.entries),
+        copied=sum(max(entry.handled - 1 - entry.redelivered, 0) for entry in done.entries),
         late=lateness(done.lateness_ms),
         samples_per_day=len(played) * settings.day_ms / (end_ms - start_ms),
         topics=seen.topics,

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
 from timewheel.core.errors import TimewheelError
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 
-__all__ = ["ALL_SCHEMES", "DAYS", "SUBSCRIPTION", "BadSettings", "SchemeName", "Settings", "parse_schemes"]
+__all__ = ["ALL_SCHEMES", "DAYS", "PLAIN", "SUBSCRIPTION", "BadSettings", "SchemeName", "Settings", "parse_schemes"]
 
-SchemeName = Literal["native", "tiered-relay", "tiered-broker", "calendar", "wheel"]
+SchemeName = Literal["native", "tiered-relay", "tiered-broker", "calendar", "wheel", "shadow"]
 ALL_SCHEMES: tuple[SchemeName, ...] = get_args(SchemeName)
+PLAIN: frozenset[SchemeName] = frozenset({"native", "shadow"})
+"""Whose producer and consumer are pulsar-client's own: they are as early and late as the broker's tick, and handle what
+comes again."""
 
 DAYS = 30
 """Delays are uniform from 0 to this many days."""
@@ -157,7 +160,7 @@ class Settings:
 
     def plan(self, scheme: SchemeName) -> Plan:
         """The plan of a scheme, with its days scaled to the demo's."""
-        return Plan(
+        plan = Plan(
             due_topic=f"persistent://{NAMESPACE}/{scheme}",
             subscriptions=(SUBSCRIPTION,),
             scheme=self._scheme(scheme),
@@ -165,6 +168,7 @@ class Settings:
             guard_ms=self.guard_ms,
             tick_ms=self.tick_ms,
         )
+        return replace(plan, intake=True, relay="service", readers="any") if scheme == "shadow" else plan
 
     def _scheme(self, scheme: SchemeName) -> Scheme:
         day_ms = self.day_ms
@@ -175,6 +179,9 @@ class Settings:
                 return Tiered(window_ms=day_ms, tiers_ms=(day_ms, 5 * day_ms))
             case "tiered-broker":
                 return Tiered(window_ms=day_ms, tiers_ms=(day_ms, 5 * day_ms), hold="broker")
+            case "shadow":
+                # What is due within window and guards is not lifted; of a burst that is much, so the window is shorter.
+                return Tiered(window_ms=day_ms // 2, tiers_ms=(day_ms // 2, day_ms, 5 * day_ms))
             case "calendar":
                 return Calendar(interval_ms=day_ms)
             case "wheel":

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import sqrt
 from typing import Literal
 
-from timewheel.demo.settings import SchemeName
+from timewheel.demo.settings import PLAIN, SchemeName
 from timewheel.testing.evidence.checker import Totals
 from timewheel.testing.evidence.messages import Told
 
@@ -65,6 +65,7 @@ class Measured:
         redelivered_holding: The same at the relay.
         totals: The checker's.
         early: Timers handled before their due time.
+        copied: Handlings beyond each timer's first that no redelivery explains: of both an original and its copy.
         late: Handled after due.
         samples_per_day: In the mean, from its first send to its last due time.
         topics: How many it needs.
@@ -92,6 +93,7 @@ class Measured:
     send_errors: tuple[int, str] = (0, "")
     events: Mapping[str, Told] = field(default_factory=dict)
     cpu_s: float = 0.0
+    copied: int = 0
 
     @property
     def written_multiple(self) -> float:
@@ -152,8 +154,12 @@ def _broken_by(row: Measured, most_redelivered: int) -> list[str]:
     found = row.totals
     promise(found.lost == 0, f"{found.lost} timers lost")
     promise(found.unexpected == 0, f"{found.unexpected} timers handled that nobody sent")
-    promise(found.duplicated == 0, f"{found.duplicated} timers handled twice")
-    promise(row.early == 0, f"{row.early} timers handled early")
+    if row.scheme in PLAIN:
+        # A plain client is early by the broker's tick, and handles again what comes again.
+        promise(row.copied == 0, f"{row.copied} timers handled as original and as copy")
+    else:
+        promise(found.duplicated == 0, f"{found.duplicated} timers handled twice")
+        promise(row.early == 0, f"{row.early} timers handled early")
     promise(
         row.redelivered_due <= most_redelivered,
         f"{row.redelivered_due} redelivered, at most {most_redelivered} are allowed",

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from timewheel.core.gap_law import expected_gaps
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Hold, Router
+from timewheel.core.steps import far_ms
 
 __all__ = ["arrivals_by_topic", "predicted_gaps"]
 
@@ -23,12 +24,18 @@ def arrivals_by_topic(plan: Plan, sends: Iterable[tuple[int, int]]) -> dict[str,
         sends: (sent, due) of every timer, UTC milliseconds.
 
     Returns:
-        (arrival, due) per due topic; where nothing fails, a timer is acknowledged when it is due.
+        (arrival, acknowledged) per due topic; where nothing fails, a timer is acknowledged when it is due, and what a
+        shadow lifts as soon as it has come.
     """
     router = Router(plan)
     arrivals: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for sent_ms, due_ms in sends:
         at_ms = sent_ms
+        if plan.intake:
+            if due_ms - sent_ms < far_ms(plan):
+                arrivals[plan.due_topic].append((sent_ms, due_ms))
+                continue
+            arrivals[plan.due_topic].append((sent_ms, sent_ms))
         hop = router.route(due_ms, at_ms)
         while isinstance(hop, Hold):
             at_ms = hop.release_at_ms
