@@ -63,7 +63,7 @@ def test_native_is_some_35_times_tiered_and_27_times_calendar() -> None:
 
 
 def test_behind_a_shadow_only_what_is_due_soon_makes_gaps() -> None:
-    # While the burst is published, what is due within 0.8 days stays between lifted ones; then copies, as of half a day.
+    # While the burst is published, what is due within 0.8 days stays between lifted ones; then copies come back.
     native, shadow = law_peak("native"), law_peak("shadow")
     assert native / shadow == pytest.approx(14.8, rel=0.03)
     assert shadow < SETTINGS.limit
