@@ -90,21 +90,21 @@ def test_every_timer_arrives_before_it_is_due(scheme: SchemeName) -> None:
     assert all(at_ms <= due_ms for timers in arrived.values() for at_ms, due_ms in timers)
 
 
-def test_schemes_start_a_day_after_each_other() -> None:
+def test_schemes_start_a_day_after_each_other_and_a_shadow_after_two() -> None:
     assert [SETTINGS.start_offset_ms(scheme) for scheme in SETTINGS.schemes] == [
         0,
         6_000,
         12_000,
         18_000,
         24_000,
-        30_000,
+        36_000,
     ]
 
 
 def test_every_scheme_is_unloaded_while_half_of_its_timers_wait() -> None:
-    # The last one's half time: 30 s + (1.5 + 30) days of 6 s / 2. The first one's is 30 s earlier, of 189 s.
-    assert SETTINGS.unload_offset_ms == 30_000 + 94_500
-    assert SETTINGS.play_ms == 30_000 + 189_000
+    # The last one's half time: 36 s + (1.5 + 30) days of 6 s / 2. The first one's is 36 s earlier, of 189 s.
+    assert SETTINGS.unload_offset_ms == 36_000 + 94_500
+    assert SETTINGS.play_ms == 36_000 + 189_000
 
 
 def test_the_brokers_limit_is_as_the_issue_says() -> None:

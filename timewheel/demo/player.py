@@ -51,7 +51,7 @@ def _play(connection: Connection, settings: Settings, scheme: SchemeName) -> Non
     client = connect(order.service_url, settings.out)
     recorded = RecordingClient(client, SUBSCRIPTION, NAME_PROPERTY if scheme in PLAIN else ID_PROPERTY)
     journal = Journal(settings.messages)
-    way = way_of(recorded, settings.plan(scheme), journal, order)
+    way = way_of(recorded, settings.plan(scheme), journal, order, settings.out)
     _publish(connection, way, journal, delays, order.start_ms, settings.publish_ms)
     while not connection.poll(BEAT_S):
         _beat(connection, journal)

@@ -129,8 +129,12 @@ class Settings:
         return int(GUARD_DAYS * self.day_ms)
 
     def start_offset_ms(self, scheme: SchemeName) -> int:
-        """When a scheme starts to publish, after the first one: a day after the one before, so that two cores do."""
-        return self.schemes.index(scheme) * self.day_ms
+        """When a scheme starts to publish, after the first one: a day after the one before, so that two cores do.
+
+        A shadow a day later: in its burst everything is written twice, and no other burst is to go on beside it.
+        """
+        apart = sum(other == "shadow" for other in self.schemes[1 : self.schemes.index(scheme) + 1])
+        return (self.schemes.index(scheme) + apart) * self.day_ms
 
     @property
     def scheme_ms(self) -> int:

@@ -36,6 +36,8 @@ VERDICT_S = 3.0
 """Expected, from the last timer to the verdict."""
 HEAD_START_MS = 300
 """Between telling a player to go and its first send: it connects meanwhile."""
+SHADOW_HEAD_START_MS = 8_000
+"""The same where a shadow is begun first, a command of its own."""
 CALENDAR_AHEAD_MS = 20_000
 """By how much a calendar's burst may end late, on a machine that is busy with other things."""
 AFTER_LAST_DUE_MS = 2_500
@@ -153,7 +155,8 @@ class Stage:
             in_turn_ms = max(now_ms(), self._began_ms + self._settings.start_offset_ms(scheme))
             moments_ms.append(in_turn_ms + self._settings.publish_ms + CALENDAR_AHEAD_MS)
             self._ensure(plan, moments_ms[1])
-        start_ms = max(now_ms() + HEAD_START_MS, self._began_ms + self._settings.start_offset_ms(scheme))
+        head_start_ms = SHADOW_HEAD_START_MS if plan.intake else HEAD_START_MS
+        start_ms = max(now_ms() + head_start_ms, self._began_ms + self._settings.start_offset_ms(scheme))
         if not self._gauges:
             self._began_ms = start_ms
         gauge = Gauge(plan, moments_ms, self._settings.day_ms)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from typing import Protocol
 
 import pulsar
 
-from timewheel.admin.client import AdminClient
-from timewheel.binary_protocol.dialing import Dialer
 from timewheel.consumers import DelayedConsumer, DelayedMessage
 from timewheel.core.envelope import TIMER_PROPERTY, Envelope
 from timewheel.core.errors import TimewheelError
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Native, Plan
+from timewheel.core.planfile import save_plan
 from timewheel.demo.settings import SUBSCRIPTION
 from timewheel.producers import DelayedProducer, Timer
-from timewheel.shadow.shadow import Shadow
+from timewheel.testing import eventually
 from timewheel.testing.evidence.journal import Journal
 from timewheel.testing.evidence.messages import Go
 from timewheel.testing.evidence.recorder import RecordingClient
@@ -29,6 +31,8 @@ NAME_PROPERTY = "timer"
 RECEIVE_MS = 200
 """How long a plain consumer's loop waits for a message before it looks whether to end."""
 CLOSE_TIMEOUT_S = 10.0
+READY_TIMEOUT_S = 60.0
+SHADOW_LOG = "shadow.log"
 
 
 class Way(Protocol):
@@ -38,10 +42,10 @@ class Way(Protocol):
     def close(self) -> None: ...
 
 
-def way_of(client: RecordingClient, plan: Plan, journal: Journal, order: Go) -> Way:
+def way_of(client: RecordingClient, plan: Plan, journal: Journal, order: Go, out: Path) -> Way:
     """The way of a plan: the raw client for native and where there is a shadow, the SDK for all else."""
     if plan.intake:
-        return _ShadowWay(client, plan, journal, order)
+        return _ShadowWay(client, plan, journal, order, out)
     return _PlainWay(client, plan, journal) if isinstance(plan.scheme, Native) else _SdkWay(client, plan, journal)
 
 
@@ -91,18 +95,28 @@ class _PlainWay:
 
 
 class _ShadowWay(_PlainWay):
-    """The same clients, and beside them, as a process of its own would have it, the shadow of their topic."""
+    """The same clients, and the shadow of their topic beside them, in a process of its own as operators run it."""
 
-    def __init__(self, client: RecordingClient, plan: Plan, journal: Journal, order: Go) -> None:
-        self._admin = AdminClient(order.admin_url)
-        self._shadow = Shadow(client, plan, Dialer(order.service_url), self._admin, hooks=(journal.note,))
-        self._shadow.start()
+    def __init__(self, client: RecordingClient, plan: Plan, journal: Journal, order: Go, out: Path) -> None:
+        plan_file, ready = out / "shadow.toml", out / "shadow.ready"
+        save_plan(plan, plan_file)
+        ready.unlink(missing_ok=True)
+        command = [
+            sys.executable, "-m", "timewheel", "shadow", "run", str(plan_file), "--relay-id", "demo",
+            "--service-url", order.service_url, "--admin-url", order.admin_url,
+            "--ready-file", str(ready), "--with-stdin",
+        ]  # fmt: skip
+        with (out / SHADOW_LOG).open("wb") as log:
+            # It ends with this end of its standard input, however this process ends.
+            self._shadow = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
+        eventually(ready.exists, READY_TIMEOUT_S, message=f"the shadow does not begin, see {out / SHADOW_LOG}")
         super().__init__(client, plan, journal)
 
     def close(self) -> None:
         super().close()
-        self._shadow.stop()
-        self._admin.close()
+        assert self._shadow.stdin is not None
+        self._shadow.stdin.close()
+        self._shadow.wait(CLOSE_TIMEOUT_S)
 
 
 class _SdkWay:
