@@ -363,7 +363,7 @@ def test_a_topic_is_shadowed_as_it_says(broker_of_the_pages: LocalPulsar, tmp_pa
 
     client = pulsar.Client(broker_of_the_pages.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
     with AdminClient(broker_of_the_pages.admin_url) as admin:
-        admin.topics.create_partitioned(SHADOWED, 1)
+        admin.topics.create(SHADOWED, 1)
     consumer = client.subscribe(SHADOWED, "billing", consumer_type=pulsar.ConsumerType.Shared)
     producer = client.create_producer(SHADOWED)
     for number in range(FAR + SOON):

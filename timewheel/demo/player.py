@@ -52,7 +52,7 @@ def _play(connection: Connection, settings: Settings, scheme: SchemeName) -> Non
     recorded = RecordingClient(client, SUBSCRIPTION, NAME_PROPERTY if scheme in PLAIN else ID_PROPERTY)
     journal = Journal(settings.messages)
     way = way_of(recorded, settings.plan(scheme), journal, order, settings.out)
-    _publish(connection, way, journal, delays, order.start_ms, settings.publish_ms)
+    _publish(connection, way, journal, delays, order.start_ms, settings.publish_ms(scheme))
     while not connection.poll(BEAT_S):
         _beat(connection, journal)
     connection.recv()

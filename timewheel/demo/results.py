@@ -117,7 +117,7 @@ def measure(settings: Settings, scheme: SchemeName, start_ms: int, seen: Seen, d
         seen: By its gauge.
         done: By its player.
     """
-    end_ms = start_ms + settings.scheme_ms
+    end_ms = start_ms + settings.scheme_ms(scheme)
     grid = range(start_ms, end_ms, max(1, settings.day_ms // GRID_PER_DAY))
     sends = [(entry.attempted_ms, entry.due_ms) for entry in done.entries if entry.attempted_ms]
     found = totals(done.entries)

@@ -26,6 +26,9 @@ NAMESPACE = "public/default"
 
 PUBLISH_DAYS = 1.5
 """The burst: the whole trace is published within this many days, a pace that two cores keep up with, hops included."""
+SHADOW_PUBLISH_DAYS = 4
+"""Behind a shadow a burst is written twice while it goes on, one by one. A shadow that lags then by more than its plan
+allows for, some seconds here and half a day in earnest, makes plain clients handle original and copy."""
 DEFAULT_TICK_MS = 1_000
 """The broker's own default."""
 GUARD_DAYS = 0.15
@@ -113,10 +116,9 @@ class Settings:
         """Delays are below this."""
         return DAYS * self.day_ms
 
-    @property
-    def publish_ms(self) -> int:
+    def publish_ms(self, scheme: SchemeName) -> int:
         """How long the burst of one scheme takes."""
-        return int(PUBLISH_DAYS * self.day_ms)
+        return int((SHADOW_PUBLISH_DAYS if scheme == "shadow" else PUBLISH_DAYS) * self.day_ms)
 
     @property
     def tick_ms(self) -> int:
@@ -129,27 +131,22 @@ class Settings:
         return int(GUARD_DAYS * self.day_ms)
 
     def start_offset_ms(self, scheme: SchemeName) -> int:
-        """When a scheme starts to publish, after the first one: a day after the one before, so that two cores do.
+        """When a scheme starts to publish, after the first one: a day after the one before, so that two cores do."""
+        return self.schemes.index(scheme) * self.day_ms
 
-        A shadow a day later: in its burst everything is written twice, and no other burst is to go on beside it.
-        """
-        apart = sum(other == "shadow" for other in self.schemes[1 : self.schemes.index(scheme) + 1])
-        return (self.schemes.index(scheme) + apart) * self.day_ms
-
-    @property
-    def scheme_ms(self) -> int:
+    def scheme_ms(self, scheme: SchemeName) -> int:
         """From a scheme's first send to its last due time."""
-        return self.publish_ms + self.span_ms
+        return self.publish_ms(scheme) + self.span_ms
 
     @property
     def play_ms(self) -> int:
-        """From the first scheme's first send to the last scheme's last due time."""
-        return self.start_offset_ms(self.schemes[-1]) + self.scheme_ms
+        """From the first scheme's first send to the last due time of all."""
+        return max(self.start_offset_ms(scheme) + self.scheme_ms(scheme) for scheme in self.schemes)
 
     @property
     def unload_offset_ms(self) -> int:
         """When all topics are unloaded, after the first scheme's start: when the last scheme is half way."""
-        return self.start_offset_ms(self.schemes[-1]) + self.scheme_ms // 2
+        return self.start_offset_ms(self.schemes[-1]) + self.scheme_ms(self.schemes[-1]) // 2
 
     def broker_config(self) -> Mapping[str, str]:
         """The broker's settings that differ from its defaults."""

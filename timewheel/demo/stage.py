@@ -153,7 +153,7 @@ class Stage:
         if isinstance(plan.scheme, Calendar):
             # Its topics are those of the moment of sending, and days pass before its turn: some more, ahead.
             in_turn_ms = max(now_ms(), self._began_ms + self._settings.start_offset_ms(scheme))
-            moments_ms.append(in_turn_ms + self._settings.publish_ms + CALENDAR_AHEAD_MS)
+            moments_ms.append(in_turn_ms + self._settings.publish_ms(scheme) + CALENDAR_AHEAD_MS)
             self._ensure(plan, moments_ms[1])
         head_start_ms = SHADOW_HEAD_START_MS if plan.intake else HEAD_START_MS
         start_ms = max(now_ms() + head_start_ms, self._began_ms + self._settings.start_offset_ms(scheme))
@@ -199,7 +199,7 @@ class Stage:
 
     def _is_over(self, scheme: SchemeName) -> bool:
         progress = self._crew.progress(scheme)
-        last_due_ms = self._start_ms(scheme) + self._settings.scheme_ms
+        last_due_ms = self._start_ms(scheme) + self._settings.scheme_ms(scheme)
         handled, moved_ms = self._moved.get(scheme, (-1, 0))
         if progress.handled > handled:
             # On a machine that is busy with other things a scheme may be late by minutes: that is no loss.
@@ -229,7 +229,7 @@ class Stage:
     def _left_s(self) -> float:
         last = self._settings.schemes[-1]
         planned_ms = max(now_ms(), self._began_ms + self._settings.start_offset_ms(last))
-        end_ms = (self._crew.start_ms(last) or planned_ms) + self._settings.scheme_ms + AFTER_LAST_DUE_MS
+        end_ms = (self._crew.start_ms(last) or planned_ms) + self._settings.scheme_ms(last) + AFTER_LAST_DUE_MS
         return max(0.0, (end_ms - now_ms()) / 1000) + VERDICT_S
 
     def _rows(self) -> list[Row]:
