@@ -131,6 +131,15 @@ def test_what_a_shadow_must_not_do_is_named(changes: dict[str, Any], sentence: s
     assert sentence in found
 
 
+def test_a_shadow_that_was_far_behind_is_excused_and_that_is_said() -> None:
+    behind = replace(SHADOW, copied=40, due_peak=700, behind_ms=3_100, allowed_ms=2_400)
+    assert judge([behind], sabotaged=LOSSY, honest=CLEAN).kept
+    assert "here it was 3.1 s behind, too much for such days" in where_we_lose([behind])[0]
+    assert not judge([replace(behind, behind_ms=2_300)], sabotaged=LOSSY, honest=CLEAN).kept
+    lost = replace(behind, totals=replace(CLEAN, lost=1, handled=999))
+    assert "1 timers lost" in judge([lost], sabotaged=LOSSY, honest=CLEAN).broken[0]
+
+
 def test_a_shadows_row_tells_what_it_doubled_and_not_what_came_again() -> None:
     row = dict(zip(HEADER, row_texts(replace(SHADOW, copied=3)), strict=True))
     assert (row["scheme"], row["twice"], row["early"]) == ("shadow, plain clients", "3", "900")

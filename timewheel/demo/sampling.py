@@ -36,6 +36,7 @@ class Sample:
         in_flight: Messages that relays hold unacknowledged, over all holding topics.
         index_bytes: Of the broker's delayed indexes, over all topics.
         backlog: Timers not yet acknowledged, over due and holding topics.
+        due_backlog: The same, over due topics alone.
     """
 
     at_ms: int
@@ -44,6 +45,7 @@ class Sample:
     in_flight: int
     index_bytes: int
     backlog: int
+    due_backlog: int = 0
 
 
 @dataclass(slots=True)
@@ -110,6 +112,7 @@ class Gauge:
             in_flight=sum(seen.unacked for seen in seen_held),
             index_bytes=sum(seen.index_bytes for seen in (*seen_due, *seen_held)),
             backlog=sum(seen.backlog for seen in (*seen_due, *seen_held)),
+            due_backlog=sum(seen.backlog for seen in seen_due),
         )
         self.samples.append(found)
         return found

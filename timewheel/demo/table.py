@@ -85,7 +85,10 @@ def _twice(row: Measured) -> str:
 
 def _runs(row: Measured) -> str:
     if row.scheme == "shadow":
-        return "a shadow"
+        behind = (
+            f"; here it was {row.behind_ms / SECOND_MS:.1f} s behind, too much for such days" if row.is_behind else ""
+        )
+        return "a shadow" + behind
     return "a relay" if row.hold else "nothing to run"
 
 
