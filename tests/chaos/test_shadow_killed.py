@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -9,12 +10,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.chaos_stage import QUICK_TAKEOVER
 from tests.support.shadow_play import PlainTraffic, ShadowPlay
 from timewheel.core.plan import Plan, Tiered
+from timewheel.testing import eventually
 
 if TYPE_CHECKING:
     from tests.conftest import Evidence
     from timewheel.testing import LocalPulsar
+    from timewheel.testing.plugin import MakeLocalPulsar
 
 KILLS = {"short": 4, "long": 70}
 KILLS_PER_UNLOAD = 5
@@ -74,3 +78,39 @@ def test_two_shadows_killed_and_their_topics_unloaded_lose_and_repeat_nothing(
             {"kills": kills, "unloads": unloads, **verdict.figures, "most gaps": play.peak_gaps},
             seed=seed,
         )
+
+
+BROKER_KILLS = {"long": 4}
+LONG_GUARD_MS = 60_000
+"""A broker's kill -9 loses acknowledgements of up to a minute: what was struck in it must not be due before it is back
+and they are made good."""
+
+
+@pytest.mark.timeout(1_500)
+@pytest.mark.proof
+@pytest.mark.parametrize("kills", BROKER_KILLS.values(), ids=BROKER_KILLS)
+def test_a_broker_killed_behind_plain_clients_and_a_shadow_costs_no_timer_and_no_copy(
+    make_local_pulsar: MakeLocalPulsar,
+    tmp_path: Path,
+    kills: int,
+    seed: int,
+    say: Callable[[object], None],
+    evidence: Evidence,
+) -> None:
+    broker = make_local_pulsar(config=QUICK_TAKEOVER)
+    with ShadowPlay(broker, shadow_plan(LONG_GUARD_MS, partitions=1), tmp_path, seed) as play:
+        play.consume()
+        mover = play.mover("mover-0")
+        play.watch_gaps()
+        play.send(PlainTraffic(rate=100, shortest_ms=500, longest_ms=130_000))
+        for _ in range(kills):
+            eventually(lambda: mover.is_ready, 180, message="the shadow is ready")
+            time.sleep(play.chance.uniform(8, 16))
+            play.kill_broker(away_s=play.chance.uniform(0, 3))
+        play.send_no_more()
+        play.drained(240)
+
+        verdict = play.verdict()
+        say(verdict)
+        assert (verdict.lost, verdict.unexpected, verdict.copies, verdict.early) == (0, 0, 0, 0)
+        evidence("the broker of a shadow killed", {"kills": kills, **verdict.figures}, seed=seed)

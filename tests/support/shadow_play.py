@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,6 +29,9 @@ __all__ = ["Mover", "PlainTraffic", "ShadowPlay", "Verdict"]
 
 EARLY_MS = 1_050
 """A broker is early by a tick at most."""
+
+UNDER_WAY_MS = 1_000
+"""Clients gather acknowledgements before they send them."""
 
 
 def now_ms() -> int:
@@ -59,6 +63,7 @@ class Verdict:
         unexpected: Handled, and never sent.
         copies: Handlings of one timer from a second place: the shadow's doing.
         redelivered: Handlings again from the same place: the broker's doing, which forgot an acknowledgement.
+        forgotten: Of these, what was handled more than a second before the last unload: not under way then.
         early: Handled more than a tick before they were due.
         late_p99_ms: Of first handlings.
         late_max_ms: The same.
@@ -69,6 +74,7 @@ class Verdict:
     unexpected: int
     copies: int
     redelivered: int
+    forgotten: int
     early: int
     late_p99_ms: int
     late_max_ms: int
@@ -127,7 +133,7 @@ class ShadowPlay:
 
     Args:
         broker: Where.
-        plan: Has an intake.
+        plan: Has an intake; or none, to compare with.
         folder: For plan, logs and ready files.
         seed: Of delays and faults.
         module: What is run as ``python -m``; a control runs another.
@@ -150,13 +156,16 @@ class ShadowPlay:
         self.places: defaultdict[int, list[tuple[int, ...]]] = defaultdict(list)
         self.lateness_ms: dict[int, int] = {}
         self.peak_gaps = 0
+        self.first_ms: dict[int, int] = {}
+        self.unloaded_ms = 0
         self._threads: list[threading.Thread] = []
         self.movers: list[Mover] = []
 
     def __enter__(self) -> Self:
         self.admin = self._stack.enter_context(AdminClient(self.broker.admin_url, retry_for_s=60))
         ensure(self.admin, self.plan, now_ms=now_ms())
-        self.wish(State.SHADOWING)
+        if self.plan.intake:
+            self.wish(State.SHADOWING)
         self.plan_file = self.folder / "plan.toml"
         save_plan(self.plan, self.plan_file)
         return self
@@ -208,6 +217,7 @@ class ShadowPlay:
                 with self._lock:
                     self.places[number].append((place.partition(), place.ledger_id(), place.entry_id()))
                     self.lateness_ms.setdefault(number, at_ms - int(due))
+                    self.first_ms.setdefault(number, at_ms)
                 consumer.acknowledge(message)
 
         self._begin(run)
@@ -276,7 +286,7 @@ class ShadowPlay:
         """Kill one of them, and start it again after a pause, so often."""
         for number in range(times):
             mover = self.movers[number % len(self.movers)]
-            eventually(lambda mover=mover: mover.is_ready, 120, message=f"mover {number} is ready again")
+            eventually(partial(getattr, mover, "is_ready"), 120, message=f"mover {number} is ready again")
             time.sleep(self.chance.uniform(*pause_s))
             mover.kill()
             time.sleep(self.chance.uniform(0, pause_s[0]))
@@ -284,8 +294,14 @@ class ShadowPlay:
 
     def unload(self) -> None:
         """The due topic or the intake."""
-        topic = self.chance.choice([self.plan.due_topic, self.names.intake])
-        self.admin.topics.unload(topic)
+        self.unloaded_ms = now_ms()
+        self.admin.topics.unload(self.chance.choice([self.plan.due_topic, self.names.intake]))
+
+    def kill_broker(self, *, away_s: float) -> None:
+        """With -9; it comes back after a while."""
+        self.broker.kill()
+        time.sleep(away_s)
+        self.broker.start()
 
     # The end
 
@@ -313,6 +329,11 @@ class ShadowPlay:
             unexpected=len({number for number in places if number >= self.attempted}),
             copies=sum(distinct.values()) - len(distinct),
             redelivered=sum(map(len, places.values())) - sum(distinct.values()),
+            forgotten=sum(
+                self.first_ms[number] < self.unloaded_ms - UNDER_WAY_MS
+                for number, found in places.items()
+                if len(found) > distinct[number]
+            ),
             early=sum(late < -EARLY_MS for late in lateness),
             late_p99_ms=lateness[len(lateness) * 99 // 100] if lateness else 0,
             late_max_ms=lateness[-1] if lateness else 0,

@@ -33,8 +33,10 @@ returned."""
 class WallClock(NextHop):
     """Routes by the time it is, so that a replay may meet another destination: with deduplication, that loses."""
 
-    def __init__(self, router: Router, step: Step, is_dead: Callable[[Envelope], bool] | None = None) -> None:
-        super().__init__(router, step, is_dead)
+    def __init__(
+        self, router: Router, step: Step, is_dead: Callable[[Envelope], bool] | None = None, *, drains: bool = False
+    ) -> None:
+        super().__init__(router, step, is_dead, drains=drains)
         self._by_clock = router
 
     def held(self, envelope: Envelope, now_ms: int) -> Hop | NotYet | Bury | Drop:

@@ -8,18 +8,21 @@ from typing import Any
 
 import pulsar
 
+from timewheel.consumers.relay.driver.endings import SessionFailed
 from timewheel.core.envelope import FROM_PROPERTY
 from timewheel.shadow.driver.striking import Striker, Subscription
 from timewheel.shadow.machine.acked import Acked
 from timewheel.shadow.machine.journal import Journal
 from timewheel.shadow.machine.lifting import lifted_from
+from timewheel.wire.native import batch_size_of
 from timewheel.wire.positions import EntryPosition
 
 __all__ = ["strike_again"]
 
 AT_ONCE = 10_000
 QUEUE_ENTRIES = 16
-READ_MS = 5_000
+READ_MS = 1_000
+MOST_SILENT = 30
 _BEGIN = pulsar.MessageId.earliest
 
 
@@ -28,6 +31,7 @@ def strike_again(
     intake_part: str,
     *,
     after: EntryPosition,
+    last: EntryPosition,
     acked: Mapping[Subscription, Acked],
     striker: Striker,
     journal: Journal,
@@ -41,18 +45,23 @@ def strike_again(
         client: The user's `pulsar.Client`.
         intake_part: Full name of the intake's partition.
         after: Where the journal stands; it holds what is behind.
+        last: The intake's last entry; nobody lifts meanwhile.
         acked: What each subscription has acknowledged.
         striker: Acknowledges.
         journal: Is told of all copies.
-        beat: Called now and then.
+        beat: Called now and then; may raise, to end it.
+
+    Raises:
+        SessionFailed: The journal cannot be read to its end.
+        BinaryProtocolError: Originals could not be acknowledged.
+        PulsarException: The intake could not be read.
 
     Returns:
         How many copies the journal holds, and how many acknowledgements were forgotten.
     """
     held = forgotten = 0
     pending: dict[Subscription, list[EntryPosition]] = {one: [] for one in acked}
-    start = _BEGIN if after.entry < 0 else pulsar.MessageId(-1, after.ledger, after.entry, -1)
-    for original, copy in _copies(client, intake_part, start, beat):
+    for original, copy in _copies(client, intake_part, after, last, beat):
         held += 1
         journal.add(original, copy)
         for subscription, known in acked.items():
@@ -72,19 +81,30 @@ def _strike(striker: Striker, pending: dict[Subscription, list[EntryPosition]]) 
 
 
 def _copies(
-    client: Any, intake_part: str, start: Any, beat: Callable[[], None]
+    client: Any, intake_part: str, after: EntryPosition, last: EntryPosition, beat: Callable[[], None]
 ) -> Iterator[tuple[EntryPosition, EntryPosition]]:
     """Where each original stands, and its copy."""
+    if last <= after or last.entry < 0:
+        return
+    # Where it ends is known beforehand: of a reader that begins behind a batch the client says that more is there.
+    start = _BEGIN if after.entry < 0 else pulsar.MessageId(-1, after.ledger, after.entry, -1)
+    silent = 0
     with closing(client.create_reader(intake_part, start, receiver_queue_size=QUEUE_ENTRIES)) as reader:
-        while reader.has_message_available():
+        while True:
+            beat()
             try:
                 message = reader.read_next(READ_MS)
             except pulsar.Timeout:
-                beat()
+                silent += 1
+                if silent == MOST_SILENT:
+                    raise SessionFailed(f"{intake_part} could not be read up to {tuple(last)}") from None
                 continue
-            beat()
+            silent = 0
+            place = message.message_id()
+            copy = EntryPosition(place.ledger_id(), place.entry_id())
             text = message.properties().get(FROM_PROPERTY)
             found = None if text is None else lifted_from(text)
             if found is not None:
-                place = message.message_id()
-                yield found[0], EntryPosition(place.ledger_id(), place.entry_id())
+                yield found[0], copy
+            if copy >= last and place.batch_index() >= batch_size_of(place) - 1:
+                return

@@ -1,0 +1,184 @@
+"""Copies on their way into the intake: gathered, numbered, bounded, confirmed."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import pulsar
+
+from timewheel.consumers.relay.driver.endings import SessionFailed
+from timewheel.consumers.relay.driver.groups import Group, Groups, Member
+from timewheel.consumers.relay.driver.handle import Handle
+from timewheel.consumers.relay.driver.hop_producers import HopProducers
+from timewheel.consumers.relay.machine.order import sequence_id
+from timewheel.core.clock import Clock
+from timewheel.core.envelope import FROM_PROPERTY
+from timewheel.core.names import Names
+from timewheel.shadow.driver.content import Original
+from timewheel.shadow.driver.lift_counts import LiftCounts
+from timewheel.shadow.machine.journal import Journal
+from timewheel.wire.native import NO_SCHEMA, properties_size
+from timewheel.wire.positions import EntryPosition, Position
+
+__all__ = ["Copies"]
+
+MAX_IN_FLIGHT = 4_000
+MAX_BYTES_IN_FLIGHT = 16_000_000
+LINGER_MS = 20
+"""How long a copy waits for others that go with it as one entry."""
+SEND_TIMEOUT_MS = 30_000
+ROOM_MS = 2_000
+
+
+class Copies:
+    """Of one session of a lifter; for its thread.
+
+    Args:
+        client: The user's `pulsar.Client`.
+        part: Full name of the due topic's partition, or of a due topic without partitions.
+        partition: Its index; 0 for a due topic without partitions.
+        names: The plan's.
+        handle: Wakes, and says when to stop.
+        clock: Time.
+        counts: Goes on counting here.
+        journal: Is told of what is stored.
+        stays: Entries that cannot be lifted, as is learnt here.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        part: str,
+        partition: int,
+        *,
+        names: Names,
+        handle: Handle,
+        clock: Clock,
+        counts: LiftCounts,
+        journal: Journal,
+        stays: set[EntryPosition],
+    ) -> None:
+        self._intake = names.intake
+        self._handle = handle
+        self._clock = clock
+        self._counts = counts
+        self._journal = journal
+        self._stays = stays
+        self._hops = HopProducers(
+            client,
+            part,
+            partition,
+            names=names,
+            fingerprint="",
+            max_pending=MAX_IN_FLIGHT,
+            send_timeout_ms=SEND_TIMEOUT_MS,
+            label="lift|",
+        )
+        self._groups = Groups(self._hops, self._on_sent)
+        self._outcomes: deque[tuple[Group, Any, Any]] = deque()
+        self._bytes = 0
+        self._ordinal = 0
+        self._waiting_since_ms: int | None = None
+        self.in_flight = 0
+        """Copies that are gathered or sent, and not confirmed."""
+
+    def take_lease(self) -> None:
+        """Open the producer whose name only one shadow at a time can have.
+
+        Raises:
+            LeaseHeld: Another one has it.
+            PulsarException: It could not be opened.
+        """
+        self._hops.for_groups(self._intake, NO_SCHEMA)
+
+    def close(self) -> None:
+        """Give the names back."""
+        self._hops.give_back()
+
+    @property
+    def patience_ms(self) -> int | None:
+        """How long those that are gathered may wait yet; None: there are none."""
+        since_ms = self._waiting_since_ms
+        return None if since_ms is None else max(since_ms + LINGER_MS - self._clock.monotonic_ms(), 0)
+
+    def add(self, original: Original, version: int, place: EntryPosition, properties: dict[str, str]) -> None:
+        """Gather one more; waits where too many are on their way.
+
+        Args:
+            original: What is copied.
+            version: Its schema version; -1: none.
+            place: Where it stands.
+            properties: Of the copy.
+
+        Raises:
+            SessionFailed: A copy was not stored.
+            LeaseHeld: As `take_lease`.
+            PulsarException: As `take_lease`.
+        """
+        size = original.size + properties_size(properties)
+        if self.in_flight >= MAX_IN_FLIGHT or self._bytes + size > MAX_BYTES_IN_FLIGHT:
+            self.send()
+            self.wait(MAX_IN_FLIGHT // 2)
+        number = sequence_id(Position(*place, -1))
+        self._groups.add(self._intake, version, number, Member(self._ordinal, original, properties, size))
+        self._ordinal += 1
+        self.in_flight += 1
+        self._bytes += size
+        if self._waiting_since_ms is None:
+            self._waiting_since_ms = self._clock.monotonic_ms()
+
+    def send(self) -> None:
+        """Send what is gathered."""
+        if self._waiting_since_ms is not None:
+            self._waiting_since_ms = None
+            self._groups.send()
+
+    def wait(self, below: int = 1, *, also_while_stopping: bool = False) -> None:
+        """Wait until fewer are on their way, and fewer bytes; sends that are not answered fail by themselves.
+
+        Raises:
+            SessionFailed: A copy was not stored.
+        """
+        handle = self._handle
+        while self.in_flight and (self.in_flight >= below or self._bytes > MAX_BYTES_IN_FLIGHT // 2):
+            if handle.stopping and (not also_while_stopping or not handle.drain_left_ms()):
+                return
+            with handle.changed:
+                if not self._outcomes:
+                    self._clock.wait(handle.changed, ROOM_MS)
+            handle.beat()
+            self.settle()
+
+    def settle(self) -> None:
+        """Take note of what was confirmed.
+
+        Raises:
+            SessionFailed: A copy was not stored.
+        """
+        while self._outcomes:
+            group, result, message_id = self._outcomes.popleft()
+            members = group.members
+            self.in_flight -= len(members)
+            self._bytes -= sum(member.size for member in members)
+            if result.value:
+                if result == pulsar.Result.MessageTooBig:
+                    self._stays.update(_place(member) for member in members)
+                raise SessionFailed(f"a copy was not stored: {result.name}")
+            if message_id.batch_index() != len(members) - 1:
+                raise SessionFailed("the client has cut a group of copies: which of them are stored is read again")
+            if message_id.ledger_id() < 0:
+                self._counts.deduplicated += len(members)
+                continue
+            self._counts.lifted += len(members)
+            self._journal.add(_place(members[-1]), EntryPosition(message_id.ledger_id(), message_id.entry_id()))
+
+    def _on_sent(self, group: Group, result: Any, message_id: Any) -> None:
+        """Runs on the client's thread."""
+        self._outcomes.append((group, result, message_id))
+        with self._handle.changed:
+            self._handle.changed.notify_all()
+
+
+def _place(member: Member) -> EntryPosition:
+    return EntryPosition.parse(member.properties[FROM_PROPERTY].partition(" ")[0])
