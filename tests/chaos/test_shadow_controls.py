@@ -50,13 +50,13 @@ SCRIPTS: dict[ShadowRules, Script] = {
         guard_ms=1_000,
         traffic=PlainTraffic(rate=300, shortest_ms=2_000, longest_ms=20_000),
     ),
-    # Timers with more than 4.5 s left go from the tier to the tier, and wait for others that do; those with less go to
-    # the due topic at once. When the next shadow looks at the clock, some of the former are due for the due topic,
+    # Timers with more than 5 s left go from the tier to the tier, and wait for others that do; those with less go to
+    # the due topic at once. When the next shadow looks at the clock, most of the former are due for the due topic,
     # whose highest id is above theirs.
     "named-late-lane": Script(
         scheme=Tiered(window_ms=4_000, tiers_ms=(4_000,)),
-        guard_ms=500,
-        traffic=PlainTraffic(rate=150, shortest_ms=5_000, longest_ms=16_000),
+        guard_ms=1_000,
+        traffic=PlainTraffic(rate=400, shortest_ms=7_000, longest_ms=12_000),
         options=("--hop-linger", "1s"),
     ),
 }

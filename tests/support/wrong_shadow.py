@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast
 
 from timewheel.cli.app import main
 from timewheel.core.envelope import Envelope
 from timewheel.core.next_hop import Hop, NextHop
 from timewheel.core.routing import Due
+from timewheel.shadow.driver.copies import Copies
 from timewheel.shadow.driver.lift_session import LiftSession
 
 __all__ = ["ShadowRules", "wrong_shadow"]
 
 ShadowRules = Literal["strikes-first", "named-late-lane"]
-"""``strikes-first``: originals are acknowledged as soon as their copies are on their way, before one of these is stored.
+"""``strikes-first``: originals are acknowledged as soon as their copies are handed over, before these are stored.
 ``named-late-lane``: what would overshoot goes where the clock says, and by the producer with a name and numbers, as if
 the clock could not say something else at a replay."""
 
@@ -30,25 +31,23 @@ def wrong_shadow(rules: ShadowRules) -> tuple[str, str]:
 
 
 def strike_first() -> None:
-    right_lift_all, right_take, right_lift = LiftSession._lift_all, LiftSession._take, LiftSession._lift
+    right_lift_all, right_lift, right_add = LiftSession._lift_all, LiftSession._lift, Copies.add
 
     def lift_all(session: Any, reader: Any, striker: Any, acked: Any) -> None:
-        session.striker, session.taken = striker, []
+        session.striker, session._copies.added = striker, []
         right_lift_all(session, reader, striker, acked)
-
-    def take(session: Any, entry: Any, now_ms: int) -> None:
-        before = session._ordinal
-        right_take(session, entry, now_ms)
-        if session._ordinal > before:
-            session.taken.append(entry.position)
 
     def lift(session: Any, entries: Any, acked: Any, now_ms: int) -> None:
         right_lift(session, entries, acked, now_ms)
-        if session.taken:
-            session.striker.strike(session.taken)
-            session.taken = []
+        added, session._copies.added = session._copies.added, []
+        session.striker.strike(added)
 
-    LiftSession._lift_all, LiftSession._take, LiftSession._lift = lift_all, take, lift  # type: ignore[method-assign]
+    def add(copies: Any, original: Any, version: int, place: Any, properties: Any) -> None:
+        right_add(copies, original, version, place, properties)
+        copies.added.append(place)
+
+    _replace(LiftSession, _lift_all=lift_all, _lift=lift)
+    _replace(Copies, add=add)
 
 
 def name_the_late_lane() -> None:
@@ -58,7 +57,12 @@ def name_the_late_lane() -> None:
         latest_ms = None if is_due else hops._router.latest_entry_ms(route, envelope.due_ms)
         return Hop(route.topic, route.deliver_at_ms, envelope.hopped(now_ms), is_due, False, latest_ms)
 
-    NextHop._late = late  # type: ignore[method-assign]
+    _replace(NextHop, _late=late)
+
+
+def _replace(kind: type, **methods: Callable[..., Any]) -> None:
+    for name, method in methods.items():
+        setattr(kind, name, method)
 
 
 WRONG: dict[ShadowRules, Callable[[], None]] = {
@@ -67,7 +71,5 @@ WRONG: dict[ShadowRules, Callable[[], None]] = {
 }
 
 if __name__ == "__main__":
-    chosen = sys.argv.pop(1)
-    assert chosen in get_args(ShadowRules), chosen
-    WRONG[chosen]()
+    WRONG[cast("ShadowRules", sys.argv.pop(1))]()
     main()
