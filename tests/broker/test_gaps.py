@@ -251,9 +251,9 @@ def test_mixed_delays_are_named_with_the_law_and_what_helps(
     assert "send messages without a delay to a topic of their own" in advice.helps
     assert advice.helps[0].startswith("first aid: a shadow lifts what is far from due")
     assert advice.commands[:3] == (
-        f"timewheel shadow start {topic} --dry-run",
-        f"timewheel shadow start {topic}",
-        "timewheel shadow run PLAN",
+        f"timewheel shadow start {topic} -o shadow.toml --dry-run",
+        "timewheel shadow start shadow.toml",
+        "timewheel shadow run shadow.toml",
     )
     assert advice.commands[3] == f"timewheel sample {topic} -o delays.parquet"
     told = run(pulsar_broker, "explain", topic)

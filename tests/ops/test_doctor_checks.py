@@ -483,7 +483,7 @@ def test_where_delays_may_cause_the_gaps_the_cure_names_the_shadow(again: tuple[
         return next(one.cure for one in found if one.slug in {"many-gaps", "forgets-acknowledgements"})
 
     explain = f"timewheel gaps explain {DUE} --subscription billing"
-    aid = f"{explain}; if delays cause them: timewheel shadow start {DUE} --dry-run"
+    aid = f"{explain}; if delays cause them: timewheel shadow start {DUE} -o shadow.toml --dry-run"
     assert cure(healthy(), delayed=5) == cure(of_others(), delayed=5, kind="Key_Shared") == aid
     assert cure(healthy(), delayed=0) == cure(healthy(), delayed=5, kind="Failover") == explain
     assert cure(shadowed(), delayed=5) == explain, "it has one"

@@ -374,7 +374,7 @@ def look(at_ms: int, *gaps: int) -> Look:
 def test_where_delays_may_be_the_cause_a_shadow_is_named(facts: dict[str, Any], is_named: bool) -> None:
     whole: dict[str, Any] = {"at_ms": 0, "topics": 1, "bare": (), "gone": (), "unseen": ()}
     said = " ".join(aid_of(Look(subscriptions=by_subscription([standing(9, **facts)]), **whole)))
-    assert ("timewheel shadow start persistent://a/b/t --dry-run" in said) is is_named
+    assert ("timewheel shadow start persistent://a/b/t -o shadow.toml --dry-run" in said) is is_named
     assert ("no producer and no consumer has to change" in said) is is_named
 
 

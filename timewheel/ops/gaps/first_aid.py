@@ -11,6 +11,7 @@ SHADOW_HELPS = (
     "first aid: a shadow lifts what is far from due out of the topic, and brings it back in time; no producer and no "
     "consumer has to change"
 )
+PLAN_FILE = "shadow.toml"
 DELAYING_TYPES = frozenset({"Shared", "Key_Shared", "None"})
 """Those that the broker delays on; of partitions that nobody is connected to it does not know the type."""
 
@@ -26,15 +27,15 @@ def may_need_shadow(gaps: SubscriptionGaps) -> bool:
 
 
 def begins_shadow(topic: str) -> str:
-    """The command that says what a shadow would do for a topic, and changes nothing."""
-    return f"timewheel shadow start {topic} --dry-run"
+    """The command that makes a plan for a topic, says what its shadow would do, and moves nothing."""
+    return f"timewheel shadow start {topic} -o {PLAN_FILE} --dry-run"
 
 
 def shadow_commands(topic: str) -> tuple[str, ...]:
     """From that to a shadow that runs; none for topics of timewheel's own."""
     if _is_own(topic):
         return ()
-    return begins_shadow(topic), f"timewheel shadow start {topic}", "timewheel shadow run PLAN"
+    return begins_shadow(topic), f"timewheel shadow start {PLAN_FILE}", f"timewheel shadow run {PLAN_FILE}"
 
 
 def _is_own(topic: str) -> bool:
