@@ -34,12 +34,14 @@ class Script:
         scheme: Of the plan.
         guard_ms: Of the plan.
         traffic: What is sent.
+        away_s: How long the shadow is away after a kill, but for its start: the shortest and the longest.
         options: Of the shadow.
     """
 
     scheme: Tiered
     guard_ms: int
     traffic: PlainTraffic
+    away_s: tuple[float, float] = (0.0, 1.0)
     options: tuple[str, ...] = ()
 
 
@@ -50,13 +52,14 @@ SCRIPTS: dict[ShadowRules, Script] = {
         guard_ms=1_000,
         traffic=PlainTraffic(rate=300, shortest_ms=2_000, longest_ms=20_000),
     ),
-    # Timers with more than 5 s left go from the tier to the tier, and wait for others that do; those with less go to
-    # the due topic at once. When the next shadow looks at the clock, most of the former are due for the due topic,
-    # whose highest id is above theirs.
+    # Timers with more than 6 s left go from the tier to the tier, and wait for others that do; those with less go to
+    # the due topic at once. When the next shadow looks at the clock, most of the former would come late out of the
+    # tier, and go to the due topic, whose highest id is above theirs.
     "named-late-lane": Script(
         scheme=Tiered(window_ms=4_000, tiers_ms=(4_000,)),
-        guard_ms=1_000,
-        traffic=PlainTraffic(rate=400, shortest_ms=7_000, longest_ms=12_000),
+        guard_ms=2_000,
+        traffic=PlainTraffic(rate=400, shortest_ms=8_500, longest_ms=12_000),
+        away_s=(2.0, 3.0),
         options=("--hop-linger", "1s"),
     ),
 }
@@ -72,7 +75,7 @@ def played(
         play.consume()
         play.mover("mover", *script.options)
         play.send(script.traffic)
-        play.kill_movers(kills, pause_s=(1.5, 4.0))
+        play.kill_movers(kills, pause_s=(1.5, 3.5), away_s=script.away_s)
         play.send_no_more()
         play.drained(DRAIN_TIMEOUT_S)
         return play.verdict()

@@ -282,14 +282,22 @@ class ShadowPlay:
 
     # Faults
 
-    def kill_movers(self, times: int, *, pause_s: tuple[float, float]) -> None:
-        """Kill one of them, and start it again after a pause, so often."""
+    def kill_movers(
+        self, times: int, *, pause_s: tuple[float, float], away_s: tuple[float, float] | None = None
+    ) -> None:
+        """Kill one of them, and start it again after a while, so often.
+
+        Args:
+            times: How often.
+            pause_s: How long it lives once it is ready: the shortest and the longest.
+            away_s: How long it is away, the same; None: no longer than it lives.
+        """
         for number in range(times):
             mover = self.movers[number % len(self.movers)]
             eventually(partial(getattr, mover, "is_ready"), 120, message=f"mover {number} is ready again")
             time.sleep(self.chance.uniform(*pause_s))
             mover.kill()
-            time.sleep(self.chance.uniform(0, pause_s[0]))
+            time.sleep(self.chance.uniform(*(away_s or (0, pause_s[0]))))
             mover.start()
 
     def unload(self) -> None:
