@@ -45,6 +45,15 @@ NATIVE = replace(
 )
 
 
+SHADOW = replace(
+    OURS,
+    scheme="shadow",
+    early=900,
+    totals=replace(CLEAN, duplicated=17),
+    late=Lateness(p50_ms=100, p99_ms=900, max_ms=1_100),
+)
+
+
 def broken(**changes: Any) -> tuple[str, ...]:
     return judge([replace(OURS, **changes)], sabotaged=LOSSY, honest=CLEAN).broken
 
@@ -103,6 +112,39 @@ def test_native_may_redeliver_be_early_and_repeat() -> None:
     assert judge([NATIVE], sabotaged=LOSSY, honest=CLEAN).kept
 
 
+def test_plain_clients_before_a_shadow_are_early_and_repeat_as_native_ones() -> None:
+    assert judge([NATIVE, SHADOW], sabotaged=LOSSY, honest=CLEAN).kept
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"copied": 1}, "1 timers handled as original and as copy"),
+        ({"totals": replace(CLEAN, lost=1, handled=999)}, "1 timers lost"),
+        ({"redelivered_due": 101}, "101 redelivered"),
+        ({"holding_peak": 1}, "1 gaps in relay-held topics"),
+    ],
+)
+def test_what_a_shadow_must_not_do_is_named(changes: dict[str, Any], sentence: str) -> None:
+    (found,) = judge([replace(SHADOW, **changes)], sabotaged=LOSSY, honest=CLEAN).broken
+    assert found.startswith("shadow: ")
+    assert sentence in found
+
+
+def test_a_shadow_that_was_far_behind_is_excused_and_that_is_said() -> None:
+    behind = replace(SHADOW, copied=40, due_peak=700, behind_ms=3_100, allowed_ms=2_400)
+    assert judge([behind], sabotaged=LOSSY, honest=CLEAN).kept
+    assert "here it was 3.1 s behind, too much for such days" in where_we_lose([behind])[0]
+    assert not judge([replace(behind, behind_ms=2_300)], sabotaged=LOSSY, honest=CLEAN).kept
+    lost = replace(behind, totals=replace(CLEAN, lost=1, handled=999))
+    assert "1 timers lost" in judge([lost], sabotaged=LOSSY, honest=CLEAN).broken[0]
+
+
+def test_a_shadows_row_tells_what_it_doubled_and_not_what_came_again() -> None:
+    row = dict(zip(HEADER, row_texts(replace(SHADOW, copied=3)), strict=True))
+    assert (row["scheme"], row["twice"], row["early"]) == ("shadow, plain clients", "3", "900")
+
+
 def test_a_saboteur_that_is_not_caught_breaks_the_checkers_promise() -> None:
     assert "saw no loss" in judge([OURS], sabotaged=CLEAN, honest=CLEAN).broken[0]
 
@@ -146,7 +188,8 @@ def test_lines_are_aligned() -> None:
 
 
 def test_the_cost_is_said() -> None:
-    assert where_we_lose([replace(NATIVE, entries_written=1_000), OURS]) == [
+    assert where_we_lose([replace(NATIVE, entries_written=1_000), OURS, SHADOW]) == [
         "native, raw client: 1.00 x entries written, 1 topic, nothing to run",
         "tiered, relay-held: 4.50 x entries written, 4 topics, a relay",
+        "shadow, plain clients: 4.50 x entries written, 4 topics, a shadow",
     ]

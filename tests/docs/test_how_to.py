@@ -18,6 +18,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pulsar
 import pytest
 
@@ -334,6 +335,70 @@ def test_what_stands_around_handlers_does_what_it_says(
     client.close()
     assert (counts.skipped, counts.postponed, counts.done) == (1, 1, 1)
     assert [record.message.partition(" took")[0] for record in caplog.records if " took " in record.message] == ["open"]
+
+
+SHADOWED = "persistent://public/default/shadow-a-topic"
+FAR, SOON = 200, 20
+
+
+@pytest.mark.timeout(300)
+def test_a_topic_is_shadowed_as_it_says(broker_of_the_pages: LocalPulsar, tmp_path: Path) -> None:
+    """A topic of plain clients, from the first look to the way out; its far timers are due in two days."""
+    text = page("shadow-a-topic").replace("public/default/reminders", "public/default/shadow-a-topic")
+    (plan,) = blocks(text, "toml")
+    (tmp_path / plan.named).write_text(plan.content)
+    look, start, run, status, verify, unload, pause, resume, abort = (
+        command.line for block in blocks(text, "console") for command in commands(block.content)
+    )
+
+    def done(line: str) -> str:
+        command = [str(Path(sys.executable).parent / "timewheel"), *line.split()[1:]]
+        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        return ran.stdout
+
+    def standing() -> Any:
+        (part,) = json.loads(done(f"{status} --json"))["partitions"]
+        return part
+
+    client = pulsar.Client(broker_of_the_pages.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    with AdminClient(broker_of_the_pages.admin_url) as admin:
+        admin.topics.create(SHADOWED, 1)
+    consumer = client.subscribe(SHADOWED, "billing", consumer_type=pulsar.ConsumerType.Shared)
+    producer = client.create_producer(SHADOWED)
+    for number in range(FAR + SOON):
+        delay = timedelta(days=2) if number < FAR else timedelta(seconds=2)
+        producer.send_async(str(number).encode(), None, deliver_after=delay)
+    producer.flush()
+
+    assert f"an entry is lifted: {FAR} now" in done(look)
+    assert "-> shadowing" in done(start)
+    ready = tmp_path / "ready"
+    words = run.replace("--http :8090", f"--ready-file {ready}").split()[1:]
+    with (tmp_path / "run.log").open("wb") as log:
+        running = subprocess.Popen(
+            [str(Path(sys.executable).parent / "timewheel"), *words], cwd=tmp_path, stdout=log, stderr=log
+        )
+    try:
+        eventually(ready.exists, TIMEOUT_S)
+        eventually(lambda: standing()["caught_up_ms"] is not None, TIMEOUT_S)
+        for _ in range(SOON):
+            consumer.acknowledge(consumer.receive(20_000))
+        assert "shadowing since" in done(status)
+        assert f"The books balance: {FAR} copies in the journal" in done(verify)
+        verb, url = unload.split()[2:]
+        httpx.request(verb, url, timeout=TIMEOUT_S).raise_for_status()
+        eventually(lambda: (standing()["subscriptions"][0]["delayed"], standing()["lifter"] is None) == (0, False), 60)
+        assert "shadowing -> paused" in done(pause)
+        assert "paused -> shadowing" in done(resume)
+        assert "draining -> native" in done(abort)
+        with AdminClient(broker_of_the_pages.admin_url) as admin:
+            back = admin.topics.stats(f"{SHADOWED}-partition-0").subscriptions["billing"]
+        assert (back.backlog, back.gap_count) == (FAR, 0)
+    finally:
+        running.send_signal(signal.SIGTERM)
+        running.wait(TIMEOUT_S)
+        client.close()
 
 
 def _json_values(text: str) -> Iterator[Any]:

@@ -15,6 +15,7 @@ ROLES = (
     "consumers/",
     "timewheel/admin/",
     "timewheel/ops/",
+    "timewheel/shadow/",
     "timewheel/wire/",
     "timewheel/core/",
     "timewheel/serving.py",

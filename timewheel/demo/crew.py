@@ -56,11 +56,11 @@ class Crew:
             if scheme not in self._players:
                 self._players[scheme] = _Player(self._settings, scheme)
 
-    def go(self, scheme: SchemeName, service_url: str, start_ms: int) -> None:
+    def go(self, scheme: SchemeName, service_url: str, admin_url: str, start_ms: int) -> None:
         """Tell one to publish from ``start_ms`` on; its topics are there."""
         player = self._players[scheme]
         player.start_ms = start_ms
-        player.connection.send(Go(service_url=service_url, start_ms=start_ms))
+        player.connection.send(Go(service_url=service_url, admin_url=admin_url, start_ms=start_ms))
 
     def finish(self, scheme: SchemeName) -> None:
         """Ask one for its results, once."""

@@ -48,7 +48,9 @@ def foresee(spark: SparkSession, result: Result, ledger: Path, *, began_s: float
     rows = [_foreseen(history, result, row) for row in result.rows if row.scheme in history.statistic.cells]
     settings = result.settings
     scheme = settings.schemes[0]  # all play the same delays
-    base = replace(settings.plan(scheme), due_topic="persistent://public/default/reminders", scheme=Native())
+    base = replace(
+        settings.plan(scheme), due_topic="persistent://public/default/reminders", scheme=Native(), intake=False
+    )
     with told(spark, "pricing candidates", tell, one_job=False):
         choice = choose(
             history.cells(scheme),

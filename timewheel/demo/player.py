@@ -13,9 +13,10 @@ import traceback
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 
+from timewheel.core.envelope import ID_PROPERTY
 from timewheel.demo.connecting import connect
-from timewheel.demo.settings import SUBSCRIPTION, SchemeName, Settings
-from timewheel.demo.ways import Way, way_of
+from timewheel.demo.settings import PLAIN, SUBSCRIPTION, SchemeName, Settings
+from timewheel.demo.ways import NAME_PROPERTY, Way, way_of
 from timewheel.testing.evidence.journal import Journal, now_ms
 from timewheel.testing.evidence.ledger import Entry
 from timewheel.testing.evidence.messages import Done, Failed, Go
@@ -48,10 +49,10 @@ def _play(connection: Connection, settings: Settings, scheme: SchemeName) -> Non
     if not isinstance(order, Go):
         return
     client = connect(order.service_url, settings.out)
-    recorded = RecordingClient(client, SUBSCRIPTION)
+    recorded = RecordingClient(client, SUBSCRIPTION, NAME_PROPERTY if scheme in PLAIN else ID_PROPERTY)
     journal = Journal(settings.messages)
-    way = way_of(recorded, settings.plan(scheme), journal)
-    _publish(connection, way, journal, delays, order.start_ms, settings.publish_ms)
+    way = way_of(recorded, settings.plan(scheme), journal, order, settings.out)
+    _publish(connection, way, journal, delays, order.start_ms, settings.publish_ms(scheme))
     while not connection.poll(BEAT_S):
         _beat(connection, journal)
     connection.recv()

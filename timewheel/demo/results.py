@@ -9,6 +9,7 @@ from typing import Any
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.gap_law import peak
 from timewheel.core.plan import Plan
+from timewheel.core.steps import far_ms
 from timewheel.demo.foresight import Foresight
 from timewheel.demo.sampling import Sample
 from timewheel.demo.settings import DAYS, SchemeName, Settings
@@ -16,7 +17,7 @@ from timewheel.demo.verdict import Measured, Verdict, lateness
 from timewheel.testing.evidence.checker import Totals
 from timewheel.testing.evidence.ledger import Entry, totals
 from timewheel.testing.evidence.messages import Done
-from timewheel.testing.evidence.predicted_gaps import predicted_gaps
+from timewheel.testing.evidence.predicted_gaps import predicted_gaps, predicted_pending
 
 __all__ = ["BrokerFacts", "Result", "Seen", "measure"]
 
@@ -117,7 +118,7 @@ def measure(settings: Settings, scheme: SchemeName, start_ms: int, seen: Seen, d
         seen: By its gauge.
         done: By its player.
     """
-    end_ms = start_ms + settings.scheme_ms
+    end_ms = start_ms + settings.scheme_ms(scheme)
     grid = range(start_ms, end_ms, max(1, settings.day_ms // GRID_PER_DAY))
     sends = [(entry.attempted_ms, entry.due_ms) for entry in done.entries if entry.attempted_ms]
     found = totals(done.entries)
@@ -136,6 +137,9 @@ def measure(settings: Settings, scheme: SchemeName, start_ms: int, seen: Seen, d
         redelivered_holding=done.redelivered_holding,
         totals=found,
         early=sum(entry.early for entry in done.entries),
+        behind_ms=_behind_ms(settings, scheme, seen.plan, played, sends) if seen.plan.intake else 0,
+        allowed_ms=far_ms(seen.plan) // 2 if seen.plan.intake else 0,
+        copied=sum(max(entry.handled - 1 - entry.redelivered, 0) for entry in done.entries),
         late=lateness(done.lateness_ms),
         samples_per_day=len(played) * settings.day_ms / (end_ms - start_ms),
         topics=seen.topics,
@@ -143,3 +147,18 @@ def measure(settings: Settings, scheme: SchemeName, start_ms: int, seen: Seen, d
         events=done.events,
         cpu_s=done.cpu_s,
     )
+
+
+def _behind_ms(
+    settings: Settings,
+    scheme: SchemeName,
+    plan: Plan,
+    samples: Sequence[Sample],
+    sends: Sequence[tuple[int, int]],
+) -> int:
+    """How far a shadow was behind at the worst sample of its burst: what it has not struck, by the pace of sends."""
+    end_ms = max((sent_ms for sent_ms, _ in sends), default=0)
+    burst = [sample for sample in samples if sample.at_ms <= end_ms]
+    wanted = predicted_pending(plan, sends, [sample.at_ms for sample in burst])
+    most = max((sample.due_backlog - pending for sample, pending in zip(burst, wanted, strict=True)), default=0)
+    return max(most, 0) * settings.publish_ms(scheme) // max(len(sends), 1)

@@ -10,7 +10,7 @@ from itertools import count
 
 from timewheel.admin.client import AdminClient
 from timewheel.core.errors import AdminError
-from timewheel.core.names import partition_topic
+from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic
 from timewheel.core.plan import Calendar, Plan, Wheel
 from timewheel.core.topology import topology
 from timewheel.demo.settings import SUBSCRIPTION
@@ -36,6 +36,7 @@ class Sample:
         in_flight: Messages that relays hold unacknowledged, over all holding topics.
         index_bytes: Of the broker's delayed indexes, over all topics.
         backlog: Timers not yet acknowledged, over due and holding topics.
+        due_backlog: The same, over due topics alone.
     """
 
     at_ms: int
@@ -44,6 +45,7 @@ class Sample:
     in_flight: int
     index_bytes: int
     backlog: int
+    due_backlog: int = 0
 
 
 @dataclass(slots=True)
@@ -72,7 +74,8 @@ class Gauge:
         found = topology(plan, moments_ms[0])
         due = {spec.name for moment_ms in moments_ms for spec in topology(plan, moment_ms).topics if spec.role == "due"}
         self._due = {partition_topic(name, 0): _Seen() for name in sorted(due)}
-        self._held = {partition_topic(topic.name, 0): _Seen() for topic in found.holding}
+        held = [*(topic.name for topic in found.holding), *(t.name for t in found.topics if t.role == "intake")]
+        self._held = {partition_topic(name, 0): _Seen() for name in held}
         self._day_of = _days_of(plan, moments_ms[0], self._due if isinstance(plan.scheme, Calendar) else self._held)
         self._dead = [spec.name for spec in found.topics if spec.role == "dead_letter"]
         self._turn = 0
@@ -109,6 +112,7 @@ class Gauge:
             in_flight=sum(seen.unacked for seen in seen_held),
             index_bytes=sum(seen.index_bytes for seen in (*seen_due, *seen_held)),
             backlog=sum(seen.backlog for seen in (*seen_due, *seen_held)),
+            due_backlog=sum(seen.backlog for seen in seen_due),
         )
         self.samples.append(found)
         return found
@@ -135,9 +139,8 @@ class Gauge:
     def _look(self, admin: AdminClient, name: str) -> None:
         held, seen = name in self._held, self._seen(name)
         stats = admin.topics.stats(name)
-        subscriptions = [
-            found for subscription, found in stats.subscriptions.items() if held or subscription == SUBSCRIPTION
-        ]
+        wanted = RELAY_SUBSCRIPTION if held else SUBSCRIPTION
+        subscriptions = [found for subscription, found in stats.subscriptions.items() if subscription == wanted]
         seen.gaps = sum(found.gap_count for found in subscriptions)
         seen.unacked = sum(found.unacked for found in subscriptions)
         seen.backlog = sum(found.backlog for found in subscriptions)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
 from timewheel.core.errors import TimewheelError
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 
-__all__ = ["ALL_SCHEMES", "DAYS", "SUBSCRIPTION", "BadSettings", "SchemeName", "Settings", "parse_schemes"]
+__all__ = ["ALL_SCHEMES", "DAYS", "PLAIN", "SUBSCRIPTION", "BadSettings", "SchemeName", "Settings", "parse_schemes"]
 
-SchemeName = Literal["native", "tiered-relay", "tiered-broker", "calendar", "wheel"]
+SchemeName = Literal["native", "tiered-relay", "tiered-broker", "calendar", "wheel", "shadow"]
 ALL_SCHEMES: tuple[SchemeName, ...] = get_args(SchemeName)
+PLAIN: frozenset[SchemeName] = frozenset({"native", "shadow"})
+"""Whose producer and consumer are pulsar-client's own: they are as early and late as the broker's tick, and handle what
+comes again."""
 
 DAYS = 30
 """Delays are uniform from 0 to this many days."""
@@ -23,6 +26,9 @@ NAMESPACE = "public/default"
 
 PUBLISH_DAYS = 1.5
 """The burst: the whole trace is published within this many days, a pace that two cores keep up with, hops included."""
+SHADOW_PUBLISH_DAYS = 4
+"""Behind a shadow a burst is written twice while it goes on, one by one. A shadow that lags then by more than its plan
+allows for, some seconds here and half a day in earnest, makes plain clients handle original and copy."""
 DEFAULT_TICK_MS = 1_000
 """The broker's own default."""
 GUARD_DAYS = 0.15
@@ -110,10 +116,9 @@ class Settings:
         """Delays are below this."""
         return DAYS * self.day_ms
 
-    @property
-    def publish_ms(self) -> int:
+    def publish_ms(self, scheme: SchemeName) -> int:
         """How long the burst of one scheme takes."""
-        return int(PUBLISH_DAYS * self.day_ms)
+        return int((SHADOW_PUBLISH_DAYS if scheme == "shadow" else PUBLISH_DAYS) * self.day_ms)
 
     @property
     def tick_ms(self) -> int:
@@ -129,20 +134,19 @@ class Settings:
         """When a scheme starts to publish, after the first one: a day after the one before, so that two cores do."""
         return self.schemes.index(scheme) * self.day_ms
 
-    @property
-    def scheme_ms(self) -> int:
+    def scheme_ms(self, scheme: SchemeName) -> int:
         """From a scheme's first send to its last due time."""
-        return self.publish_ms + self.span_ms
+        return self.publish_ms(scheme) + self.span_ms
 
     @property
     def play_ms(self) -> int:
-        """From the first scheme's first send to the last scheme's last due time."""
-        return self.start_offset_ms(self.schemes[-1]) + self.scheme_ms
+        """From the first scheme's first send to the last due time of all."""
+        return max(self.start_offset_ms(scheme) + self.scheme_ms(scheme) for scheme in self.schemes)
 
     @property
     def unload_offset_ms(self) -> int:
         """When all topics are unloaded, after the first scheme's start: when the last scheme is half way."""
-        return self.start_offset_ms(self.schemes[-1]) + self.scheme_ms // 2
+        return self.start_offset_ms(self.schemes[-1]) + self.scheme_ms(self.schemes[-1]) // 2
 
     def broker_config(self) -> Mapping[str, str]:
         """The broker's settings that differ from its defaults."""
@@ -157,7 +161,7 @@ class Settings:
 
     def plan(self, scheme: SchemeName) -> Plan:
         """The plan of a scheme, with its days scaled to the demo's."""
-        return Plan(
+        plan = Plan(
             due_topic=f"persistent://{NAMESPACE}/{scheme}",
             subscriptions=(SUBSCRIPTION,),
             scheme=self._scheme(scheme),
@@ -165,6 +169,7 @@ class Settings:
             guard_ms=self.guard_ms,
             tick_ms=self.tick_ms,
         )
+        return replace(plan, intake=True, relay="service", readers="any") if scheme == "shadow" else plan
 
     def _scheme(self, scheme: SchemeName) -> Scheme:
         day_ms = self.day_ms
@@ -175,6 +180,9 @@ class Settings:
                 return Tiered(window_ms=day_ms, tiers_ms=(day_ms, 5 * day_ms))
             case "tiered-broker":
                 return Tiered(window_ms=day_ms, tiers_ms=(day_ms, 5 * day_ms), hold="broker")
+            case "shadow":
+                # What is due within window and guards is not lifted; of a burst that is much, so the window is shorter.
+                return Tiered(window_ms=day_ms // 2, tiers_ms=(day_ms // 2, day_ms, 5 * day_ms))
             case "calendar":
                 return Calendar(interval_ms=day_ms)
             case "wheel":

@@ -11,6 +11,7 @@ from timewheel.admin.client import AdminClient
 from timewheel.consumers.relay.driver.prefetch import BROKER_HELD_ENTRIES
 from timewheel.consumers.relay.relay import MAX_IN_FLIGHT
 from timewheel.core.errors import TimewheelError
+from timewheel.core.names import Names
 from timewheel.core.plan import Calendar, Plan, Tiered
 from timewheel.demo.crew import Crew
 from timewheel.demo.live import Row, Screen, State
@@ -21,6 +22,8 @@ from timewheel.demo.settings import SchemeName, Settings
 from timewheel.demo.table import LABELS
 from timewheel.demo.verdict import judge
 from timewheel.ops.provision import ensure
+from timewheel.shadow.machine.states import STATE_PROPERTY, Wish
+from timewheel.shadow.machine.states import State as ShadowState
 from timewheel.testing.evidence.journal import now_ms
 
 __all__ = ["AFTER_LAST_DUE_MS", "TURN_S", "VERDICT_S", "DemoFailed", "Stage"]
@@ -33,6 +36,8 @@ VERDICT_S = 3.0
 """Expected, from the last timer to the verdict."""
 HEAD_START_MS = 300
 """Between telling a player to go and its first send: it connects meanwhile."""
+SHADOW_HEAD_START_MS = 8_000
+"""The same where a shadow is begun first, a command of its own."""
 CALENDAR_AHEAD_MS = 20_000
 """By how much a calendar's burst may end late, on a machine that is busy with other things."""
 AFTER_LAST_DUE_MS = 2_500
@@ -148,18 +153,25 @@ class Stage:
         if isinstance(plan.scheme, Calendar):
             # Its topics are those of the moment of sending, and days pass before its turn: some more, ahead.
             in_turn_ms = max(now_ms(), self._began_ms + self._settings.start_offset_ms(scheme))
-            moments_ms.append(in_turn_ms + self._settings.publish_ms + CALENDAR_AHEAD_MS)
+            moments_ms.append(in_turn_ms + self._settings.publish_ms(scheme) + CALENDAR_AHEAD_MS)
             self._ensure(plan, moments_ms[1])
-        start_ms = max(now_ms() + HEAD_START_MS, self._began_ms + self._settings.start_offset_ms(scheme))
+        head_start_ms = SHADOW_HEAD_START_MS if plan.intake else HEAD_START_MS
+        start_ms = max(now_ms() + head_start_ms, self._began_ms + self._settings.start_offset_ms(scheme))
         if not self._gauges:
             self._began_ms = start_ms
         gauge = Gauge(plan, moments_ms, self._settings.day_ms)
         self._gauges[scheme] = gauge
         self._sampler.add(scheme, gauge)
-        self._crew.go(scheme, self._facts.service_url, start_ms)
+        self._crew.go(scheme, self._facts.service_url, self._facts.admin_url, start_ms)
 
     def _ensure(self, plan: Plan, at_ms: int) -> None:
-        ensured = self._in_background(lambda: ensure(self._admin, plan, now_ms=at_ms))
+        def make() -> None:
+            ensure(self._admin, plan, now_ms=at_ms)
+            if plan.intake:  # as `timewheel shadow start` does
+                wish = Wish(ShadowState.SHADOWING, now_ms())
+                self._admin.topics.update_properties(Names(plan).intake, {STATE_PROPERTY: wish.text()})
+
+        ensured = self._in_background(make)
         self._until(f"making the topics of {plan.due_topic.rsplit('/', 1)[-1]}", ensured.done)
         ensured.result()
 
@@ -187,7 +199,7 @@ class Stage:
 
     def _is_over(self, scheme: SchemeName) -> bool:
         progress = self._crew.progress(scheme)
-        last_due_ms = self._start_ms(scheme) + self._settings.scheme_ms
+        last_due_ms = self._start_ms(scheme) + self._settings.scheme_ms(scheme)
         handled, moved_ms = self._moved.get(scheme, (-1, 0))
         if progress.handled > handled:
             # On a machine that is busy with other things a scheme may be late by minutes: that is no loss.
@@ -217,7 +229,7 @@ class Stage:
     def _left_s(self) -> float:
         last = self._settings.schemes[-1]
         planned_ms = max(now_ms(), self._began_ms + self._settings.start_offset_ms(last))
-        end_ms = (self._crew.start_ms(last) or planned_ms) + self._settings.scheme_ms + AFTER_LAST_DUE_MS
+        end_ms = (self._crew.start_ms(last) or planned_ms) + self._settings.scheme_ms(last) + AFTER_LAST_DUE_MS
         return max(0.0, (end_ms - now_ms()) / 1000) + VERDICT_S
 
     def _rows(self) -> list[Row]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from timewheel.demo.settings import SchemeName
+from timewheel.demo.settings import PLAIN, SchemeName
 from timewheel.demo.verdict import Lateness, Measured
 
 __all__ = ["HEADER", "LABELS", "plain_lines", "row_texts", "where_we_lose"]
@@ -15,6 +15,7 @@ LABELS: dict[SchemeName, str] = {
     "tiered-broker": "tiered, broker-held",
     "calendar": "calendar, day topics",
     "wheel": "wheel, 32 day slots",
+    "shadow": "shadow, plain clients",
 }
 
 HEADER = (
@@ -46,8 +47,7 @@ def row_texts(row: Measured) -> tuple[str, ...]:
         f"{row.written_multiple:.2f} x",
         f"{row.hops:.2f}",
         f"{row.redelivered_due:,}" + (f" + {row.redelivered_holding:,}" if row.hold else ""),
-        # The raw client makes no promise about it: every redelivery is handled.
-        NOT_APPLICABLE if row.scheme == "native" else f"{row.totals.duplicated:,}",
+        _twice(row),
         f"{row.totals.lost:,}",
         f"{row.early:,}",
         _late(row.late),
@@ -71,9 +71,25 @@ def where_we_lose(rows: Sequence[Measured]) -> list[str]:
     """What each scheme costs, a line each."""
     return [
         f"{LABELS[row.scheme]}: {row.written_multiple:.2f} x entries written, "
-        f"{row.topics} topic{'s' if row.topics > 1 else ''}, {'a relay' if row.hold else 'nothing to run'}"
+        f"{row.topics} topic{'s' if row.topics > 1 else ''}, {_runs(row)}"
         for row in rows
     ]
+
+
+def _twice(row: Measured) -> str:
+    """A plain client makes no promise about it: every redelivery is handled. A shadow promises to add none."""
+    if row.scheme == "native":
+        return NOT_APPLICABLE
+    return f"{row.copied if row.scheme in PLAIN else row.totals.duplicated:,}"
+
+
+def _runs(row: Measured) -> str:
+    if row.scheme == "shadow":
+        behind = (
+            f"; here it was {row.behind_ms / SECOND_MS:.1f} s behind, too much for such days" if row.is_behind else ""
+        )
+        return "a shadow" + behind
+    return "a relay" if row.hold else "nothing to run"
 
 
 def _late(late: Lateness) -> str:

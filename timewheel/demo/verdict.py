@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import sqrt
 from typing import Literal
 
-from timewheel.demo.settings import SchemeName
+from timewheel.demo.settings import PLAIN, SchemeName
 from timewheel.testing.evidence.checker import Totals
 from timewheel.testing.evidence.messages import Told
 
@@ -65,6 +65,10 @@ class Measured:
         redelivered_holding: The same at the relay.
         totals: The checker's.
         early: Timers handled before their due time.
+        copied: Handlings beyond each timer's first that no redelivery explains: of both an original and its copy.
+        behind_ms: By so much a shadow lagged at its worst sample, milliseconds; 0 where there is none.
+        allowed_ms: From so much on it cannot keep its word that nobody handles both: what its plan calls far from due,
+            halved, since samples are apart.
         late: Handled after due.
         samples_per_day: In the mean, from its first send to its last due time.
         topics: How many it needs.
@@ -92,6 +96,14 @@ class Measured:
     send_errors: tuple[int, str] = (0, "")
     events: Mapping[str, Told] = field(default_factory=dict)
     cpu_s: float = 0.0
+    copied: int = 0
+    behind_ms: int = 0
+    allowed_ms: int = 0
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether a shadow lagged by more than it may: a machine that is too busy, for days of some seconds."""
+        return self.scheme == "shadow" and self.behind_ms > self.allowed_ms
 
     @property
     def written_multiple(self) -> float:
@@ -138,7 +150,7 @@ def _broken_by(row: Measured, most_redelivered: int) -> list[str]:
 
     slack = PEAK_TOLERANCE * row.law_peak + PEAK_TOLERANCE_ROOTS * sqrt(row.law_peak)
     promise(
-        abs(row.due_peak - row.law_peak) <= slack,
+        abs(row.due_peak - row.law_peak) <= slack or row.is_behind,
         f"peak of {row.due_peak:,} gaps is not within {slack:,.0f} of the law's {row.law_peak:,.0f}",
     )
     promise(
@@ -152,8 +164,12 @@ def _broken_by(row: Measured, most_redelivered: int) -> list[str]:
     found = row.totals
     promise(found.lost == 0, f"{found.lost} timers lost")
     promise(found.unexpected == 0, f"{found.unexpected} timers handled that nobody sent")
-    promise(found.duplicated == 0, f"{found.duplicated} timers handled twice")
-    promise(row.early == 0, f"{row.early} timers handled early")
+    if row.scheme in PLAIN:
+        # A plain client is early by the broker's tick, and handles again what comes again.
+        promise(row.copied == 0 or row.is_behind, f"{row.copied} timers handled as original and as copy")
+    else:
+        promise(found.duplicated == 0, f"{found.duplicated} timers handled twice")
+        promise(row.early == 0, f"{row.early} timers handled early")
     promise(
         row.redelivered_due <= most_redelivered,
         f"{row.redelivered_due} redelivered, at most {most_redelivered} are allowed",

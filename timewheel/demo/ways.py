@@ -1,28 +1,38 @@
-"""How a scheme sends and consumes: natively by the raw client, or with timewheel's SDK."""
+"""How a scheme sends and consumes: by the raw client, alone or with a shadow behind it, or with timewheel's SDK."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
+from pathlib import Path
 from typing import Protocol
 
 import pulsar
 
 from timewheel.consumers import DelayedConsumer, DelayedMessage
-from timewheel.core.envelope import ID_PROPERTY
+from timewheel.core.envelope import TIMER_PROPERTY, Envelope
 from timewheel.core.errors import TimewheelError
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Native, Plan
+from timewheel.core.planfile import save_plan
 from timewheel.demo.settings import SUBSCRIPTION
 from timewheel.producers import DelayedProducer, Timer
+from timewheel.testing import eventually
 from timewheel.testing.evidence.journal import Journal
+from timewheel.testing.evidence.messages import Go
 from timewheel.testing.evidence.recorder import RecordingClient
 from timewheel.testing.evidence.trace import payload, timer_id
 
-__all__ = ["Way", "way_of"]
+__all__ = ["NAME_PROPERTY", "Way", "way_of"]
 
+NAME_PROPERTY = "timer"
+"""In which a plain producer writes which timer a message is, as services do: it knows nothing of timewheel."""
 RECEIVE_MS = 200
-"""How long native's loop waits for a message before it looks whether to end."""
+"""How long a plain consumer's loop waits for a message before it looks whether to end."""
 CLOSE_TIMEOUT_S = 10.0
+READY_TIMEOUT_S = 60.0
+SHADOW_LOG = "shadow.log"
 
 
 class Way(Protocol):
@@ -32,12 +42,14 @@ class Way(Protocol):
     def close(self) -> None: ...
 
 
-def way_of(client: RecordingClient, plan: Plan, journal: Journal) -> Way:
-    """The way of a plan: the raw client for native, the SDK for all else."""
-    return _NativeWay(client, plan, journal) if isinstance(plan.scheme, Native) else _SdkWay(client, plan, journal)
+def way_of(client: RecordingClient, plan: Plan, journal: Journal, order: Go, out: Path) -> Way:
+    """The way of a plan: the raw client for native and where there is a shadow, the SDK for all else."""
+    if plan.intake:
+        return _ShadowWay(client, plan, journal, order, out)
+    return _PlainWay(client, plan, journal) if isinstance(plan.scheme, Native) else _SdkWay(client, plan, journal)
 
 
-class _NativeWay:
+class _PlainWay:
     """What most people run today: pulsar-client's own `deliver_at`, one Shared subscription, ack after handling."""
 
     def __init__(self, client: RecordingClient, plan: Plan, journal: Journal) -> None:
@@ -51,7 +63,7 @@ class _NativeWay:
         )
         self._producer = client.create_producer(topic, block_if_queue_full=True)
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._consume, name="native-consumer", daemon=True)
+        self._thread = threading.Thread(target=self._consume, name="plain-consumer", daemon=True)
         self._thread.start()
 
     def send(self, index: int, due_ms: int) -> None:
@@ -62,7 +74,7 @@ class _NativeWay:
                 self._journal.fail(result)
 
         self._producer.send_async(
-            payload(index), confirmed, properties={ID_PROPERTY: timer_id(index)}, deliver_at=due_ms
+            payload(index), confirmed, properties={NAME_PROPERTY: timer_id(index)}, deliver_at=due_ms
         )
 
     def _consume(self) -> None:
@@ -71,13 +83,40 @@ class _NativeWay:
                 message = self._consumer.receive(RECEIVE_MS)
             except pulsar.Timeout:
                 continue
-            self._journal.handle(message.properties()[ID_PROPERTY], 0)
+            properties = message.properties()
+            copy = Envelope.read(properties) if TIMER_PROPERTY in properties else None
+            self._journal.handle(properties[NAME_PROPERTY], 0 if copy is None else copy.hops)
             self._consumer.acknowledge(message)
 
     def close(self) -> None:
         self._producer.flush()
         self._ended.set()
         self._thread.join(CLOSE_TIMEOUT_S)
+
+
+class _ShadowWay(_PlainWay):
+    """The same clients, and the shadow of their topic beside them, in a process of its own as operators run it."""
+
+    def __init__(self, client: RecordingClient, plan: Plan, journal: Journal, order: Go, out: Path) -> None:
+        plan_file, ready = out / "shadow.toml", out / "shadow.ready"
+        save_plan(plan, plan_file)
+        ready.unlink(missing_ok=True)
+        command = [
+            sys.executable, "-m", "timewheel", "shadow", "run", str(plan_file), "--relay-id", "demo",
+            "--service-url", order.service_url, "--admin-url", order.admin_url,
+            "--ready-file", str(ready), "--with-stdin",
+        ]  # fmt: skip
+        with (out / SHADOW_LOG).open("wb") as log:
+            # It ends with this end of its standard input, however this process ends.
+            self._shadow = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
+        eventually(ready.exists, READY_TIMEOUT_S, message=f"the shadow does not begin, see {out / SHADOW_LOG}")
+        super().__init__(client, plan, journal)
+
+    def close(self) -> None:
+        super().close()
+        assert self._shadow.stdin is not None
+        self._shadow.stdin.close()
+        self._shadow.wait(CLOSE_TIMEOUT_S)
 
 
 class _SdkWay:

@@ -161,7 +161,7 @@ class LiftSession:
             stack.callback(self._close_stirrer)
             self._lift_all(reader, striker, AckedByAny(acked))
             self._copies.send()
-            self._copies.wait(also_while_stopping=True)
+            self._copies.await_below(also_while_stopping=True)
 
     # The beginning
 

@@ -14,6 +14,7 @@ class Go:
     """To the player: the topics are there, publish from ``start_ms`` on."""
 
     service_url: str
+    admin_url: str
     start_ms: int
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from timewheel.core.gap_law import expected_gaps
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Hold, Router
+from timewheel.core.steps import far_ms
 
-__all__ = ["arrivals_by_topic", "predicted_gaps"]
+__all__ = ["arrivals_by_topic", "predicted_gaps", "predicted_pending"]
 
 BINS_PER_DAY = 50
 """Timers that arrive within a fiftieth of a day count as one burst."""
@@ -23,18 +25,37 @@ def arrivals_by_topic(plan: Plan, sends: Iterable[tuple[int, int]]) -> dict[str,
         sends: (sent, due) of every timer, UTC milliseconds.
 
     Returns:
-        (arrival, due) per due topic; where nothing fails, a timer is acknowledged when it is due.
+        (arrival, acknowledged) per due topic; where nothing fails, a timer is acknowledged when it is due, and what a
+        shadow lifts as soon as it has come.
     """
     router = Router(plan)
     arrivals: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
     for sent_ms, due_ms in sends:
         at_ms = sent_ms
+        if plan.intake:
+            if due_ms - sent_ms < far_ms(plan):
+                arrivals[plan.due_topic].append((sent_ms, due_ms))
+                continue
+            arrivals[plan.due_topic].append((sent_ms, sent_ms))
         hop = router.route(due_ms, at_ms)
         while isinstance(hop, Hold):
             at_ms = hop.release_at_ms
             hop = router.route(due_ms, at_ms)
         arrivals[hop.topic].append((at_ms, due_ms))
     return dict(arrivals)
+
+
+def predicted_pending(plan: Plan, sends: Iterable[tuple[int, int]], at_ms: Sequence[int]) -> list[int]:
+    """How many timers are pending in due topics at each moment, if nobody lags.
+
+    Args:
+        plan: The scheme's plan.
+        sends: (sent, due) of every timer, UTC milliseconds.
+        at_ms: Moments, UTC milliseconds.
+    """
+    stays = [stay for stays in arrivals_by_topic(plan, sends).values() for stay in stays]
+    arrived, acknowledged = sorted(arrival for arrival, _ in stays), sorted(leaves for _, leaves in stays)
+    return [bisect_right(arrived, moment) - bisect_right(acknowledged, moment) for moment in at_ms]
 
 
 def predicted_gaps(plan: Plan, sends: Iterable[tuple[int, int]], at_ms: Sequence[int], day_ms: int) -> list[float]:

@@ -73,12 +73,15 @@ class RecordingClient:
     Args:
         client: The real one; closing it stays the caller's.
         business: The subscription on which timers are recorded by id.
+        id_property: Of a message, in which its timer's id is.
     """
 
-    def __init__(self, client: pulsar.Client, business: str) -> None:
+    def __init__(self, client: pulsar.Client, business: str, id_property: str = ID_PROPERTY) -> None:
         self._recorded = client
         self._business = business
-        self.deliveries: dict[str, Deliveries] = {business: Deliveries(_timer_of)}
+        self.deliveries: dict[str, Deliveries] = {
+            business: Deliveries(lambda message: message.properties().get(id_property))
+        }
         """By subscription name; the business subscription and whatever a relay subscribes to."""
 
     def create_producer(self, topic: str, **options: Any) -> Any:
@@ -151,10 +154,6 @@ class _RecordingConsumer:
 
     def close(self) -> None:
         self._consumer.close()
-
-
-def _timer_of(message: MessageLike) -> str | None:
-    return message.properties().get(ID_PROPERTY)
 
 
 def _position(message: Any) -> Position:
