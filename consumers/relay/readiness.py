@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from timewheel.consumers.relay.status import RelayStatus
 from timewheel.serving import JSON, LIVE_PATH, READY_PATH, Answer, Page
 
 __all__ = ["ReadyFile", "Told", "health_pages", "told_of"]
@@ -17,19 +15,14 @@ Told = tuple[bool, Mapping[str, Any]]
 """Whether all is well, and the whole story, for JSON."""
 
 
-def told_of(statuses: Sequence[RelayStatus]) -> Told:
-    """Whether all are ready, and ``{"ready": ..., "relays": [...]}``."""
-    relays: list[dict[str, Any]] = [
-        {
-            "relay_id": status.relay_id,
-            "ready": status.ready,
-            "unreadable": list(status.unreadable),
-            "partitions": [{**asdict(partition), "state": partition.state.value} for partition in status.partitions],
-        }
-        for status in statuses
-    ]
-    ready = all(status.ready for status in statuses)
-    return ready, {"ready": ready, "relays": relays}
+def told_of(stories: Sequence[Mapping[str, Any]]) -> Told:
+    """Whether all are ready, and ``{"ready": ..., "relays": [...]}``.
+
+    Args:
+        stories: Of each relay what it tells itself; ``ready`` is among it.
+    """
+    ready = all(story["ready"] for story in stories)
+    return ready, {"ready": ready, "relays": list(stories)}
 
 
 def health_pages(live: Callable[[], Told], ready: Callable[[], Told]) -> dict[str, Page]:

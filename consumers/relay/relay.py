@@ -6,7 +6,7 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from timewheel.consumers.relay.driver.crew import Crew
 from timewheel.consumers.relay.driver.former_keeper import FormerKeeper
@@ -226,6 +226,10 @@ class Relay:
             partitions=tuple(_status_of(partition, alive_since_ms) for partition in self._partitions()),
             unreadable=self._unreadable(),
         )
+
+    def story(self) -> dict[str, Any]:
+        """The same, for JSON."""
+        return self.status().story()
 
     def __enter__(self) -> Self:
         return self.start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Protocol
+from typing import Any, Protocol
 
 from timewheel.consumers.relay.relay import DRAIN_MS
 from timewheel.consumers.relay.status import RelayStatus
@@ -28,6 +28,7 @@ class RelayLike(Protocol):
     def start(self) -> object: ...
     def stop(self, drain_ms: int = DRAIN_MS) -> None: ...
     def status(self) -> RelayStatus: ...
+    def story(self) -> dict[str, Any]: ...
 
 
 def stop_all(relays: Collection[RelayLike], drain_ms: int) -> None:

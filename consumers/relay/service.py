@@ -112,7 +112,7 @@ class Service:
         return tuple(relay.status() for relay in self.roster.relays)
 
     def _told_of_readiness(self) -> Told:
-        ready, story = told_of(self.statuses())
+        ready, story = told_of([relay.story() for relay in self.roster.relays])
         missing = [plan.due_topic for plan in self.roster.missing]
         ready = ready and not missing
         return ready, {**story, "ready": ready, "missing": missing}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from timewheel.consumers.relay.driver.handle import PartitionState
 
@@ -79,3 +80,12 @@ class RelayStatus:
     def total(self, count: str) -> int:
         """The sum of one of the counts over all partitions, by its name."""
         return sum(getattr(partition, count) for partition in self.partitions)
+
+    def story(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        return {
+            "relay_id": self.relay_id,
+            "ready": self.ready,
+            "unreadable": list(self.unreadable),
+            "partitions": [{**asdict(partition), "state": partition.state.value} for partition in self.partitions],
+        }

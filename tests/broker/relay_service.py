@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import httpx
 
@@ -28,7 +28,7 @@ def _port_with_room_behind_it() -> int:
 
 
 class RelayProcess:
-    """``timewheel relay run`` on one plan; killed at the end if it still runs.
+    """``timewheel relay run`` on one plan, or ``timewheel shadow run``; killed at the end if it still runs.
 
     Args:
         broker: Where.
@@ -39,6 +39,7 @@ class RelayProcess:
         more: Further plan files, or options.
         connection: A connection's file, which says where and who; None: that broker, as nobody.
         plans: A folder of plans to read instead of one file.
+        kind: Which of the two.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class RelayProcess:
         more: Sequence[str] = (),
         connection: Path | None = None,
         plans: Path | None = None,
+        kind: Literal["relay", "shadow"] = "relay",
     ) -> None:
         self.ready_file = folder / "ready"
         self.log = folder / "relay.log"
@@ -59,7 +61,7 @@ class RelayProcess:
         if plans is None:
             save_plan(plan, self.plan_file)
         self.port = _port_with_room_behind_it()
-        command = [sys.executable, "-m", "timewheel", "relay", "run", str(plans or self.plan_file), *more]
+        command = [sys.executable, "-m", "timewheel", kind, "run", str(plans or self.plan_file), *more]
         urls = ["--service-url", broker.service_url, "--admin-url", broker.admin_url]
         command += [*(urls if connection is None else ["--connection", str(connection)]), "--drain", drain]
         command += ["--http", f":{self.port}", "--ready-file", str(self.ready_file)]

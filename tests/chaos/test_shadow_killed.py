@@ -29,11 +29,11 @@ TRAFFIC = PlainTraffic(rate=150, shortest_ms=500, longest_ms=45_000)
 LEAST_LIFTED_SHARE = 0.5
 
 
-def shadow_plan(guard_ms: int = GUARD_MS, *, partitions: int = 0) -> Plan:
+def shadow_plan(guard_ms: int = GUARD_MS, *, partitions: int = 0, scheme: Tiered = TIERS) -> Plan:
     return Plan(
         due_topic=f"persistent://public/default/shadowed-{uuid.uuid4().hex[:8]}",
         subscriptions=("billing",),
-        scheme=TIERS,
+        scheme=scheme,
         partitions=partitions,
         guard_ms=guard_ms,
         max_delay_ms=600_000,

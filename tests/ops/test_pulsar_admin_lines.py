@@ -55,6 +55,7 @@ NEVER_A_FINDING = [
     f"pulsar-admin tenants create {SPACE.partition('/')[0]}",  # of `topics ensure`, and the next two
     f"pulsar-admin namespaces create {SPACE}",
     f"pulsar-admin topics delete {DUE}-partition-0",
+    f"pulsar-admin topicPolicies set-replication-clusters {DUE} -c here",  # of `shadow start`
 ]
 IN_CODE = re.compile(r"pulsar-admin\s+([a-zA-Z]+)\s+([\w{}-]+)")
 FOLDERS = ("timewheel", "docs", "deploy", "monitoring", "examples")

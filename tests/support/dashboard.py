@@ -1,6 +1,6 @@
 """The dashboard, monitoring/grafana/timewheel.json. As a program it writes the file; `make docs-tables` runs it.
 
-Rows from the general to the special: does it go well, gaps, timers, services, relays.
+Rows from the general to the special: does it go well, gaps, timers, services, relays, shadows.
 """
 
 from __future__ import annotations
@@ -159,6 +159,65 @@ ROWS: tuple[tuple[str, tuple[Panel, ...]], ...] = (
             Panel(
                 "Sessions begun anew",
                 (("sum by (topic) (increase(timewheel_relay_sessions_failed_total[10m]))", "{{topic}}"),),
+            ),
+        ),
+    ),
+    (
+        "Shadows",
+        (
+            Panel(
+                "Lifted, and acknowledged in the due topic",
+                (
+                    ("sum by (due_topic) (rate(timewheel_shadow_lifted_total[5m]))", "lifted, {{due_topic}}"),
+                    ("sum by (due_topic) (rate(timewheel_shadow_struck_total[5m]))", "acknowledged, {{due_topic}}"),
+                ),
+                "ops",
+            ),
+            Panel(
+                "From publish to lift",
+                (
+                    ("max by (quantile) (timewheel_shadow_lag_seconds)", "{{quantile}} within"),
+                    ("min(timewheel_shadow_guard_seconds)", "least guard"),
+                ),
+                "s",
+            ),
+            Panel(
+                "Entries by what becomes of them",
+                (("sum by (fate) (rate(timewheel_shadow_entries_total[5m])) > 0", "{{fate}}"),),
+                "ops",
+                note="What is not lifted stays in the due topic, and the broker delivers it.",
+            ),
+            Panel(
+                "Partitions",
+                (
+                    ("max by (due_topic) (timewheel_shadow_partitions)", "all, {{due_topic}}"),
+                    ("sum by (due_topic) (timewheel_shadow_led_partitions)", "lifted from, {{due_topic}}"),
+                    ("sum by (due_topic) (timewheel_shadow_caught_up_partitions)", "caught up, {{due_topic}}"),
+                    ("max by (due_topic) (timewheel_shadow_refused)", "refused, {{due_topic}}"),
+                ),
+            ),
+            Panel(
+                "Intake and journal",
+                (
+                    (
+                        'sum by (topic, subscription) (timewheel_backlog_entries{topic=~".*[.]tw[.]intake"})',
+                        "{{subscription}} of {{topic}}",
+                    ),
+                ),
+                note="By the exporter. The journal keeps copies until no broker can forget their originals.",
+            ),
+            Panel(
+                "Forgotten and begun anew",
+                (
+                    (
+                        "sum by (due_topic) (increase(timewheel_shadow_struck_again_total[10m]))",
+                        "acknowledged again, {{due_topic}}",
+                    ),
+                    (
+                        "sum by (due_topic) (increase(timewheel_shadow_sessions_failed_total[10m]))",
+                        "begun anew, {{due_topic}}",
+                    ),
+                ),
             ),
         ),
     ),

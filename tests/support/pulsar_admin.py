@@ -25,6 +25,7 @@ NAME = re.compile(r".+")
 TIME = re.compile(r"\d+s")
 QUOTA = re.compile(r"destination_storage|message_age")
 START = re.compile(r"latest|earliest|\d+:\d+")
+CLUSTERS = re.compile(r"[\w.-]+(,[\w.-]+)*")
 MODE = re.compile(r"delete_when_no_subscriptions|delete_when_subscriptions_caught_up")
 
 
@@ -67,6 +68,7 @@ COMMANDS: Mapping[tuple[str, str], Command] = {
         needs={"--max-inactive-duration": TIME, "--delete-mode": MODE},
         flags=frozenset({"--enable-delete-while-inactive", "--disable-delete-while-inactive"}),
     ),
+    ("topicPolicies", "set-replication-clusters"): Command(about=TOPIC, needs={"-c": CLUSTERS}),
     ("topicPolicies", "set-compaction-threshold"): Command(about=TOPIC, needs={"-t": NONE}),
     ("topicPolicies", "remove-backlog-quota"): Command(about=TOPIC, takes={"-t": QUOTA}),
     ("topicPolicies", "remove-max-message-size"): Command(about=TOPIC),

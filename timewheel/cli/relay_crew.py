@@ -13,8 +13,9 @@ if TYPE_CHECKING:
     from timewheel.core.former_topics import FormerTopic
     from timewheel.core.plan import Plan
     from timewheel.hooks import Hook
+    from timewheel.metrics import Metrics
 
-__all__ = ["RelayCrew"]
+__all__ = ["RelayCrew", "ShadowCrew"]
 
 
 class RelayCrew:
@@ -68,6 +69,10 @@ class RelayCrew:
             "hooks": self._hooks,
         }
 
+    def watch(self, metrics: Metrics, relays: Callable[[], Sequence[RelayLike]]) -> None:
+        """Have all of them told that there are at a moment."""
+        metrics.watch_relays(relays)
+
     def share_memory(self, relays: Sequence[RelayLike]) -> None:
         """As many have it now; a process that serves nothing any more has none to share."""
         for relay in relays:
@@ -102,3 +107,9 @@ class ShadowCrew(RelayCrew):
         from timewheel.shadow.shadow import Shadow
 
         return Shadow(self._client, plan, self._dialer, self._admin, hold_ms=self._hold_ms, **self._options(plan))
+
+    def watch(self, metrics: Metrics, relays: Callable[[], Sequence[RelayLike]]) -> None:
+        from timewheel.shadow.shadow import Shadow
+
+        super().watch(metrics, relays)
+        metrics.watch_shadows(lambda: [one for one in relays() if isinstance(one, Shadow)])

@@ -168,7 +168,7 @@ def _run_here(
         crew.plans = lambda: service.roster.plans
         if metrics is not None:
             # Of those that work: a relay is also made to see whether a new plan could be served.
-            metrics.watch_relays(lambda: service.roster.relays)
+            crew.watch(metrics, lambda: service.roster.relays)
         reloading = Reloading(
             service.roster,
             files,

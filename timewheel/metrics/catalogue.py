@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["CATALOGUE", "Metric", "Sample", "families"]
 
 Kind = Literal["counter", "gauge", "histogram"]
-By = Literal["producer", "consumer", "relay", "events", "exporter"]
+By = Literal["producer", "consumer", "relay", "shadow", "events", "exporter"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +55,7 @@ _OF_PRODUCER = ("due_topic",)
 _OF_CONSUMER = ("due_topic", "subscription")
 _OF_RELAY = ("due_topic", "relay_id")
 _OF_HOLDING = ("due_topic", "relay_id", "topic")
+_OF_SHADOW = ("due_topic", "relay_id")
 _OF_SUBSCRIPTION = ("topic", "subscription")
 
 
@@ -175,6 +176,55 @@ RELAY_STUCK = _metric(
     "relay_stuck_partitions", "gauge", _OF_RELAY, "relay", "Partitions whose thread gives no sign of life."
 )
 
+SHADOW_STATE = _metric(
+    "shadow_state", "gauge", (*_OF_SHADOW, "state"), "shadow", "1 for what is to be done with the topic; else 0."
+)
+SHADOW_REFUSED = _metric(
+    "shadow_refused", "gauge", _OF_SHADOW, "shadow", "1: something forbids to lift, and /readyz says what; else 0."
+)
+SHADOW_PARTITIONS = _metric(
+    "shadow_partitions", "gauge", _OF_SHADOW, "shadow", "Partitions of the due topic that all shadows share."
+)
+SHADOW_LED = _metric(
+    "shadow_led_partitions", "gauge", _OF_SHADOW, "shadow", "Of these, those from which this shadow lifts."
+)
+SHADOW_CAUGHT_UP = _metric(
+    "shadow_caught_up_partitions", "gauge", _OF_SHADOW, "shadow",
+    "Of those that it leads, those whose backlog it has gone through.",
+)  # fmt: skip
+SHADOW_STUCK = _metric(
+    "shadow_stuck_partitions", "gauge", _OF_SHADOW, "shadow", "Partitions whose lifter gives no sign of life."
+)
+SHADOW_ENTRIES = _metric(
+    "shadow_entries_total", "counter", (*_OF_SHADOW, "fate"), "shadow",
+    "Pending entries of the due topic by what became of them; what stays is read again by each session.",
+)  # fmt: skip
+SHADOW_LIFTED = _metric("shadow_lifted_total", "counter", _OF_SHADOW, "shadow", "Copies that are stored in the intake.")
+SHADOW_DEDUPLICATED = _metric(
+    "shadow_deduplicated_total", "counter", _OF_SHADOW, "shadow", "Copies that the broker had already."
+)
+SHADOW_STRUCK = _metric(
+    "shadow_struck_total", "counter", _OF_SHADOW, "shadow",
+    "Originals that were acknowledged for the copies that came in.",
+)  # fmt: skip
+SHADOW_STRUCK_AGAIN = _metric(
+    "shadow_struck_again_total", "counter", _OF_SHADOW, "shadow",
+    "Originals whose acknowledgement a broker had forgotten.",
+)  # fmt: skip
+SHADOW_STIRS = _metric(
+    "shadow_stirs_total", "counter", _OF_SHADOW, "shadow", "Messages by which brokers are kept from starving the topic."
+)
+SHADOW_SESSIONS = _metric(
+    "shadow_sessions_failed_total", "counter", _OF_SHADOW, "shadow", "Times that lifting from a partition began anew."
+)
+SHADOW_LAG = _metric(
+    "shadow_lag_seconds", "gauge", (*_OF_SHADOW, "quantile"), "shadow",
+    "From the publish of an original to its lift, of the last thousand while it ran; the longest of partitions.",
+)  # fmt: skip
+SHADOW_GUARD = _metric(
+    "shadow_guard_seconds", "gauge", _OF_SHADOW, "shadow", "The plan's guard, to hold the lag against."
+)
+
 EVENTS = _metric("events_total", "counter", ("event", "level"), "events", "Events told, by name (docs/events.md).")
 
 GAPS = _metric(
@@ -259,6 +309,10 @@ _WORST_COUNTS: dict[Metric, Callable[[Iterable[float]], float]] = {
     CONSUMER_READY: min,
     RELAY_READY: min,
     RELAY_HEAD_LATE: max,
+    SHADOW_STATE: max,
+    SHADOW_REFUSED: max,
+    SHADOW_LAG: max,
+    SHADOW_GUARD: max,
 }
 """Of roles with the same labels the worst is told; of all other metrics the sum."""
 

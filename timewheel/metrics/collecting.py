@@ -1,4 +1,4 @@
-"""Metrics of this process's own producers, consumers and relays: read when somebody scrapes, and at no other time."""
+"""Metrics of this process's own producers, consumers, relays and shadows: read at a scrape, and at no other time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from prometheus_client import REGISTRY, CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -18,6 +18,7 @@ from timewheel.metrics import catalogue as told
 from timewheel.metrics.catalogue import Sample, families
 from timewheel.metrics.ended import Ended
 from timewheel.metrics.roles import of_consumer, of_lateness, of_producer, of_relay
+from timewheel.metrics.shadows import of_shadow
 from timewheel.serving import Answer, Page
 
 if TYPE_CHECKING:
@@ -26,14 +27,26 @@ if TYPE_CHECKING:
     from timewheel.consumers import DelayedConsumer
     from timewheel.consumers.relay import Relay
     from timewheel.consumers.relay.roster import RelayLike
+    from timewheel.core.plan import Plan
     from timewheel.hooks import Event
     from timewheel.producers import AsyncDelayedProducer, DelayedProducer
+    from timewheel.shadow.status import ShadowStatus
 
 __all__ = ["Metrics", "metrics_page"]
 
 Producer = TypeVar("Producer", bound="DelayedProducer | AsyncDelayedProducer")
 Read = Callable[[], tuple[Sample, ...] | None]
 """Tells what a role has counted; None: the role has ended."""
+
+
+class ShadowLike(Protocol):
+    """A shadow, as far as it is counted."""
+
+    @property
+    def plan(self) -> Plan: ...
+    @property
+    def relay_id(self) -> str: ...
+    def shadow_status(self) -> ShadowStatus: ...
 
 
 class Metrics(Collector):
@@ -115,6 +128,20 @@ class Metrics(Collector):
         def read() -> tuple[Sample, ...]:
             now_ms = self._clock.now_ms()
             return tuple(sample for one in relays() for sample in of_relay(one.plan.due_topic, one.status(), now_ms))
+
+        self._add(read)
+
+    def watch_shadows(self, shadows: Callable[[], Iterable[ShadowLike]]) -> None:
+        """Tell what those have lifted that there are at each scrape; their relays are told by `watch_relays`.
+
+        Args:
+            shadows: Asked at each scrape, on its thread.
+        """
+
+        def read() -> tuple[Sample, ...]:
+            return tuple(
+                sample for one in shadows() for sample in of_shadow(one.plan, one.relay_id, one.shadow_status())
+            )
 
         self._add(read)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Self
 
 from timewheel.admin.client import AdminClient
@@ -27,65 +26,15 @@ from timewheel.shadow.driver.lifter import Lifter
 from timewheel.shadow.driver.looking import Looker, View
 from timewheel.shadow.driver.striking import Striker, Subscription
 from timewheel.shadow.machine.journal import HOLD_MS
-from timewheel.shadow.machine.states import State, drains
+from timewheel.shadow.machine.lifting import Fate
+from timewheel.shadow.machine.states import drains
+from timewheel.shadow.status import LifterStatus, ShadowStatus
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.surface import ClientLike, ConsumerLike
 
-__all__ = ["LifterStatus", "Shadow", "ShadowStatus"]
+__all__ = ["Shadow"]
 
 LOOK_MS = 1_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LifterStatus:
-    """One partition of the due topic, at one moment.
-
-    Args:
-        topic: Full name of the partition.
-        leads: It lifts here; else another shadow does, or it is beginning.
-        alive: Its thread gave a sign of life lately.
-        caught_up: It has gone through the backlog.
-        lifted: Copies that are stored.
-        deduplicated: Copies that the broker had already.
-        struck_again: Originals whose acknowledgement a broker had forgotten.
-        stirs: Messages against starving.
-        failures: Sessions that began anew.
-        fates: Entries by what became of them (`timewheel.shadow.machine.lifting.Fate`).
-        lag_p50_ms: From an original's publish to its lift; None: nothing was lifted yet.
-        lag_p99_ms: The same.
-        reason: Why it last began anew; None: it never had to.
-    """
-
-    topic: str
-    leads: bool
-    alive: bool
-    caught_up: bool
-    lifted: int
-    deduplicated: int
-    struck_again: int
-    stirs: int
-    failures: int
-    fates: dict[str, int]
-    lag_p50_ms: int | None
-    lag_p99_ms: int | None
-    reason: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShadowStatus:
-    """A shadow at one moment.
-
-    Args:
-        state: What is wished for the topic.
-        refusal: Why nothing is lifted; empty: nothing stands against it.
-        struck: Originals that were acknowledged for the copies that came in.
-        lifters: One for each partition.
-    """
-
-    state: State
-    refusal: str
-    struck: int
-    lifters: tuple[LifterStatus, ...]
 
 
 class Shadow:
@@ -243,6 +192,10 @@ class Shadow:
         unreadable = () if found is None else found.unreadable
         return RelayStatus(relay_id=self.relay_id, ready=self.ready, partitions=partitions, unreadable=unreadable)
 
+    def story(self) -> dict[str, Any]:
+        """Of its relay, with what it shadows."""
+        return {**self.status().story(), "shadow": self.shadow_status().story()}
+
     # Its own
 
     @property
@@ -277,7 +230,7 @@ class Shadow:
             struck_again=counts.struck_again,
             stirs=counts.stirs,
             failures=counts.failures,
-            fates={fate.value: count for fate, count in tuple(counts.fates.items())},
+            fates={fate.value: counts.fates[fate] for fate in Fate},
             lag_p50_ms=lags[len(lags) // 2] if lags else None,
             lag_p99_ms=lags[len(lags) * 99 // 100] if lags else None,
             reason=lifter.reason,

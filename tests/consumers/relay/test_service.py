@@ -91,6 +91,9 @@ class FakeRelay:
         del drain_ms
         self.stopped.set()
 
+    def story(self) -> dict[str, Any]:
+        return {**self.status().story(), "more": 1}
+
     def status(self) -> RelayStatus:
         partition: Any = {"state": PartitionState.RUNNING, "connected": self.ready, "alive": self.alive}
         rest: Any = {"head_release_ms": None, "newest_release_ms": None, "reason": None, **COUNTS}
@@ -127,6 +130,7 @@ def test_one_that_is_not_ready_lives() -> None:
         assert (running.ask("/readyz").status_code, running.ask("/readyz").json()["ready"]) == (503, False)
         relay.ready = True
         assert (running.ask("/readyz").status_code, running.ask("/readyz").json()["ready"]) == (200, True)
+        assert running.ask("/readyz").json()["relays"][0]["more"] == 1, "what it tells beside its status"
     assert relay.stopped.is_set()
 
 

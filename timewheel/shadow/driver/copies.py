@@ -119,7 +119,7 @@ class Copies:
         size = original.size + properties_size(properties)
         if self.in_flight >= MAX_IN_FLIGHT or self._bytes + size > MAX_BYTES_IN_FLIGHT:
             self.send()
-            self.wait(MAX_IN_FLIGHT // 2)
+            self.await_below(MAX_IN_FLIGHT // 2)
         number = sequence_id(Position(*place, -1))
         self._groups.add(self._intake, version, number, Member(self._ordinal, original, properties, size))
         self._ordinal += 1
@@ -134,7 +134,7 @@ class Copies:
             self._waiting_since_ms = None
             self._groups.send()
 
-    def wait(self, below: int = 1, *, also_while_stopping: bool = False) -> None:
+    def await_below(self, below: int = 1, *, also_while_stopping: bool = False) -> None:
         """Wait until fewer are on their way, and fewer bytes; sends that are not answered fail by themselves.
 
         Raises:

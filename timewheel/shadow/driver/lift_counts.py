@@ -23,7 +23,8 @@ class LiftCounts:
         failures: Sessions that began anew.
         caught_up: Whether the running session has gone through the backlog.
         fates: Entries by what became of them.
-        lags_ms: From the publish of an original to that of its copy, of the last `LAGS` of them.
+        lags_ms: From the publish of an original to that of its copy, of the last `LAGS` that came
+            while a session ran; what it found when it began lagged for other reasons.
     """
 
     __slots__ = (

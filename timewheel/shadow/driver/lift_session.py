@@ -130,6 +130,7 @@ class LiftSession:
         self._stirrer: Any = None
         self._kept_house_ms = 0
         self._told: set[Fate] = set()
+        self._began_ms = self._clock.now_ms()
 
     def run(self) -> None:
         """Work until told to stop, or until the wish changes.
@@ -160,7 +161,7 @@ class LiftSession:
             stack.callback(self._close_stirrer)
             self._lift_all(reader, striker, AckedByAny(acked))
             self._copies.send()
-            self._copies.wait(also_while_stopping=True)
+            self._copies.await_below(also_while_stopping=True)
 
     # The beginning
 
@@ -263,7 +264,8 @@ class LiftSession:
         properties[FROM_PROPERTY] = f"{place.ledger}:{place.entry} {entry.publish_ms}"
         version = NO_SCHEMA if entry.schema_version is None else int.from_bytes(entry.schema_version, "big")
         self._copies.add(original, version, place, properties)
-        self._counts.lags_ms.append(now_ms - entry.publish_ms)
+        if entry.publish_ms >= self._began_ms:
+            self._counts.lags_ms.append(now_ms - entry.publish_ms)
         self._stirring.lifted(entry.deliver_at_ms or 0)
 
     def _tell(self, fate: Fate) -> None:
