@@ -163,6 +163,18 @@ def test_lines_differ_in_more_than_colour(report: Shown) -> None:
     assert len(set(dashes)) == len(dashes) == 2
 
 
+def test_no_two_schemes_share_a_line(browser: Browser, tmp_path: Path) -> None:
+    files = Files.under(tmp_path)
+    save(demo_result(tmp_path), files)
+    with shown(browser, files.report) as seen:
+        lines = seen.page.locator("#gaps .mark-line.role-mark path").evaluate_all(
+            "(lines) => lines.map((line) => getComputedStyle(line)).map((one) => [one.stroke, one.strokeDasharray])"
+        )
+        assert len(lines) == len(LABELS)
+        for looks in zip(*lines, strict=True):
+            assert len(set(looks)) == len(LABELS)
+
+
 def test_colours_are_the_readers_and_follow_when_they_change(touched: Shown) -> None:
     colours = """() => [document.body, document.querySelector("#gaps .role-legend-label text")].map(
       (element, number) => getComputedStyle(element)[number ? "fill" : "backgroundColor"])"""

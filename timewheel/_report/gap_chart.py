@@ -30,7 +30,7 @@ from timewheel._report.page import Figure
 
 __all__ = ["GapChart", "Mark", "Series", "gap_chart"]
 
-DASHES = ([1, 0], [7, 3], [2, 3], [9, 3, 2, 3], [4, 2])
+DASHES = ([1, 0], [7, 3], [2, 3], [9, 3, 2, 3], [4, 2], [12, 2])
 """Lines differ in dash as well as in colour."""
 HEADROOM = 1.05
 """Above the highest point."""

@@ -36,7 +36,7 @@ __all__ = [
 
 INK, SOFT, GRID, PAPER = "var(--ink)", "var(--soft)", "var(--grid)", "var(--paper)"
 ALARM, GOOD = "var(--alarm)", "var(--good)"
-LINES = tuple(f"var(--line-{number})" for number in range(5))
+LINES = tuple(f"var(--line-{number})" for number in range(6))
 ACCENT = LINES[1]
 FONT = "system-ui, sans-serif"
 LABELS_APART: dict[str, Any] = {"labelFlush": False, "labelOverlap": "greedy", "labelSeparation": 3}

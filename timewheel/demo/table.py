@@ -46,7 +46,8 @@ def row_texts(row: Measured) -> tuple[str, ...]:
         f"{row.index_bytes / 1_000:,.1f}",
         f"{row.written_multiple:.2f} x",
         f"{row.hops:.2f}",
-        f"{row.redelivered_due:,}" + (f" + {row.redelivered_holding:,}" if row.hold else ""),
+        f"{row.redelivered_due:,}"
+        + (f" + {row.redelivered_holding:,}" if row.hold and row.scheme not in PLAIN else ""),
         _twice(row),
         f"{row.totals.lost:,}",
         f"{row.early:,}",
