@@ -34,7 +34,7 @@ CLEAN = Totals(attempted=0, acknowledged=0, handled=0, lost=0, unexpected=0, dup
 def played(settings: Settings) -> tuple[list[Entry], np.ndarray, np.ndarray]:
     """The trace sent at an even pace."""
     delays = np.array(delays_ms(messages=settings.messages, span_ms=settings.span_ms, seed=settings.seed))
-    sent_ms = START_MS + np.arange(settings.messages) * settings.publish_ms // settings.messages
+    sent_ms = START_MS + np.arange(settings.messages) * settings.publish_ms("native") // settings.messages
     due_ms = sent_ms + delays
     entries = [
         Entry(timer=timer_id(number), attempted_ms=int(sent), confirmed_ms=int(sent), due_ms=int(due))
@@ -49,7 +49,7 @@ def result(tmp_path: Path) -> Result:
     settings = Settings(messages=10_000, day_ms=4_000, seed=3, schemes=SCHEMES, out=tmp_path)
     profile = BrokerProfile.from_broker_settings(settings.broker_config(), "4.0.7")
     entries, sent_ms, due_ms = played(settings)
-    unload_ms = START_MS + settings.scheme_ms // 2
+    unload_ms = START_MS + settings.scheme_ms("native") // 2
     forgotten = redelivered_exactly(due_ms <= unload_ms, profile.ledger_max_entries, profile, "ranges")
     rows = [
         Measured(

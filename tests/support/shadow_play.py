@@ -156,6 +156,7 @@ class ShadowPlay:
         self.places: defaultdict[int, list[tuple[int, ...]]] = defaultdict(list)
         self.lateness_ms: dict[int, int] = {}
         self.peak_gaps = 0
+        self.longest_outage_ms = 0
         self.first_ms: dict[int, int] = {}
         self.unloaded_ms = 0
         self._threads: list[threading.Thread] = []
@@ -257,6 +258,20 @@ class ShadowPlay:
         self._sending = False
         eventually(lambda: len(self.sent) + self.unknown == self.attempted, 180, message="all sends are answered")
 
+    def watch_movers(self) -> None:
+        """Measure for how long nobody was ready, from the first time that somebody was."""
+
+        def run() -> None:
+            last = None
+            while not self._stopping:
+                if any(mover.is_ready for mover in self.movers):
+                    last = time.monotonic()
+                elif last is not None:
+                    self.longest_outage_ms = max(self.longest_outage_ms, round(1_000 * (time.monotonic() - last)))
+                time.sleep(0.05)
+
+        self._begin(run)
+
     def watch_gaps(self) -> None:
         """Keep the most gaps that were seen on a partition."""
         parts = parts_of(self.plan.due_topic, self.plan.partitions)
@@ -286,6 +301,9 @@ class ShadowPlay:
         """Kill one of them, and start it again after a pause, so often."""
         for number in range(times):
             mover = self.movers[number % len(self.movers)]
+            if self.longest_outage_ms > self.plan.guard_ms // 4 or self.chance.random() < 0.5:
+                # Else another one may be starting still, and nobody works for as long as that takes.
+                eventually(lambda: all(one.is_ready for one in self.movers), 120, message="all movers are ready")
             eventually(partial(getattr, mover, "is_ready"), 120, message=f"mover {number} is ready again")
             time.sleep(self.chance.uniform(*pause_s))
             mover.kill()

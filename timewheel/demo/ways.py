@@ -42,9 +42,21 @@ class Way(Protocol):
     def close(self) -> None: ...
 
 
-def way_of(client: RecordingClient, plan: Plan, journal: Journal, order: Go, out: Path) -> Way:
-    """The way of a plan: the raw client for native and where there is a shadow, the SDK for all else."""
+def way_of(
+    client: RecordingClient, plan: Plan, journal: Journal, order: Go | None = None, out: Path | None = None
+) -> Way:
+    """The way of a plan: the raw client for native and where there is a shadow, the SDK for all else.
+
+    Args:
+        client: Records what comes.
+        plan: Which way.
+        journal: Of what is sent.
+        order: For a shadow: where the brokers are.
+        out: For a shadow: where its plan and its log go.
+    """
     if plan.intake:
+        assert order is not None, "a shadow is a process of its own"
+        assert out is not None, "it writes files"
         return _ShadowWay(client, plan, journal, order, out)
     return _PlainWay(client, plan, journal) if isinstance(plan.scheme, Native) else _SdkWay(client, plan, journal)
 
