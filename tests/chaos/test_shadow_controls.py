@@ -5,6 +5,7 @@ Each has a twin: the right shadow in the same play, with as many kills.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,16 +15,17 @@ import pytest
 
 from tests.chaos.test_shadow_killed import shadow_plan
 from tests.support.shadow_play import PlainTraffic, ShadowPlay, Verdict
-from tests.support.wrong_shadow import ShadowRules, wrong_shadow
+from tests.support.wrong_shadow import STALLED, ShadowRules, shadow_by
 from timewheel.core.plan import Tiered
+from timewheel.testing import eventually
 
 if TYPE_CHECKING:
     from tests.conftest import Evidence
     from timewheel.testing import LocalPulsar
 
 KILLS = {"short": 6, "long": 30}
+LIFE_S = (1.5, 4.0)
 DRAIN_TIMEOUT_S = 30
-RIGHT = ("timewheel",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,15 +36,13 @@ class Script:
         scheme: Of the plan.
         guard_ms: Of the plan.
         traffic: What is sent.
-        away_s: How long the shadow is away after a kill, but for its start: the shortest and the longest.
-        options: Of the shadow.
+        stalls: Whether hops from the tier to the tier do not get through, but for the last life.
     """
 
     scheme: Tiered
     guard_ms: int
     traffic: PlainTraffic
-    away_s: tuple[float, float] = (0.0, 1.0)
-    options: tuple[str, ...] = ()
+    stalls: bool = False
 
 
 SCRIPTS: dict[ShadowRules, Script] = {
@@ -52,30 +52,35 @@ SCRIPTS: dict[ShadowRules, Script] = {
         guard_ms=1_000,
         traffic=PlainTraffic(rate=300, shortest_ms=2_000, longest_ms=20_000),
     ),
-    # Timers with more than 6 s left go from the tier to the tier, and wait for others that do; those with less go to
-    # the due topic at once. When the next shadow looks at the clock, most of the former would come late out of the
-    # tier, and go to the due topic, whose highest id is above theirs.
+    # Timers with more than 6 s left go from the tier to the tier, and do not get through; those with less go to the due
+    # topic. When the next shadow looks at the clock, most of the former would come late out of the tier, and go to the
+    # due topic, whose highest id is above theirs.
     "named-late-lane": Script(
         scheme=Tiered(window_ms=4_000, tiers_ms=(4_000,)),
         guard_ms=2_000,
-        traffic=PlainTraffic(rate=400, shortest_ms=8_500, longest_ms=12_000),
-        away_s=(2.0, 3.0),
-        options=("--hop-linger", "1s"),
+        traffic=PlainTraffic(rate=200, shortest_ms=8_500, longest_ms=12_000),
+        stalls=True,
     ),
 }
 
 
-def played(
-    broker: LocalPulsar, folder: Path, seed: int, script: Script, kills: int, module: tuple[str, ...]
-) -> Verdict:
+def played(broker: LocalPulsar, folder: Path, seed: int, script: Script, kills: int, rules: ShadowRules) -> Verdict:
     """Play a script with one kind of shadow."""
     folder.mkdir()
+    stalled = folder / STALLED
+    if script.stalls:
+        stalled.touch()
     plan = shadow_plan(script.guard_ms, scheme=script.scheme)
-    with ShadowPlay(broker, plan, folder, seed, module=module) as play:
+    with ShadowPlay(broker, plan, folder, seed, module=shadow_by(rules)) as play:
         play.consume()
-        play.mover("mover", *script.options)
+        mover = play.mover("mover")
         play.send(script.traffic)
-        play.kill_movers(kills, pause_s=(1.5, 3.5), away_s=script.away_s)
+        play.kill_movers(kills - 1, pause_s=LIFE_S)
+        eventually(lambda: mover.is_ready, 120)
+        time.sleep(play.chance.uniform(*LIFE_S))
+        stalled.unlink(missing_ok=True)
+        mover.kill()
+        mover.start()
         play.send_no_more()
         play.drained(DRAIN_TIMEOUT_S)
         return play.verdict()
@@ -95,9 +100,9 @@ def test_a_wrong_shadow_loses_and_the_right_one_does_not(
     evidence: Evidence,
 ) -> None:
     script = SCRIPTS[rules]
-    control = played(chaos_broker, tmp_path / "control", seed, script, kills, wrong_shadow(rules))
+    control = played(chaos_broker, tmp_path / "control", seed, script, kills, rules)
     say(f"{rules}: {control}")
-    twin = played(chaos_broker, tmp_path / "twin", seed, script, kills, RIGHT)
+    twin = played(chaos_broker, tmp_path / "twin", seed, script, kills, "right")
     say(f"its twin: {twin}")
 
     assert control.lost > 0, control

@@ -189,11 +189,11 @@ class ShadowPlay:
         text = Wish(state, now_ms()).text()
         self.admin.topics.update_properties(self.names.intake, {STATE_PROPERTY: text})
 
-    def mover(self, name: str, *options: str) -> Mover:
-        """A process that shadows, started; with further options, if need be."""
+    def mover(self, name: str) -> Mover:
+        """A process that shadows, started."""
         command = [sys.executable, "-m", *self._module, "shadow", "run", str(self.plan_file)]
         command += ["--service-url", self.broker.service_url, "--admin-url", self.broker.admin_url]
-        command += ["--relay-id", name, "--log-format", "json", "--journal-hold", "90s", *options]
+        command += ["--relay-id", name, "--log-format", "json", "--journal-hold", "90s"]
         mover = Mover(command, self.folder / f"{name}.ready", self.folder / f"{name}.log")
         self.movers.append(mover)
         mover.start()
@@ -282,22 +282,14 @@ class ShadowPlay:
 
     # Faults
 
-    def kill_movers(
-        self, times: int, *, pause_s: tuple[float, float], away_s: tuple[float, float] | None = None
-    ) -> None:
-        """Kill one of them, and start it again after a while, so often.
-
-        Args:
-            times: How often.
-            pause_s: How long it lives once it is ready: the shortest and the longest.
-            away_s: How long it is away, the same; None: no longer than it lives.
-        """
+    def kill_movers(self, times: int, *, pause_s: tuple[float, float]) -> None:
+        """Kill one of them, and start it again after a pause, so often."""
         for number in range(times):
             mover = self.movers[number % len(self.movers)]
             eventually(partial(getattr, mover, "is_ready"), 120, message=f"mover {number} is ready again")
             time.sleep(self.chance.uniform(*pause_s))
             mover.kill()
-            time.sleep(self.chance.uniform(*(away_s or (0, pause_s[0]))))
+            time.sleep(self.chance.uniform(0, pause_s[0]))
             mover.start()
 
     def unload(self) -> None:

@@ -1,31 +1,36 @@
 """Shadows that work wrongly, for controls: what they lose the judge of all plays must find.
 
-As a program it is the command line with one thing put wrong: ``python -m tests.support.wrong_shadow RULES shadow run
-PLAN``. The product has no switch for any of this.
+As a program it is the command line with one thing put wrong, or none: ``python -m tests.support.wrong_shadow RULES
+shadow run PLAN``. While a file `STALLED` is beside the plan, hops from a tier into a holding topic do not get through,
+as while that is unloaded. The product has no switch for any of this.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Literal, cast
 
 from timewheel.cli.app import main
+from timewheel.consumers.relay.driver.groups import Group, Groups
 from timewheel.core.envelope import Envelope
 from timewheel.core.next_hop import Hop, NextHop
 from timewheel.core.routing import Due
 from timewheel.shadow.driver.copies import Copies
 from timewheel.shadow.driver.lift_session import LiftSession
 
-__all__ = ["ShadowRules", "wrong_shadow"]
+__all__ = ["STALLED", "ShadowRules", "shadow_by"]
 
-ShadowRules = Literal["strikes-first", "named-late-lane"]
+STALLED = "stalled"
+
+ShadowRules = Literal["right", "strikes-first", "named-late-lane"]
 """``strikes-first``: originals are acknowledged as soon as their copies are handed over, before these are stored.
 ``named-late-lane``: what would overshoot goes where the clock says, and by the producer with a name and numbers, as if
 the clock could not say something else at a replay."""
 
 
-def wrong_shadow(rules: ShadowRules) -> tuple[str, str]:
+def shadow_by(rules: ShadowRules) -> tuple[str, str]:
     """What `tests.support.shadow_play.ShadowPlay` runs as a module."""
     return __name__, rules
 
@@ -60,16 +65,28 @@ def name_the_late_lane() -> None:
     _replace(NextHop, _late=late)
 
 
+def stall(while_there: Path) -> None:
+    right_send = Groups._send
+
+    def send(groups: Any, group: Group) -> None:
+        if ".tw.tier-" not in groups._hops._source or not while_there.exists():
+            right_send(groups, group)
+
+    _replace(Groups, _send=send)
+
+
 def _replace(kind: type, **methods: Callable[..., Any]) -> None:
     for name, method in methods.items():
         setattr(kind, name, method)
 
 
-WRONG: dict[ShadowRules, Callable[[], None]] = {
+PUT: dict[ShadowRules, Callable[[], None]] = {
+    "right": lambda: None,
     "strikes-first": strike_first,
     "named-late-lane": name_the_late_lane,
 }
 
 if __name__ == "__main__":
-    WRONG[cast("ShadowRules", sys.argv.pop(1))]()
+    PUT[cast("ShadowRules", sys.argv.pop(1))]()
+    stall(Path(sys.argv[3]).parent / STALLED)
     main()
