@@ -30,6 +30,7 @@ from timewheel.shadow.machine.lifting import Fate
 from timewheel.shadow.machine.states import drains
 from timewheel.shadow.status import LifterStatus, ShadowStatus
 from timewheel.wire.hooks import Hooks
+from timewheel.wire.positions import EntryPosition
 from timewheel.wire.surface import ClientLike, ConsumerLike
 
 __all__ = ["Shadow"]
@@ -88,6 +89,7 @@ class Shadow:
         self._names = Names(plan)
         self._looker = Looker(admin, plan, self._clock, Hooks(hooks))
         self._gates: list[StruckFirst] = []
+        self._gate_of: dict[int, StruckFirst] = {}
         self._struck_before = 0
         self._options: dict[str, Any] = {
             "relay_id": self.relay_id,
@@ -109,6 +111,7 @@ class Shadow:
             chance=self._chance,
             hooks=Hooks(hooks),
             hold_ms=hold_ms,
+            struck_to=self._struck_to,
         )
         self._lifters = tuple(
             Lifter(tools, part, number) for number, part in enumerate(parts_of(plan.due_topic, plan.partitions))
@@ -243,11 +246,16 @@ class Shadow:
         part = self._names.part(self.plan.due_topic, source.partition)
         striker = Striker(self._dialer, part, lambda: self._looker.subscriptions(part), self._clock)
         gate = StruckFirst(consumer, striker, handle, self._clock, self._chance)
+        self._gate_of[source.partition] = gate
         with self._changed:
             # Sessions come and go; of those that went only the count is kept.
             self._struck_before += sum(one.struck for one in self._gates if one.closed)
             self._gates = [*(one for one in self._gates if not one.closed), gate]
         return gate
+
+    def _struck_to(self, partition: int) -> EntryPosition | None:
+        gate = self._gate_of.get(partition)
+        return None if gate is None else gate.struck_to
 
     def _look_after(self) -> None:
         while True:

@@ -68,6 +68,7 @@ class Gate(Protocol):
             consumer: The client's.
             handle: Says whether the relay is to stop; waits show signs of life there.
         """
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from timewheel.core.names import Names
 from timewheel.shadow.driver.content import Original
 from timewheel.shadow.driver.lift_counts import LiftCounts
 from timewheel.shadow.machine.journal import Journal
+from timewheel.shadow.machine.unstruck import Unstruck
 from timewheel.wire.native import NO_SCHEMA, properties_size
 from timewheel.wire.positions import EntryPosition, Position
 
@@ -43,6 +44,7 @@ class Copies:
         clock: Time.
         counts: Goes on counting here.
         journal: Is told of what is stored.
+        unstruck: The same.
         stays: Entries that cannot be lifted, as is learnt here.
     """
 
@@ -57,6 +59,7 @@ class Copies:
         clock: Clock,
         counts: LiftCounts,
         journal: Journal,
+        unstruck: Unstruck,
         stays: set[EntryPosition],
     ) -> None:
         self._intake = names.intake
@@ -64,6 +67,7 @@ class Copies:
         self._clock = clock
         self._counts = counts
         self._journal = journal
+        self._unstruck = unstruck
         self._stays = stays
         self._hops = HopProducers(
             client,
@@ -171,7 +175,9 @@ class Copies:
                 self._counts.deduplicated += len(members)
                 continue
             self._counts.lifted += len(members)
-            self._journal.add(_place(members[-1]), EntryPosition(message_id.ledger_id(), message_id.entry_id()))
+            copy = EntryPosition(message_id.ledger_id(), message_id.entry_id())
+            self._journal.add(_place(members[-1]), copy)
+            self._unstruck.stored(copy, self._clock.monotonic_ms())
 
     def _on_sent(self, group: Group, result: Any, message_id: Any) -> None:
         """Runs on the client's thread."""

@@ -52,6 +52,7 @@ class StruckFirst:
     Attributes:
         struck: How many originals were acknowledged.
         closed: Whether it was closed.
+        struck_to: Up to which copy all originals are acknowledged; None: nothing came yet.
     """
 
     def __init__(self, consumer: ConsumerLike, striker: Striker, handle: Handle, clock: Clock, chance: Chance) -> None:
@@ -63,6 +64,7 @@ class StruckFirst:
         self._ready: deque[_Copy] = deque()
         self.struck = 0
         self.closed = False
+        self.struck_to: EntryPosition | None = None
 
     def receive(self, timeout_millis: int | None = None) -> Any:
         """The next message whose original, if it has one, is acknowledged.
@@ -78,6 +80,8 @@ class StruckFirst:
                 self._keep_alive()
                 raise
             self._strike(gathered)
+            place = gathered[-1].message_id()
+            self.struck_to = EntryPosition(place.ledger_id(), place.entry_id())
             self._ready.extend(gathered)
         return self._ready.popleft()
 

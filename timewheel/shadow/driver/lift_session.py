@@ -23,7 +23,8 @@ from timewheel.consumers.relay.driver.handle import Handle
 from timewheel.core.chance import Chance
 from timewheel.core.clock import Clock
 from timewheel.core.envelope import FROM_PROPERTY, STIR_PROPERTY
-from timewheel.core.names import JOURNAL_SUBSCRIPTION, Names, partition_topic
+from timewheel.core.errors import AdminDenied
+from timewheel.core.names import JOURNAL_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names, partition_topic
 from timewheel.core.plan import Plan
 from timewheel.events import ShadowCaughtUp, ShadowLiftsAgain, ShadowStaysNative
 from timewheel.shadow.driver.content import DamagedPayload, Original
@@ -37,6 +38,7 @@ from timewheel.shadow.machine.journal import HOLD_MS, Journal
 from timewheel.shadow.machine.lifting import Fate, Lifting, timer_of
 from timewheel.shadow.machine.states import caught_up_property
 from timewheel.shadow.machine.stirring import Stirring
+from timewheel.shadow.machine.unstruck import Unstruck
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.native import NO_SCHEMA
 from timewheel.wire.own_numbers import OWN_NUMBERS
@@ -65,6 +67,8 @@ class LiftTools:
         chance: For pauses.
         hooks: Whom to tell.
         hold_ms: For how long the journal keeps what every subscription has passed.
+        struck_to: Up to which copy of an intake's partition the originals are acknowledged, as far as this process
+            knows: another one may relay it. None: it does not know.
     """
 
     client: Any
@@ -76,6 +80,7 @@ class LiftTools:
     chance: Chance
     hooks: Hooks
     hold_ms: int = HOLD_MS
+    struck_to: Callable[[int], EntryPosition | None] = lambda _: None
 
 
 class LiftSession:
@@ -115,6 +120,7 @@ class LiftSession:
         self._lifting = Lifting(tools.plan)
         self._stirring = Stirring(tools.plan.tick_ms)
         self._journal = Journal(tools.hold_ms)
+        self._unstruck = Unstruck()
         self._copies = Copies(
             tools.client,
             part,
@@ -124,6 +130,7 @@ class LiftSession:
             clock=tools.clock,
             counts=counts,
             journal=self._journal,
+            unstruck=self._unstruck,
             stays=stays,
         )
         self._acker: Any = None
@@ -236,11 +243,12 @@ class LiftSession:
 
     def _lift(self, entries: list[Entry], acked: AckedByAny, now_ms: int) -> None:
         counts, fate_of = self._counts, self._lifting.fate
+        then_ms = now_ms + self._lag_ms()
         for entry in entries:
             if entry.position in acked:
                 counts.handled += 1
                 continue
-            fate = fate_of(entry, now_ms)
+            fate = fate_of(entry, then_ms)
             counts.fates[fate] += 1
             if fate is Fate.LIFT:
                 self._take(entry, now_ms)
@@ -248,6 +256,13 @@ class LiftSession:
                 self._stirring.met(entry.position, entry.publish_ms)
             elif fate not in _USUAL and fate not in self._told:
                 self._tell(fate)
+
+    def _lag_ms(self) -> int:
+        """By how much acknowledging originals lags behind lifting."""
+        upto = self._tools.struck_to(self._partition)
+        if upto is not None:
+            self._unstruck.struck(upto)
+        return self._unstruck.age_ms(self._clock.monotonic_ms())
 
     def _take(self, entry: Entry, now_ms: int) -> None:
         if entry.position in self._stays or max(entry.payload_bytes, entry.uncompressed_bytes) > LARGEST_BYTES:
@@ -279,7 +294,9 @@ class LiftSession:
             return
         self._counts.caught_up = True
         now = {caught_up_property(self._partition): str(self._clock.now_ms())}
-        self._tools.admin.topics.update_properties(self._intake, now)
+        # Who may not note it lifts all the same; a status then says that it is catching up.
+        with suppress(AdminDenied):
+            self._tools.admin.topics.update_properties(self._intake, now)
         self._tools.hooks.emit(ShadowCaughtUp(topic=self._part, lifted=self._counts.lifted))
 
     # Beside
@@ -309,7 +326,10 @@ class LiftSession:
     def _let_go(self) -> None:
         """Acknowledge in the journal what no broker can forget any more."""
         topics = self._tools.admin.topics
-        self._journal_cursor(topics.internal_stats(self._intake_part))
+        intake = topics.internal_stats(self._intake_part)
+        self._journal_cursor(intake)
+        if (relay := intake.cursors.get(RELAY_SUBSCRIPTION)) is not None:
+            self._unstruck.struck(relay.mark_delete)
         cursors = topics.internal_stats(self._part).cursors
         passed = min(cursors[one.name].mark_delete for one in self._subscriptions())
         copy = self._journal.passed(passed, self._clock.monotonic_ms())
