@@ -14,6 +14,7 @@ from timewheel.consumers.relay.driver.hop_producers import HopProducers
 from timewheel.consumers.relay.machine.order import sequence_id
 from timewheel.core.clock import Clock
 from timewheel.core.envelope import FROM_PROPERTY
+from timewheel.core.grouping import LIFT_LINGER_MS
 from timewheel.core.names import Names
 from timewheel.shadow.driver.content import Original
 from timewheel.shadow.driver.lift_counts import LiftCounts
@@ -26,8 +27,6 @@ __all__ = ["Copies"]
 
 MAX_IN_FLIGHT = 4_000
 MAX_BYTES_IN_FLIGHT = 16_000_000
-LINGER_MS = 20
-"""How long a copy waits for others that go with it as one entry."""
 SEND_TIMEOUT_MS = 30_000
 ROOM_MS = 2_000
 
@@ -104,7 +103,7 @@ class Copies:
     def patience_ms(self) -> int | None:
         """How long those that are gathered may wait yet; None: there are none."""
         since_ms = self._waiting_since_ms
-        return None if since_ms is None else max(since_ms + LINGER_MS - self._clock.monotonic_ms(), 0)
+        return None if since_ms is None else max(since_ms + LIFT_LINGER_MS - self._clock.monotonic_ms(), 0)
 
     def add(self, original: Original, version: int, place: EntryPosition, properties: dict[str, str]) -> None:
         """Gather one more; waits where too many are on their way.

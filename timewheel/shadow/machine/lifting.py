@@ -10,7 +10,7 @@ from timewheel.core.envelope import FOR_PROPERTY, STIR_PROPERTY, TIMER_PROPERTY,
 from timewheel.core.errors import EnvelopeError
 from timewheel.core.ids import native_id
 from timewheel.core.plan import Plan
-from timewheel.core.steps import longest_due_stay_ms
+from timewheel.core.steps import far_ms
 from timewheel.wire.positions import EntryPosition, Position
 
 __all__ = ["Fate", "Lifting", "lifted_from", "native_id", "timer_of"]
@@ -66,7 +66,7 @@ class Lifting:
     __slots__ = ("_max_delay_ms", "far_ms")
 
     def __init__(self, plan: Plan) -> None:
-        self.far_ms = longest_due_stay_ms(plan) + plan.guard_ms
+        self.far_ms = far_ms(plan)
         self._max_delay_ms = plan.max_delay_ms
 
     def fate(self, entry: Entry, now_ms: int) -> Fate:
