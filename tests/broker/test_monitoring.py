@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,6 +19,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from tests.broker.relay_service import RelayProcess
+from tests.broker.shadow_stage import ShadowStage
 from tests.packaging.test_monitoring import BROKERS, queries
 from tests.support import prometheus
 from timewheel.admin import AdminClient
@@ -30,6 +32,7 @@ from timewheel.metrics import Metrics, metrics_page
 from timewheel.ops import ensure
 from timewheel.producers import DelayedProducer, Timer
 from timewheel.serving import LOOPBACK, HttpServer
+from timewheel.shadow.machine.states import State
 from timewheel.testing import Broker, eventually
 from timewheel.testing.plugin import MakeLocalPulsar
 from timewheel.testing.ports import free_ports
@@ -43,6 +46,7 @@ PLAN = Plan(
     guard_ms=500,
     relay="service",
 )
+SHADOWED = replace(PLAN, due_topic=f"{PLAN.due_topic}-shadowed", readers="any", intake=True)
 ABSENT = {
     "bottomk(10, timewheel_gap_limit_reached_seconds)": "growth is known after looks over a minute",
 }
@@ -101,15 +105,18 @@ class Exporting:
 def test_every_query_and_every_alert_answers(broker: Broker, client: Any, tmp_path: Path) -> None:
     with AdminClient(broker.admin_url) as admin:
         ensure(admin, PLAN, now_ms=time.time_ns() // 1_000_000)
-    plan_file = tmp_path / "reminders.toml"
+    plan_file, shadowed_file = tmp_path / "reminders.toml", tmp_path / "shadowed.toml"
     save_plan(PLAN, plan_file)
+    save_plan(SHADOWED, shadowed_file)
     registry = CollectorRegistry()
     metrics = Metrics(registry)
     hooks = (log_event, metrics.count_event)
     server = HttpServer(LOOPBACK, 0, {"/metrics": metrics_page(registry)})
     prometheus.need("prometheus")
-    exporting = Exporting(tmp_path, str(plan_file), "public/default", "--admin-url", broker.admin_url, "--every", "1s")
+    files = (str(plan_file), str(shadowed_file))
+    exporting = Exporting(tmp_path, *files, "public/default", "--admin-url", broker.admin_url, "--every", "1s")
     with (
+        ShadowStage(broker, SHADOWED) as shadowed,
         RelayProcess(broker, PLAN, tmp_path) as relay,
         exporting as exporter,
         prometheus.started(
@@ -125,6 +132,10 @@ def test_every_query_and_every_alert_answers(broker: Broker, client: Any, tmp_pa
         metrics.watch_producer(DelayedProducer(client, PLAN, hooks=hooks)) as producer,
         metrics.watch_consumer(DelayedConsumer(client, PLAN, "billing", hooks=hooks)) as consumer,
     ):
+        shadowed.wish(State.SHADOWING)
+        shadow = shadowed.shadow()
+        metrics.watch_shadows(lambda: (shadow,))
+        plain = shadowed.plain_producer()
         eventually(exporter.is_ready, 60, message=exporter.log.read_text())
         relay.await_ready()
         for number in range(40):
@@ -138,6 +149,7 @@ def test_every_query_and_every_alert_answers(broker: Broker, client: Any, tmp_pa
             return [query for query in queries() if query not in {*ABSENT, EVENTS} and not scraping.query(query)]
 
         def all_answer() -> bool:
+            plain.send(b"x", deliver_at=time.time_ns() // 1_000_000 + 600_000)  # it is lifted
             assert unanswered() == []
             return True
 
@@ -147,7 +159,8 @@ def test_every_query_and_every_alert_answers(broker: Broker, client: Any, tmp_pa
             assert scraping.query(query) == [], "it answers after all"
 
         def value(query: str) -> float:
-            (found,) = scraping.query(query)
+            ours = PLAN.due_topic
+            (found,) = [one for one in scraping.query(query) if one["metric"].get("due_topic", ours) == ours]
             return float(found["value"][1])
 
         assert value("timewheel_producer_stored_total") == 40
