@@ -87,6 +87,7 @@ LANES = {
             "tests/broker/test_connection.py",
             "tests/broker/test_doctor.py",
             "tests/broker/test_gaps_denied.py",
+            "tests/broker/test_shadow_denied.py",
             "tests/broker/test_status.py",
             "tests/broker/test_whereis.py",
             "tests/broker/test_plan_check_denied.py",
