@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from timewheel.core.envelope import MAX_TIMER_ID_CHARS
 
-__all__ = ["GeneratedId", "TimerIds", "native_id"]
+__all__ = ["GeneratedId", "TimerIds", "native_id", "place_id"]
 
 _GENERATED = re.compile(r"([0-9a-f]{12})-([0-9a-f]{16})-([0-9a-f]{8,})", re.ASCII)
 
@@ -79,6 +79,18 @@ def native_id(part: str, position: _Place) -> str:
         part: Full name of the partition, or of a due topic without partitions.
         position: Of its entry.
     """
-    text = f"{part}:{position.ledger}:{position.entry}"
+    text = place_id(part, position.ledger, position.entry)
     # The end tells entries apart; a topic's name may be longer than an id.
     return text[-MAX_TIMER_ID_CHARS:]
+
+
+def place_id(part: str, ledger: int, entry: int, batch_index: int = -1) -> str:
+    """A name for a message by where it is stored; as long as it is.
+
+    Args:
+        part: Full name of a partition, or of a topic without partitions.
+        ledger: Of its entry.
+        entry: Its entry.
+        batch_index: Its number in a batch; -1: its entry is no batch.
+    """
+    return f"{part}:{ledger}:{entry}" + (f":{batch_index}" if batch_index >= 0 else "")

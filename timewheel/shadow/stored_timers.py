@@ -11,6 +11,7 @@ from timewheel.binary_protocol.entries import Entry
 from timewheel.consumers.relay.machine.intake import taken_in
 from timewheel.core.envelope import FROM_PROPERTY, MAX_TIMER_ID_CHARS, Envelope
 from timewheel.core.errors import EnvelopeError
+from timewheel.core.ids import place_id
 from timewheel.core.plan import Plan
 from timewheel.shadow.driver.content import DamagedPayload, opened
 from timewheel.shadow.machine.lifting import lifted_from
@@ -100,7 +101,7 @@ def taken_in_of(entry: Entry, part: str, plan: Plan) -> Iterator[StoredTimer]:
     """
     place = entry.position
     for number, properties in properties_in(entry):
-        own_id = f"{part}:{place.ledger}:{place.entry}" + (f":{number}" if number >= 0 else "")
+        own_id = place_id(part, place.ledger, place.entry, number)
         text = properties.get(FROM_PROPERTY)
         found = None if text is None else lifted_from(text)
         reading = taken_in(dict(properties), entry.publish_ms, own_id, plan.revision, plan.max_delay_ms)

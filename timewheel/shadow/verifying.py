@@ -18,6 +18,7 @@ from timewheel.binary_protocol.entries import Entry
 from timewheel.core.clock import pause
 from timewheel.core.envelope import TIMER_PROPERTY
 from timewheel.core.errors import AdminMissing
+from timewheel.core.ids import native_id
 from timewheel.core.names import (
     DEAD_LETTER_SUBSCRIPTION,
     JOURNAL_SUBSCRIPTION,
@@ -233,7 +234,7 @@ class _Look:
             counts.fates[fate] += 1
             if fate == Fate.LIFT.value and entry.publish_ms < now_ms - self._arrived_ms:
                 place = entry.position
-                key = key_of(f"{part}:{place.ledger}:{place.entry}")
+                key = key_of(native_id(part, place))
                 counts.troubles.append(Trouble(Wrong.LEFT, key, entry.deliver_at_ms or 0, place, None))
         return counts
 

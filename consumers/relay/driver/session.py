@@ -49,6 +49,7 @@ from timewheel.consumers.relay.machine.interface import Machine
 from timewheel.consumers.relay.machine.states import State
 from timewheel.core.clock import pause
 from timewheel.core.envelope import TIMER_PROPERTY, Envelope
+from timewheel.core.ids import place_id
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.steps import hop_bound
 from timewheel.events import RelayDeadLetter, RelayGroupCut, RelayHopsBeyondPlan, RelayWaitsForLease
@@ -262,11 +263,7 @@ class Session:
         if not source.is_intake:
             return judged(properties)
         # Most that comes in was lifted, and has one.
-        own_id = (
-            ""
-            if TIMER_PROPERTY in properties
-            else ":".join([source.name, *(str(part) for part in position if part >= 0)])
-        )
+        own_id = "" if TIMER_PROPERTY in properties else place_id(source.name, *position)
         plan = self._tools.router.plan
         return taken_in(properties, message.publish_timestamp(), own_id, plan.revision, plan.max_delay_ms)
 

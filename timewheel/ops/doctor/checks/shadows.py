@@ -9,7 +9,7 @@ from shlex import quote
 from timewheel.core.durations import HOUR_MS, SECOND_MS, format_duration
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
-from timewheel.core.steps import longest_due_stay_ms
+from timewheel.core.steps import far_ms
 from timewheel.ops.doctor.check import Check
 from timewheel.ops.doctor.finding import Finding, Kind, Severity
 from timewheel.ops.doctor.seen import Part, Seen, SeenTopic, Source
@@ -107,7 +107,7 @@ def _journal(seen: Seen) -> Iterator[Finding]:
     oldest = [] if intake is None else [part for part in intake.parts if part.journal_since_ms is not None]
     if intake is None or seen.plan is None or not oldest:
         return
-    bound_ms = longest_due_stay_ms(seen.plan) + seen.plan.guard_ms + PINNED_MS
+    bound_ms = far_ms(seen.plan) + PINNED_MS
 
     def age_ms(part: Part) -> int:
         return seen.at_ms - (part.journal_since_ms or 0)
