@@ -15,7 +15,7 @@ from timewheel.core.durations import HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Plan, Tiered
 from timewheel.shadow.machine.acked import Acked
 from timewheel.shadow.machine.gaps_left import GapsLeft
-from timewheel.shadow.machine.lifting import Fate, Lifting
+from timewheel.shadow.machine.lifting import LARGEST_BYTES, Fate, Lifting
 from timewheel.shadow.machine.stretches import Stretch, entries_after, stretches_of
 from timewheel.shadow.machine.tally import PARTLY, Tally
 from timewheel.wire.positions import EntryPosition
@@ -91,7 +91,7 @@ def test_a_stretch_begins_before_the_first_entry_of_a_ledger() -> None:
 
 def tally_of(*acked: Acked) -> Tally:
     ledgers = ledgers_of([100])
-    return Tally(Lifting(PLAN), {f"s{number}": one for number, one in enumerate(acked)}, ledgers, NOW_MS, 1_000)
+    return Tally(Lifting(PLAN), {f"s{number}": one for number, one in enumerate(acked)}, ledgers, NOW_MS)
 
 
 FAR = {"deliver_at_ms": NOW_MS + HOUR_MS, "publish_ms": NOW_MS - HOUR_MS}
@@ -134,9 +134,9 @@ def test_what_is_acknowledged_by_some_stays() -> None:
 
 def test_what_is_too_large_for_a_copy_stays() -> None:
     tally = tally_of(Acked(EntryPosition(3, -1)))
-    tally.see(entry_of(3, 0, **FAR, payload_bytes=1_000))
-    tally.see(entry_of(3, 1, **FAR, payload_bytes=1_001))
-    tally.see(entry_of(3, 2, **FAR, uncompressed_bytes=1_001))
+    tally.see(entry_of(3, 0, **FAR, payload_bytes=LARGEST_BYTES))
+    tally.see(entry_of(3, 1, **FAR, payload_bytes=LARGEST_BYTES + 1))
+    tally.see(entry_of(3, 2, **FAR, uncompressed_bytes=LARGEST_BYTES + 1))
     assert {name: heap.entries for name, heap in tally.fates.items()} == {Fate.LIFT.value: 1, Fate.LARGE.value: 2}
 
 

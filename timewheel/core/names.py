@@ -22,9 +22,11 @@ __all__ = [
     "CUTS_SUBSCRIPTION",
     "DEAD_LETTER_SUBSCRIPTION",
     "JOURNAL_SUBSCRIPTION",
+    "LIFTER_PREFIX",
     "PARKED_SUBSCRIPTION",
     "RELAY_CONSUMER",
     "RELAY_SUBSCRIPTION",
+    "STATE_PROPERTY",
     "CalendarTopic",
     "Names",
     "SlotTopic",
@@ -46,6 +48,10 @@ CUTS_SUBSCRIPTION = "timewheel-cuts"
 """Keeps the cut-offs that no pack has yet; whoever holds it is the janitor."""
 JOURNAL_SUBSCRIPTION = "timewheel-journal"
 """Keeps what was lifted out of a due topic until the acknowledgements there are safe; its holder is the lifter."""
+LIFTER_PREFIX = "tw|lift|"
+"""How the name of the producer begins that lifts into a partition of the intake; only one at a time can have it."""
+STATE_PROPERTY = "timewheel-shadow"
+"""Of the intake: what is wished for its shadow, as ``<state> <since>``."""
 PARKED_SUBSCRIPTION = "timewheel-parked"
 """Exists from the start, so that no parked timer is lost for want of a reader."""
 

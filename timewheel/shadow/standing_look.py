@@ -14,6 +14,7 @@ from timewheel.binary_protocol.dialing import Dialer
 from timewheel.core.names import (
     DEAD_LETTER_SUBSCRIPTION,
     JOURNAL_SUBSCRIPTION,
+    LIFTER_PREFIX,
     RELAY_SUBSCRIPTION,
     Names,
     partition_topic,
@@ -23,14 +24,12 @@ from timewheel.core.topology import topology
 from timewheel.ops.doctor.asking import Asking
 from timewheel.ops.doctor.seen import Source
 from timewheel.ops.gaps.limit import limit_of
-from timewheel.shadow.driver.lift_session import LARGEST_BYTES
 from timewheel.shadow.driver.looking import refusal_of
 from timewheel.shadow.facts import acked_in, cursors_in
 from timewheel.shadow.machine.acked import AckedByAny
 from timewheel.shadow.machine.lifting import Fate, Lifting
-from timewheel.shadow.machine.states import State, Wish, caught_up_property, drains, lifts, wish_in
+from timewheel.shadow.machine.states import State, Wish, caught_up_in, drains, lifts, wish_in
 from timewheel.shadow.machine.stretches import Stretch, acked_entries, entries_after, stretches_of
-from timewheel.shadow.machine.tally import fate_of
 from timewheel.shadow.standing import Lag, PartStanding, Phase, Queue, Standing, SubscriptionStanding
 from timewheel.shadow.stored_timers import taken_in_of
 from timewheel.shadow.surveying import writes_of
@@ -39,8 +38,6 @@ from timewheel.wire.positions import EntryPosition
 
 __all__ = ["standing_of"]
 
-LIFTER_PREFIX = "tw|lift|"
-"""How the names of the lifters' producers begin."""
 SAMPLE = 2_000
 """Entries of each partition that are looked at."""
 SAMPLE_PIECES = 10
@@ -152,8 +149,7 @@ class _Look:
             return None
         lifter = next((one for one in intake_stats.producers if one.name.startswith(LIFTER_PREFIX)), None)
         relay = intake_stats.subscriptions.get(RELAY_SUBSCRIPTION)
-        noted = properties.get(caught_up_property(number), "")
-        caught_up_ms = int(noted) if noted.isdecimal() and int(noted) >= wish.since_ms else None
+        caught_up_ms = caught_up_in(properties, number, wish)
         sampled, left = self._left(native, internal, stats)
         cursors = cursors_in(internal, stats)
         journal = self._queue(intake_part, intake, JOURNAL_SUBSCRIPTION)
@@ -217,7 +213,7 @@ class _Look:
                 left += sum(
                     entry.publish_ms < self._at_ms - ARRIVED_MS
                     and entry.position not in acked
-                    and fate_of(self._lifting, entry, self._at_ms, LARGEST_BYTES) is Fate.LIFT
+                    and self._lifting.fate(entry, self._at_ms) is Fate.LIFT
                     for entry in entries
                 )
         return sampled, round(left * total / sampled) if sampled else 0

@@ -17,7 +17,6 @@ from timewheel.core.clock import Clock
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Hold, Router, release_at
 from timewheel.core.steps import steps
-from timewheel.shadow.driver.lift_session import LARGEST_BYTES
 from timewheel.shadow.facts import Facts, acked_in, facts_about
 from timewheel.shadow.machine.lifting import Fate, Lifting
 from timewheel.shadow.machine.stretches import acked_entries, entries_after, stretches_of
@@ -117,7 +116,7 @@ def _prepared(internal: InternalStats, stats: TopicStats, lifting: Lifting, at_m
     return _Read(
         stats=internal,
         entries=entries,
-        tally=Tally(lifting, acked, internal.ledgers, at_ms, LARGEST_BYTES),
+        tally=Tally(lifting, acked, internal.ledgers, at_ms),
         wanted=min(entries, most),
         is_whole=entries <= most,
     )

@@ -28,14 +28,13 @@ from timewheel.core.names import (
 )
 from timewheel.core.plan import Plan
 from timewheel.core.topology import topology
-from timewheel.shadow.driver.lift_session import LARGEST_BYTES
 from timewheel.shadow.facts import acked_in
 from timewheel.shadow.machine.acked import Acked, AckedByAll, AckedByAny
 from timewheel.shadow.machine.books import BYTES_PER_COPY, Books, Place, Trouble, Wrong
 from timewheel.shadow.machine.lifting import Fate, Lifting
-from timewheel.shadow.machine.states import State, Wish, caught_up_property, wish_in
+from timewheel.shadow.machine.states import State, Wish, caught_up_in, wish_in
 from timewheel.shadow.machine.stretches import stretches_of
-from timewheel.shadow.machine.tally import PARTLY, fate_of
+from timewheel.shadow.machine.tally import PARTLY
 from timewheel.shadow.stored_timers import StoredTimer, key_of, original_of, taken_in_of, timers_in
 from timewheel.shadow.verification import PartBooks, Verification
 from timewheel.shadow.walking import entries_in
@@ -131,7 +130,7 @@ class _Look:
         self._missing.clear()
         self._done = self._total = 0
         parts = tuple(
-            self._part(number, wish, _caught_up(properties, number, wish))
+            self._part(number, wish, caught_up_in(properties, number, wish) is not None)
             for number in range(self._plan.own_partitions)
         )
         return Verification(
@@ -230,7 +229,7 @@ class _Look:
             if entry.position in by_all:
                 counts.acked += 1
                 continue
-            fate = PARTLY if entry.position in by_any else fate_of(self._lifting, entry, now_ms, LARGEST_BYTES).value
+            fate = PARTLY if entry.position in by_any else self._lifting.fate(entry, now_ms).value
             counts.fates[fate] += 1
             if fate == Fate.LIFT.value and entry.publish_ms < now_ms - self._arrived_ms:
                 place = entry.position
@@ -288,8 +287,3 @@ class _Look:
                 yield from entries
                 self._done += len(entries)
                 self._tell(self._done, self._total)
-
-
-def _caught_up(properties: Mapping[str, str], number: int, wish: Wish) -> bool:
-    noted = properties.get(caught_up_property(number), "")
-    return noted.isdecimal() and int(noted) >= wish.since_ms

@@ -49,8 +49,6 @@ __all__ = ["LiftSession", "LiftTools"]
 READ_MS = 200
 HOUSEKEEPING_MS = 5_000
 """How often cursors are looked at, so that the journal is let go."""
-LARGEST_BYTES = 5 * 1024 * 1024 - 64 * 1024
-"""Of a payload: with what a copy has more than its original, a broker takes no larger one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,7 +263,7 @@ class LiftSession:
         return self._unstruck.age_ms(self._clock.monotonic_ms())
 
     def _take(self, entry: Entry, now_ms: int) -> None:
-        if entry.position in self._stays or max(entry.payload_bytes, entry.uncompressed_bytes) > LARGEST_BYTES:
+        if entry.position in self._stays:
             self._tell(Fate.LARGE)
             return
         try:

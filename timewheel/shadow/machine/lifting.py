@@ -13,8 +13,10 @@ from timewheel.core.plan import Plan
 from timewheel.core.steps import far_ms
 from timewheel.wire.positions import EntryPosition, Position
 
-__all__ = ["Fate", "Lifting", "lifted_from", "native_id", "timer_of"]
+__all__ = ["LARGEST_BYTES", "Fate", "Lifting", "lifted_from", "native_id", "timer_of"]
 
+LARGEST_BYTES = 5 * 1024 * 1024 - 64 * 1024
+"""Of a payload: with what a copy has more than its original, a broker takes no larger one."""
 _OPENED = frozenset(Compression)
 
 
@@ -86,7 +88,11 @@ class Lifting:
         remaining_ms = deliver_at_ms - now_ms
         if remaining_ms < self.far_ms:
             return Fate.NEAR
-        return _obstacle(entry) or (Fate.BEYOND if remaining_ms > self._max_delay_ms else Fate.LIFT)
+        if (obstacle := _obstacle(entry)) is not None:
+            return obstacle
+        if remaining_ms > self._max_delay_ms:
+            return Fate.BEYOND
+        return Fate.LARGE if max(entry.payload_bytes, entry.uncompressed_bytes) > LARGEST_BYTES else Fate.LIFT
 
 
 def _obstacle(entry: Entry) -> Fate | None:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from enum import Enum, unique
 from typing import NamedTuple
 
-__all__ = ["STATE_PROPERTY", "State", "Wish", "caught_up_property", "drains", "lifts", "wish_in"]
+from timewheel.core.names import STATE_PROPERTY
 
-STATE_PROPERTY = "timewheel-shadow"
+__all__ = ["STATE_PROPERTY", "State", "Wish", "caught_up_in", "caught_up_property", "drains", "lifts", "wish_in"]
 
 
 @unique
@@ -56,6 +56,12 @@ def drains(state: State) -> bool:
 def caught_up_property(partition: int) -> str:
     """Where a partition's lifter notes when it had gone through the backlog, UTC milliseconds."""
     return f"{STATE_PROPERTY}-caught-up-{partition}"
+
+
+def caught_up_in(properties: Mapping[str, str], partition: int, wish: Wish) -> int | None:
+    """When a partition's lifter had gone through the backlog, UTC milliseconds; None: not since the wish."""
+    noted = properties.get(caught_up_property(partition), "")
+    return int(noted) if noted.isdecimal() and int(noted) >= wish.since_ms else None
 
 
 def wish_in(properties: Mapping[str, str]) -> Wish:

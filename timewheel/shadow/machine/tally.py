@@ -13,24 +13,10 @@ from timewheel.shadow.machine.gaps_left import GapsLeft
 from timewheel.shadow.machine.lifting import Fate, Lifting
 from timewheel.wire.positions import EntryPosition
 
-__all__ = ["PARTLY", "Heap", "Tally", "fate_of"]
+__all__ = ["PARTLY", "Heap", "Tally"]
 
 PARTLY = "acknowledged_by_some"
 """The fate of an entry that is pending on some subscriptions only: it stays, since its copy would reach all."""
-
-
-def fate_of(lifting: Lifting, entry: Entry, now_ms: int, largest_bytes: int) -> Fate:
-    """What becomes of an entry that is pending on every subscription, as a lifter does it.
-
-    Args:
-        lifting: Decides by what its metadata say.
-        entry: That.
-        now_ms: UTC milliseconds.
-        largest_bytes: Of a payload that can be lifted.
-    """
-    fate = lifting.fate(entry, now_ms)
-    is_large = max(entry.payload_bytes, entry.uncompressed_bytes) > largest_bytes
-    return Fate.LARGE if fate is Fate.LIFT and is_large else fate
 
 
 @dataclass(slots=True)
@@ -65,7 +51,6 @@ class Tally:
         acked: By durable subscription.
         ledgers: Of the partition.
         now_ms: At which fates are told, UTC milliseconds.
-        largest_bytes: Of a payload that can be lifted.
 
     Attributes:
         seen: Entries.
@@ -79,7 +64,6 @@ class Tally:
     acked: Mapping[str, Acked]
     ledgers: Sequence[Ledger]
     now_ms: int
-    largest_bytes: int
     seen: int = 0
     settled: int = 0
     fates: dict[str, Heap] = field(default_factory=dict)
@@ -102,7 +86,7 @@ class Tally:
             return
         fate = PARTLY
         if len(pending) == len(self._cursors):
-            fate = fate_of(self.lifting, entry, self.now_ms, self.largest_bytes).value
+            fate = self.lifting.fate(entry, self.now_ms).value
         self.fates.setdefault(fate, Heap()).add(entry)
         if entry.deliver_at_ms:
             self.delays_ms.append(max(entry.deliver_at_ms - entry.publish_ms, 0))

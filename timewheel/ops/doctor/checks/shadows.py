@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from shlex import quote
 
 from timewheel.core.durations import HOUR_MS, SECOND_MS, format_duration
+from timewheel.core.names import LIFTER_PREFIX, STATE_PROPERTY
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
 from timewheel.core.steps import far_ms
@@ -62,13 +63,9 @@ COMPACTED = Kind(
     do="Switch compaction off for the due topic.",
 )
 
-STATE_PROPERTY = "timewheel-shadow"
-"""Of the intake; a shadow keeps there what is wished for it, as ``<state> <since>``."""
 LIFTS = "shadowing"
 UNDER_WAY = frozenset({LIFTS, "paused", "draining"})
 """States in which the intake may hold what is nowhere else."""
-LIFTER = "tw|lift|"
-"""How the name of the producer begins that lifts into a partition of the intake; only one can have it."""
 COMPACTION = "__compaction"
 PINNED_MS = HOUR_MS
 """How long after it was due the oldest original may take to be handled before somebody should look."""
@@ -96,7 +93,9 @@ def _lifting(seen: Seen) -> Iterator[Finding]:
     intake = _intake(seen)
     if intake is None or _state(intake) != LIFTS:
         return
-    alone = [part for part in intake.parts if not any(one.name.startswith(LIFTER) for one in part.stats.producers)]
+    alone = [
+        part for part in intake.parts if not any(one.name.startswith(LIFTER_PREFIX) for one in part.stats.producers)
+    ]
     if alone:
         read = f"it is to be {LIFTS}, and nobody lifts into {len(alone)} of {len(intake.parts)} partitions"
         yield Finding(kind=NOBODY_LIFTS, subject=intake.name, read=read, cure=f"timewheel shadow run {seen.target}")
