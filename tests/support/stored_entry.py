@@ -30,4 +30,6 @@ def native_entry(publish_ms: int, due_ms: int, position: EntryPosition = SOMEWHE
         key_is_base64=False,
         compression=Compression.NONE,
         is_encrypted=False,
+        payload_bytes=0,
+        uncompressed_bytes=0,
     )
