@@ -205,7 +205,8 @@ class RelayPlansRefused(Event):
 @event(
     "relay_plan_not_started",
     "error",
-    means="A relay of a new or changed plan could not begin, and is tried again until it can; not ready meanwhile.",
+    means="A relay of a new or changed plan, or of a shadow that changed its state, could not begin. It is tried again "
+    "until it can; not ready meanwhile.",
     do="See the reason; look after the broker.",
 )
 class RelayPlanNotStarted(Event):

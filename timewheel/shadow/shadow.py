@@ -19,6 +19,7 @@ from timewheel.core.errors import ClientMisuse, PlanError
 from timewheel.core.former_topics import FormerTopic
 from timewheel.core.names import Names, parts_of
 from timewheel.core.plan import Plan
+from timewheel.events import RelayPlanNotStarted
 from timewheel.hooks import Hook
 from timewheel.shadow.driver.gate import StruckFirst
 from timewheel.shadow.driver.lift_session import LiftTools
@@ -87,9 +88,10 @@ class Shadow:
         self._clock = clock or SystemClock()
         self._chance = chance or system_chance()
         self._names = Names(plan)
-        self._looker = Looker(admin, plan, self._clock, Hooks(hooks))
-        self._gates: list[StruckFirst] = []
-        self._gate_of: dict[int, StruckFirst] = {}
+        self._hooks = Hooks(hooks)
+        self._looker = Looker(admin, plan, self._clock, self._hooks)
+        # By partition: of sessions that went only the count is kept.
+        self._gates: dict[int, StruckFirst] = {}
         self._struck_before = 0
         self._options: dict[str, Any] = {
             "relay_id": self.relay_id,
@@ -109,7 +111,7 @@ class Shadow:
             looker=self._looker,
             clock=self._clock,
             chance=self._chance,
-            hooks=Hooks(hooks),
+            hooks=self._hooks,
             hold_ms=hold_ms,
             struck_to=self._struck_to,
         )
@@ -126,7 +128,7 @@ class Shadow:
         self._relay: Relay | None = None
         self._drains = False
         self._started = self._stopping = False
-        self._failure: str | None = None
+        self._failure = ""
 
     # What a service asks of a relay
 
@@ -216,7 +218,7 @@ class Shadow:
         return ShadowStatus(
             state=view.wish.state,
             refusal=view.refusal,
-            struck=self._struck_before + sum(gate.struck for gate in tuple(self._gates)),
+            struck=self._struck_before + sum(gate.struck for gate in tuple(self._gates.values())),
             lifters=tuple(self._status_of(lifter) for lifter in self._lifters),
         )
 
@@ -246,15 +248,14 @@ class Shadow:
         part = self._names.part(self.plan.due_topic, source.partition)
         striker = Striker(self._dialer, part, lambda: self._looker.subscriptions(part), self._clock)
         gate = StruckFirst(consumer, striker, handle, self._clock, self._chance)
-        self._gate_of[source.partition] = gate
         with self._changed:
-            # Sessions come and go; of those that went only the count is kept.
-            self._struck_before += sum(one.struck for one in self._gates if one.closed)
-            self._gates = [*(one for one in self._gates if not one.closed), gate]
+            before = self._gates.get(source.partition)
+            self._struck_before += 0 if before is None else before.struck
+            self._gates[source.partition] = gate
         return gate
 
     def _struck_to(self, partition: int) -> EntryPosition | None:
-        gate = self._gate_of.get(partition)
+        gate = self._gates.get(partition)
         return None if gate is None else gate.struck_to
 
     def _look_after(self) -> None:
@@ -277,8 +278,13 @@ class Shadow:
         try:
             relay.start()
         except Exception as error:  # noqa: BLE001 - it is tried again at the next look
-            self._failure = str(error) or repr(error)
+            self._tell_failure(str(error) or repr(error))
             relay.stop(0)
             return
-        self._failure = None
+        self._failure = ""
         self._relay, self._drains = relay, drains
+
+    def _tell_failure(self, reason: str) -> None:
+        if reason != self._failure:
+            self._hooks.emit(RelayPlanNotStarted(due_topic=self.plan.due_topic, reason=reason))
+        self._failure = reason

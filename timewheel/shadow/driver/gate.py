@@ -22,7 +22,7 @@ from timewheel.core.envelope import FROM_PROPERTY
 from timewheel.shadow.driver.striking import Striker
 from timewheel.shadow.machine.lifting import lifted_from
 from timewheel.wire.native import size_of
-from timewheel.wire.positions import EntryPosition
+from timewheel.wire.positions import EntryPosition, Position
 from timewheel.wire.surface import ConsumerLike
 
 __all__ = ["StruckFirst"]
@@ -50,9 +50,7 @@ class StruckFirst:
         chance: For pauses.
 
     Attributes:
-        struck: How many originals were acknowledged.
-        closed: Whether it was closed.
-        struck_to: Up to which copy all originals are acknowledged; None: nothing came yet.
+        struck: How many originals were acknowledged; one whose copy came again meanwhile counts once.
     """
 
     def __init__(self, consumer: ConsumerLike, striker: Striker, handle: Handle, clock: Clock, chance: Chance) -> None:
@@ -63,8 +61,7 @@ class StruckFirst:
         self._chance = chance
         self._ready: deque[_Copy] = deque()
         self.struck = 0
-        self.closed = False
-        self.struck_to: EntryPosition | None = None
+        self._noted: Position | None = None
 
     def receive(self, timeout_millis: int | None = None) -> Any:
         """The next message whose original, if it has one, is acknowledged.
@@ -80,10 +77,14 @@ class StruckFirst:
                 self._keep_alive()
                 raise
             self._strike(gathered)
-            place = gathered[-1].message_id()
-            self.struck_to = EntryPosition(place.ledger_id(), place.entry_id())
+            self._note(gathered)
             self._ready.extend(gathered)
         return self._ready.popleft()
+
+    @property
+    def struck_to(self) -> EntryPosition | None:
+        """Up to which copy all originals are acknowledged; None: nothing came yet."""
+        return None if self._noted is None else EntryPosition(*self._noted[:2])
 
     def _gather(self, timeout_millis: int | None) -> list[_Copy]:
         first = self._consumer.receive(timeout_millis)
@@ -99,7 +100,7 @@ class StruckFirst:
         return gathered
 
     def _strike(self, messages: list[_Copy]) -> None:
-        positions = [place for message in messages if (place := _original_of(message)) is not None]
+        positions = [message.original for message in messages if message.original is not None]
         if not positions:
             return
         backoff = Backoff(PAUSE_FIRST_MS, PAUSE_LONGEST_MS, self._chance)
@@ -113,8 +114,15 @@ class StruckFirst:
                     raise SessionFailed(f"originals in {self._striker.part} are not acknowledged: {error}") from error
                 self._handle.pause(backoff.next_ms())
             else:
-                self.struck += len(positions)
                 return
+
+    def _note(self, messages: list[_Copy]) -> None:
+        # A relay that begins asks for all once more (`redeliver_unacknowledged_messages`).
+        for message in messages:
+            position = Position.of(message.message_id())
+            if self._noted is None or position > self._noted:
+                self.struck += message.original is not None
+                self._noted = position
 
     def _keep_alive(self) -> None:
         # The next strike joins anew; what a reload forgot is struck again by the lifter.
@@ -142,7 +150,6 @@ class StruckFirst:
         return self._consumer.is_connected()
 
     def close(self) -> None:
-        self.closed = True
         self._striker.close()
         self._consumer.close()
 
@@ -150,22 +157,19 @@ class StruckFirst:
 class _Copy:
     """A received message whose properties are read once: to read them is a good part of what a relay does with it."""
 
-    __slots__ = ("_message", "_properties", "_whole")
+    __slots__ = ("_message", "_properties", "_whole", "original")
 
     def __init__(self, message: Any) -> None:
         self._whole = message
         # Where `timewheel.wire.native` looks, and the client itself.
         self._message = getattr(message, "_message", message)
         self._properties: dict[str, str] = message.properties()
+        text = self._properties.get(FROM_PROPERTY)
+        found = None if text is None else lifted_from(text)
+        self.original: EntryPosition | None = None if found is None else found[0]
 
     def properties(self) -> dict[str, str]:
         return self._properties
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._whole, name)
-
-
-def _original_of(message: _Copy) -> EntryPosition | None:
-    text = message.properties().get(FROM_PROPERTY)
-    found = None if text is None else lifted_from(text)
-    return None if found is None else found[0]
