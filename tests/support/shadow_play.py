@@ -190,11 +190,11 @@ class ShadowPlay:
         text = Wish(state, now_ms()).text()
         self.admin.topics.update_properties(self.names.intake, {STATE_PROPERTY: text})
 
-    def mover(self, name: str) -> Mover:
-        """A process that shadows, started."""
+    def mover(self, name: str, *options: str) -> Mover:
+        """A process that shadows, started; with further options of the command."""
         command = [sys.executable, "-m", *self._module, "shadow", "run", str(self.plan_file)]
         command += ["--service-url", self.broker.service_url, "--admin-url", self.broker.admin_url]
-        command += ["--relay-id", name, "--log-format", "json", "--journal-hold", "90s"]
+        command += ["--relay-id", name, "--log-format", "json", "--journal-hold", "90s", *options]
         mover = Mover(command, self.folder / f"{name}.ready", self.folder / f"{name}.log")
         self.movers.append(mover)
         mover.start()

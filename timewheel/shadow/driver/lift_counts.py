@@ -21,7 +21,7 @@ class LiftCounts:
         struck_again: Originals whose acknowledgement a broker had forgotten.
         stirs: Stirs that were published.
         failures: Sessions that began anew.
-        caught_up: Whether the running session has gone through the backlog.
+        caught_up: Whether the running session has gone through what was there when it began.
         fates: Entries by what became of them.
         lags_ms: From the publish of an original to that of its copy, of the last `LAGS` that came
             while a session ran; what it found when it began lagged for other reasons.

@@ -135,6 +135,7 @@ class LiftSession:
         self._stirrer: Any = None
         self._kept_house_ms = 0
         self._told: set[Fate] = set()
+        self._end = EntryPosition(-1, -1)
         self._began_ms = self._clock.now_ms()
 
     def run(self) -> None:
@@ -213,6 +214,7 @@ class LiftSession:
 
     def _cursors(self) -> tuple[Acked, ...]:
         native = self._tools.admin.topics.internal_stats(self._part)
+        self._end = native.last_confirmed
         return tuple(Acked.of(native.cursors[one.name]) for one in self._subscriptions())
 
     def _subscriptions(self) -> tuple[Subscription, ...]:
@@ -235,8 +237,9 @@ class LiftSession:
             copies.settle()
             if not entries or copies.patience_ms == 0:
                 copies.send()
-            if not entries:
-                self._at_the_end(lifts=lifts)
+            # Where messages keep coming, there is no moment without any.
+            if lifts and (not entries or entries[-1].position >= self._end):
+                self._at_the_end()
             self._keep_house(striker, now_ms)
 
     def _lift(self, entries: list[Entry], acked: AckedByAny, now_ms: int) -> None:
@@ -286,10 +289,14 @@ class LiftSession:
             self._told.add(fate)
             self._tools.hooks.emit(ShadowStaysNative(topic=self._part, why=fate.value))
 
-    def _at_the_end(self, *, lifts: bool) -> None:
-        """Nothing more is there now."""
-        if not lifts or self._counts.caught_up or self._copies.in_flight:
+    def _at_the_end(self) -> None:
+        """All that was there when the session began has been read."""
+        if self._counts.caught_up:
             return
+        self._copies.send()
+        self._copies.await_below()
+        if self._copies.in_flight:
+            return  # it is to stop
         self._counts.caught_up = True
         now = {caught_up_property(self._partition): str(self._clock.now_ms())}
         # Who may not note it lifts all the same; a status then says that it is catching up.

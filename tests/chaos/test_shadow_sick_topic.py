@@ -1,0 +1,167 @@
+"""A topic full of far timers and of gaps, under the traffic of a Java service: cured, checked, put back, checked."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.other_languages import PlainService
+from tests.support.own_broker import own_broker
+from tests.support.shadow_play import ShadowPlay
+from timewheel.binary_protocol.dialing import Dialer
+from timewheel.core.clock import SystemClock
+from timewheel.core.durations import DAY_MS, HOUR_MS
+from timewheel.core.names import parts_of
+from timewheel.core.plan import Plan, Tiered
+from timewheel.shadow.facts import acked_in
+from timewheel.shadow.machine.states import caught_up_in, wish_in
+from timewheel.shadow.machine.stretches import Stretch
+from timewheel.shadow.walking import entries_in
+from timewheel.testing import eventually
+
+if TYPE_CHECKING:
+    from tests.conftest import Evidence
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sick:
+    """How large it is.
+
+    Args:
+        far: Timers that are far from due.
+        between: After so many of them one is handled.
+        rate: Of timers a second, once it is sick.
+        processes: Of the shadow.
+        timeout_s: For each of the steps.
+    """
+
+    far: int
+    between: int
+    rate: int
+    processes: int
+    timeout_s: int
+
+
+SICK = {
+    "short": Sick(far=10_000, between=5, rate=100, processes=1, timeout_s=40),
+    "long": Sick(far=1_000_000, between=5, rate=200, processes=1, timeout_s=1_200),
+}
+
+
+def command(word: str, plan_file: Path, *options: str, timeout_s: int) -> tuple[str, float]:
+    """What a command of `timewheel shadow` prints, and how many seconds it took."""
+    began = time.monotonic()
+    line = [sys.executable, "-m", "timewheel", "shadow", word, str(plan_file), *options]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=timeout_s, check=False)
+    assert done.returncode == 0, f"{done.stdout[-2_000:]}\n{done.stderr[-2_000:]}"
+    return done.stdout, time.monotonic() - began
+
+
+@pytest.mark.timeout(5_400)
+@pytest.mark.proof
+@pytest.mark.parametrize("sick", SICK.values(), ids=SICK)
+def test_a_sick_topic_is_cured_under_traffic_and_put_back_with_every_due_time(
+    tmp_path: Path, sick: Sick, seed: int, say: Callable[[object], None], evidence: Evidence
+) -> None:
+    plan = Plan(
+        due_topic=f"persistent://public/default/sick-{uuid.uuid4().hex[:8]}",
+        subscriptions=("billing",),
+        scheme=Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS)),
+        partitions=1,
+        guard_ms=HOUR_MS,
+        max_delay_ms=31 * DAY_MS,
+        relay="service",
+        readers="any",
+        intake=True,
+    )
+    with own_broker({}) as broker, ShadowPlay(broker, plan, tmp_path, seed) as play:
+        traffic = {"far": sick.far, "between": sick.between, "rate": sick.rate}
+        urls = ("--service-url", broker.service_url, "--admin-url", broker.admin_url)
+        with PlainService(broker, plan.due_topic, plan.subscriptions[0], **traffic) as service:
+            found = service.told()
+            handled = sick.far // sick.between
+            assert (found["handled"], found["refused"]) == (handled, 0)
+            eventually(lambda: gaps(play) == handled, 60, message="one gap for each that was handled")
+
+            began = time.monotonic()
+            play.mover("mover", "--processes", str(sick.processes), "--journal-hold", "2h")
+            eventually(lambda: is_caught_up(play), sick.timeout_s, poll=0.1, message="the backlog is lifted")
+            took_s = time.monotonic() - began
+            say(f"{sick.far:,} lifted in {took_s:.0f} s: {sick.far / took_s:,.0f}/s")
+            eventually(lambda: gaps(play) < sick.rate * 10, sick.timeout_s, message="originals struck")
+            struck_s = time.monotonic() - began
+            cured_gaps = gaps(play)
+
+            printed, verify_s = command("verify", play.plan_file, *urls, "--json", timeout_s=sick.timeout_s)
+            verified = json.loads(printed)
+            assert verified["is_balanced"]
+            assert verified["partitions"][0]["journal"] >= sick.far, "nothing was let go yet"
+
+            printed, abort_s = command("abort", play.plan_file, *urls, timeout_s=sick.timeout_s)
+            assert "draining -> native" in printed
+            printed, _ = command("verify", play.plan_file, *urls, "--json", timeout_s=sick.timeout_s)
+            assert json.loads(printed)["is_balanced"]
+            ended = service.end()
+        assert (ended["again"], ended["early"], ended["refused"]) == (0, 0, 0)
+        assert ended["handled"] == ended["near"], "all that is near, and nothing else"
+        back, under_another_due_time = pending_far(play)
+        assert under_another_due_time == 0
+        assert back == Counter(f"f{number}" for number in range(ended["far"])), "each once"
+        evidence(
+            "a sick topic under a Java service",
+            {
+                "far timers": sick.far,
+                "gaps before": handled,
+                "gaps after": cured_gaps,
+                "lifted a second": round(sick.far / took_s),
+                "cured after s": round(struck_s),
+                "verified in s": round(verify_s),
+                "put back in s": round(abort_s),
+                "sent meanwhile": ended["far"] + ended["near"] - sick.far - handled,
+                "lost": 0,
+                "handled twice": ended["again"],
+                "latest ms": ended["latest_ms"],
+            },
+            seed=seed,
+        )
+
+
+def gaps(play: ShadowPlay) -> int:
+    """Of the service's subscription."""
+    stats = [play.admin.topics.stats(part) for part in parts_of(play.plan.due_topic, play.plan.partitions)]
+    return sum(one.subscriptions[play.plan.subscriptions[0]].gap_count for one in stats)
+
+
+def is_caught_up(play: ShadowPlay) -> bool:
+    """Whether the shadow has noted so, for every partition."""
+    properties = play.admin.topics.properties(play.names.intake)
+    wish = wish_in(properties)
+    return all(caught_up_in(properties, part, wish) is not None for part in range(play.plan.own_partitions))
+
+
+def pending_far(play: ShadowPlay) -> tuple[Counter[str], int]:
+    """The far timers that wait in the due topic by name; and how many of them have another due time than they say."""
+    dialer, clock, names, changed = Dialer(play.broker.service_url), SystemClock(), Counter[str](), 0
+    for part in parts_of(play.plan.due_topic, play.plan.partitions):
+        internal = play.admin.topics.internal_stats(part)
+        acked = acked_in(internal, play.admin.topics.stats(part))[play.plan.subscriptions[0]]
+        whole = Stretch(acked.mark_delete, internal.last_confirmed, 0)
+        for entries in entries_in(dialer, part, whole, clock, keep_payload=True):
+            for entry in entries:
+                if entry.position in acked or not entry.payload:
+                    continue
+                name, _, due = bytes(entry.payload).decode().partition(" ")
+                if name.startswith("f"):
+                    names[name] += 1
+                    changed += entry.deliver_at_ms != int(due)
+    return names, changed
