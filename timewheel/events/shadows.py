@@ -10,6 +10,7 @@ __all__ = [
     "ShadowLiftFailed",
     "ShadowLiftsAgain",
     "ShadowLooksFail",
+    "ShadowMissesPartitions",
     "ShadowRefuses",
     "ShadowState",
     "ShadowStaysNative",
@@ -50,6 +51,20 @@ class ShadowRefuses(Event):
 class ShadowLooksFail(Event):
     due_topic: str
     reason: str
+
+
+@event(
+    "shadow_misses_partitions",
+    "warning",
+    means="The due topic has grown beyond its plan: from the new partitions nothing is lifted, and they gather gaps. "
+    "All else goes on.",
+    do="Write the number into the plan, run `timewheel topics ensure PLAN --grow`, and let shadows and relays read the "
+    "plan again (SIGHUP, or wait a second).",
+)
+class ShadowMissesPartitions(Event):
+    due_topic: str
+    has: int
+    plan: int
 
 
 @event(

@@ -11,7 +11,7 @@ from timewheel.core.clock import Clock
 from timewheel.core.errors import AdminError, AdminMissing
 from timewheel.core.names import Names, parts_of
 from timewheel.core.plan import Plan
-from timewheel.events import ShadowLooksFail, ShadowRefuses, ShadowState
+from timewheel.events import ShadowLooksFail, ShadowMissesPartitions, ShadowRefuses, ShadowState
 from timewheel.shadow.driver.striking import Subscription
 from timewheel.shadow.machine.states import State, Wish, lifts, wish_in
 from timewheel.wire.hooks import Hooks
@@ -63,6 +63,7 @@ class Looker:
         self._hooks = hooks
         self._names = Names(plan)
         self._parts = parts_of(plan.due_topic, plan.partitions)
+        self._partitions = plan.partitions
         self._seen_ms: int | None = None
         self._fails = False
         self._by_key: dict[tuple[str, str], bool] = {}
@@ -111,7 +112,9 @@ class Looker:
         topics = self._admin.topics
         if not self._plan.is_partitioned:
             return {self._plan.due_topic: topics.stats(self._plan.due_topic)}
-        found = topics.partitioned_stats(self._plan.due_topic).partitions
+        whole = topics.partitioned_stats(self._plan.due_topic)
+        self._tell_partitions(whole.partition_count)
+        found = whole.partitions
         # One that no broker has loaded is not among them; to ask for it alone loads it.
         return {part: found[part] if part in found else topics.stats(part) for part in self._parts}
 
@@ -121,6 +124,12 @@ class Looker:
             self._hooks.emit(ShadowState(due_topic=due_topic, state=view.wish.state.value))
         if view.refusal and view.refusal != before.refusal:
             self._hooks.emit(ShadowRefuses(due_topic=due_topic, reason=view.refusal))
+
+    def _tell_partitions(self, count: int) -> None:
+        if count not in {self._plan.partitions, self._partitions}:
+            told = ShadowMissesPartitions(due_topic=self._plan.due_topic, has=count, plan=self._plan.partitions)
+            self._hooks.emit(told)
+        self._partitions = count
 
     def _tell_failure(self, reason: str) -> None:
         if not self._fails:

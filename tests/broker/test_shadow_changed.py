@@ -1,0 +1,91 @@
+"""The plan of a shadow changes while timers wait, and its service reads it anew: nothing is lost, repeated or left."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.broker.relay_service import RelayProcess
+from tests.broker.relay_stage import TIERED, now_ms, plan_of
+from tests.broker.shadow_stage import ShadowStage
+from timewheel.core.plan import Ring, Tiered, Wheel
+from timewheel.core.planfile import save_plan
+from timewheel.ops.provision import ensure
+from timewheel.shadow.draining import waiting
+from timewheel.shadow.machine.states import State
+from timewheel.testing import Broker, eventually
+
+RING = Wheel(rings=(Ring(slot_ms=2_000, slots=14, headstart_ms=500),))
+EACH = 150
+SHORTEST_MS, LONGEST_MS = 9_000, 18_000
+CHANGES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "other tiers": (TIERED, {"scheme": Tiered(window_ms=2_000, tiers_ms=(2_000, 5_000))}),
+    "tiers to a ring": (TIERED, {"scheme": RING, "revision": 2}),
+    "a ring to tiers": (RING, {"scheme": TIERED}),
+    "a larger guard": (TIERED, {"guard_ms": 1_500}),
+    "more partitions": (TIERED, {"partitions": 4}),
+}
+
+
+def send(on: ShadowStage, names: range) -> None:
+    # A producer of its own, which knows all partitions that there are now.
+    producer = on.plain_producer()
+    step_ms = (LONGEST_MS - SHORTEST_MS) // len(names)
+    for place, number in enumerate(names):
+        due_ms = now_ms() + SHORTEST_MS + place * step_ms
+        producer.send_async(f"{number} {due_ms}".encode(), None, deliver_at=due_ms, partition_key=f"{number}")
+    producer.flush()
+    producer.close()
+
+
+ALWAYS = {"other tiers", "more partitions"}
+
+
+@pytest.mark.parametrize(
+    ("scheme", "changed"),
+    [
+        pytest.param(*change, id=name, marks=() if name in ALWAYS else pytest.mark.proof)
+        for name, change in CHANGES.items()
+    ],
+)
+def test_a_plan_changes_while_lifted_timers_wait(
+    pulsar_broker: Broker, tmp_path: Path, scheme: Any, changed: dict[str, Any]
+) -> None:
+    plan = plan_of(scheme, relay="service", readers="any", intake=True, partitions=2, max_delay_ms=20_000)
+    with ShadowStage(pulsar_broker, plan) as on, RelayProcess(pulsar_broker, plan, tmp_path, kind="shadow") as service:
+        on.wish(State.SHADOWING)
+        service.await_ready()
+        handling = [on.plain_consumer()]
+        send(on, range(EACH))
+        eventually(lambda: lifted(service) >= EACH // 2, 30, message="timers are lifted")
+
+        new = replace(plan, **changed)
+        if new.partitions != plan.partitions:
+            on.admin.topics.update_partitions(plan.due_topic, new.partitions)
+            told = eventually(lambda: service.told("shadow_misses_partitions"), 30)
+            assert [(one["has"], one["plan"]) for one in told] == [(new.partitions, plan.partitions)]
+        ensure(on.admin, new, now_ms=now_ms(), grow=True)
+        save_plan(new, service.plan_file)
+        service.hang_up()
+        sessions = plan.partitions + new.partitions
+        eventually(lambda: len(service.told("shadow_caught_up")) >= sessions, 30, message="lifters with the new plan")
+        if new.partitions != plan.partitions:
+            handling.append(on.plain_consumer())  # the client looks for new partitions once a minute
+        send(on, range(EACH, 2 * EACH))
+        handled = {f"{number}" for number in range(2 * EACH)}
+        eventually(lambda: {name for one in handling for name in one.handled} == handled, 60)
+
+        assert sum(one.again for one in handling) == 0
+        assert sum(len(one.handled) for one in handling) == len(handled), "each by one of them"
+        early_ms = plan.tick_ms + 50
+        assert min(late for one in handling for late in one.lateness_ms.values()) > -early_ms
+        assert lifted(service) >= EACH // 2, "of those that came after the change, too"
+        eventually(lambda: waiting(on.admin, new) == 0, 20)
+
+
+def lifted(service: RelayProcess) -> int:
+    """Copies that its lifters have stored since they have their plan."""
+    return sum(one["lifted"] for one in service.status()["relays"][0]["shadow"]["lifters"])
