@@ -11,8 +11,12 @@ import pytest
 from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import TIERED, now_ms, plan_of
 from tests.broker.shadow_stage import ShadowStage
+from timewheel.consumers.relay import Relay
+from timewheel.core.former_topics import TimersLeftBehind
 from timewheel.core.plan import Ring, Tiered, Wheel
 from timewheel.core.planfile import save_plan
+from timewheel.ops import FormerTopics
+from timewheel.ops.former_findings import left_behind
 from timewheel.ops.provision import ensure
 from timewheel.shadow.draining import waiting
 from timewheel.shadow.machine.states import State
@@ -89,3 +93,33 @@ def test_a_plan_changes_while_lifted_timers_wait(
 def lifted(service: RelayProcess) -> int:
     """Copies that its lifters have stored since they have their plan."""
     return sum(one["lifted"] for one in service.status()["relays"][0]["shadow"]["lifters"])
+
+
+def test_a_plan_without_its_intake_is_refused_until_the_intake_is_empty(pulsar_broker: Broker) -> None:
+    """As the way in ends: the last plain producer is gone, and relays move on what waits."""
+    plan = plan_of(relay="service", readers="any", intake=True, max_delay_ms=40_000)
+    without = replace(plan, intake=False)
+    with ShadowStage(pulsar_broker, plan) as on:
+        on.wish(State.SHADOWING)
+        consumer, shadow = on.plain_consumer(), on.shadow(hold_ms=100)
+        producer, due_ms = on.plain_producer(), now_ms() + 25_000
+        for number in range(EACH):
+            producer.send_async(f"{number} {due_ms}".encode(), None, deliver_at=due_ms)
+        producer.flush()
+        eventually(lambda: shadow.shadow_status().struck == EACH, 30)
+        former = FormerTopics(on.admin, without)
+        with pytest.raises(TimersLeftBehind, match="keep timewheel shadow run going"):
+            ensure(on.admin, without, now_ms=now_ms())
+        with pytest.raises(TimersLeftBehind, match="an empty journal"):
+            Relay(on.client, without, former_topics=former).check()
+
+        eventually(lambda: not left_behind(without, former()), 20, message="the journal is let go")
+        shadow.stop()
+        ensure(on.admin, without, now_ms=now_ms())
+        relay = Relay(on.client, without, hooks=(on.events,), former_topics=former).start()
+        try:
+            assert now_ms() < due_ms, "relays take over while timers wait"
+            eventually(lambda: len(consumer.handled) == EACH, 40)
+        finally:
+            relay.stop(5_000)
+        assert consumer.again == 0

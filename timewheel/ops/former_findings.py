@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from timewheel.core.durations import format_duration
 from timewheel.core.former_topics import FormerTopic
-from timewheel.core.names import CalendarTopic
+from timewheel.core.names import CalendarTopic, Names
 from timewheel.core.plan import Plan
 from timewheel.ops.foreign_settings import Finding
 
@@ -47,7 +47,13 @@ def remedy_for(plan: Plan, topics: Sequence[FormerTopic]) -> str:
             "keep consumers of the plan that says partitions = 0 running until it is empty: those of a calendar cannot "
             "read a due topic that is not partitioned"
         )
-    if any(topic.holding is None and not topic.is_due for topic in topics):
+    intake = Names(plan).intake
+    if any(topic.name == intake for topic in topics):
+        remedies.append(
+            "keep timewheel shadow run going, with the plan that says intake = true, until timewheel shadow status shows "
+            "an empty journal"
+        )
+    if any(topic.holding is None and not topic.is_due and topic.name != intake for topic in topics):
         remedies.append("run the version of timewheel that made them, with the plan that named them")
     return "; ".join(remedies) + "; or say --despite-former-topics if somebody sees to them"
 
