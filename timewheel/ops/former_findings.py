@@ -50,8 +50,8 @@ def remedy_for(plan: Plan, topics: Sequence[FormerTopic]) -> str:
     intake = Names(plan).intake
     if any(topic.name == intake for topic in topics):
         remedies.append(
-            "keep timewheel shadow run going, with the plan that says intake = true, until timewheel shadow status shows "
-            "an empty journal"
+            "keep timewheel shadow run going, with the plan that says intake = true, until timewheel shadow status "
+            "shows an empty journal"
         )
     if any(topic.holding is None and not topic.is_due and topic.name != intake for topic in topics):
         remedies.append("run the version of timewheel that made them, with the plan that named them")
