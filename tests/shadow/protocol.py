@@ -1,0 +1,329 @@
+"""The whole protocol of a shadow on a model of a broker: who crashes, and what is forgotten, is told from outside.
+
+The model broker stores in order, acknowledges by entry, forgets acknowledgements as brokers do (broker-facts:
+lost-acknowledgements), and drops a name's second copy. The shadow is made of its own pieces (what is lifted, how far
+the journal is let go, by how much striking lags), put together as the drivers put them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from tests.support.stored_entry import native_entry
+from timewheel.core.plan import Plan, Tiered
+from timewheel.core.routing import Hold, Router
+from timewheel.shadow.machine.journal import Journal
+from timewheel.shadow.machine.lifting import Fate, Lifting
+from timewheel.shadow.machine.unstruck import Unstruck
+from timewheel.wire.positions import EntryPosition
+
+__all__ = ["RIGHT", "Rules", "World", "far_delay_ms"]
+
+TICK_MS = 1_000
+GUARD_MS = 20_000
+OUTAGE_MS = GUARD_MS - 2 * TICK_MS
+"""So long nobody may work: the promise's bound."""
+FORGETS_MS = 15_000
+"""A broker that is killed has written what was acknowledged so long ago."""
+HOLD_MS = 3 * FORGETS_MS
+PLAN = Plan(
+    due_topic="persistent://acme/crm/reminders",
+    subscriptions=("billing", "audit"),
+    scheme=Tiered(window_ms=10_000, tiers_ms=(10_000, 40_000)),
+    partitions=0,
+    guard_ms=GUARD_MS,
+    max_delay_ms=1_000_000,
+    relay="service",
+    readers="any",
+    intake=True,
+)
+SUBSCRIPTIONS = range(len(PLAN.subscriptions))
+NOWHERE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a wrong shadow does otherwise.
+
+    Args:
+        reads_back: An original is struck when its copy was read from where it is stored, and not when it is sent.
+        strikes_first: A copy moves on when its original is struck.
+        strikes_again: A session begins by striking what the journal holds.
+        holds: The journal is let go when nothing can be forgotten any more, and not when a copy has moved on.
+    """
+
+    reads_back: bool = True
+    strikes_first: bool = True
+    strikes_again: bool = True
+    holds: bool = True
+
+
+RIGHT = Rules()
+
+
+class Stored(NamedTuple):
+    """An entry of the due topic."""
+
+    timer: int
+    due_ms: int
+    sent_ms: int
+
+
+class Copy(NamedTuple):
+    """An entry of the intake."""
+
+    original: int
+    timer: int
+    due_ms: int
+
+
+@dataclass(slots=True)
+class Session:
+    """Of the lifter."""
+
+    journal: Journal
+    unstruck: Unstruck
+    read_to: int
+    acked_by_any: frozenset[int]
+    in_flight: list[Copy] = field(default_factory=list)
+
+
+def far_delay_ms(steps: int) -> int:
+    """A delay that is lifted, or just not."""
+    return Lifting(PLAN).far_ms + (steps - 1) * 7_000
+
+
+class World:
+    """Everything there is; each method is something that happens.
+
+    Args:
+        rules: Of the shadow.
+        bounded: Whether no outage lasts longer than is promised: who is away too long comes back.
+
+    Attributes:
+        handled: By subscription and timer: at which places, and how often.
+        excused: By subscription, timers of which a reload has made the broker forget so late that nobody could make it
+            good before they were due.
+    """
+
+    def __init__(self, rules: Rules = RIGHT, *, bounded: bool = True) -> None:
+        self._rules = rules
+        self._bounded = bounded
+        self._lifting, self._router = Lifting(PLAN), Router(PLAN)
+        self.now_ms = 1_000_000
+        self._native: list[Stored] = []
+        self._acked: list[set[int]] = [set() for _ in SUBSCRIPTIONS]
+        self._marks: list[tuple[int, tuple[int, ...]]] = [(self.now_ms, (NOWHERE,) * len(SUBSCRIPTIONS))]
+        self._intake: list[Copy] = []
+        self._exposed_ms: dict[int, int] = {}
+        self._last_name = NOWHERE
+        self._journal_at = self._relay_at = NOWHERE
+        self._held: list[tuple[int, Copy]] = []
+        self._session: Session | None = None
+        self._drains = False
+        self.sent: list[int] = []
+        self.handled: defaultdict[tuple[int, int], Counter[int]] = defaultdict(Counter)
+        self.early: list[int] = []
+        self.excused: set[tuple[int, int]] = set()
+
+    # What the clients do
+
+    def send(self, delay_ms: int) -> None:
+        """A plain producer."""
+        self.sent.append(len(self.sent))
+        self._native.append(Stored(self.sent[-1], self.now_ms + delay_ms, self.now_ms))
+
+    def tick(self, ticks: int = 1) -> None:
+        """Time passes: relays release, and plain consumers handle what is due."""
+        for _ in range(ticks):
+            self.now_ms += TICK_MS
+            self._come_back()
+            for release_ms, copy in [one for one in self._held if one[0] <= self.now_ms]:
+                self._held.remove((release_ms, copy))
+                self._route(copy)
+            for place, entry in enumerate(self._native):
+                for subscription in SUBSCRIPTIONS:
+                    if entry.due_ms <= self.now_ms and place not in self._acked[subscription]:
+                        self.handled[subscription, entry.timer][place] += 1
+                        self._acked[subscription].add(place)
+            self._marks.append((self.now_ms, tuple(map(self._mark, SUBSCRIPTIONS))))
+
+    # What the shadow does
+
+    def begin(self) -> None:
+        """A session of the lifter; the one before ends in order."""
+        self.store(len(self._session.in_flight) if self._session else 0)
+        journal = Journal(HOLD_MS)
+        for number, copy in enumerate(self._intake):
+            if number > self._journal_at:
+                journal.add(_at(copy.original), _at(number))
+                if self._rules.strikes_again:
+                    self._strike(copy)
+        by_any = frozenset(set[int]().union(*self._acked))
+        read_to = min(map(self._mark, SUBSCRIPTIONS))
+        self._session = Session(journal, Unstruck(), read_to, by_any)
+
+    def lift(self, count: int) -> None:
+        """So many entries are read, and what is far of them is sent to the intake."""
+        session = self._session
+        if session is None or self._drains:
+            return
+        session.unstruck.struck(_at(self._relay_at))
+        then_ms = self.now_ms + session.unstruck.age_ms(self.now_ms)
+        for place in range(session.read_to + 1, min(session.read_to + 1 + count, len(self._native))):
+            session.read_to = place
+            entry = self._native[place]
+            if place in session.acked_by_any:
+                continue
+            if self._lifting.fate(native_entry(entry.sent_ms, entry.due_ms, _at(place)), then_ms) is Fate.LIFT:
+                copy = Copy(place, entry.timer, entry.due_ms)
+                session.in_flight.append(copy)
+                if not self._rules.reads_back:
+                    self._strike(copy)
+
+    def store(self, count: int) -> None:
+        """So many of the copies that are under way are stored, and confirmed."""
+        session = self._session
+        if session is None:
+            return
+        for copy in session.in_flight[:count]:
+            if self._append(copy):
+                session.journal.add(_at(copy.original), _at(len(self._intake) - 1))
+                session.unstruck.stored(_at(len(self._intake) - 1), self.now_ms)
+        del session.in_flight[:count]
+
+    def kill_lifter(self, stored: int) -> None:
+        """So many of the copies under way are stored all the same; nobody was told."""
+        if self._session is not None:
+            for copy in self._session.in_flight[:stored]:
+                self._append(copy)
+        self._session = None
+
+    def relay(self, count: int) -> None:
+        """So many copies come out of the intake and go on."""
+        for copy in self._intake[self._relay_at + 1 : self._relay_at + 1 + count]:
+            if self._rules.strikes_first:
+                self._strike(copy)
+            self._relay_at += 1
+            self._route(copy)
+        if not self._rules.holds:
+            self._journal_at = self._relay_at
+
+    def kill_relay(self, struck: int) -> None:
+        """Killed when it had struck so many, and sent none of them on."""
+        for copy in self._intake[self._relay_at + 1 : self._relay_at + 1 + struck]:
+            self._strike(copy)
+
+    def let_go(self) -> None:
+        """The lifter looks how far the journal may go."""
+        session = self._session
+        if session is None:
+            return
+        copy = session.journal.passed(_at(min(map(self._mark, SUBSCRIPTIONS))), self.now_ms)
+        if copy is not None:
+            self._journal_at = max(self._journal_at, copy.entry)
+
+    def drain(self) -> None:
+        """Nothing is lifted any more, and what waits goes back into the topic at once."""
+        self._session = None
+        self._drains = True
+        held, self._held = self._held, []
+        for _, copy in held:
+            self._route(copy)
+
+    def resume(self) -> None:
+        """It lifts again."""
+        self._drains = False
+
+    # What the broker does
+
+    def forget(self, bits: int) -> None:
+        """The due topic is reloaded after a kill: of what was acknowledged lately some is forgotten."""
+        self._session = None
+        written = [marks for at_ms, marks in self._marks if at_ms <= self.now_ms - FORGETS_MS] or [self._marks[0][1]]
+        for subscription, floor in zip(SUBSCRIPTIONS, written[-1], strict=True):
+            young = sorted(place for place in self._acked[subscription] if place > floor)
+            for number, place in enumerate(young):
+                if bits >> (number + subscription) % 3 & 1:
+                    self._acked[subscription].discard(place)
+                    entry = self._native[place]
+                    if entry.due_ms <= self.now_ms + OUTAGE_MS + TICK_MS:
+                        self.excused.add((subscription, entry.timer))
+        self._expose()
+
+    def forget_names(self) -> None:
+        """The broker no longer knows what the lifter had sent."""
+        self.kill_lifter(0)
+        self._last_name = NOWHERE
+
+    # The end
+
+    def settle(self) -> None:
+        """Everybody works until all is handled."""
+        self.resume()
+        until_ms = max([self.now_ms, *(entry.due_ms for entry in self._native)]) + 10 * TICK_MS
+        while self.now_ms < until_ms:
+            if self._session is None:
+                self.begin()
+            self.lift(len(self._native))
+            self.store(len(self._native))
+            self.relay(len(self._intake))
+            self.let_go()
+            self.tick(5)
+
+    @property
+    def lost(self) -> list[tuple[int, int]]:
+        """(subscription, timer) of what was never handled."""
+        return [(one, timer) for one in SUBSCRIPTIONS for timer in self.sent if not self.handled[one, timer]]
+
+    @property
+    def copies(self) -> list[tuple[int, int]]:
+        """(subscription, timer) of what was handled from two places, and nobody can be excused."""
+        return [key for key, places in self.handled.items() if len(places) > 1 and key not in self.excused]
+
+    # Inside
+
+    def _mark(self, subscription: int) -> int:
+        acked, place = self._acked[subscription], NOWHERE
+        while place + 1 in acked:
+            place += 1
+        return place
+
+    def _append(self, copy: Copy) -> bool:
+        if copy.original <= self._last_name:
+            return False
+        self._last_name = copy.original
+        self._intake.append(copy)
+        self._expose()
+        return True
+
+    def _strike(self, copy: Copy) -> None:
+        for acked in self._acked:
+            acked.add(copy.original)
+        self._exposed_ms.pop(copy.original, None)
+
+    def _expose(self) -> None:
+        """Since when an original can be delivered beside its copy."""
+        for copy in self._intake:
+            if any(copy.original not in acked for acked in self._acked):
+                self._exposed_ms.setdefault(copy.original, self.now_ms)
+
+    def _route(self, copy: Copy) -> None:
+        route = self._router.route(copy.due_ms, self.now_ms)
+        if isinstance(route, Hold) and not self._drains:
+            self._held.append((route.release_at_ms, copy))
+        else:
+            self._native.append(Stored(copy.timer, copy.due_ms, self.now_ms))
+
+    def _come_back(self) -> None:
+        """Nobody stays away for longer than is promised."""
+        if self._bounded and any(self.now_ms - since_ms >= OUTAGE_MS for since_ms in self._exposed_ms.values()):
+            if self._session is None:
+                self.begin()
+            self.relay(len(self._intake))
+
+
+def _at(number: int) -> EntryPosition:
+    return EntryPosition(1, number)

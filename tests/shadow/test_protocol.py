@@ -1,0 +1,78 @@
+"""Whatever crashes and is forgotten: no timer is lost, and none is handled from two places within what is promised."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.shadow.protocol import RIGHT, Rules, World, far_delay_ms
+
+Happening = tuple[str, int]
+
+HAPPENINGS: dict[str, Callable[[World, int], None]] = {
+    "send": lambda world, number: world.send(far_delay_ms(number)),
+    "send near": lambda world, number: world.send(1_000 * number),
+    "tick": lambda world, number: world.tick(1 + number * 2),
+    "begin": lambda world, _: world.begin(),
+    "lift": lambda world, number: world.lift(1 + number),
+    "store": lambda world, number: world.store(1 + number),
+    "relay": lambda world, number: world.relay(1 + number),
+    "kill lifter": lambda world, number: world.kill_lifter(number),
+    "kill relay": lambda world, number: world.kill_relay(1 + number),
+    "let go": lambda world, _: world.let_go(),
+    "forget": lambda world, number: world.forget(number),
+    "forget names": lambda world, _: world.forget_names(),
+    "drain": lambda world, _: world.drain(),
+    "resume": lambda world, _: world.resume(),
+}
+OFTEN = ("send", "send", "send", "lift", "lift", "store", "begin", "tick", "resume")
+courses = st.lists(st.tuples(st.sampled_from([*HAPPENINGS, *OFTEN]), st.integers(0, 7)), max_size=80)
+
+
+def played(course: list[Happening], rules: Rules = RIGHT, *, bounded: bool = True) -> World:
+    world = World(rules, bounded=bounded)
+    world.begin()
+    for name, number in course:
+        HAPPENINGS[name](world, number)
+    world.settle()
+    return world
+
+
+@settings(max_examples=500)
+@given(courses)
+def test_nothing_is_lost_and_nothing_repeated(course: list[Happening]) -> None:
+    world = played(course)
+    assert world.lost == []
+    assert world.copies == []
+
+
+@given(courses)
+def test_nothing_is_lost_however_long_nobody_works(course: list[Happening]) -> None:
+    assert played(course, bounded=False).lost == []
+
+
+SENT = [("send", 3), ("lift", 7)]
+LIFTED = [*SENT, ("store", 7)]
+COURSES: dict[str, tuple[Rules, list[Happening]]] = {
+    "struck when it was sent, and killed": (Rules(reads_back=False), [*SENT, ("kill lifter", 0)]),
+    "hopped before it was struck": (Rules(strikes_first=False), [*LIFTED, ("relay", 7)]),
+    "forgotten, and not struck again": (Rules(strikes_again=False), [*LIFTED, ("relay", 7), ("forget", 7)]),
+    "forgotten, and the journal let go at once": (Rules(holds=False), [*LIFTED, ("relay", 7), ("forget", 7)]),
+}
+
+
+@pytest.mark.parametrize(("rules", "course"), COURSES.values(), ids=COURSES)
+def test_a_wrong_shadow_is_seen(rules: Rules, course: list[Happening]) -> None:
+    wrong, right = played(course, rules), played(course)
+    assert wrong.lost or wrong.copies
+    assert not right.lost
+    assert not right.copies
+
+
+def test_after_an_outage_beyond_the_promise_a_timer_comes_twice_and_is_not_lost() -> None:
+    world = played([*LIFTED, *[("tick", 7)] * 6], bounded=False)
+    assert world.copies
+    assert not world.lost
