@@ -17,8 +17,9 @@ from timewheel.core.plan import Plan
 from timewheel.shadow.driver.lift_session import LiftTools
 from timewheel.shadow.driver.lifter import Lifter
 from timewheel.shadow.driver.looking import Looker
-from timewheel.shadow.machine.states import STATE_PROPERTY, State, Wish
+from timewheel.shadow.machine.states import State
 from timewheel.shadow.shadow import Shadow
+from timewheel.shadow.wishing import wish_for
 from timewheel.testing import eventually
 from timewheel.wire.hooks import Hooks
 
@@ -88,8 +89,7 @@ class ShadowStage(Stage):
 
     def wish(self, state: State) -> None:
         """What the commands note on the broker."""
-        text = Wish(state, now_ms()).text()
-        self.admin.topics.update_properties(self.names.intake, {STATE_PROPERTY: text})
+        wish_for(self.admin, self.plan, state, now_ms=now_ms())
 
     def shadow(self, *, start: bool = True, **options: Any) -> Shadow:
         """A shadow, started and (by default) ready; stopped at the end."""

@@ -22,7 +22,8 @@ from timewheel.core.names import Names, parts_of
 from timewheel.core.plan import Plan
 from timewheel.core.planfile import save_plan
 from timewheel.ops.provision import ensure
-from timewheel.shadow.machine.states import STATE_PROPERTY, State, Wish
+from timewheel.shadow.machine.states import State
+from timewheel.shadow.wishing import wish_for
 from timewheel.testing import LocalPulsar, eventually
 
 __all__ = ["Mover", "PlainTraffic", "ShadowPlay", "Verdict"]
@@ -187,8 +188,7 @@ class ShadowPlay:
 
     def wish(self, state: State) -> None:
         """What the commands note on the broker."""
-        text = Wish(state, now_ms()).text()
-        self.admin.topics.update_properties(self.names.intake, {STATE_PROPERTY: text})
+        wish_for(self.admin, self.plan, state, now_ms=now_ms())
 
     def mover(self, name: str, *options: str) -> Mover:
         """A process that shadows, started; with further options of the command."""

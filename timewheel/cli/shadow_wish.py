@@ -41,15 +41,12 @@ def note(admin: AdminClient, plan: Plan, state: State) -> str:
     from timewheel.core.clock import SystemClock
     from timewheel.core.errors import AdminMissing, TopologyError
     from timewheel.core.names import Names
-    from timewheel.shadow.machine.states import STATE_PROPERTY, Wish, wish_in
+    from timewheel.shadow.wishing import wish_for
 
-    intake = Names(plan).intake
     try:
-        before = wish_in(admin.topics.properties(intake))
-        if before.state is state:
-            return f"{plan.due_topic} was {state.value} already"
-        wish = Wish(state, SystemClock().now_ms())
-        admin.topics.update_properties(intake, {STATE_PROPERTY: wish.text()})
+        before = wish_for(admin, plan, state, now_ms=SystemClock().now_ms())
     except AdminMissing as error:
-        raise TopologyError(intake, "is missing", "run: timewheel shadow start PLAN") from error
-    return f"{plan.due_topic}: {before.state.value} -> {state.value}"
+        raise TopologyError(Names(plan).intake, "is missing", "run: timewheel shadow start PLAN") from error
+    if before is state:
+        return f"{plan.due_topic} was {state.value} already"
+    return f"{plan.due_topic}: {before.value} -> {state.value}"

@@ -11,7 +11,6 @@ from timewheel.admin.client import AdminClient
 from timewheel.consumers.relay.driver.prefetch import BROKER_HELD_ENTRIES
 from timewheel.consumers.relay.relay import MAX_IN_FLIGHT
 from timewheel.core.errors import TimewheelError
-from timewheel.core.names import Names
 from timewheel.core.plan import Calendar, Plan, Tiered
 from timewheel.demo.crew import Crew
 from timewheel.demo.live import Row, Screen, State
@@ -22,8 +21,8 @@ from timewheel.demo.settings import SchemeName, Settings
 from timewheel.demo.table import LABELS
 from timewheel.demo.verdict import judge
 from timewheel.ops.provision import ensure
-from timewheel.shadow.machine.states import STATE_PROPERTY, Wish
 from timewheel.shadow.machine.states import State as ShadowState
+from timewheel.shadow.wishing import wish_for
 from timewheel.testing.evidence.journal import now_ms
 
 __all__ = ["AFTER_LAST_DUE_MS", "TURN_S", "VERDICT_S", "DemoFailed", "Stage"]
@@ -168,8 +167,7 @@ class Stage:
         def make() -> None:
             ensure(self._admin, plan, now_ms=at_ms)
             if plan.intake:  # as `timewheel shadow start` does
-                wish = Wish(ShadowState.SHADOWING, now_ms())
-                self._admin.topics.update_properties(Names(plan).intake, {STATE_PROPERTY: wish.text()})
+                wish_for(self._admin, plan, ShadowState.SHADOWING, now_ms=now_ms())
 
         ensured = self._in_background(make)
         self._until(f"making the topics of {plan.due_topic.rsplit('/', 1)[-1]}", ensured.done)
