@@ -1,0 +1,130 @@
+"""Nothing comes out of the gate before its original is struck, and each original counts once."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+import pulsar
+import pytest
+
+from tests.support.manual_clock import LeapingClock
+from timewheel.binary_protocol.errors import BrokerLost
+from timewheel.consumers.relay.driver.endings import SessionFailed
+from timewheel.consumers.relay.driver.handle import Handle
+from timewheel.core.chance import system_chance
+from timewheel.core.envelope import FROM_PROPERTY
+from timewheel.shadow.driver.gate import TRY_FOR_MS, StruckFirst
+from timewheel.wire.positions import EntryPosition
+
+
+class Message:
+    """A copy, or what a producer in another language put into the intake."""
+
+    def __init__(self, entry: int, original: int | None) -> None:
+        self._entry = entry
+        self._properties = {} if original is None else {FROM_PROPERTY: f"3:{original} 1"}
+
+    def properties(self) -> dict[str, str]:
+        return self._properties
+
+    def data(self) -> bytes:
+        return b"x"
+
+    def message_id(self) -> Any:
+        return self
+
+    def ledger_id(self) -> int:
+        return 1
+
+    def entry_id(self) -> int:
+        return self._entry
+
+    def batch_index(self) -> int:
+        return -1
+
+
+class Intake:
+    """Gives what it has, and then nothing."""
+
+    def __init__(self, *messages: Message) -> None:
+        self.messages = deque(messages)
+
+    def receive(self, timeout_millis: int | None = None) -> Message:
+        if not self.messages:
+            raise pulsar.Timeout("nothing there")
+        return self.messages.popleft()
+
+    def redeliver_unacknowledged_messages(self) -> None:
+        pass
+
+
+class MadeUpStriker:
+    """Notes what it acknowledges; fails as often as it is told."""
+
+    part = "persistent://acme/crm/reminders-partition-0"
+
+    def __init__(self, failures: int = 0) -> None:
+        self.struck: list[EntryPosition] = []
+        self.failures = failures
+
+    def wait_ms(self) -> int:
+        return 0
+
+    def strike(self, positions: list[EntryPosition]) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise BrokerLost("pulsar://broker", "gone")
+        self.struck += positions
+
+    def keep_alive(self) -> None:
+        pass
+
+
+def gate_on(intake: Intake, striker: MadeUpStriker, clock: LeapingClock) -> StruckFirst:
+    made_up: Any = striker
+    return StruckFirst(intake, made_up, Handle(clock), clock, system_chance())  # type: ignore[arg-type]
+
+
+def given(gate: StruckFirst, count: int) -> list[int]:
+    return [gate.receive(0).message_id().entry_id() for _ in range(count)]
+
+
+def test_all_that_comes_at_once_is_struck_before_the_first_comes_out() -> None:
+    striker = MadeUpStriker()
+    gate = gate_on(Intake(Message(0, 7), Message(1, None), Message(2, 9)), striker, LeapingClock())
+    assert given(gate, 1) == [0]
+    assert striker.struck == [EntryPosition(3, 7), EntryPosition(3, 9)]
+    assert given(gate, 2) == [1, 2]
+    assert (gate.struck, gate.struck_to) == (2, EntryPosition(1, 2))
+    with pytest.raises(pulsar.Timeout):
+        gate.receive(0)
+
+
+def test_a_copy_that_comes_again_is_struck_again_and_counts_once() -> None:
+    striker = MadeUpStriker()
+    intake = Intake(*(Message(entry, entry) for entry in (0, 1, 0, 1, 2)))
+    gate = gate_on(intake, striker, LeapingClock())
+    given(gate, 5)
+    gate.redeliver_unacknowledged_messages()
+    intake.messages.extend(Message(entry, entry) for entry in (1, 2, 3))
+    assert given(gate, 3) == [1, 2, 3]
+    assert len(striker.struck) == 8
+    assert (gate.struck, gate.struck_to) == (4, EntryPosition(1, 3))
+
+
+def test_what_could_not_be_struck_is_tried_again_before_anything_comes_out() -> None:
+    striker, clock = MadeUpStriker(failures=3), LeapingClock()
+    gate = gate_on(Intake(Message(0, 7)), striker, clock)
+    assert given(gate, 1) == [0]
+    assert striker.struck == [EntryPosition(3, 7)]
+
+
+def test_for_half_a_minute_and_then_the_session_ends_with_nothing_given() -> None:
+    striker, clock = MadeUpStriker(failures=10_000), LeapingClock()
+    gate = gate_on(Intake(Message(0, 7)), striker, clock)
+    began_ms = clock.monotonic_ms()
+    with pytest.raises(SessionFailed, match="are not acknowledged: .*gone"):
+        gate.receive(0)
+    assert clock.monotonic_ms() - began_ms >= TRY_FOR_MS
+    assert (gate.struck, gate.struck_to) == (0, None)
