@@ -50,7 +50,7 @@ class Intake:
     def __init__(self, *messages: Message) -> None:
         self.messages = deque(messages)
 
-    def receive(self, timeout_millis: int | None = None) -> Message:
+    def receive(self, _timeout_millis: int | None = None) -> Message:
         if not self.messages:
             raise pulsar.Timeout("nothing there")
         return self.messages.popleft()
@@ -124,7 +124,7 @@ def test_for_half_a_minute_and_then_the_session_ends_with_nothing_given() -> Non
     striker, clock = MadeUpStriker(failures=10_000), LeapingClock()
     gate = gate_on(Intake(Message(0, 7)), striker, clock)
     began_ms = clock.monotonic_ms()
-    with pytest.raises(SessionFailed, match="are not acknowledged: .*gone"):
+    with pytest.raises(SessionFailed, match=r"are not acknowledged: .*gone"):
         gate.receive(0)
     assert clock.monotonic_ms() - began_ms >= TRY_FOR_MS
     assert (gate.struck, gate.struck_to) == (0, None)
