@@ -117,9 +117,16 @@ class StruckFirst:
                 return
 
     def _note(self, messages: list[_Copy]) -> None:
-        # A relay that begins asks for all once more (`redeliver_unacknowledged_messages`).
+        """Count them. A relay that begins asks for all once more (`redeliver_unacknowledged_messages`)."""
+        first, last = _position_of(messages[0]), _position_of(messages[-1])
+        originals = [message.original for message in messages if message.original is not None]
+        if (self._noted is None or first > self._noted) and last >= first and len(set(originals)) == len(originals):
+            # None can have come again: then one would be there twice, or the last before the first.
+            self.struck += len(originals)
+            self._noted = last
+            return
         for message in messages:
-            position = Position.of(message.message_id())
+            position = _position_of(message)
             if self._noted is None or position > self._noted:
                 self.struck += message.original is not None
                 self._noted = position
@@ -173,3 +180,7 @@ class _Copy:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._whole, name)
+
+
+def _position_of(message: _Copy) -> Position:
+    return Position.of(message.message_id())

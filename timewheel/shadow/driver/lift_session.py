@@ -48,6 +48,8 @@ __all__ = ["LiftSession", "LiftTools"]
 
 READ_MS = 200
 HOUSEKEEPING_MS = 5_000
+QUIET_MS = 10_000
+"""Nothing came for so long: the backlog is through."""
 """How often cursors are looked at, so that the journal is let go."""
 
 
@@ -135,7 +137,8 @@ class LiftSession:
         self._stirrer: Any = None
         self._kept_house_ms = 0
         self._told: set[Fate] = set()
-        self._end = EntryPosition(-1, -1)
+        self._end = self._read_to = EntryPosition(-1, -1)
+        self._read_ms = self._clock.monotonic_ms()
         self._began_ms = self._clock.now_ms()
 
     def run(self) -> None:
@@ -160,7 +163,8 @@ class LiftSession:
             stack.callback(striker.close)
             self._begin(striker)
             acked = self._cursors()
-            after = min(one.mark_delete for one in acked)
+            after = self._read_to = min(one.mark_delete for one in acked)
+            self._read_ms = self._clock.monotonic_ms()
             reader = stack.enter_context(
                 EntryReader(tools.dialer, self._part, after=after, keep_payload=True, chance=tools.chance)
             )
@@ -237,8 +241,7 @@ class LiftSession:
             copies.settle()
             if not entries or copies.patience_ms == 0:
                 copies.send()
-            # Where messages keep coming, there is no moment without any.
-            if lifts and (not entries or entries[-1].position >= self._end):
+            if lifts and not self._counts.caught_up and self._is_through(entries):
                 self._at_the_end()
             self._keep_house(striker, now_ms)
 
@@ -289,10 +292,16 @@ class LiftSession:
             self._told.add(fate)
             self._tools.hooks.emit(ShadowStaysNative(topic=self._part, why=fate.value))
 
+    def _is_through(self, entries: list[Entry]) -> bool:
+        """Whether all that was there when the session began has been read."""
+        now_ms = self._clock.monotonic_ms()
+        if entries:
+            self._read_to, self._read_ms = entries[-1].position, now_ms
+        # What a broker writes for itself it gives nobody, so the last entry may never come. That nothing comes for a
+        # moment says nothing: a broker has to find what it is asked for.
+        return self._read_to >= self._end or now_ms - self._read_ms >= QUIET_MS
+
     def _at_the_end(self) -> None:
-        """All that was there when the session began has been read."""
-        if self._counts.caught_up:
-            return
         self._copies.send()
         self._copies.await_below()
         if self._copies.in_flight:

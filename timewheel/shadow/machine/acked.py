@@ -76,7 +76,10 @@ class AckedByAny:
         self._each = tuple(each)
 
     def __contains__(self, position: EntryPosition) -> bool:
-        return any(position in acked for acked in self._each)
+        for acked in self._each:  # noqa: SIM110 - of every entry, and a generator costs as much as the answer
+            if position in acked:
+                return True
+        return False
 
 
 class AckedByAll:
