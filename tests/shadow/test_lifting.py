@@ -12,7 +12,7 @@ from timewheel.binary_protocol.entries import Compression, Entry, Marker
 from timewheel.core.durations import DAY_MS, MINUTE_MS
 from timewheel.core.envelope import Envelope
 from timewheel.core.plan import Plan, Tiered
-from timewheel.shadow.machine.lifting import Fate, Lifting, lifted_from, timer_of
+from timewheel.shadow.machine.lifting import Fate, Lifting, lift_number, lifted_from, timer_of
 from timewheel.wire.positions import EntryPosition
 
 NOW_MS = 1_800_000_000_000
@@ -86,7 +86,8 @@ TIMER = Envelope("order-7", NOW_MS + 10 * DAY_MS, NOW_MS, hops=2)
         ({"transaction": (1, 2)}, Fate.TRANSACTION),
         ({"compression": 9}, Fate.COMPRESSION),
         *(({"compression": one}, Fate.LIFT) for one in Compression),
-        ({"position": EntryPosition(12, 1 << 20)}, Fate.POSITION),
+        ({"position": EntryPosition(12, 1 << 20)}, Fate.LIFT),
+        ({"position": EntryPosition(12, 1 << 32)}, Fate.POSITION),
         ({"position": EntryPosition(1 << 31, 0)}, Fate.POSITION),
         ({"properties": {"tw-timer": "?"}}, Fate.UNREADABLE),
         ({"properties": {"tw-id": "alone"}}, Fate.UNREADABLE),
@@ -115,6 +116,17 @@ def test_by_its_delay_alone_an_entry_is_near_far_or_beyond(delay_ms: int) -> Non
     fate = Lifting(PLAN).fate(entry(deliver_at_ms=NOW_MS + delay_ms), NOW_MS)
     assert (fate is Fate.NEAR) is (delay_ms < FAR_MS)
     assert (fate is Fate.BEYOND) is (delay_ms > PLAN.max_delay_ms)
+
+
+_places = st.builds(EntryPosition, st.integers(1, 2**31 - 1), st.integers(0, 2**32 - 1))
+
+
+@given(_places, _places)
+def test_numbers_of_copies_ascend_with_the_places_of_originals_and_fit_the_broker(
+    one: EntryPosition, other: EntryPosition
+) -> None:
+    assert (lift_number(one) < lift_number(other)) is (one < other)
+    assert 0 < lift_number(one) < 2**63
 
 
 @given(ledger=st.integers(0, 2**40), number=st.integers(0, 2**30), published=st.integers(0, 2**45))

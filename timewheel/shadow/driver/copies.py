@@ -11,7 +11,6 @@ from timewheel.consumers.relay.driver.endings import SessionFailed
 from timewheel.consumers.relay.driver.groups import Group, Groups, Member
 from timewheel.consumers.relay.driver.handle import Handle
 from timewheel.consumers.relay.driver.hop_producers import HopProducers
-from timewheel.consumers.relay.machine.order import sequence_id
 from timewheel.core.clock import Clock
 from timewheel.core.envelope import FROM_PROPERTY
 from timewheel.core.grouping import LIFT_LINGER_MS
@@ -19,9 +18,10 @@ from timewheel.core.names import Names
 from timewheel.shadow.driver.content import Original
 from timewheel.shadow.driver.lift_counts import LiftCounts
 from timewheel.shadow.machine.journal import Journal
+from timewheel.shadow.machine.lifting import lift_number
 from timewheel.shadow.machine.unstruck import Unstruck
 from timewheel.wire.native import NO_SCHEMA, properties_size
-from timewheel.wire.positions import EntryPosition, Position
+from timewheel.wire.positions import EntryPosition
 
 __all__ = ["Copies"]
 
@@ -123,8 +123,7 @@ class Copies:
         if self.in_flight >= MAX_IN_FLIGHT or self._bytes + size > MAX_BYTES_IN_FLIGHT:
             self.send()
             self.await_below(MAX_IN_FLIGHT // 2)
-        number = sequence_id(Position(*place, -1))
-        self._groups.add(self._intake, version, number, Member(self._ordinal, original, properties, size))
+        self._groups.add(self._intake, version, lift_number(place), Member(self._ordinal, original, properties, size))
         self._ordinal += 1
         self.in_flight += 1
         self._bytes += size

@@ -5,18 +5,21 @@ from __future__ import annotations
 from enum import Enum, unique
 
 from timewheel.binary_protocol.entries import Compression, Entry
-from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, sequence_id
 from timewheel.core.envelope import FOR_PROPERTY, STIR_PROPERTY, TIMER_PROPERTY, Envelope
 from timewheel.core.errors import EnvelopeError
 from timewheel.core.ids import native_id
 from timewheel.core.plan import Plan
 from timewheel.core.steps import far_ms
-from timewheel.wire.positions import EntryPosition, Position
+from timewheel.wire.positions import EntryPosition
 
-__all__ = ["LARGEST_BYTES", "Fate", "Lifting", "lifted_from", "native_id", "timer_of"]
+__all__ = ["LARGEST_BYTES", "NO_NUMBER", "Fate", "Lifting", "lift_number", "lifted_from", "native_id", "timer_of"]
 
 LARGEST_BYTES = 5 * 1024 * 1024 - 64 * 1024
 """Of a payload: with what a copy has more than its original, a broker takes no larger one."""
+NO_NUMBER = 0
+"""Of `lift_number`; the client itself takes 0 for "none"."""
+_MAX_LEDGER = 1 << 31
+_MAX_ENTRY = 1 << 32
 _OPENED = frozenset(Compression)
 
 
@@ -104,7 +107,7 @@ def _obstacle(entry: Entry) -> Fate | None:
         (Fate.TRANSACTION, entry.transaction is not None),
         (Fate.KEY_BYTES, entry.key_is_base64),
         (Fate.COMPRESSION, entry.compression not in _OPENED),
-        (Fate.POSITION, sequence_id(Position(*entry.position, -1)) == NO_SEQUENCE_ID),
+        (Fate.POSITION, lift_number(entry.position) == NO_NUMBER),
     ):
         if is_so:
             return fate
@@ -114,6 +117,20 @@ def _obstacle(entry: Entry) -> Fate | None:
         return Fate.UNREADABLE
     # What is for one subscription alone waits in that one's own topic; here only a stranger can have put it.
     return Fate.UNREADABLE if known is not None and FOR_PROPERTY in entry.properties else None
+
+
+def lift_number(place: EntryPosition) -> int:
+    """The sequence id of a copy: it ascends with the originals' positions, so that a broker drops a second one.
+
+    Only what is no batch is lifted, so an entry is one message, and its number may be as high as they get: a ledger
+    lives for ten minutes at least, and a topic that takes more than 1,700 messages a second then has a million in one.
+
+    Returns:
+        ``ledger << 32 | entry``; `NO_NUMBER`: a part is out of its range.
+    """
+    if not (0 <= place.ledger < _MAX_LEDGER and 0 <= place.entry < _MAX_ENTRY):
+        return NO_NUMBER
+    return place.ledger << 32 | place.entry
 
 
 def timer_of(entry: Entry, part: str, now_ms: int, revision: int) -> Envelope:
