@@ -48,6 +48,7 @@ public class PlainService {
                 Producer<byte[]> producer = client.newProducer()
                         .topic(topic)
                         .enableBatching(false)
+                        .maxPendingMessages(2_000)
                         .blockIfQueueFull(true)
                         .sendTimeout(2, TimeUnit.MINUTES)
                         .create()) {
