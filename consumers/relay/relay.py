@@ -77,7 +77,8 @@ class Relay:
         cut_log: The log of cut-offs that this process reads anyway, begun and ended by whoever hands it in; None: the
             relay reads it, if the plan has ``[cancel]``.
         gate: What stands before the intake of a plan that has one; a shadow has one to give.
-        drains: All that waits goes to the due topic at once: the way out of a plan.
+        drains_from_ms: The way out of a plan: what is released later than this, UTC milliseconds, goes to the due topic
+            at once. None: all waits for its time.
 
     Raises:
         ClientMisuse: The plan has an intake, and nothing stands before it: what was lifted would be sent on while the
@@ -102,7 +103,7 @@ class Relay:
         former_topics: Callable[[], Sequence[FormerTopic]] | None = None,
         cut_log: CutLog | None = None,
         gate: Gate | None = None,
-        drains: bool = False,
+        drains_from_ms: int | None = None,
     ) -> None:
         if plan.intake and gate is None:
             raise ClientMisuse("a plan with an intake is relayed by its shadow: timewheel shadow run PLAN")
@@ -130,7 +131,7 @@ class Relay:
             memory=Memory(memory_bytes),
             is_dead=None if cut_log is None else cut_log.table.is_dead,
             gate=gate,
-            drains=drains,
+            drains_from_ms=drains_from_ms,
         )
         self._crew: Crew | None = None
         self._former = None

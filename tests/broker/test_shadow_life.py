@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -16,12 +17,17 @@ import pytest
 from tests.broker.relay_stage import BUSINESS, now_ms, plan_of
 from tests.broker.shadow_stage import ShadowStage
 from timewheel.binary_protocol.reading import EntryReader
+from timewheel.core.clock import SystemClock
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.names import JOURNAL_SUBSCRIPTION, partition_topic
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.planfile import save_plan
+from timewheel.shadow.draining import waiting
+from timewheel.shadow.machine.acked import Acked
 from timewheel.shadow.machine.states import State, wish_in
+from timewheel.shadow.machine.stretches import Stretch
 from timewheel.shadow.shadow import Shadow
+from timewheel.shadow.walking import entries_in
 from timewheel.testing import Broker, LocalPulsar, eventually
 
 AHEAD_MS = 6_000
@@ -108,6 +114,37 @@ def test_aborted_everything_is_back_in_the_topic_under_its_exact_due_time(
         assert found == wanted
         assert len(back) == 300
         assert cursor.gap_count == 0
+
+
+def test_aborted_by_another_shadow_under_traffic_each_timer_is_in_the_topic_once(pulsar_broker: Broker) -> None:
+    """The one that runs has hops under way when the other takes over; what it sent on already is not sent again."""
+    plan = shadow_plan(DAYS, max_delay_ms=30 * DAY_MS, guard_ms=HOUR_MS)
+    with staged(pulsar_broker, plan) as on:
+        shadow, producer, sent = on.shadow(), on.plain_producer(), 0
+        for _ in range(3):
+            until_ms = now_ms() + 2_000
+            while now_ms() < until_ms:
+                producer.send_async(f"{sent}".encode(), None, deliver_at=now_ms() + (5 + sent % 20) * DAY_MS)
+                sent += 1
+                time.sleep(0.002)  # the traffic's own pace
+            on.wish(State.DRAINING)
+            other = on.shadow(start=False).start()
+            producer.flush()
+            eventually(lambda: shadow.view.wish.state is State.DRAINING and not shadow.view.lifts, 20)
+            eventually(lambda: (waiting(on.admin, plan), waiting(on.admin, plan)) == (0, 0), 60)
+            other.stop()
+            assert Counter(pending(on)) == Counter(f"{number}" for number in range(sent))
+            on.wish(State.SHADOWING)
+
+
+def pending(on: ShadowStage) -> Iterator[str]:
+    """The payloads of what waits in the due topic."""
+    (part,) = on.parts()
+    internal = on.admin.topics.internal_stats(part)
+    acked = Acked.of(internal.cursors[BUSINESS])
+    whole = Stretch(acked.mark_delete, internal.last_confirmed, 0)
+    for entries in entries_in(on.dialer, part, whole, SystemClock(), keep_payload=True):
+        yield from (bytes(one.payload).decode() for one in entries if one.payload and one.position not in acked)
 
 
 def test_lifted_again_after_an_abort_a_timer_keeps_its_id(pulsar_broker: Broker, tmp_path: Path) -> None:

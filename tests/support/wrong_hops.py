@@ -34,9 +34,14 @@ class WallClock(NextHop):
     """Routes by the time it is, so that a replay may meet another destination: with deduplication, that loses."""
 
     def __init__(
-        self, router: Router, step: Step, is_dead: Callable[[Envelope], bool] | None = None, *, drains: bool = False
+        self,
+        router: Router,
+        step: Step,
+        is_dead: Callable[[Envelope], bool] | None = None,
+        *,
+        drains_from_ms: int | None = None,
     ) -> None:
-        super().__init__(router, step, is_dead, drains=drains)
+        super().__init__(router, step, is_dead, drains_from_ms=drains_from_ms)
         self._by_clock = router
 
     def held(self, envelope: Envelope, now_ms: int) -> Hop | NotYet | Bury | Drop:

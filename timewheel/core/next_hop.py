@@ -29,6 +29,7 @@ class Hop(NamedTuple):
         is_late: By the late lane: on its nominal way it would come after its due time (broker-facts: late-lane).
         latest_ms: When it must enter a topic that a relay holds at the latest, so as not to be late; None: the
             destination is none, or it is late already.
+        leaves_plan: It goes to the due topic before its time, by the way out of the plan (`NextHop`).
     """
 
     topic: str
@@ -37,6 +38,7 @@ class Hop(NamedTuple):
     is_due: bool
     is_late: bool
     latest_ms: int | None = None
+    leaves_plan: bool = False
 
 
 class NotYet(NamedTuple):
@@ -73,10 +75,12 @@ class NextHop:
         step: The topic's step: its tier or its ring.
         is_dead: Whether a timer is known to be cancelled or replaced; None: none can be. It need not know: a copy that
             goes on is dropped later, by another relay or by a consumer (broker-facts: cut-off-log).
-        drains: All goes to the due topic at once, for the broker to delay: nothing shall wait here any more.
+        drains_from_ms: Nothing shall wait here any more: what is released later than this goes to the due topic at
+            once, for the broker to delay. What is released before goes as the plan says: a relay that has not heard of
+            it may have sent it on already, and by its nominal way the broker sees that. None: all goes by plan.
     """
 
-    __slots__ = ("_drains", "_is_dead", "_router", "_skew_ms", "_step")
+    __slots__ = ("_drains_from_ms", "_is_dead", "_router", "_skew_ms", "_step")
 
     def __init__(
         self,
@@ -84,9 +88,9 @@ class NextHop:
         step: Step,
         is_dead: Callable[[Envelope], bool] | None = None,
         *,
-        drains: bool = False,
+        drains_from_ms: int | None = None,
     ) -> None:
-        self._drains = drains
+        self._drains_from_ms = drains_from_ms
         self._router = router
         self._step = step
         self._is_dead = is_dead
@@ -106,10 +110,11 @@ class NextHop:
         if (settled := self._settled(envelope)) is not None:
             return settled
         step, router, only_for = self._step, self._router, envelope.life.only_for
-        if self._drains:
-            due = router.to_due(envelope.due_ms, now_ms, only_for)
-            return Hop(due.topic, due.deliver_at_ms, envelope.hopped(envelope.entered_ms), True, False)
         at_ms = release_at(step, envelope.due_ms, envelope.entered_ms)
+        if self._drains_from_ms is not None and at_ms > self._drains_from_ms:
+            due = router.to_due(envelope.due_ms, now_ms, only_for)
+            way_on = envelope.hopped(envelope.entered_ms)
+            return Hop(due.topic, due.deliver_at_ms, way_on, True, False, leaves_plan=True)
         if step.kind != "slot" and envelope.entered_ms > now_ms + self._skew_ms:
             # By a clock that is far too fast. At the head it would hold up for so long what is behind it
             # (broker-facts: clocks-too-fast).

@@ -28,7 +28,7 @@ from timewheel.shadow.driver.looking import Looker, View
 from timewheel.shadow.driver.striking import Striker, Subscription
 from timewheel.shadow.machine.journal import HOLD_MS
 from timewheel.shadow.machine.lifting import Fate
-from timewheel.shadow.machine.states import drains
+from timewheel.shadow.machine.states import Wish, drains
 from timewheel.shadow.status import LifterStatus, ShadowStatus
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.positions import EntryPosition
@@ -37,6 +37,8 @@ from timewheel.wire.surface import ClientLike, ConsumerLike
 __all__ = ["Shadow"]
 
 LOOK_MS = 1_000
+UNHEARD_MS = 10_000
+"""So long after a wish another shadow may go on as before: it looks every second, and then has hops under way."""
 
 
 class Shadow:
@@ -134,7 +136,7 @@ class Shadow:
 
     def check(self) -> None:
         """Look whether the plan's topics are there, and begin nothing; errors as `Relay.check`."""
-        self._relay_for(drains=False).check()
+        self._relay_for(None).check()
 
     def resize_memory(self, memory_bytes: int) -> None:
         """Another budget from now on."""
@@ -149,7 +151,7 @@ class Shadow:
         self._started = True
         view = self._looker.look()
         self._drains = drains(view.wish.state)
-        self._relay = self._relay_for(drains=self._drains).start()
+        self._relay = self._relay_for(_drains_from_ms(view.wish)).start()
         for thread in (*self._threads, self._thread):
             thread.start()
         return self
@@ -241,8 +243,9 @@ class Shadow:
             reason=lifter.reason,
         )
 
-    def _relay_for(self, *, drains: bool) -> Relay:
-        return Relay(self._client, self.plan, memory_bytes=self._memory_bytes, drains=drains, **self._options)
+    def _relay_for(self, drains_from_ms: int | None) -> Relay:
+        memory_bytes = self._memory_bytes
+        return Relay(self._client, self.plan, memory_bytes=memory_bytes, drains_from_ms=drains_from_ms, **self._options)
 
     def _gate(self, source: Source, consumer: ConsumerLike, handle: Handle) -> ConsumerLike:
         part = self._names.part(self.plan.due_topic, source.partition)
@@ -267,14 +270,14 @@ class Shadow:
             self._heartbeat_ms = self._clock.monotonic_ms()
             view = self._looker.look()
             if drains(view.wish.state) is not self._drains:
-                self._turn(drains=drains(view.wish.state))
+                self._turn(view.wish)
 
-    def _turn(self, *, drains: bool) -> None:
+    def _turn(self, wish: Wish) -> None:
         """Let all that waits go back at once, or let it wait again."""
         before, self._relay = self._relay, None
         if before is not None:
             before.stop(DRAIN_MS)
-        relay = self._relay_for(drains=drains)
+        relay = self._relay_for(_drains_from_ms(wish))
         try:
             relay.start()
         except Exception as error:  # noqa: BLE001 - it is tried again at the next look
@@ -282,9 +285,13 @@ class Shadow:
             relay.stop(0)
             return
         self._failure = ""
-        self._relay, self._drains = relay, drains
+        self._relay, self._drains = relay, drains(wish.state)
 
     def _tell_failure(self, reason: str) -> None:
         if reason != self._failure:
             self._hooks.emit(RelayPlanNotStarted(due_topic=self.plan.due_topic, reason=reason))
         self._failure = reason
+
+
+def _drains_from_ms(wish: Wish) -> int | None:
+    return wish.since_ms + UNHEARD_MS if drains(wish.state) else None

@@ -28,7 +28,7 @@ class LeaseHeld(Exception):
     """Somebody else has the producer of this name: another relay that still forwards, or one that just died."""
 
 
-_Lane = Literal["single", "group", "unnamed", "unnamed batch"]
+_Lane = Literal["single", "way out", "group", "unnamed", "unnamed batch"]
 _Key = tuple[str, int, _Lane]
 """Topic, schema version, how it sends. A plain tuple: one is made per hop."""
 
@@ -124,7 +124,7 @@ class HopProducers:
             source.name,
             source.partition,
             names=tools.names,
-            fingerprint=tools.fingerprint,
+            fingerprint=tools.router.fingerprint,
             max_pending=tools.max_in_flight,
             send_timeout_ms=tools.send_timeout_ms,
         )
@@ -132,7 +132,7 @@ class HopProducers:
     def __len__(self) -> int:
         return len(self._producers)
 
-    def to(self, topic: str, version: int, *, named: bool, delayed: bool = False) -> Any:
+    def to(self, topic: str, version: int, *, named: bool, delayed: bool = False, leaves_plan: bool = False) -> Any:
         """The producer for this source's messages of one schema version to a destination, each by itself.
 
         Args:
@@ -140,12 +140,17 @@ class HopProducers:
             version: The schema version in the source; -1: none.
             named: Whether its sends carry sequence ids.
             delayed: Whether the broker delays what it sends, so that it cannot be batched.
+            leaves_plan: Whether it goes another way than the plan says, and so by another name
+                (broker-facts: names-follow-routing).
 
         Raises:
             LeaseHeld: Somebody else has that name.
             PulsarException: It could not be opened.
         """
-        key: _Key = (topic, version, "single" if named else "unnamed" if delayed else "unnamed batch")
+        lane: _Lane = "unnamed" if delayed else "unnamed batch"
+        if named:
+            lane = "way out" if leaves_plan else "single"
+        key: _Key = (topic, version, lane)
         producer = self._producers.get(key)
         return self._open(key, self._names.part(topic, self._partition)) if producer is None else producer
 
@@ -192,7 +197,7 @@ class HopProducers:
             finally:
                 _close(oldest)  # or its name would be held by nobody
         _, version, lane = key
-        is_named = lane in ("single", "group")
+        is_named = lane in ("single", "way out", "group")
         options = {**self._options, **self._schemas.producer_options(version)}
         # Without a number a batch may be cut anew after a crash; with one it would be dropped whole, or its rest
         # (broker-facts: exact-hops, batched-hops).
@@ -200,7 +205,8 @@ class HopProducers:
         if lane == "group":
             options |= _UNBOUNDED
         if is_named:
-            options["producer_name"] = producer_name(self._source, destination, version, self._fingerprint, self._label)
+            routing = f"{self._fingerprint}-drain" if lane == "way out" else self._fingerprint
+            options["producer_name"] = producer_name(self._source, destination, version, routing, self._label)
         else:
             options |= OWN_NUMBERS
         try:

@@ -91,7 +91,7 @@ class Tools:
         is_dead: Whether a timer is known to be cancelled or replaced; None: none can be.
         gate: Wraps the consumer of an intake's partition, so that it hands out only what may move on; None: there is
             no intake.
-        drains: All that waits goes to the due topic at once, whenever it is due.
+        drains_from_ms: As of `timewheel.core.next_hop.NextHop`.
     """
 
     client: Any
@@ -108,12 +108,7 @@ class Tools:
     memory: Memory
     is_dead: Callable[[Envelope], bool] | None = None
     gate: Gate | None = None
-    drains: bool = False
-
-    @property
-    def fingerprint(self) -> str:
-        """Of the routing, for the names of producers: a drain leads elsewhere (broker-facts: names-follow-routing)."""
-        return f"{self.router.fingerprint}{'-drain' if self.drains else ''}"
+    drains_from_ms: int | None = None
 
 
 def consumer_name(relay_id: str, topic: str) -> str:

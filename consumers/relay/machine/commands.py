@@ -126,6 +126,7 @@ class Forward(NamedTuple):
         in_group: It goes with others, as one entry (broker-facts: batched-hops).
         asks: `RECEIVE` does not follow by itself: ask what does.
         batches: The client may send it in a batch; else it may be delayed by the broker, or goes to consumers.
+        leaves_plan: As of `timewheel.core.next_hop.Hop`: its named producer is another one.
     """
 
     ordinal: int
@@ -136,6 +137,7 @@ class Forward(NamedTuple):
     in_group: bool = False
     asks: bool = False
     batches: bool = False
+    leaves_plan: bool = False
 
     @property
     def named(self) -> bool:

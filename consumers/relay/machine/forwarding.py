@@ -295,7 +295,8 @@ class Forwarding:
         asked_ms = self._out_of_order.asked_of(hop)
         # Of the late lane the client may make batches, where a relay holds what arrives.
         batches = unnamed and not hop.is_due and not asked_ms
-        return Forward(ordinal, hop.topic, asked_ms, sequence, hop.envelope, False, gathering.is_due(now_ms), batches)
+        asks = gathering.is_due(now_ms)
+        return Forward(ordinal, hop.topic, asked_ms, sequence, hop.envelope, False, asks, batches, hop.leaves_plan)
 
     def _hold(self, head: Item, decision: NotYet) -> Decision:
         self.head_release_ms = decision.until_ms

@@ -71,7 +71,7 @@ def partition(monkeypatch: pytest.MonkeyPatch, endings: list[Ending], look: Any)
         hop_linger_ms=0,
         memory=Memory(),
         is_dead=None,
-        drains=False,
+        drains_from_ms=None,
     )
     return partitions.Partition(Source(holding=HELD, partition=0), tools), told
 
