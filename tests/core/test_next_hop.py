@@ -289,3 +289,34 @@ def test_another_set_of_topics_for_what_is_tried_again_is_another_way() -> None:
 def test_what_came_far_too_early_goes_back_where_it_came_from() -> None:
     envelope = Envelope("t", NOW_MS + DAY_MS, NOW_MS, revision=3, life=FOR_BILLING)
     assert short(again(Router(RETRYING), envelope, NOW_MS).topic) == "retry.billing"
+
+
+@pytest.mark.parametrize(
+    ("drains_from_ms", "leaves_plan"),
+    [(OUT_MS + 1, False), (OUT_MS, False), (OUT_MS - 1, True), (NOW_MS, True)],
+)
+def test_on_the_way_out_only_what_is_released_later_leaves_the_plan(drains_from_ms: int, leaves_plan: bool) -> None:
+    """What is released before may have been sent on by a relay that goes as the plan says: it goes that way."""
+    router = Router(TIERED)
+    by_plan, way_out = NextHop(router, DAY_TIER), NextHop(router, DAY_TIER, drains_from_ms=drains_from_ms)
+    envelope = timer(DAY_MS + GUARD_MS)
+    for now_ms in (NOW_MS, OUT_MS):
+        if not leaves_plan:
+            assert way_out.held(envelope, now_ms) == by_plan.held(envelope, now_ms)
+            continue
+        hop = way_out.held(envelope, now_ms)
+        assert isinstance(hop, Hop)
+        assert (hop.topic, hop.is_due, hop.leaves_plan) == (DUE_TOPIC, True, True)
+        assert hop.deliver_at_ms == router.to_due(envelope.due_ms, now_ms).deliver_at_ms
+        assert (hop.envelope.due_ms, hop.envelope.entered_ms) == (envelope.due_ms, envelope.entered_ms)
+
+
+@given(plans("tiered", "wheel"), st.data())
+def test_on_the_way_out_a_replay_at_any_later_time_goes_the_same_way(plan: Plan, data: st.DataObject) -> None:
+    due_ms, sent_ms = data.draw(sends(plan))
+    step, since_ms = data.draw(st.sampled_from(steps(plan)[:-1])), sent_ms + data.draw(st.integers(-DAY_MS, DAY_MS))
+    way_out = NextHop(Router(plan), step, drains_from_ms=since_ms)
+    envelope = Envelope("t", due_ms, sent_ms)
+    first, later = (way_out.held(envelope, sent_ms + wait_ms) for wait_ms in (0, data.draw(st.integers(0, DAY_MS))))
+    if isinstance(first, Hop) and isinstance(later, Hop):
+        assert first.leaves_plan is later.leaves_plan

@@ -28,6 +28,7 @@ OUTAGE_MS = GUARD_MS - 2 * TICK_MS
 FORGETS_MS = 15_000
 """A broker that is killed has written what was acknowledged so long ago."""
 HOLD_MS = 3 * FORGETS_MS
+UNHEARD_MS = 10_000
 PLAN = Plan(
     due_topic="persistent://acme/crm/reminders",
     subscriptions=("billing", "audit"),
@@ -52,12 +53,14 @@ class Rules:
         strikes_first: A copy moves on when its original is struck.
         strikes_again: A session begins by striking what the journal holds.
         holds: The journal is let go when nothing can be forgotten any more, and not when a copy has moved on.
+        minds_others: On the way out, what another one may have sent on already goes the way of before.
     """
 
     reads_back: bool = True
     strikes_first: bool = True
     strikes_again: bool = True
     holds: bool = True
+    minds_others: bool = True
 
 
 RIGHT = Rules()
@@ -77,6 +80,8 @@ class Copy(NamedTuple):
     original: int
     timer: int
     due_ms: int
+    entered_ms: int = 0
+    """When it entered the intake, or what holds it."""
 
 
 @dataclass(slots=True)
@@ -121,8 +126,9 @@ class World:
         self._last_name = NOWHERE
         self._journal_at = self._relay_at = NOWHERE
         self._held: list[tuple[int, Copy]] = []
+        self._sent_on: set[tuple[int, bool]] = set()
         self._session: Session | None = None
-        self._drains = False
+        self._drains_from_ms: int | None = None
         self.sent: list[int] = []
         self.handled: defaultdict[tuple[int, int], Counter[int]] = defaultdict(Counter)
         self.early: list[int] = []
@@ -142,7 +148,7 @@ class World:
             self._come_back()
             for release_ms, copy in [one for one in self._held if one[0] <= self.now_ms]:
                 self._held.remove((release_ms, copy))
-                self._route(copy)
+                self._route(copy, release_ms)
             for place, entry in enumerate(self._native):
                 for subscription in SUBSCRIPTIONS:
                     if entry.due_ms <= self.now_ms and place not in self._acked[subscription]:
@@ -168,7 +174,7 @@ class World:
     def lift(self, count: int) -> None:
         """So many entries are read, and what is far of them is sent to the intake."""
         session = self._session
-        if session is None or self._drains:
+        if session is None or self._drains_from_ms is not None:
             return
         session.unstruck.struck(_at(self._relay_at))
         then_ms = self.now_ms + session.unstruck.age_ms(self.now_ms)
@@ -206,8 +212,8 @@ class World:
         for copy in self._intake[self._relay_at + 1 : self._relay_at + 1 + count]:
             if self._rules.strikes_first:
                 self._strike(copy)
+            self._send_on(self._relay_at + 1, copy)
             self._relay_at += 1
-            self._route(copy)
         if not self._rules.holds:
             self._journal_at = self._relay_at
 
@@ -215,6 +221,12 @@ class World:
         """Killed when it had struck so many, and sent none of them on."""
         for copy in self._intake[self._relay_at + 1 : self._relay_at + 1 + struck]:
             self._strike(copy)
+
+    def kill_relay_late(self, count: int) -> None:
+        """Killed when it had sent on so many, and acknowledged none of them."""
+        for number in range(self._relay_at + 1, min(self._relay_at + 1 + count, len(self._intake))):
+            self._strike(self._intake[number])
+            self._send_on(number, self._intake[number])
 
     def let_go(self) -> None:
         """The lifter looks how far the journal may go."""
@@ -228,14 +240,19 @@ class World:
     def drain(self) -> None:
         """Nothing is lifted any more, and what waits goes back into the topic at once."""
         self._session = None
-        self._drains = True
+        if self._drains_from_ms is not None:
+            return
+        self._drains_from_ms = self.now_ms + UNHEARD_MS if self._rules.minds_others else NOWHERE
         held, self._held = self._held, []
-        for _, copy in held:
-            self._route(copy)
+        for release_ms, copy in held:
+            if release_ms > self._drains_from_ms:
+                self._put_back(copy)
+            else:
+                self._held.append((release_ms, copy))
 
     def resume(self) -> None:
         """It lifts again."""
-        self._drains = False
+        self._drains_from_ms = None
 
     # What the broker does
 
@@ -295,7 +312,7 @@ class World:
         if copy.original <= self._last_name:
             return False
         self._last_name = copy.original
-        self._intake.append(copy)
+        self._intake.append(copy._replace(entered_ms=self.now_ms))
         self._expose()
         return True
 
@@ -310,12 +327,28 @@ class World:
             if any(copy.original not in acked for acked in self._acked):
                 self._exposed_ms.setdefault(copy.original, self.now_ms)
 
-    def _route(self, copy: Copy) -> None:
-        route = self._router.route(copy.due_ms, self.now_ms)
-        if isinstance(route, Hold) and not self._drains:
+    def _send_on(self, number: int, copy: Copy) -> None:
+        """Out of the intake. Whatever was sent on by the same way before, the broker drops."""
+        leaves_plan = self._drains_from_ms is not None and copy.entered_ms > self._drains_from_ms
+        if (number, leaves_plan) in self._sent_on:
+            return
+        self._sent_on.add((number, leaves_plan))
+        if leaves_plan:
+            self._put_back(copy)
+        else:
+            self._route(copy, copy.entered_ms)
+
+    def _route(self, copy: Copy, at_ms: int) -> None:
+        """As the plan says, by the nominal time."""
+        route = self._router.route(copy.due_ms, at_ms)
+        until_ms = self._drains_from_ms
+        if isinstance(route, Hold) and (until_ms is None or route.release_at_ms <= until_ms):
             self._held.append((route.release_at_ms, copy))
         else:
-            self._native.append(Stored(copy.timer, copy.due_ms, self.now_ms))
+            self._put_back(copy)
+
+    def _put_back(self, copy: Copy) -> None:
+        self._native.append(Stored(copy.timer, copy.due_ms, self.now_ms))
 
     def _come_back(self) -> None:
         """Nobody stays away for longer than is promised."""

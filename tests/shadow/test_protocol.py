@@ -22,6 +22,7 @@ HAPPENINGS: dict[str, Callable[[World, int], None]] = {
     "relay": lambda world, number: world.relay(1 + number),
     "kill lifter": lambda world, number: world.kill_lifter(number),
     "kill relay": lambda world, number: world.kill_relay(1 + number),
+    "kill relay late": lambda world, number: world.kill_relay_late(1 + number),
     "let go": lambda world, _: world.let_go(),
     "forget": lambda world, number: world.forget(number),
     "forget names": lambda world, _: world.forget_names(),
@@ -61,6 +62,10 @@ COURSES: dict[str, tuple[Rules, list[Happening]]] = {
     "hopped before it was struck": (Rules(strikes_first=False), [*LIFTED, ("relay", 7)]),
     "forgotten, and not struck again": (Rules(strikes_again=False), [*LIFTED, ("relay", 7), ("forget", 7)]),
     "forgotten, and the journal let go at once": (Rules(holds=False), [*LIFTED, ("relay", 7), ("forget", 7)]),
+    "sent on, not acknowledged, and put back by another": (
+        Rules(minds_others=False),
+        [*LIFTED, ("kill relay late", 7), ("drain", 0), ("relay", 7)],
+    ),
 }
 
 
