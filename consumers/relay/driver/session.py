@@ -277,7 +277,11 @@ class Session:
                 self._join(command)
             else:
                 alone = self._hops.to(
-                    command.topic, self._entries.schema_version, named=command.named, delayed=not command.batches
+                    command.topic,
+                    self._entries.schema_version,
+                    named=command.named,
+                    delayed=not command.batches,
+                    leaves_plan=command.leaves_plan,
                 )
         except LeaseHeld as held:
             if machine.state is not State.WAITING_FOR_LEASE:
