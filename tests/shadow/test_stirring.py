@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from timewheel.shadow.machine.stirring import LEAST_AHEAD_MS, READ_WITHIN_MS, STIR_EVERY, Stirring
+import pytest
+
+from timewheel.shadow.machine.stirring import FIRST_STIR, LEAST_AHEAD_MS, READ_WITHIN_MS, STIR_EVERY, Stirring
 from timewheel.wire.positions import EntryPosition
 
 NOW_MS = 1_800_000_000_000
@@ -17,7 +19,28 @@ def stirred(dues_ms: list[int]) -> Stirring:
 
 
 def test_none_is_wanted_for_fewer() -> None:
-    assert stirred([NOW_MS + 10**8] * (STIR_EVERY - 1)).wanted(NOW_MS) is None
+    assert stirred([NOW_MS + 10**8] * (FIRST_STIR - 1)).wanted(NOW_MS) is None
+
+
+def test_the_first_comes_early_and_the_others_after_so_many() -> None:
+    stirring = stirred([NOW_MS + 10**8] * FIRST_STIR)
+    assert stirring.wanted(NOW_MS) is not None
+    for _ in range(STIR_EVERY - 1):
+        stirring.lifted(NOW_MS + 10**8)
+    assert stirring.wanted(NOW_MS) is None
+    stirring.lifted(NOW_MS + 10**8)
+    assert stirring.wanted(NOW_MS) is not None
+
+
+@pytest.mark.parametrize(("later_ms", "early"), [(-1, False), (0, True), (10**6, True)])
+def test_one_comes_early_again_once_all_that_was_lifted_is_due(later_ms: int, early: bool) -> None:
+    stirring = stirred([NOW_MS + 10**8, *[NOW_MS + 10**7] * FIRST_STIR])
+    stirring.wanted(NOW_MS)
+    then_ms = NOW_MS + 10**8 + later_ms
+    assert stirring.wanted(then_ms) is None
+    for _ in range(FIRST_STIR):
+        stirring.lifted(then_ms + 10**8)
+    assert (stirring.wanted(then_ms) is not None) == early
 
 
 def test_it_is_due_more_than_a_tick_before_the_earliest_of_them_and_wanted_once() -> None:

@@ -182,7 +182,8 @@ def _of_subscriptions(part: PartStanding, gap_limit: int) -> Iterator[str]:
         if one.ghosts >= GHOSTS:
             yield (
                 f"{part.topic}: the broker counts {one.ghosts:,} messages of subscription {one.name} as delayed that "
-                "are acknowledged; an unload removes them."
+                "are acknowledged; in the order of their due times so many may keep it from reading on; "
+                f"{'an unload removes them' if part.caught_up_ms else 'once caught up, an unload removes them'}."
             )
 
 
