@@ -1,11 +1,11 @@
-"""The page of the doctor: its table is that of the checks, and each finding that the code can make has a row."""
+"""The pages of findings: their tables are those of the checks, and each finding that the code can make has a row."""
 
 from __future__ import annotations
 
 import ast
 
 from tests.support.checkout import ROOT
-from tests.support.findings_table import PAGE, redrawn
+from tests.support.findings_table import PAGE, SHADOW_PAGE, redrawn, shadow_redrawn
 
 CHECKS = ROOT / "timewheel" / "ops" / "doctor" / "checks"
 
@@ -25,6 +25,11 @@ def slugs_in_code() -> set[str]:
 def test_the_table_is_drawn_from_the_checks() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert page == redrawn(page), "run: make docs-tables"
+
+
+def test_the_table_of_a_shadow_is_drawn_from_its_checks() -> None:
+    page = SHADOW_PAGE.read_text(encoding="utf-8")
+    assert page == shadow_redrawn(page), "run: make docs-tables"
 
 
 def test_every_finding_has_a_row() -> None:

@@ -14,6 +14,7 @@ from tests.core.plan_space import NOW_MS, journey, plans
 from tests.ops.test_doctor_checks import namespace, of_others, stats_of, subscription
 from timewheel.admin.internals import CursorStats, InternalStats
 from timewheel.admin.policies import (
+    DEDUPLICATION,
     DELAYED_DELIVERY,
     MESSAGE_TTL_S,
     SIZE_QUOTA,
@@ -21,11 +22,14 @@ from timewheel.admin.policies import (
     DelayedDelivery,
     Policy,
 )
+from timewheel.admin.stats import ProducerStats
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.plan import Plan, Tiered
+from timewheel.core.topology import topology
 from timewheel.ops.doctor import Severity, Unread
 from timewheel.ops.doctor.seen import Part, SeenTopic, Source
 from timewheel.ops.doctor.settings import profile_by
+from timewheel.ops.provision_steps import wanted_policies
 from timewheel.shadow.facts import COMPACTION_CURSOR, Facts, cursors_in, is_users
 from timewheel.shadow.machine.lifting import Fate, Lifting
 from timewheel.shadow.refusing import KINDS, findings_on, is_refused, right_to
@@ -60,9 +64,10 @@ def internals(state: str = "LedgerOpened", *cursors: str) -> InternalStats:
 
 
 def sound() -> Facts:
-    """A topic without partitions that one Shared subscription reads."""
+    """A topic without partitions that one Shared subscription reads, and that was shadowed before."""
     seen = replace(of_others(), target="plan.toml")
-    return Facts(plan=PLAN, seen=seen, parts={TOPIC: internals()})
+    due = next(spec for spec in topology(PLAN, 0).topics if spec.role == "due")
+    return own(*wanted_policies(due))(Facts(plan=PLAN, seen=seen, parts={TOPIC: internals()}))
 
 
 def of_topic(change: Callable[[SeenTopic], SeenTopic]) -> Change:
@@ -78,8 +83,25 @@ def subscriptions(publishers: int = 0, /, **kinds: str) -> Change:
     return of_topic(lambda topic: replace(topic, parts=(Part(name=TOPIC, stats=stats),)))
 
 
-def own(policy: Policy[Any], value: Any) -> Change:
-    return of_topic(lambda topic: replace(topic, state=replace(topic.state, policies={policy: value})))
+def own(*values: tuple[Policy[Any], Any]) -> Change:
+    """Policies of the topic itself, beside those that it has; None: it is not set."""
+
+    def changed(topic: SeenTopic) -> SeenTopic:
+        policies = {**topic.state.policies, **dict(values)}
+        kept = {policy: value for policy, value in policies.items() if value is not None}
+        return replace(topic, state=replace(topic.state, policies=kept))
+
+    return of_topic(changed)
+
+
+def producers(*clients: str) -> Change:
+    every = tuple(ProducerStats(name=f"p{number}", address="", client=one) for number, one in enumerate(clients))
+    stats = stats_of(producers=every, subscriptions={"s": subscription("Shared")})
+    return of_topic(lambda topic: replace(topic, parts=(Part(name=TOPIC, stats=stats),)))
+
+
+def undeduplicated(*clients: str) -> Change:
+    return lambda facts: own((DEDUPLICATION, None))(producers(*clients)(facts))
 
 
 def place(**document: Any) -> Change:
@@ -114,19 +136,22 @@ CASES: list[tuple[str, Change]] = [
     ("topic-replicated", place(clusters=("one", "two"))),
     ("topic-compacted", lambda facts: replace(facts, compaction_bytes=1_000)),
     ("topic-compacted", parts("LedgerOpened", COMPACTION_CURSOR)),
-    ("ttl-below-delays", own(MESSAGE_TTL_S, 20 * 86_400)),
-    ("ttl-below-stay", own(MESSAGE_TTL_S, 60)),
-    ("delay-bound", own(DELAYED_DELIVERY, DelayedDelivery(active=True, max_delay_ms=HOUR_MS))),
+    ("ttl-below-delays", own((MESSAGE_TTL_S, 20 * 86_400))),
+    ("ttl-below-stay", own((MESSAGE_TTL_S, 60))),
+    ("delay-bound", own((DELAYED_DELIVERY, DelayedDelivery(active=True, max_delay_ms=HOUR_MS)))),
     ("producers-bounded", lambda facts: settings(maxProducersPerTopic="4")(subscriptions(3, s="Shared")(facts))),
     ("producers-bounded", place(max_producers_per_topic=1)),
     ("consumers-bounded", settings(maxConsumersPerSubscription="1")),
     ("consumers-bounded", place(max_consumers_per_topic=2)),
     ("some-stay", lambda facts: facts),
+    ("policies-set", own((SIZE_QUOTA, None))),
+    ("deduplication-begins", undeduplicated("Pulsar-CPP-v3.7.0", "Pulsar-Java-v4.0.7")),
+    ("deduplication-begins", lambda facts: own((DEDUPLICATION, False))(producers("Pulsar-CPP-v4.2.0")(facts))),
     ("not-seen", unread(Source.TOPICS)),
     ("not-seen", unread(Source.POLICIES)),
     ("not-seen-of-broker", unread(Source.SETTINGS)),
-    ("delays-off", own(DELAYED_DELIVERY, DelayedDelivery(active=False))),
-    ("quota-drops", own(SIZE_QUOTA, EVICTING)),
+    ("delays-off", own((DELAYED_DELIVERY, DelayedDelivery(active=False)))),
+    ("quota-drops", own((SIZE_QUOTA, EVICTING))),
     ("subscription-expiry", place(subscription_expiration_time_minutes=5)),
 ]
 OF_DOCTOR = {"delays-off", "quota-drops", "subscription-expiry"}
@@ -157,9 +182,8 @@ def test_every_kind_has_a_case() -> None:
 
 HARMLESS: list[Change] = [
     lambda facts: facts,
-    own(MESSAGE_TTL_S, 0),
-    own(MESSAGE_TTL_S, 90 * 86_400),
-    own(DELAYED_DELIVERY, DelayedDelivery(active=True, max_delay_ms=DAY_MS)),
+    producers("Pulsar-CPP-v4.2.0"),
+    own((DELAYED_DELIVERY, DelayedDelivery(active=True, max_delay_ms=DAY_MS))),
     lambda facts: replace(facts, replicated_to=("one",), compaction_bytes=0),
     settings(maxProducersPerTopic="100", maxConsumersPerSubscription="2", maxConsumersPerTopic="3"),
     # Of the broker itself, and of a reader.
@@ -167,9 +191,22 @@ HARMLESS: list[Change] = [
 ]
 
 
+def test_a_start_names_each_policy_that_it_sets_and_only_where_numbers_may_be_used_twice_it_warns() -> None:
+    (found,) = findings_on(undeduplicated("Pulsar-Java-v4.0.7")(sound()), None, {})
+    assert (found.slug, found.read) == ("policies-set", "set deduplicationEnabled = true")
+    place_has_it = settings(brokerDeduplicationEnabled="true")
+    (found,) = findings_on(place_has_it(undeduplicated("Pulsar-CPP-v4.2.0")(sound())), None, {})
+    assert found.slug == "policies-set"
+
+
 @pytest.mark.parametrize("change", HARMLESS, ids=range(len(HARMLESS)))
 def test_of_a_sound_topic_nothing_is_said(change: Change) -> None:
     assert findings_on(change(sound()), 20 * DAY_MS, {}) == ()
+
+
+def test_a_ttl_above_all_delays_is_only_replaced() -> None:
+    (found,) = findings_on(own((MESSAGE_TTL_S, 90 * 86_400))(sound()), 20 * DAY_MS, {})
+    assert (found.slug, found.read) == ("policies-set", "set messageTTL = 0 (never)")
 
 
 def test_every_source_has_a_right() -> None:

@@ -1,32 +1,43 @@
-"""The table of findings in docs/how-to/check-a-setup.md, drawn from the doctor's checks.
+"""The tables of findings in the how-to guides, drawn from the doctor's checks and from those of a shadow.
 
-As a program it writes the page; `make docs-tables` runs it.
+As a program it writes the pages; `make docs-tables` runs it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from tests.support.checkout import ROOT
 from tests.support.drawn import drawn
 from timewheel.ops.doctor import KINDS, Kind
+from timewheel.shadow.refusing import KINDS as SHADOW_KINDS
 
 PAGE = ROOT / "docs" / "how-to" / "check-a-setup.md"
 BEGIN = "<!-- drawn from timewheel/ops/doctor/ by `make docs-tables` -->\n"
+SHADOW_PAGE = ROOT / "docs" / "how-to" / "shadow-a-topic.md"
+SHADOW_BEGIN = "<!-- drawn from timewheel/shadow/refusing.py by `make docs-tables` -->\n"
 
 
 def _row(kind: Kind) -> str:
     return f"| `{kind.slug}` | {kind.severity.word} | {kind.why} | {kind.do} |\n"
 
 
-def table() -> str:
-    """All kinds, the worst first, else in the order of the checks."""
+def table(kinds: Iterable[Kind]) -> str:
+    """The worst first, else in the order of the checks."""
     head = "| finding | severity | why it matters | what to do |\n|---|---|---|---|\n"
-    return head + "".join(map(_row, sorted(KINDS, key=lambda kind: -kind.severity)))
+    return head + "".join(map(_row, sorted(kinds, key=lambda kind: -kind.severity)))
 
 
 def redrawn(page: str) -> str:
-    """The page with what is drawn as it is now."""
-    return drawn(page, BEGIN, table())
+    """The doctor's page with what is drawn as it is now."""
+    return drawn(page, BEGIN, table(KINDS))
+
+
+def shadow_redrawn(page: str) -> str:
+    """The shadow's page with what is drawn as it is now."""
+    return drawn(page, SHADOW_BEGIN, table(SHADOW_KINDS))
 
 
 if __name__ == "__main__":
     PAGE.write_text(redrawn(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    SHADOW_PAGE.write_text(shadow_redrawn(SHADOW_PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 
 import pytest
@@ -15,7 +15,7 @@ __all__ = ["own_broker"]
 
 @contextmanager
 def own_broker(
-    config: Mapping[str, str], kind: type[LocalPulsar] = LocalPulsar, *, version: str | None = None
+    config: Mapping[str, str], kind: Callable[..., LocalPulsar] = LocalPulsar, *, version: str | None = None
 ) -> Iterator[LocalPulsar]:
     """A running broker, of the run's version if none is said, stopped at the end.
 

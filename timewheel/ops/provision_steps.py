@@ -32,6 +32,7 @@ __all__ = [
     "TopicState",
     "existing_of",
     "partitions_in_words",
+    "policy_steps",
     "steps_for",
     "wanted_policies",
 ]
@@ -190,12 +191,21 @@ def steps_for(spec: TopicSpec, state: TopicState, *, grow: bool = False) -> tupl
         for subscription in spec.subscriptions
         if not _everywhere(subscription, len(spec.parts), state.subscriptions)
     ]
-    steps += [
+    return (*steps, *policy_steps(spec, state.policies))
+
+
+def policy_steps(spec: TopicSpec, policies: Mapping[Policy[Any], Any]) -> tuple[SetPolicy, ...]:
+    """The steps by which a topic gets the policies that it must have itself.
+
+    Args:
+        spec: What the plan wants.
+        policies: What is set on the topic.
+    """
+    return tuple(
         SetPolicy(topic=spec.name, policy=policy, value=value)
         for policy, value in wanted_policies(spec)
-        if not _satisfied(policy, value, state.policies.get(policy))
-    ]
-    return tuple(steps)
+        if not _satisfied(policy, value, policies.get(policy))
+    )
 
 
 def _check_form(spec: TopicSpec, partitions: int, *, grow: bool) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from timewheel.admin.policies import DELAYED_DELIVERY, MESSAGE_TTL_S
+from timewheel.admin.policies import DEDUPLICATION, DELAYED_DELIVERY, MESSAGE_TTL_S
 from timewheel.core.durations import SECOND_MS, format_duration
 from timewheel.core.plan import OWN_INFIX
 from timewheel.core.steps import longest_due_stay_ms
@@ -19,6 +19,7 @@ from timewheel.ops.doctor.checks.expiry import SUBSCRIPTIONS_EXPIRE
 from timewheel.ops.doctor.checks.quotas import QUOTA_BLOCKS, QUOTA_DROPS
 from timewheel.ops.doctor.seen import OPTIONAL, Source
 from timewheel.ops.doctor.settings import broker_command, in_force, number
+from timewheel.ops.provision_steps import policy_steps
 from timewheel.shadow.facts import COMPACTION_CURSOR, Facts
 from timewheel.shadow.machine.lifting import Fate
 
@@ -125,6 +126,19 @@ STAYS = _kind(
     "What cannot be lifted waits in the topic until it is due, and keeps its gaps.",
     "Nothing if they are few; else see whether their producers can send otherwise.",
 )
+SETS_POLICIES = _kind(
+    "policies-set",
+    Severity.INFO,
+    "A start sets policies on the topic itself, so that nothing that waits is dropped, and no hop counts twice.",
+    "Nothing. They stay when the shadow is aborted; remove them then, if you like.",
+)
+DEDUPLICATES = _kind(
+    "deduplication-begins",
+    Severity.WARNING,
+    "With deduplication a broker drops a number that it has seen, and the C++ client (of Python, Node.js, ...) can use "
+    "one twice: where its first connection breaks early, or where one producer batches and delays.",
+    "Give such producers initial_sequence_id = 1 if they have no name of their own, and let none that delays batch.",
+)
 UNSEEN = _kind(
     "not-seen",
     Severity.ERROR,
@@ -139,13 +153,15 @@ UNSEEN_OF_BROKER = _kind(
 )
 KINDS: tuple[Kind, ...] = (
     NO_INTAKE, NOT_SHARED, TYPE_UNKNOWN, KEY_SHARED, OTHER_SUBSCRIPTIONS, OTHER_PARTITIONS, OWN_TOPIC, ENDED,
-    REPLICATED, COMPACTED, TTL_BELOW_DELAYS, TTL_BELOW_STAY, DELAY_BOUND, FEW_PRODUCERS, FEW_CONSUMERS, STAYS, UNSEEN,
-    UNSEEN_OF_BROKER,
+    REPLICATED, COMPACTED, TTL_BELOW_DELAYS, TTL_BELOW_STAY, DELAY_BOUND, FEW_PRODUCERS, FEW_CONSUMERS, STAYS,
+    SETS_POLICIES, DEDUPLICATES, UNSEEN, UNSEEN_OF_BROKER,
 )  # fmt: skip
 """Everything that can be found beside what the doctor says."""
 _OF_DOCTOR = frozenset({DELAYS_OFF, QUOTA_DROPS, QUOTA_BLOCKS, SUBSCRIPTIONS_EXPIRE, STARVED, STARVES_OTHERS})
 _IN_ORDER = frozenset({"Exclusive", "Failover"})
 _UNKNOWN = "None"
+_NUMBERS_TWICE = "Pulsar-CPP"
+"""How such clients name their version (broker-facts: numbers-used-twice, delayed-never-batched)."""
 JOINS = 2
 """Consumers of each subscription: one acknowledges what was lifted, one what a broker has forgotten."""
 
@@ -183,6 +199,7 @@ def findings_on(facts: Facts, longest_ms: int | None, stays: Mapping[str, int]) 
         *_of_times(facts, longest_ms),
         *_of_clients(facts),
         *_of_stays(facts, stays),
+        *_of_policies(facts),
         *(finding for finding in verdict_on(facts.seen).findings if finding.kind in _OF_DOCTOR),
         *map(_of_unread, facts.unread),
     ]
@@ -302,6 +319,24 @@ def _of_stays(facts: Facts, stays: Mapping[str, int]) -> Iterator[Finding]:
         if fate == Fate.BEYOND.value:
             cure = f"raise max_delay in {facts.seen.target}"
         yield _finding(STAYS, facts.topic.name, read, cure)
+
+
+def _of_policies(facts: Facts) -> Iterator[Finding]:
+    """What a start changes of the topic itself."""
+    if not facts.plan.intake:
+        return
+    topic = facts.topic
+    spec = next(one for one in topology(facts.plan, 0).topics if one.role == "due")
+    if steps := policy_steps(spec, topic.state.policies):
+        cure = f"nothing must be done; timewheel topics ensure {facts.seen.target} --dry-run lists all that is made"
+        yield _finding(SETS_POLICIES, topic.name, ", ".join(map(str, steps)), cure)
+    deduplication = in_force(facts.seen, topic, DEDUPLICATION)
+    if deduplication is None or not deduplication.value:
+        where = "" if deduplication is None else f", {deduplication.where}"
+        producers = [one for part in topic.parts for one in part.stats.producers]
+        if clients := sorted({one.client for one in producers if one.client.startswith(_NUMBERS_TWICE)}):
+            read = f"deduplication is off{where}; producers of {', '.join(clients)} are connected"
+            yield _finding(DEDUPLICATES, topic.name, read, DEDUPLICATES.do)
 
 
 def _of_unread(one: Unread) -> Finding:

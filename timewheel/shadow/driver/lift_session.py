@@ -212,7 +212,7 @@ class LiftSession:
         if cursor is None:
             raise SessionFailed(
                 f"{self._intake_part} has no subscription {JOURNAL_SUBSCRIPTION}: was the intake deleted? "
-                "run timewheel topics ensure PLAN"
+                "run timewheel shadow start PLAN"
             )
         return cursor
 

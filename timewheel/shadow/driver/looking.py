@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from timewheel.admin.client import AdminClient
 from timewheel.admin.stats import SubscriptionStats, TopicStats
@@ -13,6 +13,7 @@ from timewheel.core.names import Names, parts_of
 from timewheel.core.plan import Plan
 from timewheel.events import ShadowLooksFail, ShadowMissesPartitions, ShadowRefuses, ShadowState
 from timewheel.shadow.driver.striking import Subscription
+from timewheel.shadow.machine.pacing import Pace
 from timewheel.shadow.machine.states import State, Wish, lifts, wish_in
 from timewheel.wire.hooks import Hooks
 
@@ -65,33 +66,39 @@ class Looker:
         self._parts = parts_of(plan.due_topic, plan.partitions)
         self._partitions = plan.partitions
         self._seen_ms: int | None = None
+        self._pace = Pace()
         self._fails = False
         self._by_key: dict[tuple[str, str], bool] = {}
         self.view = View()
 
     def look(self) -> View:
         """Look once; where the broker does not answer, what was seen before counts for a while."""
-        before = self.view
+        before, began_ms = self.view, self._clock.monotonic_ms()
         try:
             wish = wish_in(self._admin.topics.properties(self._names.intake))
-            stats = self._stats()
+            stats = self._stats() if self._pace.is_due(began_ms) else None
         except AdminMissing as error:
+            self._pace.failed()
             # Clients that are connected make an intake anew that was deleted, but without its policies.
             refusal = f"{self._names.intake} or the due topic is gone ({error.reason}): run timewheel shadow start PLAN"
-            self.view = View(wish=before.wish, subscriptions=before.subscriptions, refusal=refusal)
+            self.view = replace(before, refusal=refusal)
             self._tell(before)
             return self.view
         except AdminError as error:
+            self._pace.failed()
             self._tell_failure(str(error))
             age_ms = None if self._seen_ms is None else self._clock.monotonic_ms() - self._seen_ms
             if age_ms is None or age_ms > OLD_MS:
-                refusal = f"the admin API does not answer: {error}"
-                self.view = View(wish=before.wish, subscriptions=before.subscriptions, refusal=refusal)
+                self.view = replace(before, refusal=f"the admin API does not answer: {error}")
             return self.view
         self._fails = False
-        self._seen_ms = self._clock.monotonic_ms()
-        found = {part: tuple(self._subscriptions_of(part, one)) for part, one in stats.items()}
-        self.view = View(wish=wish, subscriptions=found, refusal=refusal_of(self._plan, stats))
+        if stats is None:
+            self.view = replace(before, wish=wish)
+        else:
+            self._seen_ms = self._clock.monotonic_ms()
+            self._pace.answered(began_ms, self._seen_ms)
+            found = {part: tuple(self._subscriptions_of(part, one)) for part, one in stats.items()}
+            self.view = View(wish=wish, subscriptions=found, refusal=refusal_of(self._plan, stats))
         self._tell(before)
         return self.view
 
