@@ -14,7 +14,7 @@ from timewheel.core.chance import system_chance
 from timewheel.core.clock import SystemClock
 from timewheel.core.names import parts_of
 from timewheel.core.plan import Plan
-from timewheel.shadow.driver.lift_session import LiftTools
+from timewheel.shadow.driver.lift_tools import LiftTools
 from timewheel.shadow.driver.lifter import Lifter
 from timewheel.shadow.driver.looking import Looker
 from timewheel.shadow.machine.states import State

@@ -18,6 +18,7 @@ from timewheel.consumers.judging import Judge, Overdue
 from timewheel.consumers.message import DelayedMessage, arrival_of, beside_shadow
 from timewheel.consumers.onward import Parked, TriedAgain
 from timewheel.consumers.receiving.republisher import Republisher
+from timewheel.core.durations import DAY_MS
 from timewheel.core.envelope import (
     DUE_PROPERTY,
     ID_PROPERTY,
@@ -28,12 +29,21 @@ from timewheel.core.envelope import (
 )
 from timewheel.core.ids import native_id
 from timewheel.core.plan import Plan, Tiered
-from timewheel.shadow.machine import lifting
+from timewheel.shadow.machine.lifting import Lifting
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.positions import EntryPosition
 
 PART = "persistent://acme/crm/reminders-partition-3"
 LEDGER, ENTRY = 7, 11
+PLAN = Plan(
+    due_topic="persistent://acme/crm/reminders",
+    subscriptions=("billing",),
+    scheme=Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,)),
+    partitions=4,
+    relay="service",
+    readers="any",
+    intake=True,
+)
 ID = f"{PART}:{LEDGER}:{ENTRY}"
 TIMER = Envelope("a", NOW_MS, 0)
 
@@ -89,7 +99,7 @@ def test_what_a_message_is_beside_a_shadow(
 
 def test_the_id_is_the_one_that_the_shadow_gives_to_the_copy() -> None:
     entry = native_entry(NOW_MS, NOW_MS + 9, EntryPosition(LEDGER, ENTRY))
-    copy = lifting.timer_of(entry, PART, NOW_MS, 1)
+    copy, _ = Lifting(PLAN).copy(entry, PART, NOW_MS)
     native = read({}).envelope
     assert native is not None
     assert (native.timer_id, native.generation, native.life) == (copy.timer_id, copy.generation, copy.life)

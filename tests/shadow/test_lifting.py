@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timewheel.binary_protocol.entries import Compression, Entry, Marker
-from timewheel.core.durations import DAY_MS, MINUTE_MS
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.envelope import Envelope
 from timewheel.core.plan import Plan, Tiered
-from timewheel.shadow.machine.lifting import Fate, Lifting, lift_number, lifted_from, timer_of
+from timewheel.shadow.machine.lifting import EARLIER_TICKS, Fate, Lifting, lift_number, lifted_from
 from timewheel.wire.positions import EntryPosition
 
 NOW_MS = 1_800_000_000_000
@@ -84,6 +84,10 @@ TIMER = Envelope("order-7", NOW_MS + 10 * DAY_MS, NOW_MS, hops=2)
         ({"chunk": 0, "chunk_count": 1}, Fate.LIFT),
         ({"key_is_base64": True, "partition_key": "AA=="}, Fate.KEY_BYTES),
         ({"transaction": (1, 2)}, Fate.TRANSACTION),
+        ({"partition_key": "caf\udce9"}, Fate.NO_TEXT),
+        ({"properties": {"place": "caf\udce9"}}, Fate.NO_TEXT),
+        ({"properties": {"caf\udce9": "place"}}, Fate.NO_TEXT),
+        ({"properties": {"café": "naïve"}, "partition_key": "日"}, Fate.LIFT),
         ({"compression": 9}, Fate.COMPRESSION),
         *(({"compression": one}, Fate.LIFT) for one in Compression),
         ({"position": EntryPosition(12, 1 << 20)}, Fate.LIFT),
@@ -101,14 +105,32 @@ def test_what_becomes_of_an_entry(facts: dict[str, Any], fate: Fate) -> None:
 
 
 def test_a_plain_message_is_a_timer_by_its_place() -> None:
-    made = timer_of(entry(), PART, NOW_MS, 3)
-    assert made == Envelope(f"{PART}:12:34", NOW_MS + 10 * DAY_MS, NOW_MS, revision=3)
+    made, properties = Lifting(PLAN).copy(entry(properties={"colour": "red", "tw-due": "1"}), PART, NOW_MS)
+    assert made == Envelope(f"{PART}:12:34", NOW_MS + 10 * DAY_MS, NOW_MS, revision=PLAN.revision)
+    kept = {"colour": "red", "tw-due": "1", "tw-from": f"12:34 {NOW_MS - 1_000}"}
+    assert properties == {**kept, **made.properties()}
 
 
-def test_a_timer_that_was_put_back_stays_the_same_timer() -> None:
-    made = timer_of(entry(properties=TIMER.properties()), PART, NOW_MS, 3)
+ASKED_EARLIER = [0, 1_500, 4_000, EARLIER_TICKS * PLAN.tick_ms]
+
+
+@pytest.mark.parametrize("earlier_ms", ASKED_EARLIER)
+def test_a_timer_that_was_put_back_stays_the_same_timer(earlier_ms: int) -> None:
+    back = entry(properties={**TIMER.properties(), "colour": "red"}, deliver_at_ms=TIMER.due_ms - earlier_ms)
+    made, properties = Lifting(PLAN).copy(back, PART, NOW_MS)
+    assert properties["colour"] == "red"
     assert (made.timer_id, made.due_ms, made.generation) == (TIMER.timer_id, TIMER.due_ms, TIMER.generation)
     assert (made.hops, made.entered_ms) == (3, NOW_MS)
+
+
+@pytest.mark.parametrize("later_ms", [1, HOUR_MS, -EARLIER_TICKS * PLAN.tick_ms - 1])
+def test_what_a_client_sends_on_with_the_properties_of_what_it_was_given_is_another_timer(later_ms: int) -> None:
+    given = Envelope("order-7", NOW_MS + 10 * DAY_MS - later_ms, NOW_MS - DAY_MS, hops=2).properties()
+    again = entry(properties={**given, "tw-for": "billing", "tw-from": "1:2 3", "colour": "red"})
+    assert Lifting(PLAN).fate(again, NOW_MS) is Fate.LIFT
+    made, properties = Lifting(PLAN).copy(again, PART, NOW_MS)
+    assert made == Envelope(f"{PART}:12:34", NOW_MS + 10 * DAY_MS, NOW_MS, revision=PLAN.revision)
+    assert properties == {"colour": "red", "tw-from": f"12:34 {NOW_MS - 1_000}", **made.properties()}
 
 
 @given(delay_ms=st.integers(-DAY_MS, 60 * DAY_MS))

@@ -101,6 +101,11 @@ class InternalStats:
     cursors: Mapping[str, CursorStats]
     ledger_since_ms: int | None = None
 
+    @property
+    def newest_ledger(self) -> int:
+        """The one that is written to; a broker that loads a topic begins another. -1: there is none."""
+        return self.ledgers[-1].ledger_id if self.ledgers else -1
+
 
 def read_internal_stats(stored: Mapping[str, Any]) -> InternalStats:
     """Internal stats from the broker's JSON."""

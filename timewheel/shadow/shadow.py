@@ -22,7 +22,7 @@ from timewheel.core.plan import Plan
 from timewheel.events import RelayPlanNotStarted
 from timewheel.hooks import Hook
 from timewheel.shadow.driver.gate import StruckFirst
-from timewheel.shadow.driver.lift_session import LiftTools
+from timewheel.shadow.driver.lift_tools import LiftTools
 from timewheel.shadow.driver.lifter import Lifter
 from timewheel.shadow.driver.looking import Looker, View
 from timewheel.shadow.driver.striking import Striker, Subscription

@@ -8,79 +8,42 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from typing import Any
 
 import pulsar
 
-from timewheel.admin.client import AdminClient
 from timewheel.admin.internals import CursorStats, InternalStats
-from timewheel.binary_protocol.dialing import Dialer
 from timewheel.binary_protocol.entries import Entry
 from timewheel.binary_protocol.reading import EntryReader
 from timewheel.consumers.relay.driver.endings import SessionFailed
 from timewheel.consumers.relay.driver.handle import Handle
-from timewheel.core.chance import Chance
-from timewheel.core.clock import Clock
-from timewheel.core.envelope import FROM_PROPERTY, STIR_PROPERTY
+from timewheel.core.envelope import STIR_PROPERTY
 from timewheel.core.errors import AdminDenied
 from timewheel.core.names import JOURNAL_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names, partition_topic
-from timewheel.core.plan import Plan
 from timewheel.events import ShadowCaughtUp, ShadowLiftsAgain, ShadowStaysNative
 from timewheel.shadow.driver.content import DamagedPayload, Original
 from timewheel.shadow.driver.copies import Copies
 from timewheel.shadow.driver.lift_counts import LiftCounts
-from timewheel.shadow.driver.looking import Looker
+from timewheel.shadow.driver.lift_tools import LiftTools
 from timewheel.shadow.driver.recovery import strike_again
 from timewheel.shadow.driver.striking import Striker, Subscription
 from timewheel.shadow.machine.acked import Acked, AckedByAny
-from timewheel.shadow.machine.journal import HOLD_MS, Journal
-from timewheel.shadow.machine.lifting import Fate, Lifting, timer_of
+from timewheel.shadow.machine.journal import Journal
+from timewheel.shadow.machine.lifting import Fate, Lifting
 from timewheel.shadow.machine.states import caught_up_property
 from timewheel.shadow.machine.stirring import Stirring
 from timewheel.shadow.machine.unstruck import Unstruck
-from timewheel.wire.hooks import Hooks
 from timewheel.wire.native import NO_SCHEMA
 from timewheel.wire.own_numbers import OWN_NUMBERS
 from timewheel.wire.positions import EntryPosition
 
-__all__ = ["LiftSession", "LiftTools"]
+__all__ = ["LiftSession"]
 
 READ_MS = 200
 HOUSEKEEPING_MS = 5_000
+"""How often cursors are looked at, so that the journal is let go."""
 QUIET_MS = 10_000
 """Nothing came for so long: the backlog is through."""
-"""How often cursors are looked at, so that the journal is let go."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LiftTools:
-    """What all lifters of a shadow share.
-
-    Args:
-        client: The user's `pulsar.Client`.
-        dialer: Of the binary protocol.
-        admin: Of any broker.
-        plan: Has an intake.
-        looker: Knows the wish and the subscriptions.
-        clock: Time.
-        chance: For pauses.
-        hooks: Whom to tell.
-        hold_ms: For how long the journal keeps what every subscription has passed.
-        struck_to: Up to which copy of an intake's partition the originals are acknowledged, as far as this process
-            knows: another one may relay it. None: it does not know.
-    """
-
-    client: Any
-    dialer: Dialer
-    admin: AdminClient
-    plan: Plan
-    looker: Looker
-    clock: Clock
-    chance: Chance
-    hooks: Hooks
-    hold_ms: int = HOLD_MS
-    struck_to: Callable[[int], EntryPosition | None] = lambda _: None
 
 
 class LiftSession:
@@ -94,6 +57,10 @@ class LiftSession:
         counts: Goes on counting here.
         stays: Entries that cannot be lifted, as was learnt; goes on there.
         led: Called once it has the lease.
+        until_ms: It ends then, by the monotonic clock, so that another one begins anew; None: it need not.
+
+    Attributes:
+        met_others: It ended since there are other subscriptions than before.
     """
 
     def __init__(
@@ -105,8 +72,11 @@ class LiftSession:
         counts: LiftCounts,
         stays: set[EntryPosition],
         led: Callable[[], None],
+        until_ms: int | None = None,
     ) -> None:
         self._tools = tools
+        self._until_ms = until_ms
+        self.met_others = False
         self._clock = tools.clock
         self._part = part
         self._partition = partition
@@ -137,6 +107,7 @@ class LiftSession:
         self._stirrer: Any = None
         self._kept_house_ms = 0
         self._told: set[Fate] = set()
+        self._refused_versions: set[int] = set()
         self._end = self._read_to = EntryPosition(-1, -1)
         self._read_ms = self._clock.monotonic_ms()
         self._began_ms = self._clock.now_ms()
@@ -161,13 +132,16 @@ class LiftSession:
             self._acker = stack.enter_context(_closing(self._subscribe_to_journal()))
             striker = Striker(tools.dialer, self._part, self._subscriptions, self._clock)
             stack.callback(striker.close)
-            self._begin(striker)
+            loaded = self._begin(striker)
             acked = self._cursors()
             after = self._read_to = min(one.mark_delete for one in acked)
             self._read_ms = self._clock.monotonic_ms()
             reader = stack.enter_context(
                 EntryReader(tools.dialer, self._part, after=after, keep_payload=True, chance=tools.chance)
             )
+            self._check_loaded(loaded)
+            if tools.looker.view.lifts:
+                self._note(None)
             stack.callback(self._close_stirrer)
             self._lift_all(reader, striker, AckedByAny(acked))
             self._copies.send()
@@ -185,7 +159,8 @@ class LiftSession:
             consumer_name=f"timewheel-journal-{self._partition}",
         )
 
-    def _begin(self, striker: Striker) -> None:
+    def _begin(self, striker: Striker) -> int:
+        """Strike again what was forgotten; returns the ledger that the due topic was writing to before."""
         tools = self._tools
         intake = tools.admin.topics.internal_stats(self._intake_part)
         native = tools.admin.topics.internal_stats(self._part)
@@ -201,6 +176,14 @@ class LiftSession:
         )
         self._counts.struck_again += forgotten
         tools.hooks.emit(ShadowLiftsAgain(topic=self._part, journal=journal, forgotten=forgotten))
+        return native.newest_ledger
+
+    def _check_loaded(self, ledger: int) -> None:
+        """A broker that loads a topic begins another ledger. If one did while the journal was read, it has forgotten
+        acknowledgements that nobody has seen to; from now on a reload ends the session by closing the reader.
+        """
+        if self._tools.admin.topics.internal_stats(self._part).newest_ledger != ledger:
+            raise SessionFailed("the topic was loaded again, or began another ledger, while the journal was read")
 
     def _beat(self) -> None:
         self._handle.beat()
@@ -233,17 +216,23 @@ class LiftSession:
             patience_ms = copies.patience_ms
             entries = reader.read(READ_MS if patience_ms is None else patience_ms)
             handle.beat()
-            if looker.view.lifts != lifts or _names(self._subscriptions()) != subscriptions:
+            self.met_others = _names(self._subscriptions()) != subscriptions
+            if self.met_others or looker.view.lifts != lifts or self._is_over():
                 return  # another session looks anew at what was left, these among it
             now_ms = self._clock.now_ms()
             if lifts:
                 self._lift(entries, acked, now_ms)
+            else:
+                self._meet_stirs(entries, acked)
             copies.settle()
             if not entries or copies.patience_ms == 0:
                 copies.send()
             if lifts and not self._counts.caught_up and self._is_through(entries):
                 self._at_the_end()
             self._keep_house(striker, now_ms)
+
+    def _is_over(self) -> bool:
+        return self._until_ms is not None and self._clock.monotonic_ms() >= self._until_ms
 
     def _lift(self, entries: list[Entry], acked: AckedByAny, now_ms: int) -> None:
         counts, fate_of = self._counts, self._lifting.fate
@@ -261,6 +250,12 @@ class LiftSession:
             elif fate not in _USUAL and fate not in self._told:
                 self._tell(fate)
 
+    def _meet_stirs(self, entries: list[Entry], acked: AckedByAny) -> None:
+        """What another session has sent is taken out, also if nothing more is to be lifted."""
+        for entry in entries:
+            if STIR_PROPERTY in entry.properties and entry.position not in acked:
+                self._stirring.met(entry.position, entry.publish_ms)
+
     def _lag_ms(self) -> int:
         """By how much acknowledging originals lags behind lifting."""
         upto = self._tools.struck_to(self._partition)
@@ -269,20 +264,22 @@ class LiftSession:
         return self._unstruck.age_ms(self._clock.monotonic_ms())
 
     def _take(self, entry: Entry, now_ms: int) -> None:
-        if entry.position in self._stays:
-            self._tell(Fate.LARGE)
+        version = NO_SCHEMA if entry.schema_version is None else int.from_bytes(entry.schema_version, "big")
+        if entry.position in self._stays or version in self._refused_versions:
+            self._tell(Fate.SCHEMA if version in self._refused_versions else Fate.LARGE)
             return
         try:
             original = Original(entry)
         except DamagedPayload:
             self._tell(Fate.DAMAGED)
             return
-        properties = dict(entry.properties)
-        properties.update(timer_of(entry, self._part, now_ms, self._tools.plan.revision).properties())
-        place = entry.position
-        properties[FROM_PROPERTY] = f"{place.ledger}:{place.entry} {entry.publish_ms}"
-        version = NO_SCHEMA if entry.schema_version is None else int.from_bytes(entry.schema_version, "big")
-        self._copies.add(original, version, place, properties)
+        _, properties = self._lifting.copy(entry, self._part, now_ms)
+        try:
+            self._copies.add(original, version, entry.position, properties)
+        except pulsar.IncompatibleSchema:
+            self._refused_versions.add(version)
+            self._tell(Fate.SCHEMA)
+            return
         if entry.publish_ms >= self._began_ms:
             self._counts.lags_ms.append(now_ms - entry.publish_ms)
         self._stirring.lifted(entry.deliver_at_ms or 0)
@@ -307,11 +304,18 @@ class LiftSession:
         if self._copies.in_flight:
             return  # it is to stop
         self._counts.caught_up = True
-        now = {caught_up_property(self._partition): str(self._clock.now_ms())}
+        # By the clock of whoever began it, which may be ahead.
+        self._note(max(self._clock.now_ms(), self._tools.looker.view.wish.since_ms))
+        self._tools.hooks.emit(ShadowCaughtUp(topic=self._part, lifted=self._counts.lifted))
+
+    def _note(self, caught_up_ms: int | None) -> None:
+        """When it was through, for everyone to see; None: it is not any more."""
+        topics, name = self._tools.admin.topics, caught_up_property(self._partition)
+        text = str(caught_up_ms or 0)
         # Who may not note it lifts all the same; a status then says that it is catching up.
         with suppress(AdminDenied):
-            self._tools.admin.topics.update_properties(self._intake, now)
-        self._tools.hooks.emit(ShadowCaughtUp(topic=self._part, lifted=self._counts.lifted))
+            if topics.properties(self._intake).get(name, "0") != text:
+                topics.update_properties(self._intake, {name: text})
 
     # Beside
 

@@ -12,7 +12,9 @@ from timewheel.consumers.relay.machine.backoff import Backoff
 from timewheel.core.errors import AdminError
 from timewheel.events import ShadowLiftFailed, ShadowWaitsForLease
 from timewheel.shadow.driver.lift_counts import LiftCounts
-from timewheel.shadow.driver.lift_session import LiftSession, LiftTools
+from timewheel.shadow.driver.lift_session import LiftSession
+from timewheel.shadow.driver.lift_tools import LiftTools
+from timewheel.shadow.machine.pacing import AT_LEAST_MS
 from timewheel.wire.positions import EntryPosition
 
 __all__ = ["Lifter"]
@@ -22,6 +24,9 @@ RETRY_LONGEST_MS = 10_000
 LEASE_MS = 2_000
 """How often one that waits asks for the lease."""
 MAX_STAYS = 100_000
+ALL_KNOW_MS = AT_LEAST_MS + 10_000
+"""So long after one shadow has met a subscription that is new, each of them has. Until then another one may have struck
+without it what this one has lifted, so what the journal holds is struck once more then."""
 
 
 class Lifter:
@@ -49,6 +54,7 @@ class Lifter:
         self.reason: str | None = None
         self._stays: set[EntryPosition] = set()
         self._told_of_lease = False
+        self._again_ms: int | None = None
 
     def run(self) -> None:
         """Work until told to stop."""
@@ -56,7 +62,9 @@ class Lifter:
         backoff = Backoff(RETRY_FIRST_MS, RETRY_LONGEST_MS, tools.chance)
         while not handle.stopping:
             lifted = self.counts.lifted
-            session = LiftSession(tools, self.part, self.partition, handle, self.counts, self._stays, self._led)
+            session = LiftSession(
+                tools, self.part, self.partition, handle, self.counts, self._stays, self._led, self._again_ms
+            )
             try:
                 session.run()
             except LeaseHeld:
@@ -67,6 +75,7 @@ class Lifter:
             except Exception as error:  # noqa: BLE001 - a bug must not end a partition's lifter in silence
                 self._failed(repr(error))
             else:
+                self._ended(session)
                 continue
             finally:
                 self.leads = False
@@ -77,6 +86,13 @@ class Lifter:
 
     def _led(self) -> None:
         self.leads, self._told_of_lease = True, False
+
+    def _ended(self, session: LiftSession) -> None:
+        now_ms = self._tools.clock.monotonic_ms()
+        if session.met_others:
+            self._again_ms = now_ms + ALL_KNOW_MS
+        elif self._again_ms is not None and now_ms >= self._again_ms:
+            self._again_ms = None
 
     def _wait_for_lease(self) -> None:
         if not self._told_of_lease:

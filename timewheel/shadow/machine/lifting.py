@@ -5,19 +5,22 @@ from __future__ import annotations
 from enum import Enum, unique
 
 from timewheel.binary_protocol.entries import Compression, Entry
-from timewheel.core.envelope import FOR_PROPERTY, STIR_PROPERTY, TIMER_PROPERTY, Envelope
+from timewheel.core.envelope import FOR_PROPERTY, FROM_PROPERTY, STIR_PROPERTY, TIMER_PROPERTY, Envelope
 from timewheel.core.errors import EnvelopeError
 from timewheel.core.ids import native_id
 from timewheel.core.plan import Plan
 from timewheel.core.steps import far_ms
 from timewheel.wire.positions import EntryPosition
 
-__all__ = ["LARGEST_BYTES", "NO_NUMBER", "Fate", "Lifting", "lift_number", "lifted_from", "native_id", "timer_of"]
+__all__ = ["LARGEST_BYTES", "NO_NUMBER", "Fate", "Lifting", "lift_number", "lifted_from", "native_id"]
 
 LARGEST_BYTES = 5 * 1024 * 1024 - 64 * 1024
 """Of a payload: with what a copy has more than its original, a broker takes no larger one."""
 NO_NUMBER = 0
 """Of `lift_number`; the client itself takes 0 for "none"."""
+EARLIER_TICKS = 5
+"""A timer of ours is asked for by so much before it is due at the most: the lead, and 2.5 ticks now and then."""
+_OUR_PREFIX = "tw-"
 _MAX_LEDGER = 1 << 31
 _MAX_ENTRY = 1 << 32
 _OPENED = frozenset(Compression)
@@ -42,8 +45,12 @@ class Fate(Enum):
     """A part of a larger message."""
     KEY_BYTES = "key_of_bytes"
     """Its key is no text, and pulsar-client would send the key on as one."""
+    NO_TEXT = "no_text"
+    """Its key or a property is no UTF-8, and pulsar-client takes none such."""
     TRANSACTION = "transaction"
     COMPRESSION = "unknown_compression"
+    SCHEMA = "schema_refused"
+    """The intake's registry does not take its schema."""
     MARKER = "marker"
     """The broker's own."""
     POSITION = "position_too_high"
@@ -68,11 +75,13 @@ class Lifting:
             before that and the original can both be delivered.
     """
 
-    __slots__ = ("_max_delay_ms", "far_ms")
+    __slots__ = ("_earlier_ms", "_max_delay_ms", "_revision", "far_ms")
 
     def __init__(self, plan: Plan) -> None:
         self.far_ms = far_ms(plan)
         self._max_delay_ms = plan.max_delay_ms
+        self._earlier_ms = EARLIER_TICKS * plan.tick_ms
+        self._revision = plan.revision
 
     def fate(self, entry: Entry, now_ms: int) -> Fate:
         """What becomes of an entry that is pending on every subscription.
@@ -91,32 +100,78 @@ class Lifting:
         remaining_ms = deliver_at_ms - now_ms
         if remaining_ms < self.far_ms:
             return Fate.NEAR
-        if (obstacle := _obstacle(entry)) is not None:
+        if (obstacle := self._obstacle(entry)) is not None:
             return obstacle
         if remaining_ms > self._max_delay_ms:
             return Fate.BEYOND
         return Fate.LARGE if max(entry.payload_bytes, entry.uncompressed_bytes) > LARGEST_BYTES else Fate.LIFT
 
+    def copy(self, entry: Entry, part: str, now_ms: int) -> tuple[Envelope, dict[str, str]]:
+        """The envelope of a copy, and all its properties.
 
-def _obstacle(entry: Entry) -> Fate | None:
-    """Why an entry that is far from due stays all the same."""
-    for fate, is_so in (
-        (Fate.ENCRYPTED, entry.is_encrypted),
-        (Fate.CHUNK, entry.is_chunked),
-        (Fate.BATCH, entry.batch_size > 0),
-        (Fate.TRANSACTION, entry.transaction is not None),
-        (Fate.KEY_BYTES, entry.key_is_base64),
-        (Fate.COMPRESSION, entry.compression not in _OPENED),
-        (Fate.POSITION, lift_number(entry.position) == NO_NUMBER),
-    ):
-        if is_so:
-            return fate
-    try:
+        A timer that an SDK has sent keeps its own envelope, as one that was put back into the topic does. But a plain
+        client may send on what it was given, properties and all, to be delivered later: that is another timer.
+
+        Args:
+            entry: Its fate is to be lifted.
+            part: As of `timewheel.core.ids.native_id`.
+            now_ms: When it is lifted, UTC milliseconds.
+        """
+        properties = dict(entry.properties)
+        known = self._own(entry)
+        if known is None:
+            if TIMER_PROPERTY in properties:
+                properties = {name: text for name, text in properties.items() if not name.startswith(_OUR_PREFIX)}
+            due_ms = entry.deliver_at_ms or 0
+            timer = Envelope(native_id(part, entry.position), due_ms, now_ms, revision=self._revision)
+        else:
+            timer = known.hopped(now_ms)
+        properties.update(timer.properties())
+        place = entry.position
+        properties[FROM_PROPERTY] = f"{place.ledger}:{place.entry} {entry.publish_ms}"
+        return timer, properties
+
+    def _own(self, entry: Entry) -> Envelope | None:
+        """The envelope of this very message; raises EnvelopeError if it is garbled or of a later version."""
         known = Envelope.read(entry.properties)
-    except EnvelopeError:
-        return Fate.UNREADABLE
-    # What is for one subscription alone waits in that one's own topic; here only a stranger can have put it.
-    return Fate.UNREADABLE if known is not None and FOR_PROPERTY in entry.properties else None
+        if known is None or 0 <= known.due_ms - (entry.deliver_at_ms or 0) <= self._earlier_ms:
+            return known
+        return None
+
+    def _obstacle(self, entry: Entry) -> Fate | None:
+        """Why an entry that is far from due stays all the same."""
+        for fate, is_so in (
+            (Fate.ENCRYPTED, entry.is_encrypted),
+            (Fate.CHUNK, entry.is_chunked),
+            (Fate.BATCH, entry.batch_size > 0),
+            (Fate.TRANSACTION, entry.transaction is not None),
+            (Fate.KEY_BYTES, entry.key_is_base64),
+            (Fate.COMPRESSION, entry.compression not in _OPENED),
+            (Fate.POSITION, lift_number(entry.position) == NO_NUMBER),
+            (Fate.NO_TEXT, not _is_text(entry)),
+        ):
+            if is_so:
+                return fate
+        try:
+            known = self._own(entry)
+        except EnvelopeError:
+            return Fate.UNREADABLE
+        # What is for one subscription alone waits in that one's own topic; here only a stranger can have put it.
+        return Fate.UNREADABLE if known is not None and FOR_PROPERTY in entry.properties else None
+
+
+def _is_text(entry: Entry) -> bool:
+    """Whether all that pulsar-client is to send on as text is some: clients in C++ and Go write what they like."""
+    texts = [entry.partition_key or "", *entry.properties, *entry.properties.values()]
+    return all(text.isascii() or _encodes(text) for text in texts)
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def lift_number(place: EntryPosition) -> int:
@@ -131,24 +186,6 @@ def lift_number(place: EntryPosition) -> int:
     if not (0 <= place.ledger < _MAX_LEDGER and 0 <= place.entry < _MAX_ENTRY):
         return NO_NUMBER
     return place.ledger << 32 | place.entry
-
-
-def timer_of(entry: Entry, part: str, now_ms: int, revision: int) -> Envelope:
-    """The envelope of a copy.
-
-    A timer that an SDK has sent keeps its own, as one that was put back into the topic does.
-
-    Args:
-        entry: Its fate is to be lifted.
-        part: As of `timewheel.core.ids.native_id`.
-        now_ms: When it is lifted, UTC milliseconds.
-        revision: The plan's.
-    """
-    known = Envelope.read(entry.properties) if TIMER_PROPERTY in entry.properties else None
-    due_ms = entry.deliver_at_ms or 0
-    if known is None:
-        return Envelope(native_id(part, entry.position), due_ms, now_ms, revision=revision)
-    return known.hopped(now_ms)
 
 
 def lifted_from(text: str) -> tuple[EntryPosition, int] | None:

@@ -1,0 +1,99 @@
+"""What plain clients do, and no shadow can forbid: properties sent on, schemas that are refused, pauses in bursts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from pulsar.schema import AvroSchema, Record, String
+
+from tests.broker.relay_stage import BUSINESS, now_ms
+from tests.broker.test_shadow_life import AHEAD_MS, DAYS, lifted, send, shadow_plan, staged
+from timewheel.admin.client import AdminClient
+from timewheel.core.durations import DAY_MS
+from timewheel.core.names import Names
+from timewheel.shadow.machine.lifting import Fate
+from timewheel.shadow.machine.states import State, caught_up_in, wish_in
+from timewheel.shadow.machine.stirring import FIRST_STIR
+from timewheel.shadow.wishing import wish_for
+from timewheel.testing import Broker, eventually
+
+
+def test_what_a_consumer_sends_on_with_its_properties_comes_at_its_own_due_time(pulsar_broker: Broker) -> None:
+    """As a job that plans its next run does, or a client's own retry."""
+    with staged(pulsar_broker, shadow_plan()) as on:
+        consumer, shadow = on.plain_consumer(), on.shadow()
+        send(on, range(1), due_ms=now_ms() + AHEAD_MS)
+        eventually(lambda: consumer.handled["0"] == 1, 20)
+        given = consumer.messages["0"].properties()
+        assert "tw-timer" in given, "it came by the shadow"
+        due_ms = now_ms() + AHEAD_MS
+        producer = on.plain_producer()
+        producer.send(f"again {due_ms}".encode(), properties={**given, "colour": "red"}, deliver_at=due_ms)
+        eventually(lambda: lifted(shadow) == 2, 20)
+        eventually(lambda: consumer.handled["again"] == 1, 20)
+        assert consumer.lateness_ms["again"] >= -1_000, "by the broker's tick at the most"
+        again = consumer.messages["again"].properties()
+        assert (again["colour"], again["tw-id"] == given["tw-id"]) == ("red", False)
+
+
+class Renewal(Record):  # type: ignore[misc]  # the client has no types
+    number = String()
+
+
+def test_what_nobody_may_register_stays_and_all_else_is_lifted(pulsar_broker: Broker) -> None:
+    space = f"public/frozen-{now_ms()}"
+    plan = replace(shadow_plan(DAYS, max_delay_ms=30 * DAY_MS), due_topic=f"persistent://{space}/renewals")
+    with AdminClient(pulsar_broker.admin_url) as admin:
+        admin.namespaces.create(space)
+    with staged(pulsar_broker, plan) as on:
+        producer = on.plain_producer(schema=AvroSchema(Renewal))
+        on.admin._http.call("POST", f"/namespaces/{space}/isAllowAutoUpdateSchema", body=False)
+        shadow = on.shadow()
+        for number in range(3):
+            producer.send(Renewal(number=str(number)), deliver_at=now_ms() + 3 * DAY_MS)
+        send(on, range(20), due_ms=now_ms() + 3 * DAY_MS)
+        eventually(lambda: lifted(shadow) == 20, 30)
+        fates = [event.fields["why"] for event in on.events.named("shadow_stays_native")]
+        assert fates == [Fate.SCHEMA.value]
+        assert shadow.shadow_status().lifters[0].failures == 0
+
+
+@pytest.mark.parametrize("state", [State.PAUSED, State.DRAINING])
+def test_a_stir_is_taken_out_also_when_nothing_more_is_lifted(pulsar_broker: Broker, state: State) -> None:
+    plan = shadow_plan(DAYS, max_delay_ms=30 * DAY_MS)
+    with staged(pulsar_broker, plan) as on:
+        shadow = on.shadow()
+        send(on, range(FIRST_STIR), due_ms=now_ms() + 3 * DAY_MS)
+        eventually(lambda: shadow.shadow_status().lifters[0].stirs == 1, 20, poll=0.01)
+        on.wish(state)
+        eventually(lambda: shadow.view.wish.state is state, 20)
+        back = 0 if state is State.PAUSED else FIRST_STIR
+
+        def pending() -> int:
+            stats = on.admin.topics.stats(on.parts()[0], precise_backlog=True)
+            return stats.subscriptions[BUSINESS].backlog
+
+        eventually(lambda: pending() == back, 40, message="nobody is to be given the stir")
+
+
+def test_what_is_noted_is_withdrawn_until_a_backlog_is_gone_through(pulsar_broker: Broker) -> None:
+    """By the clock of whoever began it, which may be ahead; and not by what was noted before an outage."""
+    with staged(pulsar_broker, shadow_plan(DAYS, max_delay_ms=30 * DAY_MS)) as on:
+        intake = Names(on.plan).intake
+        ahead_ms = now_ms() + 60_000
+        wish_for(on.admin, on.plan, State.PAUSED, now_ms=now_ms())
+        wish_for(on.admin, on.plan, State.SHADOWING, now_ms=ahead_ms)
+        shadow = on.shadow()
+
+        def noted() -> int | None:
+            properties = on.admin.topics.properties(intake)
+            return caught_up_in(properties, 0, wish_in(properties))
+
+        eventually(lambda: noted() is not None, 20)
+        assert noted() == ahead_ms
+        shadow.stop(5_000)
+        send(on, range(20_000), due_ms=now_ms() + 3 * DAY_MS)
+        on.lifter()
+        eventually(lambda: noted() is None, 20, poll=0.01)
+        eventually(lambda: noted() == ahead_ms, 40)
