@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ssl
 from types import TracebackType
 from typing import Self
 
 import httpx
 
 from timewheel.admin.brokers import Brokers
+from timewheel.admin.connections import Tls
 from timewheel.admin.http import DEFAULT_RETRY_FOR_S, DEFAULT_TIMEOUT_S, AdminHttp, Token
 from timewheel.admin.namespaces import Namespaces, Tenants
 from timewheel.admin.topic_policies import TopicPolicies
@@ -36,7 +36,8 @@ class AdminClient:
     Args:
         admin_url: Web service of any broker, or of a proxy: ``http://broker:8080``, ``https://broker:8443``.
         token: Bearer token; or what returns the current one, asked before every request.
-        tls: From `timewheel.admin.http.tls_context` or of your own making; None: the system's authorities.
+        tls: From `timewheel.admin.http.tls_context` or of your own making; or what returns the current settings, asked
+            before every request; None: the system's authorities.
         timeout_s: Seconds for each step of one request.
         retry_for_s: Seconds since a call's begin within which it may be repeated (only where that is safe); 0: never.
         hooks: Called with warnings; None: they are logged.
@@ -49,7 +50,7 @@ class AdminClient:
         admin_url: str,
         *,
         token: Token = None,
-        tls: ssl.SSLContext | None = None,
+        tls: Tls = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
         retry_for_s: float = DEFAULT_RETRY_FOR_S,
         hooks: tuple[Hook, ...] | None = None,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import ssl
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from urllib.parse import unquote, urlsplit
 
 import httpx
 
+from timewheel.admin.connections import Connections, Tls
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.connection import OAuth2
 from timewheel.core.errors import BadConnection, TokenNotGiven
@@ -40,7 +40,7 @@ class ClientCredentials:
 
     Args:
         oauth2: Who gives tokens, to whom, and for what.
-        tls: Whom to trust; None: the system's authorities.
+        tls: Whom to trust, or what returns the current settings; None: the system's authorities.
         clock: Tells whether a token is about to expire.
         transport: Of httpx, for tests.
 
@@ -52,7 +52,7 @@ class ClientCredentials:
         self,
         oauth2: OAuth2,
         *,
-        tls: ssl.SSLContext | None = None,
+        tls: Tls = None,
         clock: Clock | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
@@ -61,9 +61,7 @@ class ClientCredentials:
         optional = {"audience": oauth2.audience, "scope": oauth2.scope}
         self._asks_for = {name: value for name, value in optional.items() if value is not None}
         self._clock = clock or SystemClock()
-        self._http = httpx.Client(
-            verify=True if tls is None else tls, timeout=TIMEOUT_S, transport=transport, trust_env=False
-        )
+        self._http = Connections(tls, timeout_s=TIMEOUT_S, transport=transport)
         self._lock = threading.Lock()
         self._token = ""
         self._renew_at_ms = 0

@@ -11,6 +11,7 @@ import httpx
 from tenacity import wait_random_exponential
 
 from timewheel.admin.answers import error_of
+from timewheel.admin.connections import Connections, Tls
 from timewheel.admin.redirects import REDIRECTS, origin_of, owner_url
 from timewheel.admin.retrying import Repeat, attempts, may_repeat
 from timewheel.core.clock import Clock, SystemClock
@@ -80,7 +81,7 @@ class AdminHttp:
     Args:
         admin_url: ``http://broker:8080`` or ``https://...``; a path before ``/admin/v2`` is kept (proxies).
         token: Bearer token, or what returns the current one.
-        tls: See `tls_context`; None: the system's authorities.
+        tls: See `tls_context`; or what returns the current settings; None: the system's authorities.
         timeout_s: Seconds for each step of one request.
         retry_for_s: Seconds since a call's begin within which it may be repeated; 0: never.
         transport: Of httpx, for tests.
@@ -92,7 +93,7 @@ class AdminHttp:
         admin_url: str,
         *,
         token: Token = None,
-        tls: ssl.SSLContext | None = None,
+        tls: Tls = None,
         timeout_s: float = DEFAULT_TIMEOUT_S,
         retry_for_s: float = DEFAULT_RETRY_FOR_S,
         transport: httpx.BaseTransport | None = None,
@@ -107,18 +108,11 @@ class AdminHttp:
         self._token = token
         self._retry_for_ms = int(retry_for_s * 1000)
         self._clock: Clock = clock or SystemClock()
-        # Not trust_env: the token goes to the brokers and nowhere else, whatever HTTP_PROXY or .netrc say.
-        self._client = httpx.Client(
-            verify=True if tls is None else tls,
-            timeout=timeout_s,
-            transport=transport,
-            trust_env=False,
-            follow_redirects=False,
-        )
+        self._connections = Connections(tls, timeout_s=timeout_s, transport=transport)
 
     def close(self) -> None:
         """Close all connections."""
-        self._client.close()
+        self._connections.close()
 
     def call(
         self,
@@ -213,7 +207,7 @@ class AdminHttp:
         redirects = 0
         while True:
             try:
-                response = self._client.request(method, url, headers=headers, content=content)
+                response = self._connections.request(method, url, headers=headers, content=content)
             except (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout) as error:
                 raise AdminUnreachable(endpoint, f"no connection to {origin_of(url)}: {error}", sent=False) from error
             except httpx.TransportError as error:

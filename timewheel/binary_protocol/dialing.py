@@ -25,7 +25,8 @@ class Dialer:
     Args:
         service_url: ``pulsar://`` or ``pulsar+ssl://``, and one or several hosts, which are tried in turn.
         authentication: None: nothing is shown.
-        tls: None: the system's authorities are trusted, and names are checked.
+        tls: Settings, or what returns the current ones, asked at every connect: certificates are renewed. None: the
+            system's authorities are trusted, and names are checked.
         clock: None: the system's.
         connect_ms: See `CONNECT_MS`.
         request_ms: How long each answer is waited for.
@@ -40,7 +41,7 @@ class Dialer:
         service_url: str,
         *,
         authentication: Authentication | None = None,
-        tls: ssl.SSLContext | None = None,
+        tls: ssl.SSLContext | Callable[[], ssl.SSLContext] | None = None,
         clock: Clock | None = None,
         connect_ms: int = CONNECT_MS,
         request_ms: int = REQUEST_MS,
@@ -99,4 +100,5 @@ class Dialer:
         raise lost
 
     def _open_socket(self, address: Address) -> Transport:
-        return SocketTransport(address, tls=self._tls, timeout_ms=self._connect_ms)
+        tls = self._tls() if callable(self._tls) else self._tls
+        return SocketTransport(address, tls=tls, timeout_ms=self._connect_ms)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import ssl
     from collections.abc import Iterator
     from pathlib import Path
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from timewheel.binary_protocol.dialing import Dialer
     from timewheel.core.connection import Connection
     from timewheel.hooks import Hook
+    from timewheel.wire.tls_reader import TlsReader
     from timewheel.wire.token_reader import TokenReader
 
 __all__ = ["Access"]
@@ -23,7 +24,7 @@ RETRY_FOR_S = 5.0
 
 
 class Access:
-    """Makes clients that show the same token, or the same certificate.
+    """Makes clients that show the same token, or the same certificate, as it is when they connect.
 
     Args:
         connection: All layers, down to the defaults.
@@ -128,24 +129,29 @@ def _identity_of(connection: Connection) -> tuple[str | None, str | None]:
     return str(certificate), str(connection.tls_private_key_file_path or certificate)
 
 
-def _tls_of(connection: Connection) -> ssl.SSLContext:
+def _tls_of(connection: Connection) -> TlsReader:
     from timewheel.admin.http import tls_context
     from timewheel.core.errors import BadConnection
+    from timewheel.wire.tls_reader import TlsReader
 
+    paths: list[Path] = []
     for name in ("tls_trust_certs_file_path", "tls_certificate_file_path", "tls_private_key_file_path"):
         path = getattr(connection, name)
         if path is not None:
             _read(name, path)
+            paths.append(path)
     certificate, key = _identity_of(connection)
     trusted = connection.tls_trust_certs_file_path
+    read = partial(
+        tls_context,
+        ca_path=None if trusted is None else str(trusted),
+        certificate_path=certificate,
+        key_path=key,
+        validate_hostname=bool(connection.tls_validate_hostname),
+        allow_insecure=bool(connection.tls_allow_insecure_connection),
+    )
     try:
-        return tls_context(
-            ca_path=None if trusted is None else str(trusted),
-            certificate_path=certificate,
-            key_path=key,
-            validate_hostname=bool(connection.tls_validate_hostname),
-            allow_insecure=bool(connection.tls_allow_insecure_connection),
-        )
+        return TlsReader(read, paths)
     except OSError as error:  # ssl.SSLError is one: a file that can be read, and is none of what it should be
         name = "tls_trust_certs_file_path" if certificate is None else "tls_certificate_file_path or its key"
         raise BadConnection(name, f"holds no PEM that fits: {error}") from error
@@ -160,7 +166,7 @@ def _read(name: str, path: Path) -> bytes:
         raise BadConnection(name, f"{path} cannot be read: {error.strerror}") from error
 
 
-def _token_reader(connection: Connection, tls: ssl.SSLContext, hooks: tuple[Hook, ...]) -> TokenReader | None:
+def _token_reader(connection: Connection, tls: TlsReader, hooks: tuple[Hook, ...]) -> TokenReader | None:
     from timewheel.core.errors import BadConnection
     from timewheel.wire.token_reader import TokenReader
 
