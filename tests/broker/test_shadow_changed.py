@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import TIERED, now_ms, plan_of
 from tests.broker.shadow_stage import ShadowStage
+from tests.broker.test_shadow_look import run, saved
 from timewheel.consumers.relay import Relay
+from timewheel.core.durations import DAY_MS, HOUR_MS, SECOND_MS
 from timewheel.core.former_topics import TimersLeftBehind
 from timewheel.core.plan import Ring, Tiered, Wheel
 from timewheel.core.planfile import save_plan
@@ -19,7 +22,11 @@ from timewheel.ops import FormerTopics
 from timewheel.ops.former_findings import left_behind
 from timewheel.ops.provision import ensure
 from timewheel.shadow.draining import waiting
-from timewheel.shadow.machine.states import State
+from timewheel.shadow.machine.books import Place
+from timewheel.shadow.machine.states import State, wish_in
+from timewheel.shadow.standing_look import standing_of
+from timewheel.shadow.verification import Verification
+from timewheel.shadow.verifying import verify
 from timewheel.testing import Broker, eventually
 
 RING = Wheel(rings=(Ring(slot_ms=2_000, slots=14, headstart_ms=500),))
@@ -121,3 +128,55 @@ def test_a_plan_without_its_intake_is_refused_until_the_intake_is_empty(pulsar_b
         finally:
             relay.stop(5_000)
         assert consumer.again == 0
+
+
+def test_what_waits_in_a_former_tier_is_seen_and_comes_back_by_an_abort_alone(
+    pulsar_broker: Broker, tmp_path: Path
+) -> None:
+    """Nobody runs `shadow run` after the change: the looks are what one runs then, and the abort drains it itself."""
+    before = Tiered(window_ms=10 * SECOND_MS, tiers_ms=(10 * SECOND_MS, HOUR_MS))
+    plan = plan_of(before, relay="service", readers="any", intake=True, partitions=2, max_delay_ms=2 * DAY_MS)
+    new = replace(plan, scheme=replace(before, tiers_ms=(10 * SECOND_MS, 2 * HOUR_MS)))
+    with ShadowStage(pulsar_broker, plan) as on:
+        on.wish(State.SHADOWING)
+        on.plain_consumer()
+        shadow, producer, due_ms = on.shadow(), on.plain_producer(), now_ms() + 5 * HOUR_MS
+        for number in range(EACH):
+            producer.send_async(b"x", None, deliver_at=due_ms + number, partition_key=f"{number}")
+        producer.flush()
+        eventually(lambda: shadow.shadow_status().struck == EACH, 30)
+        eventually(
+            lambda: places(verify(on.admin, on.dialer, plan))[Place.HOLDING] == EACH,
+            20,
+            message="in the tier of an hour",
+        )
+        shadow.stop()
+        ensure(on.admin, new, now_ms=now_ms())
+
+        tier = on.tiers[0]
+        assert tier.endswith(".tier-1h")
+        found = verify(on.admin, on.dialer, new)
+        assert found.is_balanced, found.wrong
+        assert (found.unread, found.missing) == ((), ())
+        assert places(found)[Place.HOLDING] == EACH
+        held = standing_of(on.admin, on.dialer, new)
+        assert [*held.former] == [tier]
+        assert not held.holding
+        plan_file = saved(new, tmp_path)
+        assert "Held by an earlier plan's topics" in run(pulsar_broker, "status", plan_file).stdout
+        assert waiting(on.admin, new) > 0
+
+        done = run(pulsar_broker, "abort", plan_file)
+        assert done.returncode == 0, done.stderr
+        assert wish_in(on.admin.topics.properties(on.names.intake)).state is State.NATIVE
+        assert places(verify(on.admin, on.dialer, new))[Place.DUE] == EACH
+        assert waiting(on.admin, new) == 0
+        assert not standing_of(on.admin, on.dialer, new).former
+
+
+def places(found: Verification) -> Counter[Place]:
+    """Where the journal's copies are."""
+    counts: Counter[Place] = Counter()
+    for part in found.parts:
+        counts.update(part.places)
+    return counts

@@ -79,8 +79,15 @@ def one_subscription(**changes: Any) -> dict[str, Any]:
         (standing(**one_subscription(gaps=8_000)), "8,000 gaps"),
         (standing(**one_subscription(ghosts=GHOSTS)), "an unload removes them"),
         (standing(State.DRAINING, relay=None, intake=Queue(entries=0, oldest_ms=None)), "is to go back"),
+        (
+            replace(
+                standing(State.NATIVE, holding=0, relay=None, intake=Queue(entries=0, oldest_ms=None)),
+                former={"tier": 7},
+            ),
+            "is to go back",
+        ),
     ],
-    ids=range(9),
+    ids=range(10),
 )
 def test_what_needs_attention_is_said(found: Standing, said: str) -> None:
     (warning,) = found.warnings

@@ -27,6 +27,7 @@ def put_back(plan_file: Path, **connection: Any) -> None:
     from rich.console import Console
 
     from timewheel.core.clock import SystemClock, pause
+    from timewheel.ops.former_topics import FormerTopics
     from timewheel.shadow.draining import waiting
     from timewheel.shadow.machine.states import State
     from timewheel.shadow.shadow import Shadow
@@ -37,7 +38,9 @@ def put_back(plan_file: Path, **connection: Any) -> None:
     with access.client() as client, access.admin() as admin:
         told.print(note(admin, plan, State.DRAINING), markup=False, highlight=False, soft_wrap=True)
         settled_ms = clock.monotonic_ms() + SETTLE_MS
-        shadow = Shadow(client, plan, access.dialer(), admin, hooks=(warn,))
+        # What was lifted before the plan changed goes back too, whether or not another shadow runs that would drain it.
+        former = FormerTopics(admin, plan)
+        shadow = Shadow(client, plan, access.dialer(), admin, hooks=(warn,), former_topics=former)
         shadow.start()
         try:
             with told.status("no shadow lifts any more") as shown:

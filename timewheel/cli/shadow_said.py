@@ -24,6 +24,7 @@ FATES = {
     "near": "due soon: stays",
     "undelayed": "without a delay: stays",
     "acknowledged_by_some": "acknowledged on some subscriptions: stays",
+    "passed_by": "passed by when the plan did not lift it: stays",
     "stir": "the shadow's own",
     "marker": "the broker's own",
     "beyond_max_delay": "due later than the plan's max_delay: stays",

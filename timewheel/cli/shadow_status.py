@@ -98,9 +98,10 @@ def _show(console: Console, found: Standing) -> None:
     caption = f"Subscriptions; of gaps the broker keeps {found.gap_limit:,}"
     header = ("subscription", "type", "pending", "gaps", "delayed", "ghosts, at least")
     show_table(console, Table(caption=caption, header=header, rows=cursors))
-    if found.holding:
-        waiting = tuple((name.rpartition("/")[2], f"{count:,}") for name, count in found.holding.items())
-        show_table(console, Table(caption="Held", header=("topic", "entries"), rows=waiting))
+    for caption, held in (("Held", found.holding), ("Held by an earlier plan's topics", found.former)):
+        if held:
+            waiting = tuple((name.rpartition("/")[2], f"{count:,}") for name, count in held.items())
+            show_table(console, Table(caption=caption, header=("topic", "entries"), rows=waiting))
     for text in _notes(found):
         say(console, text)
 

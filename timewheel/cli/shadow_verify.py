@@ -64,7 +64,7 @@ def verify(
         _show(Console(highlight=False), found)
     if not found.is_balanced:
         raise typer.Exit(EXIT_ATTENTION)
-    if found.missing:
+    if found.missing or found.unread:
         raise typer.Exit(EXIT_UNSEEN)
 
 
@@ -150,3 +150,5 @@ def _notes(found: Verification) -> Iterator[str]:
     yield f"Memory for the copies: {sum(part.memory_bytes for part in found.parts) / 1_000_000:,.1f} MB at most."
     for name in found.missing:
         yield f"Not there: {name} (timewheel topics ensure makes it)."
+    for one in found.unread:
+        yield f"Not seen: {one.subject} ({one.reason}); what waits there would be called lost."

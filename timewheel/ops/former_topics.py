@@ -78,14 +78,22 @@ def look_into(
     return tuple(found)
 
 
-def held_backlog(admin: AdminClient, plan: Plan) -> int:
+def held_backlog(admin: AdminClient, plan: Plan, *, with_former: bool = False) -> int:
     """How many entries wait in the holding topics of a plan.
+
+    Args:
+        admin: Client of the cluster.
+        plan: The plan.
+        with_former: And in those of earlier plans.
 
     Raises:
         AdminError: The broker did not tell.
     """
+    names = former_names(admin, plan)
     holding = {topic.name for topic in topology(plan, admin.clock.now_ms()).holding}
-    partitions = [name for name in former_names(admin, plan) if partition_of(name)[0] in holding]
+    if with_former:
+        holding |= {topic.name for topic in former_topics(plan, names) if topic.holding is not None}
+    partitions = [name for name in names if partition_of(name)[0] in holding]
     return sum(_waiting(admin, name, {RELAY_SUBSCRIPTION})[0] for name in partitions)
 
 

@@ -11,11 +11,11 @@ __all__ = ["waiting"]
 
 
 def waiting(admin: AdminClient, plan: Plan) -> int:
-    """How many entries wait in the intake and in the holding topics of a plan.
+    """How many entries wait in the intake and in holding topics, those of earlier plans among them.
 
     Raises:
         AdminError: The broker did not tell.
     """
     parts = parts_of(Names(plan).intake, plan.own_partitions)
     stats = [admin.topics.stats(part, precise_backlog=True).subscriptions.get(RELAY_SUBSCRIPTION) for part in parts]
-    return held_backlog(admin, plan) + sum(one.backlog for one in stats if one is not None)
+    return held_backlog(admin, plan, with_former=True) + sum(one.backlog for one in stats if one is not None)

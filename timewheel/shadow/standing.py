@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum, unique
 from typing import Any
 
@@ -100,7 +100,8 @@ class PartStanding:
         pinned_by: The subscription that is least far, if the journal waits for it.
         subscriptions: Of the topic.
         sampled: Entries that were looked at.
-        left: About so many are far from due, and could have been lifted; those that have just come are not counted.
+        left: About so many are far from due, and could have been lifted; those that have just come are not counted, nor
+            those behind which an original was lifted already: they stay.
     """
 
     topic: str
@@ -133,6 +134,7 @@ class Standing:
         dead_letters: Messages; None: not known.
         writes: For each lifted timer, on average; None: nothing was lifted lately.
         unread: What could not be seen.
+        former: Entries that wait in holding topics of earlier plans, by topic: relays of this one drain them.
     """
 
     plan: Plan
@@ -146,6 +148,7 @@ class Standing:
     dead_letters: int | None
     writes: float | None
     unread: tuple[Unread, ...]
+    former: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -171,7 +174,8 @@ def warnings_of(found: Standing) -> Iterator[str]:
         if part.phase is Phase.SHADOWING and part.left:
             yield f"{part.topic}: about {part.left:,} entries are far from due and were not lifted."
         yield from _of_subscriptions(part, found.gap_limit)
-    if drains(found.wish.state) and any(found.holding.values()) and not any(part.relay for part in found.parts):
+    waits = any(found.holding.values()) or any(found.former.values())
+    if drains(found.wish.state) and waits and not any(part.relay for part in found.parts):
         yield "What waits in holding topics is to go back, and no relay is connected; run timewheel shadow run."
 
 
@@ -204,6 +208,7 @@ def standing_facts(found: Standing) -> dict[str, Any]:
         "warnings": list(found.warnings),
         "partitions": [_part(part) for part in found.parts],
         "holding": dict(found.holding),
+        "former": dict(found.former),
         "dead_letters": found.dead_letters,
         "writes_per_lifted": None if found.writes is None else round(found.writes, 2),
         "unseen": [{"what": one.subject, "source": one.source.value, "reason": one.reason} for one in found.unread],

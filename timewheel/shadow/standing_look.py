@@ -26,6 +26,7 @@ from timewheel.ops.doctor.seen import Source
 from timewheel.ops.gaps.limit import limit_of
 from timewheel.shadow.driver.looking import refusal_of
 from timewheel.shadow.facts import acked_in, cursors_in
+from timewheel.shadow.former_holding import former_backlogs
 from timewheel.shadow.machine.acked import AckedByAny
 from timewheel.shadow.machine.lifting import Fate, Lifting
 from timewheel.shadow.machine.states import State, Wish, caught_up_in, drains, lifts, wish_in
@@ -51,10 +52,13 @@ ARRIVED_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class _Tail:
-    """The newest copies of a partition: lags, and how long after their lift they are due, milliseconds."""
+    """The newest copies of a partition: lags, and how long after their lift they are due, milliseconds; and where the
+    last of their originals stands.
+    """
 
     lags_ms: Sequence[int] = ()
     remaining_ms: Sequence[int] = ()
+    lifted_upto: EntryPosition | None = None
 
     def lag(self) -> Lag | None:
         found = sorted(self.lags_ms)
@@ -63,7 +67,9 @@ class _Tail:
         return Lag(copies=len(found), p50_ms=found[len(found) // 2], p99_ms=found[len(found) * 99 // 100])
 
 
-def standing_of(admin: AdminClient, dialer: Dialer, plan: Plan, *, sample: int = SAMPLE) -> Standing:
+def standing_of(
+    admin: AdminClient, dialer: Dialer, plan: Plan, *, sample: int = SAMPLE, arrived_ms: int = ARRIVED_MS
+) -> Standing:
     """Look at a plan's shadow.
 
     Args:
@@ -71,21 +77,23 @@ def standing_of(admin: AdminClient, dialer: Dialer, plan: Plan, *, sample: int =
         dialer: Of the binary protocol, by which entries are read.
         plan: Has an intake.
         sample: Entries of each partition that are looked at for what was not lifted.
+        arrived_ms: See `ARRIVED_MS`.
 
     Raises:
         AdminMissing: There is no intake.
         AdminUnreachable: No broker answers.
         BinaryProtocolError: Entries cannot be read.
     """
-    return _Look(admin, dialer, plan, sample).run()
+    return _Look(admin, dialer, plan, sample, arrived_ms).run()
 
 
 class _Look:
-    def __init__(self, admin: AdminClient, dialer: Dialer, plan: Plan, sample: int) -> None:
+    def __init__(self, admin: AdminClient, dialer: Dialer, plan: Plan, sample: int, arrived_ms: int) -> None:
         self._admin = admin
         self._dialer = dialer
         self._plan = plan
         self._sample = sample
+        self._arrived_ms = arrived_ms
         self._names = Names(plan)
         self._lifting = Lifting(plan)
         self._asking = Asking()
@@ -117,6 +125,7 @@ class _Look:
             gap_limit=limit_of(self._admin).profile.gap_limit_ranges,
             parts=tuple(parts),
             holding=self._holding(),
+            former=former_backlogs(self._admin, plan, self._asking),
             dead_letters=self._dead_letters(),
             writes=writes_of(plan, self._at_ms, remaining_ms) if remaining_ms else None,
             unread=self._asking.unread,
@@ -150,7 +159,7 @@ class _Look:
         lifter = next((one for one in intake_stats.producers if one.name.startswith(LIFTER_PREFIX)), None)
         relay = intake_stats.subscriptions.get(RELAY_SUBSCRIPTION)
         caught_up_ms = caught_up_in(properties, number, wish)
-        sampled, left = self._left(native, internal, stats)
+        sampled, left = self._left(native, internal, stats, tail.lifted_upto)
         cursors = cursors_in(internal, stats)
         journal = self._queue(intake_part, intake, JOURNAL_SUBSCRIPTION)
         return PartStanding(
@@ -187,6 +196,7 @@ class _Look:
             return _Tail()
         lags: deque[int] = deque(maxlen=COPIES)
         remaining: deque[int] = deque(maxlen=COPIES)
+        lifted_upto: EntryPosition | None = None
         stretch = _tail_of(stats)
         for entries in (
             () if stretch is None else entries_in(self._dialer, part, stretch, self._admin.clock, keep_payload=True)
@@ -195,13 +205,20 @@ class _Look:
                 for timer in taken_in_of(entry, part, self._plan):
                     if timer.original is None:
                         continue
+                    lifted_upto = max(lifted_upto or timer.original, timer.original)
                     remaining.append(max(timer.due_ms - entry.publish_ms, 0))
                     if timer.published_ms >= since_ms:
                         lags.append(max(entry.publish_ms - timer.published_ms, 0))
-        return _Tail(lags, remaining)
+        return _Tail(lags, remaining, lifted_upto)
 
-    def _left(self, part: str, stats: InternalStats, counters: TopicStats) -> tuple[int, int]:
-        """How many entries were looked at, and about how many are far from due and were not lifted."""
+    def _left(
+        self, part: str, stats: InternalStats, counters: TopicStats, lifted_upto: EntryPosition | None
+    ) -> tuple[int, int]:
+        """How many entries were looked at, and about how many are far from due and were not lifted.
+
+        What stands before an original that was lifted is none of them: no lifter can lift it any more, since copies are
+        numbered by position.
+        """
         cursors = acked_in(stats, counters).values()
         if not cursors:
             return 0, 0
@@ -211,8 +228,9 @@ class _Look:
             for entries in entries_in(self._dialer, part, stretch, self._admin.clock):
                 sampled += len(entries)
                 left += sum(
-                    entry.publish_ms < self._at_ms - ARRIVED_MS
+                    entry.publish_ms < self._at_ms - self._arrived_ms
                     and entry.position not in acked
+                    and (lifted_upto is None or entry.position > lifted_upto)
                     and self._lifting.fate(entry, self._at_ms) is Fate.LIFT
                     for entry in entries
                 )

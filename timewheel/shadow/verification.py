@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from timewheel.core.plan import Plan
+from timewheel.ops.doctor import Unread
 from timewheel.shadow.machine.books import Place, Trouble, Wrong
 from timewheel.shadow.machine.states import Wish
 
@@ -63,6 +64,7 @@ class Verification:
         looks: More than 1: something looked wrong, and was looked for again.
         parts: By partition.
         missing: Topics of the plan that are not there.
+        unread: What could not be seen: what waits there would be called lost.
     """
 
     plan: Plan
@@ -71,6 +73,7 @@ class Verification:
     looks: int
     parts: tuple[PartBooks, ...]
     missing: tuple[str, ...] = ()
+    unread: tuple[Unread, ...] = ()
 
     @property
     def is_balanced(self) -> bool:
@@ -93,6 +96,7 @@ def verification_facts(found: Verification) -> dict[str, Any]:
         "is_balanced": found.is_balanced,
         "looks": found.looks,
         "missing": list(found.missing),
+        "unseen": [{"what": one.subject, "source": one.source.value, "reason": one.reason} for one in found.unread],
         **{wrong.value: count for wrong, count in found.wrong.items()},
         "partitions": [
             {

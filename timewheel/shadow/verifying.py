@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from timewheel.admin.client import AdminClient
-from timewheel.admin.internals import InternalStats
+from timewheel.admin.internals import CursorStats, InternalStats
 from timewheel.binary_protocol.dialing import Dialer
 from timewheel.binary_protocol.entries import Entry
 from timewheel.core.clock import pause
@@ -28,13 +29,16 @@ from timewheel.core.names import (
 )
 from timewheel.core.plan import Plan
 from timewheel.core.topology import topology
+from timewheel.ops.doctor.asking import Asking
+from timewheel.ops.doctor.seen import Source
 from timewheel.shadow.facts import acked_in
+from timewheel.shadow.former_holding import former_partitions
 from timewheel.shadow.machine.acked import Acked, AckedByAll, AckedByAny
 from timewheel.shadow.machine.books import BYTES_PER_COPY, Books, Place, Trouble, Wrong
 from timewheel.shadow.machine.lifting import Fate, Lifting
 from timewheel.shadow.machine.states import State, Wish, caught_up_in, wish_in
 from timewheel.shadow.machine.stretches import stretches_of
-from timewheel.shadow.machine.tally import PARTLY
+from timewheel.shadow.machine.tally import PARTLY, PASSED
 from timewheel.shadow.stored_timers import StoredTimer, key_of, original_of, taken_in_of, timers_in
 from timewheel.shadow.verification import PartBooks, Verification
 from timewheel.shadow.walking import entries_in
@@ -50,6 +54,8 @@ LOOKS = 3
 """A timer that hops while it is looked for is met twice; one may do so at two looks, where tiers are of seconds."""
 TICKS = 3
 """A broker delivers up to two ticks early, and this machine's clock may differ."""
+
+_BEFORE_ALL = EntryPosition(-1, -1)
 
 Tell = Callable[[int, int], None]
 """Told of the progress: entries that are read, and entries to read as far as is known."""
@@ -119,6 +125,8 @@ class _Look:
         self._names = Names(plan)
         self._lifting = Lifting(plan)
         self._holding = [topic.name for topic in topology(plan, 0).holding]
+        self._former: Mapping[int, list[str]] = {}
+        self._asking = Asking()
         self._missing: list[str] = []
         self._done = self._total = 0
 
@@ -128,13 +136,21 @@ class _Look:
         properties = self._admin.topics.properties(self._names.intake)
         wish = wish_in(properties)
         self._missing.clear()
+        self._asking = Asking()
+        self._former = former_partitions(self._admin, self._plan, self._asking)
         self._done = self._total = 0
         parts = tuple(
             self._part(number, wish, caught_up_in(properties, number, wish) is not None)
             for number in range(self._plan.own_partitions)
         )
         return Verification(
-            plan=self._plan, at_ms=at_ms, wish=wish, looks=1, parts=parts, missing=tuple(dict.fromkeys(self._missing))
+            plan=self._plan,
+            at_ms=at_ms,
+            wish=wish,
+            looks=1,
+            parts=parts,
+            missing=tuple(dict.fromkeys(self._missing)),
+            unread=self._asking.unread,
         )
 
     def _part(self, number: int, wish: Wish, is_caught_up: bool) -> PartBooks:
@@ -144,13 +160,12 @@ class _Look:
         books = Books()
         suspects: dict[int, tuple[StoredTimer, EntryPosition]] = {}
         self._read_intake(number, books)
-        for topic in self._holding:
-            for timer, may_have_moved in self._timers(partition_topic(topic, number), RELAY_SUBSCRIPTION):
-                key = key_of(timer.timer_id)
-                books.meets(key, Place.HOLDING, may_have_moved=may_have_moved)
-                original = original_of(timer.timer_id, native)
-                if original is not None and original not in before:
-                    suspects[key] = (timer, original)
+        for timer, may_have_moved in self._held(number):
+            key = key_of(timer.timer_id)
+            books.meets(key, Place.HOLDING, may_have_moved=may_have_moved)
+            original = original_of(timer.timer_id, native)
+            if original is not None and original not in before:
+                suspects[key] = (timer, original)
         stats, acked = self._cursors(native)
         struck = AckedByAll(acked.values())
         counts = self._read_native(native, stats, acked, books, suspects)
@@ -216,6 +231,7 @@ class _Look:
     ) -> _Native:
         counts = _Native()
         by_all, by_any = AckedByAll(acked.values()), AckedByAny(acked.values())
+        lifted_upto, lifted = books.newest_original, books.unstruck(by_all)
         lowest = min((one.mark_delete for one in acked.values()), default=stats.last_confirmed)
         now_ms = self._admin.clock.now_ms()
         counts.entries = sum(one.entries for one in stretches_of(stats.ledgers, lowest, 1 << 62))
@@ -230,6 +246,9 @@ class _Look:
                 counts.acked += 1
                 continue
             fate = PARTLY if entry.position in by_any else self._lifting.fate(entry, now_ms).value
+            is_passed = lifted_upto is not None and entry.position < lifted_upto and entry.position not in lifted
+            if fate == Fate.LIFT.value and is_passed:
+                fate = PASSED
             counts.fates[fate] += 1
             if fate == Fate.LIFT.value and entry.publish_ms < now_ms - self._arrived_ms:
                 place = entry.position
@@ -258,8 +277,20 @@ class _Look:
         """All of the plan's, whose topic has one partition: whose they are, their keys tell."""
         return self._timers(partition_topic(self._names.dead_letter, 0), DEAD_LETTER_SUBSCRIPTION)
 
+    def _held(self, number: int) -> Iterator[tuple[StoredTimer, bool]]:
+        """What waits in holding topics: first in those of earlier plans, from which relays send on into the present
+        one's.
+        """
+        for part in self._former.get(number, ()):
+            # One that is gone was drained since it was listed.
+            stats = self._asking.ask(Source.TOPICS, part, partial(self._admin.topics.internal_stats, part))
+            if stats is not None:
+                yield from self._waiting(part, stats.cursors.get(RELAY_SUBSCRIPTION))
+        for topic in self._holding:
+            yield from self._timers(partition_topic(topic, number), RELAY_SUBSCRIPTION)
+
     def _timers(self, part: str, subscription: str) -> Iterator[tuple[StoredTimer, bool]]:
-        """What waits in a topic that is acknowledged in order; of a batch at its head some may have moved on."""
+        """What waits in a topic of the plan."""
         try:
             stats = self._admin.topics.internal_stats(part)
         except AdminMissing:
@@ -269,8 +300,14 @@ class _Look:
         if cursor is None:
             self._missing.append(part)
             return
-        acked, first = Acked.of(cursor), None
-        for entry in self._entries(part, cursor.mark_delete):
+        yield from self._waiting(part, cursor)
+
+    def _waiting(self, part: str, cursor: CursorStats | None) -> Iterator[tuple[StoredTimer, bool]]:
+        """What waits in a topic that is acknowledged in order: all, if nobody ever did. Of a batch at its head some may
+        have moved on.
+        """
+        acked, first = Acked(_BEFORE_ALL) if cursor is None else Acked.of(cursor), None
+        for entry in self._entries(part, acked.mark_delete):
             if entry.position in acked:
                 continue
             first = first or entry.position

@@ -1,0 +1,72 @@
+"""Holding topics of earlier plans: what was lifted before a plan changed waits there until a relay has drained them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from timewheel.admin.client import AdminClient
+from timewheel.core.former_topics import FormerTopic, former_topics
+from timewheel.core.names import Names, partition_of
+from timewheel.core.plan import Plan
+from timewheel.core.topology import HoldingTopic
+from timewheel.ops.doctor.asking import Asking
+from timewheel.ops.doctor.seen import Source
+from timewheel.ops.former_topics import look_into
+
+__all__ = ["former_backlogs", "former_partitions"]
+
+
+def former_backlogs(admin: AdminClient, plan: Plan, asking: Asking) -> dict[str, int]:
+    """Entries that wait, by topic; those in which nothing does are left out.
+
+    Args:
+        admin: Of any broker.
+        plan: The present one.
+        asking: Is told of what may not be seen.
+
+    Raises:
+        AdminUnreachable: No broker answers.
+    """
+    found: dict[str, int] = {}
+    for namespace in Names(plan).namespaces:
+        subject = _subject(namespace)
+        names = _listed(admin, namespace, asking)
+        topics: tuple[FormerTopic, ...] | None = asking.ask(
+            Source.TOPICS, subject, partial(look_into, admin, plan, names)
+        )
+        found |= {topic.name: topic.backlog for topic in topics or () if topic.holding is not None and topic.backlog}
+    return found
+
+
+def former_partitions(admin: AdminClient, plan: Plan, asking: Asking) -> dict[int, list[str]]:
+    """The partitions that there are, by number, in the order in which timers travel: what holds longest comes first.
+
+    Args:
+        admin: Of any broker.
+        plan: The present one.
+        asking: Is told of what may not be seen.
+
+    Raises:
+        AdminUnreachable: No broker answers.
+    """
+    names = [name for namespace in Names(plan).namespaces for name in _listed(admin, namespace, asking)]
+    span_ms = {topic.name: _span_ms(topic.holding) for topic in former_topics(plan, names) if topic.holding is not None}
+    found: dict[int, list[str]] = {}
+    for name in sorted(names, key=lambda name: -span_ms.get(partition_of(name)[0], 0)):
+        topic, number = partition_of(name)
+        if topic in span_ms and number >= 0:
+            found.setdefault(number, []).append(name)
+    return found
+
+
+def _listed(admin: AdminClient, namespace: str, asking: Asking) -> tuple[str, ...]:
+    return asking.ask(Source.TOPICS, _subject(namespace), partial(admin.topics.list, namespace)) or ()
+
+
+def _subject(namespace: str) -> str:
+    return f"topics of earlier plans in {namespace}"
+
+
+def _span_ms(holding: HoldingTopic) -> int:
+    """For how long it holds at most."""
+    return max(holding.step.stay_ms, holding.step.slot_ms * holding.step.slots)
