@@ -15,8 +15,10 @@ import pytest
 from tests.broker.relay_stage import BUSINESS, now_ms, plan_of
 from tests.broker.shadow_stage import PlainConsumer, ShadowStage
 from timewheel.core.plan import Plan
+from timewheel.shadow.driver.striking import STRIKER
 from timewheel.shadow.machine.states import State
 from timewheel.shadow.shadow import Shadow
+from timewheel.shadow.standing_look import standing_of
 from timewheel.testing import Broker, eventually
 from timewheel.testing.admin_calls import topic_path
 
@@ -106,6 +108,59 @@ def test_where_a_broker_delays_nothing_nothing_is_lifted_and_that_is_told(pulsar
         eventually(lambda: shadow.ready, 20)
         send(on, count=20)
         eventually(lambda: lifted(shadow) == 20, 20)
+
+
+@pytest.mark.parametrize("kind", [pulsar.ConsumerType.Exclusive, pulsar.ConsumerType.Failover], ids=["x", "failover"])
+def test_what_was_lifted_before_comes_in_its_time_beside_a_subscription_that_delays_nothing(
+    pulsar_broker: Broker, kind: Any
+) -> None:
+    with staged(pulsar_broker, shadow_plan()) as on:
+        consumer, lifter = on.plain_consumer(), on.lifter()
+        send(on, ahead_ms=10_000, count=20)
+        eventually(lambda: lifter.counts.lifted == 20, 20)
+        lifter.handle.stop(5_000)
+        on.client.subscribe(on.plan.due_topic, "debug", consumer_type=kind)
+        shadow = on.shadow(start=False).start()
+        eventually(lambda: "debug" in shadow.shadow_status().refusal, 20)
+        handled_once(consumer, 20)
+        assert shadow.shadow_status().struck == 20
+        assert max(consumer.lateness_ms.values()) < 3_000
+
+
+def consumers_of(on: ShadowStage, subscription: str) -> set[str]:
+    found = on.admin.topics.stats(on.parts()[0], clients=True).subscriptions[subscription].consumers
+    return {one.name for one in found or ()}
+
+
+def test_a_subscription_that_is_removed_is_not_made_anew(pulsar_broker: Broker) -> None:
+    with staged(pulsar_broker, shadow_plan()) as on:
+        billing, audit = on.plain_consumer(), PlainConsumer(on.client, on.plan.due_topic, "audit")
+        shadow, part = on.shadow(), on.parts()[0]
+        eventually(lambda: "audit" in {one.name for one in shadow.subscriptions(part)}, 20)
+        send(on, count=20)
+        eventually(lambda: STRIKER in consumers_of(on, "audit"), 20)
+        audit.close()
+        on.admin.subscriptions.delete(part, "audit", force=True)
+        # What is lifted now is struck before a look can have told that it is gone.
+        send(on, count=20)
+        eventually(lambda: lifted(shadow) == 40, 20)
+        eventually(lambda: sum(billing.handled.values()) == 40, 20)
+        assert "audit" not in on.admin.subscriptions.list(part)
+        assert {one.name for one in shadow.subscriptions(part)} == {BUSINESS}
+
+
+def test_a_subscription_whose_consumers_are_gone_has_no_type_and_may_become_another(pulsar_broker: Broker) -> None:
+    with staged(pulsar_broker, shadow_plan()) as on:
+        before = PlainConsumer(on.client, on.plan.due_topic)
+        on.shadow()
+        send(on, count=20)
+        eventually(lambda: STRIKER in consumers_of(on, BUSINESS), 20)
+        before.close()
+        (part,) = standing_of(on.admin, on.dialer, on.plan).parts
+        assert [one.type for one in part.subscriptions] == ["None"]
+        eventually(lambda: not consumers_of(on, BUSINESS), 20)
+        after = on.plain_consumer(consumer_type=pulsar.ConsumerType.KeyShared)
+        handled_once(after, 20)
 
 
 def test_on_key_shared_nobody_waits_longer_than_a_second_for_the_shadow(

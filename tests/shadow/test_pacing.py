@@ -32,5 +32,5 @@ def test_it_is_asked_again_after_twenty_times_what_the_answer_took(took_ms: int,
 def test_where_no_answer_came_it_is_asked_at_once() -> None:
     pace = answered_after(5_000)
     assert not pace.is_due(NOW_MS)
-    pace.failed()
+    pace.hurry()
     assert pace.is_due(NOW_MS)

@@ -249,7 +249,7 @@ class Shadow:
 
     def _gate(self, source: Source, consumer: ConsumerLike, handle: Handle) -> ConsumerLike:
         part = self._names.part(self.plan.due_topic, source.partition)
-        striker = Striker(self._dialer, part, lambda: self._looker.subscriptions(part), self._clock)
+        striker = Striker(self._dialer, part, self._looker, self._clock)
         gate = StruckFirst(consumer, striker, handle, self._clock, self._chance)
         with self._changed:
             before = self._gates.get(source.partition)

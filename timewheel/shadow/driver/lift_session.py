@@ -130,7 +130,7 @@ class LiftSession:
             self._copies.take_lease()
             self._led()
             self._acker = stack.enter_context(_closing(self._subscribe_to_journal()))
-            striker = Striker(tools.dialer, self._part, self._subscriptions, self._clock)
+            striker = Striker(tools.dialer, self._part, tools.looker, self._clock)
             stack.callback(striker.close)
             loaded = self._begin(striker)
             acked = self._cursors()
@@ -169,7 +169,7 @@ class LiftSession:
             self._intake_part,
             after=self._journal_cursor(intake).mark_delete,
             last=intake.last_confirmed,
-            acked={one: Acked.of(native.cursors[one.name]) for one in self._subscriptions()},
+            acked={one: Acked.of(self._cursor(native, one)) for one in self._subscriptions() if one.delays},
             striker=striker,
             journal=self._journal,
             beat=self._beat,
@@ -202,7 +202,14 @@ class LiftSession:
     def _cursors(self) -> tuple[Acked, ...]:
         native = self._tools.admin.topics.internal_stats(self._part)
         self._end = native.last_confirmed
-        return tuple(Acked.of(native.cursors[one.name]) for one in self._subscriptions())
+        return tuple(Acked.of(self._cursor(native, one)) for one in self._subscriptions())
+
+    def _cursor(self, native: InternalStats, subscription: Subscription) -> CursorStats:
+        cursor = native.cursors.get(subscription.name)
+        if cursor is None:
+            self._tools.looker.look_soon()
+            raise SessionFailed(f"subscription {subscription.name} of {self._part} is gone")
+        return cursor
 
     def _subscriptions(self) -> tuple[Subscription, ...]:
         return self._tools.looker.subscriptions(self._part)
@@ -211,14 +218,14 @@ class LiftSession:
 
     def _lift_all(self, reader: EntryReader, striker: Striker, acked: AckedByAny) -> None:
         handle, looker, copies = self._handle, self._tools.looker, self._copies
-        lifts, subscriptions = looker.view.lifts, _names(self._subscriptions())
+        lifts, subscriptions = looker.view.lifts, _kinds(self._subscriptions())
         while not handle.stopping:
             patience_ms = copies.patience_ms
             entries = reader.read(READ_MS if patience_ms is None else patience_ms)
             handle.beat()
-            self.met_others = _names(self._subscriptions()) != subscriptions
+            self.met_others = _kinds(self._subscriptions()) != subscriptions
             if self.met_others or looker.view.lifts != lifts or self._is_over():
-                return  # another session looks anew at what was left, these among it
+                return  # another session looks anew at what was left, these among it, and strikes what was not struck
             now_ms = self._clock.now_ms()
             if lifts:
                 self._lift(entries, acked, now_ms)
@@ -348,8 +355,8 @@ class LiftSession:
         self._journal_cursor(intake)
         if (relay := intake.cursors.get(RELAY_SUBSCRIPTION)) is not None:
             self._unstruck.struck(relay.mark_delete)
-        cursors = topics.internal_stats(self._part).cursors
-        passed = min(cursors[one.name].mark_delete for one in self._subscriptions())
+        native = topics.internal_stats(self._part)
+        passed = min(self._cursor(native, one).mark_delete for one in self._subscriptions())
         copy = self._journal.passed(passed, self._clock.monotonic_ms())
         if copy is not None:
             self._acknowledge_journal(pulsar.MessageId(self._partition, copy.ledger, copy.entry, -1))
@@ -366,8 +373,8 @@ class LiftSession:
 _USUAL = frozenset({Fate.UNDELAYED, Fate.NEAR, Fate.MARKER})
 
 
-def _names(subscriptions: Sequence[Subscription]) -> frozenset[str]:
-    return frozenset(one.name for one in subscriptions)
+def _kinds(subscriptions: Sequence[Subscription]) -> frozenset[tuple[str, bool]]:
+    return frozenset((one.name, one.delays) for one in subscriptions)
 
 
 class _closing:  # noqa: N801 - as contextlib's

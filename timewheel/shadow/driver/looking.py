@@ -12,16 +12,20 @@ from timewheel.core.errors import AdminError, AdminMissing
 from timewheel.core.names import Names, parts_of
 from timewheel.core.plan import Plan
 from timewheel.events import ShadowLooksFail, ShadowMissesPartitions, ShadowRefuses, ShadowState
-from timewheel.shadow.driver.striking import Subscription
+from timewheel.shadow.driver.striking import STRIKER, Subscription
 from timewheel.shadow.machine.pacing import Pace
 from timewheel.shadow.machine.states import State, Wish, lifts, wish_in
 from timewheel.wire.hooks import Hooks
 
-__all__ = ["Looker", "View", "refusal_of"]
+__all__ = ["Looker", "View", "is_consumed", "refusal_of"]
 
 OLD_MS = 60_000
 """What was seen longer ago says nothing of subscriptions that were made since: nothing is lifted then."""
+SILENT_MS = 30_000
+"""For so long an admin API that did not tell what is there now is not asked again: who asks keeps timers waiting."""
 _OF_THE_BROKER = "__compaction"
+_IN_ORDER = frozenset({"Exclusive", "Failover"})
+"""Types of which brokers delay nothing."""
 
 
 _NOTHING_YET = Wish(State.PROVISIONED, 0)
@@ -68,6 +72,7 @@ class Looker:
         self._seen_ms: int | None = None
         self._pace = Pace()
         self._fails = False
+        self._silent_until_ms = clock.monotonic_ms()
         self._by_key: dict[tuple[str, str], bool] = {}
         self.view = View()
 
@@ -78,14 +83,14 @@ class Looker:
             wish = wish_in(self._admin.topics.properties(self._names.intake))
             stats = self._stats() if self._pace.is_due(began_ms) else None
         except AdminMissing as error:
-            self._pace.failed()
+            self._pace.hurry()
             # Clients that are connected make an intake anew that was deleted, but without its policies.
             refusal = f"{self._names.intake} or the due topic is gone ({error.reason}): run timewheel shadow start PLAN"
             self.view = replace(before, refusal=refusal)
             self._tell(before)
             return self.view
         except AdminError as error:
-            self._pace.failed()
+            self._pace.hurry()
             self._tell_failure(str(error))
             age_ms = None if self._seen_ms is None else self._clock.monotonic_ms() - self._seen_ms
             if age_ms is None or age_ms > OLD_MS:
@@ -108,22 +113,43 @@ class Looker:
             Subscription(name, joins=False) for name in self._plan.subscriptions
         )
 
+    def there_now(self, part: str) -> frozenset[str] | None:
+        """Names of all subscriptions that a partition has at this moment; None: the admin API does not tell."""
+        if self._fails or self._clock.monotonic_ms() < self._silent_until_ms:
+            return None
+        try:
+            return frozenset(self._admin.subscriptions.list(part))
+        except AdminMissing:
+            return frozenset()
+        except AdminError:
+            self._silent_until_ms = self._clock.monotonic_ms() + SILENT_MS
+            return None
+
+    def look_soon(self) -> None:
+        """Have the next look ask for statistics, whatever they cost; any thread may."""
+        self._pace.hurry()
+
     def _subscriptions_of(self, part: str, stats: TopicStats) -> Iterable[Subscription]:
         for name, one in _durable(stats):
             # Of one that nobody consumes the type is not known, and who stays in it would decide it.
             if one.type in {"Shared", "Key_Shared"}:
                 self._by_key[part, name] = one.type == "Key_Shared"
-            yield Subscription(name, joins=one.type == "Shared", by_key=self._by_key.get((part, name), False))
+            yield Subscription(
+                name,
+                joins=one.type == "Shared" and is_consumed(one),
+                by_key=self._by_key.get((part, name), False),
+                delays=one.type not in _IN_ORDER,
+            )
 
     def _stats(self) -> Mapping[str, TopicStats]:
         topics = self._admin.topics
         if not self._plan.is_partitioned:
-            return {self._plan.due_topic: topics.stats(self._plan.due_topic)}
-        whole = topics.partitioned_stats(self._plan.due_topic)
+            return {self._plan.due_topic: topics.stats(self._plan.due_topic, clients=True)}
+        whole = topics.partitioned_stats(self._plan.due_topic, clients=True)
         self._tell_partitions(whole.partition_count)
         found = whole.partitions
         # One that no broker has loaded is not among them; to ask for it alone loads it.
-        return {part: found[part] if part in found else topics.stats(part) for part in self._parts}
+        return {part: found[part] if part in found else topics.stats(part, clients=True) for part in self._parts}
 
     def _tell(self, before: View) -> None:
         due_topic, view = self._plan.due_topic, self.view
@@ -158,12 +184,21 @@ def refusal_of(plan: Plan, stats: Mapping[str, TopicStats]) -> str:
         for name, subscription in _durable(one):
             if name == _OF_THE_BROKER:
                 return f"{part} is compacted, and a compacted view would show originals that are gone: end compaction"
-            if subscription.type in {"Exclusive", "Failover"}:
+            if subscription.type in _IN_ORDER:
                 return (
                     f"subscription {name} of {part} is {subscription.type}, where brokers delay nothing: "
                     "make it Shared, or remove it"
                 )
     return ""
+
+
+def is_consumed(subscription: SubscriptionStats) -> bool:
+    """Whether anybody but shadows is connected.
+
+    Args:
+        subscription: With its consumers.
+    """
+    return any(one.name != STRIKER for one in subscription.consumers or ())
 
 
 def _durable(stats: TopicStats) -> Iterable[tuple[str, SubscriptionStats]]:

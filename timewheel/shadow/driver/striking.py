@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal, NamedTuple, Protocol
 
 from timewheel.binary_protocol.acknowledging import EntryAcknowledger
 from timewheel.binary_protocol.command_types import SubscriptionType
 from timewheel.binary_protocol.dialing import Dialer
+from timewheel.binary_protocol.errors import BrokerRefused, ConsumerLost
 from timewheel.core.clock import Clock
 from timewheel.wire.positions import EntryPosition
 
-__all__ = ["JOIN_EVERY_MS", "STRIKER", "Striker", "Subscription"]
+__all__ = ["JOIN_EVERY_MS", "STRIKER", "KnowsSubscriptions", "Striker", "Subscription"]
 
 STRIKER = "timewheel-shadow"
 """How it is called among a subscription's consumers."""
@@ -19,6 +20,8 @@ JOIN_EVERY_MS = 500
 """On Key_Shared it gets keys while it is there, whose messages wait so long: it comes, acknowledges and leaves
 (broker-facts: acknowledging-for-others)."""
 KEEP_ALIVE_MS = 10_000
+_OTHER_TYPE = "different type"
+"""What brokers say to whoever joins as another type than the others."""
 
 
 class Subscription(NamedTuple):
@@ -26,15 +29,31 @@ class Subscription(NamedTuple):
 
     Args:
         name: Its name.
-        joins: Whether somebody who takes nothing may stay in it: it is Shared, and consumed. Else it is joined for
-            moments only.
+        joins: Whether somebody who takes nothing may stay in it: it is Shared, and consumed by others. Else it is
+            joined for moments only.
         by_key: Whether it is Key_Shared; brokers refuse to join it as another type. Of one that nobody consumes: what
             it was before.
+        delays: Whether brokers delay there. Not on Exclusive and Failover: there an original is delivered when it is
+            sent, so there is nothing to prevent, and nobody can join beside its consumer.
     """
 
     name: str
     joins: bool
     by_key: bool = False
+    delays: bool = True
+
+
+class KnowsSubscriptions(Protocol):
+    """As a `Looker` does."""
+
+    def subscriptions(self, part: str) -> Sequence[Subscription]:
+        """All that there are, as far as was seen lately."""
+
+    def there_now(self, part: str) -> Collection[str] | None:
+        """Names of all that there are at this moment; None: nobody can tell."""
+
+    def look_soon(self) -> None:
+        """What was seen lately is not so any more."""
 
 
 class Striker:
@@ -45,16 +64,14 @@ class Striker:
     Args:
         dialer: Knows the cluster.
         part: Full name of the partition, or of a due topic without partitions.
-        subscriptions: Asked before each strike: all that there are.
+        looker: Asked before each strike.
         clock: For pauses.
     """
 
-    def __init__(
-        self, dialer: Dialer, part: str, subscriptions: Callable[[], Sequence[Subscription]], clock: Clock
-    ) -> None:
+    def __init__(self, dialer: Dialer, part: str, looker: KnowsSubscriptions, clock: Clock) -> None:
         self._dialer = dialer
         self.part = part
-        self._subscriptions = subscriptions
+        self._looker = looker
         self._clock = clock
         self._joined: dict[str, EntryAcknowledger] = {}
         self._visited_ms: int | None = None
@@ -62,17 +79,17 @@ class Striker:
 
     def wait_ms(self) -> int:
         """How long a strike should wait, so that what is joined for moments is not joined too often."""
-        if self._visited_ms is None or all(one.joins for one in self._subscriptions()):
+        if self._visited_ms is None or all(one.joins for one in self._delaying()):
             return 0
         return max(self._visited_ms + JOIN_EVERY_MS - self._clock.monotonic_ms(), 0)
 
     def strike(self, positions: Sequence[EntryPosition]) -> None:
-        """Acknowledge these entries on every subscription; returns when the broker has confirmed all.
+        """Acknowledge these entries on every subscription that delays; returns when the broker has confirmed all.
 
         Raises:
             BinaryProtocolError: It has not, of some of them.
         """
-        self.strike_on(dict.fromkeys(self._subscriptions(), positions))
+        self.strike_on(dict.fromkeys(self._delaying(), positions))
 
     def strike_on(self, wanted: Mapping[Subscription, Sequence[EntryPosition]]) -> None:
         """Acknowledge on each subscription what is told for it.
@@ -80,6 +97,7 @@ class Striker:
         Raises:
             BinaryProtocolError: As `strike`.
         """
+        self._leave_what_is_not_joined()
         for subscription, positions in wanted.items():
             if not positions:
                 continue
@@ -95,6 +113,7 @@ class Striker:
         Raises:
             BinaryProtocolError: The topic was reloaded, or the connection is lost: acknowledgements may be forgotten.
         """
+        self._leave_what_is_not_joined()
         if self._clock.monotonic_ms() - self._called_ms < KEEP_ALIVE_MS:
             return
         self._called_ms = self._clock.monotonic_ms()
@@ -111,16 +130,24 @@ class Striker:
         for member in joined.values():
             member.close()
 
+    def _delaying(self) -> list[Subscription]:
+        return [one for one in self._looker.subscriptions(self.part) if one.delays]
+
+    def _leave_what_is_not_joined(self) -> None:
+        # Who stays alone in a subscription decides its type, and hides that all its consumers are gone.
+        joins = {one.name for one in self._looker.subscriptions(self.part) if one.joins}
+        for name in self._joined.keys() - joins:
+            self._joined.pop(name).close()
+
     def _acknowledge(self, name: str, positions: Sequence[EntryPosition]) -> None:
-        member = self._joined.pop(name, None) or EntryAcknowledger(self._dialer, self.part, name, name=STRIKER)
+        member = self._joined.pop(name, None) or self._open(name, SubscriptionType.SHARED)
         member.acknowledge(positions)  # an error has closed it
         self._joined[name] = member
 
     def _visit(self, subscription: Subscription, positions: Sequence[EntryPosition]) -> None:
-        kind: Literal[SubscriptionType.SHARED, SubscriptionType.KEY_SHARED] = SubscriptionType.SHARED
-        if subscription.by_key:
-            kind = SubscriptionType.KEY_SHARED
-        member = EntryAcknowledger(self._dialer, self.part, subscription.name, kind=kind, name=STRIKER)
+        member = self._open(
+            subscription.name, SubscriptionType.KEY_SHARED if subscription.by_key else SubscriptionType.SHARED
+        )
         try:
             member.acknowledge(positions)
         except BaseException:
@@ -128,3 +155,19 @@ class Striker:
             raise
         member.leave()
         self._visited_ms = self._clock.monotonic_ms()
+
+    def _open(
+        self, name: str, kind: Literal[SubscriptionType.SHARED, SubscriptionType.KEY_SHARED]
+    ) -> EntryAcknowledger:
+        # A broker makes a subscription that is not there, from the earliest entry; nobody would read it, and the
+        # journal would wait for it for ever. Where nobody can tell, a timer that waits would be worse.
+        there = self._looker.there_now(self.part)
+        if there is not None and name not in there:
+            self._looker.look_soon()
+            raise ConsumerLost(self.part, f"subscription {name} is gone")
+        try:
+            return EntryAcknowledger(self._dialer, self.part, name, kind=kind, name=STRIKER)
+        except BrokerRefused as error:
+            if _OTHER_TYPE in error.reason:
+                self._looker.look_soon()
+            raise

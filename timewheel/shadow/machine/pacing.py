@@ -33,6 +33,6 @@ class Pace:
         wait_ms = min((now_ms - asked_ms) * PART_OF_TIME, AT_LEAST_MS)
         self._next_ms = None if wait_ms <= NO_WAIT_MS else now_ms + wait_ms
 
-    def failed(self) -> None:
-        """No answer has come."""
+    def hurry(self) -> None:
+        """No answer has come, or something has changed since: ask at once."""
         self._next_ms = None

@@ -1,0 +1,113 @@
+"""What a topic's statistics say of its subscriptions: where a shadow may stay, and what it leaves alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.shadow.test_standing import PLAN
+from tests.support.manual_clock import ManualClock
+from timewheel.admin.stats import PartitionedStats, TopicStats, read_topic_stats
+from timewheel.core.errors import AdminError, AdminMissing
+from timewheel.core.names import parts_of
+from timewheel.shadow.driver.looking import SILENT_MS, Looker
+from timewheel.shadow.driver.striking import STRIKER, Subscription
+from timewheel.wire.hooks import Hooks
+
+PARTS = parts_of(PLAN.due_topic, PLAN.partitions)
+
+
+class MadeUpAdmin:
+    """Answers as it is told."""
+
+    def __init__(self, **subscriptions: tuple[str, tuple[str, ...]]) -> None:
+        self.topics = self.subscriptions = self
+        self.stored = subscriptions
+        self.answer: tuple[str, ...] | AdminError = ()
+        self.takes_ms = self.asked = 0
+        self.clock = ManualClock()
+
+    def properties(self, _topic: str) -> dict[str, str]:
+        return {}
+
+    def partitioned_stats(self, _topic: str, *, clients: bool) -> PartitionedStats:
+        assert clients, "else it is not known who is connected"
+        self.clock.advance(self.takes_ms)
+        self.asked += 1
+        found = dict.fromkeys(PARTS, self._stats())
+        return PartitionedStats(partition_count=len(PARTS), total=self._stats(), partitions=found)
+
+    def _stats(self) -> TopicStats:
+        stored = {
+            name: {"type": kind, "consumers": [{"consumerName": one} for one in consumers]}
+            for name, (kind, consumers) in self.stored.items()
+        }
+        return read_topic_stats({"subscriptions": stored}, clients=True)
+
+    def list(self, _topic: str) -> tuple[str, ...]:
+        if isinstance(self.answer, AdminError):
+            raise self.answer
+        return self.answer
+
+
+def looker_on(admin: MadeUpAdmin) -> Looker:
+    made_up: Any = admin
+    return Looker(made_up, PLAN, admin.clock, Hooks(()))
+
+
+SEEN = [
+    (("Shared", ("a",)), {"joins": True}),
+    (("Shared", ("a", STRIKER)), {"joins": True}),
+    (("Shared", (STRIKER,)), {"joins": False}),
+    (("Shared", ()), {"joins": False}),
+    (("None", ()), {"joins": False}),
+    (("Key_Shared", ("a",)), {"joins": False, "by_key": True}),
+    (("Exclusive", ("a",)), {"joins": False, "delays": False}),
+    (("Failover", ("a", "b")), {"joins": False, "delays": False}),
+]
+
+
+@pytest.mark.parametrize(("stored", "wanted"), SEEN)
+def test_a_shadow_stays_where_others_share(stored: tuple[str, tuple[str, ...]], wanted: dict[str, bool]) -> None:
+    looker = looker_on(MadeUpAdmin(billing=stored))
+    looker.look()
+    assert looker.subscriptions(PARTS[0]) == (Subscription("billing", **wanted),)
+
+
+@pytest.mark.parametrize(
+    ("answer", "there"),
+    [
+        (("billing", "audit"), frozenset({"billing", "audit"})),
+        (AdminMissing(404, "GET", "no such topic"), frozenset()),
+        (AdminError(500, "GET", "oops"), None),
+    ],
+)
+def test_what_is_there_now_is_told_by_the_broker(answer: Any, there: frozenset[str] | None) -> None:
+    admin = MadeUpAdmin()
+    admin.answer = answer
+    assert looker_on(admin).there_now(PARTS[0]) == there
+
+
+def test_an_admin_api_that_does_not_answer_is_left_alone_for_a_while() -> None:
+    admin = MadeUpAdmin()
+    admin.answer = AdminError(503, "GET", "oops")
+    looker = looker_on(admin)
+    assert looker.there_now(PARTS[0]) is None
+    admin.answer = ("billing",)
+    admin.clock.advance(SILENT_MS - 1)
+    assert looker.there_now(PARTS[0]) is None
+    admin.clock.advance(1)
+    assert looker.there_now(PARTS[0]) == frozenset({"billing"})
+
+
+def test_a_look_that_is_wanted_soon_asks_whatever_it_costs() -> None:
+    admin = MadeUpAdmin(billing=("Shared", ("a",)))
+    admin.takes_ms = 2_000
+    looker = looker_on(admin)
+    looker.look()
+    looker.look()
+    assert admin.asked == 1
+    looker.look_soon()
+    looker.look()
+    assert admin.asked == 2
