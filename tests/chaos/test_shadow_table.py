@@ -113,6 +113,7 @@ def test_a_shadow_leaves_a_tenth_of_the_gaps_and_an_unload_brings_nothing_again(
                 "most gaps": f"{most['native']:,} / {most['shadow']:,}",
                 "handled again": f"{native.forgotten:,} / {shadow.forgotten + shadow.copies:,}",
                 "acknowledgements under way": f"{native.redelivered - native.forgotten} / {shadow.redelivered}",
+                "sent again by the client": f"{native.sent_again} / {shadow.sent_again}",
                 "lost": f"{native.lost} / {shadow.lost}",
                 "p99 late ms": f"{native.late_p99_ms} / {shadow.late_p99_ms}",
                 "latest ms": f"{native.late_max_ms} / {shadow.late_max_ms}",

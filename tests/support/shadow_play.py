@@ -18,6 +18,7 @@ from typing import Any, Self
 import pulsar
 
 from timewheel.admin.client import AdminClient
+from timewheel.core.envelope import ID_PROPERTY
 from timewheel.core.names import Names, parts_of
 from timewheel.core.plan import Plan
 from timewheel.core.planfile import save_plan
@@ -62,7 +63,9 @@ class Verdict:
         sent: Confirmed to the producer.
         lost: Of these, never handled.
         unexpected: Handled, and never sent.
-        copies: Handlings of one timer from a second place: the shadow's doing.
+        copies: Handlings of one timer from a second place, by its id: the shadow's doing.
+        sent_again: Timers that are stored as two, with an id each: the plain producer's client sends again what was
+            under way when a topic is unloaded, and a broker may not know it (broker-facts: memory-after-a-reload).
         redelivered: Handlings again from the same place: the broker's doing, which forgot an acknowledgement.
         forgotten: Of these, what was handled more than a second before the last unload: not under way then.
         early: Handled more than a tick before they were due.
@@ -74,6 +77,7 @@ class Verdict:
     lost: int
     unexpected: int
     copies: int
+    sent_again: int
     redelivered: int
     forgotten: int
     early: int
@@ -87,6 +91,7 @@ class Verdict:
             "timers": self.sent,
             "lost": self.lost,
             "copies handled": self.copies,
+            "sent again by the client": self.sent_again,
             "delivered again by the broker": self.redelivered,
             "early": self.early,
             "p99 late ms": self.late_p99_ms,
@@ -155,6 +160,7 @@ class ShadowPlay:
         self.unknown = 0
         self.attempted = 0
         self.places: defaultdict[int, list[tuple[int, ...]]] = defaultdict(list)
+        self.ids: defaultdict[int, set[str]] = defaultdict(set)
         self.lateness_ms: dict[int, int] = {}
         self.peak_gaps = 0
         self.longest_outage_ms = 0
@@ -217,6 +223,8 @@ class ShadowPlay:
                 at_ms, number, place = now_ms(), int(name), message.message_id()
                 with self._lock:
                     self.places[number].append((place.partition(), place.ledger_id(), place.entry_id()))
+                    own_id = f"{message.topic_name()}:{place.ledger_id()}:{place.entry_id()}"
+                    self.ids[number].add(message.properties().get(ID_PROPERTY) or own_id)
                     self.lateness_ms.setdefault(number, at_ms - int(due))
                     self.first_ms.setdefault(number, at_ms)
                 consumer.acknowledge(message)
@@ -340,12 +348,14 @@ class ShadowPlay:
             lateness = sorted(self.lateness_ms.values())
             places = {number: list(found) for number, found in self.places.items()}
             sent = set(self.sent)
+            again = sum(len(found) - 1 for found in self.ids.values())
         distinct = {number: len(set(found)) for number, found in places.items()}
         return Verdict(
             sent=len(sent),
             lost=len(sent - places.keys()),
             unexpected=len({number for number in places if number >= self.attempted}),
-            copies=sum(distinct.values()) - len(distinct),
+            copies=sum(distinct.values()) - len(distinct) - again,
+            sent_again=again,
             redelivered=sum(map(len, places.values())) - sum(distinct.values()),
             forgotten=sum(
                 self.first_ms[number] < self.unloaded_ms - UNDER_WAY_MS

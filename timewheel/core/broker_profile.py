@@ -69,8 +69,8 @@ class BrokerProfile:
         frame_limit_bytes: A persisted cursor beyond it cannot be written at all (apache/pulsar#25985).
         index_bytes_per_pending: Broker memory of the delayed index for each pending entry; a least value.
         ghost_bytes: Broker memory for each message that a shadow has acknowledged before it is due: the index keeps it
-            until then, or until an unload (27 measured on 4.0.7; on 4.2.4, which keeps a bitmap for each half-second and
-            ledger, 560 where hardly two are due in the same half-second, and 5 where fifty are).
+            until then, or until an unload (27 measured on 4.0.7; on 4.2.4, which keeps a bitmap for each half-second
+            and ledger, 560 where hardly two are due in the same half-second, and 5 where fifty are).
         relay_hops_per_second: Unbatched hops of one relay process (13,000-20,000 measured on one machine).
         write_quorum: Copies of each entry.
         entry_overhead_bytes: Metadata, envelope and checksum of an entry besides its payload; an estimate.
@@ -130,7 +130,11 @@ class BrokerProfile:
                 return cls(name=name, ack_format="bitmap", ghost_bytes=560)
             case "5.0":
                 return cls(
-                    name=name, ack_format="bitmap", keeps_crossing_ledger=False, gap_limit_ranges=200_000, ghost_bytes=560
+                    name=name,
+                    ack_format="bitmap",
+                    keeps_crossing_ledger=False,
+                    gap_limit_ranges=200_000,
+                    ghost_bytes=560,
                 )
         raise ProfileError("name", name, "one of " + ", ".join(PROFILE_NAMES))
 
