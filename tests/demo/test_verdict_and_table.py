@@ -91,6 +91,11 @@ def test_a_peak_within_the_tolerance_is_kept(peak: int) -> None:
     assert broken(due_peak=peak) == ()
 
 
+@pytest.mark.parametrize(("peak", "is_kept"), [(10, True), (300, True), (396, True), (398, False)])
+def test_of_a_shadow_the_law_says_the_most(peak: int, *, is_kept: bool) -> None:
+    assert (broken(scheme="shadow", due_peak=peak) == ()) is is_kept
+
+
 def test_broker_held_topics_may_have_what_is_in_flight() -> None:
     assert broken(hold="broker", holding_peak=64, in_flight_window=64) == ()
 
