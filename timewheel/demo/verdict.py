@@ -150,7 +150,7 @@ def _broken_by(row: Measured, most_redelivered: int) -> list[str]:
 
     slack = PEAK_TOLERANCE * row.law_peak + PEAK_TOLERANCE_ROOTS * sqrt(row.law_peak)
     too_many = row.due_peak - row.law_peak
-    # Copies that a shadow brings back together stand side by side, where the law has originals between them: fewer gaps.
+    # Copies that a shadow brings back together stand side by side; the law has originals between them, so more gaps.
     promise(
         (too_many if row.scheme == "shadow" else abs(too_many)) <= slack or row.is_behind,
         f"peak of {row.due_peak:,} gaps is not within {slack:,.0f} of the law's {row.law_peak:,.0f}",
