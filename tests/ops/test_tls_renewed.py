@@ -47,15 +47,19 @@ class Handler(BaseHTTPRequestHandler):
     """Answers any GET with whose certificate was shown."""
 
     protocol_version = "HTTP/1.1"
-    server: Server
     name = "nobody who asked"
+
+    @property
+    def of(self) -> Server:
+        assert isinstance(self.server, Server)
+        return self.server
 
     def do_GET(self) -> None:
         assert isinstance(self.connection, ssl.SSLSocket)
         self.name = shown_to(self.connection)
-        if self.name == self.server.holds_back:
-            self.server.is_asked.set()
-            assert self.server.may_answer.wait(TIMEOUT_S)
+        if self.name == self.of.holds_back:
+            self.of.is_asked.set()
+            assert self.of.may_answer.wait(TIMEOUT_S)
         body = f'["{self.name}"]'.encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
@@ -64,7 +68,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def finish(self) -> None:
         super().finish()
-        self.server.ended.put(self.name)  # the connection does not tell any more
+        self.of.ended.put(self.name)  # the connection does not tell any more
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
         del format, args

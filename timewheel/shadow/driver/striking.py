@@ -48,12 +48,15 @@ class KnowsSubscriptions(Protocol):
 
     def subscriptions(self, part: str) -> Sequence[Subscription]:
         """All that there are, as far as was seen lately."""
+        ...
 
     def there_now(self, part: str) -> Collection[str] | None:
         """Names of all that there are at this moment; None: nobody can tell."""
+        ...
 
     def look_soon(self) -> None:
         """What was seen lately is not so any more."""
+        ...
 
 
 class Striker:
