@@ -100,7 +100,7 @@ def test_ghosts_take_memory_until_they_are_due_by_the_broker() -> None:
     timers, cells = history("mixture")
     plan = shadow(DAY_TIERS)
     counted = shadow_play(plan, timers).peak_ghosts()
-    for name, each in (("4.0", 27), ("4.2", 2), ("5.0", 2)):
+    for name, each in (("4.0", 27), ("4.2", 560), ("5.0", 560)):
         profile = BrokerProfile.named(name)
         found = evaluate(plan, cells, profile)
         assert shadowed(found).ghost_bytes == pytest.approx(each * counted, rel=0.05)
