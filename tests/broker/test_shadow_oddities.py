@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from pulsar.schema import AvroSchema, Record, String
@@ -12,6 +13,8 @@ from tests.broker.test_shadow_life import AHEAD_MS, DAYS, lifted, send, shadow_p
 from timewheel.admin.client import AdminClient
 from timewheel.core.durations import DAY_MS
 from timewheel.core.names import Names
+from timewheel.shadow.driver import lift_session
+from timewheel.shadow.driver.recovery import strike_again
 from timewheel.shadow.machine.lifting import Fate
 from timewheel.shadow.machine.states import State, caught_up_in, wish_in
 from timewheel.shadow.machine.stirring import FIRST_STIR
@@ -97,3 +100,23 @@ def test_what_is_noted_is_withdrawn_until_a_backlog_is_gone_through(pulsar_broke
         on.lifter()
         eventually(lambda: noted() is None, 20, poll=0.01)
         eventually(lambda: noted() == ahead_ms, 40)
+
+
+def test_a_reload_while_the_journal_is_read_is_noticed(pulsar_broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the broker forgot then was pending to whoever looked before; so the session begins anew."""
+    reloads = iter([True])
+
+    def interrupted(*args: Any, **more: Any) -> tuple[int, int]:
+        found = strike_again(*args, **more)
+        if next(reloads, False):
+            on.admin.topics.unload(on.plan.due_topic)
+        return found
+
+    monkeypatch.setattr(lift_session, "strike_again", interrupted)
+    with staged(pulsar_broker, shadow_plan(DAYS, max_delay_ms=30 * DAY_MS)) as on:
+        shadow = on.shadow()
+        send(on, range(20), due_ms=now_ms() + 3 * DAY_MS)
+        eventually(lambda: lifted(shadow) == 20, 30)
+        lifter = shadow.shadow_status().lifters[0]
+        assert lifter.failures == 1
+        assert "loaded again" in str(lifter.reason)
