@@ -99,7 +99,8 @@ def test_what_a_message_is_beside_a_shadow(
 
 def test_the_id_is_the_one_that_the_shadow_gives_to_the_copy() -> None:
     entry = native_entry(NOW_MS, NOW_MS + 9, EntryPosition(LEDGER, ENTRY))
-    copy, _ = Lifting(PLAN).copy(entry, PART, NOW_MS)
+    copy = Envelope.read(Lifting(PLAN).copy(entry, PART, NOW_MS))
+    assert copy is not None
     native = read({}).envelope
     assert native is not None
     assert (native.timer_id, native.generation, native.life) == (copy.timer_id, copy.generation, copy.life)

@@ -19,6 +19,7 @@ import pulsar
 
 from timewheel.admin.client import AdminClient
 from timewheel.core.envelope import ID_PROPERTY
+from timewheel.core.ids import native_id
 from timewheel.core.names import Names, parts_of
 from timewheel.core.plan import Plan
 from timewheel.core.planfile import save_plan
@@ -26,6 +27,7 @@ from timewheel.ops.provision import ensure
 from timewheel.shadow.machine.states import State
 from timewheel.shadow.wishing import wish_for
 from timewheel.testing import LocalPulsar, eventually
+from timewheel.wire.positions import EntryPosition
 
 __all__ = ["Mover", "PlainTraffic", "ShadowPlay", "Verdict"]
 
@@ -223,7 +225,7 @@ class ShadowPlay:
                 at_ms, number, place = now_ms(), int(name), message.message_id()
                 with self._lock:
                     self.places[number].append((place.partition(), place.ledger_id(), place.entry_id()))
-                    own_id = f"{message.topic_name()}:{place.ledger_id()}:{place.entry_id()}"
+                    own_id = native_id(message.topic_name(), EntryPosition(place.ledger_id(), place.entry_id()))
                     self.ids[number].add(message.properties().get(ID_PROPERTY) or own_id)
                     self.lateness_ms.setdefault(number, at_ms - int(due))
                     self.first_ms.setdefault(number, at_ms)

@@ -6,7 +6,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["ConsumerStats", "PartitionedStats", "ProducerStats", "SubscriptionStats", "TopicStats"]
+__all__ = [
+    "DELAYING_TYPES",
+    "IN_ORDER_TYPES",
+    "ConsumerStats",
+    "PartitionedStats",
+    "ProducerStats",
+    "SubscriptionStats",
+    "TopicStats",
+]
+
+DELAYING_TYPES = frozenset({"Shared", "Key_Shared"})
+"""Types of subscriptions on which brokers delay (broker-facts: delays-need-shared)."""
+IN_ORDER_TYPES = frozenset({"Exclusive", "Failover"})
+"""Types on which one consumer is given everything, at once and in order."""
 
 CHEAP_QUERY: Mapping[str, str] = {
     "getPreciseBacklog": "false",

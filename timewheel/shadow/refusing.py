@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from timewheel.admin.policies import DEDUPLICATION, DELAYED_DELIVERY, MESSAGE_TTL_S
+from timewheel.admin.stats import IN_ORDER_TYPES
 from timewheel.core.durations import SECOND_MS, format_duration
 from timewheel.core.plan import OWN_INFIX
 from timewheel.core.steps import longest_due_stay_ms
@@ -158,7 +159,6 @@ KINDS: tuple[Kind, ...] = (
 )  # fmt: skip
 """Everything that can be found beside what the doctor says."""
 _OF_DOCTOR = frozenset({DELAYS_OFF, QUOTA_DROPS, QUOTA_BLOCKS, SUBSCRIPTIONS_EXPIRE, STARVED, STARVES_OTHERS})
-_IN_ORDER = frozenset({"Exclusive", "Failover"})
 _UNKNOWN = "None"
 _NUMBERS_TWICE = "Pulsar-CPP"
 """How such clients name their version (broker-facts: numbers-used-twice, delayed-never-batched)."""
@@ -229,8 +229,8 @@ def _of_subscriptions(facts: Facts) -> Iterator[Finding]:
         cure = f"write subscriptions = [{names}] into {facts.seen.target}"
         yield _finding(OTHER_SUBSCRIPTIONS, topic, "; ".join(said), cure)
     for name, kinds in types.items():
-        if kinds & _IN_ORDER:
-            read = f"subscription {name} is {', '.join(sorted(kinds & _IN_ORDER))}"
+        if kinds & IN_ORDER_TYPES:
+            read = f"subscription {name} is {', '.join(sorted(kinds & IN_ORDER_TYPES))}"
             cure = f"subscribe as Shared, or: pulsar-admin topics unsubscribe {topic} -s {name}"
             yield _finding(NOT_SHARED, topic, read, cure)
         elif kinds == {_UNKNOWN}:

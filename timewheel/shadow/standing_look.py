@@ -9,7 +9,7 @@ from functools import partial
 
 from timewheel.admin.client import AdminClient
 from timewheel.admin.internals import InternalStats
-from timewheel.admin.stats import SubscriptionStats, TopicStats
+from timewheel.admin.stats import DELAYING_TYPES, SubscriptionStats, TopicStats
 from timewheel.binary_protocol.dialing import Dialer
 from timewheel.core.names import (
     DEAD_LETTER_SUBSCRIPTION,
@@ -290,7 +290,7 @@ def _subscription(name: str, internal: InternalStats, stats: SubscriptionStats |
 
 def _type_of(stats: SubscriptionStats | None) -> str:
     # Where nobody else is connected, a shadow's own joining has made it what the broker says.
-    if stats is None or (stats.type in {"Shared", "Key_Shared"} and not is_consumed(stats)):
+    if stats is None or (stats.type in DELAYING_TYPES and not is_consumed(stats)):
         return "None"
     return stats.type
 

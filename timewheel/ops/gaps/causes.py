@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 from timewheel.admin.internals import EntryPosition, Ledger
+from timewheel.admin.stats import IN_ORDER_TYPES
 from timewheel.ops.gaps.reload import Run
 
 __all__ = ["Cause", "Hole", "OpenEntry", "Share", "cause_of", "holes_of", "shares_of"]
 
-ONE_BY_ONE = frozenset({"Exclusive", "Failover"})
 BY_KEY = "Key_Shared"
 WAITING_SHARE = 0.1
 """Of the ready entries in holes, from which on they wait for more than an acknowledgement of what is in hand."""
@@ -121,7 +121,7 @@ def cause_of(subscription_type: str, *, ready_entries: float, unacked: int, hott
         unacked: Messages that consumers have in hand.
         hottest: Share of these entries that the most frequent key has; 0: not known.
     """
-    if subscription_type in ONE_BY_ONE:
+    if subscription_type in IN_ORDER_TYPES:
         return Cause.SINGLE
     if subscription_type != BY_KEY:
         return Cause.UNACKNOWLEDGED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from timewheel.admin.stats import DELAYING_TYPES
 from timewheel.core.plan import OWN_INFIX
 from timewheel.ops.gaps.standing import Level, SubscriptionGaps
 
@@ -12,8 +13,8 @@ SHADOW_HELPS = (
     "consumer has to change"
 )
 PLAN_FILE = "shadow.toml"
-DELAYING_TYPES = frozenset({"Shared", "Key_Shared", "None"})
-"""Those that the broker delays on; of partitions that nobody is connected to it does not know the type."""
+MAY_DELAY = DELAYING_TYPES | {"None"}
+"""Of a partition that nobody is connected to, the broker does not know the type."""
 
 
 def may_need_shadow(gaps: SubscriptionGaps) -> bool:
@@ -21,7 +22,7 @@ def may_need_shadow(gaps: SubscriptionGaps) -> bool:
     return (
         gaps.level is not Level.OK
         and gaps.delayed > 0
-        and all(part.type in DELAYING_TYPES for part in gaps.parts)
+        and all(part.type in MAY_DELAY for part in gaps.parts)
         and not _is_own(gaps.topic)
     )
 

@@ -280,7 +280,7 @@ class LiftSession:
         except DamagedPayload:
             self._tell(Fate.DAMAGED)
             return
-        _, properties = self._lifting.copy(entry, self._part, now_ms)
+        properties = self._lifting.copy(entry, self._part, now_ms)
         try:
             self._copies.add(original, version, entry.position, properties)
         except pulsar.IncompatibleSchema:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from timewheel.admin.client import AdminClient
-from timewheel.admin.stats import SubscriptionStats, TopicStats
+from timewheel.admin.stats import DELAYING_TYPES, IN_ORDER_TYPES, SubscriptionStats, TopicStats
 from timewheel.core.clock import Clock
 from timewheel.core.errors import AdminError, AdminMissing
 from timewheel.core.names import Names, parts_of
@@ -24,8 +24,6 @@ OLD_MS = 60_000
 SILENT_MS = 30_000
 """For so long an admin API that did not tell what is there now is not asked again: who asks keeps timers waiting."""
 _OF_THE_BROKER = "__compaction"
-_IN_ORDER = frozenset({"Exclusive", "Failover"})
-"""Types of which brokers delay nothing."""
 
 
 _NOTHING_YET = Wish(State.PROVISIONED, 0)
@@ -132,13 +130,13 @@ class Looker:
     def _subscriptions_of(self, part: str, stats: TopicStats) -> Iterable[Subscription]:
         for name, one in _durable(stats):
             # Of one that nobody consumes the type is not known, and who stays in it would decide it.
-            if one.type in {"Shared", "Key_Shared"}:
+            if one.type in DELAYING_TYPES:
                 self._by_key[part, name] = one.type == "Key_Shared"
             yield Subscription(
                 name,
                 joins=one.type == "Shared" and is_consumed(one),
                 by_key=self._by_key.get((part, name), False),
-                delays=one.type not in _IN_ORDER,
+                delays=one.type not in IN_ORDER_TYPES,
             )
 
     def _stats(self) -> Mapping[str, TopicStats]:
@@ -184,7 +182,7 @@ def refusal_of(plan: Plan, stats: Mapping[str, TopicStats]) -> str:
         for name, subscription in _durable(one):
             if name == _OF_THE_BROKER:
                 return f"{part} is compacted, and a compacted view would show originals that are gone: end compaction"
-            if subscription.type in _IN_ORDER:
+            if subscription.type in IN_ORDER_TYPES:
                 return (
                     f"subscription {name} of {part} is {subscription.type}, where brokers delay nothing: "
                     "make it Shared, or remove it"

@@ -106,8 +106,8 @@ class Lifting:
             return Fate.BEYOND
         return Fate.LARGE if max(entry.payload_bytes, entry.uncompressed_bytes) > LARGEST_BYTES else Fate.LIFT
 
-    def copy(self, entry: Entry, part: str, now_ms: int) -> tuple[Envelope, dict[str, str]]:
-        """The envelope of a copy, and all its properties.
+    def copy(self, entry: Entry, part: str, now_ms: int) -> dict[str, str]:
+        """The properties of a copy, its envelope among them.
 
         A timer that an SDK has sent keeps its own envelope, as one that was put back into the topic does. But a plain
         client may send on what it was given, properties and all, to be delivered later: that is another timer.
@@ -129,7 +129,7 @@ class Lifting:
         properties.update(timer.properties())
         place = entry.position
         properties[FROM_PROPERTY] = f"{place.ledger}:{place.entry} {entry.publish_ms}"
-        return timer, properties
+        return properties
 
     def _own(self, entry: Entry) -> Envelope | None:
         """The envelope of this very message; raises EnvelopeError if it is garbled or of a later version."""

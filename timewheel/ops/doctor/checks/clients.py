@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from shlex import quote
 
 from timewheel.admin.policies import MAX_UNACKED_PER_CONSUMER, MAX_UNACKED_PER_SUBSCRIPTION
+from timewheel.admin.stats import DELAYING_TYPES
 from timewheel.core.limits import DEFAULT_MAX_HELD, HELD_SHARE
 from timewheel.ops.doctor.check import Check
 from timewheel.ops.doctor.finding import Finding, Kind, Severity
@@ -43,7 +44,6 @@ OLD_CLIENT = Kind(
 TRIED_CLIENT = (4, 2)
 """The C++ client in pulsar-client 3.13 for Python says ``Pulsar-CPP-v4.2.0``."""
 _VERSION = re.compile(r"Pulsar-CPP-v(\d+)\.(\d+)")
-DELAYED_TYPES = frozenset({"Shared", "Key_Shared"})
 ORDERED_TYPES = frozenset({"Failover"})
 
 
@@ -92,12 +92,12 @@ def _subscriptions(seen: Seen) -> Iterator[Finding]:
 def _right_types(topic: SeenTopic, subscription: str, *, is_shadowed: bool) -> frozenset[str]:
     """Empty: any is right."""
     if topic.spec is None:
-        return DELAYED_TYPES if topic.delayed else frozenset()
+        return DELAYING_TYPES if topic.delayed else frozenset()
     if is_shadowed and topic.spec.role == "due":
-        return DELAYED_TYPES  # a shadow acknowledges on every subscription, also on one that the plan does not name
+        return DELAYING_TYPES  # a shadow acknowledges on every subscription, also on one that the plan does not name
     if subscription not in topic.spec.subscriptions or not topic.spec.takes_hops:
         return frozenset()
-    return DELAYED_TYPES if topic.by_broker else ORDERED_TYPES
+    return DELAYING_TYPES if topic.by_broker else ORDERED_TYPES
 
 
 def _versions(seen: Seen) -> Iterator[Finding]:
