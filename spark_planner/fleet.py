@@ -202,7 +202,7 @@ def _native(
         standing = Standing.OVER
     elif set(limits.broken_by(evaluation)) - {GAP_FRACTION}:
         standing = Standing.OTHER
-    elif found is not None and SURGE * found.pending * growth > allowed:
+    elif found is not None and found.has_rate and SURGE * found.pending * growth > allowed:
         standing = Standing.SHORT
     else:
         standing = Standing.FINE

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from timewheel.core.durations import DAY_MS, rounded_up
+from timewheel.core.history_span import said_of_span
 from timewheel.spark_planner.job import Planned
 from timewheel.spark_planner.steady.band import LEAST_DAYS
 from timewheel.spark_planner.steady.continued import MOST_TIMERS, Continued
@@ -18,10 +19,7 @@ def said_of_traffic(traffic: Continued) -> list[str]:
     found = traffic.settling
     if found is None:
         return []
-    said = (
-        f"This history spans {rounded_up(found.history_ms)}, but with its delays a topic takes "
-        f"{rounded_up(found.settles_ms)} to fill up: it shows how the topic fills, not how it is once it is full."
-    )
+    said = said_of_span(found.history_ms, found.settles_ms)
     if traffic.continuation is None:
         return [f"{said} {_alone(traffic)}"]
     further, days = len(traffic.continuation.sources), len(traffic.continuation.days.drawn)
@@ -59,8 +57,8 @@ def steady_facts(traffic: Continued) -> dict[str, Any] | None:
     return {
         "history_ms": found.history_ms,
         "settles_ms": found.settles_ms,
-        "estimated_pending": found.pending,
-        "estimated_native_gaps": found.gaps,
+        "estimated_pending": found.pending if found.has_rate else None,
+        "estimated_native_gaps": found.gaps if found.has_rate else None,
         "continued_days": 0 if continued is None else len(continued.sources),
         "not_continued": traffic.unfit or None,
         "days_drawn_from": 0 if continued is None else len(continued.days.drawn),
@@ -74,11 +72,15 @@ def steady_facts(traffic: Continued) -> dict[str, Any] | None:
 def _alone(traffic: Continued) -> str:
     found = traffic.settling
     assert found is not None
-    said = (
-        f"If timers go on being sent like this, about {found.pending:,.0f} will wait, and native delays on one "
-        f"partition will leave about {found.gaps:,.0f} gaps (estimated). What is said here is of the history alone"
-    )
+    said = "What is said here is of the history alone"
+    if found.has_rate:
+        said = (
+            f"If timers go on being sent like this, about {found.pending:,.0f} will wait, and native delays on one "
+            f"partition will leave about {found.gaps:,.0f} gaps (estimated). {said}"
+        )
     match traffic.unfit:
+        case "burst":
+            return f"{said}. Plan from one of a day or more; best, of more than its delays."
         case "days":
             return f"{said}: its delays are too long for it to be continued. Plan from a longer one."
         case "timers":

@@ -31,14 +31,15 @@ class Continued:
         cells: Of all that it is made for.
         settling: What is known of a history that is too short; None: it is long enough.
         continuation: How it goes on; None: it does not.
-        unfit: Why it does not, though it is too short: it was not to (``as_is``), or it would be too much.
+        unfit: Why it does not, though it is too short: it was not to (``as_is``), it has no day of its own, or it
+            would be too much.
         band: How far native gaps may be from what the continuation shows; None: it is not known.
     """
 
     cells: Cells
     settling: Settling | None
     continuation: Continuation | None = None
-    unfit: Literal["", "as_is", "days", "timers"] = ""
+    unfit: Literal["", "as_is", "burst", "days", "timers"] = ""
     band: Band | None = None
 
     @property
@@ -59,6 +60,8 @@ def continued_from(alone: Cells, *, as_is: bool = False) -> Continued:
         return Continued(cells=alone, settling=None)
     if as_is:
         return Continued(cells=alone, settling=found, unfit="as_is")
+    if not found.has_rate:
+        return Continued(cells=alone, settling=found, unfit="burst")
     rng = np.random.default_rng(_SEED)
     continued = continuation(days_of(alone), found.settles_ms, rng)
     if len(continued.sources) > MOST_DAYS:

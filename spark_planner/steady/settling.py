@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from timewheel.core.durations import DAY_MS
+from timewheel.core.history_span import shows_day, shows_full
 from timewheel.spark_planner.summary.cells import Cells
 
 __all__ = ["Settling", "settling"]
@@ -27,16 +27,19 @@ class Settling:
         settles_ms: After so long 99 % of what will wait at any time does: a history of that length settles the matter.
         pending: Timers that will wait at any time, if each is sent by itself.
         gaps: Ranges that there will be at any time, if neighbours' delays are independent.
+        has_rate: The history has a day at least. A minute's burst is no rate that could go on: what will wait is not
+            known, and ``pending`` and ``gaps`` are 0.
     """
 
     history_ms: int
     settles_ms: int
-    pending: float
-    gaps: float
+    pending: float = 0.0
+    gaps: float = 0.0
+    has_rate: bool = True
 
 
 def settling(cells: Cells) -> Settling | None:
-    """How a topic settles; None: the history is long enough to show it, or shorter than a day.
+    """How a topic settles; None: the history is long enough to show it.
 
     With ``L`` sends a second and delays that are distributed as ``F``, ``L`` times the mean delay wait, of which
     ``L`` times the integral of ``1 - F`` up to ``T`` do after ``T``; and native delays leave ``L`` times the integral
@@ -46,16 +49,15 @@ def settling(cells: Cells) -> Settling | None:
         cells: Of one topic.
     """
     history_ms = int(cells.publish_max_ms.max()) - int(cells.publish_min_ms.min())
-    # A minute's burst is no rate that could go on; a day of a topic is.
-    if history_ms < DAY_MS:
-        return None
     at_ms, below = _distribution(cells)
     before, after, length_ms = below[:-1], below[1:], np.diff(at_ms)
     waits_ms = length_ms * (1 - (before + after) / 2)
     mean_ms = float(at_ms[0]) + float(waits_ms.sum())
     missing_ms = np.r_[np.cumsum(waits_ms[::-1])[::-1], 0.0]
     settles_ms = int(at_ms[int(np.argmax(missing_ms <= MISSING * mean_ms))])
-    if settles_ms <= history_ms:
+    if not shows_day(history_ms):
+        return Settling(history_ms=history_ms, settles_ms=settles_ms, has_rate=False)
+    if shows_full(history_ms, settles_ms):
         return None
     # Below is linear between two points, so its square is exact by Simpson's rule.
     squares = (before * before + before * after + after * after) / 3

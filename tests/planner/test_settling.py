@@ -80,7 +80,11 @@ def test_a_burst_of_a_minute_is_no_rate() -> None:
     sent_ms = START_MS + np.arange(60_000)
     due_ms = sent_ms + np.random.default_rng(1).integers(0, 8 * HOUR_MS, 60_000)
     assert int(sent_ms[-1] - sent_ms[0]) < MINUTE_MS
-    assert settling(Cells.of_timers(sent_ms, due_ms)) is None
+    found = settling(Cells.of_timers(sent_ms, due_ms))
+    assert found is not None
+    assert not found.has_rate
+    assert (found.history_ms, found.pending, found.gaps) == (59_999, 0, 0)
+    assert found.settles_ms == pytest.approx(8 * HOUR_MS, rel=0.15), "99 % of what will wait does by then"
 
 
 def test_one_fixed_delay_fills_the_topic_and_leaves_no_gap() -> None:

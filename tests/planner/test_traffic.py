@@ -17,7 +17,7 @@ from timewheel.spark_planner.history.generate import START_MS
 from timewheel.spark_planner.job import Planned, compare, plan_for
 from timewheel.spark_planner.results.facts import planned_facts
 from timewheel.spark_planner.results.report_page import report_page
-from timewheel.spark_planner.results.steady import said_of_native, said_of_traffic
+from timewheel.spark_planner.results.steady import said_of_native, said_of_traffic, steady_facts
 from timewheel.spark_planner.results.verdict import verdict
 from timewheel.spark_planner.steady import continued
 from timewheel.spark_planner.traffic import History, survey, traffic_of
@@ -142,6 +142,19 @@ def test_what_is_left_out_is_named(spark: SparkSession) -> None:
 def test_a_trend_is_told(spark: SparkSession) -> None:
     found = traffic_of(sent_for(spark, 15, growth=0.3), "")
     assert any("changes by +3" in said and "as its last week is" in said for said in said_of_traffic(found))
+
+
+def test_a_burst_is_not_continued_and_is_said_first(spark: SparkSession) -> None:
+    rows = [(START_MS + i, START_MS + i + (i % 4) * 10 * DAY_MS) for i in range(2_000)]
+    found = traffic_of(survey(spark.createDataFrame(rows, "publish_ms bigint, due_ms bigint").coalesce(1)), "")
+
+    assert found.unfit == "burst"
+    (said,) = said_of_traffic(found)
+    assert said.startswith("This history spans 1999ms, less than a day, and with its delays a topic takes ")
+    assert said.endswith("is of the history alone. Plan from one of a day or more; best, of more than its delays.")
+    facts = steady_facts(found)
+    assert facts is not None
+    assert (facts["not_continued"], facts["estimated_pending"], facts["continued_days"]) == ("burst", None, 0)
 
 
 def test_what_would_be_too_much_is_not_continued(week: History, monkeypatch: pytest.MonkeyPatch) -> None:

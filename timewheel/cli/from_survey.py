@@ -9,17 +9,14 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from timewheel.cli.planning import console_for, refused_requests, show_lost
+from timewheel.cli.planning import console_for, refused_requests, show_reading
 from timewheel.cli.terminal import say, show_table
 from timewheel.spark_planner.errors import PlannerMissing
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from timewheel.core.broker_profile import BrokerProfile
     from timewheel.core.plan import Plan
     from timewheel.spark_planner import Constraints, Survey
-    from timewheel.spark_planner.steady.continued import Continued
 
 __all__ = ["FromSurvey", "need_one_source", "plan_from", "predict_from"]
 
@@ -85,7 +82,7 @@ def plan_from(
             growth=growth,
             as_is=as_is,
         )
-    _show_read(console, survey, wanted, found.continued)
+    show_reading(console, survey.statistic, wanted, found.continued)
     if keys := said_of_keys(found):
         say(console, keys)
     say(console, estimated_verdict(found), style="bold green" if found.keeps_limits else "bold red")
@@ -129,7 +126,7 @@ def predict_from(
     keys = survey.keys.get(wanted, EVEN)
     found = {name: evaluate(plan, continued.cells, profile, growth=growth, keys=keys) for name, plan in plans.items()}
     native = native_found(survey.gaps.get(wanted, DailyGaps.none()), alone, continued)
-    _show_read(console, survey, wanted, continued)
+    show_reading(console, survey.statistic, wanted, continued)
     said = f"Native delays on one partition leave at most {native.counted:,} gaps in this history (counted)"
     if not native.independent:
         said += (
@@ -147,13 +144,3 @@ def predict_from(
             "plans": {name: evaluation_facts(one) for name, one in found.items()},
         }
         print(json.dumps(facts, indent=1))
-
-
-def _show_read(console: Console, survey: Survey, topic: str, continued: Continued) -> None:
-    from timewheel.spark_planner.results.delays import reading
-    from timewheel.spark_planner.results.steady import said_of_traffic
-
-    say(console, reading(survey.statistic.cells[topic]))
-    show_lost(console, survey.statistic)
-    for number, said in enumerate(said_of_traffic(continued)):
-        say(console, said if number else f"SHORT  {said}", style="bold red")

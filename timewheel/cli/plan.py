@@ -38,7 +38,6 @@ from timewheel.cli.planning import (
     progress_on,
     session,
     show_reading,
-    show_short,
     surveyed,
 )
 from timewheel.cli.terminal import say, show_table
@@ -339,8 +338,7 @@ def show_planned(console: Console, planned: Planned, assumed: str, prices: Price
     from timewheel.spark_planner.results.steady import said_of_native
 
     statistic = planned.history.statistic
-    show_reading(console, planned.history, planned.topic)
-    show_short(console, planned.traffic)
+    show_reading(console, statistic, planned.topic, planned.traffic)
     for said in (said_of_copies(planned), *said_of_native(planned), said_of_keys(planned)):
         if said:
             say(console, said)

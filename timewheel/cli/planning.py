@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from rich.console import Console
 
-    from timewheel.spark_planner import ColumnMapping, History, Progress, Statistic, Tell, Traffic
+    from timewheel.spark_planner import ColumnMapping, History, Progress, Statistic, Tell
+    from timewheel.spark_planner.steady.continued import Continued
 
 __all__ = [
     "AsIs",
@@ -49,7 +50,6 @@ __all__ = [
     "session",
     "show_lost",
     "show_reading",
-    "show_short",
     "surveyed",
     "take_options_of",
 ]
@@ -303,14 +303,17 @@ def progress_on(console: Console) -> Iterator[Tell]:
         yield tell
 
 
-def show_reading(console: Console, history: History, topic: str) -> None:
-    """How the history was read: a line by which a wrong unit is seen, and one that no reader can miss if rows were not
-    used.
+def show_reading(console: Console, statistic: Statistic, topic: str, continued: Continued) -> None:
+    """First that a history is too short, and how it was continued; then a line by which a wrong unit is seen, and rows
+    that were not used.
     """
     from timewheel.spark_planner.results.delays import reading
+    from timewheel.spark_planner.results.steady import said_of_traffic
 
-    say(console, reading(history.cells(topic)))
-    show_lost(console, history.statistic)
+    for number, said in enumerate(said_of_traffic(continued)):
+        say(console, said if number else f"SHORT  {said}", style="bold red")
+    say(console, reading(statistic.cells[topic]))
+    show_lost(console, statistic)
 
 
 def show_lost(console: Console, statistic: Statistic) -> None:
@@ -321,14 +324,6 @@ def show_lost(console: Console, statistic: Statistic) -> None:
     if statistic.remarked:
         text = f"NOTED  {sum(statistic.remarked.values()):,} of {statistic.rows:,} rows count without their size: "
         say(console, text + _counts(statistic.remarked))
-
-
-def show_short(console: Console, traffic: Traffic) -> None:
-    """That a history is shorter than its delays, and how it was continued."""
-    from timewheel.spark_planner.results.steady import said_of_traffic
-
-    for number, said in enumerate(said_of_traffic(traffic)):
-        say(console, said if number else f"SHORT  {said}", style="bold red")
 
 
 def _counts(rows_by: Mapping[str, int]) -> str:

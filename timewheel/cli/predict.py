@@ -35,7 +35,6 @@ from timewheel.cli.planning import (
     progress_on,
     session,
     show_reading,
-    show_short,
     surveyed,
     take_options_of,
 )
@@ -181,8 +180,7 @@ def _print(console: Console, found: Mapping[str, Prediction], growth: float) -> 
     from timewheel.spark_planner.results.shadow import shadow_table
 
     traffic = _traffic_of(found)
-    show_reading(console, traffic.history, traffic.topic)
-    show_short(console, traffic)
+    show_reading(console, traffic.history.statistic, traffic.topic, traffic)
     for name, one in found.items():
         say(console, f"{name}: {tables.plan_label(one.grown.plan)}")
     show_table(console, tables.evaluations_table({name: one.grown for name, one in found.items()}, growth))

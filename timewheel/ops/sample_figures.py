@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from math import ceil, log, sqrt
 
+from timewheel.core.history_span import shows_full
 from timewheel.ops.sample import Sample
 
 __all__ = ["SampleFigures", "figures_of", "half_gini"]
@@ -88,7 +89,7 @@ def figures_of(sample: Sample) -> SampleFigures:
     span_ms = (last_ms - first_ms) * (1.0 if whole else (rows + 1) / max(1, rows - 1))
     rate_per_ms = sample.population / span_ms if span_ms else 0.0
     longest_ms = _quantile(delays_ms, 0.99)
-    is_steady = span_ms > 0 and span_ms >= longest_ms
+    is_steady = shows_full(span_ms, longest_ms)
     delayed = sum(entry.is_delayed for entry in entries)
     return SampleFigures(
         rows=rows,

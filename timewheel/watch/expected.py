@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from timewheel.core.broker_profile import BrokerProfile
-from timewheel.core.durations import DAY_MS
+from timewheel.core.history_span import shows_day
 from timewheel.core.plan import Plan
 from timewheel.ops.plan_stored import StoredTimer
 from timewheel.spark_planner.choice.constraints import Constraints, Room
@@ -70,11 +70,11 @@ def expected(sends: Sends, plan: Plan, profile: BrokerProfile, constraints: Cons
     timers, scale = sends.evenly()
     publish_ms, due_ms = _times(timers)
     cells = Cells.of_timers(publish_ms, due_ms, np.array([timer.size_bytes for timer in timers], np.int64))
-    is_day = sends.window_ms >= DAY_MS
+    is_day = shows_day(sends.window_ms)
     is_short = False
     if is_day:
         found = settling(cells)
-        if found is not None:
+        if found is not None and found.has_rate:
             further = continuation(days_of(cells), found.settles_ms, np.random.default_rng(_SEED))
             cells = extended_cells(cells, further.stretches, CELL_LIMIT)
     else:

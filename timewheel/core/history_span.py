@@ -1,0 +1,49 @@
+"""Decides whether a history of sends is long enough to show a topic as it is once it is full."""
+
+from __future__ import annotations
+
+from timewheel.core.durations import DAY_MS, HOUR_MS, rounded_up
+
+__all__ = ["said_of_span", "shows_day", "shows_full"]
+
+
+def shows_day(span_ms: float) -> bool:
+    """Whether a history has a day at least: the first and the last send of a day lie some time within it. A shorter one
+    may be a burst: its rate is none that could go on, and what comes at other hours is not in it.
+
+    Args:
+        span_ms: From the first send to the last.
+    """
+    return span_ms >= DAY_MS - HOUR_MS
+
+
+def shows_full(span_ms: float, settles_ms: float) -> bool:
+    """Whether a history goes on for longer than its delays: after so long a topic holds what it will always hold.
+
+    Args:
+        span_ms: From the first send to the last.
+        settles_ms: How long a topic takes to fill up with such delays, the longest but for a hundredth or so.
+    """
+    return span_ms > 0 and span_ms >= settles_ms
+
+
+def said_of_span(span_ms: int, settles_ms: int) -> str:
+    """Render, as a sentence, in what a history is too short; empty: it is long enough.
+
+    Args:
+        span_ms: As of `shows_full`.
+        settles_ms: As of `shows_full`.
+    """
+    span, settles = rounded_up(span_ms), rounded_up(settles_ms)
+    is_full = shows_full(span_ms, settles_ms)
+    if is_full:
+        return "" if shows_day(span_ms) else f"This history spans {span}, less than a day: other hours are not in it."
+    if not shows_day(span_ms):
+        return (
+            f"This history spans {span}, less than a day, and with its delays a topic takes {settles} to fill up: it "
+            "shows a burst, not how the topic is if it goes on."
+        )
+    return (
+        f"This history spans {span}, but with its delays a topic takes {settles} to fill up: it shows how the topic "
+        "fills, not how it is once it is full."
+    )
