@@ -15,6 +15,7 @@ from timewheel.cli.connecting import (
     TrustFile,
     admin_client,
 )
+from timewheel.cli.groups import command_group
 from timewheel.cli.logs import Format, Level, LogFormat, LogLevel, log_to_stderr
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["topics"]
 
-topics = typer.Typer(name="topics", no_args_is_help=True, help="Make a plan's topics, and roll a calendar's.")
+topics = command_group("topics", "Make a plan's topics, and roll a calendar's.")
 
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, show what would be done.")]
