@@ -8,10 +8,10 @@ from timewheel.admin.client import AdminClient
 from timewheel.admin.internals import DEDUPLICATION, InternalStats
 from timewheel.admin.stats import TopicStats
 from timewheel.core.errors import AdminError, AdminUnreachable
-from timewheel.core.names import namespace_of, partition_of
+from timewheel.core.names import RELAY_CONSUMER, RELAY_SUBSCRIPTION, namespace_of, partition_of
 from timewheel.core.topology import TopicSpec
 
-__all__ = ["loaded_parts", "partitioned_among", "producer_names", "whole_topic"]
+__all__ = ["loaded_parts", "partitioned_among", "producer_names", "relays_of", "whole_topic"]
 
 
 def partitioned_among(admin: AdminClient, names: Iterable[str]) -> frozenset[str]:
@@ -43,6 +43,13 @@ def loaded_parts(admin: AdminClient, spec: TopicSpec) -> Mapping[str, TopicStats
     if spec.partitions:
         return admin.topics.partitioned_stats(spec.name).partitions
     return {spec.name: admin.topics.stats(spec.name)}
+
+
+def relays_of(stats: TopicStats) -> frozenset[str]:
+    """Ids of the relays that are connected to one part of a holding topic; its stats are those with clients."""
+    relays = stats.subscriptions.get(RELAY_SUBSCRIPTION)
+    names = () if relays is None else (RELAY_CONSUMER.fullmatch(one.name) for one in relays.consumers or ())
+    return frozenset(name[1] for name in names if name)
 
 
 def producer_names(admin: AdminClient, spec: TopicSpec) -> int:

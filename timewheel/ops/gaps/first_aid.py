@@ -16,8 +16,8 @@ SHADOW_HELPS = (
     "consumer has to change"
 )
 NO_SHADOW_HELPS = (
-    "no shadow helps, and no plan can name the topic: it is called as a partition is, and there is no partitioned topic "
-    "of that name; send to another topic"
+    "no shadow helps, and no plan can name the topic: it is called as a partition is, and there is no partitioned "
+    "topic of that name; send to another topic"
 )
 PLAN_FILE = "shadow.toml"
 MAY_DELAY = DELAYING_TYPES | {"None"}
