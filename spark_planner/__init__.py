@@ -3,9 +3,9 @@
     history = survey(read_history(spark, "delays.parquet"))
     planned = plan_for(history, history.topic(), base, BrokerProfile.named("4.2"))
 
-It needs the extra: ``pip install 'pulsar-timewheel[planner]'``, and Java 17 or newer. Names are loaded on first use, so
+It needs the extra `planner`, and Java 17 or newer. Names are loaded on first use, so
 that importing this package costs nothing; without the extra that first use raises
-`timewheel.errors.PlannerMissing`.
+`timewheel.errors.ExtraMissing`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from timewheel.core.doors import names_on_first_use
-from timewheel.spark_planner.errors import PlannerMissing
+from timewheel.core.extras import missing_extra
 
 if TYPE_CHECKING:
     from timewheel.spark_planner.choice.assessed import Assessed
@@ -170,6 +170,5 @@ _NAMES_OF = {
 __getattr__ = names_on_first_use(
     __name__,
     {name: f".{module}" for module, names in _NAMES_OF.items() for name in names},
-    # One of ours that is not there is a fault of ours, which installing anything would not mend.
-    lambda library: None if library == "timewheel" else PlannerMissing.of_libraries(library),
+    missing_extra("the planner", "planner"),
 )

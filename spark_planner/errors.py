@@ -20,7 +20,6 @@ __all__ = [
     "NoSoundRow",
     "NoSuchTopic",
     "PlannerError",
-    "PlannerMissing",
     "SeveralTopics",
     "StatisticUnreadable",
     "TooManyTopics",
@@ -34,23 +33,6 @@ _SHOWN = 12
 
 class PlannerError(TimewheelError):
     """Root of the planner's own errors."""
-
-
-class PlannerMissing(PlannerError, ImportError):
-    """What the planner needs is not installed; the message has the line that installs it.
-
-    Attributes:
-        missing: Libraries, or Java.
-    """
-
-    def __init__(self, missing: str, remedy: str) -> None:
-        self.missing = missing
-        super().__init__(f"the planner needs {missing}, {remedy}")
-
-    @classmethod
-    def of_libraries(cls, *names: str) -> PlannerMissing:
-        """Python libraries are missing, all of which the extra installs."""
-        return cls(" and ".join(names), "which pip install 'pulsar-timewheel[planner]' installs")
 
 
 class HistoryUnreadable(PlannerError, OSError):

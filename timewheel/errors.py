@@ -40,12 +40,12 @@ from timewheel.core.errors import (
     TopologyError,
     UnsupportedAcknowledgement,
 )
+from timewheel.core.extras import ExtraMissing
 from timewheel.core.former_topics import TimersLeftBehind
 
 if TYPE_CHECKING:
     from timewheel.binary_protocol.errors import (
         BinaryProtocolError,
-        BinaryProtocolMissing,
         BrokerLost,
         BrokerRefused,
         BrokerSilent,
@@ -65,10 +65,8 @@ if TYPE_CHECKING:
         BadInbox,
         InboxFull,
         InboxKeyTooLong,
-        InboxMissing,
         InboxUnavailable,
     )
-    from timewheel.metrics.errors import MetricsMissing
     from timewheel.ops.errors import (
         DealingFailed,
         GapLogUnreadable,
@@ -87,7 +85,6 @@ if TYPE_CHECKING:
         NoSoundRow,
         NoSuchTopic,
         PlannerError,
-        PlannerMissing,
         SeveralTopics,
         StatisticUnreadable,
         TooManyTopics,
@@ -98,7 +95,6 @@ if TYPE_CHECKING:
         BrokerFailed,
         BrokerUnavailable,
     )
-    from timewheel.tracing.errors import TracingMissing
     from timewheel.watch.errors import LogUnreadable
 
 __all__ = [
@@ -114,7 +110,6 @@ __all__ = [
     "BadName",
     "BadTimerId",
     "BinaryProtocolError",
-    "BinaryProtocolMissing",
     "BrokerFailed",
     "BrokerLost",
     "BrokerRefused",
@@ -135,17 +130,16 @@ __all__ = [
     "EmptyHistory",
     "EnvelopeError",
     "EnvelopeTooNew",
+    "ExtraMissing",
     "FrameTooLarge",
     "GapLogUnreadable",
     "HistoryUnreadable",
     "InboxFull",
     "InboxKeyTooLong",
-    "InboxMissing",
     "InboxUnavailable",
     "LogUnreadable",
     "LookupFailed",
     "MaxDelayTooShort",
-    "MetricsMissing",
     "MissingColumn",
     "NoSoundRow",
     "NoSuchTarget",
@@ -155,7 +149,6 @@ __all__ = [
     "PayloadTooLarge",
     "PlanError",
     "PlannerError",
-    "PlannerMissing",
     "ProfileError",
     "ProtocolViolation",
     "ReceiveTimeout",
@@ -173,7 +166,6 @@ __all__ = [
     "TooManyRequests",
     "TooManyTopics",
     "TopologyError",
-    "TracingMissing",
     "UnitUnknown",
     "UnsupportedAcknowledgement",
     "WrongTimeUnit",
@@ -182,7 +174,6 @@ __all__ = [
 # Loaded on first use: whoever catches a refused send should not load the planner, nor the planner the Pulsar client.
 _MODULE_OF = {
     "BinaryProtocolError": "timewheel.binary_protocol.errors",
-    "BinaryProtocolMissing": "timewheel.binary_protocol.errors",
     "BrokerLost": "timewheel.binary_protocol.errors",
     "BrokerRefused": "timewheel.binary_protocol.errors",
     "BrokerSilent": "timewheel.binary_protocol.errors",
@@ -198,7 +189,6 @@ _MODULE_OF = {
     "BadInbox": "timewheel.consumers.inbox.errors",
     "InboxFull": "timewheel.consumers.inbox.errors",
     "InboxKeyTooLong": "timewheel.consumers.inbox.errors",
-    "InboxMissing": "timewheel.consumers.inbox.errors",
     "InboxUnavailable": "timewheel.consumers.inbox.errors",
     "DealingFailed": "timewheel.ops.errors",
     "GapLogUnreadable": "timewheel.ops.errors",
@@ -206,7 +196,6 @@ _MODULE_OF = {
     "NotOfThisPlan": "timewheel.ops.errors",
     "NothingToSample": "timewheel.ops.errors",
     "SendTimeUnknown": "timewheel.ops.errors",
-    "MetricsMissing": "timewheel.metrics.errors",
     "LogUnreadable": "timewheel.watch.errors",
     "BadColumnMapping": "timewheel.spark_planner.errors",
     "DaysThere": "timewheel.spark_planner.errors",
@@ -217,7 +206,6 @@ _MODULE_OF = {
     "NoSoundRow": "timewheel.spark_planner.errors",
     "NoSuchTopic": "timewheel.spark_planner.errors",
     "PlannerError": "timewheel.spark_planner.errors",
-    "PlannerMissing": "timewheel.spark_planner.errors",
     "SeveralTopics": "timewheel.spark_planner.errors",
     "StatisticUnreadable": "timewheel.spark_planner.errors",
     "TooManyTopics": "timewheel.spark_planner.errors",
@@ -225,7 +213,6 @@ _MODULE_OF = {
     "WrongTimeUnit": "timewheel.spark_planner.errors",
     "BrokerFailed": "timewheel.testing.errors",
     "BrokerUnavailable": "timewheel.testing.errors",
-    "TracingMissing": "timewheel.tracing.errors",
 }
 
 __getattr__ = names_on_first_use(__name__, _MODULE_OF)

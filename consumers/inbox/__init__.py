@@ -4,16 +4,16 @@
 handler runs, and afterwards that it is done. `SqlInbox` is of another kind: it writes into the transaction of the
 user's own effect, and with it alone an effect happens exactly once.
 
-Names are loaded on first use. `RedisInbox` needs the extra: ``pip install 'pulsar-timewheel[redis]'``; without it that
-first use raises `timewheel.errors.InboxMissing`.
+Names are loaded on first use. `RedisInbox` needs the extra `redis`; without it that
+first use raises `timewheel.errors.ExtraMissing`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from timewheel.consumers.inbox.errors import InboxMissing
 from timewheel.core.doors import names_on_first_use
+from timewheel.core.extras import missing_extra
 
 if TYPE_CHECKING:
     from timewheel.consumers.inbox.memory import MemoryInbox
@@ -62,5 +62,5 @@ __getattr__ = names_on_first_use(
         "inbox_key": ".protocol",
         "kept_for_ms": ".protocol",
     },
-    lambda library: InboxMissing("RedisInbox", "redis") if library == "redis" else None,
+    missing_extra("RedisInbox", "redis"),
 )

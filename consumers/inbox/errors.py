@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from timewheel.core.errors import TimewheelError
 
-__all__ = ["BadInbox", "InboxFull", "InboxKeyTooLong", "InboxMissing", "InboxUnavailable"]
+__all__ = ["BadInbox", "InboxFull", "InboxKeyTooLong", "InboxUnavailable"]
 
 
 class InboxUnavailable(TimewheelError, ConnectionError):
@@ -69,11 +69,3 @@ class BadInbox(TimewheelError, ValueError):
         self.name = name
         self.reason = reason
         super().__init__(f"inbox: {name}: {reason}")
-
-
-class InboxMissing(TimewheelError, ImportError):
-    """A library is not installed; the message has the line that installs it."""
-
-    def __init__(self, store: str, library: str) -> None:
-        self.library = library
-        super().__init__(f"{store} needs {library}, which pip install 'pulsar-timewheel[{library}]' installs")

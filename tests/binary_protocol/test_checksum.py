@@ -32,8 +32,8 @@ def test_without_the_extra_the_error_has_the_line_that_installs_it() -> None:
     )
 
     assert done.stderr.splitlines()[-1] == (
-        "timewheel.binary_protocol.errors.BinaryProtocolMissing: reading a broker's own protocol needs google-crc32c, "
-        "which pip install 'pulsar-timewheel[shadow]' installs"
+        "timewheel.core.extras.ExtraMissing: the brokers' own protocol needs google-crc32c, which this line installs: "
+        f"{sys.executable} -m pip install 'google-crc32c>=1.5'"
     )
 
 

@@ -49,6 +49,7 @@ from timewheel.core.envelope import Envelope
 from timewheel.core.names import RELAY_SUBSCRIPTION, Names, partition_topic
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.planfile import save_plan
+from timewheel.core.topology import topology
 from timewheel.ops.doctor import Finding, Severity, Verdict, fix, look_at_plan, look_at_topic, verdict_on
 from timewheel.ops.doctor.checks.shadows import SHADOWS, STATE_PROPERTY
 from timewheel.ops.foreign_settings import MANY_RELAYS
@@ -374,6 +375,33 @@ def test_relays_that_are_absent_late_alone(setup: Setup) -> None:
     relay.acknowledge_cumulative(relay.receive(10_000))
     eventually(lambda: not {"relay-late", "no-relay"} & setup.slugs(), SETTLE_S)
     relay.close()
+
+
+def test_beside_a_relay_that_works_by_another_plan_the_cure_is_to_restart_it_and_cures(setup: Setup) -> None:
+    setup.plan = replace(setup.plan, relay="service", holding_namespace=f"{setup.namespace}-holding")
+    setup.admin.namespaces.create(f"{setup.namespace}-holding")
+    setup.provision()
+    earlier = replace(setup.plan, holding_namespace=None)
+    ensure(setup.admin, earlier, now_ms=SystemClock().now_ms(), despite_former_topics=True)
+    now_ms = SystemClock().now_ms()
+    waiting = Envelope.first_properties("bill-7", now_ms + HOUR_MS, now_ms - HOUR_MS - 240_000, 1)
+    (tier,) = (spec.name for spec in topology(setup.plan, now_ms).topics if spec.role == "tier")
+    setup.client.create_producer(partition_topic(tier, 0)).send(b"", properties=waiting)
+
+    relay = Relay(setup.client, earlier, relay_id="by-the-earlier-plan")
+    relay.start()
+    eventually(lambda: "relay-elsewhere" in setup.slugs(), SETTLE_S)
+    found = setup.found("relay-elsewhere")
+    assert "no-relay" not in setup.slugs()
+    assert "relay by-the-earlier-plan reads " in found.read
+    assert found.cure == ("see what relay by-the-earlier-plan logs; then restart it: timewheel relay run plan.toml")
+    relay.stop()
+    assert "no-relay" in setup.slugs()
+
+    again = Relay(setup.client, setup.plan, relay_id="by-the-earlier-plan")
+    again.start()
+    eventually(lambda: not {"relay-elsewhere", "no-relay", "relay-late"} & setup.slugs(), SETTLE_S)
+    again.stop()
 
 
 def test_more_relays_than_do_any_good(setup: Setup) -> None:

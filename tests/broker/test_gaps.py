@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ import pulsar
 import pytest
 
 from timewheel.admin.client import AdminClient
+from timewheel.cli.gaps_said import aid_of
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.plan import Plan
 from timewheel.core.planfile import save_plan
@@ -261,6 +263,42 @@ def test_mixed_delays_are_named_with_the_law_and_what_helps(
     assert "100 % of the gaps: mixed delays" in told.stdout
     as_json = json.loads(run(pulsar_broker, "explain", topic, "--json").stdout)
     assert [(one["cause"], one["share"]) for one in as_json["causes"]] == [("delays", 1.0)]
+    # What is printed of one of its partitions is about the topic, which alone can have a plan.
+    (of_partition,) = advice_on(explain(admin, part, "billing", LOW), LOW)
+    assert of_partition.commands == advice.commands
+    consumer.close()
+
+
+def test_a_topic_that_only_looks_like_a_partition_gets_commands_that_are_about_itself(
+    pulsar_broker: Broker, admin: AdminClient, pulsar_client: Any, topic: str
+) -> None:
+    # A client that names a partition makes it, be there a partitioned topic or not.
+    alone = f"{topic}-partition-1"
+    consumer = pulsar_client.subscribe(alone, "billing", consumer_type=SHARED)
+    send(pulsar_client, alone, 300, lambda number: HOUR_MS if number % 2 == 0 else 0)
+    for _ in range(150):
+        consumer.acknowledge(consumer.receive(RECEIVE_TIMEOUT_MS))
+    settled(admin, alone, 150)
+
+    said = " ".join(aid_of(look_at(admin, topics_of(admin, [alone]).topics, LOW)))
+    (explained,) = re.findall(r"timewheel gaps (explain \S+)\)", said)
+    assert "no shadow helps" in said
+    assert "shadow start" not in said
+
+    again = run(pulsar_broker, *explained.split())
+    assert again.returncode == 0, again.stderr
+    assert f"{alone}, subscription billing" in again.stdout
+    assert "no shadow helps" in again.stdout
+    assert "  try " not in again.stdout
+    checked = subprocess.run(
+        [sys.executable, "-m", "timewheel", "doctor", alone, "--admin-url", pulsar_broker.admin_url],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert "there is no such topic" not in checked.stderr
+    assert alone in checked.stdout
     consumer.close()
 
 

@@ -68,8 +68,14 @@ def test_ensure_shows_does_and_then_has_nothing_to_do(
     told = timewheel("topics", "ensure", str(plan_file), *where, "--dry-run")
     assert (told.returncode, told.stderr) == (0, "")
     # Four topics: the due topic, two tiers, dead letters; each with a subscription and five policies.
-    assert "would do" in told.stdout
-    assert "4 topics: would take 28 steps" in told.stdout
+    named = "subscription billing"
+    assert f"\npersistent://{namespace}/reminders: create with 2 partitions, {named}, 5 policies\n" in told.stdout
+    lines = told.stdout.splitlines()
+    assert len(lines) == 5
+    assert lines[-1] == "4 topics: would take 28 steps"
+    every = timewheel("topics", "ensure", str(plan_file), *where, "--dry-run", "--verbose", env={"COLUMNS": "40"})
+    assert len(every.stdout.splitlines()) == 29
+    assert f"persistent://{namespace}/reminders: create subscription billing at earliest" in every.stdout
     assert admin.topics.list(namespace) == ()
 
     done = timewheel("topics", "ensure", str(plan_file), *where, "--json")

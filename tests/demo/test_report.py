@@ -278,7 +278,7 @@ def test_what_is_cut_is_found(browser: Browser, path: Path, width: int) -> None:
 
 
 WITHOUT = "import sys\nsys.modules['altair'] = None\n"
-NEEDS = "a report needs altair, which pip install 'pulsar-timewheel[report]' installs"
+NEEDS = f"a report needs altair, which this line installs: {sys.executable} -m pip install 'altair>=6'"
 
 
 def _python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -311,7 +311,7 @@ def test_without_the_extra_a_plans_report_is_refused_before_the_work(tmp_path: P
     code = "from timewheel.cli.app import main\nmain()\n"
     done = _python(WITHOUT + code, "plan", "history.parquet", "--report", str(tmp_path / "why.html"))
 
-    assert (done.returncode, done.stderr) == (1, f"timewheel: {NEEDS}\n")
+    assert (done.returncode, done.stderr) == (1, f"timewheel: {NEEDS.replace('a report', 'a plan with a report')}\n")
 
 
 def test_what_draws_is_loaded_only_to_draw() -> None:

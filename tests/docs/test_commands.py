@@ -6,11 +6,13 @@ import re
 import shlex
 
 import pytest
+from typer.testing import CliRunner
 
 from tests.support.checkout import ROOT, files
 from tests.support.commands_table import PAGE, commands, redrawn
 from tests.support.pages import blocks
 from tests.support.pages import commands as typed
+from timewheel.cli.app import app
 
 OPTIONS = {
     name: {option for parameter in command.params for option in [*parameter.opts, *parameter.secondary_opts]}
@@ -62,3 +64,25 @@ def test_every_command_of_every_page_is_one() -> None:
 )
 def test_a_command_that_is_not_there_is_found(line: str, found: list[str]) -> None:
     assert unknown(line) == found
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_help_shows_every_word_of_a_command_and_of_its_options(name: str) -> None:
+    command = dict(commands())[name]
+    options = [one for one in command.params if one.help and not getattr(one, "hidden", False)]
+    sources = [command.help, *(one.help for one in options)]
+
+    shown = CliRunner().invoke(app, [*name.split()[1:], "--help"], prog_name="timewheel")
+
+    assert shown.exit_code == 0
+    assert [text for text in sources if "".join(text.split()) not in "".join(shown.output.split())] == []
+
+
+def test_some_help_has_words_in_brackets() -> None:
+    helps = [parameter.help or "" for _, command in commands() for parameter in command.params]
+    assert sum("[connection]" in text for text in helps) > 20
+
+
+def test_a_group_shows_whole_first_sentences() -> None:
+    shown = CliRunner().invoke(app, ["--help"], prog_name="timewheel").output
+    assert "..." not in shown.partition("Commands:")[2]

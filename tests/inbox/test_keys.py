@@ -105,6 +105,6 @@ def test_without_its_extra_redis_says_how_to_install_it_and_the_other_stores_are
     )
 
     assert done.stderr.splitlines()[-1] == (
-        "timewheel.consumers.inbox.errors.InboxMissing: "
-        "RedisInbox needs redis, which pip install 'pulsar-timewheel[redis]' installs"
+        "timewheel.core.extras.ExtraMissing: RedisInbox needs redis, which this line installs: "
+        f"{sys.executable} -m pip install 'redis>=5'"
     )

@@ -224,6 +224,22 @@ def relays(count: int) -> Change:
     return stats(TIER, subscriptions={RELAY_SUBSCRIPTION: subscription(consumers=(consumer("0a1b2c3d-r"),) * count)})
 
 
+def without_relays(seen: Seen) -> Seen:
+    """None is connected to any topic."""
+
+    def alone(part: Part) -> Part:
+        found = {name: replace(one, consumers=()) for name, one in part.stats.subscriptions.items()}
+        return replace(part, stats=replace(part.stats, subscriptions=found))
+
+    return replace(seen, topics=tuple(replace(topic, parts=tuple(map(alone, topic.parts))) for topic in seen.topics))
+
+
+def half_read(topic: SeenTopic) -> SeenTopic:
+    """A second partition, where something waits and no relay is connected."""
+    alone = replace(topic.parts[0], name=partition_topic(TIER, 1), stats=stats_of(subscriptions=WAITING))
+    return replace(topic, parts=(*topic.parts, alone))
+
+
 CASES: list[tuple[str, Change]] = [
     ("missing-namespace", all_of(MISSING, lambda seen: replace(seen, namespaces={SPACE: None}))),
     ("no-topic-policies", lambda seen: replace(seen, has_topic_policies=False)),
@@ -311,7 +327,9 @@ CASES: list[tuple[str, Change]] = [
         stats(TIER, subscriptions={RELAY_SUBSCRIPTION: subscription("Shared", consumers=(consumer(), consumer()))}),
     ),
     ("old-client", stats(producers=(ProducerStats(name="p", address="", client="Pulsar-CPP-v3.7.1"),))),
-    ("no-relay", stats(TIER, subscriptions=WAITING)),
+    ("no-relay", all_of(without_relays, stats(TIER, subscriptions=WAITING))),
+    ("relay-elsewhere", with_topic(half_read, TIER)),
+    ("relay-elsewhere", all_of(without_relays, former(relays=("old",)), stats(TIER, subscriptions=WAITING))),
     ("no-relay-yet", stats(TIER, subscriptions={RELAY_SUBSCRIPTION: subscription()})),
     ("no-standby", relays(1)),
     ("many-relays", relays(50)),
@@ -345,7 +363,7 @@ SHADOWED = replace(PLAN, relay="service", intake=True)
 INTAKE = f"{DUE}.tw.intake"
 ROUTING = Router(SHADOWED).fingerprint
 OLDEST_MS = longest_due_stay_ms(SHADOWED) + SHADOWED.guard_ms + PINNED_MS
-OF_PLANS = {"no-relay", "foreign-consumer", "wrong-subscription-type"}
+OF_PLANS = {"no-relay", "relay-elsewhere", "foreign-consumer", "wrong-subscription-type"}
 """What is found of plans without a shadow as well."""
 
 
@@ -384,7 +402,8 @@ NO_INTAKE = all_of(
 )
 OF_SHADOWS: list[tuple[str, Change]] = [
     ("nobody-lifts", lambda _: shadowed(lifts=False)),
-    ("no-relay", stats(INTAKE, subscriptions=WAITING)),
+    ("no-relay", all_of(without_relays, stats(INTAKE, subscriptions=WAITING))),
+    ("relay-elsewhere", stats(INTAKE, subscriptions=WAITING)),
     ("foreign-consumer", stats(INTAKE, subscriptions={RELAY_SUBSCRIPTION: subscription(consumers=(consumer("spy"),))})),
     ("journal-is-old", part(INTAKE, journal_since_ms=NOW_MS - OLDEST_MS - 1)),
     ("unnamed-subscription", also_on_due("audit", backlog=7)),

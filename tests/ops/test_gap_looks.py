@@ -33,6 +33,7 @@ from timewheel.ops.gaps.log import MOST_LOOKS, Looks, append_look, read_looks
 from timewheel.ops.gaps.reload import Run
 from timewheel.ops.gaps.standing import by_subscription
 from timewheel.ops.gaps.targets import EVERYTHING
+from timewheel.ops.parts import whole_topic
 
 PROFILE = replace(BrokerProfile.named("4.0"), gap_limit_ranges=10, metadata_store_limit_ranges=3)
 
@@ -357,6 +358,32 @@ def look(at_ms: int, *gaps: int) -> Look:
         for number, count in enumerate(gaps)
     ]
     return Look(at_ms=at_ms, subscriptions=tuple(subscriptions), topics=1, bare=(), gone=(), unseen=())
+
+
+@pytest.mark.parametrize("listed", [True, False], ids=["may list", "may not list"])
+def test_a_partition_without_its_topic_is_named_as_it_is_and_offered_no_shadow(listed: bool) -> None:
+    base = "/persistent/a/b"
+    parts = ("x-partition-1", "y-partition-0", "y-partition-1")
+    cluster = Cluster(
+        {
+            **{f"{base}/{name}/stats": stats(14, msgDelayed=6) for name in parts},
+            **{f"{base}/{name}/internalStats": internal() for name in parts},
+            f"{base}/partitioned": ["persistent://a/b/y"] if listed else 403,
+            f"{base}/y/partitions": {"partitions": 2},
+        }
+    )
+    with cluster.client() as admin:
+        look = look_at(admin, [f"persistent://a/b/{name}" for name in parts], PROFILE)
+        assert whole_topic(admin, "persistent://a/b/y-partition-1") == "persistent://a/b/y"
+        assert whole_topic(admin, "persistent://a/b/x-partition-1") == "persistent://a/b/x-partition-1"
+        assert whole_topic(admin, "persistent://a/b/z") == "persistent://a/b/z"
+
+    said = {one.topic: " ".join(aid_of(replace(look, subscriptions=(one,)))) for one in look.subscriptions}
+    assert said.keys() == {"persistent://a/b/x-partition-1", "persistent://a/b/y"}
+    assert "timewheel shadow start persistent://a/b/y -o shadow.toml --dry-run" in said["persistent://a/b/y"]
+    assert "timewheel gaps explain persistent://a/b/x-partition-1" in said["persistent://a/b/x-partition-1"]
+    assert "no shadow helps" in said["persistent://a/b/x-partition-1"]
+    assert "shadow start" not in said["persistent://a/b/x-partition-1"]
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from timewheel.admin.entries import StoredEntry
 from timewheel.admin.internals import EntryPosition
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import AdminDenied
+from timewheel.core.extras import ExtraMissing
 from timewheel.ops.sample import (
     IN_FLIGHT,
     MAX_SAMPLES,
@@ -34,7 +35,7 @@ from timewheel.ops.sample import (
     sampled,
 )
 from timewheel.ops.sample_figures import figures_of, half_gini
-from timewheel.ops.sample_file import COLUMNS, NOTE, ParquetMissing, write_sample
+from timewheel.ops.sample_file import COLUMNS, NOTE, write_sample
 from timewheel.spark_planner.history.columns import HISTORY_COLUMNS
 
 if TYPE_CHECKING:
@@ -411,5 +412,6 @@ def test_without_pyarrow_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, tmp
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     taken = a_sample(entry(0), population=1)
 
-    with pytest.raises(ParquetMissing, match=r"pip install 'pulsar-timewheel\[planner\]'"):
+    with pytest.raises(ExtraMissing) as caught:
         write_sample(taken, figures_of(taken), tmp_path / "delays.parquet")
+    assert caught.value.missing == ("pyarrow>=15",)

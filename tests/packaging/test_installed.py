@@ -143,5 +143,6 @@ print(metrics, pages["/metrics"]().status, pages["/metrics"]().body.decode(), en
     done = _run([str(clean_python), "-B", "-c", program], tmp_path)
 
     assert done.stdout == (
-        "None 501 metrics need prometheus-client, which pip install 'pulsar-timewheel[metrics]' installs\n"
+        "None 501 a page of metrics needs prometheus-client, which this line installs: "
+        f"{clean_python} -m pip install 'prometheus-client>=0.20'\n"
     ), done.stderr

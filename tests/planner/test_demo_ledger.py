@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -147,13 +148,13 @@ def test_the_ledger_foretells_what_was_measured_and_it_is_told_and_saved(
 def test_without_the_extra_one_line_says_what_to_install(
     result: Result, console: Console, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "pyspark", None)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
 
     assert _with_foresight(console, result) is result
     assert said(console).split("\n") == [
         "",
-        "No prediction from the ledger: the planner needs pyspark, which "
-        "pip install 'pulsar-timewheel[planner]' installs",
+        "No prediction from the ledger: the planner needs pyspark, which this line installs: "
+        f"{sys.executable} -m pip install 'pyspark>=4.1'",
         "",
     ]
 

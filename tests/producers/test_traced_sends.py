@@ -359,11 +359,11 @@ def test_without_the_extra_the_error_says_what_to_install() -> None:
 import sys
 sys.modules["opentelemetry"] = None
 import timewheel.tracing
-from timewheel.errors import TracingMissing
+from timewheel.errors import ExtraMissing
 try:
     timewheel.tracing.traced_handler
-except TracingMissing as error:
-    assert "pip install 'pulsar-timewheel[otel]'" in str(error) and isinstance(error, ImportError)
+except ExtraMissing as error:
+    assert error.missing == ("opentelemetry-api",) and isinstance(error, ImportError)
 else:
     raise SystemExit("no error")
 """

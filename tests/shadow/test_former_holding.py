@@ -44,7 +44,9 @@ class _Topics:
 
     def stats(self, name: str, **_: Any) -> Any:
         backlog = 3 if name == partition_topic(f"{DUE_TOPIC}.tw.tier-1d", 1) else 0
-        return SimpleNamespace(publishers=0, subscriptions={RELAY_SUBSCRIPTION: SimpleNamespace(backlog=backlog)})
+        return SimpleNamespace(
+            publishers=0, subscriptions={RELAY_SUBSCRIPTION: SimpleNamespace(backlog=backlog, consumers=())}
+        )
 
 
 ADMIN: Any = SimpleNamespace(topics=_Topics())

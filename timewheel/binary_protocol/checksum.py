@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from timewheel.binary_protocol.errors import BinaryProtocolMissing
+from timewheel.core.extras import need_extras
 
 __all__ = ["crc32c"]
 
-try:
-    from google_crc32c import value as _value
-except ModuleNotFoundError as missing:
-    if missing.name != "google_crc32c":
-        raise
-    raise BinaryProtocolMissing from missing
+need_extras("the brokers' own protocol", "shadow")
+from google_crc32c import value as _value  # noqa: E402 - an extra, looked for before
 
 
 def crc32c(data: bytes) -> int:

@@ -6,7 +6,6 @@ from timewheel.core.errors import TimewheelError
 
 __all__ = [
     "BinaryProtocolError",
-    "BinaryProtocolMissing",
     "BrokerLost",
     "BrokerRefused",
     "BrokerSilent",
@@ -32,15 +31,6 @@ def shown_text(text: str) -> str:
 
 class BinaryProtocolError(TimewheelError):
     """Something went wrong between timewheel and a broker's own port."""
-
-
-class BinaryProtocolMissing(BinaryProtocolError, ImportError):
-    """The library for checksums is not installed; the message has the line that installs it."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "reading a broker's own protocol needs google-crc32c, which pip install 'pulsar-timewheel[shadow]' installs"
-        )
 
 
 class ProtocolViolation(BinaryProtocolError, ValueError):

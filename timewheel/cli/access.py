@@ -88,7 +88,7 @@ class Access:
 
         Raises:
             BadConnection: The service URL is none.
-            BinaryProtocolMissing: The extra is not installed.
+            ExtraMissing: The extra is not installed.
         """
         from timewheel.binary_protocol.authentication import Anonymous, Authentication, ByCertificate, ByToken
         from timewheel.binary_protocol.dialing import Dialer

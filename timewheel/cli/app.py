@@ -21,6 +21,7 @@ from timewheel.cli.doctor import doctor
 from timewheel.cli.exporter import exporter
 from timewheel.cli.gaps import gaps
 from timewheel.cli.gaps_explain import explain
+from timewheel.cli.groups import CommandGroup
 from timewheel.cli.parked import parked
 from timewheel.cli.plan import plan
 from timewheel.cli.plan_check import check
@@ -33,7 +34,6 @@ from timewheel.cli.status import status
 from timewheel.cli.survey import survey
 from timewheel.cli.timer import timer
 from timewheel.cli.topics import topics
-from timewheel.cli.two_words import TwoWords
 from timewheel.cli.whereis import whereis
 from timewheel.core.errors import (
     BadConnection,
@@ -61,9 +61,10 @@ class Settings:
 
 app = typer.Typer(
     name="timewheel",
-    cls=TwoWords,
+    cls=CommandGroup,
     no_args_is_help=True,
     add_completion=False,
+    rich_markup_mode=None,  # words in brackets are no markup: they stay, and a line can be copied from an error
     pretty_exceptions_enable=False,  # an error of ours is one line; any other is a bug, whose plain traceback is wanted
 )
 

@@ -18,6 +18,7 @@ from timewheel.cli.connecting import (
     access_of,
     connection_of,
 )
+from timewheel.cli.groups import command_group
 from timewheel.cli.moments import at
 from timewheel.cli.terminal import say, show_table
 
@@ -37,7 +38,7 @@ ASIDE_TIMEOUT_MS = 30_000
 """For a command that has more to tell."""
 DEFAULT_MOST = 100
 
-cuts = typer.Typer(name="cuts", no_args_is_help=True, help="Look at what is cancelled; keep the log of it short.")
+cuts = command_group("cuts", "Look at what is cancelled; keep the log of it short.")
 
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]

@@ -18,6 +18,7 @@ from timewheel.cli.connecting import (
     admin_client,
     connection_of,
 )
+from timewheel.cli.groups import command_group
 from timewheel.cli.letters import (
     DEAD,
     DEFAULT_MOST,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["dead"]
 
-dead = typer.Typer(name="dead", no_args_is_help=True, help="Look at dead letters, send them again, drop them.")
+dead = command_group("dead", "Look at dead letters, send them again, drop them.")
 
 
 @dead.command("list")

@@ -99,7 +99,7 @@ def _announce(console: Console, settings: Settings) -> None:
 
 
 def _print_verdict(console: Console, result: Result) -> None:
-    from timewheel._report.libraries import ReportMissing, need_libraries
+    from timewheel.core.extras import ExtraMissing, need_extras
     from timewheel.demo.files import Files
     from timewheel.demo.table import HEADER, plain_lines, row_texts, where_we_lose
     from timewheel.testing.evidence.ledger import recount_command
@@ -121,8 +121,8 @@ def _print_verdict(console: Console, result: Result) -> None:
     say(f"Recount it yourself: {recount_command(files.ledger)}")
     say("   ".join(str(path) for path in (files.report, files.ledger, files.results) if path.exists()))
     try:
-        need_libraries()
-    except ReportMissing as missing:
+        need_extras("a report", "report")
+    except ExtraMissing as missing:
         say(f"No {files.report.name}: {missing}")
     for sentence in result.verdict.broken:
         say(f"BROKEN  {sentence}", "bold red")
@@ -141,8 +141,8 @@ def _with_foresight(console: Console, result: Result) -> Result:
     from dataclasses import replace
 
     from timewheel.cli.planning import progress_on, session
+    from timewheel.core.extras import ExtraMissing
     from timewheel.demo.files import Files, save
-    from timewheel.spark_planner.errors import PlannerMissing
 
     began_s, files = time.monotonic(), Files.under(result.settings.out)
     _say(console, "")
@@ -154,7 +154,7 @@ def _with_foresight(console: Console, result: Result) -> Result:
                 found = foresee(spark, result, files.ledger, began_s=began_s, tell=tell)
         result = replace(result, foresight=found)
         save(result, files)
-    except PlannerMissing as missing:
+    except ExtraMissing as missing:
         _say(console, f"No prediction from the ledger: {missing}")
     except typer.Exit:
         pass  # told to stop while Spark ran: the session has said so

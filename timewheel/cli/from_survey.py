@@ -11,7 +11,7 @@ import typer
 
 from timewheel.cli.planning import console_for, refused_requests, show_reading
 from timewheel.cli.terminal import say, show_table
-from timewheel.spark_planner.errors import PlannerMissing
+from timewheel.core.extras import need_extras
 
 if TYPE_CHECKING:
     from timewheel.core.broker_profile import BrokerProfile
@@ -39,11 +39,7 @@ def need_one_source(history: str | None, stored: Path | None, of_history: Mappin
 
 
 def _loaded(stored: Path) -> Survey:
-    from importlib.util import find_spec
-
-    missing = [name for name in ("pyspark", "numpy", "pyarrow") if find_spec(name) is None]
-    if missing:
-        raise PlannerMissing.of_libraries(*missing)
+    need_extras("the planner", "planner")
     from timewheel.spark_planner import load_survey
 
     return load_survey(stored)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from timewheel.cli.terminal import say, show_table
@@ -133,12 +134,13 @@ def notes_of(look: Look) -> Iterator[str]:
 
 def aid_of(look: Look) -> Iterator[str]:
     """What helps at once where delays may be why a subscription is near its limit; for the worst one."""
-    from timewheel.ops.gaps.first_aid import SHADOW_HELPS, begins_shadow, may_need_shadow
+    from timewheel.ops.gaps.first_aid import may_need_shadow, shadow_commands, shadow_helps
 
     worst = next(filter(may_need_shadow, look.subscriptions), None)
     if worst is not None:
-        yield f"If delays cause it (timewheel gaps explain {worst.topic}), {SHADOW_HELPS}."
-        yield f"Begin with: {begins_shadow(worst.topic)}"
+        yield f"If delays cause it (timewheel gaps explain {quote(worst.topic)}), {shadow_helps(worst.topic)}."
+        for command in shadow_commands(worst.topic)[:1]:
+            yield f"Begin with: {command}"
 
 
 def _show_worst(console: Console, look: Look, looks: Looks, top: int) -> None:

@@ -18,6 +18,7 @@ from timewheel.cli.connecting import (
     admin_client,
     connection_of,
 )
+from timewheel.cli.groups import command_group
 from timewheel.cli.letters import (
     DEFAULT_MOST,
     PARKED,
@@ -46,9 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = ["parked"]
 
-parked = typer.Typer(
-    name="parked", no_args_is_help=True, help="Look at parked timers, have them handled again, discard them."
-)
+parked = command_group("parked", "Look at parked timers, have them handled again, discard them.")
 
 Subscription = Annotated[
     str | None,

@@ -166,8 +166,8 @@ def plan(
     import json
     from dataclasses import replace
 
-    from timewheel._report.libraries import need_libraries
     from timewheel.core.durations import parse_duration
+    from timewheel.core.extras import need_extras
 
     need_one_source(
         history,
@@ -179,7 +179,7 @@ def plan(
     else:
         _need_files({"--out": out, "--report": report})
     if report is not None or all_topics:
-        need_libraries()
+        need_extras("a plan with a report", "planner", "report", java=True)
     limits_ms = {"silence": _limit_ms(max_silence), "lateness": _limit_ms(max_lateness)}
     max_delay_ms = None if max_delay is None else parse_duration(max_delay)
     judged_by = profile_of(profile, broker, token, token_file, tls_ca, connection)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from timewheel.cli.terminal import say
-from timewheel.spark_planner.errors import PlannerMissing
+from timewheel.core.extras import need_extras
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -133,20 +133,11 @@ def session(
     ``when_stopped`` on stderr, and the command ends with status 130.
 
     Raises:
-        PlannerMissing: The extra, or Java, is not installed.
+        ExtraMissing: The extra, or Java, is not installed.
     """
-    import os
-    import shutil
     import sys
-    from importlib.util import find_spec
 
-    missing = [name for name in ("pyspark", "numpy", "pandas", "pyarrow") if find_spec(name) is None]
-    if missing:
-        raise PlannerMissing.of_libraries(*missing)
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        raise PlannerMissing(
-            "Java 17 or newer", "on PATH or in JAVA_HOME (Debian: apt-get install openjdk-17-jre-headless)"
-        )
+    need_extras("the planner", "planner", java=True)
 
     from pyspark.sql import SparkSession
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import typer
-
 from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile
+from timewheel.cli.groups import command_group
 from timewheel.cli.http import HttpAddress
 from timewheel.cli.logs import Format, Level, LogFormat, LogLevel
 from timewheel.cli.relay_service import (
@@ -22,7 +21,7 @@ from timewheel.cli.relay_service import (
 
 __all__ = ["relay"]
 
-relay = typer.Typer(name="relay", no_args_is_help=True, help="Run relays as a service.")
+relay = command_group("relay", "Run relays as a service.")
 
 
 @relay.callback()

@@ -13,12 +13,12 @@ __all__ = ["metrics_of_service"]
 
 def metrics_of_service() -> tuple[Metrics | None, dict[str, Page]]:
     """Metrics on a registry of their own, and the page that tells them; without the extra a page that says so."""
-    from timewheel.metrics.errors import MetricsMissing
+    from timewheel.core.extras import ExtraMissing
     from timewheel.serving import METRICS_PATH, Answer
 
     try:
         from timewheel.metrics import Metrics, metrics_page
-    except MetricsMissing as error:
+    except ExtraMissing as error:
         told = Answer(501, f"{error}\n".encode())
         return None, {METRICS_PATH: lambda: told}
     from prometheus_client import CollectorRegistry

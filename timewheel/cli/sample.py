@@ -49,11 +49,12 @@ def sample(
     from rich.console import Console
 
     from timewheel.core.clock import SystemClock
+    from timewheel.core.extras import need_extras
     from timewheel.ops.sample import sample as take
     from timewheel.ops.sample_figures import figures_of
-    from timewheel.ops.sample_file import parquet, write_sample
+    from timewheel.ops.sample_file import write_sample
 
-    parquet()  # before thousands of calls
+    need_extras("a sample's file", "planner")  # before thousands of calls
     if not out.parent.is_dir():
         raise typer.BadParameter(f"there is no folder {out.parent}", param_hint="--out")
     with (

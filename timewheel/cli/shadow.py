@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.groups import command_group
 from timewheel.cli.http import HttpAddress
 from timewheel.cli.logs import Format, Level, LogFormat, LogLevel
 from timewheel.cli.relay_service import (
@@ -28,9 +29,7 @@ from timewheel.cli.shadow_verify import verify
 
 __all__ = ["shadow"]
 
-shadow = typer.Typer(
-    name="shadow", no_args_is_help=True, help="Cure a topic without a change to its producers and consumers."
-)
+shadow = command_group("shadow", "Cure a topic without a change to its producers and consumers.")
 # What looks at a shadow stands in files of its own.
 shadow.command()(start)
 shadow.command()(status)

@@ -32,7 +32,7 @@ def plan_of_topic(
 
     Raises:
         NothingToSample: There is no such topic, or nothing in it.
-        PlannerMissing: Spark or Java is not there.
+        ExtraMissing: Spark or Java is not there.
     """
     from dataclasses import replace
 

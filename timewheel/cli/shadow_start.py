@@ -64,10 +64,14 @@ def start(
     from rich.console import Console
 
     from timewheel.cli.planning import console_for
+    from timewheel.core.extras import need_extras
+
+    is_topic = _is_topic(target, out)
+    if is_topic:
+        need_extras("a shadow of a topic", "shadow", "planner", java=True)
     from timewheel.shadow.survey import survey_facts
     from timewheel.shadow.surveying import survey
 
-    is_topic = _is_topic(target, out)
     urls = {"service_url": service_url, "admin_url": admin_url}
     given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
     access = access_to(**given)

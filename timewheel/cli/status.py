@@ -164,7 +164,8 @@ def _verdict(found: Status) -> str:
     if not found.plan.needs_relay:
         return f"{waiting}."
     if found.unattended():
-        return f"{waiting}. No relay is connected where heads should have left {span(found.relay_late_ms)} ago."
+        others = f"; see what {', '.join(found.relays())} logs, which reads other partitions" if found.relays() else ""
+        return f"{waiting}. No relay is connected where heads should have left {span(found.relay_late_ms)} ago{others}."
     late = f"relays are {span(found.relay_late_ms)} behind" if found.relay_late_ms else "relays are on time"
     return f"{waiting}; {late}."
 
@@ -174,6 +175,7 @@ def _entries(count: int) -> str:
 
 
 def _notes(found: Status) -> Iterator[str]:
+    from timewheel.core.plan import Wheel
     from timewheel.ops.former_findings import findings_of
 
     if found.plan.needs_relay:
@@ -181,7 +183,12 @@ def _notes(found: Status) -> Iterator[str]:
             timers = sum(place.timers.count for place in places)
             yield f"Relay {name} has {len(places)} partitions with about {timers:,.0f} timers."
         if not found.relays():
-            yield "No relay is connected to a holding topic. Slots of a ring need one only while they are swept."
+            now = (
+                " right now; a ring's slots have one only while they are swept"
+                if isinstance(found.plan.scheme, Wheel)
+                else ""
+            )
+            yield f"No relay is connected to a holding topic{now}."
     for former in findings_of(found.plan, found.former):
         yield f"{former.where}: {former.problem}."
     if found.dead_letters:

@@ -19,6 +19,7 @@ from timewheel.cli.connecting import (
     connection_of,
 )
 from timewheel.cli.cuts import cut_off_text, reading
+from timewheel.cli.groups import command_group
 from timewheel.cli.moments import at, moment_ms
 from timewheel.cli.terminal import say
 
@@ -35,7 +36,7 @@ PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.",
 TimerId = Annotated[str, typer.Argument(metavar="ID", help="The timer's id.", show_default=False)]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")]
 
-timer = typer.Typer(name="timer", no_args_is_help=True, help="Look at one timer, cancel it, move it.")
+timer = command_group("timer", "Look at one timer, cancel it, move it.")
 
 
 @timer.command()

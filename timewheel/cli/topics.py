@@ -15,7 +15,9 @@ from timewheel.cli.connecting import (
     TrustFile,
     admin_client,
 )
+from timewheel.cli.groups import command_group
 from timewheel.cli.logs import Format, Level, LogFormat, LogLevel, log_to_stderr
+from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,12 +25,14 @@ if TYPE_CHECKING:
     from timewheel.ops.calendar_life import Rolled
     from timewheel.ops.former_removal import Removal
     from timewheel.ops.provision import Report
+    from timewheel.ops.provision_steps import Step
 
 __all__ = ["topics"]
 
-topics = typer.Typer(name="topics", no_args_is_help=True, help="Make a plan's topics, and roll a calendar's.")
+topics = command_group("topics", "Make a plan's topics, and roll a calendar's.")
 
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Show each step, not a line for each topic.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, show what would be done.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of a table.")]
 
@@ -60,6 +64,7 @@ def ensure(
         typer.Option("--remove-drained", help="Remove topics of earlier plans that are empty and that nobody uses."),
     ] = False,
     dry_run: DryRun = False,
+    verbose: Verbose = False,
     as_json: AsJson = False,
 ) -> None:
     """Make topics, subscriptions and topic policies of a plan; run again, it changes only what is not right yet.
@@ -88,7 +93,7 @@ def ensure(
     if as_json:
         print(json.dumps({**_report_json(report), "removals": [_removal_json(removal) for removal in removals]}))
     else:
-        _print_report(report)
+        _print_report(report, verbose=verbose)
         for removal in removals:
             print(f"{removal.topic}: {removal}")
     if report.errors:
@@ -106,6 +111,7 @@ def roll(
     connection: ConnectionFile = None,
     watch: Annotated[bool, typer.Option("--watch", help="Go on until Ctrl-C.")] = False,
     dry_run: DryRun = False,
+    verbose: Verbose = False,
     as_json: AsJson = False,
     log_format: LogFormat = Format.AUTO,
     log_level: LogLevel = Level.WARNING,
@@ -130,13 +136,14 @@ def roll(
         log_to_stderr(log_format, log_level)
     with admin_client(admin_url, token, token_file, tls_ca, connection, hooks=(log_event,) if watch else None) as admin:
         if not watch:
-            _print_rolled(roll_topics(admin, plan, clock.now_ms(), dry_run=dry_run), as_json=as_json)
+            rolled = roll_topics(admin, plan, clock.now_ms(), dry_run=dry_run)
+            _print_rolled(rolled, verbose=verbose, as_json=as_json)
             return
         keeper = CalendarKeeper(admin, plan, clock)
         for _ in _until_interrupted(keeper.pause_ms / 1000):
-            rolled = keeper.tick()
-            if rolled is not None:
-                _print_rolled(rolled, as_json=as_json)
+            turned = keeper.tick()
+            if turned is not None:
+                _print_rolled(turned, verbose=verbose, as_json=as_json)
 
 
 def _until_interrupted(pause_s: float) -> Iterator[None]:
@@ -168,10 +175,8 @@ def _tell_of_wait(removal: Removal) -> None:
 
     from timewheel.ops.former_removal import LET_GO_MS
 
-    print(
-        f"{removal.topic}: empty, waiting up to {LET_GO_MS // 1_000} s for {removal.clients} clients to leave",
-        file=sys.stderr,
-    )
+    clients = counted(removal.clients, "client")
+    print(f"{removal.topic}: empty, waiting up to {LET_GO_MS // 1_000} s for {clients} to leave", file=sys.stderr)
 
 
 def _removal_json(removal: Removal) -> dict[str, Any]:
@@ -183,28 +188,37 @@ def _removal_json(removal: Removal) -> dict[str, Any]:
     }
 
 
-def _print_report(report: Report) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    console = Console()
-    if report.steps:
-        table = Table("topic", "would do" if report.dry_run else "done", box=None, pad_edge=False)
-        last = ""
-        for step in report.steps:
-            # As Text: a name may hold brackets, which rich would take for markup.
-            table.add_row(Text("" if step.topic == last else step.topic, overflow="fold"), Text(str(step)))
-            last = step.topic
-        console.print(table)
+def _print_report(report: Report, *, verbose: bool) -> None:
+    for line in _steps_each(report) if verbose else _steps_by_topic(report):
+        print(line)
     would = "would take" if report.dry_run else "took"
-    state = f"{would} {len(report.steps)} steps" if report.steps else "all as it should be"
-    console.print(Text(f"{len(report.topics)} topics: {state}"))
+    state = f"{would} {counted(len(report.steps), 'step')}" if report.steps else "all as it should be"
+    print(f"{counted(len(report.topics), 'topic')}: {state}")
     for finding in report.findings:
-        console.print(Text(f"{finding.level}: {finding.where}: {finding.problem}; {finding.remedy}"), soft_wrap=True)
+        print(f"{finding.level}: {finding.where}: {finding.problem}; {finding.remedy}")
 
 
-def _print_rolled(rolled: Rolled, *, as_json: bool) -> None:
+def _steps_each(report: Report) -> Iterator[str]:
+    return (f"{step.topic}: {step}" for step in report.steps)
+
+
+def _steps_by_topic(report: Report) -> Iterator[str]:
+    """A line for each topic, which is whole on a terminal of any width, so that its name can be copied."""
+    from timewheel.ops.provision_steps import CreateSubscription, SetPolicy
+
+    of_topic: dict[str, list[Step]] = {}
+    for step in report.steps:
+        of_topic.setdefault(step.topic, []).append(step)
+    for topic, steps in of_topic.items():
+        said = [str(step) for step in steps if not isinstance(step, CreateSubscription | SetPolicy)]
+        if names := [step.subscription for step in steps if isinstance(step, CreateSubscription)]:
+            said.append(f"{'subscription' if len(names) == 1 else 'subscriptions'} {', '.join(names)}")
+        if policies := sum(isinstance(step, SetPolicy) for step in steps):
+            said.append(counted(policies, "policy", "policies"))
+        yield f"{topic}: {', '.join(said)}"
+
+
+def _print_rolled(rolled: Rolled, *, verbose: bool, as_json: bool) -> None:
     import json
 
     if as_json:
@@ -216,7 +230,7 @@ def _print_rolled(rolled: Rolled, *, as_json: bool) -> None:
         print(json.dumps(facts), flush=True)
         return
     if rolled.made.steps or rolled.made.findings:
-        _print_report(rolled.made)
+        _print_report(rolled.made, verbose=verbose)
     for topic in rolled.retired:
         waiting = ", ".join(f"{name} {count}" for name, count in topic.backlog.items() if count)
         print(f"{topic.topic}  {topic.stage.value}", *(f"  {part}" for part in (waiting, topic.note) if part), sep="")

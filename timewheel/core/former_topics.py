@@ -36,6 +36,7 @@ class FormerTopic:
         is_partitioned: It has partitions, as all have that timewheel made of its own.
         backlog: Entries that are not acknowledged, on the subscription that has most; a batch of timers is one entry.
         producers: That are connected: who works by the earlier plan may still send there.
+        relays: Ids of the relays that are connected.
     """
 
     name: str
@@ -45,6 +46,7 @@ class FormerTopic:
     is_partitioned: bool = True
     backlog: int = 0
     producers: int = 0
+    relays: tuple[str, ...] = ()
 
     @property
     def drained(self) -> bool:

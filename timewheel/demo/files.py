@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from timewheel._report.libraries import ReportMissing, need_libraries
+from timewheel.core.extras import ExtraMissing, need_extras
 from timewheel.demo.results import Result
 from timewheel.testing.evidence.ledger import write_ledger
 
@@ -32,8 +32,8 @@ def save(result: Result, files: Files) -> None:
     files.results.write_text(json.dumps(result.as_json(), indent=1), encoding="utf-8")
     write_ledger(files.ledger, result.entries.items())
     try:
-        need_libraries()
-    except ReportMissing:
+        need_extras("a report", "report")
+    except ExtraMissing:
         files.report.unlink(missing_ok=True)  # a former run's would lie beside this run's ledger
         return
     from timewheel.demo.report import report_page  # noqa: PLC0415 - what it draws with is an extra

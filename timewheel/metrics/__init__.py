@@ -3,8 +3,8 @@
 `Metrics` reads what producers, consumers and relays have counted, when somebody scrapes. `Exporter` looks at topics and
 plans again and again, for a process of its own: ``timewheel exporter``.
 
-It needs the extra: ``pip install 'pulsar-timewheel[metrics]'``. Names are loaded on first use; without the extra that
-first use raises `timewheel.errors.MetricsMissing`.
+It needs the extra `metrics`. Names are loaded on first use; without the extra that
+first use raises `timewheel.errors.ExtraMissing`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from timewheel.core.doors import names_on_first_use
-from timewheel.metrics.errors import MetricsMissing
+from timewheel.core.extras import missing_extra
 
 if TYPE_CHECKING:
     from timewheel.metrics.catalogue import CATALOGUE, Metric
@@ -30,5 +30,5 @@ __getattr__ = names_on_first_use(
         "Metrics": ".collecting",
         "metrics_page": ".collecting",
     },
-    lambda library: MetricsMissing() if library == "prometheus_client" else None,
+    missing_extra("a page of metrics", "metrics"),
 )

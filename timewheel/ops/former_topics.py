@@ -14,6 +14,7 @@ from timewheel.core.former_topics import FormerTopic, former_topics
 from timewheel.core.names import RELAY_SUBSCRIPTION, Names, partition_of
 from timewheel.core.plan import Plan
 from timewheel.core.topology import topology
+from timewheel.ops.parts import relays_of
 
 __all__ = ["FormerTopics", "former_names", "held_backlog", "look_into"]
 
@@ -74,7 +75,14 @@ def look_into(
     for topic in former_topics(plan, names, beside=beside):
         wanted = {RELAY_SUBSCRIPTION} if topic.holding is not None else {*plan.subscriptions} if topic.is_due else set()
         seen = [_waiting(admin, name, wanted) for name in partitions[topic.name]]
-        found.append(replace(topic, backlog=sum(one[0] for one in seen), producers=sum(one[1] for one in seen)))
+        found.append(
+            replace(
+                topic,
+                backlog=sum(one[0] for one in seen),
+                producers=sum(one[1] for one in seen),
+                relays=tuple(sorted({relay for one in seen for relay in one[2]})),
+            )
+        )
     return tuple(found)
 
 
@@ -97,16 +105,17 @@ def held_backlog(admin: AdminClient, plan: Plan, *, with_former: bool = False) -
     return sum(_waiting(admin, name, {RELAY_SUBSCRIPTION})[0] for name in partitions)
 
 
-def _waiting(admin: AdminClient, topic: str, wanted: AbstractSet[str]) -> tuple[int, int]:
-    """Backlog and producers of one partition, which this loads: in a sum over partitions one that nobody has loaded
-    counts 0.
+def _waiting(admin: AdminClient, topic: str, wanted: AbstractSet[str]) -> tuple[int, int, frozenset[str]]:
+    """Backlog, producers and relays of one partition, which this loads: in a sum over partitions one that nobody has
+    loaded counts 0.
     """
     try:
         stats = admin.topics.stats(topic, precise_backlog=True, clients=True)
         subscriptions, producers = stats.subscriptions, stats.publishers or 0
         if not subscriptions or not wanted <= subscriptions.keys():
             # Nobody acknowledged anything for a subscription that is not there.
-            return admin.topics.internal_stats(topic).entries, producers
+            return admin.topics.internal_stats(topic).entries, producers, frozenset()
     except AdminMissing:
-        return 0, 0  # removed since it was listed
-    return max(subscription.backlog for subscription in subscriptions.values()), producers
+        return 0, 0, frozenset()  # removed since it was listed
+    backlog = max(subscription.backlog for subscription in subscriptions.values())
+    return backlog, producers, relays_of(stats)

@@ -1,15 +1,41 @@
-"""Stats of all parts of a topic, whether it is partitioned or not: the admin API has a call for each kind."""
+"""All parts of a topic, whether it is partitioned or not: the admin API has a call for each kind."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from timewheel.admin.client import AdminClient
 from timewheel.admin.internals import DEDUPLICATION, InternalStats
 from timewheel.admin.stats import TopicStats
+from timewheel.core.errors import AdminError, AdminUnreachable
+from timewheel.core.names import RELAY_CONSUMER, RELAY_SUBSCRIPTION, namespace_of, partition_of
 from timewheel.core.topology import TopicSpec
 
-__all__ = ["loaded_parts", "producer_names"]
+__all__ = ["loaded_parts", "partitioned_among", "producer_names", "relays_of", "whole_topic"]
+
+
+def partitioned_among(admin: AdminClient, names: Iterable[str]) -> frozenset[str]:
+    """The partitioned topics whose partitions these names are.
+
+    A name does not say it: a client that produces to ``x-partition-1`` makes a topic of that name, be there an ``x`` or
+    not. One request for each namespace, and one for each topic where the role may not list.
+    """
+    topics = {topic for topic, number in map(partition_of, names) if number >= 0}
+    found: set[str] = set()
+    for namespace in {namespace_of(topic) for topic in topics}:
+        try:
+            found |= topics & set(admin.topics.list_partitioned(namespace))
+        except AdminUnreachable:
+            raise
+        except AdminError:
+            own = {topic for topic in topics if namespace_of(topic) == namespace}
+            found |= {topic for topic in own if admin.topics.partitions(topic)}
+    return frozenset(found)
+
+
+def whole_topic(admin: AdminClient, name: str) -> str:
+    """The topic that a name means: the partitioned one of a partition, else the name itself."""
+    return next(iter(partitioned_among(admin, [name])), name)
 
 
 def loaded_parts(admin: AdminClient, spec: TopicSpec) -> Mapping[str, TopicStats]:
@@ -17,6 +43,13 @@ def loaded_parts(admin: AdminClient, spec: TopicSpec) -> Mapping[str, TopicStats
     if spec.partitions:
         return admin.topics.partitioned_stats(spec.name).partitions
     return {spec.name: admin.topics.stats(spec.name)}
+
+
+def relays_of(stats: TopicStats) -> frozenset[str]:
+    """Ids of the relays that are connected to one part of a holding topic; its stats are those with clients."""
+    relays = stats.subscriptions.get(RELAY_SUBSCRIPTION)
+    names = () if relays is None else (RELAY_CONSUMER.fullmatch(one.name) for one in relays.consumers or ())
+    return frozenset(name[1] for name in names if name)
 
 
 def producer_names(admin: AdminClient, spec: TopicSpec) -> int:

@@ -5,40 +5,18 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
-from timewheel.core.errors import TimewheelError
+from timewheel.core.extras import need_extras
 from timewheel.ops.sample import Sample
 from timewheel.ops.sample_figures import SampleFigures
 
-__all__ = ["COLUMNS", "NOTE", "ParquetMissing", "parquet", "write_sample"]
+__all__ = ["COLUMNS", "NOTE", "write_sample"]
 
 COLUMNS = ("publish_ms", "due_ms", "size_bytes", "key", "topic")
 """The planner's names (`timewheel.spark_planner.history.columns`, which cannot be imported without Spark)."""
 NOTE = b"timewheel.sample"
 """Key of the file's metadata under which the sample says what it is, as JSON."""
 FORMAT = 1
-
-
-class ParquetMissing(TimewheelError, ImportError):
-    """The library that writes Parquet is not installed; the message has the line that installs it."""
-
-    def __init__(self) -> None:
-        super().__init__("a sample is written by pyarrow, which is missing: pip install 'pulsar-timewheel[planner]'")
-
-
-def parquet() -> tuple[Any, Any]:
-    """The modules ``pyarrow`` and ``pyarrow.parquet``.
-
-    Raises:
-        ParquetMissing: They are not installed.
-    """
-    try:
-        import pyarrow as pa  # noqa: PLC0415 - an extra: the admin client does without
-        import pyarrow.parquet as pq  # noqa: PLC0415 - as above
-    except ImportError as error:
-        raise ParquetMissing from error
-    return pa, pq
 
 
 def write_sample(sample: Sample, figures: SampleFigures, path: Path) -> None:
@@ -51,10 +29,13 @@ def write_sample(sample: Sample, figures: SampleFigures, path: Path) -> None:
         path: Of the file; replaced if there is one.
 
     Raises:
-        ParquetMissing: pyarrow is not installed.
+        ExtraMissing: pyarrow is not installed.
         OSError: The file cannot be written.
     """
-    pa, pq = parquet()
+    need_extras("a sample's file", "planner")
+    import pyarrow as pa  # noqa: PLC0415 - an extra: the admin client does without
+    import pyarrow.parquet as pq  # noqa: PLC0415 - as above
+
     rows = sample.entries
     note = {
         "format": FORMAT,

@@ -162,7 +162,10 @@ def warnings_of(found: Standing) -> Iterator[str]:
         yield f"Nothing is lifted: {found.refusal}."
     for part in found.parts:
         if part.phase is Phase.NOBODY:
-            yield f"{part.topic}: nobody lifts; run timewheel shadow run."
+            remedy = (
+                "run timewheel shadow run" if part.relay is None else f"see what {part.relay} logs, which relays here"
+            )
+            yield f"{part.topic}: nobody lifts; {remedy}."
         if part.relay is None and part.intake.entries:
             yield f"{part.topic}: {part.intake.entries:,} entries of the intake wait, and no relay is connected."
         elif part.intake.oldest_ms is not None and part.intake.oldest_ms > STUCK_MS:

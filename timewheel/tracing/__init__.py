@@ -3,8 +3,8 @@
     producer = TracedProducer(client, plan)
     consumer.run(traced_handler(handle))
 
-It needs the extra: ``pip install 'pulsar-timewheel[otel]'``. Names are loaded on first use, so that importing this
-package costs nothing; without the extra that first use raises `timewheel.errors.TracingMissing`.
+It needs the extra `otel`. Names are loaded on first use, so that importing this
+package costs nothing; without the extra that first use raises `timewheel.errors.ExtraMissing`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from timewheel.core.doors import names_on_first_use
-from timewheel.tracing.errors import TracingMissing
+from timewheel.core.extras import missing_extra
 
 if TYPE_CHECKING:
     from timewheel.tracing.handlers import traced_handler
@@ -23,5 +23,5 @@ __all__ = ["AsyncTracedProducer", "TracedProducer", "traced_handler"]
 __getattr__ = names_on_first_use(
     __name__,
     {"AsyncTracedProducer": ".producers", "TracedProducer": ".producers", "traced_handler": ".handlers"},
-    lambda library: TracingMissing() if library == "opentelemetry" else None,
+    missing_extra("tracing", "otel"),
 )

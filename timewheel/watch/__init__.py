@@ -2,7 +2,7 @@
 
     checked = check(admin, plan, profile, clock)
 
-It needs the extra: ``pip install 'pulsar-timewheel[planner]'``. Names are loaded on first use, as the planner's are.
+It needs the extra `planner`. Names are loaded on first use, as the planner's are.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from timewheel.core.doors import names_on_first_use
-from timewheel.spark_planner.errors import PlannerMissing
+from timewheel.core.extras import missing_extra
 
 if TYPE_CHECKING:
     from timewheel.watch.change import Change, change_for
@@ -54,6 +54,5 @@ _NAMES_OF = {
 __getattr__ = names_on_first_use(
     __name__,
     {name: f".{module}" for module, names in _NAMES_OF.items() for name in names},
-    # One of ours that is not there is a fault of ours, which installing anything would not mend.
-    lambda library: None if library == "timewheel" else PlannerMissing.of_libraries(library),
+    missing_extra("a check of a plan", "planner"),
 )

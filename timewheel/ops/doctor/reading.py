@@ -21,6 +21,7 @@ from timewheel.ops.doctor.settings import profile_by
 from timewheel.ops.errors import NoSuchTarget
 from timewheel.ops.former_topics import look_into
 from timewheel.ops.gaps import SubscriptionGaps, look_at
+from timewheel.ops.parts import whole_topic
 from timewheel.ops.provision_steps import TopicState, existing_of
 
 __all__ = ["look_at_plan", "look_at_topic"]
@@ -84,7 +85,7 @@ class _Look:
         return self._seen(found, plan=plan, former=former)
 
     def at_topic(self) -> Seen:
-        name = partition_of(self._target)[0]
+        name = whole_topic(self._admin, self._target)
         partitions = self._admin.topics.partitions(name)
         if partitions is None:
             raise NoSuchTarget(self._target, "there is no such topic")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from shlex import quote
 from typing import Any
 
 from timewheel.admin.brokers import BrokerTime
@@ -212,4 +213,4 @@ class Seen:
     @property
     def provisions(self) -> str:
         """The command that makes topics, subscriptions and policies."""
-        return f"timewheel topics ensure {self.target}"
+        return f"timewheel topics ensure {quote(self.target)}"

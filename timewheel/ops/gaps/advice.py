@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from shlex import quote
 
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import SECOND_MS, rounded_up
 from timewheel.ops.gaps.causes import Cause, Share
 from timewheel.ops.gaps.explain import Explained
-from timewheel.ops.gaps.first_aid import SHADOW_HELPS, shadow_commands
+from timewheel.ops.gaps.first_aid import is_lone_partition, is_own, shadow_commands, shadow_helps
 
 __all__ = ["Advice", "advice_on"]
 
@@ -94,8 +95,8 @@ def _delays(found: Explained) -> Iterator[str]:
 def _helps(cause: Cause, found: Explained, profile: BrokerProfile) -> Iterator[str]:
     match cause:
         case Cause.DELAYS:
-            if shadow_commands(found.gaps.topic):
-                yield SHADOW_HELPS
+            if not is_own(found.whole):
+                yield shadow_helps(found.whole)
             figures = found.figures
             if figures is not None and figures.undelayed > UNDELAYED_SHARE * figures.rows:
                 yield "send messages without a delay to a topic of their own"
@@ -123,13 +124,14 @@ def _commands(cause: Cause, found: Explained) -> Iterator[str]:
     namespace = topic.partition("://")[2].rpartition("/")[0]
     match cause:
         case Cause.DELAYS:
-            yield from shadow_commands(topic)
-            yield f"timewheel sample {topic} -o delays.parquet"
-            yield "timewheel plan delays.parquet -o plan.toml"
+            yield from shadow_commands(found.whole)
+            if not is_lone_partition(found.whole):
+                yield f"timewheel sample {quote(found.whole)} -o delays.parquet"
+                yield "timewheel plan delays.parquet -o plan.toml"
         case Cause.UNACKNOWLEDGED:
-            yield f"pulsar-admin namespaces set-max-unacked-messages-per-consumer {namespace} -c 5000"
+            yield f"pulsar-admin namespaces set-max-unacked-messages-per-consumer {quote(namespace)} -c 5000"
         case Cause.KEYS:
-            yield f"pulsar-admin topics stats {topic}"
+            yield f"pulsar-admin topics stats {quote(topic)}"
         case Cause.SINGLE:
             return
 

@@ -17,6 +17,7 @@ from timewheel.ops.errors import NoSuchTarget, NothingToSample
 from timewheel.ops.gaps.causes import Hole, OpenEntry, Share, holes_of, hottest_of, shares_of
 from timewheel.ops.gaps.reload import runs_of
 from timewheel.ops.gaps.standing import GapStanding, SubscriptionGaps, standing_of
+from timewheel.ops.parts import whole_topic
 from timewheel.ops.sample import Place, Tell, look, sample
 from timewheel.ops.sample_figures import SampleFigures, figures_of
 
@@ -47,6 +48,7 @@ class Explained:
 
     Args:
         at_ms: When it was looked at, UTC milliseconds.
+        whole: The topic of it that a plan would name: the partitioned one of a partition.
         gaps: The subscription.
         holes: Stretches of open entries that gaps stand behind.
         looked_at: Of these so many were looked into.
@@ -59,6 +61,7 @@ class Explained:
     """
 
     at_ms: int
+    whole: str
     gaps: SubscriptionGaps
     holes: int
     looked_at: int
@@ -130,6 +133,7 @@ def explain(
     key, share = hottest_of(entry.key for entry in ready)
     return Explained(
         at_ms=now_ms,
+        whole=whole_topic(admin, topic),
         gaps=gaps,
         holes=len(found),
         looked_at=len(looked_at),

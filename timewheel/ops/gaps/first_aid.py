@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from shlex import quote
+
 from timewheel.admin.stats import DELAYING_TYPES
+from timewheel.core.names import partition_of
 from timewheel.core.plan import OWN_INFIX
 from timewheel.ops.gaps.standing import Level, SubscriptionGaps
 
-__all__ = ["SHADOW_HELPS", "begins_shadow", "may_need_shadow", "shadow_commands"]
+__all__ = ["is_lone_partition", "is_own", "may_need_shadow", "shadow_commands", "shadow_helps"]
 
 SHADOW_HELPS = (
     "first aid: a shadow lifts what is far from due out of the topic, and brings it back in time; no producer and no "
     "consumer has to change"
+)
+NO_SHADOW_HELPS = (
+    "no shadow helps, and no plan can name the topic: it is called as a partition is, and there is no partitioned "
+    "topic of that name; send to another topic"
 )
 PLAN_FILE = "shadow.toml"
 MAY_DELAY = DELAYING_TYPES | {"None"}
@@ -23,21 +30,37 @@ def may_need_shadow(gaps: SubscriptionGaps) -> bool:
         gaps.level is not Level.OK
         and gaps.delayed > 0
         and all(part.type in MAY_DELAY for part in gaps.parts)
-        and not _is_own(gaps.topic)
+        and not is_own(gaps.topic)
     )
 
 
-def begins_shadow(topic: str) -> str:
-    """The command that makes a plan for a topic, says what its shadow would do, and moves nothing."""
-    return f"timewheel shadow start {topic} -o {PLAN_FILE} --dry-run"
+def shadow_helps(topic: str) -> str:
+    """Whether a shadow is first aid, as a sentence.
+
+    Args:
+        topic: Full name of a whole topic (`timewheel.ops.parts.whole_topic`).
+    """
+    return NO_SHADOW_HELPS if is_lone_partition(topic) else SHADOW_HELPS
 
 
 def shadow_commands(topic: str) -> tuple[str, ...]:
-    """From that to a shadow that runs; none for topics of timewheel's own."""
-    if _is_own(topic):
+    """From a plan, made without moving anything, to a shadow that runs; none where there can be none, as of topics of
+    timewheel's own.
+    """
+    if is_own(topic) or is_lone_partition(topic):
         return ()
-    return begins_shadow(topic), f"timewheel shadow start {PLAN_FILE}", f"timewheel shadow run {PLAN_FILE}"
+    return (
+        f"timewheel shadow start {quote(topic)} -o {PLAN_FILE} --dry-run",
+        f"timewheel shadow start {PLAN_FILE}",
+        f"timewheel shadow run {PLAN_FILE}",
+    )
 
 
-def _is_own(topic: str) -> bool:
+def is_lone_partition(topic: str) -> bool:
+    """Whether a whole topic has the name of a partition: neither a plan nor a shadow can be for it."""
+    return partition_of(topic)[1] >= 0
+
+
+def is_own(topic: str) -> bool:
+    """Whether a topic is timewheel's own."""
     return OWN_INFIX in topic.rpartition("/")[2]

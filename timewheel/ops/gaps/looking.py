@@ -13,6 +13,7 @@ from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
 from timewheel.core.names import partition_of
 from timewheel.ops.gaps.standing import GapStanding, Level, SubscriptionGaps, by_subscription, standing_of
+from timewheel.ops.parts import partitioned_among
 
 __all__ = ["DEFAULT_AT_ONCE", "Look", "Unseen", "look_at", "with_lost"]
 
@@ -122,7 +123,7 @@ def look_at(
         tell(done, len(topics))
     return Look(
         at_ms=at_ms,
-        subscriptions=by_subscription(standings),
+        subscriptions=by_subscription(standings, partitioned_among(admin, (one.topic for one in standings))),
         topics=len({standing.topic for standing in standings}) + len(bare),
         bare=tuple(sorted(bare)),
         gone=tuple(sorted(gone)),

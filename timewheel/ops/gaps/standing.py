@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
@@ -203,11 +204,21 @@ def _with_cursor(standing: GapStanding, cursor: CursorStats, internal: InternalS
     )
 
 
-def by_subscription(standings: Iterable[GapStanding]) -> tuple[SubscriptionGaps, ...]:
-    """Partitions put together, the worst subscription first."""
+def by_subscription(
+    standings: Iterable[GapStanding], partitioned: AbstractSet[str] | None = None
+) -> tuple[SubscriptionGaps, ...]:
+    """Partitions put together, the worst subscription first.
+
+    Args:
+        standings: Of partitions, and of topics without partitions.
+        partitioned: The partitioned topics among them; what else is named as a partition stands alone. None: names say
+            it.
+    """
     found: dict[tuple[str, str], list[tuple[int, GapStanding]]] = {}
     for standing in standings:
         topic, partition = partition_of(standing.topic)
+        if partitioned is not None and topic not in partitioned:
+            topic = standing.topic
         found.setdefault((topic, standing.subscription), []).append((partition, standing))
     together = [
         SubscriptionGaps(

@@ -11,7 +11,7 @@ from timewheel.ops.doctor.finding import Finding, Kind, Severity
 from timewheel.ops.doctor.seen import Seen, SeenTopic, Source
 from timewheel.ops.doctor.settings import broker_command, is_on, number
 from timewheel.ops.gaps import Level, SubscriptionGaps
-from timewheel.ops.gaps.first_aid import begins_shadow, may_need_shadow
+from timewheel.ops.gaps.first_aid import may_need_shadow, shadow_commands
 
 __all__ = [
     "CURSORS",
@@ -83,14 +83,14 @@ def _gaps(seen: Seen) -> Iterator[Finding]:
     for gaps in seen.gaps:
         if gaps.level is Level.OK:
             continue
-        explain = f"timewheel gaps explain {gaps.topic} --subscription {quote(gaps.subscription)}"
+        explain = f"timewheel gaps explain {quote(gaps.topic)} --subscription {quote(gaps.subscription)}"
         if gaps.topic in pausing and gaps.worst.gap_count >= gaps.worst.gap_limit:
             yield Finding(kind=PAUSED, subject=gaps.topic, read=_read(gaps), cure=pausing[gaps.topic])
         else:
             kind = FORGETS_GAPS if gaps.again_entries else MANY_GAPS
             is_shadowed = seen.plan is not None and seen.plan.intake
-            aid = f"; if delays cause them: {begins_shadow(gaps.topic)}"
-            cure = explain + aid if may_need_shadow(gaps) and not is_shadowed else explain
+            aid = shadow_commands(gaps.topic)[:1] if may_need_shadow(gaps) and not is_shadowed else ()
+            cure = "; if delays cause them: ".join((explain, *aid))
             yield Finding(kind=kind, subject=gaps.topic, read=_read(gaps), cure=cure)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import quote
 
 from timewheel.admin.policies import DELAYED_DELIVERY, DelayedDelivery
 from timewheel.core.durations import SECOND_MS, format_duration
@@ -108,7 +109,7 @@ def _command(seen: Seen, topic: SeenTopic, found: DelayedDelivery) -> str:
     seconds, rest_ms = divmod(found.tick_ms, SECOND_MS)
     if rest_ms and topic.spec is not None:
         # The tool takes whole seconds, so its line would change the tick.
-        return f"timewheel doctor {seen.target} --fix"
+        return f"timewheel doctor {quote(seen.target)} --fix"
     # It makes the tick a second if nothing is said. It sets no bound if none is said, and older ones do not know -md.
     tick = "" if rest_ms else f" -t {seconds}s"
     bound = " -md 0s" if found.max_delay_ms else ""

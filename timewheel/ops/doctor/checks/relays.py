@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import quote
 
 from timewheel.core.durations import SECOND_MS, format_duration
 from timewheel.core.names import RELAY_CONSUMER, RELAY_SUBSCRIPTION
@@ -10,6 +11,7 @@ from timewheel.ops.doctor.check import Check
 from timewheel.ops.doctor.finding import Finding, Kind, Severity
 from timewheel.ops.doctor.seen import Part, Seen, SeenTopic, Source
 from timewheel.ops.foreign_settings import relay_count_findings
+from timewheel.ops.parts import relays_of
 
 __all__ = [
     "FOREIGN_CONSUMER",
@@ -19,6 +21,7 @@ __all__ = [
     "NO_STANDBY",
     "RELAYS",
     "RELAY_BEHIND",
+    "RELAY_ELSEWHERE",
     "RELAY_LATE",
 ]
 
@@ -27,6 +30,13 @@ NO_RELAY = Kind(
     severity=Severity.ERROR,
     why="Timers wait here, and nobody is there to move them on: they will not be delivered.",
     do="Start a relay: consumers with an embedded one, or the service.",
+)
+RELAY_ELSEWHERE = Kind(
+    slug="relay-elsewhere",
+    severity=Severity.ERROR,
+    why="Timers wait here, and the relay that runs does not read them: it has just started, or has stopped this "
+    "partition, or works by another plan.",
+    do="See what that relay logs, and which plan file it reads; restart it with this plan.",
 )
 NO_RELAY_YET = Kind(
     slug="no-relay-yet",
@@ -75,6 +85,7 @@ def _presence(seen: Seen) -> Iterator[Finding]:
     # Slots are visited when they are released; only a tier, and the intake, has its relays all the time.
     tiers = [topic for topic in seen.topics if topic.spec is not None and topic.spec.role in ALWAYS and topic.parts]
     empty = []
+    elsewhere = _reading(seen)
     for topic in tiers:
         alone = [part for part in topic.parts if not _relays(part)]
         waiting = [part for part in alone if _backlog(part)]
@@ -82,11 +93,17 @@ def _presence(seen: Seen) -> Iterator[Finding]:
             entries = sum(map(_backlog, waiting))
             parts = f"{len(waiting)} of {len(topic.parts)} partitions"
             read = f"{entries:,} {'entry waits' if entries == 1 else 'entries wait'} in {parts}, no relay is connected"
-            yield Finding(kind=NO_RELAY, subject=topic.name, read=read, cure=_start(seen))
+            if elsewhere:
+                read += f"; relay {elsewhere[0]} reads {elsewhere[1]}"
+                cure = f"see what relay {elsewhere[0]} logs; then restart it: {_start(seen)}"
+                yield Finding(kind=RELAY_ELSEWHERE, subject=topic.name, read=read, cure=cure)
+            else:
+                yield Finding(kind=NO_RELAY, subject=topic.name, read=read, cure=_start(seen))
         elif alone:
             empty.append(topic.name)
     if empty and seen.plan is not None:
         read = f"no relay is connected to {empty[0]}" + (f" and {len(empty) - 1} more" if empty[1:] else "")
+        read += f"; relay {elsewhere[0]} reads {elsewhere[1]}" if elsewhere else ""
         yield Finding(kind=NO_RELAY_YET, subject=seen.plan.due_topic, read=read, cure=_start(seen))
     yield from _numbers(seen, tiers)
 
@@ -102,12 +119,19 @@ def _numbers(seen: Seen, tiers: list[SeenTopic]) -> Iterator[Finding]:
                 yield Finding(kind=MANY_RELAYS, subject=topic.name, read=found.problem, cure=found.remedy)
 
 
+def _reading(seen: Seen) -> tuple[str, str] | None:
+    """A relay that is connected to a topic of this plan or of an earlier one, and the topic; None: there is none."""
+    found = {relay: topic.name for topic in seen.former for relay in topic.relays}
+    found |= {relay: topic.name for topic in seen.topics for part in topic.parts for relay in relays_of(part.stats)}
+    return next(iter(sorted(found.items())), None)
+
+
 def _start(seen: Seen) -> str:
     if seen.plan is not None and seen.plan.relay == "embedded":
         return "start a consumer of the plan: its relay is within it"
     if seen.plan is not None and seen.plan.intake:
-        return f"timewheel shadow run {seen.target}"
-    return f"timewheel relay run {seen.target}"
+        return f"timewheel shadow run {quote(seen.target)}"
+    return f"timewheel relay run {quote(seen.target)}"
 
 
 def _relays(part: Part) -> int:
@@ -166,6 +190,10 @@ def _foreign(seen: Seen) -> Iterator[Finding]:
 
 RELAYS = (
     Check(kinds=(FOREIGN_CONSUMER,), look=_foreign, needs=frozenset({Source.TOPICS})),
-    Check(kinds=(NO_RELAY, NO_RELAY_YET, NO_STANDBY, MANY_RELAYS), look=_presence, needs=frozenset({Source.TOPICS})),
+    Check(
+        kinds=(NO_RELAY, RELAY_ELSEWHERE, NO_RELAY_YET, NO_STANDBY, MANY_RELAYS),
+        look=_presence,
+        needs=frozenset({Source.TOPICS}),
+    ),
     Check(kinds=(RELAY_LATE, RELAY_BEHIND), look=_lateness, needs=frozenset({Source.TOPICS, Source.ENTRIES})),
 )

@@ -14,6 +14,7 @@ from timewheel.core.steps import far_ms
 from timewheel.ops.doctor.check import Check
 from timewheel.ops.doctor.finding import Finding, Kind, Severity
 from timewheel.ops.doctor.seen import Part, Seen, SeenTopic, Source
+from timewheel.ops.parts import relays_of
 
 __all__ = [
     "COMPACTED",
@@ -98,7 +99,10 @@ def _lifting(seen: Seen) -> Iterator[Finding]:
     ]
     if alone:
         read = f"it is to be {LIFTS}, and nobody lifts into {len(alone)} of {len(intake.parts)} partitions"
-        yield Finding(kind=NOBODY_LIFTS, subject=intake.name, read=read, cure=f"timewheel shadow run {seen.target}")
+        start = f"timewheel shadow run {quote(seen.target)}"
+        relays = sorted({relay for part in alone for relay in relays_of(part.stats)})
+        cure = f"see what {relays[0]} logs, which relays here; then restart it: {start}" if relays else start
+        yield Finding(kind=NOBODY_LIFTS, subject=intake.name, read=read, cure=cure)
 
 
 def _journal(seen: Seen) -> Iterator[Finding]:
@@ -157,7 +161,7 @@ def _movers(seen: Seen) -> Iterator[Finding]:
             kind=MOVERS_DIFFER,
             subject=seen.plan.due_topic,
             read=f"moved by another plan than {seen.target}: {', '.join(others[:MOST_NAMED])}{more}{beside}",
-            cure=f"timewheel shadow run {seen.target}, in place of what is connected there",
+            cure=f"timewheel shadow run {quote(seen.target)}, in place of what is connected there",
         )
 
 
@@ -170,7 +174,7 @@ def _removed(seen: Seen) -> Iterator[Finding]:
     intake = _intake(seen)
     if intake is None or intake.namespace not in seen.namespaces:
         return
-    cure = f"{seen.provisions}; then timewheel shadow start {seen.target}"
+    cure = f"{seen.provisions}; then timewheel shadow start {quote(seen.target)}"
     if intake.exists:
         gone = len(set(range(intake.state.partitions or 0)) - intake.state.existing)
         if gone and _state(intake) in UNDER_WAY:

@@ -1,0 +1,95 @@
+"""Extras: libraries that are loaded only where they are used, and the line that installs the missing ones."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from importlib.util import find_spec
+from typing import Final
+
+from timewheel.core.errors import TimewheelError
+
+__all__ = ["EXTRAS", "ExtraMissing", "missing_extra", "need_extras"]
+
+EXTRAS: Final[Mapping[str, Mapping[str, str]]] = {
+    "metrics": {"prometheus_client": "prometheus-client>=0.20"},
+    "otel": {"opentelemetry": "opentelemetry-api"},
+    "planner": {
+        "numpy": "numpy>=2",
+        "pandas": "pandas>=2.2,<3",
+        "pyarrow": "pyarrow>=15",
+        "pyspark": "pyspark>=4.1",
+    },
+    "redis": {"redis": "redis>=5"},
+    "report": {"altair": "altair>=6", "jinja2": "jinja2>=3.1", "vl_convert": "vl-convert-python>=1.9"},
+    "shadow": {"cramjam": "cramjam>=2.8", "google_crc32c": "google-crc32c>=1.5"},
+}
+"""By extra, the modules that it brings, each with its requirement as pyproject.toml has it."""
+JAVA = "Java 17 or newer on PATH or in JAVA_HOME (Debian: apt-get install openjdk-17-jre-headless)"
+
+
+class ExtraMissing(TimewheelError, ImportError):
+    """Libraries of an extra, or Java, are not installed; the message ends with the line that installs the libraries.
+
+    The line names libraries and not the extra: it works wherever timewheel came from, a clone, a wheel or an index.
+
+    Attributes:
+        purpose: For which they are needed.
+        missing: Their requirements, as pip takes them.
+        java: Whether Java is missing.
+    """
+
+    def __init__(self, purpose: str, missing: Iterable[str], *, java: bool = False) -> None:
+        self.purpose = purpose
+        self.missing = tuple(missing)
+        self.java = java
+        names = ", ".join(re.split("[<>=]", requirement)[0] for requirement in self.missing)
+        libraries = [f"{names}, which this line installs: {install_line(self.missing)}"] if self.missing else []
+        super().__init__(f"{purpose} needs {', and '.join([*[JAVA] * java, *libraries])}")
+
+
+def install_line(requirements: Iterable[str]) -> str:
+    """The line for a shell that installs requirements into this environment."""
+    return shlex.join([sys.executable or "python3", "-m", "pip", "install", *requirements])
+
+
+def need_extras(purpose: str, *extras: str, java: bool = False) -> None:
+    """Refuse at once, and in one error, all that is not installed.
+
+    Args:
+        purpose: For which they are needed, as the subject of a sentence.
+        extras: Names in pyproject.toml.
+        java: Whether Java is needed as well.
+
+    Raises:
+        ExtraMissing: A library, or Java, is not installed.
+    """
+    missing = [requirement for name, requirement in _modules_of(extras).items() if find_spec(name) is None]
+    no_java = java and shutil.which("java") is None and "JAVA_HOME" not in os.environ
+    if missing or no_java:
+        raise ExtraMissing(purpose, missing, java=no_java)
+
+
+def missing_extra(purpose: str, *extras: str) -> Callable[[str], ExtraMissing | None]:
+    """The error for a library that is not installed, by its name; None: it is none of these extras.
+
+    For `timewheel.core.doors.names_on_first_use`.
+    """
+    modules = _modules_of(extras)
+
+    def error_for(library: str) -> ExtraMissing | None:
+        if library not in modules:
+            return None
+        return ExtraMissing(
+            purpose, (each for name, each in modules.items() if name == library or find_spec(name) is None)
+        )
+
+    return error_for
+
+
+def _modules_of(extras: Iterable[str]) -> Mapping[str, str]:
+    return {name: requirement for extra in extras for name, requirement in EXTRAS[extra].items()}
