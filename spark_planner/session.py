@@ -9,10 +9,14 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 __all__ = ["ARROW_BATCH_ROWS", "local_session", "local_settings"]
@@ -21,6 +25,11 @@ ARROW_BATCH_ROWS = 65_536
 """Rows that Spark hands to a Python kernel at once: its 10,000 would call numpy for less than numpy's own overhead; ten
 times this only makes the batches (here 4 MB) heavier."""
 
+_JAVA_WARNING = b"WARNING: "
+"""How Java's own warnings begin; a line of its log begins with a date, and Spark's errors with other words."""
+_LAST_WORDS_S = 10.0
+"""For the rest of what a Java that could not start wrote."""
+_STDERR = 2
 _PYTHON = "PYSPARK_PYTHON"
 _LOG_SETTINGS = Path(__file__).with_name("log4j2.properties")
 
@@ -72,12 +81,37 @@ def local_session(
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
-    builder = SparkSession.builder.appName("timewheel planner")
-    for name, value in {**local_settings(cores=cores, memory=memory), **(settings or {})}.items():
-        builder = builder.config(name, value)
+    conf = SparkConf(loadDefaults=False).setAppName("timewheel planner")
+    conf.setAll(list({**local_settings(cores=cores, memory=memory), **(settings or {})}.items()))
     with _workers_run(sys.executable):
-        session: SparkSession = builder.getOrCreate()
+        if SparkContext._gateway is None:  # noqa: SLF001 # pyright: ignore[reportPrivateUsage] - it outlives a session
+            SparkContext._ensure_initialized(gateway=_java(conf))  # noqa: SLF001 # pyright: ignore[reportPrivateUsage]
+        session: SparkSession = SparkSession.builder.config(conf=conf).getOrCreate()
     return session
+
+
+def _java(conf: SparkConf) -> Any:
+    """Start Java as Spark does, and pass on what it writes on stderr, but for its own warnings.
+
+    Spark gives every Java `--add-modules=jdk.incubator.vector`, of which Java warns before it runs anything: no option
+    and no log setting silences that.
+    """
+    ours, theirs = os.pipe()
+    passing_on = threading.Thread(target=_pass_on, args=(ours,), name="spark-stderr", daemon=True)
+    passing_on.start()
+    try:
+        with os.fdopen(theirs, "wb") as stderr:
+            return launch_gateway(conf, popen_kwargs={"stderr": stderr})
+    except Exception:
+        passing_on.join(_LAST_WORDS_S)
+        raise
+
+
+def _pass_on(java_stderr: int) -> None:
+    with os.fdopen(java_stderr, "rb") as lines, suppress(OSError):  # OSError: our stderr is closed
+        for line in lines:
+            if not line.startswith(_JAVA_WARNING):
+                os.write(_STDERR, line)
 
 
 @contextmanager

@@ -272,6 +272,24 @@ def test_without_the_extra_the_line_that_installs_it_is_told() -> None:
     assert done.stderr == f"timewheel: the planner needs pyspark, which this line installs: {line}\n"
 
 
+@pytest.mark.parametrize(
+    ("rows", "status"),
+    [("publish_ms,due_ms\n1800000000000,1800003600000\n", 0), ("publish_ms,due_ms\n1800000000000,soon\n", 1)],
+    ids=["answer", "error"],
+)
+def test_java_says_nothing_beside_an_answer_or_an_error(tmp_path: Path, rows: str, status: int) -> None:
+    history = tmp_path / "history.csv"
+    history.write_text(rows)
+    done = subprocess.run(
+        [sys.executable, "-m", "timewheel", "plan", str(history), "--due-topic", "persistent://acme/crm/renewals",
+         "--subscription", "billing", "--cores", "1", "--memory", "512m", "-o", str(tmp_path / "plan.toml")],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == status, done.stderr
+    assert "WARN" not in done.stderr
+    assert done.stderr == "" if status == 0 else done.stderr.startswith("timewheel: ")
+
+
 def test_help_loads_no_spark() -> None:
     code = (
         "import sys\nfrom timewheel.cli.app import app\n"
