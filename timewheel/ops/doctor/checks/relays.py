@@ -81,7 +81,10 @@ def _presence(seen: Seen) -> Iterator[Finding]:
         if waiting:
             entries = sum(map(_backlog, waiting))
             parts = f"{len(waiting)} of {len(topic.parts)} partitions"
-            read = f"{entries:,} {'entry waits' if entries == 1 else 'entries wait'} in {parts}, no relay is connected"
+            read = (
+                f"{entries:,} {'entry waits' if entries == 1 else 'entries wait'} in {parts}{_first_due(seen, waiting)}"
+            )
+            read += "; no relay is connected"
             yield Finding(kind=NO_RELAY, subject=topic.name, read=read, cure=_start(seen))
         elif alone:
             empty.append(topic.name)
@@ -89,6 +92,14 @@ def _presence(seen: Seen) -> Iterator[Finding]:
         read = f"no relay is connected to {empty[0]}" + (f" and {len(empty) - 1} more" if empty[1:] else "")
         yield Finding(kind=NO_RELAY_YET, subject=seen.plan.due_topic, read=read, cure=_start(seen))
     yield from _numbers(seen, tiers)
+
+
+def _first_due(seen: Seen, parts: list[Part]) -> str:
+    due_ms = min((part.head.due_ms for part in parts if part.head is not None), default=None)
+    if due_ms is None:
+        return ""
+    away = format_duration(abs(due_ms - seen.at_ms) // SECOND_MS * SECOND_MS)
+    return f", the first due in {away}" if due_ms > seen.at_ms else f", the first overdue by {away}"
 
 
 def _numbers(seen: Seen, tiers: list[SeenTopic]) -> Iterator[Finding]:
