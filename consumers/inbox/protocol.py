@@ -145,9 +145,9 @@ def inbox_key(
     Raises:
         InboxKeyTooLong: It is longer than `MAX_KEY_BYTES`.
     """
-    # Neither topic nor subscription has a space, so parts stay apart. PostgreSQL takes no NUL in a text.
-    if "\0" in timer_id or "%" in timer_id:
-        timer_id = timer_id.replace("%", "%25").replace("\0", "%00")
+    # A topic has no space, and a subscription none after this, so parts stay apart. PostgreSQL takes no NUL in a text.
+    subscription = subscription.replace("%", "%25").replace(" ", "%20")
+    timer_id = timer_id.replace("%", "%25").replace("\0", "%00")
     which = generation if ended_attempt is None else f"{generation}.{ended_attempt}"
     key = f"{due_topic.removeprefix(_SCHEME)} {subscription} {which} {timer_id}"
     check_key(key)

@@ -21,6 +21,8 @@ from timewheel.wire.positions import Position
 from timewheel.wire.results import Outcome, outcome_of_error, outcome_of_result
 from timewheel.wire.surface import ClientLike, ConsumerLike, MessageIdLike, MessageLike, ProducerLike
 
+ANY_NAME = "a:b/c d%é"
+"""Of a subscription: a broker takes it, and lists its cursor under another."""
 EARLIEST = pulsar.InitialPosition.Earliest
 RECEIVE_MS = 10_000
 NOTHING_MS = 300
@@ -44,6 +46,10 @@ class Topics(Protocol):
 
     def terminate(self, topic: str) -> None:
         """End a topic: sends are refused from now on."""
+        ...
+
+    def cursors(self, topic: str) -> frozenset[str]:
+        """The subscriptions whose cursors the broker lists, of a topic with one partition."""
         ...
 
 
@@ -318,6 +324,20 @@ class ClientContract:
         assert shared.receive(RECEIVE_MS).data() == b"now"
         with pytest.raises(pulsar.Timeout):
             shared.receive(NOTHING_MS)
+
+    def test_a_subscription_of_any_name_keeps_what_it_has_done_and_its_cursor_is_listed_under_that_name(
+        self, client: ClientLike, topics: Topics
+    ) -> None:
+        """broker-facts: names-of-cursors"""
+        topic = topics.make()
+        consumer, producer = subscribed(client, topic, name=ANY_NAME), client.create_producer(topic)
+        consumer.acknowledge_cumulative(sent_and_received(producer, consumer, content=b"1"))
+        consumer.close()
+
+        again = subscribed(client, topic, name=ANY_NAME)
+
+        assert sent_and_received(producer, again, content=b"2").data() == b"2"
+        assert topics.cursors(topic) == {ANY_NAME}
 
     # Topics
 

@@ -12,6 +12,7 @@ import pytest
 from tests.contract.client_contract import ClientContract
 from timewheel.admin.client import AdminClient
 from timewheel.admin.policies import DEDUPLICATION
+from timewheel.core.names import partition_topic
 from timewheel.testing import eventually
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ class RealTopics:
 
     def terminate(self, topic: str) -> None:
         self._admin.topics.terminate(topic)
+
+    def cursors(self, topic: str) -> frozenset[str]:
+        return frozenset(self._admin.topics.internal_stats(partition_topic(topic, 0)).cursors)
 
 
 class TestRealClient(ClientContract):

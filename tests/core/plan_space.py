@@ -38,7 +38,13 @@ _either = st.booleans()
 _tiers_ms = st.sets(_durations_ms, min_size=1, max_size=5)
 _a_little_ms = st.sampled_from([0, 1, SECOND_MS])
 _holds: st.SearchStrategy[Literal["relay", "broker"]] = st.sampled_from(["relay", "broker"])
-_subscriptions = st.lists(_words, min_size=1, max_size=3, unique=True)
+_subscriptions = st.lists(
+    _words.filter(lambda word: word not in {".", ".."})
+    | st.sampled_from(["public/default/notifier", "a:b/c d%é", "a?b#c", "a%2Fb", "x-partition-0"]),
+    min_size=1,
+    max_size=3,
+    unique=True,
+)
 _revisions = st.integers(1, 2**31 - 1)
 _slots_ms = st.integers(SECOND_MS, 2 * HOUR_MS)
 _numbers_of_rings, _numbers_of_slots, _ratios = st.integers(1, 3), st.integers(4, 40), st.integers(2, 30)

@@ -28,6 +28,34 @@ def test_no_two_topics_of_a_plan_share_a_name(plan: Plan, now_ms: int) -> None:
     assert all(name == plan.due_topic or ".tw." in name for name in names)
 
 
+@pytest.mark.parametrize(
+    ("subscription", "ending"),
+    [
+        ("billing", "billing"),
+        ("crm:billing=é+~", "crm:billing=é+~"),
+        ("public/default/notifier", "public%2Fdefault%2Fnotifier"),
+        ("a:b/c d%é", "a:b%2Fc%20d%25é"),
+        ("a?b#c", "a%3Fb%23c"),
+        ("x-partition-0", "x%2Dpartition-0"),
+        ("-partition-partition-", "%2Dpartition%2Dpartition-"),
+    ],
+)
+def test_a_topic_of_one_subscription_ends_in_its_name_with_what_no_topic_can_have_encoded(
+    subscription: str, ending: str
+) -> None:
+    plan = replace(TIERED, subscriptions=(subscription,), retry=True)
+    own = {spec.role: spec.name for spec in topology(plan, 0).topics}
+
+    assert (own["retry"], own["parked"]) == (f"{DUE_TOPIC}.tw.retry.{ending}", f"{DUE_TOPIC}.tw.parked.{ending}")
+    assert partition_of(partition_topic(own["retry"], 3)) == (own["retry"], 3)
+
+
+@given(st.sets(st.text(st.sampled_from("a/%2F -partiton?#"), min_size=1), min_size=2, max_size=2))
+def test_no_two_subscriptions_share_a_topic(subscriptions: set[str]) -> None:
+    names = Names(TIERED)
+    assert len({names.retry(one) for one in subscriptions}) == 2
+
+
 @given(plans(), moments_ms)
 def test_a_name_of_ours_is_never_a_due_topic(plan: Plan, now_ms: int) -> None:
     for spec in topology(plan, now_ms).topics:

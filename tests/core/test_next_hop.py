@@ -241,7 +241,7 @@ def test_what_is_tried_again_goes_the_plans_own_way_and_ends_with_its_subscripti
         assert isinstance(beside, Hop)
         assert onward.deliver_at_ms == beside.deliver_at_ms
         hop, plain, topic, route = onward, beside.envelope, onward.topic, beside.topic
-    assert topic == f"{plan.due_topic}.tw.retry.{subscription}"
+    assert topic == router.names.retry(subscription)
     assert hop.is_due
     assert topic in topology(plan, now_ms)
 

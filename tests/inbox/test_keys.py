@@ -27,6 +27,8 @@ def test_a_key_says_what_it_is_of() -> None:
 @settings(max_examples=40)
 @given(PARTS, PARTS)
 @example(("a", "b", "1 c", 0), ("a", "b", "c", 1))
+@example(("a", "b 1", "c", 2), ("a", "b", "2 c", 1))
+@example(("a", "b c", "c", 0), ("a", "b%20c", "c", 0))
 @example(("a", "b", "\0", 0), ("a", "b", "%00", 0))
 @example(("a", "b", "%25", 0), ("a", "b", "%", 0))
 @example(("a", "b", "c", 0), ("a", "b", "c", 0))

@@ -217,7 +217,7 @@ LOOKAHEAD = settings(delayedDeliveryFixedDelayDetectionLookahead="10")
 
 
 def head(after_release_ms: int) -> Change:
-    return part(TIER, head=Head(timer_id="bill-7", release_ms=NOW_MS - after_release_ms))
+    return part(TIER, head=Head(timer_id="bill-7", due_ms=NOW_MS + 3_600_000, release_ms=NOW_MS - after_release_ms))
 
 
 def relays(count: int) -> Change:

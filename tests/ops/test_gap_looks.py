@@ -43,6 +43,8 @@ class Cluster:
 
     def __init__(self, answers: dict[str, Any]) -> None:
         self.answers = answers
+        self.later: dict[str, Any] = {}
+        """By path, what is answered from the second time on."""
         self.asked: list[str] = []
         self.most_at_once = 0
         self._under_way = 0
@@ -53,8 +55,8 @@ class Cluster:
             self._under_way += 1
             self.most_at_once = max(self.most_at_once, self._under_way)
             path = request.url.path.removeprefix("/admin/v2")
+            answer = (self.later if path in self.later and path in self.asked else self.answers).get(path, 404)
             self.asked.append(path)
-        answer = self.answers.get(path, 404)
         with self._lock:
             self._under_way -= 1
         if isinstance(answer, int):
@@ -170,6 +172,20 @@ def test_a_look_asks_for_ranges_only_where_there_are_gaps_and_says_what_it_did_n
     assert sum(path.endswith("internalStats") for path in cluster.asked) == 1
     assert told == [(done, 5) for done in range(6)]
     assert cluster.most_at_once <= 2
+
+
+@pytest.mark.parametrize("was_removed", [False, True])
+def test_gaps_without_a_cursor_are_unknown_and_not_none(was_removed: bool) -> None:
+    path, asked = "/persistent/a/b/t/stats", stats(14)
+    cluster = Cluster({path: asked, "/persistent/a/b/t/internalStats": internal() | {"cursors": {}}})
+    if was_removed:
+        cluster.later[path] = {"subscriptions": {}}
+    with cluster.client() as admin:
+        look = look_at(admin, ["persistent://a/b/t"], PROFILE)
+
+    assert look.subscriptions == ()
+    assert look.is_whole is was_removed
+    assert [one.what for one in look.unseen] == ([] if was_removed else ["persistent://a/b/t, subscription s"])
 
 
 def test_a_topic_of_ten_thousand_subscriptions_is_seen_whole_and_one_with_gaps_comes_first() -> None:

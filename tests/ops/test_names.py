@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from timewheel.admin.names import namespace_path, subscription_path, tenant_path, topic_path
+from timewheel.admin.names import namespace_path, subscription_of, subscription_path, tenant_path, topic_path
 from timewheel.core.errors import BadName
 
 parts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="/"), min_size=1).filter(
@@ -37,6 +37,28 @@ def test_a_subscription_survives_the_two_unquotings_of_the_broker(subscription: 
     last = url.raw_path.decode().split("/")[-1]
 
     assert unquote_plus(unquote(last)) == subscription  # once by the web server, once by the broker's URLDecoder
+
+
+@pytest.mark.parametrize(
+    ("cursor", "subscription"),
+    [
+        ("billing", "billing"),
+        # As 4.0.7 and 4.2.4 list them.
+        ("a%3Ab%2Fc+d%25%C3%A9", "a:b/c d%é"),
+        ("a%2Bb", "a+b"),
+        ("a%253Ab", "a%3Ab"),
+        ("x%7Ey*z", "x~y*z"),
+        ("pulsar.dedup", "pulsar.dedup"),
+        ("__compaction", "__compaction"),
+        # No encoding of anything: plain names of readers.
+        ("rr:x-reader-fec1df495b", "rr:x-reader-fec1df495b"),
+        ("a%3ab", "a%3ab"),
+        ("50%", "50%"),
+        ("%FF", "%FF"),
+    ],
+)
+def test_a_cursor_is_its_subscriptions(cursor: str, subscription: str) -> None:
+    assert subscription_of(cursor) == subscription
 
 
 @pytest.mark.parametrize(

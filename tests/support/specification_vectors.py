@@ -111,6 +111,7 @@ KEYS = ("", "a", "hello", "Hello World", "polygenelubricants", "customer-7", "é
 PARTITIONS = (1, 3, 16)
 
 TOPIC = "persistent://acme/crm/reminders"
+SUBSCRIPTIONS = ("crm:billing", "public/default/notifier", "a:b/c d%é", "a?b#c", "x-partition-0")
 _TIERS = (12 * HOUR_MS, DAY_MS, 5 * DAY_MS)
 
 
@@ -229,6 +230,7 @@ def vectors() -> dict[str, Any]:
             for key in KEYS
         ],
         "plans": {name: _of_plan(plan) for name, plan in PLANS.items()},
+        "retries": {name: Names(PLANS["native"]).retry(name) for name in SUBSCRIPTIONS},
     }
 
 

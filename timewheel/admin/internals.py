@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from timewheel.admin.names import subscription_of
 from timewheel.wire.positions import EntryPosition
 
 __all__ = ["DEDUPLICATION", "TERMINATED", "AckedRange", "CursorStats", "EntryPosition", "InternalStats", "Ledger"]
@@ -87,7 +88,8 @@ class InternalStats:
         last_confirmed: The last entry that is safely written.
         state: The managed ledger's state in the broker's words (``LedgerOpened``, ``Terminated``).
         ledgers: In order.
-        cursors: By subscription; also the broker's own, such as that of deduplication.
+        cursors: By subscription, under the name that its users know; also the broker's own, such as that of
+            deduplication.
         ledger_since_ms: When the last of the ledgers was begun, UTC milliseconds, by the broker's clock; None: it does
             not say.
     """
@@ -133,7 +135,7 @@ def read_internal_stats(stored: Mapping[str, Any]) -> InternalStats:
         last_confirmed=EntryPosition.parse(stored["lastConfirmedEntry"]),
         state=stored["state"],
         ledgers=tuple(ledgers),
-        cursors={name: _cursor(cursor) for name, cursor in stored.get("cursors", {}).items()},
+        cursors={subscription_of(name): _cursor(cursor) for name, cursor in stored.get("cursors", {}).items()},
         ledger_since_ms=_read_ms(stored.get("lastLedgerCreatedTimestamp")),
     )
 

@@ -6,11 +6,11 @@ call about a topic a call about its namespace. So the only way from a name to a 
 
 from __future__ import annotations
 
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus, unquote_plus
 
 from timewheel.core.errors import BadName
 
-__all__ = ["namespace_path", "subscription_path", "tenant_path", "topic_path"]
+__all__ = ["namespace_path", "subscription_of", "subscription_path", "tenant_path", "topic_path"]
 
 DOMAINS = ("persistent", "non-persistent")
 
@@ -61,6 +61,16 @@ def subscription_path(topic: str, subscription: str) -> str:
     if subscription in {"", ".", ".."}:
         raise BadName("subscription", subscription, "it is empty or a dot name")
     return f"{topic_path(topic)}/subscription/{_quoted(_quoted(subscription))}"
+
+
+def subscription_of(cursor: str) -> str:
+    """The subscription of a cursor, from the name under which a broker lists it (broker-facts: names-of-cursors).
+
+    A name that is no encoding of any other is left as it is: a reader's cursor is listed under its plain name.
+    """
+    decoded = unquote_plus(cursor)
+    # As Java's URLEncoder writes it, which differs from Python's in two characters.
+    return decoded if quote_plus(decoded, safe="*").replace("~", "%7E") == cursor else cursor
 
 
 def _segment(kind: str, part: str, whole: str | None = None) -> str:

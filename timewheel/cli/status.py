@@ -50,8 +50,9 @@ def status(
 ) -> None:
     """Show timers by due time and place, relay lag, heads, and what each relay holds. Nothing is consumed or changed.
 
-    Exit status 1 if topics of the plan are not there. With --fail-late also 3 if the head of a partition is later than
-    that, 4 if no relay is connected there besides, 1 if not all could be seen.
+    Exit status 1 if topics of the plan are not there, 4 if timers wait in the intake and no relay is connected to it.
+    With --fail-late also 3 if the head of a partition is later than that, 4 if no relay is connected there besides, 1
+    if not all could be seen.
     """
     import json
 
@@ -83,6 +84,8 @@ def status(
 
 
 def _exit_status(found: Status, limit_ms: int | None) -> int:
+    if any(one.kind == "intake" for one in found.unattended()):
+        return EXIT_UNATTENDED
     if limit_ms is None:
         return EXIT_UNSEEN if found.missing else 0
     late = [one for one in found.places if one.head is not None and one.head.late_ms > limit_ms]
@@ -137,8 +140,8 @@ def _show_heads(console: Console, found: Status) -> None:
     rows = []
     for place in found.places:
         head = place.head
-        leaves = "-" if head is None or head.leaves_ms is None else at(head.leaves_ms)
-        due = "-" if head is None or head.due_ms is None else at(head.due_ms)
+        leaves = "-" if head is None else at(head.leaves_ms)
+        due = "-" if head is None else at(head.due_ms)
         position = "-" if head is None else f"{head.position.ledger}:{head.position.entry}"
         held_by = ", ".join(one.name for one in place.consumers if one.is_active) or "nobody"
         rows.append((place.topic.rpartition("/")[2], f"{place.entries:,}", position, leaves, due, held_by))
@@ -147,6 +150,8 @@ def _show_heads(console: Console, found: Status) -> None:
 
 
 def _verdict(found: Status) -> str:
+    from timewheel.ops.status.places import summed
+
     former = f"{_entries(found.former_entries)} in topics of earlier plans" if found.former else ""
     if found.missing and not found.places:
         nothing = "no topic of the plan is there that can be seen"
@@ -163,6 +168,10 @@ def _verdict(found: Status) -> str:
         waiting += f", and {len(found.missing):,} of the plan's topics are not there"
     if not found.plan.needs_relay:
         return f"{waiting}."
+    intake = [one for one in found.unattended() if one.kind == "intake"]
+    if intake:
+        timers = _text(summed(one.timers for one in intake))
+        return f"{waiting}. {timers} of them wait in the intake, which no relay reads: timewheel shadow run PLAN."
     if found.unattended():
         others = f"; see what {', '.join(found.relays())} logs, which reads other partitions" if found.relays() else ""
         return f"{waiting}. No relay is connected where heads should have left {span(found.relay_late_ms)} ago{others}."

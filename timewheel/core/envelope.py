@@ -35,10 +35,12 @@ __all__ = [
     "MAX_TIMER_ID_CHARS",
     "MAX_TIME_MS",
     "PREFIX",
+    "PROBE_PROPERTY",
     "STIR_PROPERTY",
     "TIMER_PROPERTY",
     "Envelope",
     "Life",
+    "read_due",
 ]
 
 PREFIX = "tw-"
@@ -49,11 +51,14 @@ FOR_PROPERTY = "tw-for"
 DUE_PROPERTY = "tw-due"
 FROM_PROPERTY = "tw-from"
 STIR_PROPERTY = "tw-stir"
+PROBE_PROPERTY = "tw-probe"
+"""Marks a probe, by which a relay learns that it was given all that waits; its value names the relay."""
 ENVELOPE_VERSION = 2
 """The highest that is read; what has room in version 1 is written in it."""
 
 MAX_TIME_MS = 253_402_300_799_999
 """The last millisecond of the year 9999: what a datetime can still name."""
+_TIME_DIGITS = len(str(MAX_TIME_MS))
 MAX_HOPS_WRITTEN = 999_999
 """What the line has room for; a bound on hops is the plan's."""
 MAX_TIMER_ID_CHARS = 256
@@ -181,6 +186,21 @@ class Envelope(NamedTuple):
         if due_ms > MAX_TIME_MS or entered_ms > MAX_TIME_MS:
             raise _too_late(line)
         return cls(timer_id, due_ms, entered_ms, int(generation), int(hops), int(revision))
+
+
+def read_due(text: str) -> int:
+    """Read `DUE_PROPERTY`: when a timer of the intake is due, UTC milliseconds.
+
+    Raises:
+        EnvelopeError: It is garbled, or too late.
+    """
+    # As many digits as are needed at most: Python refuses to read thousands, with an error that is not ours.
+    if not (text.isascii() and text.isdigit() and len(text) <= _TIME_DIGITS):
+        raise EnvelopeError(f"{DUE_PROPERTY} is garbled: UTC milliseconds in decimal digits are needed", text)
+    due_ms = int(text)
+    if due_ms > MAX_TIME_MS:
+        raise EnvelopeError(f"{DUE_PROPERTY} is beyond the year 9999: milliseconds are needed", text)
+    return due_ms
 
 
 def _read_long(timer_id: str, line: str, properties: Mapping[str, str]) -> Envelope:

@@ -57,6 +57,8 @@ PARKED_SUBSCRIPTION = "timewheel-parked"
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _CACHED_INTERVALS = 4_096
+_UNFIT = re.compile(r"[/?#%\s]|-(?=partition-)")
+"""Parts of a subscription's name that no topic's name can have."""
 _PARTITION = re.compile(r"(.+)-partition-(\d+)")
 _TIER = re.compile(r"\.(tier|delay)-([0-9]+[a-z]+)", re.ASCII)
 _SLOT = re.compile(r"\.ring-([0-9]+[a-z]+)-(\d{1,4})\.(\d{3})", re.ASCII)
@@ -92,6 +94,11 @@ def parts_of(topic: str, partitions: int) -> tuple[str, ...]:
 def dead_letter_topic(prefix: str) -> str:
     """The dead-letter topic beside holding topics whose names begin so (`Names.own_prefixes`)."""
     return f"{prefix}.dead-letter"
+
+
+def _in_topic(subscription: str) -> str:
+    """A subscription's name as the end of a topic's: percent-encoded where it must be, so that no two become one."""
+    return _UNFIT.sub(lambda unfit: f"%{ord(unfit[0]):02X}", subscription)
 
 
 def _prefix(due_topic: str, namespace: str) -> str:
@@ -142,13 +149,13 @@ class Names:
 
     def parked(self, subscription: str) -> str:
         """Where timers of one subscription lie that nobody handles without being told to."""
-        return f"{self._plan.due_topic}.tw.parked.{subscription}"
+        return f"{self._plan.due_topic}.tw.parked.{_in_topic(subscription)}"
 
     def retry(self, subscription: str) -> str:
         """Where timers of one subscription wait at the end of their way when they are tried again; it reads that too,
         under its own name.
         """
-        return f"{self._plan.due_topic}.tw.retry.{subscription}"
+        return f"{self._plan.due_topic}.tw.retry.{_in_topic(subscription)}"
 
     def of_step(self, step: Step) -> tuple[str, ...]:
         """The holding topics of a step: one for a tier, one per slot for a ring, none for others."""

@@ -254,7 +254,7 @@ def _check_names(plan: Plan) -> None:
     a_tuple("subscriptions", plan.subscriptions)
     within("subscriptions", len(plan.subscriptions), 1, MAX_SUBSCRIPTIONS, "the number of subscriptions")
     for name in plan.subscriptions:
-        a_subscription(name, names_topics=plan.keeps_back)
+        a_subscription(name)
     if len(set(plan.subscriptions)) != len(plan.subscriptions):
         raise PlanError("subscriptions", plan.subscriptions, "every subscription once")
 

@@ -9,8 +9,7 @@ from timewheel.core.errors import PlanError
 
 __all__ = ["a_subscription", "a_truth", "a_tuple", "is_name", "one_of", "texts", "within", "within_ms"]
 
-_SUBSCRIPTION = re.compile(r"[^/\s]+")
-_PART_OF_A_TOPIC = re.compile(r"[^/\s?#%]+")
+_SUBSCRIPTION = re.compile(r"(?!\.{1,2}$).+")
 _NO_DURATION_MS = 10**18
 """Numbers from here on are shown as they are in an error."""
 
@@ -36,13 +35,10 @@ def is_name(value: object, form: re.Pattern[str]) -> bool:
     return isinstance(value, str) and value.isprintable() and form.fullmatch(value) is not None
 
 
-def a_subscription(name: object, *, names_topics: bool) -> None:
-    """Refuse what is no subscription's name, or what no topic's name can have in it where it has to."""
+def a_subscription(name: object) -> None:
+    """Refuse what no admin API or plan file can name; a subscription may be called anything else."""
     if not is_name(name, _SUBSCRIPTION):
-        raise PlanError("subscriptions", name, "a subscription's name is not empty and has no slash or space")
-    if names_topics and (not is_name(name, _PART_OF_A_TOPIC) or "-partition-" in str(name)):
-        why = "with retry or [cancel] it is part of topics' names: no ? and no #, no %, and no -partition- in it"
-        raise PlanError("subscriptions", name, why)
+        raise PlanError("subscriptions", name, 'a subscription\'s name is printable text, not empty, "." or ".."')
 
 
 def a_tuple(name: str, value: object) -> None:

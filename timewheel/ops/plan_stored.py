@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 
-from timewheel.admin.batches import BatchGarbled, messages_of_batch
+from timewheel.admin.batches import BatchedMessage, BatchGarbled, messages_of_batch
 from timewheel.admin.entries import StoredEntry
 from timewheel.admin.internals import EntryPosition
-from timewheel.core.envelope import Envelope
+from timewheel.core.envelope import DUE_PROPERTY, PROBE_PROPERTY, STIR_PROPERTY, TIMER_PROPERTY, Envelope, read_due
+from timewheel.core.errors import EnvelopeError
 from timewheel.core.plan import Plan
+from timewheel.core.routing import release_at
 from timewheel.core.steps import Step
 from timewheel.ops.sample import Place, envelope_in
 
-__all__ = ["Cursor", "Drawn", "Part", "PlanSample", "PlanTopic", "StoredTimer", "timers_of"]
+__all__ = [
+    "Cursor",
+    "Drawn",
+    "Part",
+    "PlanSample",
+    "PlanTopic",
+    "StoredTimer",
+    "first_timers",
+    "leaves_ms",
+    "timers_of",
+]
+
+FEW_PROBES = 8
+"""So many entries are looked into for the first timer of a partition: each relay may have left a probe."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,26 +170,71 @@ class PlanSample:
     in_holding: Drawn
 
 
-def timers_of(place: Place, entry: StoredEntry) -> tuple[StoredTimer, ...]:
-    """The timers in one entry: one, or as many as its batch has messages."""
-    if entry.batch_messages is None:
-        return (_timer(place, entry, entry.properties, len(entry.payload), entry.partition_key),)
-    try:
-        messages = messages_of_batch(entry.payload, entry.batch_messages)
-    except BatchGarbled:
-        return (_timer(place, entry, {}, len(entry.payload), None),)  # encrypted: its entry is all that is seen
+def timers_of(place: Place, entry: StoredEntry, *, in_intake: bool = False) -> tuple[StoredTimer, ...]:
+    """The timers in one entry: one, or as many as its batch has messages. A relay's probe, or a shadow's stir, is none.
+
+    Args:
+        place: Of the entry.
+        entry: As it is stored.
+        in_intake: It lies in the intake, where `DUE_PROPERTY` says when a timer is due.
+    """
+    messages: Iterable[BatchedMessage] = (
+        BatchedMessage(
+            properties=entry.properties, partition_key=entry.partition_key, payload_bytes=len(entry.payload)
+        ),
+    )
+    if entry.batch_messages is not None:
+        try:
+            messages = messages_of_batch(entry.payload, entry.batch_messages)
+        except BatchGarbled:
+            # Encrypted: its entry is all that is seen.
+            messages = (BatchedMessage(properties={}, partition_key=None, payload_bytes=len(entry.payload)),)
     return tuple(
-        _timer(place, entry, message.properties, message.payload_bytes, message.partition_key) for message in messages
+        _timer(place, entry, one, in_intake=in_intake)
+        for one in messages
+        if TIMER_PROPERTY in one.properties or not one.properties.keys() & {PROBE_PROPERTY, STIR_PROPERTY}
     )
 
 
-def _timer(
-    place: Place, entry: StoredEntry, properties: Mapping[str, str], size_bytes: int, key: str | None
-) -> StoredTimer:
+def first_timers(
+    places: Iterable[Place], timers_at: Callable[[Place], tuple[StoredTimer, ...] | None]
+) -> tuple[Place, tuple[StoredTimer, ...]] | None:
+    """The first entry with timers in it, past the probes that may lie before it; None: there is none so near, or one
+    before it could not be read.
+
+    Args:
+        places: Of entries that wait, in order.
+        timers_at: The timers of one; None: it could not be read.
+    """
+    for place in islice(places, FEW_PROBES):
+        timers = timers_at(place)
+        if timers or timers is None:
+            return None if timers is None else (place, timers)
+    return None
+
+
+def leaves_ms(step: Step, timer: StoredTimer) -> int:
+    """When a timer is to leave the topic that it lies in, UTC milliseconds.
+
+    Args:
+        step: The topic's.
+        timer: As it lies there.
+    """
+    if step.kind == "due":
+        return timer.due_ms
+    # An original may have been sent days before its copy came into the intake.
+    entered_ms = timer.stored_ms if step.kind == "intake" else timer.entered_ms
+    return release_at(step, timer.due_ms, entered_ms)
+
+
+def _timer(place: Place, entry: StoredEntry, message: BatchedMessage, *, in_intake: bool) -> StoredTimer:
     stored_ms = entry.publish_at_ms
     due_ms = stored_ms if entry.deliver_at_ms is None else entry.deliver_at_ms
+    if in_intake:
+        with suppress(EnvelopeError):
+            due_ms = read_due(message.properties.get(DUE_PROPERTY, ""))
     entered_ms, hops = stored_ms, None
-    envelope = envelope_in(properties)
+    envelope = envelope_in(message.properties)
     if envelope is not None:
         due_ms, entered_ms, hops = envelope.due_ms, envelope.entered_ms, envelope.hops
     return StoredTimer(
@@ -180,8 +242,8 @@ def _timer(
         stored_ms=stored_ms,
         entered_ms=entered_ms,
         due_ms=max(due_ms, entered_ms),
-        size_bytes=size_bytes,
-        key=key,
+        size_bytes=message.payload_bytes,
+        key=message.partition_key,
         hops=hops,
         envelope=envelope,
     )

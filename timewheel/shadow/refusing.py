@@ -5,6 +5,7 @@ An error is a refusal. The doctor's own checks are used where they say the same 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 
@@ -225,8 +226,8 @@ def _of_subscriptions(facts: Facts) -> Iterator[Finding]:
         lacking = sorted(set(facts.plan.subscriptions) - set(types))
         said = [f"the plan does not name {', '.join(others)}"] if others else []
         said += [f"the topic has no {', '.join(lacking)}"] if lacking else []
-        names = ", ".join(f'"{name}"' for name in types)
-        cure = f"write subscriptions = [{names}] into {facts.seen.target}"
+        names = json.dumps([*types], ensure_ascii=False)  # as a plan file writes it, too
+        cure = f"write subscriptions = {names} into {facts.seen.target}"
         yield _finding(OTHER_SUBSCRIPTIONS, topic, "; ".join(said), cure)
     for name, kinds in types.items():
         if kinds & IN_ORDER_TYPES:

@@ -180,6 +180,7 @@ class _Look:
     def _queue(self, part: str, stats: InternalStats, subscription: str) -> Queue:
         cursor = stats.cursors.get(subscription)
         if cursor is None:
+            self._asking.lost(Source.TOPICS, part, f"it has no subscription {subscription}")
             return Queue(entries=0, oldest_ms=None)
         waiting = entries_after(stats.ledgers, cursor.mark_delete)
         oldest_ms = None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Spot
-from timewheel.core.envelope import PREFIX, Envelope
+from timewheel.core.envelope import PROBE_PROPERTY, Envelope
 from timewheel.core.errors import EnvelopeError, EnvelopeTooNew
 from timewheel.wire.positions import Position
 
@@ -23,7 +23,6 @@ __all__ = [
     "NEVER",
     "PROBE",
     "PROBED",
-    "PROBE_PROPERTY",
     "RECEIVE",
     "RECEIVE_IDLE",
     "SEND_GROUPS",
@@ -68,8 +67,6 @@ class Probe:
 
 
 PROBE = Probe()
-PROBE_PROPERTY = f"{PREFIX}probe"
-"""Marks a probe; its value names the relay."""
 
 Reading = Envelope | EnvelopeError | Unreadable | Probe | None
 """What a message's properties say; None: nothing of ours."""

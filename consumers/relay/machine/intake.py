@@ -6,7 +6,7 @@ the relay makes the envelope of what the broker has stored: so a replay after a 
 
 from __future__ import annotations
 
-from timewheel.consumers.relay.machine.commands import PROBE, PROBE_PROPERTY, Reading, judged
+from timewheel.consumers.relay.machine.commands import PROBE, Reading, judged
 from timewheel.core.durations import format_duration
 from timewheel.core.envelope import (
     DUE_PROPERTY,
@@ -14,16 +14,15 @@ from timewheel.core.envelope import (
     FROM_PROPERTY,
     GROUP_PROPERTY,
     ID_PROPERTY,
-    MAX_TIME_MS,
     MAX_TIMER_ID_CHARS,
+    PROBE_PROPERTY,
     TIMER_PROPERTY,
     Envelope,
+    read_due,
 )
 from timewheel.core.errors import EnvelopeError
 
 __all__ = ["taken_in"]
-
-_DUE_DIGITS = len(str(MAX_TIME_MS))
 
 
 def taken_in(properties: dict[str, str], publish_ms: int, own_id: str, revision: int, max_delay_ms: int) -> Reading:
@@ -46,12 +45,10 @@ def taken_in(properties: dict[str, str], publish_ms: int, own_id: str, revision:
     due = properties.get(DUE_PROPERTY)
     if due is None:
         return PROBE if PROBE_PROPERTY in properties else _without_due_time(properties)
-    # As many digits as are needed at most: Python refuses to read thousands, with an error that is not ours.
-    if not (due.isascii() and due.isdigit() and len(due) <= _DUE_DIGITS):
-        return EnvelopeError(f"{DUE_PROPERTY} is garbled: UTC milliseconds in decimal digits are needed", due)
-    due_ms = int(due)
-    if due_ms > MAX_TIME_MS:
-        return EnvelopeError(f"{DUE_PROPERTY} is beyond the year 9999: milliseconds are needed", due)
+    try:
+        due_ms = read_due(due)
+    except EnvelopeError as error:
+        return error
     if due_ms - publish_ms > max_delay_ms:
         return EnvelopeError(
             f"{DUE_PROPERTY} is {format_duration(due_ms - publish_ms)} after the publish, and the plan's max_delay is "

@@ -57,9 +57,9 @@ class Asking:
         """Write a refusal down."""
         self._note(source, subject, error.reason)
 
-    def lost(self, source: Source, subject: str) -> None:
-        """Write down that something was there, and is no more."""
-        self._note(source, subject, REMOVED)
+    def lost(self, source: Source, subject: str, reason: str = REMOVED) -> None:
+        """Write down that something is not to be seen: it was there, and is no more, unless the reason is another."""
+        self._note(source, subject, reason)
 
     def _note(self, source: Source, subject: str, reason: str) -> None:
         with self._lock:

@@ -211,4 +211,6 @@ class _Look:
         look = look_at(self._admin, names, profile, at_once=CALLS_AT_ONCE)
         for name in look.gone:
             self._asking.lost(Source.TOPICS, name)
+        for one in look.unseen:
+            self._asking.lost(Source.TOPICS, one.what, one.reason)
         return look.subscriptions

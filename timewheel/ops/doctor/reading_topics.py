@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from timewheel.admin.batches import BatchGarbled, messages_of_batch
 from timewheel.admin.client import AdminClient
 from timewheel.admin.entries import StoredEntry
 from timewheel.admin.internals import DEDUPLICATION as DEDUPLICATION_CURSOR
@@ -30,12 +29,13 @@ from timewheel.admin.policies import (
 from timewheel.admin.stats import TopicStats
 from timewheel.core.errors import AdminError
 from timewheel.core.names import JOURNAL_SUBSCRIPTION, RELAY_SUBSCRIPTION
-from timewheel.core.routing import release_at
-from timewheel.core.steps import Step
+from timewheel.core.steps import INTAKE_STEP, Step
 from timewheel.ops.doctor.asking import Asking
 from timewheel.ops.doctor.seen import Head, Newest, Part, SeenTopic, Source
+from timewheel.ops.plan_stored import StoredTimer, first_timers, leaves_ms, timers_of
 from timewheel.ops.provision_steps import TopicState
-from timewheel.ops.sample import envelope_in
+from timewheel.ops.sample import Place
+from timewheel.ops.status.runs import open_runs, positions_of
 
 __all__ = ["TopicReader"]
 
@@ -147,14 +147,15 @@ class TopicReader:
         part = Part(name=name, stats=stats)
         internal: InternalStats | None = None
         deduplicates = topic.spec is not None and topic.spec.deduplication and topic.spec.role != "slot"
-        waits = _waits_for_relay(topic, stats)
+        relay, step = stats.subscriptions.get(RELAY_SUBSCRIPTION), _relayed_by(topic)
+        waits = step is not None and relay is not None and relay.backlog > 0
         if deduplicates or waits:
             internal = self._internal(name)
             if internal is not None:
                 cursor = internal.cursors.get(DEDUPLICATION_CURSOR)
                 part = replace(part, producer_names=None if cursor is None else cursor.property_count)
-                if waits and topic.step is not None:
-                    part = replace(part, head=self._head(name, internal, topic.step))
+                if waits and step is not None:
+                    part = replace(part, head=self._head(name, internal, step))
                 if topic.spec is not None and topic.spec.role == "intake":
                     part = replace(part, journal_since_ms=self._journal_since_ms(name, internal))
         return replace(part, newest=self._newest(name, stats, internal))
@@ -164,26 +165,29 @@ class TopicReader:
         return self._asking.ask(Source.TOPICS, name, lambda: self._admin.topics.internal_stats(name), was_there=True)
 
     def _journal_since_ms(self, name: str, internal: InternalStats) -> int | None:
-        position = _first_open(internal, JOURNAL_SUBSCRIPTION)
+        position = next(_waiting(internal, JOURNAL_SUBSCRIPTION), None)
         entry = None if position is None else self._entry(name, position)
         return None if entry is None else entry.publish_at_ms
 
     def _head(self, name: str, internal: InternalStats, step: Step) -> Head | None:
-        position = _first_open(internal, RELAY_SUBSCRIPTION)
-        entry = None if position is None else self._entry(name, position)
-        if entry is None:
+        in_intake = step.kind == "intake"
+
+        def timers_at(place: Place) -> tuple[StoredTimer, ...] | None:
+            entry = self._entry(place.topic, place.position)
+            return None if entry is None else timers_of(place, entry, in_intake=in_intake)
+
+        waiting = _waiting(internal, RELAY_SUBSCRIPTION)
+        first = first_timers((Place(name, position) for position in waiting), timers_at)
+        if first is None:
             return None
-        properties = entry.properties
-        if entry.batch_messages is not None:
-            try:
-                properties = messages_of_batch(entry.payload, entry.batch_messages)[0].properties
-            except (BatchGarbled, IndexError):
-                return None
-        envelope = envelope_in(properties)
-        if envelope is None:
-            return None
-        entered_ms = min(envelope.entered_ms, entry.publish_at_ms) if not envelope.hops else envelope.entered_ms
-        return Head(timer_id=envelope.timer_id, release_ms=release_at(step, envelope.due_ms, entered_ms))
+        place, (timer, *_) = first
+        if timer.is_first:
+            # By a clock that may be ahead of the broker's.
+            timer = replace(timer, entered_ms=min(timer.entered_ms, timer.stored_ms))
+        position = place.position
+        own_id = f"{name}:{position.ledger}:{position.entry}"
+        timer_id = own_id if timer.envelope is None else timer.envelope.timer_id
+        return Head(timer_id=timer_id, due_ms=timer.due_ms, release_ms=leaves_ms(step, timer))
 
     def _newest(self, name: str, stats: TopicStats, internal: InternalStats | None) -> Newest | None:
         if not stats.storage_bytes:
@@ -247,20 +251,15 @@ class _SwitchedOff(Exception):
     """The broker has no policies of topics."""
 
 
-def _waits_for_relay(topic: SeenTopic, stats: TopicStats) -> bool:
-    relay = stats.subscriptions.get(RELAY_SUBSCRIPTION)
-    return topic.step is not None and not topic.by_broker and relay is not None and relay.backlog > 0
+def _relayed_by(topic: SeenTopic) -> Step | None:
+    """By which step relays move on what waits in a topic; None: they read none of it, or under the broker's delay."""
+    if topic.spec is not None and topic.spec.role == "intake":
+        return INTAKE_STEP
+    return None if topic.by_broker else topic.step
 
 
-def _first_open(internal: InternalStats, subscription: str) -> EntryPosition | None:
-    """Where the first entry is that is not acknowledged; relays, and the holder of the journal, do so in order."""
+def _waiting(internal: InternalStats, subscription: str) -> Iterator[EntryPosition]:
+    """Where the entries are that are not acknowledged, in order."""
     cursor = internal.cursors.get(subscription)
-    if cursor is None:
-        return None
-    for ledger in internal.ledgers:
-        if ledger.ledger_id < cursor.mark_delete.ledger:
-            continue
-        first = cursor.mark_delete.entry + 1 if ledger.ledger_id == cursor.mark_delete.ledger else 0
-        if first < ledger.entries:
-            return EntryPosition(ledger.ledger_id, first)
-    return None
+    runs = () if cursor is None else open_runs(cursor, internal.ledgers)
+    return positions_of(runs, range(sum(run.entries for run in runs)))

@@ -57,14 +57,16 @@ class Unread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """The first timer that waits in a partition of a holding topic.
+    """The first timer that waits in a partition of a holding topic, or of the intake.
 
     Args:
         timer_id: Its name.
+        due_ms: When it is due, UTC milliseconds.
         release_ms: When it should leave, UTC milliseconds.
     """
 
     timer_id: str
+    due_ms: int
     release_ms: int
 
 

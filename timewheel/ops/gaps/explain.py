@@ -15,6 +15,7 @@ from timewheel.core.errors import AdminMissing
 from timewheel.core.names import parts_of
 from timewheel.ops.errors import NoSuchTarget, NothingToSample
 from timewheel.ops.gaps.causes import Hole, OpenEntry, Share, holes_of, hottest_of, shares_of
+from timewheel.ops.gaps.looking import NO_CURSOR
 from timewheel.ops.gaps.reload import runs_of
 from timewheel.ops.gaps.standing import GapStanding, SubscriptionGaps, standing_of
 from timewheel.ops.parts import whole_topic
@@ -117,12 +118,13 @@ def explain(
         except AdminMissing:
             removed.append(part)
             continue
+        cursor = internal.cursors.get(name)
+        if cursor is None:
+            raise NoSuchTarget(f"{part}, subscription {name}", NO_CURSOR)
         standings.append(standing_of(part, name, own, internal, profile))
         holders += [Holder(topic=part, consumer=consumer) for consumer in own.consumers or ()]
-        cursor = internal.cursors.get(name)
-        if cursor is not None:
-            runs = list(runs_of(cursor.acked_ranges(), internal.ledgers))
-            found += holes_of(part, cursor.mark_delete, runs, internal.ledgers)
+        runs = list(runs_of(cursor.acked_ranges(), internal.ledgers))
+        found += holes_of(part, cursor.mark_delete, runs, internal.ledgers)
     if removed:
         raise NoSuchTarget(topic, f"{removed[0]} was removed while it was looked at")
     if not standings:

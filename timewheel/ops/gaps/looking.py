@@ -17,6 +17,7 @@ from timewheel.ops.parts import partitioned_among
 
 __all__ = ["DEFAULT_AT_ONCE", "Look", "Unseen", "look_at", "with_lost"]
 
+NO_CURSOR = "the broker lists no cursor of it, so its gaps are not known"
 DEFAULT_AT_ONCE = 16
 """Requests at once, over all brokers: each is some milliseconds of a broker's web threads."""
 
@@ -76,7 +77,7 @@ class Look:
 class _Seen:
     topic: str
     standings: tuple[GapStanding, ...] = ()
-    unseen: Unseen | None = None
+    unseen: tuple[Unseen, ...] = ()
     is_gone: bool = False
 
 
@@ -114,11 +115,10 @@ def look_at(
     tell(0, len(topics))
     for done, seen in enumerate(_seen(admin, topics, profile, at_once), start=1):
         standings += seen.standings
-        if seen.unseen is not None:
-            hidden.append(seen.unseen)
-        elif seen.is_gone:
+        hidden += seen.unseen
+        if seen.is_gone:
             gone.append(seen.topic)
-        elif not seen.standings:
+        elif not seen.standings and not seen.unseen:
             bare.append(seen.topic)
         tell(done, len(topics))
     return Look(
@@ -174,13 +174,23 @@ def _look(admin: AdminClient, topic: str, profile: BrokerProfile) -> _Seen:
         durable = {name: stats for name, stats in admin.topics.stats(topic).subscriptions.items() if stats.is_durable}
         has_gaps = any(stats.gap_count for stats in durable.values())
         internal = admin.topics.internal_stats(topic) if has_gaps else None
+        lost: set[str] = set()
+        if internal is not None:
+            lost = {name for name, stats in durable.items() if stats.gap_count} - internal.cursors.keys()
+        # What was removed meanwhile is lost rightly.
+        hidden = lost & admin.topics.stats(topic).subscriptions.keys() if lost else lost
     except AdminMissing:
         return _Seen(topic=topic, is_gone=True)  # deleted meanwhile, or a partition that was never used
     except AdminUnreachable:
         raise
     except AdminError as error:
-        return _Seen(topic=topic, unseen=Unseen(what=topic, reason=error.reason))
+        return _Seen(topic=topic, unseen=(Unseen(what=topic, reason=error.reason),))
     return _Seen(
         topic=topic,
-        standings=tuple(standing_of(topic, name, stats, internal, profile) for name, stats in durable.items()),
+        standings=tuple(
+            standing_of(topic, name, stats, internal, profile) for name, stats in durable.items() if name not in lost
+        ),
+        unseen=tuple(
+            Unseen(what=f"{topic}, subscription {name}", reason=NO_CURSOR, is_target=True) for name in sorted(hidden)
+        ),
     )

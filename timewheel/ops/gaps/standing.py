@@ -163,8 +163,8 @@ def standing_of(
         topic: A partition, or a topic without partitions.
         subscription: Its name.
         stats: Of the subscription.
-        internal: Of the topic; None, or without the subscription's cursor: it was not asked for, since there are no
-            gaps, or the subscription went meanwhile.
+        internal: Of the topic; None: it was not asked for, since there are no gaps. Where there are some it has the
+            subscription's cursor: what a reload repeats is not known without it.
         profile: The broker.
     """
     standing = GapStanding(
@@ -179,9 +179,9 @@ def standing_of(
         index_bytes=stats.delayed_index_bytes,
         written_bytes=stats.gap_bytes,
     )
-    cursor = None if internal is None else internal.cursors.get(subscription)
-    if internal is None or cursor is None:
+    if internal is None or (subscription not in internal.cursors and not stats.gap_count):
         return standing
+    cursor = internal.cursors[subscription]
     return _with_cursor(standing, cursor, internal, reload_of(cursor, internal.ledgers, profile))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -21,12 +21,11 @@ from timewheel.core.names import (
     parts_of,
 )
 from timewheel.core.plan import Calendar, Plan
-from timewheel.core.routing import release_at
 from timewheel.core.steps import Step
-from timewheel.core.topology import calendar_intervals, topology
+from timewheel.core.topology import calendar_intervals, intake_of, topology
 from timewheel.ops.former_topics import look_into
 from timewheel.ops.gaps.looking import Unseen
-from timewheel.ops.plan_stored import StoredTimer, timers_of
+from timewheel.ops.plan_stored import StoredTimer, first_timers, leaves_ms, timers_of
 from timewheel.ops.sample import Place, draw
 from timewheel.ops.status.estimate import by_stretch, total
 from timewheel.ops.status.horizon import Amount, Horizon
@@ -57,6 +56,7 @@ class _Topic:
 
     name: str
     step: Step
+    subscriptions: tuple[str, ...]
     is_retry: bool = False
     from_ms: int | None = None
     until_ms: int | None = None
@@ -109,6 +109,7 @@ class _Look:
     def __init__(self, admin: AdminClient, plan: Plan, seed: int, is_dead: IsDead | None, tell: Tell) -> None:
         self._admin = admin
         self._plan = plan
+        self._intake = Names(plan).intake
         self._seed = seed
         self._is_dead = is_dead
         self._tell = tell
@@ -136,12 +137,12 @@ class _Look:
         ]
         parts = [part for part in pool.map(self._part, named) if part is not None]
         wanted = [(part, place) for part in parts for place in self._drawn(part, reads, sum(p.entries for p in parts))]
-        timers: dict[Place, tuple[StoredTimer, ...]] = {}
-        for done, found in enumerate(pool.map(self._entry, (place for _, place in wanted)), start=1):
-            if found is not None:
-                timers[found[0]] = found[1]
+        timers: dict[Place, tuple[StoredTimer, ...] | None] = {}
+        places = [place for _, place in wanted]
+        for done, found in enumerate(pool.map(self._timers_at, places), start=1):
+            timers[places[done - 1]] = found
             self._tell(done, len(wanted))
-        self._read = len(timers)
+        self._read = sum(found is not None for found in timers.values())
         return Status(
             plan=self._plan,
             at_ms=self._at_ms,
@@ -170,7 +171,7 @@ class _Look:
 
     def _part(self, named: tuple[_Topic, str]) -> _Part | None:
         topic, name = named
-        wanted = self._plan.subscriptions if topic.step.kind == "due" else (RELAY_SUBSCRIPTION,)
+        wanted = topic.subscriptions
         internal = None
         try:
             internal = self._admin.topics.internal_stats(name)
@@ -187,8 +188,9 @@ class _Look:
             self._cannot(name, error)
             return None
         known = [one for one in wanted if one in stats and one in internal.cursors]
+        if lacking := [one for one in wanted if one not in known]:
+            self._unseen[name] = Unseen(what=name, reason=f"it has no subscription {', '.join(lacking)}")
         if not known:
-            self._unseen[name] = Unseen(what=name, reason=f"it has no subscription {', '.join(wanted)}")
             return None
         runs = {one: open_runs(internal.cursors[one], internal.ledgers) for one in known}
         slowest = max(known, key=lambda one: sum(run.entries for run in runs[one]))
@@ -203,9 +205,10 @@ class _Look:
         chosen = [0, *(number for number in numbers if number)]
         return [Place(part.name, position) for position in positions_of(part.runs, chosen)]
 
-    def _entry(self, place: Place) -> tuple[Place, tuple[StoredTimer, ...]] | None:
+    def _timers_at(self, place: Place) -> tuple[StoredTimer, ...] | None:
+        is_intake = partition_of(place.topic)[0] == self._intake
         try:
-            return place, timers_of(place, self._admin.topics.entry(place.topic, place.position))
+            return timers_of(place, self._admin.topics.entry(place.topic, place.position), in_intake=is_intake)
         except AdminUnreachable:
             raise
         except AdminError as error:
@@ -214,11 +217,13 @@ class _Look:
                 self._cannot(place.topic, error)
         return None
 
-    def _place(self, part: _Part, chosen: Sequence[Place], timers: dict[Place, tuple[StoredTimer, ...]]) -> PlaceStatus:
+    def _place(
+        self, part: _Part, chosen: Sequence[Place], timers: Mapping[Place, tuple[StoredTimer, ...] | None]
+    ) -> PlaceStatus:
         is_due = part.topic.step.kind == "due"
         # The head was not drawn: it counts where all entries were looked at, or nothing else could be.
-        found = [timers[place] for place in chosen if place in timers]
-        others = [timers[place] for place in chosen[1:] if place in timers]
+        found = [read for place in chosen if (read := timers[place]) is not None]
+        others = [read for place in chosen[1:] if (read := timers[place]) is not None]
         drawn = found if len(found) == part.entries else others or found
         dues = [[timer.due_ms for timer in entry] for entry in drawn]
         topic, stretches = part.topic, len(self._horizon.buckets)
@@ -233,7 +238,7 @@ class _Look:
             timers=total(dues, part.entries) if dues else Amount(float(part.entries), float(part.entries)),
             by_stretch=by_stretch(dues, part.entries, self._horizon, known) if dues else (Amount(),) * stretches,
             cancelled=self._cancelled(drawn, part.entries),
-            head=self._head(part, chosen[0], timers.get(chosen[0])) if chosen else None,
+            head=self._head(part, timers),
             consumers=tuple(
                 RelayHold(
                     name=one.name,
@@ -252,19 +257,18 @@ class _Look:
         dead = [[t.due_ms for t in entry if t.envelope is not None and is_dead(t.envelope)] for entry in drawn]
         return total(dead, entries)
 
-    def _head(self, part: _Part, place: Place, timers: Sequence[StoredTimer] | None) -> Head | None:
-        if timers is None:
+    def _head(self, part: _Part, looked_at: Mapping[Place, tuple[StoredTimer, ...] | None]) -> Head | None:
+        places = (Place(part.name, position) for position in positions_of(part.runs, range(part.entries)))
+        first = first_timers(places, lambda place: looked_at[place] if place in looked_at else self._timers_at(place))
+        if first is None:
             return None
-        step = part.topic.step
-        leaves = [
-            timer.due_ms if step.kind == "due" else release_at(step, timer.due_ms, timer.entered_ms) for timer in timers
-        ]
-        leaves_ms = min(leaves, default=None)
+        place, timers = first
+        first_ms = min(leaves_ms(part.topic.step, timer) for timer in timers)
         return Head(
             position=place.position,
-            due_ms=timers[0].due_ms if timers else None,
-            leaves_ms=leaves_ms,
-            late_ms=0 if leaves_ms is None else max(self._at_ms - leaves_ms, 0),
+            due_ms=timers[0].due_ms,
+            leaves_ms=first_ms,
+            late_ms=max(self._at_ms - first_ms, 0),
         )
 
     def _dead_letters(self) -> int | None:
@@ -320,18 +324,38 @@ def _topics_of(plan: Plan, now_ms: int) -> list[_Topic]:
             start_ms = now_ms // turn_ms * turn_ms + held.slot * held.step.slot_ms
             from_ms = start_ms if start_ms + held.step.slot_ms > now_ms else start_ms + turn_ms
             until_ms = from_ms + held.step.slot_ms
-        found.append(_Topic(name=held.name, step=held.step, from_ms=from_ms, until_ms=until_ms))
+        found.append(
+            _Topic(
+                name=held.name,
+                step=held.step,
+                subscriptions=(RELAY_SUBSCRIPTION,),
+                from_ms=from_ms,
+                until_ms=until_ms,
+            )
+        )
+    if plan.intake:
+        taken_in = intake_of(plan)
+        found.append(_Topic(name=taken_in.name, step=taken_in.step, subscriptions=(RELAY_SUBSCRIPTION,)))
     due = [spec.name for spec in all_of_it.topics if spec.role == "due"]
     if isinstance(plan.scheme, Calendar):
         length_ms = plan.scheme.interval_ms
         step = Step(kind="due", interval_ms=length_ms)
         starts = [number * length_ms for number in calendar_intervals(plan, now_ms)]
         found += [
-            _Topic(name=name, step=step, from_ms=start_ms, until_ms=start_ms + length_ms)
+            _Topic(
+                name=name,
+                step=step,
+                subscriptions=plan.subscriptions,
+                from_ms=start_ms,
+                until_ms=start_ms + length_ms,
+            )
             for name, start_ms in zip(due, starts, strict=True)
         ]
     else:
-        found += [_Topic(name=name, step=Step(kind="due")) for name in due]
-    retries = (spec.name for spec in all_of_it.topics if spec.role == "retry")
-    found += [_Topic(name=name, step=Step(kind="due"), is_retry=True) for name in retries]
+        found += [_Topic(name=name, step=Step(kind="due"), subscriptions=plan.subscriptions) for name in due]
+    retries = (spec for spec in all_of_it.topics if spec.role == "retry")
+    found += [
+        _Topic(name=spec.name, step=Step(kind="due"), subscriptions=spec.subscriptions, is_retry=True)
+        for spec in retries
+    ]
     return found

@@ -21,18 +21,18 @@ Kind = Literal["tier", "slot", "due", "retry", "intake"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """The first entry of a partition that is not acknowledged.
+    """The first entry of a partition with a timer that is not acknowledged: a relay's probe may lie before it.
 
     Args:
         position: Where it lies.
-        due_ms: Of its first timer, UTC milliseconds; None: there is none in it that can be read.
-        leaves_ms: Its release from a holding topic, or its due time in a due topic.
+        due_ms: Of its first timer, UTC milliseconds.
+        leaves_ms: Its release from a holding topic, its entry into the intake, or its due time in a due topic.
         late_ms: How long ago that was; 0: it is to come.
     """
 
     position: EntryPosition
-    due_ms: int | None
-    leaves_ms: int | None
+    due_ms: int
+    leaves_ms: int
     late_ms: int
 
 
@@ -65,7 +65,7 @@ class PlaceStatus:
         timers: In these.
         by_stretch: The same by due time, for each stretch of the horizon.
         cancelled: Those of them that are known to be cancelled or replaced.
-        head: The first of them; None: it is empty, or was gone when it was looked at.
+        head: The first of them; None: there is none, or it was gone when it was looked at.
         consumers: That are connected to that subscription.
     """
 
@@ -82,7 +82,7 @@ class PlaceStatus:
     @property
     def is_held(self) -> bool:
         """Whether relays move on what is in it."""
-        return self.kind in ("tier", "slot")
+        return self.kind in ("tier", "slot", "intake")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

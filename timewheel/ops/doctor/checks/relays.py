@@ -92,7 +92,8 @@ def _presence(seen: Seen) -> Iterator[Finding]:
         if waiting:
             entries = sum(map(_backlog, waiting))
             parts = f"{len(waiting)} of {len(topic.parts)} partitions"
-            read = f"{entries:,} {'entry waits' if entries == 1 else 'entries wait'} in {parts}, no relay is connected"
+            due = _first_due(seen, waiting)
+            read = f"{entries:,} {'entry waits' if entries == 1 else 'entries wait'} in {parts}{due}; no relay is connected"
             if elsewhere:
                 read += f"; relay {elsewhere[0]} reads {elsewhere[1]}"
                 cure = f"see what relay {elsewhere[0]} logs; then restart it: {_start(seen)}"
@@ -106,6 +107,14 @@ def _presence(seen: Seen) -> Iterator[Finding]:
         read += f"; relay {elsewhere[0]} reads {elsewhere[1]}" if elsewhere else ""
         yield Finding(kind=NO_RELAY_YET, subject=seen.plan.due_topic, read=read, cure=_start(seen))
     yield from _numbers(seen, tiers)
+
+
+def _first_due(seen: Seen, parts: list[Part]) -> str:
+    due_ms = min((part.head.due_ms for part in parts if part.head is not None), default=None)
+    if due_ms is None:
+        return ""
+    away = format_duration(abs(due_ms - seen.at_ms) // SECOND_MS * SECOND_MS)
+    return f", the first due in {away}" if due_ms > seen.at_ms else f", the first overdue by {away}"
 
 
 def _numbers(seen: Seen, tiers: list[SeenTopic]) -> Iterator[Finding]:
