@@ -99,9 +99,9 @@ def abort(
 ) -> None:
     """Send all that waits in holding topics back to the due topic, under its exact due time: the way out of a plan.
 
-    Write `[native]` into the plan, run `topics ensure`, and restart the services with it. Then this process and all
-    relays that have the plan send back at once what tiers and rings of the earlier plan hold. It may be killed and run
-    again. From then on the broker delays everything, and gaps come back.
+    Make the plan native, run `topics ensure`, and restart the services with it. Then this process and all relays that
+    have the plan send back at once what tiers and rings of the earlier plan hold. It may be killed and run again. From
+    then on the broker delays everything, and gaps come back.
 
     Exit status 1 if producers of an earlier plan are connected, or timers wait where no client of this plan reads.
     """

@@ -1,4 +1,4 @@
-"""What `timewheel relay abort` does: sends all that holding topics have back to the due topic, for the broker to delay."""
+"""What `timewheel relay abort` does: sends all that waits in holding topics back to the due topic."""
 
 from __future__ import annotations
 
