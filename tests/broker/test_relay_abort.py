@@ -30,7 +30,7 @@ from timewheel.ops import ensure
 from timewheel.testing import Broker, eventually
 
 DAYS = Tiered(window_ms=10_000, tiers_ms=(10_000, 10 * MINUTE_MS, 10 * HOUR_MS, 10 * DAY_MS))
-RINGS = Wheel(rings=(Ring(slot_ms=10_000, slots=20, headstart_ms=1_000), Ring(slot_ms=3 * MINUTE_MS, slots=22)))
+RINGS = Wheel(rings=(Ring(slot_ms=10_000, slots=24), Ring(slot_ms=3 * MINUTE_MS, slots=22)))
 SCHEMES: dict[str, tuple[Scheme, int]] = {
     "tiers": (DAYS, 20 * DAY_MS),
     "tiers that the broker holds": (replace(DAYS, hold="broker"), 20 * DAY_MS),
@@ -226,7 +226,7 @@ def test_a_plan_that_still_holds_and_topics_that_are_not_ready_are_refused(
             (
                 former,
                 2,
-                r"scheme = tiered: native to leave: write \[native\].*topics ensure PLAN --despite-former-topics",
+                r"scheme = 'tiered': native to leave: write \[native\].*topics ensure PLAN --despite-former-topics",
             ),
             (leaving.file, 1, r"is not as the native plan needs it.*topics ensure '.*' --despite-former-topics"),
         ):
@@ -242,8 +242,11 @@ def test_a_broker_that_takes_no_such_delay_is_met_before_anything_moves(pulsar_b
         leaving = Leaving(stage, tmp_path)
         leaving.provision()
         value = DelayedDelivery(active=True, tick_ms=1_000, max_delay_ms=HOUR_MS)
-        stage.admin.policies.set(stage.plan.due_topic, DELAYED_DELIVERY, value)
-        eventually(lambda: "delays up to 1h" in leaving.run("relay", "abort").stderr, 60, poll=1)
+        stage.admin.topic_policies.set(stage.plan.due_topic, DELAYED_DELIVERY, value)
+        stage.admin.topic_policies.await_value(stage.plan.due_topic, DELAYED_DELIVERY, value)
+        refused = leaving.run("relay", "abort")
+        assert refused.returncode == 1
+        assert "delays up to 1h, and timers wait here" in refused.stderr
         assert held(stage) == 1
 
 
