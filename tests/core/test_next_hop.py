@@ -13,7 +13,7 @@ from tests.core.plan_space import DUE_TOPIC, NOW_MS, journey, plans, sends
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.envelope import MAX_HOPS_WRITTEN, Envelope, Life
 from timewheel.core.next_hop import Bury, Drop, Hop, NextHop, NotYet, again, tried_again
-from timewheel.core.plan import MAX_HOPS, Calendar, Plan, Ring, Tiered, Wheel
+from timewheel.core.plan import MAX_HOPS, Calendar, Native, Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Router
 from timewheel.core.steps import hop_bound, steps
 from timewheel.core.topology import topology
@@ -320,3 +320,27 @@ def test_on_the_way_out_a_replay_at_any_later_time_goes_the_same_way(plan: Plan,
     first, later = (way_out.held(envelope, sent_ms + wait_ms) for wait_ms in (0, data.draw(st.integers(0, DAY_MS))))
     if isinstance(first, Hop) and isinstance(later, Hop):
         assert first.leaves_plan is later.leaves_plan
+
+
+@given(plans("tiered", "wheel"), st.data())
+def test_by_a_native_plan_what_an_earlier_one_held_leaves_at_once_for_one_place_and_is_not_early(
+    former: Plan, data: st.DataObject
+) -> None:
+    """Whenever a hop is made again it meets the same destination and the same producer's name."""
+    due_ms, sent_ms = data.draw(sends(former))
+    step, now_ms = data.draw(st.sampled_from(steps(former)[:-1])), sent_ms + data.draw(st.integers(-DAY_MS, DAY_MS))
+    router = Router(replace(former, scheme=Native(), intake=False))
+    next_hop, envelope = NextHop(router, step), Envelope("t", due_ms, sent_ms)
+    for hop in (next_hop.held(envelope, now_ms), next_hop.held(envelope, due_ms), next_hop.delivered(envelope)):
+        assert isinstance(hop, Hop)
+        assert (hop.topic, hop.is_due, hop.is_late, hop.leaves_plan) == (former.due_topic, True, False, False)
+        assert (hop.envelope.due_ms, hop.envelope.hops) == (due_ms, 1)
+    for hop, at_ms in ((next_hop.held(envelope, now_ms), now_ms), (next_hop.delivered(envelope), sent_ms)):
+        assert isinstance(hop, Hop)
+        asked_ms = due_ms - router.plan.lead_ms
+        assert hop.deliver_at_ms == (asked_ms if asked_ms > at_ms else 0)
+
+
+def test_to_a_calendar_it_leaves_at_its_time_since_its_topic_may_not_be_there_before() -> None:
+    calendar = Router(replace(TIERED, scheme=Calendar(interval_ms=DAY_MS)))
+    assert held_until(NextHop(calendar, DAY_TIER).held(timer(DAY_MS), NOW_MS)) == OUT_MS

@@ -1,6 +1,11 @@
-"""`timewheel relay run`: the relays of any number of plans, as a process of their own."""
+"""`timewheel relay`: the relays of any number of plans as a process of their own, and the way out of a plan."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile
 from timewheel.cli.groups import command_group
@@ -21,12 +26,7 @@ from timewheel.cli.relay_service import (
 
 __all__ = ["relay"]
 
-relay = command_group("relay", "Run relays as a service.")
-
-
-@relay.callback()
-def _group() -> None:
-    """A group with one command keeps its name."""
+relay = command_group("relay", "Run relays as a service, and leave them.")
 
 
 @relay.command()
@@ -83,3 +83,39 @@ def run(
             with_stdin=with_stdin,
         )
     )
+
+
+@relay.command()
+def abort(
+    plan_file: Annotated[
+        Path, typer.Argument(metavar="PLAN", help="The plan file, native by now.", show_default=False)
+    ],
+    *,
+    service_url: ServiceUrl = None,
+    admin_url: AdminUrl = None,
+    token: Token = None,
+    token_file: TokenFile = None,
+    tls_ca: TrustFile = None,
+    connection: ConnectionFile = None,
+) -> None:
+    """Send all that waits in holding topics back to the due topic, under its exact due time: the way out of a plan.
+
+    Make the plan native, run `topics ensure`, and restart the services with it. Then this process and all relays that
+    have the plan send back at once what tiers and rings of the earlier plan hold. It may be killed and run again. From
+    then on the broker delays everything, and gaps come back.
+
+    Exit status 1 if producers of an earlier plan are connected, or timers wait where no client of this plan reads.
+    """
+    from timewheel.cli.relay_abort import put_back
+
+    complete = put_back(
+        plan_file,
+        service_url=service_url,
+        admin_url=admin_url,
+        token=token,
+        token_file=token_file,
+        tls_ca=tls_ca,
+        file=connection,
+    )
+    if not complete:
+        raise typer.Exit(1)

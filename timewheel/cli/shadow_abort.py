@@ -12,9 +12,6 @@ __all__ = ["put_back"]
 
 SETTLE_MS = 5_000
 """By then every shadow that runs has seen that nothing is to be lifted any more."""
-LOOK_MS = 500
-EMPTY_LOOKS = 2
-"""What is on its way from one topic to another is in neither for a moment."""
 
 
 def put_back(plan_file: Path, **connection: Any) -> None:
@@ -26,30 +23,23 @@ def put_back(plan_file: Path, **connection: Any) -> None:
     """
     from rich.console import Console
 
-    from timewheel.core.clock import SystemClock, pause
+    from timewheel.cli.emptying import await_empty
     from timewheel.ops.former_topics import FormerTopics
     from timewheel.shadow.draining import waiting
     from timewheel.shadow.machine.states import State
     from timewheel.shadow.shadow import Shadow
 
-    plan, clock = plan_with_intake(plan_file), SystemClock()
+    plan = plan_with_intake(plan_file)
     access = access_of(connection_of(**connection))
     told = Console(stderr=True)
     with access.client() as client, access.admin() as admin:
         told.print(note(admin, plan, State.DRAINING), markup=False, highlight=False, soft_wrap=True)
-        settled_ms = clock.monotonic_ms() + SETTLE_MS
         # What was lifted before the plan changed goes back too, whether or not another shadow runs that would drain it.
         former = FormerTopics(admin, plan)
         shadow = Shadow(client, plan, access.dialer(), admin, hooks=(warn,), former_topics=former)
         shadow.start()
         try:
-            with told.status("no shadow lifts any more") as shown:
-                empty_looks = 0
-                while empty_looks < EMPTY_LOOKS or clock.monotonic_ms() < settled_ms:
-                    pause(clock, LOOK_MS)
-                    entries = waiting(admin, plan)
-                    shown.update(f"{entries:,} entries wait outside the topic")
-                    empty_looks = 0 if entries else empty_looks + 1
+            await_empty(told, lambda: waiting(admin, plan), settle_ms=SETTLE_MS)
         finally:
             shadow.stop()
         print(note(admin, plan, State.NATIVE))

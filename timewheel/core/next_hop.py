@@ -70,6 +70,9 @@ _DROP = Drop()
 class NextHop:
     """The decisions for the timers of one holding topic.
 
+    By a `native` plan nothing waits outside the due topic, so what an earlier plan held leaves at once. Its destination
+    is the same at any time: a relay that replays the hop later meets the broker's deduplication there.
+
     Args:
         router: The plan's.
         step: The topic's step: its tier or its ring.
@@ -111,10 +114,9 @@ class NextHop:
             return settled
         step, router, only_for = self._step, self._router, envelope.life.only_for
         at_ms = release_at(step, envelope.due_ms, envelope.entered_ms)
-        if self._drains_from_ms is not None and at_ms > self._drains_from_ms:
-            due = router.to_due(envelope.due_ms, now_ms, only_for)
-            way_on = envelope.hopped(envelope.entered_ms)
-            return Hop(due.topic, due.deliver_at_ms, way_on, True, False, leaves_plan=True)
+        leaves_plan = self._drains_from_ms is not None and at_ms > self._drains_from_ms
+        if leaves_plan or router.is_native:
+            return self._at_once(envelope, now_ms, leaves_plan=leaves_plan)
         if step.kind != "slot" and envelope.entered_ms > now_ms + self._skew_ms:
             # By a clock that is far too fast. At the head it would hold up for so long what is behind it
             # (broker-facts: clocks-too-fast).
@@ -137,13 +139,21 @@ class NextHop:
         route = self._router.route(envelope.due_ms, now_ms, envelope.life.only_for)
         return Hop(route.topic, route.deliver_at_ms, envelope.hopped(now_ms), isinstance(route, Due), True)
 
+    def _at_once(self, envelope: Envelope, now_ms: int, *, leaves_plan: bool) -> Hop:
+        """Into the due topic before the release time, for the broker to delay."""
+        due = self._router.to_due(envelope.due_ms, now_ms, envelope.life.only_for)
+        onward = envelope.hopped(envelope.entered_ms)
+        return Hop(due.topic, due.deliver_at_ms, onward, True, False, leaves_plan=leaves_plan)
+
     def delivered(self, envelope: Envelope) -> Hop | Bury | Drop:
-        """Decide on a timer that the broker held and has delivered.
+        """Decide on a timer of a topic that the broker holds, once it was delivered.
 
         By the same nominal time as on a tier that a relay holds: coming a tick early or an outage late changes nothing.
         """
         if (settled := self._settled(envelope)) is not None:
             return settled
+        if self._router.is_native:
+            return self._at_once(envelope, envelope.entered_ms, leaves_plan=False)
         nominal_ms = release_at(self._step, envelope.due_ms, envelope.entered_ms)
         route = self._router.route(envelope.due_ms, nominal_ms, envelope.life.only_for)
         return Hop(route.topic, route.deliver_at_ms, envelope.hopped(nominal_ms), isinstance(route, Due), False)

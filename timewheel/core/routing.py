@@ -13,7 +13,7 @@ from dataclasses import astuple
 from typing import NamedTuple
 
 from timewheel.core.names import Names
-from timewheel.core.plan import Calendar, Plan, Tiered
+from timewheel.core.plan import Calendar, Native, Plan, Tiered
 from timewheel.core.steps import Step, steps
 
 __all__ = ["ROUTING_CODE", "Due", "Hold", "Route", "Router", "calendar_topic_of", "release_at"]
@@ -71,6 +71,7 @@ class Router:
         "_rows",
         "fingerprint",
         "interval_ms",
+        "is_native",
         "names",
         "plan",
     )
@@ -87,6 +88,7 @@ class Router:
             (step, names.of_step(step)) for step in table if step.kind != "due"
         )
         self.interval_ms = table[-1].interval_ms
+        self.is_native = isinstance(plan.scheme, Native)
         self._retry_topics = {name: names.retry(name) for name in plan.subscriptions} if plan.keeps_back else {}
         self.fingerprint = _fingerprint(table, names, plan.due_topic, self._retry_topics)
         """Names this way of routing: the same as long as every timer would go where it went before.

@@ -129,7 +129,12 @@ class Partition:
         if self.source.holding.by_broker:
             limit = min(tools.max_in_flight, BROKER_HELD_WINDOW)
             self.moving = machine = BrokerHeld(
-                next_hop, out_of_order, window_limit=limit, counts=counts, window_bytes=tools.memory.window_bytes()
+                next_hop,
+                out_of_order,
+                window_limit=limit,
+                counts=counts,
+                chance=tools.chance,
+                window_bytes=tools.memory.window_bytes(),
             )
             return machine
         self.moving = forwarding = Forwarding(

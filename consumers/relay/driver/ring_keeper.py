@@ -10,11 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from timewheel.consumers.relay.driver.partition import Partition
 from timewheel.consumers.relay.driver.source import Tools
 from timewheel.consumers.relay.machine.visits import Times, Visit, last_times, next_times
+from timewheel.core.clock import wait_until
 
 __all__ = ["MAX_CATCH_UPS", "RingKeeper"]
 
 MAX_CATCH_UPS = 16
 """Slots looked into at once after a start: what became due while no relay ran must not wait for a whole turn."""
+LOOK_AGAIN_MS = 15_000
+"""By a `native` plan: who works by the earlier plan may still send."""
 WAKE_MS = 2_000
 """No wait is longer, so that a jump of the clock is noticed."""
 SET_BACK_MS = 500
@@ -32,6 +35,7 @@ class RingKeeper:
     def __init__(self, partitions: Iterable[Partition], tools: Tools) -> None:
         self._partitions = tuple(partitions)
         self._clock = tools.clock
+        self._is_native = tools.router.is_native
         self._changed = threading.Condition()
         self._stopping = False
         self._threads: set[threading.Thread] = set()
@@ -90,7 +94,18 @@ class RingKeeper:
         return waiting
 
     def _catch_up(self, now_ms: int) -> None:
-        """Look into every slot once, those first whose release was last."""
+        """Look into every slot once; again and again where all leaves at once, since a slot has no other time then."""
+        while True:
+            self._look_into_all(now_ms)
+            self.caught_up.set()
+            with self._changed:
+                wait_until(self._clock, self._changed, lambda: self._stopping or not self._is_native, LOOK_AGAIN_MS)
+                if self._stopping or not self._is_native:
+                    return
+            now_ms = self._clock.now_ms()
+
+    def _look_into_all(self, now_ms: int) -> None:
+        """Those first whose release was last."""
 
         def look(partition: Partition) -> None:
             if self._stopping:
@@ -105,7 +120,6 @@ class RingKeeper:
         with ThreadPoolExecutor(MAX_CATCH_UPS, thread_name_prefix="timewheel-relay-catch-up") as pool:
             for _ in pool.map(look, by_release):
                 pass
-        self.caught_up.set()
 
     def _begin(self, partition: Partition, visit: Visit) -> None:
         if not partition.visit(visit):

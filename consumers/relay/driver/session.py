@@ -134,12 +134,13 @@ class Session:
                         self._consumer.close()
 
     def _subscribe(self) -> Any:
-        in_order = self._machine.cumulative
+        # The broker delays nothing there (broker-facts: delays-need-shared).
+        undelayed = self._machine.cumulative or self._tools.router.is_native
         self._prefetch.begin()
         consumer = self._tools.client.subscribe(
             self._source.name,
             RELAY_SUBSCRIPTION,
-            consumer_type=pulsar.ConsumerType.Failover if in_order else pulsar.ConsumerType.Shared,
+            consumer_type=pulsar.ConsumerType.Failover if undelayed else pulsar.ConsumerType.Shared,
             initial_position=pulsar.InitialPosition.Earliest,  # broker-facts: earliest-always
             receiver_queue_size=self._prefetch.entries,
             crypto_failure_action=pulsar.ConsumerCryptoFailureAction.CONSUME,  # broker-facts: holes-in-positions

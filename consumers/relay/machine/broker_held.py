@@ -2,7 +2,8 @@
 
 Each message stays under the broker's delay and comes when it may leave, or a tick earlier. It is published on its way
 and acknowledged by itself once that is confirmed. At least once: consumers drop the copies that a crash makes. There is
-no head and no order, so there is no lane, lease, hole or sweep either. The commands and events are `relay_held`'s.
+no head and no order, so there is no lane, lease, hole or sweep either. The commands and events are `relay_held`'s. By a
+`native` plan all leaves at once: its subscription is a Failover one, on which the broker delays nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from timewheel.consumers.relay.machine.commands import (
     RECEIVE,
     RECEIVE_IDLE,
     Acknowledge,
+    AskAgain,
     Command,
     DeadLetter,
     Forward,
@@ -29,14 +31,18 @@ from timewheel.consumers.relay.machine.commands import (
 from timewheel.consumers.relay.machine.counts import Counts
 from timewheel.consumers.relay.machine.interface import Machine
 from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Spot
+from timewheel.consumers.relay.machine.silence import Silence
 from timewheel.consumers.relay.machine.states import State
 from timewheel.consumers.relay.machine.window import WINDOW_BYTES
+from timewheel.core.chance import Chance
 from timewheel.core.envelope import Envelope
 from timewheel.core.next_hop import Bury, Drop, NextHop
 from timewheel.core.out_of_order import OutOfOrder
 from timewheel.wire.positions import Position
 
 __all__ = ["BrokerHeld"]
+
+_ASK_AGAIN = AskAgain()
 
 
 class BrokerHeld(Machine):
@@ -48,6 +54,7 @@ class BrokerHeld(Machine):
         window_limit: Messages under way at most.
         window_bytes: Their bytes at most, but for one message (broker-facts: windows-in-bytes).
         counts: Goes on counting here.
+        chance: For `Backoff`.
 
     Attributes:
         state: What it is doing: `RECEIVING`, `IDLE`, `CROWDED`, `STOPPED`, `DRAINING` or `LEFT`.
@@ -63,6 +70,7 @@ class BrokerHeld(Machine):
         "_next_hop",
         "_ordinal",
         "_out_of_order",
+        "_silence",
         "_under_way",
         "state",
     )
@@ -78,6 +86,7 @@ class BrokerHeld(Machine):
         *,
         window_limit: int,
         counts: Counts,
+        chance: Chance,
         window_bytes: int = WINDOW_BYTES,
     ) -> None:
         self._next_hop = next_hop
@@ -85,6 +94,7 @@ class BrokerHeld(Machine):
         self._limit = window_limit
         self._limit_bytes = window_bytes
         self._counts = counts
+        self._silence = Silence(chance)
         self._ordinal = 0
         # (receipt, bytes) and what is being done with it.
         self._under_way: dict[int, tuple[tuple[Any, int], Literal["forwarded", "dead"]]] = {}
@@ -125,11 +135,14 @@ class BrokerHeld(Machine):
         if isinstance(reading, Unreadable):
             self.state = State.STOPPED
             return Stop(reading.reason, None, position)
+        self._silence.broken()
         self._head = reading, (receipt, size)
         self._newest = reading
         return self.done(now_ms)
 
     def nothing_came(self, now_ms: int) -> Command:
+        if not self._under_way and self._silence.is_too_long(now_ms):
+            return _ASK_AGAIN
         return self.done(now_ms)
 
     def confirmed(self, ordinals: Iterable[int]) -> Acknowledge | None:

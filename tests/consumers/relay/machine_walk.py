@@ -335,7 +335,7 @@ def walk_broker_held(seed: int, count: int) -> list[Met]:
     """Through the machine of a tier that the broker holds."""
     rng = random.Random(seed)
     next_hop = NextHop(Router(BROKER_HELD_PLAN), steps(BROKER_HELD_PLAN)[0], _is_dead)
-    machine = BrokerHeld(next_hop, OutOfOrder(BROKER_HELD_PLAN), window_limit=WINDOW, counts=Counts())
+    machine = BrokerHeld(next_hop, OutOfOrder(BROKER_HELD_PLAN), window_limit=WINDOW, counts=Counts(), chance=rng)
 
     def timer(now_ms: int) -> Envelope:
         return Envelope(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from tests.consumers.relay.relay_world import PLAN, START_MS, STAY_MS
@@ -423,7 +425,7 @@ def test_how_old_the_newest_message_in_hand_is_can_be_told_while_nothing_is_held
 def test_a_broker_held_tier_tells_it_too() -> None:
     plan = Plan(due_topic=DUE, subscriptions=("billing",), scheme=PLAN.scheme, max_delay_ms=PLAN.max_delay_ms)
     next_hop = NextHop(Router(plan), steps(plan)[0])
-    it = BrokerHeld(next_hop, OutOfOrder(plan), window_limit=10, counts=Counts())
+    it = BrokerHeld(next_hop, OutOfOrder(plan), window_limit=10, counts=Counts(), chance=random.Random(7))
     assert (it.newest_release_ms, it.in_flight_bytes) == (None, 0)
     sent = it.received(at(0), 0, timer(5_000), "receipt", RELEASE_MS + 60_000, 200)
     assert isinstance(sent, Forward)

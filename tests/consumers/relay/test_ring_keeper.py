@@ -47,7 +47,7 @@ class Keeper:
         self.clock.ahead_ms = ahead_ms
         self.slots = [Slot(number) for number in range(SLOTS)]
         partitions: Any = self.slots
-        tools: Any = SimpleNamespace(clock=self.clock)
+        tools: Any = SimpleNamespace(clock=self.clock, router=SimpleNamespace(is_native=False))
         self.ring_keeper = RingKeeper(partitions, tools)
         self.ring_keeper.start()
         eventually(self.ring_keeper.caught_up.is_set)

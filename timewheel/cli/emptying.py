@@ -1,0 +1,63 @@
+"""Waits until a relay has sent all that waits back to the due topic, and shows how far it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import Console
+
+__all__ = ["await_empty"]
+
+LOOK_MS = 500
+EMPTY_LOOKS = 2
+"""A timer on its way from one topic to another is in neither for a moment."""
+TELL_MS = 15_000
+"""Between two lines where the output is no terminal."""
+STALLED_MS = 15_000
+"""Without progress for so long, the reason is shown."""
+
+
+def await_empty(
+    console: Console,
+    waiting: Callable[[], int],
+    *,
+    settle_ms: int = 0,
+    why_stalled: Callable[[], str] = lambda: "",
+) -> None:
+    """Look again and again until nothing waits.
+
+    Args:
+        console: Shows the progress.
+        waiting: Counts entries outside the due topic.
+        settle_ms: Look for so long at least.
+        why_stalled: The reason when nothing moves, as a clause; empty: none is known.
+    """
+    from timewheel.cli.moments import span
+    from timewheel.core.clock import SystemClock, pause
+
+    clock = SystemClock()
+    began_ms = moved_ms = told_ms = clock.monotonic_ms()
+    first = least = waiting()
+    entries, empty_looks, reason = first, 0, ""
+    with console.status("looking") as shown:
+        while True:
+            now_ms = clock.monotonic_ms()
+            if entries < least:
+                least, moved_ms, reason = entries, now_ms, ""
+            empty_looks = 0 if entries else empty_looks + 1
+            if empty_looks >= EMPTY_LOOKS and now_ms >= began_ms + settle_ms:
+                return
+            if entries and now_ms - moved_ms >= STALLED_MS:
+                reason, moved_ms = why_stalled(), now_ms
+            done, took_ms = first - entries, now_ms - began_ms
+            left = f", about {span(entries * took_ms / done)} left" if done > 0 and entries and took_ms else ""
+            line = f"{entries:,} entries wait outside the topic{left}" + (f": {reason}" if reason else "")
+            shown.update(line)
+            if not console.is_terminal and now_ms - told_ms >= TELL_MS:
+                told_ms = now_ms
+                console.print(line, markup=False, highlight=False, soft_wrap=True)
+            pause(clock, LOOK_MS)
+            entries = waiting()

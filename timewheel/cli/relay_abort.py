@@ -1,0 +1,141 @@
+"""What `timewheel relay abort` does: sends all that waits in holding topics back to the due topic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from timewheel.cli.connecting import access_of, connection_of, warn
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from timewheel.admin.client import AdminClient
+    from timewheel.consumers.relay.status import PartitionStatus
+    from timewheel.core.former_topics import FormerTopic
+    from timewheel.core.plan import Plan
+    from timewheel.ops.former_topics import FormerTopics
+
+__all__ = ["put_back"]
+
+
+def put_back(plan_file: Path, **connection: Any) -> bool:
+    """Run a relay of the `native` plan until no holding topic of an earlier plan has anything, and verify it.
+
+    Args:
+        plan_file: Of the plan.
+        connection: Arguments of `connection_of`.
+
+    Returns:
+        Whether the way out is complete: nothing waits, and no client of an earlier plan is connected.
+
+    Raises:
+        PlanError: The plan is not `native`.
+        TopologyError: Its topics are not as it needs them.
+    """
+    from shlex import quote
+
+    from rich.console import Console
+
+    from timewheel.cli.emptying import await_empty
+    from timewheel.cli.moments import span
+    from timewheel.consumers.relay import Relay
+    from timewheel.core.clock import SystemClock
+    from timewheel.core.planfile import load_plan
+    from timewheel.ops.former_findings import findings_of
+    from timewheel.ops.former_topics import FormerTopics
+
+    plan, clock, console = load_plan(plan_file), SystemClock(), Console(stderr=True)
+    _check_native(plan)
+    file = quote(str(plan_file))
+    access = access_of(connection_of(**connection))
+    with access.client() as client, access.admin() as admin:
+        _check_topics(admin, plan, clock.now_ms(), file)
+        look = FormerTopics(admin, plan)
+        relay = Relay(client, plan, hooks=(warn,), former_topics=look)
+        # A relay lets go of a partition that stays empty, and of its counts.
+        partitions: dict[str, PartitionStatus] = {}
+
+        def waiting() -> int:
+            partitions.update({partition.topic: partition for partition in relay.status().partitions})
+            return sum(topic.backlog for topic in look() if topic.holding is not None)
+
+        began_ms = clock.monotonic_ms()
+        relay.start()
+        try:
+            await_empty(console, waiting, why_stalled=lambda: _why_stalled(admin, look, relay.relay_id))
+        finally:
+            relay.stop()
+        waiting()
+        took = span(clock.monotonic_ms() - began_ms)
+        moved, cancelled, dead = (
+            sum(getattr(partition, count) for partition in partitions.values())
+            for count in ("forwarded", "dropped", "dead")
+        )
+        print(f"{plan.due_topic}: nothing waits in holding topics")
+        print(f"put back by this process in {took}: {moved:,} timers; {cancelled:,} cancelled, {dead:,} dead letters")
+        former = look()
+    others = [topic for topic in former if topic.holding is None and topic.backlog]
+    for finding in findings_of(plan, others):
+        print(f"{finding.level}: {finding.where}: {finding.problem}; {finding.remedy}")
+    senders = [topic for topic in former if topic.producers]
+    if senders:
+        print(
+            f"producers of an earlier plan are connected to {_named(senders)}: restart those services with this plan, "
+            f"then run again: timewheel relay abort {file}"
+        )
+    elif not others:
+        print(f"remove the empty topics: timewheel topics ensure {file} --remove-drained")
+    return not senders and all(topic.is_followed for topic in others)
+
+
+def _check_native(plan: Plan) -> None:
+    from timewheel.core.errors import PlanError
+    from timewheel.core.plan import Native
+
+    if plan.intake:
+        raise PlanError("intake", plan.intake, "false here; the way out of a shadow is timewheel shadow abort PLAN")
+    if not isinstance(plan.scheme, Native):
+        raise PlanError(
+            "scheme",
+            type(plan.scheme).__name__.lower(),
+            "native to leave: write [native] in place of that table, run timewheel topics ensure PLAN "
+            "--despite-former-topics, restart the services with it, then run this again",
+        )
+
+
+def _check_topics(admin: AdminClient, plan: Plan, now_ms: int, file: str) -> None:
+    """Whether the broker would take all that comes back, before anything moves."""
+    from timewheel.core.errors import TopologyError
+    from timewheel.ops.provision import ensure
+
+    report = ensure(admin, plan, now_ms=now_ms, dry_run=True, despite_former_topics=True)
+    for finding in report.errors:
+        raise TopologyError(finding.where, finding.problem, finding.remedy)
+    if report.steps:
+        step = report.steps[0]
+        remedy = f"run: timewheel topics ensure {file} --despite-former-topics"
+        raise TopologyError(step.topic, f"is not as the native plan needs it ({step})", remedy)
+
+
+def _why_stalled(admin: AdminClient, look: FormerTopics, relay_id: str) -> str:
+    """The clients that keep a holding topic from running empty."""
+    from timewheel.core.names import RELAY_SUBSCRIPTION
+
+    topics = [topic for topic in look() if topic.holding is not None and topic.backlog]
+    senders = [topic for topic in topics if topic.producers]
+    if senders:
+        return f"producers of an earlier plan still send to {_named(senders)}; restart them with this plan"
+    readers = {
+        consumer.name.partition("-")[2]
+        for topic in topics
+        for partition in admin.topics.partitioned_stats(topic.name, clients=True).partitions.values()
+        for consumer in partition.subscriptions[RELAY_SUBSCRIPTION].consumers or ()
+    } - {relay_id}
+    if readers:
+        return f"other relays read there too ({', '.join(sorted(readers))}); restart those that run an earlier plan"
+    return ""
+
+
+def _named(topics: Iterable[FormerTopic]) -> str:
+    return ", ".join(topic.name for topic in topics)
