@@ -93,7 +93,8 @@ def _presence(seen: Seen) -> Iterator[Finding]:
             entries = sum(map(_backlog, waiting))
             parts = f"{len(waiting)} of {len(topic.parts)} partitions"
             due = _first_due(seen, waiting)
-            read = f"{entries:,} {'entry waits' if entries == 1 else 'entries wait'} in {parts}{due}; no relay is connected"
+            wait = "entry waits" if entries == 1 else "entries wait"
+            read = f"{entries:,} {wait} in {parts}{due}; no relay is connected"
             if elsewhere:
                 read += f"; relay {elsewhere[0]} reads {elsewhere[1]}"
                 cure = f"see what relay {elsewhere[0]} logs; then restart it: {_start(seen)}"
