@@ -362,7 +362,7 @@ def test_relays_that_are_absent_late_alone(setup: Setup) -> None:
     setup.client.create_producer(partition_topic(setup.tier, 0)).send(b"", properties=properties)
 
     found = {finding.slug: finding for finding in setup.verdict().findings}
-    assert found["no-relay"].read == "1 entry waits in 1 of 1 partitions, no relay is connected"
+    assert found["no-relay"].read == "1 entry waits in 1 of 1 partition, no relay is connected"
     assert found["relay-behind"].read.startswith(f"timer bill-7 should have left {setup.tier}-partition-0 4m")
     setup.plan = replace(setup.plan, guard_ms=60_000)
     assert "relay-late" in setup.slugs()
@@ -557,7 +557,7 @@ def test_a_shadow_is_seen_with_its_state_its_lifter_and_its_journal(admin: Admin
     intake = Names(setup.plan).intake
     assert setup.slugs() & OF_SHADOWS == set()
     admin.topics.update_properties(intake, {STATE_PROPERTY: f"shadowing {SystemClock().now_ms()}"})
-    assert "nobody lifts into 1 of 1 partitions" in setup.found("nobody-lifts").read
+    assert "nobody lifts into 1 of 1 partition" in setup.found("nobody-lifts").read
     lifter = pulsar_client.create_producer(
         partition_topic(intake, 0), producer_name="tw|lift|doctors/crm/reminders-partition-0||-1|"
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 from timewheel.cli.connecting import access_of, connection_of, warn
 from timewheel.cli.shadow_wish import note, plan_with_intake
+from timewheel.core.plurals import counted
 
 __all__ = ["put_back"]
 
@@ -48,7 +49,7 @@ def put_back(plan_file: Path, **connection: Any) -> None:
                 while empty_looks < EMPTY_LOOKS or clock.monotonic_ms() < settled_ms:
                     pause(clock, LOOK_MS)
                     entries = waiting(admin, plan)
-                    shown.update(f"{entries:,} entries wait outside the topic")
+                    shown.update(f"{counted(entries, 'entry waits', 'entries wait')} outside the topic")
                     empty_looks = 0 if entries else empty_looks + 1
         finally:
             shadow.stop()

@@ -78,7 +78,7 @@ class SendTimeUnknown(TimewheelError, ValueError):
     def __init__(self, timer_id: str) -> None:
         self.timer_id = timer_id
         super().__init__(
-            f"{timer_id!r} does not say when it was sent, as generated ids do: say it with --sent-at (sent_ms=)"
+            f"{timer_id!r} does not say when it was sent, as generated ids do: give that time with --sent-at TIME"
         )
 
 

@@ -8,6 +8,7 @@ from timewheel.core.durations import format_duration
 from timewheel.core.former_topics import FormerTopic
 from timewheel.core.names import CalendarTopic, Names
 from timewheel.core.plan import Plan
+from timewheel.core.plurals import counted
 from timewheel.ops.foreign_settings import Finding
 
 __all__ = ["findings_of", "left_behind", "remedy_for"]
@@ -64,7 +65,7 @@ def findings_of(plan: Plan, topics: Sequence[FormerTopic]) -> tuple[Finding, ...
 
 
 def _finding(plan: Plan, topic: FormerTopic) -> Finding:
-    entries = f"{topic.backlog} {'entry waits' if topic.backlog == 1 else 'entries wait'} here, of an earlier plan"
+    entries = f"{counted(topic.backlog, 'entry waits', 'entries wait')} here, of an earlier plan"
     if topic.holding is not None:
         by = "timewheel relay run" if plan.relay == "service" else "a relay that can list topics (timewheel relay run)"
         stay = "the broker's delay" if topic.holding.by_broker else "its stay or its slot"

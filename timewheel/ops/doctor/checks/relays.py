@@ -7,6 +7,7 @@ from shlex import quote
 
 from timewheel.core.durations import SECOND_MS, format_duration
 from timewheel.core.names import RELAY_CONSUMER, RELAY_SUBSCRIPTION
+from timewheel.core.plurals import counted
 from timewheel.ops.doctor.check import Check
 from timewheel.ops.doctor.finding import Finding, Kind, Severity
 from timewheel.ops.doctor.seen import Part, Seen, SeenTopic, Source
@@ -91,8 +92,8 @@ def _presence(seen: Seen) -> Iterator[Finding]:
         waiting = [part for part in alone if _backlog(part)]
         if waiting:
             entries = sum(map(_backlog, waiting))
-            parts = f"{len(waiting)} of {len(topic.parts)} partitions"
-            read = f"{entries:,} {'entry waits' if entries == 1 else 'entries wait'} in {parts}, no relay is connected"
+            parts = f"{len(waiting)} of {counted(len(topic.parts), 'partition')}"
+            read = f"{counted(entries, 'entry waits', 'entries wait')} in {parts}, no relay is connected"
             if elsewhere:
                 read += f"; relay {elsewhere[0]} reads {elsewhere[1]}"
                 cure = f"see what relay {elsewhere[0]} logs; then restart it: {_start(seen)}"
