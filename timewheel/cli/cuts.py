@@ -119,7 +119,8 @@ def compact(
         why = "another one is packing it now, or it could not be read to its end"
         say(Console(highlight=False, stderr=True), f"Nothing was done with {log.topic}: {why}.")
     else:
-        say(Console(highlight=False), f"written in packs to {log.topic}: {counted(live, 'cut-off')} in force")
+        written = counted(live, "cut-off that counts was", "cut-offs that count were")
+        say(Console(highlight=False), f"{written} written in packs to {log.topic}")
     if live is None:
         raise typer.Exit(EXIT_BUSY)
 

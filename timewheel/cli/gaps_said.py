@@ -131,7 +131,7 @@ def notes_of(look: Look) -> Iterator[str]:
     if look.unseen:
         yield f"Not seen: {_named([f'{one.what} ({one.reason})' for one in look.unseen])}."
     if look.missing:
-        yield f"Not there: {_named(look.missing)}. timewheel topics ensure makes them."
+        yield f"Not there: {_named(look.missing)}. timewheel topics ensure PLAN makes them."
     if look.gone:
         yield f"Not there, or never used: {_named(look.gone)}."
     if look.bare:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -68,7 +69,7 @@ def sample(
         write_sample(taken, figures, out)
     except OSError as error:
         raise typer.BadParameter(f"{out}: {error}", param_hint="--out") from error
-    following = f"timewheel plan {out}"
+    following = f"timewheel plan {quote(str(out))}"
     if as_json:
         what = {"topic": topic, "partitions": taken.partitions, "seed": seed, "sampled_at_ms": taken.sampled_at_ms}
         print(json.dumps({**what, **asdict(figures), "file": str(out), "next": following}))

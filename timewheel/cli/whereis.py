@@ -157,20 +157,9 @@ def _lines(found: Whereabouts) -> Iterator[tuple[str, str]]:
         yield "way", f"{at(stop.entered.first_ms)} {passed} {stop.topic}"
     if found.here is None:
         for searched in found.searched:
-            yield (
-                "searched",
-                f"{searched.topic} about {at(searched.entered_ms)}: {counted(searched.reads, 'entry', 'entries')}",
-            )
+            entries = counted(searched.reads, "entry", "entries")
+            yield "searched", f"{searched.topic} about {at(searched.entered_ms)}: {entries}"
     for unseen in found.unseen:
         yield "not seen", f"{unseen.what}: {unseen.reason}"
-    cost = found.cost
-    yield (
-        "cost",
-        ", ".join(
-            (
-                f"{counted(cost.reads, 'entry', 'entries')} read",
-                f"{counted(cost.seeks, 'search', 'searches')} by the broker",
-                counted(cost.partitions, "partition"),
-            )
-        ),
-    )
+    reads, seeks = counted(found.cost.reads, "entry", "entries"), counted(found.cost.seeks, "search", "searches")
+    yield "cost", f"{reads} read, {seeks} by the broker, {counted(found.cost.partitions, 'partition')}"

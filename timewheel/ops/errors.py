@@ -33,7 +33,8 @@ class NotOfThisPlan(TimewheelError, LookupError):
         self.existing = tuple(existing)
         super().__init__(
             f"{topic} has no subscription {', '.join(missing)}, so there is no counter of gaps; it has "
-            f"{', '.join(existing) or 'none'}. Is the plan that of another topic, or `timewheel topics ensure` to come?"
+            f"{', '.join(existing) or 'none'}. Is the plan that of another topic, or is "
+            "`timewheel topics ensure PLAN` to come?"
         )
 
 

@@ -245,7 +245,7 @@ def _check_form(spec: TopicSpec, partitions: int, *, grow: bool) -> None:
             f"has {partitions_in_words(partitions)}, the plan says {spec.partitions}; growing moves keys to other "
             "partitions, and whoever runs with the old plan does not see the new ones",
             f"write partitions = {partitions} in the plan, or grow it on purpose "
-            "(timewheel topics ensure --grow) and restart consumers, then relays, then producers",
+            "(timewheel topics ensure PLAN --grow) and restart consumers, then relays, then producers",
         )
 
 

@@ -76,7 +76,7 @@ def _subscriptions(seen: Seen) -> Iterator[Finding]:
             if stats.blocked and (name, BLOCKED) not in told:
                 told.add((name, BLOCKED))
                 read = f"{name} is blocked on {part.name}: {counted(stats.unacked, 'message')} unacknowledged"
-                cure = f"timewheel gaps explain {topic.name} --subscription {quote(name)}"
+                cure = f"timewheel gaps explain {quote(topic.name)} --subscription {quote(name)}"
                 yield Finding(kind=BLOCKED, subject=topic.name, read=read, cure=cure)
             right = _right_types(topic, name, is_shadowed=seen.plan is not None and seen.plan.intake)
             if stats.consumers and right and stats.type not in right and (name, WRONG_TYPE) not in told:

@@ -73,7 +73,7 @@ FOREIGN_CONSUMER = Kind(
     slug="foreign-consumer",
     severity=Severity.ERROR,
     why="What is no relay takes timers from the relays here: what it acknowledges goes nowhere and is lost.",
-    do="Stop it: only relays read holding topics. Whoever is curious uses a reader, or timewheel status.",
+    do="Stop it: only relays read holding topics. Whoever is curious uses a reader, or timewheel status PLAN.",
 )
 ALWAYS = frozenset({"tier", "intake"})
 """Roles of topics to which a relay is connected all the time."""

@@ -119,7 +119,7 @@ def _journal(seen: Seen) -> Iterator[Finding]:
     part = max(oldest, key=age_ms)
     if age_ms(part) > bound_ms:
         read = f"{part.name} has kept a copy for {_rounded(age_ms(part))}; {format_duration(bound_ms)} is usual at most"
-        cure = f"timewheel gaps explain {seen.plan.due_topic}"
+        cure = f"timewheel gaps explain {quote(seen.plan.due_topic)}"
         yield Finding(kind=JOURNAL_OLD, subject=intake.name, read=read, cure=cure)
 
 
