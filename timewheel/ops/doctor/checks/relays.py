@@ -94,9 +94,10 @@ def _presence(seen: Seen) -> Iterator[Finding]:
             entries = sum(map(_backlog, waiting))
             parts = f"{len(waiting)} of {counted(len(topic.parts), 'partition')}"
             read = f"{counted(entries, 'entry waits', 'entries wait')} in {parts}, no relay is connected"
-            if elsewhere:
+            if elsewhere and seen.plan is not None:
                 read += f"; relay {elsewhere[0]} reads {elsewhere[1]}"
-                cure = f"see what relay {elsewhere[0]} logs; then restart it: {_start(seen)}"
+                restart = f"it: {_start(seen)}" if seen.plan.relay == "service" else "the consumer that it runs in"
+                cure = f"see what relay {elsewhere[0]} logs; then restart {restart}"
                 yield Finding(kind=RELAY_ELSEWHERE, subject=topic.name, read=read, cure=cure)
             else:
                 yield Finding(kind=NO_RELAY, subject=topic.name, read=read, cure=_start(seen))
@@ -117,7 +118,8 @@ def _numbers(seen: Seen, tiers: list[SeenTopic]) -> Iterator[Finding]:
             yield Finding(kind=NO_STANDBY, subject=topic.name, read=read, cure=_start(seen))
         if topic.spec is not None and seen.plan is not None and seen.plan.relay == "embedded":
             for found in relay_count_findings(topic.spec, most):
-                yield Finding(kind=MANY_RELAYS, subject=topic.name, read=found.problem, cure=found.remedy)
+                cure = found.remedy.replace("PLAN", quote(seen.target))
+                yield Finding(kind=MANY_RELAYS, subject=topic.name, read=found.problem, cure=cure)
 
 
 def _reading(seen: Seen) -> tuple[str, str] | None:
