@@ -28,7 +28,7 @@ __all__ = [
 
 MAX_ATTEMPTS = 100_000
 NO_TOPICS = (
-    "the plan has no topics for what is tried again: write retry = true in it, and run `timewheel topics ensure`"
+    "the plan has no topics for what is tried again: write retry = true in it, and run `timewheel topics ensure PLAN`"
 )
 _MILLISECOND = dt.timedelta(milliseconds=1)
 

@@ -76,8 +76,8 @@ def enabled(plan: Plan, what: object) -> Cancel:
     if plan.cancel is None:
         raise CancelRefused(
             what,
-            "the plan has no [cancel]: add it, run timewheel topics ensure, restart the consumers with it, then the "
-            "producers",
+            "the plan has no [cancel]: add it, run timewheel topics ensure PLAN, restart the consumers with it, then "
+            "the producers",
         )
     return plan.cancel
 

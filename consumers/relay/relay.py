@@ -23,6 +23,7 @@ from timewheel.core.former_topics import FormerTopic
 from timewheel.core.grouping import default_linger_ms
 from timewheel.core.names import Names, partition_of
 from timewheel.core.plan import Plan
+from timewheel.core.plurals import counted
 from timewheel.core.routing import Router
 from timewheel.core.topology import HoldingTopic, Topology, intake_of, topology
 from timewheel.hooks import Hook
@@ -296,7 +297,11 @@ class Relay:
 
 
 def _too_few(topic: str, count: int, wanted: int) -> TopologyError:
-    problem = f"has {count} partitions, and {wanted} are needed" if count else "is missing, or is not partitioned"
+    problem = (
+        f"has {counted(count, 'partition')}, and the plan says {wanted}"
+        if count
+        else "is missing, or is not partitioned"
+    )
     return TopologyError(topic, problem, "run: timewheel topics ensure PLAN")
 
 

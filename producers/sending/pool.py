@@ -11,6 +11,7 @@ from timewheel.core.clock import Clock
 from timewheel.core.errors import ClientMisuse, TopologyError
 from timewheel.core.names import Names
 from timewheel.core.plan import Calendar, Native, Plan, Tiered, Wheel
+from timewheel.core.plurals import counted
 from timewheel.events import ProducerCloseFailed
 from timewheel.producers.sending.handing_over import sender_of
 from timewheel.producers.sending.options import ProducerOptions
@@ -317,7 +318,7 @@ class ProducerPool:
             found = []
         missing = topic in found or not found
         if missing or len(found) < needed:
-            has = "does not exist as a partitioned topic" if missing else f"has {len(found)} partitions"
+            has = "does not exist as a partitioned topic" if missing else f"has {counted(len(found), 'partition')}"
             raise TopologyError(
                 topic, f"{has}, the plan has {needed}", "run: timewheel topics ensure PLAN, then send again"
             )

@@ -172,7 +172,7 @@ def test_a_topic_that_was_not_provisioned_is_named(stage: Stage) -> None:
 def test_a_due_topic_with_fewer_partitions_than_its_tiers_is_refused(stage: Stage) -> None:
     for tier in stage.tiers:
         stage.admin.topics.update_partitions(tier, 2)
-    with pytest.raises(TopologyError, match="has 1 partitions, and 2 are needed"):
+    with pytest.raises(TopologyError, match="has 1 partition, and the plan says 2"):
         stage.relay()
 
 

@@ -142,11 +142,11 @@ def test_the_commands_tell_it(client: Any, pulsar_broker: Broker, plan: Plan, tm
     assert there.returncode == 0, there.stderr
     assert f"{timer.id}: cancelled: what is left of it is handed out nowhere" in there.stdout
     assert "cut off  what was sent under this id before" in there.stdout
-    assert "1 timers wait, 1 are cancelled and will not be handed out" in said("status", "plan.toml").stdout
+    assert "1 timer waits, 1 is cancelled and will not be handed out" in said("status", "plan.toml").stdout
     blind = said("status", "plan.toml", service_url="pulsar://localhost:1")
     assert blind.returncode == 0
     assert "Not seen: what is cancelled" in blind.stderr
-    assert "1 timers wait" in blind.stdout
+    assert "1 timer waits" in blind.stdout
     assert "are cancelled" not in blind.stdout
 
 

@@ -129,7 +129,7 @@ def test_a_policy_is_changed_only_if_what_is_set_does_harm(
     [
         (0, "without partitions", "another due_topic"),
         (3, "has 3 partitions, the plan says 2, and they cannot be taken away", "partitions = 3 in the plan"),
-        (1, "has 1 partitions, the plan says 2; growing moves keys", "--grow"),
+        (1, "has 1 partition, the plan says 2; growing moves keys", "--grow"),
     ],
 )
 def test_another_number_of_partitions_is_refused_with_its_remedy(partitions: int, problem: str, remedy: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.ops.test_gap_reload import cursor, ledgers
 from timewheel.admin.internals import EntryPosition
+from timewheel.cli.status import _due_rows, _many
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.ops.status import Amount, Horizon
 from timewheel.ops.status.estimate import by_stretch, total
@@ -95,3 +98,27 @@ def test_open_entries_are_all_but_the_acknowledged_ones(acknowledged: list[bool]
     open_ones = [position for position, done in zip(every, acknowledged, strict=True) if not done]
     assert list(positions_of(runs, range(sum(run.entries for run in runs)))) == open_ones
     assert list(positions_of(runs, [*range(0, len(open_ones), 3)])) == open_ones[::3]
+
+
+def test_stretches_that_may_as_well_be_empty_are_one_row() -> None:
+    horizon = Horizon(NOW_MS, 60 * DAY_MS)
+    amounts = [Amount() for _ in horizon.buckets]
+    amounts[1], amounts[2] = Amount(12.0), Amount(40.0, 9.0)
+    amounts[5:50] = [Amount(0.0, 7.0)] * 45
+    found: Any = SimpleNamespace(horizon=horizon, by_stretch=lambda: tuple(amounts))
+
+    assert list(_due_rows(found)) == [("next minute", "12"), ("next hour", "40 +- 9")]
+    amounts[7] = Amount(5.0, 7.0)
+    assert list(_due_rows(found)) == [
+        ("next minute", "12"),
+        ("next hour", "40 +- 9"),
+        ("in 45 others", "5 +- 47"),
+    ], "what was seen is in the table: 5 of them, and 7 * 45 ** 0.5"
+
+
+@pytest.mark.parametrize(
+    ("amount", "text"),
+    [(Amount(1.0), "1 timer waits"), (Amount(0.0), "0 timers wait"), (Amount(1.0, 3.0), "1 +- 3 timers wait")],
+)
+def test_a_figure_has_its_noun(amount: Amount, text: str) -> None:
+    assert _many(amount, "timer waits", "timers wait") == text

@@ -21,6 +21,7 @@ from timewheel.cli.connecting import (
 from timewheel.cli.groups import command_group
 from timewheel.cli.moments import at
 from timewheel.cli.terminal import say, show_table
+from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,7 +83,7 @@ def list_(
         rows = tuple((one.name, one.kind, at(one.cut // 1_000), at(one.forget_ms)) for one in shown)
         header = ("name", "of a", "cut at", "remembered until")
         show_table(console, Table(caption=log.topic, header=header, rows=rows))
-    say(console, f"{len(shown):,} of {len(live):,} cut-offs that count are shown.")
+    say(console, f"{len(shown):,} of {counted(len(live), 'cut-off')} that count are shown.")
 
 
 @cuts.command()
@@ -118,7 +119,8 @@ def compact(
         why = "another one is packing it now, or it could not be read to its end"
         say(Console(highlight=False, stderr=True), f"Nothing was done with {log.topic}: {why}.")
     else:
-        say(Console(highlight=False), f"{live:,} cut-offs that count were written in packs to {log.topic}")
+        written = counted(live, "cut-off that counts was", "cut-offs that count were")
+        say(Console(highlight=False), f"{written} written in packs to {log.topic}")
     if live is None:
         raise typer.Exit(EXIT_BUSY)
 

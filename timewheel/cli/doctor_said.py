@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from timewheel.cli.terminal import say
+from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -64,11 +65,11 @@ def _summary(verdict: Verdict) -> list[str]:
     from timewheel.ops.doctor import Severity
 
     counts = [
-        f"{count} {word if count == 1 else word + 's'}"
+        f"{counted(count, word)}"
         for severity, word in ((Severity.ERROR, "error"), (Severity.WARNING, "warning"), (Severity.INFO, "note"))
         if (count := verdict.count(severity))
     ]
-    topics = f"{verdict.topics} {'topic' if verdict.topics == 1 else 'topics'}"
+    topics = f"{counted(verdict.topics, 'topic')}"
     looked = len(verdict.clear) + len({finding.slug for finding in verdict.findings})
     said = f"{', '.join(counts) or 'nothing found'}; {topics}, {looked} things looked for"
     if verdict.left_out:

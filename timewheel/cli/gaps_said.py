@@ -7,6 +7,7 @@ from shlex import quote
 from typing import TYPE_CHECKING
 
 from timewheel.cli.terminal import say, show_table
+from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -75,21 +76,21 @@ def verdict(look: Look) -> str:
     near = [one for one in subscriptions if one.level.word == "watch"]
     said = []
     if again:
-        entries = sum(one.again_entries for one in again)
-        said.append(f"an unload now would deliver {entries:,} acknowledged entries again, of {_some(len(again))}")
+        entries = counted(sum(one.again_entries for one in again), "acknowledged entry", "acknowledged entries")
+        said.append(f"an unload now would deliver {entries} again, of {_some(len(again))}")
     if full:
         said.append(f"{_some(len(full))} at the limit")
     if near:
         said.append(f"{_some(len(near))} above 80 % of it")
-    of = f"{_some(len(subscriptions))} of {_many(look.topics, 'topic or partition', 'topics and partitions')}"
+    of = f"{_some(len(subscriptions))} of {counted(look.topics, 'topic or partition', 'topics and partitions')}"
     return (f"{'; '.join(said)}; seen: {of}" if said else f"all is well with {of}") + f"{lacking}."
 
 
 def _lacking(look: Look) -> str:
     """What was named and not seen, as the end of a sentence."""
     targets = sum(one.is_target for one in look.unseen)
-    said = [f"{_many(len(look.missing), 'topic', 'topics')} of the plan not there"] if look.missing else []
-    said += [f"{_many(targets, 'target', 'targets')} not seen"] if targets else []
+    said = [f"{counted(len(look.missing), 'topic', 'topics')} of the plan not there"] if look.missing else []
+    said += [f"{counted(targets, 'target', 'targets')} not seen"] if targets else []
     return f"; {', '.join(said)}" if said else ""
 
 
@@ -106,11 +107,16 @@ def lines_of(
     yield "limit", f"{worst.gap_limit:,}, {limit.source}; {100 * worst.share:.0f} % of it is used"
     yield "span", _span(worst)
     yield "written", _form(worst)
-    backlog = f"{one.backlog:,} entries: {one.delayed:,} delayed, {one.unacked:,} in consumers' hands"
+    backlog = (
+        f"{counted(one.backlog, 'entry', 'entries')}: {one.delayed:,} delayed, {one.unacked:,} in consumers' hands"
+    )
     yield "backlog", f"{backlog}, {one.ready:,} ready"
     yield "memory", f"{_bytes(one.index_bytes)} for the index of delayed messages"
     ledgers = sum(part.pinned_ledgers for part in one.parts)
-    yield "disk", f"{_bytes(one.pinned_bytes)} in {_many(ledgers, 'ledger', 'ledgers')} cannot go before it has gone on"
+    yield (
+        "disk",
+        f"{_bytes(one.pinned_bytes)} in {counted(ledgers, 'ledger', 'ledgers')} cannot go before it has gone on",
+    )
     yield "unload", _again(one, messages)
     growth = looks.growth(one)
     if growth is not None:
@@ -125,7 +131,7 @@ def notes_of(look: Look) -> Iterator[str]:
     if look.unseen:
         yield f"Not seen: {_named([f'{one.what} ({one.reason})' for one in look.unseen])}."
     if look.missing:
-        yield f"Not there: {_named(look.missing)}. timewheel topics ensure makes them."
+        yield f"Not there: {_named(look.missing)}. timewheel topics ensure PLAN makes them."
     if look.gone:
         yield f"Not there, or never used: {_named(look.gone)}."
     if look.bare:
@@ -186,8 +192,8 @@ def _span(worst: GapStanding) -> str:
     if not worst.gap_count:
         return "nothing is acknowledged out of order"
     return (
-        f"{worst.acked_entries:,} entries are acknowledged beyond the mark-delete position, "
-        f"within {worst.span_entries:,} entries"
+        f"{counted(worst.acked_entries, 'entry is', 'entries are')} acknowledged beyond the mark-delete position, "
+        f"within {counted(worst.span_entries, 'entry', 'entries')}"
     )
 
 
@@ -199,11 +205,11 @@ def _form(worst: GapStanding) -> str:
 def _again(one: SubscriptionGaps, messages: AgainMessages | None) -> str:
     if not one.again_entries:
         return "would deliver nothing again that is acknowledged"
-    said = f"would deliver {one.again_entries:,} acknowledged entries again"
+    said = f"would deliver {counted(one.again_entries, 'acknowledged entry', 'acknowledged entries')} again"
     if messages is None:
         return said
     error = f" +- {messages.error:,}" if messages.error else ""
-    return f"{said}: {messages.messages:,}{error} messages"
+    return f"{said}: {messages.messages:,}{error} {'message' if messages.messages == 1 and not error else 'messages'}"
 
 
 def _until(hours: float | None) -> str:
@@ -224,11 +230,7 @@ def _named(names: list[str] | tuple[str, ...]) -> str:
 
 
 def _some(count: int) -> str:
-    return _many(count, "subscription", "subscriptions")
-
-
-def _many(count: int, one: str, several: str) -> str:
-    return f"{count:,} {one if count == 1 else several}"
+    return counted(count, "subscription", "subscriptions")
 
 
 def _bytes(size: int) -> str:

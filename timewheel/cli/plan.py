@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from functools import partial
 from pathlib import Path, PurePath
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -383,4 +384,5 @@ def _write(
         report.write_text(page, encoding="utf-8")
         console.print(f"report  {report}", markup=False, soft_wrap=True)
     if out is None and report is None:
-        console.print(f"nothing written: timewheel plan {source} -o plan.toml --report report.html", markup=False)
+        again = f"timewheel plan {quote(source)} -o plan.toml --report report.html"
+        console.print(f"nothing written: {again}", markup=False)

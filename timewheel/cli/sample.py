@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client
+from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -67,7 +69,7 @@ def sample(
         write_sample(taken, figures, out)
     except OSError as error:
         raise typer.BadParameter(f"{out}: {error}", param_hint="--out") from error
-    following = f"timewheel plan {out}"
+    following = f"timewheel plan {quote(str(out))}"
     if as_json:
         what = {"topic": topic, "partitions": taken.partitions, "seed": seed, "sampled_at_ms": taken.sampled_at_ms}
         print(json.dumps({**what, **asdict(figures), "file": str(out), "next": following}))
@@ -80,10 +82,10 @@ def sample(
 
 def _lines(taken: Sample, figures: SampleFigures) -> Iterator[tuple[str, str]]:
     """What the sample says, a line at a time, errors beside what they are errors of."""
-    kind = f"{taken.partitions} partitions" if taken.partitions else "without partitions"
-    yield "topic", f"{taken.topic}, {kind}, {figures.population:,} entries"
+    kind = counted(taken.partitions, "partition") if taken.partitions else "without partitions"
+    yield "topic", f"{taken.topic}, {kind}, {counted(figures.population, 'entry', 'entries')}"
     part = "all of them" if figures.rows == figures.population else f"1 of {figures.scale:,.4g}, seed {taken.seed}"
-    yield "sample", f"{figures.rows:,} entries, {part}"
+    yield "sample", f"{counted(figures.rows, 'entry', 'entries')}, {part}"
     first, last = _moment(figures.first_publish_ms), _moment(figures.last_publish_ms)
     yield "sent", f"{first} to {last} UTC, {figures.entries_per_second:,.3g} entries a second in the topic"
     mean, error = _span(figures.delay_mean_ms), _span(figures.delay_mean_error_ms)
@@ -98,14 +100,18 @@ def _lines(taken: Sample, figures: SampleFigures) -> Iterator[tuple[str, str]]:
         yield "law", f"{gaps:,.0f} +- {gaps_error:,.0f} gaps of a subscription, if delays do not follow the clock"
     if figures.undelayed:
         batches = f", {figures.batches:,} of them batches" if figures.batches else ""
-        yield "note", f"{figures.undelayed:,} entries have no delay{batches}: written as due when they were sent"
+        undelayed = counted(figures.undelayed, "entry has", "entries have")
+        yield "note", f"{undelayed} no delay{batches}: written as due when they were sent"
     if figures.overdue:
-        yield "note", f"{figures.overdue:,} entries were due before they were sent: written as due when they were sent"
+        overdue = counted(figures.overdue, "entry was", "entries were")
+        yield "note", f"{overdue} due before they were sent: written as due when they were sent"
     if figures.moved_entries:
+        moved = counted(figures.moved_entries, "entry was", "entries were")
         said = "what they waited before is not in them (timewheel plan check has the plan's holding topics too)"
-        yield "note", f"{figures.moved_entries:,} entries were moved on by timewheel: {said}"
+        yield "note", f"{moved} moved on by timewheel: {said}"
     if figures.unread:
-        yield "note", f"{figures.unread:,} chosen entries were gone, or could not be read, when they were looked at"
+        unread = counted(figures.unread, "chosen entry was", "chosen entries were")
+        yield "note", f"{unread} gone, or could not be read, when they were looked at"
 
 
 def _moment(at_ms: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -92,9 +93,9 @@ def start(
     if as_json:
         print(json.dumps({**survey_facts(found), "plan_file": target, "started": begins}))
     elif begins:
-        say(console, f"{done}. Now let it run: timewheel shadow run {target}")
+        say(console, f"{done}. Now let it run: timewheel shadow run {quote(target)}")
     elif is_topic and not found.is_refused:
-        say(console, f"Nothing was begun. To begin: timewheel shadow start {target}")
+        say(console, f"Nothing was begun. To begin: timewheel shadow start {quote(target)}")
     if found.is_refused and not begins:
         raise typer.Exit(EXIT_ATTENTION)
 

@@ -136,6 +136,6 @@ def _notes(found: Standing) -> Iterator[str]:
     if found.writes is not None:
         yield f"A timer that was lifted lately is written {found.writes:.3g} times more: intake, holds, and back."
     if found.dead_letters:
-        yield f"{found.dead_letters:,} dead letters wait for you: timewheel dead list."
+        yield f"{found.dead_letters:,} dead letters wait for you: timewheel dead list PLAN"
     for one in found.unread:
         yield f"Not seen: {one.subject} ({one.reason})"

@@ -149,6 +149,6 @@ def _notes(found: Verification) -> Iterator[str]:
         yield f"{unshown:,} entries are the broker's own, or of open transactions: no reader is shown them."
     yield f"Memory for the copies: {sum(part.memory_bytes for part in found.parts) / 1_000_000:,.1f} MB at most."
     for name in found.missing:
-        yield f"Not there: {name} (timewheel topics ensure makes it)."
+        yield f"Not there: {name} (timewheel topics ensure PLAN makes it)."
     for one in found.unread:
         yield f"Not seen: {one.subject} ({one.reason}); what waits there would be called lost."

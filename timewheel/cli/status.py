@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,6 +13,7 @@ from timewheel.cli.cuts import known_cut_offs
 from timewheel.cli.moments import at, span
 from timewheel.cli.sample import looking_at_entries
 from timewheel.cli.terminal import say, show_table
+from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,7 +79,7 @@ def status(
     if as_json:
         print(json.dumps(status_facts(found)))
     else:
-        _show(Console(highlight=False), found, heads=heads)
+        _show(Console(highlight=False), found, quote(str(plan_file)), heads=heads)
     code = _exit_status(found, limit_ms)
     if code:
         raise typer.Exit(code)
@@ -96,18 +98,14 @@ def _exit_status(found: Status, limit_ms: int | None) -> int:
     return EXIT_UNSEEN if found.unseen or found.missing else 0
 
 
-def _show(console: Console, found: Status, *, heads: bool) -> None:
+def _show(console: Console, found: Status, plan_file: str, *, heads: bool) -> None:
     from timewheel._report.page import Table
 
     is_bad = found.unattended() or found.missing
     say(console, f"{at(found.at_ms)}: {_verdict(found)}", style="red" if is_bad else "")
-    rows = [
-        (bucket.name, _text(amount))
-        for bucket, amount in zip(found.horizon.buckets, found.by_stretch(), strict=True)
-        if amount.count or amount.error
-    ]
+    rows = tuple(_due_rows(found))
     if rows:
-        show_table(console, Table(caption="Timers by due time", header=("due", "timers"), rows=tuple(rows)))
+        show_table(console, Table(caption="Timers by due time", header=("due", "timers"), rows=rows))
     topics = [one for one in found.topics() if one.entries]
     if topics:
         names = [bucket.name for bucket in found.horizon.buckets[:FIRST_STRETCHES]]
@@ -115,8 +113,23 @@ def _show(console: Console, found: Status, *, heads: bool) -> None:
         show_table(console, Table(caption="By topic", header=header, rows=tuple(map(_row, topics))))
     if heads:
         _show_heads(console, found)
-    for text in _notes(found):
+    for text in _notes(found, plan_file):
         say(console, text)
+
+
+def _due_rows(found: Status) -> Iterator[tuple[str, str]]:
+    """Stretches whose figure may as well be 0 are one row: of a plan of 60 days they are most, where little waits."""
+    from timewheel.ops.status.places import summed
+
+    small: list[Amount] = []
+    for bucket, amount in zip(found.horizon.buckets, found.by_stretch(), strict=True):
+        if amount.count > amount.error:
+            yield bucket.name, _text(amount)
+        elif amount.error:
+            small.append(amount)
+    others = summed(small)
+    if round(others.count):
+        yield f"in {counted(len(small), 'other')}", _text(others)
 
 
 def _row(one: TopicStatus) -> tuple[str, ...]:
@@ -152,20 +165,21 @@ def _show_heads(console: Console, found: Status) -> None:
 def _verdict(found: Status) -> str:
     from timewheel.ops.status.places import summed
 
-    former = f"{_entries(found.former_entries)} in topics of earlier plans" if found.former else ""
+    entries = counted(found.former_entries, "entry waits", "entries wait")
+    former = f"{entries} in topics of earlier plans" if found.former else ""
     if found.missing and not found.places:
         nothing = "no topic of the plan is there that can be seen"
         return f"{nothing}, and {former}." if former else f"nothing can wait: {nothing}."
-    waiting = f"{_text(found.timers)} timers wait"
+    waiting = _many(found.timers, "timer waits", "timers wait")
     overdue = found.by_stretch()[0]
     if overdue.count:
-        waiting += f", {_text(overdue)} of them are overdue"
+        waiting += f", {_many(overdue, 'of them is', 'of them are')} overdue"
     if found.cancelled is not None and (found.cancelled.count or found.cancelled.error):
-        waiting += f", {_text(found.cancelled)} are cancelled and will not be handed out"
+        waiting += f", {_many(found.cancelled, 'is', 'are')} cancelled and will not be handed out"
     if former:
         waiting += f", {former}"
     if found.missing:
-        waiting += f", and {len(found.missing):,} of the plan's topics are not there"
+        waiting += f", and {counted(len(found.missing), 'topic', 'topics')} of the plan not there"
     if not found.plan.needs_relay:
         return f"{waiting}."
     intake = [one for one in found.unattended() if one.kind == "intake"]
@@ -179,18 +193,15 @@ def _verdict(found: Status) -> str:
     return f"{waiting}; {late}."
 
 
-def _entries(count: int) -> str:
-    return f"{count:,} {'entry waits' if count == 1 else 'entries wait'}"
-
-
-def _notes(found: Status) -> Iterator[str]:
+def _notes(found: Status, plan_file: str) -> Iterator[str]:
     from timewheel.core.plan import Wheel
     from timewheel.ops.former_findings import findings_of
 
     if found.plan.needs_relay:
         for name, places in found.relays().items():
             timers = sum(place.timers.count for place in places)
-            yield f"Relay {name} has {len(places)} partitions with about {timers:,.0f} timers."
+            has = f"{counted(len(places), 'partition')} with about {counted(round(timers), 'timer')}"
+            yield f"Relay {name} has {has}."
         if not found.relays():
             now = (
                 " right now; a ring's slots have one only while they are swept"
@@ -201,17 +212,25 @@ def _notes(found: Status) -> Iterator[str]:
     for former in findings_of(found.plan, found.former):
         yield f"{former.where}: {former.problem}."
     if found.dead_letters:
-        yield f"{found.dead_letters:,} dead letters wait for you: timewheel dead list."
+        dead = counted(found.dead_letters, "dead letter waits", "dead letters wait")
+        yield f"{dead} for you: timewheel dead list {plan_file}"
     if found.parked:
-        yield f"{found.parked:,} parked timers wait for you: timewheel parked list."
+        parked = counted(found.parked, "parked timer waits", "parked timers wait")
+        yield f"{parked} for you: timewheel parked list {plan_file}"
     exact = not any(place.timers.error for place in found.places)
-    yield f"{found.read:,} entries were looked at: " + (
+    yield f"{counted(found.read, 'entry was', 'entries were')} looked at: " + (
         "all of them, so all figures are exact." if exact else "errors are at 95 %."
     )
     for name in found.missing:
-        yield f"Not there: {name} (timewheel topics ensure makes it)."
+        yield f"Not there: {name} (timewheel topics ensure {plan_file} makes it)."
     for one in found.unseen:
         yield f"Not seen: {one.what} ({one.reason})"
+
+
+def _many(amount: Amount, noun: str, several: str) -> str:
+    """A figure with its noun; an estimate is never one."""
+    text = _text(amount)
+    return f"{text} {noun if text == '1' else several}"
 
 
 def _text(amount: Amount) -> str:

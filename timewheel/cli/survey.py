@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -147,7 +148,7 @@ def _say_days(console: Console, out: Path, written: Sequence[int], dropped: Sequ
     if dropped:
         said += f", {len(dropped):,} taken away"
     say(console, f"{said}; it has {len(there):,}, from {day_name(there[0])} to {day_name(there[-1])}")
-    say(console, f"next    timewheel plan --from {out}")
+    say(console, f"next    timewheel plan --from {quote(str(out))}")
 
 
 def _facts(found: Survey, out: Path, written: Sequence[int], dropped: Sequence[int]) -> dict[str, object]:

@@ -11,6 +11,7 @@ from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token
 from timewheel.cli.cuts import cut_off_text, known_cut_offs
 from timewheel.cli.moments import at, moment_ms, span
 from timewheel.cli.terminal import say
+from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -156,8 +157,9 @@ def _lines(found: Whereabouts) -> Iterator[tuple[str, str]]:
         yield "way", f"{at(stop.entered.first_ms)} {passed} {stop.topic}"
     if found.here is None:
         for searched in found.searched:
-            yield "searched", f"{searched.topic} about {at(searched.entered_ms)}: {searched.reads} entries"
+            entries = counted(searched.reads, "entry", "entries")
+            yield "searched", f"{searched.topic} about {at(searched.entered_ms)}: {entries}"
     for unseen in found.unseen:
         yield "not seen", f"{unseen.what}: {unseen.reason}"
-    cost = found.cost
-    yield "cost", f"{cost.reads} entries read, {cost.seeks} searches by the broker, {cost.partitions} partitions"
+    reads, seeks = counted(found.cost.reads, "entry", "entries"), counted(found.cost.seeks, "search", "searches")
+    yield "cost", f"{reads} read, {seeks} by the broker, {counted(found.cost.partitions, 'partition')}"

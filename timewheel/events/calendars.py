@@ -40,7 +40,7 @@ class CalendarTopicClosed(Event):
     "calendar_topic_missing",
     "error",
     means="A calendar's next topic does not exist.",
-    do="Make sure that `timewheel topics roll` runs, and more often than once an interval.",
+    do="Make sure that `timewheel topics roll PLAN` runs, and more often than once an interval.",
 )
 class CalendarTopicMissing(Event):
     topic: str

@@ -20,7 +20,7 @@ __all__ = [
     "cut_offs_not_read",
     "error",
     means="The log of cut-offs cannot be read; consumers hold what is due, relays go on without dropping anything.",
-    do="See the error, the broker, and whether `timewheel topics ensure` was run for this plan.",
+    do="See the error, the broker, and whether `timewheel topics ensure PLAN` was run for this plan.",
 )
 class CutOffsNotRead(Event):
     topic: str

@@ -148,7 +148,7 @@ class RelayGroupCut(Event):
     "relay_former_topics_unknown",
     "warning",
     means="The relay could not ask which topics of earlier plans there are, and works all the same. It asks again.",
-    do="Give it an admin URL that answers, or run `timewheel topics ensure`, which looks too.",
+    do="Give it an admin URL that answers, or run `timewheel topics ensure PLAN`, which looks too.",
 )
 class RelayFormerTopicsUnknown(Event):
     due_topic: str

@@ -29,6 +29,7 @@ from timewheel.core.durations import MINUTE_MS, SECOND_MS
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable, TimewheelError
 from timewheel.core.names import CalendarTopic, namespace_of, partition_of
 from timewheel.core.plan import Calendar, Plan
+from timewheel.core.plurals import counted
 from timewheel.events import CalendarRollFailed, CalendarTopicDeleted, CalendarTopicStuck
 from timewheel.hooks import Hook
 from timewheel.ops.leaving import delete_once_left
@@ -183,7 +184,8 @@ def _retire(admin: AdminClient, plan: Plan, interval: CalendarTopic, now_ms: int
             stage, backlog = stage_of(state, plan.subscriptions, now_ms, grace_ms(plan)), dict(state.backlog)
             if stage is Stage.STRANDED:
                 lacking = ", ".join(sorted(set(plan.subscriptions) - state.complete))
-                note = f"{state.entries} entries were never acknowledged for {lacking}: create it, or delete by hand"
+                entries = counted(state.entries, "entry was", "entries were")
+                note = f"{entries} never acknowledged for {lacking}: create it, or delete by hand"
                 return RetiredTopic(topic=topic, stage=stage, backlog=backlog, note=note)
             if stage is Stage.PASSED and not dry_run:
                 admin.topics.terminate(topic)
@@ -252,7 +254,7 @@ def _orphans(admin: AdminClient, plan: Plan) -> tuple[RetiredTopic, ...]:
             stage=Stage.STRANDED,
             backlog={},
             note="somebody sent or subscribed while its topic was not there, and the broker made it: "
-            f"{entries} entries outside of the plan; look into it and delete it by hand",
+            f"{counted(entries, 'entry', 'entries')} outside of the plan; look into it and delete it by hand",
         )
         for name, entries in found.items()
     )

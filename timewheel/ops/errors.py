@@ -33,7 +33,8 @@ class NotOfThisPlan(TimewheelError, LookupError):
         self.existing = tuple(existing)
         super().__init__(
             f"{topic} has no subscription {', '.join(missing)}, so there is no counter of gaps; it has "
-            f"{', '.join(existing) or 'none'}. Is the plan that of another topic, or `timewheel topics ensure` to come?"
+            f"{', '.join(existing) or 'none'}. Is the plan that of another topic, or is "
+            "`timewheel topics ensure PLAN` to come?"
         )
 
 
@@ -78,7 +79,7 @@ class SendTimeUnknown(TimewheelError, ValueError):
     def __init__(self, timer_id: str) -> None:
         self.timer_id = timer_id
         super().__init__(
-            f"{timer_id!r} does not say when it was sent, as generated ids do: say it with --sent-at (sent_ms=)"
+            f"{timer_id!r} does not say when it was sent, as generated ids do: give that time with --sent-at TIME"
         )
 
 

@@ -180,7 +180,7 @@ def relay_count_findings(spec: TopicSpec, relays: int) -> tuple[Finding, ...]:
             where=spec.name,
             problem=f"{relays} relays read each partition, and one of them works: the others keep threads and "
             "connections, and each one that comes or goes may move partitions to another",
-            remedy='write relay = "service" in the plan and run two or three of timewheel relay run, before the '
+            remedy='write relay = "service" in the plan and run two or three of timewheel relay run PLAN, before the '
             "consumers are deployed with it",
         ),
     )

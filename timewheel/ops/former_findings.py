@@ -8,6 +8,7 @@ from timewheel.core.durations import format_duration
 from timewheel.core.former_topics import FormerTopic
 from timewheel.core.names import CalendarTopic, Names
 from timewheel.core.plan import Plan
+from timewheel.core.plurals import counted
 from timewheel.ops.foreign_settings import Finding
 
 __all__ = ["findings_of", "left_behind", "remedy_for"]
@@ -50,8 +51,8 @@ def remedy_for(plan: Plan, topics: Sequence[FormerTopic]) -> str:
     intake = Names(plan).intake
     if any(topic.name == intake for topic in topics):
         remedies.append(
-            "keep timewheel shadow run going, with the plan that says intake = true, until timewheel shadow status "
-            "shows an empty journal"
+            "keep timewheel shadow run PLAN going, with the plan that says intake = true, until "
+            "timewheel shadow status PLAN shows an empty journal"
         )
     if any(topic.holding is None and not topic.is_due and topic.name != intake for topic in topics):
         remedies.append("run the version of timewheel that made them, with the plan that named them")
@@ -64,9 +65,10 @@ def findings_of(plan: Plan, topics: Sequence[FormerTopic]) -> tuple[Finding, ...
 
 
 def _finding(plan: Plan, topic: FormerTopic) -> Finding:
-    entries = f"{topic.backlog} {'entry waits' if topic.backlog == 1 else 'entries wait'} here, of an earlier plan"
+    entries = f"{counted(topic.backlog, 'entry waits', 'entries wait')} here, of an earlier plan"
     if topic.holding is not None:
-        by = "timewheel relay run" if plan.relay == "service" else "a relay that can list topics (timewheel relay run)"
+        run = "timewheel relay run PLAN"
+        by = run if plan.relay == "service" else f"a relay that can list topics ({run})"
         stay = "the broker's delay" if topic.holding.by_broker else "its stay or its slot"
         return Finding(
             level="warning",

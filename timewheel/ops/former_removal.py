@@ -17,6 +17,7 @@ from timewheel.core.durations import SECOND_MS
 from timewheel.core.former_topics import FormerTopic
 from timewheel.core.names import partition_of
 from timewheel.core.plan import Plan
+from timewheel.core.plurals import counted
 from timewheel.ops.former_topics import FormerTopics, former_names
 from timewheel.ops.leaving import connected_clients, delete_once_left
 
@@ -58,10 +59,10 @@ class Removal:
     def __str__(self) -> str:
         match self.stage:
             case RemovalStage.WAITS:
-                return f"{self.backlog} {'entry waits' if self.backlog == 1 else 'entries wait'} there"
+                return f"{counted(self.backlog, 'entry waits', 'entries wait')} there"
             case RemovalStage.IN_USE:
                 return (
-                    f"empty, but {self.clients} {'client is' if self.clients == 1 else 'clients are'} connected: "
+                    f"empty, but {counted(self.clients, 'client is', 'clients are')} connected: "
                     "run this again when they have gone"
                 )
             case RemovalStage.EMPTY:

@@ -115,7 +115,8 @@ def _due(admin: AdminClient, plan: Plan, clock: Clock, at_ms: int) -> tuple[list
     if not due:
         raise NothingToSample(missing[0], "there is no such topic; is this the plan of another cluster or topic?")
     if not any(topic.parts for topic in due):
-        raise NothingToSample(plan.due_topic, "no partition of it was ever used; `timewheel topics ensure` makes them")
+        makes = "`timewheel topics ensure PLAN` makes them"
+        raise NothingToSample(plan.due_topic, f"no partition of it was ever used; {makes}")
     return due, missing
 
 

@@ -193,7 +193,7 @@ def _names_in(admin: AdminClient, namespace: str, *, create: bool) -> frozenset[
         raise TopologyError(
             namespace,
             "there is no such namespace",
-            f"pulsar-admin namespaces create {namespace}, or timewheel topics ensure --create-namespaces",
+            f"pulsar-admin namespaces create {namespace}, or timewheel topics ensure PLAN --create-namespaces",
         )
     return None
 

@@ -19,6 +19,7 @@ from timewheel.admin.policies import (
 )
 from timewheel.core.errors import TopologyError
 from timewheel.core.names import parts_of
+from timewheel.core.plurals import counted
 from timewheel.core.topology import TopicSpec
 
 __all__ = [
@@ -234,23 +235,23 @@ def _check_form(spec: TopicSpec, partitions: int, *, grow: bool) -> None:
     if partitions > spec.partitions:
         raise TopologyError(
             spec.name,
-            f"has {partitions} partitions, the plan says {spec.partitions}, and they cannot be taken away",
+            f"has {partitions_in_words(partitions)}, the plan says {spec.partitions}, and they cannot be taken away",
             f"write partitions = {partitions} in the plan"
             + (", if its due topic has as many; else drain it and delete it" if spec.is_own else ""),
         )
     if partitions < spec.partitions and not grow:
         raise TopologyError(
             spec.name,
-            f"has {partitions} partitions, the plan says {spec.partitions}; growing moves keys to other partitions, "
-            "and whoever runs with the old plan does not see the new ones",
+            f"has {partitions_in_words(partitions)}, the plan says {spec.partitions}; growing moves keys to other "
+            "partitions, and whoever runs with the old plan does not see the new ones",
             f"write partitions = {partitions} in the plan, or grow it on purpose "
-            "(timewheel topics ensure --grow) and restart consumers, then relays, then producers",
+            "(timewheel topics ensure PLAN --grow) and restart consumers, then relays, then producers",
         )
 
 
 def partitions_in_words(number: int) -> str:
     """How many partitions there are."""
-    return f"{number} partition{'' if number == 1 else 's'}" if number else "no partitions"
+    return counted(number, "partition") if number else "no partitions"
 
 
 def _everywhere(subscription: str, parts: int, subscriptions: Mapping[int, frozenset[str]]) -> bool:

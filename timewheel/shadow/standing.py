@@ -162,9 +162,8 @@ def warnings_of(found: Standing) -> Iterator[str]:
         yield f"Nothing is lifted: {found.refusal}."
     for part in found.parts:
         if part.phase is Phase.NOBODY:
-            remedy = (
-                "run timewheel shadow run" if part.relay is None else f"see what {part.relay} logs, which relays here"
-            )
+            run = "run timewheel shadow run PLAN"
+            remedy = run if part.relay is None else f"see what {part.relay} logs, which relays here"
             yield f"{part.topic}: nobody lifts; {remedy}."
         if part.relay is None and part.intake.entries:
             yield f"{part.topic}: {part.intake.entries:,} entries of the intake wait, and no relay is connected."
@@ -179,7 +178,7 @@ def warnings_of(found: Standing) -> Iterator[str]:
         yield from _of_subscriptions(part, found.gap_limit)
     waits = any(found.holding.values()) or any(found.former.values())
     if drains(found.wish.state) and waits and not any(part.relay for part in found.parts):
-        yield "What waits in holding topics is to go back, and no relay is connected; run timewheel shadow run."
+        yield "What waits in holding topics is to go back, and no relay is connected; run timewheel shadow run PLAN."
 
 
 def _of_subscriptions(part: PartStanding, gap_limit: int) -> Iterator[str]:

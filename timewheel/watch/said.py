@@ -97,7 +97,7 @@ def said_of_change(change: Change, path: str, written: str) -> Iterator[str]:
         yield f"No plan keeps every limit {at}. This change breaks fewest:"
     yield change.diff(path).rstrip("\n")
     if change.after.partitions > change.before.partitions:
-        yield f"Raise the partitions with `timewheel topics ensure --grow`, and look at {HOW_TO_CHANGE}."
+        yield f"Raise the partitions with `timewheel topics ensure PLAN --grow`, and look at {HOW_TO_CHANGE}."
     else:
         yield f"How to roll it out while timers wait: {HOW_TO_CHANGE}."
     yield f"Written: {written}" if written else "Write it with -o new-plan.toml."

@@ -200,7 +200,8 @@ def _drift(drift: Drift | None, outlook: Outlook) -> Iterator[Finding]:
 def _on_the_way(sample: PlanSample) -> Iterator[Finding]:
     plan = sample.plan
     if sample.missing:
-        text = f"{_some(sample.missing)} {'are' if len(sample.missing) > 1 else 'is'} missing: timewheel topics ensure."
+        are = "are" if len(sample.missing) > 1 else "is"
+        text = f"{_some(sample.missing)} {are} missing: timewheel topics ensure PLAN"
         yield Finding(name="missing", level=Level.ATTENTION, text=text)
     for topic in sample.due:
         if topic.partitions not in (plan.partitions, 0):

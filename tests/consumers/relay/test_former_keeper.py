@@ -78,7 +78,7 @@ class World:
 
     def _partitions_of(self, holding: HoldingTopic) -> Any:
         if self.refuses:
-            raise TopologyError(DUE, "has 1 partitions, and 2 are needed", "run: timewheel topics ensure PLAN")
+            raise TopologyError(DUE, "has 1 partition, and the plan says 2", "run: timewheel topics ensure PLAN")
         return [Read(holding)]
 
 

@@ -46,7 +46,7 @@ def dead_letter_box(plan: Plan) -> Box:
 
 def parked_box(plan: Plan, subscription: str) -> Box:
     """Of what handlers of one subscription gave up; also of one that the plan had before."""
-    missing = "there is no such topic: write retry = true in the plan, and run `timewheel topics ensure`"
+    missing = "there is no such topic: write retry = true in the plan, and run `timewheel topics ensure PLAN`"
     if subscription not in plan.subscriptions:
         known = ", ".join(plan.subscriptions)
         missing = f"the plan has no subscription {subscription!r}, but {known}; and there is no topic of an earlier one"

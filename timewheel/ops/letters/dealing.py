@@ -167,7 +167,7 @@ class _Existing:
             partitions = self._admin.topics.partitions(topic)
             self._known[topic] = frozenset() if partitions is None else frozenset(parts_of(topic, partitions))
         known = found.topic in self._known[topic]
-        return found if known else Refused(f"there is no topic {found.topic}: `timewheel topics ensure`")
+        return found if known else Refused(f"there is no topic {found.topic}: `timewheel topics ensure PLAN`")
 
 
 def _deal(client: ClientLike, box: Box, letters: Sequence[Letter], decide: Decision, clock: Clock) -> list[Dealt]:

@@ -174,7 +174,7 @@ def _open_positions(admin: AdminClient, topic: str, box: Box, most: int) -> _Ope
         raise NoSuchTarget(topic, box.missing) from None
     cursor = stats.cursors.get(box.subscription)
     if cursor is None:
-        raise NoSuchTarget(topic, f"it has no subscription {box.subscription}: `timewheel topics ensure`")
+        raise NoSuchTarget(topic, f"it has no subscription {box.subscription}: `timewheel topics ensure PLAN`")
     runs = open_runs(cursor, stats.ledgers)
     entries = sum(run.entries for run in runs)
     return _Open(entries, tuple(positions_of(runs, range(min(entries, most)))))

@@ -9,6 +9,7 @@ from shlex import quote
 from timewheel.admin.policies import MAX_UNACKED_PER_CONSUMER, MAX_UNACKED_PER_SUBSCRIPTION
 from timewheel.admin.stats import DELAYING_TYPES
 from timewheel.core.limits import DEFAULT_MAX_HELD, HELD_SHARE
+from timewheel.core.plurals import counted
 from timewheel.ops.doctor.check import Check
 from timewheel.ops.doctor.finding import Finding, Kind, Severity
 from timewheel.ops.doctor.seen import Seen, SeenTopic, Source
@@ -74,8 +75,8 @@ def _subscriptions(seen: Seen) -> Iterator[Finding]:
         for part, name, stats in topic.subscriptions():
             if stats.blocked and (name, BLOCKED) not in told:
                 told.add((name, BLOCKED))
-                read = f"{name} is blocked on {part.name}: {stats.unacked:,} messages unacknowledged"
-                cure = f"timewheel gaps explain {topic.name} --subscription {quote(name)}"
+                read = f"{name} is blocked on {part.name}: {counted(stats.unacked, 'message')} unacknowledged"
+                cure = f"timewheel gaps explain {quote(topic.name)} --subscription {quote(name)}"
                 yield Finding(kind=BLOCKED, subject=topic.name, read=read, cure=cure)
             right = _right_types(topic, name, is_shadowed=seen.plan is not None and seen.plan.intake)
             if stats.consumers and right and stats.type not in right and (name, WRONG_TYPE) not in told:

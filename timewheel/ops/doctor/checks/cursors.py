@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from shlex import quote
 
 from timewheel.admin.policies import PAUSE_ON_ACK_STATE
+from timewheel.core.plurals import counted
 from timewheel.ops.doctor.check import Check
 from timewheel.ops.doctor.finding import Finding, Kind, Severity
 from timewheel.ops.doctor.seen import Seen, SeenTopic, Source
@@ -97,7 +98,9 @@ def _gaps(seen: Seen) -> Iterator[Finding]:
 def _read(gaps: SubscriptionGaps) -> str:
     worst = gaps.worst
     read = f"{gaps.subscription} has {worst.gap_count:,} gaps in its fullest partition, of {worst.gap_limit:,}"
-    return read + (f"; {gaps.again_entries:,} entries would come again" if gaps.again_entries else "")
+    return read + (
+        f"; {counted(gaps.again_entries, 'entry', 'entries')} would come again" if gaps.again_entries else ""
+    )
 
 
 def _pauses(seen: Seen) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from timewheel.admin.policies import MESSAGE_TTL_S, SUBSCRIPTION_EXPIRY_MIN
 from timewheel.core.durations import SECOND_MS, format_duration
+from timewheel.core.plurals import counted
 from timewheel.ops.doctor.check import Check
 from timewheel.ops.doctor.finding import Finding, Kind, Severity
 from timewheel.ops.doctor.seen import Seen, SeenTopic, Source
@@ -49,7 +50,7 @@ def _ttl(seen: Seen) -> Iterator[Finding]:
         cure = f"pulsar-admin topicPolicies set-message-ttl {topic.name} -t 0"
         if topic.spec is None:
             if topic.delayed:
-                read += f"; {topic.delayed:,} messages are delayed"
+                read += f"; {counted(topic.delayed, 'message is', 'messages are')} delayed"
                 yield Finding(kind=TTL_OVER_DELAYS, subject=topic.name, read=read, cure=cure)
             continue
         stay_ms = topic.spec.longest_stay_ms

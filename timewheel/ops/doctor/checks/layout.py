@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from shlex import quote
 
 from timewheel.core.errors import TopologyError
 from timewheel.ops.doctor.check import Check
@@ -191,7 +192,7 @@ def _former(seen: Seen) -> Iterator[Finding]:
     stranded = {topic.name for topic in left_behind(seen.plan, seen.former)}
     for found in findings_of(seen.plan, seen.former):
         kind = LEFT_BEHIND if found.where in stranded else FORMER_TOPIC
-        cure = found.remedy.replace("PLAN", seen.target)
+        cure = found.remedy.replace("PLAN", quote(seen.target))
         yield Finding(kind=kind, subject=found.where, read=found.problem, cure=cure)
 
 

@@ -7,6 +7,7 @@ from shlex import quote
 
 from timewheel.core.durations import SECOND_MS, format_duration
 from timewheel.core.names import RELAY_CONSUMER, RELAY_SUBSCRIPTION
+from timewheel.core.plurals import counted
 from timewheel.ops.doctor.check import Check
 from timewheel.ops.doctor.finding import Finding, Kind, Severity
 from timewheel.ops.doctor.seen import Part, Seen, SeenTopic, Source
@@ -72,7 +73,7 @@ FOREIGN_CONSUMER = Kind(
     slug="foreign-consumer",
     severity=Severity.ERROR,
     why="What is no relay takes timers from the relays here: what it acknowledges goes nowhere and is lost.",
-    do="Stop it: only relays read holding topics. Whoever is curious uses a reader, or timewheel status.",
+    do="Stop it: only relays read holding topics. Whoever is curious uses a reader, or timewheel status PLAN.",
 )
 ALWAYS = frozenset({"tier", "intake"})
 """Roles of topics to which a relay is connected all the time."""
@@ -91,13 +92,13 @@ def _presence(seen: Seen) -> Iterator[Finding]:
         waiting = [part for part in alone if _backlog(part)]
         if waiting:
             entries = sum(map(_backlog, waiting))
-            parts = f"{len(waiting)} of {len(topic.parts)} partitions"
-            due = _first_due(seen, waiting)
-            wait = "entry waits" if entries == 1 else "entries wait"
-            read = f"{entries:,} {wait} in {parts}{due}; no relay is connected"
-            if elsewhere:
+            parts = f"{len(waiting)} of {counted(len(topic.parts), 'partition')}"
+            wait = counted(entries, "entry waits", "entries wait")
+            read = f"{wait} in {parts}{_first_due(seen, waiting)}; no relay is connected"
+            if elsewhere and seen.plan is not None:
                 read += f"; relay {elsewhere[0]} reads {elsewhere[1]}"
-                cure = f"see what relay {elsewhere[0]} logs; then restart it: {_start(seen)}"
+                restart = f"it: {_start(seen)}" if seen.plan.relay == "service" else "the consumer that it runs in"
+                cure = f"see what relay {elsewhere[0]} logs; then restart {restart}"
                 yield Finding(kind=RELAY_ELSEWHERE, subject=topic.name, read=read, cure=cure)
             else:
                 yield Finding(kind=NO_RELAY, subject=topic.name, read=read, cure=_start(seen))
@@ -126,7 +127,8 @@ def _numbers(seen: Seen, tiers: list[SeenTopic]) -> Iterator[Finding]:
             yield Finding(kind=NO_STANDBY, subject=topic.name, read=read, cure=_start(seen))
         if topic.spec is not None and seen.plan is not None and seen.plan.relay == "embedded":
             for found in relay_count_findings(topic.spec, most):
-                yield Finding(kind=MANY_RELAYS, subject=topic.name, read=found.problem, cure=found.remedy)
+                cure = found.remedy.replace("PLAN", quote(seen.target))
+                yield Finding(kind=MANY_RELAYS, subject=topic.name, read=found.problem, cure=cure)
 
 
 def _reading(seen: Seen) -> tuple[str, str] | None:

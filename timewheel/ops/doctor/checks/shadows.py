@@ -9,6 +9,7 @@ from shlex import quote
 from timewheel.core.durations import HOUR_MS, SECOND_MS, format_duration
 from timewheel.core.names import LIFTER_PREFIX, STATE_PROPERTY
 from timewheel.core.plan import Plan
+from timewheel.core.plurals import counted
 from timewheel.core.routing import Router
 from timewheel.core.steps import far_ms
 from timewheel.ops.doctor.check import Check
@@ -98,7 +99,7 @@ def _lifting(seen: Seen) -> Iterator[Finding]:
         part for part in intake.parts if not any(one.name.startswith(LIFTER_PREFIX) for one in part.stats.producers)
     ]
     if alone:
-        read = f"it is to be {LIFTS}, and nobody lifts into {len(alone)} of {len(intake.parts)} partitions"
+        read = f"it is to be {LIFTS}, and nobody lifts into {len(alone)} of {counted(len(intake.parts), 'partition')}"
         start = f"timewheel shadow run {quote(seen.target)}"
         relays = sorted({relay for part in alone for relay in relays_of(part.stats)})
         cure = f"see what {relays[0]} logs, which relays here; then restart it: {start}" if relays else start
@@ -118,7 +119,7 @@ def _journal(seen: Seen) -> Iterator[Finding]:
     part = max(oldest, key=age_ms)
     if age_ms(part) > bound_ms:
         read = f"{part.name} has kept a copy for {_rounded(age_ms(part))}; {format_duration(bound_ms)} is usual at most"
-        cure = f"timewheel gaps explain {seen.plan.due_topic}"
+        cure = f"timewheel gaps explain {quote(seen.plan.due_topic)}"
         yield Finding(kind=JOURNAL_OLD, subject=intake.name, read=read, cure=cure)
 
 
@@ -135,7 +136,7 @@ def _subscriptions(seen: Seen) -> Iterator[Finding]:
             if name not in topic.spec.subscriptions and name != COMPACTION:
                 unnamed[name] = unnamed.get(name, 0) + stats.backlog
         for name, backlog in sorted(unnamed.items()):
-            read = f"{name} is not in the plan; {backlog:,} entries wait for it"
+            read = f"{name} is not in the plan; {counted(backlog, 'entry waits', 'entries wait')} for it"
             cure = f"write it among the subscriptions of {seen.target}; or, if nobody needs it: "
             cure += f"pulsar-admin topics unsubscribe {topic.name} -s {quote(name)}"
             yield Finding(kind=UNNAMED_SUBSCRIPTION, subject=topic.name, read=read, cure=cure)

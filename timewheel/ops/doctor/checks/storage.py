@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from timewheel.admin.policies import MAX_MESSAGE_BYTES, PERSISTENCE, Persistence
 from timewheel.core.durations import DAY_MS, MINUTE_MS, format_duration
+from timewheel.core.plurals import counted
 from timewheel.ops.doctor.check import Check
 from timewheel.ops.doctor.finding import Finding, Kind, Severity
 from timewheel.ops.doctor.seen import Seen, SeenTopic, Source
@@ -81,7 +82,7 @@ def _of(seen: Seen, topic: SeenTopic, found: InForce[Persistence]) -> Iterator[F
     value = found.value
     read = f"ensemble {value.ensemble}, write quorum {value.write_quorum}, ack quorum {value.ack_quorum}, {found.where}"
     if seen.bookies is not None:
-        read += f"; {seen.bookies} {'bookie' if seen.bookies == 1 else 'bookies'}"
+        read += f"; {counted(seen.bookies, 'bookie')}"
     if seen.bookies is not None and value.ensemble > seen.bookies:
         fewer = Persistence(ensemble=seen.bookies, write_quorum=seen.bookies, ack_quorum=seen.bookies)
         yield Finding(kind=TOO_FEW_BOOKIES, subject=found.subject, read=read, cure=_command(topic, found, fewer))
