@@ -34,11 +34,13 @@ __all__ = [
     "MAX_HOPS_WRITTEN",
     "MAX_TIMER_ID_CHARS",
     "MAX_TIME_MS",
+    "MIN_DUE_MS",
     "PREFIX",
     "STIR_PROPERTY",
     "TIMER_PROPERTY",
     "Envelope",
     "Life",
+    "unit_mistake",
 ]
 
 PREFIX = "tw-"
@@ -54,6 +56,8 @@ ENVELOPE_VERSION = 2
 
 MAX_TIME_MS = 253_402_300_799_999
 """The last millisecond of the year 9999: what a datetime can still name."""
+MIN_DUE_MS = MAX_TIME_MS // 1_000 + 1
+"""In January 1978: a due time in seconds, up to the year 9999, is below it, and no timer was ever meant for before."""
 MAX_HOPS_WRITTEN = 999_999
 """What the line has room for; a bound on hops is the plan's."""
 MAX_TIMER_ID_CHARS = 256
@@ -91,6 +95,15 @@ class Life(NamedTuple):
 
 
 FIRST_LIFE = Life()
+
+
+def unit_mistake(due_ms: int) -> str | None:
+    """Recognises a due time that somebody gives in another unit; as the end of a sentence, None: it is milliseconds."""
+    if due_ms < MIN_DUE_MS:
+        return "before 1978: milliseconds since 1970 are needed, not seconds"
+    if due_ms > MAX_TIME_MS:
+        return "beyond the year 9999: milliseconds since 1970 are needed, not micro- or nanoseconds"
+    return None
 
 
 class Envelope(NamedTuple):

@@ -18,6 +18,7 @@ from timewheel.core.envelope import (
     MAX_TIMER_ID_CHARS,
     TIMER_PROPERTY,
     Envelope,
+    unit_mistake,
 )
 from timewheel.core.errors import EnvelopeError
 
@@ -50,8 +51,8 @@ def taken_in(properties: dict[str, str], publish_ms: int, own_id: str, revision:
     if not (due.isascii() and due.isdigit() and len(due) <= _DUE_DIGITS):
         return EnvelopeError(f"{DUE_PROPERTY} is garbled: UTC milliseconds in decimal digits are needed", due)
     due_ms = int(due)
-    if due_ms > MAX_TIME_MS:
-        return EnvelopeError(f"{DUE_PROPERTY} is beyond the year 9999: milliseconds are needed", due)
+    if (mistake := unit_mistake(due_ms)) is not None:
+        return EnvelopeError(f"{DUE_PROPERTY} is {mistake}", due)
     if due_ms - publish_ms > max_delay_ms:
         return EnvelopeError(
             f"{DUE_PROPERTY} is {format_duration(due_ms - publish_ms)} after the publish, and the plan's max_delay is "
