@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from types import TracebackType
 from typing import Any, Self
 
-from timewheel.consumers.arguments import check_count
+from timewheel.consumers.arguments import check_count, check_duration
 from timewheel.consumers.async_running import AsyncHandler, AsyncRun
 from timewheel.consumers.consuming import Consuming
 from timewheel.consumers.errors import SubscribeRefused
@@ -138,9 +138,11 @@ class AsyncDelayedConsumer(Consuming):
 
         Raises:
             SubscribeRefused: ``concurrency`` is out of range, or the handler is no ``async def``.
+            TypeError: ``drain_timeout`` is no timedelta.
             TopologyError, pulsar.PulsarException: As `start`; also what ends receiving.
         """
         check_count("concurrency", concurrency, MAX_CONCURRENCY)
+        check_duration("drain_timeout", drain_timeout)
         if not (inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(type(handler).__call__)):
             raise SubscribeRefused("handler", handler, "an async def; DelayedConsumer.run takes plain functions")
         await self.start()

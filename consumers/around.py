@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable, Sequence
 
+from timewheel.consumers.arguments import check_duration
 from timewheel.consumers.message import DelayedMessage
 from timewheel.events import AroundFailed
 from timewheel.wire.hooks import Hooks
@@ -38,10 +39,12 @@ class Later(Exception):
         after: How long, at most ten minutes.
 
     Raises:
+        TypeError: It is no timedelta.
         ValueError: It is negative, or too long.
     """
 
     def __init__(self, after: dt.timedelta) -> None:
+        check_duration("Later: after", after)
         if not dt.timedelta(0) <= after <= MOST_LATER:
             raise ValueError(
                 f"Later({after!r}): from 0 to {MOST_LATER}, since the timer stays in this consumer's hands"

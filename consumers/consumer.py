@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
-from timewheel.consumers.arguments import check_count, timeout_ms_of
+from timewheel.consumers.arguments import check_count, check_duration, timeout_ms_of
 from timewheel.consumers.consuming import Consuming
 from timewheel.consumers.errors import ReceiveTimeout
 from timewheel.consumers.handlers import Handler
@@ -66,6 +66,7 @@ class DelayedConsumer(Consuming):
 
         Raises:
             ReceiveTimeout: Nothing was due in time; it is a `pulsar.Timeout` and a `TimeoutError` at once.
+            TypeError: ``timeout`` is a number: nothing says of what.
             ClientMisuse: The consumer was stopped or closed.
         """
         timeout_ms = timeout_ms_of(timeout, timeout_millis)
@@ -168,10 +169,12 @@ class DelayedConsumer(Consuming):
 
         Raises:
             SubscribeRefused: ``workers`` is out of range.
+            TypeError: ``drain_timeout`` is no timedelta.
             BaseException: What a handler raised that is no `Exception`, such as `SystemExit`, after the drain.
             TopologyError, pulsar.PulsarException: As `start`; also what ends receiving, after the drain.
         """
         check_count("workers", workers, MAX_WORKERS)
+        check_duration("drain_timeout", drain_timeout)
         self.start()
         run = Run(
             self._receiver,

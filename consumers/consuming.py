@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -30,6 +29,7 @@ from timewheel.core.plan import Plan
 from timewheel.hooks import Hook
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.positions import Position
+from timewheel.wire.process import ProcessGuard, end_at_exit
 from timewheel.wire.surface import ClientLike
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ class Consuming:
 
     Raises:
         SubscribeRefused: An argument cannot be honoured.
+        ClientMisuse: gevent or eventlet has replaced the threads of this process.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Consuming:
         around: Sequence[Around] = (),
         **consumer_options: Any,
     ) -> None:
+        self._process = ProcessGuard()
         self.plan = plan
         self.subscription = subscription
         self._clock = clock or SystemClock()
@@ -132,7 +134,6 @@ class Consuming:
         )
         self._receiver = self._reception.receiver
         self._lateness: Lateness | None = None
-        self._pid = os.getpid()
         self._starting = threading.Lock()
         self._started = False
         self._stopping = False
@@ -176,6 +177,7 @@ class Consuming:
         with self._starting:
             self._check_usable()
             if not self._started:
+                end_at_exit(self, Consuming._end)
                 try:
                     self._reception.start()
                 except BaseException:
@@ -190,11 +192,16 @@ class Consuming:
             if self._closed:
                 return
             self._closed = True
-            if not self._started or os.getpid() != self._pid:
+            if not self._started or self._process.is_child:
                 return
             self._reception.close()
             if self._guard is not None:
                 self._guard.stop()
+
+    def _end(self) -> None:
+        """Let no thread wait in the client any more; its relay and its log of cut-offs end by themselves."""
+        self._stopping = True
+        self._receiver.close()
 
     def _handed(self, timer: InHand) -> DelayedMessage:
         now_ms = self._clock.now_ms()
@@ -221,10 +228,6 @@ class Consuming:
         return timer
 
     def _check_usable(self) -> None:
-        if os.getpid() != self._pid:
-            raise ClientMisuse(
-                "this consumer was made before a fork, and the client's threads did not come along: make client and "
-                "consumer after the fork"
-            )
+        self._process.check("consumer")
         if self._closed:
             raise ClientMisuse("the consumer was closed")

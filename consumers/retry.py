@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from timewheel.consumers.arguments import check_duration
 from timewheel.consumers.errors import SubscribeRefused
 from timewheel.consumers.onward import MAX_REASON_CHARS, Onward, Parked, TriedAgain
 from timewheel.core.chance import Chance
@@ -41,9 +42,14 @@ class RetryLater(Exception):
     Args:
         after: How long; None: as the consumer's `RetryPolicy` says.
         reason: Why, for whoever finds the timer parked at the end.
+
+    Raises:
+        TypeError: ``after`` is no timedelta.
     """
 
     def __init__(self, after: dt.timedelta | None = None, reason: str = "") -> None:
+        if after is not None:
+            check_duration("RetryLater: after", after)
         self.after = after
         self.reason = reason
         super().__init__(after, reason)
@@ -67,9 +73,15 @@ class Fixed:
 
     Args:
         wait: How long.
+
+    Raises:
+        TypeError: It is no timedelta.
     """
 
     wait: dt.timedelta
+
+    def __post_init__(self) -> None:
+        check_duration("Fixed: wait", self.wait)
 
     def __call__(self, attempt: int, error: Exception, chance: Chance) -> dt.timedelta:
         """The same for every attempt."""
@@ -88,6 +100,7 @@ class Exponential:
         jitter: Which part of it is drawn: 0 nothing, 1 all of it. Timers that failed together come back apart.
 
     Raises:
+        TypeError: ``first`` or ``cap`` is no timedelta.
         ValueError: One of them is out of range.
     """
 
@@ -97,6 +110,8 @@ class Exponential:
     jitter: float = 0.5
 
     def __post_init__(self) -> None:
+        check_duration("Exponential: first", self.first)
+        check_duration("Exponential: cap", self.cap)
         if not dt.timedelta(0) < self.first <= self.cap:
             raise ValueError(f"Exponential: first ({self.first}) must be above 0 and at most cap ({self.cap})")
         if not 1 <= self.factor < math.inf:

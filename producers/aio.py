@@ -25,6 +25,7 @@ from timewheel.producers.sending.tally import ProducerCounts
 from timewheel.producers.sending.writer import DEFAULT_MAX_PENDING, Send, TimerWriter, idle_ms
 from timewheel.producers.timer import Timer
 from timewheel.wire.hooks import Hooks
+from timewheel.wire.process import end_at_exit
 from timewheel.wire.surface import ClientLike
 
 __all__ = ["AsyncDelayedProducer"]
@@ -55,7 +56,8 @@ class AsyncDelayedProducer:
         producer_options: As for `DelayedProducer`.
 
     Raises:
-        ClientMisuse: A producer option that timewheel sets itself; the message says why.
+        ClientMisuse: A producer option that timewheel sets itself, or a process whose threads gevent has replaced; the
+            message says why.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class AsyncDelayedProducer:
         self._idle_ms = idle_ms(plan)
         self._housekeeping: asyncio.TimerHandle | None = None
         self._closed = False
+        end_at_exit(self, AsyncDelayedProducer._end)
 
     async def send(self, content: Any, **options: Unpack[SendOptions]) -> Timer:
         """Send a timer and wait until it is stored.
@@ -181,7 +184,7 @@ class AsyncDelayedProducer:
         Returns:
             How many outcomes were unknown when the time had passed; the hooks are told of them too.
         """
-        if self._writer.fork_guard.is_child or self._closed:
+        if self._writer.process.is_child or self._closed:
             return 0  # a forked child leaves everything to its parent
         loop = self._usable_loop()
         self._closed = True
@@ -211,8 +214,13 @@ class AsyncDelayedProducer:
     ) -> None:
         await self.close()
 
+    def _end(self) -> None:
+        """Close without a loop: it has ended before the interpreter does."""
+        self._closed = True
+        self._writer.pool.close_all(CLOSE_GRACE_MS)
+
     def _usable_loop(self, *, closed_too: bool = False) -> asyncio.AbstractEventLoop:
-        self._writer.check_process()
+        self._writer.process.check("producer")
         if not closed_too:
             self._refuse_if_closed()
         loop = asyncio.get_running_loop()

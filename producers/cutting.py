@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from timewheel.core.cut_offs import CutOff
-from timewheel.core.envelope import MAX_GROUP_CHARS, MAX_TIMER_ID_CHARS
+from timewheel.core.envelope import MAX_GROUP_CHARS, MAX_TIMER_ID_CHARS, unit_mistake
 from timewheel.core.errors import CancelFailed, CancelOutcomeUnknown, CancelRefused, TimewheelError
 from timewheel.core.life_cycle import Cancel
 from timewheel.core.names import Names
@@ -61,10 +61,26 @@ def id_and_due(plan: Plan, timer: object) -> tuple[str, int | None]:
     if isinstance(timer, Timer):
         if timer.due_topic and timer.due_topic != plan.due_topic:
             raise CancelRefused(timer.id, f"it was sent to {timer.due_topic}, and this plan's is {plan.due_topic}")
-        return timer.id, timer.due_ms
-    _check_name(timer, "timer id", MAX_TIMER_ID_CHARS)
-    assert isinstance(timer, str)
-    return timer, None
+        timer_id, due_ms = timer.id, _due_ms(timer)
+    else:
+        timer_id, due_ms = timer, None
+    _check_name(timer_id, "timer id", MAX_TIMER_ID_CHARS)
+    assert isinstance(timer_id, str)
+    return timer_id, due_ms
+
+
+def _due_ms(timer: Timer) -> int:
+    """When a timer is due that the caller may have put together: a cancel is remembered until then, and no longer."""
+    due_ms: object = timer.due_ms
+    if isinstance(due_ms, bool) or not isinstance(due_ms, int):
+        mistake: str | None = "no whole number of milliseconds since 1970"
+    else:
+        mistake = unit_mistake(due_ms)
+    if mistake is not None:
+        raise CancelRefused(
+            timer.id, f"its due_ms, {due_ms!r}, is {mistake}; where it is not known, give the id instead of the Timer"
+        )
+    return timer.due_ms
 
 
 def enabled(plan: Plan, what: object) -> Cancel:

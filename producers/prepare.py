@@ -12,9 +12,11 @@ from timewheel.core.envelope import (
     MAX_GROUP_CHARS,
     MAX_TIME_MS,
     MAX_TIMER_ID_CHARS,
+    MIN_DUE_MS,
     PREFIX,
     Envelope,
     Life,
+    unit_mistake,
 )
 from timewheel.core.errors import (
     BadArgument,
@@ -86,7 +88,8 @@ def prepare(
         replace: See there.
 
     Raises:
-        BadDueTime: No point in time: naive, fractional, negative, beyond the year 9999, or given twice.
+        BadDueTime: No point in time: naive, fractional, given twice, or in another unit (before 1978, beyond the
+            year 9999).
         DelayTooLong: Beyond the plan's ``max_delay``.
         BadTimerId: Empty, too long, or no text.
         ReservedProperty: A property under timewheel's prefix.
@@ -182,10 +185,8 @@ def _due_ms(now_ms: int, deliver_at: object, deliver_after: object) -> int:
         due_ms = _ceiled_ms(deliver_at - _EPOCH)
     else:
         raise BadDueTime(deliver_at, "deliver_at is whole milliseconds since 1970 (UTC) or an aware datetime")
-    if due_ms < 0:
-        raise BadDueTime(deliver_at, "before 1970")
-    if due_ms > MAX_TIME_MS:
-        raise BadDueTime(deliver_at, "beyond the year 9999; deliver_at is milliseconds since 1970, not micro- or nano-")
+    if not MIN_DUE_MS <= due_ms <= MAX_TIME_MS:
+        raise BadDueTime(deliver_at, f"{unit_mistake(due_ms)}; to deliver now, leave deliver_at out")
     return due_ms
 
 

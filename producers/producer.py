@@ -25,6 +25,7 @@ from timewheel.producers.sending.tally import ProducerCounts
 from timewheel.producers.sending.writer import DEFAULT_MAX_PENDING, Send, TimerWriter, idle_ms
 from timewheel.producers.timer import Timer
 from timewheel.wire.hooks import Hooks
+from timewheel.wire.process import EXIT_MS, end_at_exit
 from timewheel.wire.surface import ClientLike
 
 __all__ = ["CancelCallback", "DelayedProducer", "TimerCallback"]
@@ -62,7 +63,8 @@ class DelayedProducer:
             ``batching_...``; batching applies where a relay holds.
 
     Raises:
-        ClientMisuse: A producer option that timewheel sets itself; the message says why.
+        ClientMisuse: A producer option that timewheel sets itself, or a process whose threads gevent has replaced; the
+            message says why.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class DelayedProducer:
         self._outbox: Outbox[Send] = Outbox(lambda: self._gate.inside, self._refused, self._clock)
         self._closed = False
         self._dispatcher.start()
+        end_at_exit(self, lambda producer: producer.close(EXIT_MS / 1000))
 
     def send(self, content: Any, **options: Unpack[SendOptions]) -> Timer:
         """Send a timer and wait until it is stored.
@@ -228,7 +231,7 @@ class DelayedProducer:
             ClientMisuse: In a callback or a forked child.
         """
         self._refuse_in_callback("flush")
-        self._writer.check_process()
+        self._writer.process.check("producer")
         self._outbox.hand_over()
         self._writer.pool.flush()
         self._gate.drain(self._clock)
@@ -245,7 +248,7 @@ class DelayedProducer:
         Raises:
             ClientMisuse: In a callback.
         """
-        if self._writer.fork_guard.is_child or self._closed:
+        if self._writer.process.is_child or self._closed:
             return 0  # a forked child leaves everything to its parent
         self._refuse_in_callback("close")
         self._closed = True
@@ -281,7 +284,7 @@ class DelayedProducer:
             raise ClientMisuse(f"{what} waits for callbacks, and would wait for this one; call it elsewhere")
 
     def _submit(self, send: Send, hand_over: Callable[[Send], None]) -> None:
-        self._writer.check_process()
+        self._writer.process.check("producer")
         self._gate.enter(send)
         try:
             self._borrow(send)

@@ -27,6 +27,7 @@ from timewheel.core.plan import Calendar, Plan
 from timewheel.events import CalendarTopicClosed, CalendarTopicMissing, CalendarTopicNotOpened, CalendarTopicOpened
 from timewheel.wire.connection_watch import ConnectionWatch
 from timewheel.wire.hooks import Hooks
+from timewheel.wire.process import end_at_exit
 
 __all__ = ["RollingSource"]
 
@@ -130,6 +131,7 @@ class RollingSource:
             self._open_one(key)
         self._follower = threading.Thread(target=self._follow, name="timewheel-calendar", daemon=True)
         self._follower.start()
+        end_at_exit(self, RollingSource.close)
 
     def receive(self, timeout_ms: int) -> Arrival | None:
         with self._lock:

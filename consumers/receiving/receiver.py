@@ -11,7 +11,7 @@ from timewheel.consumers.commands import Acknowledge, Command, Hand, LetGo, Nega
 from timewheel.consumers.counts import ConsumerCounts
 from timewheel.consumers.engine import Engine
 from timewheel.consumers.in_hand import Arrival, InHand, Mark
-from timewheel.consumers.onward import Onward, Parked
+from timewheel.consumers.onward import Onward
 from timewheel.consumers.pace import Pace
 from timewheel.consumers.receiving.alarms import Alarms
 from timewheel.consumers.receiving.due_queue import DueQueue
@@ -24,7 +24,6 @@ from timewheel.events import (
     EnvelopeUnreadable,
     InboxNotTold,
     TimerFarTooEarly,
-    TimerParked,
     TimersWaitForCutOffs,
     TimerTooNew,
 )
@@ -347,9 +346,6 @@ class Receiver:
                 case LetGo(timer):
                     self._tell_settled(timer, is_stored=False)
                 case Republish(timer):
-                    if isinstance(timer.onward, Parked):
-                        topic = str(timer.arrival.message.topic_name())
-                        self._alarms.raised(TimerParked(topic=topic, reason=timer.onward.reason))
                     self._republisher.submit(timer)
 
     def _execute_quietly(self, commands: Iterable[Command]) -> None:

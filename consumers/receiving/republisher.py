@@ -18,6 +18,7 @@ import pulsar
 
 from timewheel.consumers.in_hand import InHand, Mark
 from timewheel.consumers.onward import Parked
+from timewheel.consumers.receiving.alarms import Alarms
 from timewheel.consumers.receiving.subscribing import missing_topic
 from timewheel.core.clock import Clock
 from timewheel.core.envelope import Envelope
@@ -26,12 +27,13 @@ from timewheel.core.names import partition_of
 from timewheel.core.next_hop import again, tried_again
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
-from timewheel.events import ProducerCloseFailed, RepublishFailed
+from timewheel.events import ProducerCloseFailed, RepublishFailed, TimerParked
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.native import schema_version_of
 from timewheel.wire.own_numbers import OWN_NUMBERS
 from timewheel.wire.parked import PARKED_ERROR, PARKED_FROM, PARKED_REASON
 from timewheel.wire.partitioned import partition_count, unpartitioned_problem
+from timewheel.wire.results import cause_of, is_ok, is_producer_closed
 from timewheel.wire.schema_versions import Schemas
 from timewheel.wire.surface import ClientLike, ProducerLike
 
@@ -52,10 +54,11 @@ _Where = tuple[str, str, int]
 
 
 class _Answered(NamedTuple):
-    """What became of a publish."""
+    """What became of a publish, by the client's result."""
 
     timer: InHand
-    is_stored: bool
+    where: _Where
+    result: Any
 
 
 class Republisher:
@@ -66,7 +69,7 @@ class Republisher:
         plan: Names the due topics.
         subscription: Whose timers are tried again or parked.
         clock: Of the consumer.
-        hooks: Told of what could not be published.
+        hooks: Told of what is parked, and of what could not be published.
     """
 
     def __init__(self, client: ClientLike, plan: Plan, subscription: str, clock: Clock, hooks: Hooks) -> None:
@@ -77,6 +80,7 @@ class Republisher:
         self._parked = self._router.names.parked(subscription)
         self._clock = clock
         self._hooks = hooks
+        self._alarms = Alarms(hooks, clock)
         self.settles: Callable[[InHand, bool], None] | None = None
         """Told on this thread of each timer that was to be tried again or parked, and whether it is stored for certain.
         """
@@ -113,23 +117,36 @@ class Republisher:
     def _run(self) -> None:
         while (item := self._waiting.get()) is not None:
             if isinstance(item, _Answered):
-                self._settle(*item)
+                self._take(item)
                 continue
             try:
                 self._publish(item)
             except Exception as error:  # noqa: BLE001 - whatever it is, the timer is still stored and is tried again
-                self._hooks.emit(RepublishFailed(timer=item.key, error=str(error)))
-                self._settle(item, False)
+                self._settle(item, cause_of(error))
         self._close_producers()
         while not self._waiting.empty():
             if isinstance(item := self._waiting.get(), _Answered):
-                self._settle(*item)
+                self._take(item)
 
-    def _settle(self, timer: InHand, is_stored: bool) -> None:
+    def _take(self, answered: _Answered) -> None:
+        timer, where, result = answered
+        if is_ok(result):
+            self._settle(timer, None)
+            return
+        if is_producer_closed(result):
+            self._producers.pop(where, None)
+        self._settle(timer, f"{where[0]}: {cause_of(result)}")
+
+    def _settle(self, timer: InHand, cause: str | None) -> None:
+        """Tell what became of a timer; ``cause`` is why it is not stored for certain."""
         if timer.onward is None or self.settles is None:
-            self._outcomes.append((timer, is_stored))
+            self._outcomes.append((timer, cause is None))
         else:
-            self.settles(timer, is_stored)
+            self.settles(timer, cause is None)
+        if cause is not None:
+            self._alarms.raised(RepublishFailed(timer=timer.key, error=cause))
+        elif isinstance(timer.onward, Parked):
+            self._alarms.raised(TimerParked(topic=timer.arrival.message.topic_name(), reason=timer.onward.reason))
 
     def _publish(self, timer: InHand) -> None:
         message, envelope = timer.arrival.message, timer.arrival.envelope
@@ -143,13 +160,16 @@ class Republisher:
         while True:
             routes, began_ms = routes + 1, self._clock.monotonic_ms()
             topic, deliver_at_ms, properties = self._onward(timer, envelope, self._clock.now_ms())
-            producer = self._producer(topic, partition, message)
+            where = (self._router.names.part(topic, partition), message.topic_name(), schema_version_of(message))
+            producer = self._producers.get(where) or self._opened(where, topic, partition)
             # If opening it took long, it is decided anew, since where the timer goes depends on the time.
             if self._clock.monotonic_ms() - began_ms <= OPENING_MS or routes == MOST_ROUTES:
                 break
+        put = self._waiting.put
         producer.send_async(
             None if message.has_null_value() else message.data(),
-            self._answer(timer),
+            # On the client's thread: nothing there can raise, and nothing may take long.
+            lambda result, _: put(_Answered(timer, where, result)),
             properties={**message.properties(), **properties},
             partition_key=key or None,
             ordering_key=message.ordering_key() or None,
@@ -172,43 +192,29 @@ class Republisher:
             hop = tried_again(self._router, envelope, self._subscription, due_ms, now_ms, stored_within_ms=within_ms)
         return hop.topic, hop.deliver_at_ms, hop.envelope.properties()
 
-    def _answer(self, timer: InHand) -> Callable[[Any, Any], None]:
-        # On the client's thread: nothing here can raise, and nothing may take long.
-        if timer.onward is None:
-            append = self._outcomes.append
-            return lambda result, _: append((timer, result == pulsar.Result.Ok))
-        put = self._waiting.put
-
-        def answered(result: Any, _: Any) -> None:
-            put(_Answered(timer, result == pulsar.Result.Ok))
-
-        return answered
-
-    def _producer(self, topic: str, partition: int, message: Any) -> ProducerLike:
-        # Under the version that it was written with, whatever this consumer's own schema is
-        # (broker-facts: byte-for-byte).
-        source, version = message.topic_name(), schema_version_of(message)
+    def _opened(self, where: _Where, topic: str, partition: int) -> ProducerLike:
+        part, source, version = where
         names = self._router.names
-        where = (names.part(topic, partition), source, version)
-        producer = self._producers.get(where)
-        if producer is None:
-            # Opening it all the same could create it bare, and what is stored there nobody would read.
-            if not names.is_partitioned(topic):
-                if (problem := unpartitioned_problem(self._client, names, topic)) is not None:
-                    raise problem
-            elif partition_count(self._client, topic) <= partition:
-                raise missing_topic(topic)
-            if len(self._producers) >= MAX_PRODUCERS:
-                self._close_producer(next(iter(self._producers)))
-            schemas = self._schemas.setdefault(source, Schemas(self._client, source))
-            producer = self._producers[where] = self._client.create_producer(
-                where[0],
-                **schemas.producer_options(version),
-                **OWN_NUMBERS,
-                batching_enabled=False,
-                block_if_queue_full=True,
-                send_timeout_millis=SEND_TIMEOUT_MS,
-            )
+        # Opening it all the same could create it bare, and what is stored there nobody would read.
+        if not names.is_partitioned(topic):
+            if (problem := unpartitioned_problem(self._client, names, topic)) is not None:
+                raise problem
+        elif partition_count(self._client, topic) <= partition:
+            raise missing_topic(topic)
+        if len(self._producers) >= MAX_PRODUCERS:
+            self._close_producer(next(iter(self._producers)))
+        schemas = self._schemas.setdefault(source, Schemas(self._client, source))
+        # Under the version that the message was written with, whatever this consumer's own schema is
+        # (broker-facts: byte-for-byte).
+        producer: ProducerLike = self._client.create_producer(
+            part,
+            **schemas.producer_options(version),
+            **OWN_NUMBERS,
+            batching_enabled=False,
+            block_if_queue_full=True,
+            send_timeout_millis=SEND_TIMEOUT_MS,
+        )
+        self._producers[where] = producer
         return producer
 
     def _close_producers(self) -> None:

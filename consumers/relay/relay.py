@@ -30,6 +30,7 @@ from timewheel.hooks import Hook
 from timewheel.wire.cut_log import CutLog
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.partitioned import unpartitioned_problem
+from timewheel.wire.process import EXIT_MS, ProcessGuard, end_at_exit, has_ended
 from timewheel.wire.surface import ClientLike
 
 __all__ = ["Relay", "new_relay_id"]
@@ -83,7 +84,7 @@ class Relay:
 
     Raises:
         ClientMisuse: The plan has an intake, and nothing stands before it: what was lifted would be sent on while the
-            original can be delivered, too.
+            original can be delivered, too. Or gevent or eventlet has replaced the threads of this process.
     """
 
     def __init__(
@@ -108,6 +109,7 @@ class Relay:
     ) -> None:
         if plan.intake and gate is None:
             raise ClientMisuse("a plan with an intake is relayed by its shadow: timewheel shadow run PLAN")
+        self._process = ProcessGuard()
         self.plan = plan
         self.relay_id = relay_id or new_relay_id()
         self._client = client
@@ -161,15 +163,18 @@ class Relay:
 
         Raises:
             TopologyError: A topic is missing or has too few partitions.
-            ClientMisuse: It was started before.
+            ClientMisuse: It was started before, or made before a fork.
             PulsarException: The broker cannot be reached.
         """
+        self._process.check("relay")
         if self._started:
             raise ClientMisuse("a relay is started once; make a new one")
         self._started = True
         wanted = topology(self.plan, self._clock.now_ms())
         if wanted.holding:
             self._crew = self._crew_of(wanted)
+        end_at_exit(self, Relay._end, keep=True)
+        if self._crew is not None:
             self._crew.start()
         if self._former is not None:
             self._former.start()
@@ -186,9 +191,12 @@ class Relay:
             drain_ms: How long to wait. What is not confirmed by then stays unacknowledged: the next relay sends it
                 again, and the broker drops what it has.
         """
-        self._stopped = True
         # Beyond the drain a thread may be in one call of the client, which has a bound of its own.
-        timeout_ms = drain_ms + self._stuck_ms
+        self._end(drain_ms, drain_ms + self._stuck_ms)
+
+    def _end(self, drain_ms: int = EXIT_MS, timeout_ms: int = EXIT_MS) -> None:
+        self._stopped = True
+        has_ended(self)
         working = [part for part in (self._crew, self._former) if part is not None]
         for part in working:
             part.stop(drain_ms)

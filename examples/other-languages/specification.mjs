@@ -10,6 +10,7 @@ import { readFileSync } from "node:fs";
 import { isDeepStrictEqual } from "node:util";
 
 const MAX_TIME_MS = 253402300799999;
+const MIN_DUE_MS = 253402300800;
 const MAX_CHARS = 256;
 const MAX_SUBSCRIPTION_CHARS = 1024;
 const MAX_SHORT_GENERATION = 999_999_999;
@@ -73,6 +74,7 @@ export function takenIn(given, { publish_ms, place, revision, max_delay_ms }) {
   if (due === undefined) throw new Refused("no due time");
   if (!/^\d{1,15}$/.test(due)) throw new Refused("tw-due is garbled");
   const due_ms = Number(due);
+  if (due_ms < MIN_DUE_MS) throw new Refused("before 1978: seconds?");
   if (due_ms > MAX_TIME_MS) throw new Refused("beyond the year 9999");
   if (due_ms - publish_ms > max_delay_ms) throw new Refused("beyond max_delay");
   const id = properties["tw-id"] || [...place].slice(-MAX_CHARS).join("");

@@ -250,9 +250,13 @@ class ProducerPool:
         ]
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         for thread in closing:
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError:
+                thread.run()  # the interpreter ends, and from Python 3.12 on begins no thread then
         for thread in closing:
-            self._clock.join(thread, deadline_ms - self._clock.monotonic_ms())
+            if thread.ident is not None:
+                self._clock.join(thread, deadline_ms - self._clock.monotonic_ms())
 
     def _reserve(self, key: Key) -> tuple[PooledProducer | Opening, PooledProducer | None]:
         """Either the open producer, borrowed, or the right to open it, with an idle one to close first."""

@@ -21,7 +21,6 @@ from timewheel.core.durations import HOUR_MS
 from timewheel.core.errors import (
     CancelFailed,
     CancelRefused,
-    ClientMisuse,
     SendFailed,
     SendOutcomeUnknown,
     SendRefused,
@@ -36,7 +35,6 @@ from timewheel.producers.cutting import after_cut, cut_of_group, cut_of_replaced
 from timewheel.producers.prepare import prepare
 from timewheel.producers.send_options import SendOptions
 from timewheel.producers.sending.attempt import Attempt
-from timewheel.producers.sending.forks import ForkGuard
 from timewheel.producers.sending.gate import Group
 from timewheel.producers.sending.options import ProducerOptions
 from timewheel.producers.sending.outgoing import Outgoing
@@ -44,6 +42,7 @@ from timewheel.producers.sending.pool import ProducerPool, room_for_all
 from timewheel.producers.sending.tally import Tally
 from timewheel.producers.timer import Timer
 from timewheel.wire.hooks import Hooks
+from timewheel.wire.process import ProcessGuard
 from timewheel.wire.results import Outcome, cause_of, is_ok, is_producer_closed, outcome_of_error
 from timewheel.wire.surface import ClientLike
 
@@ -140,8 +139,8 @@ class TimerWriter:
         "_stamping",
         "_stamps",
         "_turns",
-        "fork_guard",
         "pool",
+        "process",
         "tally",
     )
 
@@ -169,7 +168,7 @@ class TimerWriter:
         self._stamping = Lock()
         self._out_of_order = OutOfOrder(plan)
         self.tally = Tally()
-        self.fork_guard = ForkGuard()
+        self.process = ProcessGuard()
         self.pool = ProducerPool(
             client,
             ProducerOptions(schema, options),
@@ -179,18 +178,6 @@ class TimerWriter:
             clock=clock,
             hooks=hooks,
         )
-
-    def check_process(self) -> None:
-        """Refuse to go on in a forked child: the client's threads and connections stayed in the parent.
-
-        Raises:
-            ClientMisuse: This is a child.
-        """
-        if self.fork_guard.is_child:
-            raise ClientMisuse(
-                "this producer was made before a fork: its client's threads stayed in the parent process, and a send "
-                "would hang; make client and producer in the child"
-            )
 
     def prepare(self, content: Any, options: SendOptions, above: int = 0) -> Outgoing:
         """A message from a send's arguments, at this clock's time; arguments and errors as `prepare.prepare`.

@@ -15,6 +15,7 @@ from timewheel.core.envelope import Envelope
 from timewheel.core.errors import ClientMisuse, TopologyError
 from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, RELAY_SUBSCRIPTION, partition_topic
 from timewheel.core.plan import Calendar, Scheme, Tiered
+from timewheel.ops import ensure
 from timewheel.testing import Broker, eventually
 
 BROKER_HELD = Tiered(window_ms=1_500, tiers_ms=(1_500, 4_000), hold="broker")
@@ -86,6 +87,19 @@ def test_what_is_no_timer_is_parked_with_its_reason_and_blocks_nobody(stage: Sta
     stage.await_all_acknowledged()
     backlog = stage.admin.topics.partitioned_stats(stage.names.dead_letter, precise_backlog=True).total
     assert 1 <= backlog.subscriptions[DEAD_LETTER_SUBSCRIPTION].backlog <= len(bad), "somebody can read them"
+
+
+def test_a_dead_letter_is_told_once_it_is_stored_and_not_while_its_topic_refuses_it(stage: Stage) -> None:
+    stage.producer(stage.tiers[-1], batching_enabled=False).send(b"foreign")
+    stage.admin.topics.terminate(stage.names.dead_letter)
+    stage.relay(start=False).start()
+    eventually(lambda: stage.events.named("relay_session_failed"), 60)
+    assert not stage.events.named("relay_dead_letter")
+    stage.admin.topics.delete(stage.names.dead_letter, force=True)
+    ensure(stage.admin, stage.plan, now_ms=now_ms())
+    eventually(lambda: stage.events.named("relay_dead_letter"), 60)
+    assert len(stage.stored(stage.names.dead_letter)) == 1
+    stage.await_all_acknowledged()
 
 
 def test_broker_held_tiers_park_what_is_no_timer_too(pulsar_broker: Broker) -> None:

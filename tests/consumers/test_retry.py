@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.manual_clock import ManualClock
-from timewheel.consumers import Exponential, Fixed, Park, RetryLater, RetryPolicy
+from timewheel.consumers import Exponential, Fixed, Later, Park, RetryLater, RetryPolicy
+from timewheel.consumers.arguments import timeout_ms_of
 from timewheel.consumers.errors import SubscribeRefused
 from timewheel.consumers.onward import MAX_REASON_CHARS, Onward, Parked, TriedAgain
 from timewheel.consumers.retry import MAX_ATTEMPTS, Retries, after_failure
@@ -62,6 +64,23 @@ def test_it_is_tried_so_often_and_then_parked() -> None:
 )
 def test_handlers_say_themselves_what_they_want(error: Exception, expected: Onward) -> None:
     assert decided(RetryPolicy(backoff=Fixed(SECOND)), error=error) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "argument"),
+    [(RetryLater, "after"), (Later, "after"), (Fixed, "wait"), (Exponential, "first"), (Exponential, "cap")],
+)
+def test_a_number_is_no_duration_and_is_refused_where_it_is_given(kind: Callable[..., object], argument: str) -> None:
+    with pytest.raises(TypeError, match=rf"{argument} = 60: a timedelta is needed, such as timedelta\(seconds=5\)"):
+        kind(**{argument: 60})
+
+
+def test_a_time_out_as_a_number_is_named_by_its_own_argument() -> None:
+    with pytest.raises(TypeError, match="a number of milliseconds is timeout_millis="):
+        timeout_ms_of(5000, None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="a timedelta is timeout="):
+        timeout_ms_of(None, SECOND)  # type: ignore[arg-type]
+    assert timeout_ms_of(SECOND, None) == timeout_ms_of(None, 1_000) == 1_000
 
 
 def test_to_ask_for_it_later_counts_as_an_attempt() -> None:

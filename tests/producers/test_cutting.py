@@ -77,6 +77,22 @@ def test_a_cut_off_is_kept_while_its_timer_may_come(timer: Timer | str, latest_d
     assert cut_off == ("timer", "a", 9, latest_due_ms + 2 * DAY_MS + 1_000)
 
 
+@pytest.mark.parametrize(
+    ("due_ms", "says"),
+    [
+        (NOW_MS // 1_000, "milliseconds since 1970 are needed, not seconds"),
+        (NOW_MS * 1_000, "not micro- or nanoseconds"),
+        (None, "no whole number of milliseconds since 1970; where it is not known, give the id instead of the Timer"),
+        (dt.datetime(2026, 1, 1, tzinfo=dt.UTC), "no whole number of milliseconds"),
+    ],
+)
+def test_a_timer_put_together_with_a_wrong_due_time_is_refused_since_its_cancel_would_be_forgotten(
+    due_ms: Any, says: str
+) -> None:
+    with pytest.raises(CancelRefused, match=says):
+        cut_of_timer(PLAN, Timer("a", due_ms), 9, NOW_MS)
+
+
 def moved(due_ms: int, stamp: int) -> tuple[Envelope, CutOff]:
     """A timer that is due then in place of another, and its cut-off."""
     outgoing = prepared(stamp=stamp, replace=True, deliver_at=due_ms)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timewheel.core import Calendar, Envelope, Native, Plan, Ring, Router, Tiered, Wheel
+from timewheel.core.envelope import MAX_TIME_MS, MIN_DUE_MS
 from timewheel.core.errors import (
     BadArgument,
     BadDueTime,
@@ -69,7 +70,7 @@ def test_on_a_due_topic_without_partitions_every_timer_takes_the_one_of_ours(key
         ({"deliver_at": NOW_MS + 5}, NOW_MS + 5),
         # The past is delivered now, and stays the due time that was asked for.
         ({"deliver_at": NOW_MS - 5}, NOW_MS - 5),
-        ({"deliver_at": 0}, 0),
+        ({"deliver_at": MIN_DUE_MS}, MIN_DUE_MS),
         ({"deliver_at": dt.datetime(2025, 11, 22, tzinfo=dt.UTC)}, 1_763_769_600_000),
         ({"deliver_at": dt.datetime(2025, 11, 22, 1, tzinfo=dt.timezone(dt.timedelta(hours=1)))}, 1_763_769_600_000),
         ({"deliver_at": dt.datetime(2025, 11, 22, 0, 0, 0, 1, tzinfo=dt.UTC)}, 1_763_769_600_001),
@@ -88,9 +89,15 @@ def test_due_time_is_what_was_asked_for(arguments: dict[str, Any], due_ms: int) 
         ({"deliver_at": True}, "whole milliseconds"),
         ({"deliver_at": "tomorrow"}, "whole milliseconds"),
         ({"deliver_at": dt.date(2025, 11, 22)}, "whole milliseconds"),
-        ({"deliver_at": -1}, "before 1970"),
-        ({"deliver_at": dt.datetime(1969, 12, 31, tzinfo=dt.UTC)}, "before 1970"),
+        ({"deliver_at": -1}, "before 1978"),
+        ({"deliver_at": 0}, "to deliver now, leave deliver_at out"),
+        ({"deliver_at": dt.datetime(1969, 12, 31, tzinfo=dt.UTC)}, "before 1978"),
+        # Seconds, of today as of the year 9999: as milliseconds they lie in the past, and would be delivered at once.
+        ({"deliver_at": NOW_MS // 1_000 + 3_600}, "milliseconds since 1970 are needed, not seconds"),
+        ({"deliver_at": MAX_TIME_MS // 1_000}, "not seconds"),
+        ({"deliver_at": dt.datetime.fromtimestamp(NOW_MS / 1_000_000, dt.UTC)}, "not seconds"),
         ({"deliver_at": 253_402_300_800_000}, "beyond the year 9999"),
+        ({"deliver_at": NOW_MS * 1_000}, "micro"),
         ({"deliver_at": NOW_MS * 1_000_000}, "nano"),
         ({"deliver_after": dt.timedelta(microseconds=-1_000)}, "negative"),
         ({"deliver_after": 60}, "timedelta"),
@@ -250,7 +257,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 SENDS = st.fixed_dictionaries(
     {},
     optional={
-        "deliver_at": st.integers(0, NOW_MS + 30 * DAY_MS),
+        "deliver_at": st.integers(MIN_DUE_MS, NOW_MS + 30 * DAY_MS),
         "timer_id": TEXT.filter(bool),
         "properties": st.dictionaries(TEXT.filter(lambda name: not name.startswith("tw-")), TEXT, max_size=5),
         "partition_key": TEXT,
@@ -279,7 +286,7 @@ def test_whatever_is_taken_is_carried_whole(
     assert outgoing.partition == (partition_for_key(key, 4) if key else turn % 4)
 
 
-@given(due_ms=st.integers(0, NOW_MS + 30 * DAY_MS), plan=st.sampled_from(PLANS))
+@given(due_ms=st.integers(MIN_DUE_MS, NOW_MS + 30 * DAY_MS), plan=st.sampled_from(PLANS))
 def test_every_message_goes_where_the_topology_has_a_topic_and_never_after_its_due_time(
     due_ms: int, plan: Plan
 ) -> None:

@@ -14,7 +14,7 @@ from tests.support.checkout import ROOT
 from timewheel.consumers.relay.machine.commands import Reading, Unreadable, judged
 from timewheel.consumers.relay.machine.intake import taken_in
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
-from timewheel.core.envelope import MAX_TIME_MS, MAX_TIMER_ID_CHARS, Envelope, Life
+from timewheel.core.envelope import MAX_TIME_MS, MAX_TIMER_ID_CHARS, MIN_DUE_MS, Envelope, Life
 from timewheel.core.errors import EnvelopeError
 from timewheel.core.keys import java_string_hash, partition_for_key
 from timewheel.core.life_cycle import Cancel
@@ -90,6 +90,9 @@ INTAKE: tuple[dict[str, str], ...] = (
     {"tw-due": str(DUE), "tw-id": ""},
     {"tw-due": f"00{DUE}"},
     {"tw-due": "0"},
+    {"tw-due": str(DUE // 1_000)},
+    {"tw-due": str(MIN_DUE_MS - 1)},
+    {"tw-due": str(MIN_DUE_MS)},
     {"tw-due": str(ENTERED + INTAKE_MAX_DELAY_MS)},
     {"tw-due": str(ENTERED + INTAKE_MAX_DELAY_MS + 1)},
     {"tw-due": str(MAX_TIME_MS + 1)},

@@ -7,24 +7,31 @@ import re
 
 import typer
 
+from timewheel.core.envelope import unit_mistake
+
 __all__ = ["at", "moment_ms", "span"]
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_MILLISECONDS = re.compile(r"\d{10,15}", re.ASCII)
+_NUMBER = re.compile(r"\d{9,30}", re.ASCII)
 
 
 def moment_ms(text: str | None, option: str) -> int | None:
     """UTC milliseconds from what was given: those, or ISO 8601; without an offset it is UTC. None stays None."""
     if text is None:
         return None
-    if _MILLISECONDS.fullmatch(text):
-        return int(text)
     try:
-        moment = dt.datetime.fromisoformat(text)
+        at_ms = int(text) if _NUMBER.fullmatch(text) else _iso_ms(text)
     except ValueError:
         raise typer.BadParameter(
             f"{text!r} is neither like 2026-11-23T08:00:00Z nor milliseconds since 1970", param_hint=option
         ) from None
+    if (mistake := unit_mistake(at_ms)) is not None:
+        raise typer.BadParameter(f"{text!r} is {mistake}", param_hint=option)
+    return at_ms
+
+
+def _iso_ms(text: str) -> int:
+    moment = dt.datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=dt.UTC)
     return (moment - _EPOCH) // dt.timedelta(milliseconds=1)

@@ -34,6 +34,7 @@ __all__ = [
     "MAX_HOPS_WRITTEN",
     "MAX_TIMER_ID_CHARS",
     "MAX_TIME_MS",
+    "MIN_DUE_MS",
     "PREFIX",
     "PROBE_PROPERTY",
     "STIR_PROPERTY",
@@ -41,6 +42,7 @@ __all__ = [
     "Envelope",
     "Life",
     "read_due",
+    "unit_mistake",
 ]
 
 PREFIX = "tw-"
@@ -59,6 +61,8 @@ ENVELOPE_VERSION = 2
 MAX_TIME_MS = 253_402_300_799_999
 """The last millisecond of the year 9999: what a datetime can still name."""
 _TIME_DIGITS = len(str(MAX_TIME_MS))
+MIN_DUE_MS = MAX_TIME_MS // 1_000 + 1
+"""In January 1978: a due time in seconds, up to the year 9999, is below it, and no timer was ever meant for before."""
 MAX_HOPS_WRITTEN = 999_999
 """What the line has room for; a bound on hops is the plan's."""
 MAX_TIMER_ID_CHARS = 256
@@ -96,6 +100,15 @@ class Life(NamedTuple):
 
 
 FIRST_LIFE = Life()
+
+
+def unit_mistake(due_ms: int) -> str | None:
+    """Recognises a due time that somebody gives in another unit; as the end of a sentence, None: it is milliseconds."""
+    if due_ms < MIN_DUE_MS:
+        return "before 1978: milliseconds since 1970 are needed, not seconds"
+    if due_ms > MAX_TIME_MS:
+        return "beyond the year 9999: milliseconds since 1970 are needed, not micro- or nanoseconds"
+    return None
 
 
 class Envelope(NamedTuple):
@@ -192,14 +205,14 @@ def read_due(text: str) -> int:
     """Read `DUE_PROPERTY`: when a timer of the intake is due, UTC milliseconds.
 
     Raises:
-        EnvelopeError: It is garbled, or too late.
+        EnvelopeError: It is garbled, or in another unit.
     """
     # As many digits as are needed at most: Python refuses to read thousands, with an error that is not ours.
     if not (text.isascii() and text.isdigit() and len(text) <= _TIME_DIGITS):
         raise EnvelopeError(f"{DUE_PROPERTY} is garbled: UTC milliseconds in decimal digits are needed", text)
     due_ms = int(text)
-    if due_ms > MAX_TIME_MS:
-        raise EnvelopeError(f"{DUE_PROPERTY} is beyond the year 9999: milliseconds are needed", text)
+    if (mistake := unit_mistake(due_ms)) is not None:
+        raise EnvelopeError(f"{DUE_PROPERTY} is {mistake}", text)
     return due_ms
 
 

@@ -50,10 +50,12 @@ class AcknowledgeFailed(Event):
 @event(
     "republish_failed",
     "error",
-    means="A timer that came far too early could not be published again; it stays unacknowledged and is tried again.",
-    do="See the error and the broker's log.",
+    means="A timer that was to be parked, handled again later, or published again since it came far too early, is not "
+    "stored there; it stays unacknowledged, and that is tried again.",
+    do="See the error: a topic that is missing (`timewheel topics ensure PLAN`), over its quota or terminated, or a "
+    "permission to produce.",
 )
-class RepublishFailed(Event):
+class RepublishFailed(Alarm):
     timer: str
     error: str
 
@@ -61,7 +63,7 @@ class RepublishFailed(Event):
 @event(
     "timer_far_too_early",
     "error",
-    means="A timer was delivered earlier than a consumer may hold it, and is published again under its due time.",
+    means="A timer was delivered earlier than a consumer may hold it; it is to be published again under its due time.",
     do="Switch delayed delivery on for the topic, and check this machine's clock.",
 )
 class TimerFarTooEarly(Alarm):

@@ -19,6 +19,7 @@ from timewheel.core.plan import Plan
 from timewheel.events import CutOffsMany, CutOffsNotRead, CutOffsReadAgain, CutOffUnknown
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.partitioned import partition_count
+from timewheel.wire.process import end_at_exit
 from timewheel.wire.surface import ClientLike
 
 __all__ = ["PACK_PROPERTY", "CutLog"]
@@ -105,6 +106,7 @@ class CutLog:
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="timewheel-cuts", daemon=True)
         self._thread.start()
+        end_at_exit(self, CutLog.stop)
 
     def stop(self) -> None:
         """End the thread and close the reader; questions stay unanswered from then on."""

@@ -73,11 +73,12 @@ class Crew:
             partition.handle.stop(drain_ms)
 
     def join(self, timeout_ms: int) -> None:
-        """Wait for all threads."""
+        """Wait for all threads, for so long together."""
+        deadline_ms = self._clock.monotonic_ms() + timeout_ms
         for thread in self._threads:
-            self._clock.join(thread, timeout_ms)
+            self._clock.join(thread, deadline_ms - self._clock.monotonic_ms())
         if self._keeper is not None:
-            self._keeper.join(timeout_ms)
+            self._keeper.join(deadline_ms - self._clock.monotonic_ms())
 
     def _readers(self) -> int:
         """How many partitions are read at once: those of tiers, and of slots the few whose time it is."""

@@ -99,6 +99,7 @@ class Session:
         self._watch = ConnectionWatch(source.name, tools.clock, tools.hooks)
         self._confirmations = Confirmations(handle, tools.clock)
         self._groups = Groups(self._hops, self._confirmations.on_group)
+        self._burying: dict[int, str] = {}
         self._entries = Entries()
         self._prefetch = prefetch
         self.outgrown = False
@@ -336,7 +337,7 @@ class Session:
         properties = dead_letter_properties(message, self._properties, command.reason, self._source.name)
         producer = self._hops.to_dead_letters(self._tools.names.dead_letter)
         carry(producer, message, partial(self._confirmations.on_batched, command.ordinal), properties)
-        self._tools.hooks.emit(RelayDeadLetter(topic=self._source.name, reason=command.reason))
+        self._burying[command.ordinal] = command.reason
 
     def _refile(self, command: Refile) -> None:
         message = self._message
@@ -363,6 +364,8 @@ class Session:
         if not self._confirmations.outcomes:
             return
         ordinals, failure = self._confirmations.take()
+        for ordinal in [ordinal for ordinal in ordinals if ordinal in self._burying] if self._burying else ():
+            self._tools.hooks.emit(RelayDeadLetter(topic=self._source.name, reason=self._burying.pop(ordinal)))
         acknowledgement = self._machine.confirmed(ordinals)
         if acknowledgement is not None:
             self._acknowledge(acknowledgement)

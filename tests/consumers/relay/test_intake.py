@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from timewheel.consumers.relay.machine.commands import PROBE, Unreadable, judged
 from timewheel.consumers.relay.machine.intake import taken_in
-from timewheel.core.envelope import MAX_TIME_MS, MAX_TIMER_ID_CHARS, Envelope, Life
+from timewheel.core.envelope import MAX_TIME_MS, MAX_TIMER_ID_CHARS, MIN_DUE_MS, Envelope, Life
 from timewheel.core.errors import EnvelopeError
 
 PUBLISHED = 1_767_139_200_000
@@ -46,9 +46,9 @@ def read(properties: dict[str, str], max_delay_ms: int = 30 * DAY) -> object:
             id="an empty name is none",
         ),
         pytest.param(
-            {"tw-due": "0"},
-            Envelope(OWN_ID, 0, PUBLISHED, revision=REVISION),
-            {"tw-id": OWN_ID, "tw-timer": f"1 0 0 0 {PUBLISHED} {REVISION}"},
+            {"tw-due": f"{MIN_DUE_MS}"},
+            Envelope(OWN_ID, MIN_DUE_MS, PUBLISHED, revision=REVISION),
+            {"tw-id": OWN_ID, "tw-timer": f"1 {MIN_DUE_MS} 0 0 {PUBLISHED} {REVISION}"},
             id="what is past is due at once",
         ),
         pytest.param(
@@ -102,6 +102,8 @@ def test_what_becomes_a_timer(properties: dict[str, str], envelope: Envelope, go
         ({"tw-due": f"{DUE}000"}, "garbled"),
         ({"tw-due": "9" * 5_000}, "garbled"),
         ({"tw-due": f"{MAX_TIME_MS + 1}"}, "beyond the year 9999"),
+        ({"tw-due": f"{DUE // 1_000}"}, "before 1978: milliseconds since 1970 are needed, not seconds"),
+        ({"tw-due": "0"}, "before 1978"),
         ({"tw-due": f"{PUBLISHED + 31 * DAY}"}, "is 31d after the publish, and the plan's max_delay is 30d"),
         ({"tw-due": f"{DUE}", "tw-id": "x" * (MAX_TIMER_ID_CHARS + 1)}, "longer than 256 characters"),
         ({"tw-due": f"{DUE}", "tw-group": "7 order"}, "need tw-timer"),
