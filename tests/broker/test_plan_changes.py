@@ -432,7 +432,7 @@ def test_timers_in_a_holding_namespace_that_the_next_plan_does_not_name_are_no_s
         assert re.match(remedy, left.cure)
         assert [namespace_of(topic.name) for topic in status_of(stage.admin, plan).former] == [held]
 
-        cured = replace(plan, former_namespaces=(held,), revision=3)
+        cured = replace(plan, former_namespaces=(held,), relay="embedded", revision=3)
         assert provision(stage, cured).errors == ()
         consumer = received(stage, cured, names, former_topics=FormerTopics(stage.admin, cured))
         consumer.close()

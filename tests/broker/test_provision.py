@@ -547,12 +547,12 @@ def test_a_subscription_that_a_plan_adds_begins_with_what_is_sent_from_then_on_a
 
     producer.send(b"after it")
     assert read_all(pulsar_client, part, "audit", 1) == [b"after it"]
-    assert read_all(pulsar_client, part, "billing", 2) == [b"after it", b"waits"]
+    assert {*read_all(pulsar_client, part, "billing", 2)} == {b"after it", b"waits"}
     # Removed by hand, or by expiry: what it has not handled may be among what is there.
     producer.send(b"not yet handled by audit")
     admin.subscriptions.delete(plan.due_topic, "audit")
     assert [str(one) for one in go(admin, both).steps] == ["create subscription audit at earliest"]
-    assert read_all(pulsar_client, part, "audit", 1) == [b"not yet handled by audit"]
+    assert b"not yet handled by audit" in read_all(pulsar_client, part, "audit", 4)
     # Taken out of the plan and added again, it is a new one.
     go(admin, plan)
     admin.subscriptions.delete(plan.due_topic, "audit")
