@@ -8,10 +8,17 @@ from collections.abc import Callable, Iterable
 from timewheel.consumers.relay.roster import RelayLike, Roster, stop_all
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import PlanError
+from timewheel.core.names import Names
 from timewheel.core.plan import Plan
 from timewheel.core.plan_changes import PlanChanges, plan_changes
 from timewheel.core.plan_files import PlanFiles, PlanTexts
-from timewheel.events import RelayPlanDropped, RelayPlanNotStarted, RelayPlansChanged, RelayPlansRefused
+from timewheel.events import (
+    RelayNamespaceDropped,
+    RelayPlanDropped,
+    RelayPlanNotStarted,
+    RelayPlansChanged,
+    RelayPlansRefused,
+)
 from timewheel.hooks import Hook
 from timewheel.wire.hooks import Hooks
 
@@ -147,6 +154,11 @@ class Reloading:
         stop_all(leaving, self._drain_ms)
         for plan in changes.removed:
             self._hooks.emit(RelayPlanDropped(due_topic=plan.due_topic, waiting=self._waiting(plan)))
+        for old, new in changes.changed:
+            if old.needs_relay and (held := Names(old).holding_namespace) not in Names(new).namespaces:
+                self._hooks.emit(
+                    RelayNamespaceDropped(due_topic=old.due_topic, namespace=held, waiting=self._waiting(old))
+                )
         for plan in changes.begins:
             if self._ending:
                 return

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+import uuid
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -27,14 +28,16 @@ from timewheel.consumers.relay.driver.handle import PartitionState
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import AdminError
 from timewheel.core.former_topics import TimersLeftBehind
-from timewheel.core.names import RELAY_SUBSCRIPTION, Names, partition_topic
+from timewheel.core.names import RELAY_SUBSCRIPTION, Names, namespace_of, partition_topic
 from timewheel.core.plan import Calendar, Native, Plan, Scheme, Tiered
 from timewheel.core.planfile import save_plan
 from timewheel.core.steps import steps
 from timewheel.ops import FormerTopics, ensure, roll
+from timewheel.ops.doctor import look_at_plan, verdict_on
 from timewheel.ops.former_removal import RemovalStage, remove_drained
 from timewheel.ops.leaving import delete_once_left
 from timewheel.ops.provision import Report
+from timewheel.ops.status import status_of
 from timewheel.testing import Broker, eventually
 
 NARROW = Tiered(window_ms=1_500, tiers_ms=(1_500, 3_000))
@@ -404,3 +407,36 @@ def test_a_calendar_rolls_on_and_tells_of_timers_in_intervals_of_another_length(
         rolled = roll(stage.admin, replace(stage.plan, scheme=Calendar(interval_ms=30_000)), now_ms())
         assert [finding.where for finding in rolled.made.findings if finding.level == "warning"] == [route.topic]
         assert rolled.made.steps
+
+
+@pytest.mark.parametrize("relay", ["embedded", "service"])
+def test_timers_in_a_holding_namespace_that_the_next_plan_does_not_name_are_no_secret(
+    pulsar_broker: Broker, relay: Any
+) -> None:
+    held = f"public/held-{uuid.uuid4().hex[:8]}"
+    with AdminClient(pulsar_broker.admin_url) as admin:
+        admin.namespaces.create(held)
+    with Stage(pulsar_broker, plan_of(holding_namespace=held, relay=relay)) as stage:
+        names = filled(stage)
+        plan = replace(stage.plan, holding_namespace=None, revision=2)
+        remedy = rf'write former_namespaces = \["{held}"\] in the plan'
+        with pytest.raises(TimersLeftBehind, match=remedy):
+            ensure(stage.admin, plan, now_ms=now_ms())
+        for _ in range(2):  # it is not forgotten once it was overruled
+            report = ensure(stage.admin, plan, now_ms=now_ms(), despite_former_topics=True)
+            (error,) = report.errors
+            assert held in error.where
+            assert re.match(remedy, error.remedy)
+        verdict = verdict_on(look_at_plan(stage.admin, plan, target="p.toml"))
+        (left,) = [one for one in verdict.findings if one.slug == "left-behind"]
+        assert re.match(remedy, left.cure)
+        assert [namespace_of(topic.name) for topic in status_of(stage.admin, plan).former] == [held]
+
+        cured = replace(plan, former_namespaces=(held,), relay="embedded", revision=3)
+        assert provision(stage, cured).errors == ()
+        consumer = received(stage, cured, names, former_topics=FormerTopics(stage.admin, cured))
+        consumer.close()
+        stage.close_producers()
+        stage.await_all_acknowledged()
+        remove_drained(stage.admin, cured)
+        assert ensure(stage.admin, plan, now_ms=now_ms()).errors == ()

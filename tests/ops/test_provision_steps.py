@@ -41,6 +41,7 @@ from timewheel.ops.provision_steps import (
     TopicState,
     steps_for,
 )
+from timewheel.ops.provisioned import Provisioned
 
 TOPIC = "persistent://acme/crm/reminders"
 SPEC = TopicSpec(
@@ -100,6 +101,32 @@ def test_a_subscription_must_be_on_every_partition() -> None:
         policies=POLICIES,
     )
     assert steps_for(SPEC, state) == (CreateSubscription(topic=TOPIC, subscription="audit"),)
+
+
+@pytest.mark.parametrize(
+    ("noted", "there", "start"),
+    [
+        # Nothing is noted: provisioning was interrupted, or has never been there.
+        (None, "billing", "earliest"),
+        # A plan has added it.
+        ({"billing"}, "billing", "latest"),
+        # It was removed, or is on some partitions alone: what it has not handled is still there.
+        ({"billing", "audit"}, "billing", "earliest"),
+        ({"billing"}, "audit", "earliest"),
+    ],
+)
+def test_a_subscription_that_a_plan_adds_begins_at_the_latest_and_one_that_is_repaired_at_the_earliest(
+    noted: set[str] | None, there: str, start: str
+) -> None:
+    state = TopicState(
+        partitions=2,
+        existing=frozenset({0, 1}),
+        subscriptions={0: frozenset({"billing", there}), 1: frozenset({"billing"})},
+        policies=POLICIES,
+        provisioned=None if noted is None else Provisioned(subscriptions=frozenset(noted)),
+    )
+    (step,) = steps_for(SPEC, state)
+    assert str(step) == f"create subscription audit at {start}"
 
 
 @pytest.mark.parametrize(

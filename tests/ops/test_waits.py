@@ -14,6 +14,7 @@ from timewheel.core import Calendar, Plan, Tiered
 from timewheel.core.errors import AdminError, TopologyError
 from timewheel.core.topology import topology
 from timewheel.ops import calendar_life, provision
+from timewheel.ops.provision_steps import CreateSubscription
 
 TOPIC = "persistent://acme/crm/reminders"
 DAY_MS = 86_400_000
@@ -92,7 +93,7 @@ def test_a_subscription_that_somebody_else_is_creating_is_asked_for_again_for_10
     broker = Broker(partitions=[ok({"partitions": 4})], billing=[refusal(412, "failed to fence")])
 
     with pytest.raises(AdminError, match="failed to fence"):
-        provision._create_subscription(broker.admin(), TOPIC, "billing")
+        provision._create_subscription(broker.admin(), CreateSubscription(topic=TOPIC, subscription="billing"))
 
     # Pauses are of up to 0.2 s, and none is begun that would end after 10 s.
     assert 9_800 <= sum(broker.clock.waits_ms) < 10_000

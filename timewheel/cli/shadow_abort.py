@@ -7,7 +7,6 @@ from typing import Any
 
 from timewheel.cli.connecting import access_of, connection_of, warn
 from timewheel.cli.shadow_wish import note, plan_with_intake
-from timewheel.core.plurals import counted
 
 __all__ = ["put_back"]
 

@@ -24,6 +24,7 @@ __all__ = [
     "JOURNAL_SUBSCRIPTION",
     "LIFTER_PREFIX",
     "PARKED_SUBSCRIPTION",
+    "PROVISIONED_PROPERTY",
     "RELAY_CONSUMER",
     "RELAY_SUBSCRIPTION",
     "STATE_PROPERTY",
@@ -52,6 +53,8 @@ LIFTER_PREFIX = "tw|lift|"
 """How the name of the producer begins that lifts into a partition of the intake; only one at a time can have it."""
 STATE_PROPERTY = "timewheel-shadow"
 """Of the intake: what is wished for its shadow, as ``<state> <since>``."""
+PROVISIONED_PROPERTY = "timewheel-provisioned"
+"""Of a due topic: what was made for it, as JSON with ``subscriptions`` and ``namespaces``."""
 PARKED_SUBSCRIPTION = "timewheel-parked"
 """Exists from the start, so that no parked timer is lost for want of a reader."""
 
@@ -113,18 +116,30 @@ def _prefix(due_topic: str, namespace: str) -> str:
 class Names:
     """The names of one plan's topics."""
 
-    __slots__ = ("_calendar", "_held", "_plan", "cuts", "dead_letter", "intake", "namespaces", "own_prefixes")
+    __slots__ = (
+        "_calendar",
+        "_held",
+        "_plan",
+        "cuts",
+        "dead_letter",
+        "holding_namespace",
+        "intake",
+        "namespaces",
+        "own_prefixes",
+    )
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         due = namespace_of(plan.due_topic)
-        self._held = _prefix(plan.due_topic, plan.holding_namespace or due)
+        self.holding_namespace = plan.holding_namespace or due
+        """Where holding topics are."""
+        self._held = _prefix(plan.due_topic, self.holding_namespace)
         self.dead_letter = dead_letter_topic(self._held)
         self.cuts = f"{plan.due_topic}.tw.cuts"
         """The log of cut-offs, beside the due topic: it is the consumers', whatever becomes of holding topics."""
         self.intake = f"{plan.due_topic}.tw.intake"
         """Where timers come in that no SDK has routed, beside the due topic: other clients find it by its name."""
-        places = {due, plan.holding_namespace or due, *plan.former_namespaces}
+        places = {due, self.holding_namespace, *plan.former_namespaces}
         self.own_prefixes = tuple(sorted(_prefix(plan.due_topic, place) for place in places))
         """How all names begin that timewheel makes up for this due topic, in every namespace in which there may be any:
         its own, the holding one, former ones. A full stop follows."""

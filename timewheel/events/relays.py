@@ -14,6 +14,7 @@ __all__ = [
     "RelayFormerTopicsUnknown",
     "RelayGroupCut",
     "RelayHopsBeyondPlan",
+    "RelayNamespaceDropped",
     "RelayPartitionStopped",
     "RelayPlanDropped",
     "RelayPlanNotStarted",
@@ -212,6 +213,19 @@ class RelayPlansRefused(Event):
 class RelayPlanNotStarted(Event):
     due_topic: str
     reason: str
+
+
+@event(
+    "relay_namespace_dropped",
+    "error",
+    means="A changed plan has another `holding_namespace` and does not name the one before: no relay reads it any "
+    "more. So many entries wait there, if that could be asked.",
+    do="Write `former_namespaces` with that namespace into the plan; this process takes it up within seconds.",
+)
+class RelayNamespaceDropped(Event):
+    due_topic: str
+    namespace: str
+    waiting: int | None
 
 
 @event(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from timewheel.core.durations import format_duration
 from timewheel.core.former_topics import FormerTopic
-from timewheel.core.names import CalendarTopic, Names
+from timewheel.core.names import CalendarTopic, Names, namespace_of
 from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
 from timewheel.ops.foreign_settings import Finding
@@ -18,19 +19,31 @@ def left_behind(plan: Plan, topics: Sequence[FormerTopic]) -> tuple[FormerTopic,
     """Those in which timers wait that nobody who works by the plan would move on.
 
     A relay of its own can list topics and drains what an earlier plan held; one inside a consumer cannot list them,
-    unless the service hands it the means. Consumers read the intervals that the plan names.
+    unless the service hands it the means. Neither looks into a namespace that the plan does not name. Consumers read
+    the intervals that the plan names.
     """
+    unnamed = _unnamed(plan, topics)
     return tuple(
         topic
         for topic in topics
-        if topic.backlog and not topic.is_followed and (topic.holding is None or plan.relay == "embedded")
+        if topic.backlog
+        and not topic.is_followed
+        and (topic.holding is None or plan.relay == "embedded" or namespace_of(topic.name) in unnamed)
     )
+
+
+def _unnamed(plan: Plan, topics: Sequence[FormerTopic]) -> set[str]:
+    """Namespaces of topics that the plan does not name."""
+    return {namespace_of(topic.name) for topic in topics} - {*Names(plan).namespaces}
 
 
 def remedy_for(plan: Plan, topics: Sequence[FormerTopic]) -> str:
     """What to do about timers that are left behind."""
     remedies = []
-    if any(topic.holding is not None for topic in topics):
+    if unnamed := _unnamed(plan, topics):
+        former = json.dumps([*plan.former_namespaces, *sorted(unnamed)])
+        remedies.append(f"write former_namespaces = {former} in the plan, and have its relays take that up")
+    if any(topic.holding is not None and namespace_of(topic.name) not in unnamed for topic in topics):
         remedies.append(
             "keep a relay that can list topics running until they are empty (timewheel relay run PLAN, or consumers "
             "with former_topics=)"
@@ -66,6 +79,9 @@ def findings_of(plan: Plan, topics: Sequence[FormerTopic]) -> tuple[Finding, ...
 
 def _finding(plan: Plan, topic: FormerTopic) -> Finding:
     entries = f"{counted(topic.backlog, 'entry waits', 'entries wait')} here, of an earlier plan"
+    if unnamed := _unnamed(plan, [topic]):
+        problem = f"{entries}: nobody moves it on, since this plan does not name the namespace {unnamed.pop()}"
+        return Finding(level="error", where=topic.name, problem=problem, remedy=remedy_for(plan, [topic]))
     if topic.holding is not None:
         run = "timewheel relay run PLAN"
         by = run if plan.relay == "service" else f"a relay that can list topics ({run})"

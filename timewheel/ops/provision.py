@@ -45,6 +45,7 @@ from timewheel.ops.provision_steps import (
     steps_for,
     wanted_policies,
 )
+from timewheel.ops.provisioned import note, provided, provisioned, with_noted_namespaces
 
 __all__ = ["Report", "ensure"]
 
@@ -127,11 +128,11 @@ def ensure(
         {namespace_of(spec.name) for spec in topology(plan, now_ms).topics} | {namespace_of(plan.due_topic)}
     )
     stored = {namespace: _names_in(admin, namespace, create=create_namespaces) for namespace in namespaces}
-    former = look_into(
-        admin,
-        plan,
-        [name for names in stored.values() for name in names or ()] + former_names(admin, plan, besides=namespaces),
-    )
+    noted = provisioned(admin, plan.due_topic)
+    whole = with_noted_namespaces(plan, noted)
+    listed = [name for names in stored.values() for name in names or ()]
+    listed += former_names(admin, whole, besides=namespaces)
+    former = look_into(admin, whole, listed)
     stranded = left_behind(plan, former)
     if stranded and not despite_former_topics:
         raise TimersLeftBehind(stranded, remedy_for(plan, stranded))
@@ -147,6 +148,9 @@ def ensure(
                 _apply(admin, step)
             for wave in waves:
                 _each(pool, lambda spec: _bring_up(admin, spec, needed[spec]), wave)
+            made = provided(whole, noted, listed)
+            due = [spec for spec in specs if spec.role == "due" and states[spec].provisioned != made]
+            _each(pool, lambda spec: note(admin, spec.name, made), due)
         findings = (*_findings(admin, plan, states, dry_run=dry_run), *findings_of(plan, former))
     return Report(
         dry_run=dry_run,
@@ -215,6 +219,7 @@ def _state(admin: AdminClient, spec: TopicSpec, stored: Mapping[str, frozenset[s
                 if number in existing
             },
             policies={policy: _policy(admin, spec.name, policy) for policy, _ in wanted_policies(spec)},
+            provisioned=provisioned(admin, spec.name) if spec.role == "due" else None,
         )
 
 
@@ -246,8 +251,8 @@ def _apply(admin: AdminClient, step: Step) -> None:
                 admin.topics.create_missed_partitions(topic)
             case GrowTopic(topic=topic, partitions=partitions):
                 admin.topics.update_partitions(topic, partitions)
-            case CreateSubscription(topic=topic, subscription=subscription):
-                _create_subscription(admin, topic, subscription)
+            case CreateSubscription():
+                _create_subscription(admin, step)
             case SetPolicy(topic=topic, policy=policy, value=value):
                 with _policies_on(topic):
                     admin.topic_policies.set(topic, policy, value)
@@ -295,7 +300,7 @@ def _create_topic(admin: AdminClient, topic: str, partitions: int) -> None:
         admin.topics.create_missed_partitions(topic)
 
 
-def _create_subscription(admin: AdminClient, topic: str, subscription: str) -> None:
+def _create_subscription(admin: AdminClient, step: CreateSubscription) -> None:
     """Create it, also while somebody else does: the broker then refuses (412, "failed to fence") until it is there."""
     repeated = attempts(
         admin.clock,
@@ -303,7 +308,7 @@ def _create_subscription(admin: AdminClient, topic: str, subscription: str) -> N
         within_ms=MEETING_WAIT_MS,
         pauses=wait_random(max=MEETING_PAUSE_S),
     )
-    repeated(admin.subscriptions.create, topic, subscription, start="earliest")
+    repeated(admin.subscriptions.create, step.topic, step.subscription, start=step.start)
 
 
 def _await_deduplication(admin: AdminClient, spec: TopicSpec) -> None:

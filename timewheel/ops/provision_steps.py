@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from timewheel.admin.policies import (
     AGE_QUOTA,
@@ -21,6 +21,7 @@ from timewheel.core.errors import TopologyError
 from timewheel.core.names import parts_of
 from timewheel.core.plurals import counted
 from timewheel.core.topology import TopicSpec
+from timewheel.ops.provisioned import Provisioned
 
 __all__ = [
     "CreateMissedPartitions",
@@ -89,13 +90,14 @@ class GrowTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateSubscription:
-    """Create a subscription at the earliest position, on the partitions that lack it."""
+    """Create a subscription on the partitions that lack it; ``latest``: it begins with what is sent from then on."""
 
     topic: str
     subscription: str
+    start: Literal["earliest", "latest"] = "earliest"
 
     def __str__(self) -> str:
-        return f"create subscription {self.subscription} at earliest"
+        return f"create subscription {self.subscription} at {self.start}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +125,7 @@ class TopicState:
         subscriptions: Of each part that is there, by number, the names of its subscriptions.
         policies: What is set on the topic itself; a policy that is not set is None or missing.
         stray: Partitions that are there though the topic is not.
+        provisioned: What is noted beside it, of a due topic.
     """
 
     partitions: int | None
@@ -130,6 +133,7 @@ class TopicState:
     subscriptions: Mapping[int, frozenset[str]]
     policies: Mapping[Policy[Any], Any]
     stray: tuple[str, ...] = ()
+    provisioned: Provisioned | None = None
 
 
 _WANTED: Final[tuple[tuple[Policy[Any], Any], ...]] = (
@@ -158,7 +162,8 @@ def steps_for(spec: TopicSpec, state: TopicState, *, grow: bool = False) -> tupl
     """The steps that one topic needs, in an order in which an interruption loses nothing.
 
     A topic can be published to as soon as it exists, so its subscriptions come next, at the earliest position: what was
-    published in between is still theirs. Policies follow, since each of them takes a minute or more to do harm.
+    published in between is still theirs. One that a plan adds later to a due topic begins at the latest: what others
+    have handled is none of its. Policies follow, since each of them takes a minute or more to do harm.
 
     Args:
         spec: What the plan wants.
@@ -188,7 +193,7 @@ def steps_for(spec: TopicSpec, state: TopicState, *, grow: bool = False) -> tupl
         if state.partitions < spec.partitions:
             steps.append(GrowTopic(topic=spec.name, partitions=spec.partitions, before=state.partitions))
     steps += [
-        CreateSubscription(topic=spec.name, subscription=subscription)
+        CreateSubscription(topic=spec.name, subscription=subscription, start=_start(subscription, state))
         for subscription in spec.subscriptions
         if not _everywhere(subscription, len(spec.parts), state.subscriptions)
     ]
@@ -252,6 +257,14 @@ def _check_form(spec: TopicSpec, partitions: int, *, grow: bool) -> None:
 def partitions_in_words(number: int) -> str:
     """How many partitions there are."""
     return counted(number, "partition") if number else "no partitions"
+
+
+def _start(subscription: str, state: TopicState) -> Literal["earliest", "latest"]:
+    """One that was there before, or may have been, begins anew at the earliest: what it has not handled is not lost."""
+    anywhere = any(subscription in names for names in state.subscriptions.values())
+    if anywhere or state.provisioned is None or subscription in state.provisioned.subscriptions:
+        return "earliest"
+    return "latest"
 
 
 def _everywhere(subscription: str, parts: int, subscriptions: Mapping[int, frozenset[str]]) -> bool:

@@ -10,11 +10,18 @@ import pytest
 
 from timewheel.consumers.relay.reloading import Reloading
 from timewheel.consumers.relay.roster import Roster
+from timewheel.core.durations import DAY_MS
 from timewheel.core.errors import TopologyError
-from timewheel.core.plan import Plan
+from timewheel.core.plan import Plan, Tiered
 from timewheel.core.plan_files import PlanFiles
 from timewheel.core.planfile import save_plan
-from timewheel.events import RelayPlanDropped, RelayPlanNotStarted, RelayPlansChanged, RelayPlansRefused
+from timewheel.events import (
+    RelayNamespaceDropped,
+    RelayPlanDropped,
+    RelayPlanNotStarted,
+    RelayPlansChanged,
+    RelayPlansRefused,
+)
 from timewheel.hooks import Event
 
 A = Plan(due_topic="persistent://t/n/a", subscriptions=("s",))
@@ -130,6 +137,22 @@ def test_a_plan_that_is_changed_ends_before_it_begins(stage: Stage) -> None:
     stage.look()
     assert stage.journal.done == [("stop", A), ("start", A2)]
     assert stage.events == [RelayPlansChanged(added="", removed="", changed=A.due_topic)]
+
+
+@pytest.mark.parametrize("former", [(), ("t/held",)])
+def test_a_holding_namespace_that_the_changed_plan_does_not_name_is_an_event(
+    stage: Stage, former: tuple[str, ...]
+) -> None:
+    held = replace(A, scheme=Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,)), holding_namespace="t/held")
+    for plan in (held, replace(held, holding_namespace=None, former_namespaces=former)):
+        stage.write(a=plan)
+        stage.look()
+        stage.look()
+
+    told = [event for event in stage.events if isinstance(event, RelayNamespaceDropped)]
+
+    expected = RelayNamespaceDropped(due_topic=A.due_topic, namespace="t/held", waiting=len(A.due_topic))
+    assert told == ([] if former else [expected])
 
 
 def test_a_change_counts_when_it_stands_there_twice_or_at_once_when_asked(stage: Stage) -> None:

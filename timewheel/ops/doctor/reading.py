@@ -23,6 +23,7 @@ from timewheel.ops.former_topics import look_into
 from timewheel.ops.gaps import SubscriptionGaps, look_at
 from timewheel.ops.parts import whole_topic
 from timewheel.ops.provision_steps import TopicState, existing_of
+from timewheel.ops.provisioned import provisioned, with_noted_namespaces
 
 __all__ = ["look_at_plan", "look_at_topic"]
 
@@ -72,11 +73,12 @@ class _Look:
         self._namespaces: dict[str, NamespacePolicies | None] = {}
 
     def at_plan(self, plan: Plan) -> Seen:
-        names = Names(plan)
+        noted = self._asking.ask(Source.TOPICS, plan.due_topic, lambda: provisioned(self._admin, plan.due_topic))
+        whole = with_noted_namespaces(plan, noted)
         now = topology(plan, self._at_ms)
-        stored = self._listed({*names.namespaces, *(namespace_of(spec.name) for spec in now.topics)})
+        stored = self._listed({*Names(whole).namespaces, *(namespace_of(spec.name) for spec in now.topics)})
         every = [name for listed in stored.values() for name in listed]
-        former = self._former(plan, every)
+        former = self._former(whole, every)
         all_of_it = topology(plan, self._at_ms, drains=any(topic.holding is not None for topic in former))
         found = [
             self._of_plan(spec, all_of_it, stored.get(namespace_of(spec.name), frozenset()))

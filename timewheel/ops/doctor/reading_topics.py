@@ -34,6 +34,7 @@ from timewheel.ops.doctor.asking import Asking
 from timewheel.ops.doctor.seen import Head, Newest, Part, SeenTopic, Source
 from timewheel.ops.plan_stored import StoredTimer, first_timers, leaves_ms, timers_of
 from timewheel.ops.provision_steps import TopicState
+from timewheel.ops.provisioned import Provisioned
 from timewheel.ops.sample import Place
 from timewheel.ops.status.runs import open_runs, positions_of
 
@@ -82,6 +83,7 @@ class TopicReader:
         if not topic.exists:
             return topic
         parts = [part for name in topic.existing_parts.values() if (part := self._part(topic, name)) is not None]
+        properties = self._properties(topic)
         return replace(
             topic,
             state=TopicState(
@@ -90,16 +92,17 @@ class TopicReader:
                 subscriptions=self._subscriptions(topic, parts),
                 policies=self._own(topic.name),
                 stray=topic.state.stray,
+                provisioned=Provisioned.read(properties),
             ),
             applied={} if self._has_settings else self._applied(topic.name, policies),
             pauses=self._policy(topic.name, PAUSE_ON_ACK_STATE, applied=True),
             parts=tuple(parts),
-            properties=self._properties(topic),
+            properties=properties,
         )
 
     def _properties(self, topic: SeenTopic) -> dict[str, str]:
-        """What a shadow notes beside its intake; brokers older than 2.11 keep no such notes."""
-        if topic.spec is None or topic.spec.role != "intake":
+        """What a shadow notes beside its intake, and provisioning beside due topics; none before brokers of 2.11."""
+        if topic.spec is None or topic.spec.role not in {"intake", "due"}:
             return {}
         return self._asking.ask(Source.TOPICS, topic.name, lambda: self._admin.topics.properties(topic.name)) or {}
 

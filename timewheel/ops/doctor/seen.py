@@ -129,7 +129,7 @@ class SeenTopic:
         pauses: By a policy of the topic or its namespace nothing more is delivered at the limit on gaps; None: not
             known.
         parts: Those that there are.
-        properties: What is noted beside it, of the intake only; nothing where it could not be read.
+        properties: What is noted beside it, of the intake and of due topics; nothing where it could not be read.
     """
 
     name: str

@@ -26,6 +26,7 @@ from timewheel.core.topology import calendar_intervals, intake_of, topology
 from timewheel.ops.former_topics import look_into
 from timewheel.ops.gaps.looking import Unseen
 from timewheel.ops.plan_stored import StoredTimer, first_timers, leaves_ms, timers_of
+from timewheel.ops.provisioned import provisioned, with_noted_namespaces
 from timewheel.ops.sample import Place, draw
 from timewheel.ops.status.estimate import by_stretch, total
 from timewheel.ops.status.horizon import Amount, Horizon
@@ -284,10 +285,17 @@ class _Look:
 
     def _former(self) -> tuple[FormerTopic, ...]:
         found: list[FormerTopic] = []
-        for namespace in sorted({*Names(self._plan).namespaces}):
+        whole = self._plan
+        try:
+            whole = with_noted_namespaces(whole, provisioned(self._admin, whole.due_topic))
+        except AdminUnreachable:
+            raise
+        except AdminError as error:
+            self._cannot(f"what is noted beside {whole.due_topic}", error)
+        for namespace in Names(whole).namespaces:
             try:
                 listed = self._admin.topics.list(namespace)
-                found += [topic for topic in look_into(self._admin, self._plan, listed) if topic.backlog]
+                found += [topic for topic in look_into(self._admin, whole, listed) if topic.backlog]
             except AdminMissing:
                 continue  # nothing can wait in a namespace that is not there
             except AdminUnreachable:
