@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from timewheel.core.durations import format_duration
 from timewheel.core.former_topics import FormerTopic
 from timewheel.core.names import CalendarTopic, Names
-from timewheel.core.plan import Plan
+from timewheel.core.plan import Native, Plan
 from timewheel.ops.foreign_settings import Finding
 
 __all__ = ["findings_of", "left_behind", "remedy_for"]
@@ -30,10 +30,12 @@ def remedy_for(plan: Plan, topics: Sequence[FormerTopic]) -> str:
     """What to do about timers that are left behind."""
     remedies = []
     if any(topic.holding is not None for topic in topics):
-        remedies.append(
+        by_relay = (
             "keep a relay that can list topics running until they are empty (timewheel relay run PLAN, or consumers "
             "with former_topics=)"
         )
+        way_out = "run timewheel relay abort PLAN once all services have this plan"
+        remedies.append(way_out if isinstance(plan.scheme, Native) else by_relay)
     lengths_ms = {
         interval.interval_ms
         for topic in topics
@@ -66,12 +68,20 @@ def findings_of(plan: Plan, topics: Sequence[FormerTopic]) -> tuple[Finding, ...
 def _finding(plan: Plan, topic: FormerTopic) -> Finding:
     entries = f"{topic.backlog} {'entry waits' if topic.backlog == 1 else 'entries wait'} here, of an earlier plan"
     if topic.holding is not None:
-        by = "timewheel relay run" if plan.relay == "service" else "a relay that can list topics (timewheel relay run)"
-        stay = "the broker's delay" if topic.holding.by_broker else "its stay or its slot"
+        if isinstance(plan.scheme, Native):
+            leaves, by = "goes to the due topic at once", "timewheel relay abort PLAN"
+        else:
+            stay = "the broker's delay" if topic.holding.by_broker else "its stay or its slot"
+            leaves = f"leaves after {stay}, and goes on by this plan"
+            by = (
+                "timewheel relay run"
+                if plan.relay == "service"
+                else "a relay that can list topics (timewheel relay run)"
+            )
         return Finding(
             level="warning",
             where=topic.name,
-            problem=f"{entries}: each leaves after {stay}, and goes on by this plan",
+            problem=f"{entries}: each {leaves}",
             remedy=f"{by} drains it; afterwards: timewheel topics ensure PLAN --remove-drained",
         )
     if topic.is_followed:
