@@ -149,7 +149,7 @@ def test_a_plan_is_changed_as_it_says(broker_of_the_pages: LocalPulsar, tmp_path
 
 @pytest.mark.timeout(180)
 def test_timewheel_is_left_as_it_says(broker_of_the_pages: LocalPulsar, tmp_path: Path) -> None:
-    """Tiers and a calendar, each with a timer that waits for days; the page's plans, but for the names of the topics."""
+    """Tiers and a calendar, each with a timer that waits for days; the page's plans, but for their topics' names."""
     text = page("leave-timewheel")
     assert len(text.split()) <= 700
     native, calendar = (block.content.replace("default/", "default/leave-") for block in blocks(text, "toml"))
