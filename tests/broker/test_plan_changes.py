@@ -315,7 +315,7 @@ def test_a_topic_is_not_deleted_while_a_client_is_away_for_a_moment(pulsar_broke
 @pytest.mark.parametrize(
     ("place", "before", "changed", "remedy"),
     [
-        ("embedded", TIERED, {"scheme": Native()}, "timewheel relay run PLAN"),
+        ("embedded", TIERED, {"scheme": Native()}, "timewheel relay abort PLAN"),
         ("service", BY_MINUTE, {"scheme": Native()}, r'former_intervals = \["1m"\]'),
     ],
 )

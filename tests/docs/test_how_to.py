@@ -27,7 +27,7 @@ from tests.support.pages import blocks, commands
 from timewheel.admin import AdminClient
 from timewheel.consumers import DelayedMessage
 from timewheel.core import Plan
-from timewheel.core.plan import Tiered
+from timewheel.core.plan import Calendar, Tiered
 from timewheel.core.planfile import dump_plan, save_plan
 from timewheel.ops import ensure
 from timewheel.producers import DelayedProducer
@@ -145,6 +145,44 @@ def test_a_plan_is_changed_as_it_says(broker_of_the_pages: LocalPulsar, tmp_path
     removed = run(remove)
     assert removed.returncode == 0, removed.stderr
     assert "change-a-plan.tw.tier-15s: removed" in removed.stdout
+
+
+@pytest.mark.timeout(180)
+def test_timewheel_is_left_as_it_says(broker_of_the_pages: LocalPulsar, tmp_path: Path) -> None:
+    """Tiers and a calendar, each with a timer that waits for days; the page's plans, but for their topics' names."""
+    text = page("leave-timewheel")
+    assert len(text.split()) <= 700
+    native, calendar = (block.content.replace("default/", "default/leave-") for block in blocks(text, "toml"))
+    (tmp_path / "reminders.toml").write_text(native)
+    (tmp_path / "audits.toml").write_text(calendar)
+    left = {name: Plan.load(tmp_path / f"{name}.toml") for name in ("reminders", "audits")}
+    former = {
+        "reminders": replace(left["reminders"], scheme=Tiered(window_ms=3_600_000, tiers_ms=(3_600_000, 864_000_000))),
+        "audits": replace(left["audits"], scheme=Calendar(), former_intervals_ms=()),
+    }
+    client = pulsar.Client(broker_of_the_pages.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    with AdminClient(broker_of_the_pages.admin_url) as admin:
+        for plan in former.values():
+            ensure(admin, plan, now_ms=int(time.time() * 1_000))
+            with DelayedProducer(client, plan) as producer:
+                producer.send(b"renew", deliver_after=timedelta(days=20))
+
+    def run(line: str, status: int = 0) -> str:
+        command = [str(Path(sys.executable).parent / "timewheel"), *line.split()[1:]]
+        ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+        assert ran.returncode == status, ran.stdout + ran.stderr
+        return ran.stdout
+
+    lines = [command.line for block in blocks(text, "console") for command in commands(block.content)]
+    assert [line.split()[1] for line in lines] == ["topics", "doctor", "relay", "topics"]
+    prepare, _, abort, remove = lines
+    run(prepare)
+    assert ": 1 timers; 0 cancelled, 0 dead letters" in run(abort)
+    assert run(remove).count(": removed") == 2
+
+    run("timewheel topics ensure audits.toml")
+    assert "this plan's consumers read it" in run("timewheel relay abort audits.toml")
+    client.close()
 
 
 TRACED = """

@@ -7,7 +7,7 @@ from typing import Any
 
 from timewheel.core.durations import HOUR_MS
 from timewheel.core.former_topics import FormerTopic, holding_topic
-from timewheel.core.plan import Plan, Tiered
+from timewheel.core.plan import Native, Plan, Tiered
 from timewheel.ops.former_findings import findings_of, left_behind, remedy_for
 
 DUE_TOPIC = "persistent://acme/crm/reminders"
@@ -37,3 +37,12 @@ def test_what_is_left_behind_and_what_to_do() -> None:
     assert [finding.where for finding in told] == [tier.name, day.name, strange.name]
     assert "3 entries wait here" in told[0].problem
     assert "1 entry waits here" in told[2].problem
+
+
+def test_back_to_native_the_way_out_is_named() -> None:
+    native = replace(plan(relay="service"), scheme=Native())
+    tier = FormerTopic(name=TIER_9D, backlog=3, holding=holding_topic(native, TIER_9D))
+    (told,) = findings_of(native, [tier])
+    assert "each goes to the due topic at once" in told.problem
+    assert "timewheel relay abort PLAN" in told.remedy
+    assert "timewheel relay abort PLAN" in remedy_for(native, [tier])

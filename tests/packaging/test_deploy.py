@@ -28,9 +28,15 @@ from timewheel.core.durations import parse_duration
 from timewheel.core.plan import Calendar, Plan
 
 DEPLOY = ROOT / "deploy"
-BASE = DEPLOY / "kubernetes" / "base"
-MONITORING = DEPLOY / "kubernetes" / "with-monitoring"
-UNIT = DEPLOY / "systemd" / "timewheel-relay.service"
+KUBERNETES_FOLDER = DEPLOY / "kubernetes"
+BASE = KUBERNETES_FOLDER / "base"
+MONITORING = KUBERNETES_FOLDER / "with-monitoring"
+APPLIED = ("base", "with-monitoring", "shadow", "calendar", "embedded")
+"""Folders that `kubectl apply -k` is given; `topics` is a part of them."""
+FOLDERS = sorted(path.parent for path in KUBERNETES_FOLDER.glob("*/kustomization.yaml"))
+SYSTEMD = DEPLOY / "systemd"
+UNIT = SYSTEMD / "timewheel-relay.service"
+OURS = "/opt/timewheel/bin/timewheel"
 KUBERNETES = "1.32"
 """The oldest that is tested; what is used here is in all later ones, too."""
 
@@ -40,7 +46,7 @@ def documents(folder: Path) -> list[dict[str, Any]]:
 
 
 def kind(name: str) -> list[dict[str, Any]]:
-    return [found for folder in (BASE, MONITORING) for found in documents(folder) if found["kind"] == name]
+    return [found for folder in FOLDERS for found in documents(folder) if found["kind"] == name]
 
 
 def the(name: str, of: str = "timewheel-relay") -> dict[str, Any]:
@@ -50,7 +56,7 @@ def the(name: str, of: str = "timewheel-relay") -> dict[str, Any]:
 
 def pods() -> Iterator[tuple[str, dict[str, Any]]]:
     """Every pod's specification, by the name of what makes it."""
-    for found in (*kind("StatefulSet"), *kind("Deployment"), *kind("CronJob")):
+    for found in (*kind("StatefulSet"), *kind("Deployment"), *kind("CronJob"), *kind("Job")):
         made = found["spec"]["jobTemplate"] if found["kind"] == "CronJob" else found
         yield found["metadata"]["name"], made["spec"]["template"]["spec"]
 
@@ -68,20 +74,36 @@ def given(arguments: list[str]) -> dict[str, Any]:
 
 def commands() -> dict[str, list[str]]:
     """All that are run, by who runs them; the unit's path of the command is left out."""
-    found = {name: [str(word) for word in pod["containers"][0]["args"]] for name, pod in pods()}
-    return {**found, "systemd": shlex.split(unit()["Service"]["ExecStart"])[1:]}
+    found = {
+        name: [str(word) for word in pod["containers"][0]["args"]]
+        for name, pod in pods()
+        if "command" not in pod["containers"][0]
+    }
+    for path in sorted(SYSTEMD.glob("*.service")):
+        program, *words = shlex.split(unit(path)["Service"]["ExecStart"])
+        if program == OURS:
+            found[path.name] = words
+    return found
 
 
-def unit() -> dict[str, dict[str, str]]:
+def unit(path: Path = UNIT) -> dict[str, dict[str, str]]:
     parser = configparser.RawConfigParser(strict=False, delimiters=("=",), comment_prefixes=("#",))
     parser.optionxform = str  # type: ignore[assignment,method-assign]
-    parser.read(UNIT)
+    parser.read(path)
     return {section: dict(parser[section]) for section in parser.sections()}
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in BASE.glob("*.yaml") if path.stem != "kustomization"))
+@pytest.mark.parametrize(
+    "name",
+    sorted(
+        str(path.relative_to(KUBERNETES_FOLDER))
+        for folder in FOLDERS
+        for path in folder.glob("*.yaml")
+        if folder != MONITORING and path.stem != "kustomization"
+    ),
+)
 def test_every_manifest_is_what_kubernetes_takes(name: str) -> None:
-    (found,) = yaml.safe_load_all((BASE / name).read_text())
+    (found,) = yaml.safe_load_all((KUBERNETES_FOLDER / name).read_text())
     kubernetes_validate.validate(found, KUBERNETES, strict=True)
 
 
@@ -99,11 +121,13 @@ def test_the_exporter_is_what_kubernetes_takes_and_is_scraped(name: str) -> None
     assert monitor["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"]
 
 
-def test_what_kustomize_is_told_of_is_all_there_is() -> None:
-    told = yaml.safe_load((BASE / "kustomization.yaml").read_text())
-    named = {*told["resources"], *(name for one in told["configMapGenerator"] for name in one["files"])}
-    on_disk = {str(path.relative_to(BASE)) for path in BASE.rglob("*") if path.is_file()}
-    assert on_disk - named == {"kustomization.yaml", "connection.toml"}, "what it does not name is not applied"
+@pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
+def test_what_kustomize_is_told_of_is_all_there_is(folder: Path) -> None:
+    told = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    generated = (name for one in told.get("configMapGenerator", ()) for name in one["files"])
+    named = {name for name in (*told["resources"], *generated) if not name.startswith("../")}
+    on_disk = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    assert on_disk - named <= {"kustomization.yaml", "connection.toml"}, "what it does not name is not applied"
     assert named <= on_disk
 
 
@@ -114,21 +138,60 @@ def test_the_schemas_find_a_slip() -> None:
         kubernetes_validate.validate(slip, KUBERNETES, strict=True)
 
 
-def test_kustomize_makes_one_set_of_them() -> None:
-    """By kubectl where it is; by hand it must name all files, which the test above holds it to."""
+def built(name: str) -> list[dict[str, Any]]:
+    """What `kubectl apply -k` would apply; nothing where there is no kubectl."""
     if shutil.which("kubectl") is None:
+        return []
+    command = ["kubectl", "kustomize", str(KUBERNETES_FOLDER / name)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return list(yaml.safe_load_all(done.stdout))
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        ("base", "ConfigMap CronJob Job PodDisruptionBudget Service StatefulSet"),
+        (
+            "with-monitoring",
+            "ConfigMap CronJob Deployment Job PodDisruptionBudget Service Service "
+            "ServiceMonitor ServiceMonitor StatefulSet",
+        ),
+        ("shadow", "ConfigMap CronJob Job PodDisruptionBudget Service StatefulSet"),
+        ("calendar", "ConfigMap CronJob Job"),
+        ("embedded", "ConfigMap ConfigMap Deployment Job"),
+    ],
+)
+def test_kustomize_makes_one_set_of_them(name: str, kinds: str) -> None:
+    """By kubectl where it is; by hand it must name all files, which the test above holds it to."""
+    made = built(name)
+    if not made:
         return
-    built = subprocess.run(["kubectl", "kustomize", str(MONITORING)], capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stderr
-    made = list(yaml.safe_load_all(built.stdout))
-    assert sorted(found["kind"] for found in made) == [
-        "ConfigMap", "CronJob", "CronJob", "Deployment", "PodDisruptionBudget", "Service", "Service", "ServiceMonitor",
-        "ServiceMonitor", "StatefulSet",
-    ]  # fmt: skip
+    assert sorted(found["kind"] for found in made) == kinds.split()
+    configs = {found["metadata"]["name"] for found in made if found["kind"] == "ConfigMap"}
     for found in made:
         assert "namespace" not in found["metadata"]
         if found["kind"] != "ServiceMonitor":
             kubernetes_validate.validate(found, KUBERNETES, strict=True)
+        mounted = re.findall(r"'configMap': {'name': '([^']+)'}", str(found))
+        assert {*mounted} <= configs, "a name with the suffix that all have"
+
+
+def test_all_of_them_fit_into_one_namespace() -> None:
+    """No name stands twice, and what selects the relays does not select the shadows."""
+    made = [found for name in APPLIED[1:] for found in built(name)]
+    names = [(found["kind"], found["metadata"]["name"]) for found in made]
+    assert len(names) == len({*names})
+    pods_of = {
+        found["metadata"]["name"]: found["spec"]["template"]["metadata"]["labels"]
+        for found in made
+        if found["kind"] in ("StatefulSet", "Deployment", "Job")
+    }
+    for found in made:
+        if found["kind"] in ("Service", "PodDisruptionBudget", "StatefulSet", "Deployment"):
+            selector = found["spec"]["selector"].get("matchLabels", found["spec"]["selector"])
+            selected = [name for name, labels in pods_of.items() if selector.items() <= labels.items()]
+            assert len(selected) == 1, found["metadata"]["name"]
 
 
 @pytest.mark.parametrize("who", sorted(commands()))
@@ -147,7 +210,7 @@ def test_a_relay_has_the_time_to_drain_that_it_was_promised() -> None:
     service = unit()["Service"]
     for who, grace_s in (
         ("timewheel-relay", pod["terminationGracePeriodSeconds"]),
-        ("systemd", int(service["TimeoutStopSec"].removesuffix("s"))),
+        (UNIT.name, int(service["TimeoutStopSec"].removesuffix("s"))),
     ):
         drain_ms = parse_duration(given(commands()[who])["drain"])
         assert grace_s * 1_000 >= drain_ms + GRACE_MS, who
@@ -202,37 +265,58 @@ def test_no_pod_can_do_more_than_it_needs(who: str, pod: dict[str, Any]) -> None
     mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     assert {volume["name"] for volume in pod["volumes"]} == mounted.keys()
     paths = [word.rpartition("=")[2] for word in container["args"] if "/etc/" in word]
-    assert [path for path in paths if not path.startswith((mounted["plans"], mounted["connection"]))] == []
+    assert [path for path in paths if not path.startswith(tuple(mounted.values()))] == []
 
 
 def test_the_files_that_the_commands_name_are_there_and_right() -> None:
-    (maps,) = yaml.safe_load((BASE / "kustomization.yaml").read_text())["configMapGenerator"]
-    plans = {Path(name).name: Plan.load(BASE / name) for name in maps["files"]}
+    plans = {path.name: Plan.load(path) for path in KUBERNETES_FOLDER.glob("*/plans/*.toml")}
     named = {
-        who: plans[Path(word).name] for who, words in commands().items() for word in words if word.endswith("s.toml")
+        who: plans[Path(word).name]
+        for who, words in commands().items()
+        for word in words
+        if word.startswith("/etc/timewheel/plans/") and "%" not in word
     }
+    assert named.keys() >= {"timewheel-roll", "timewheel-doctor", "timewheel-topics", "timewheel-exporter"}
     assert isinstance(named["timewheel-roll"].scheme, Calendar)
     assert named["timewheel-doctor"].relay == "service"
-    connection = load_connection(BASE / "connection.toml")
-    assert connection.token is None, "it names a file"
-    assert connection.token_file == BASE / "token"
+    assert plans["orders.toml"].intake
+    assert plans["renewals.toml"].relay == "embedded"
+    for path, token_file in ((BASE / "connection.toml", BASE / "token"), (SYSTEMD / "connection.toml", None)):
+        connection = load_connection(path)
+        assert connection.token is None, "it names a file"
+        assert connection.token_file == token_file
 
 
-def test_the_unit_is_one_for_systemd(tmp_path: Path) -> None:
+def test_without_a_calendar_nothing_rolls() -> None:
+    """A job of a plan that was taken out failed each quarter of an hour."""
+    cron = [found["metadata"]["name"] for found in documents(BASE) if found["kind"] == "CronJob"]
+    assert cron == ["timewheel-doctor"]
+    assert [path.name for path in (BASE / "plans").iterdir()] == ["reminders.toml"]
+
+
+def test_the_units_are_ones_for_systemd(tmp_path: Path) -> None:
     """By systemd's own check where that is; a program at the unit's path it takes for granted."""
-    service = unit()["Service"]
-    assert service["Type"] == "notify"
-    assert service["DynamicUser"] == "yes"
-    assert service["ExecReload"] == "/bin/kill -HUP $MAINPID"
-    host = given(commands()["systemd"])["http"].rpartition(":")[0]
-    assert host == "127.0.0.1"
+    for name in ("relay", "shadow"):
+        service = unit(SYSTEMD / f"timewheel-{name}.service")["Service"]
+        assert service["Type"] == "notify"
+        assert service["ExecReload"] == "/bin/kill -HUP $MAINPID"
+        host = given(commands()[f"timewheel-{name}.service"])["http"].rpartition(":")[0]
+        assert host == "127.0.0.1"
+    (sandbox,) = (SYSTEMD / "timewheel-.service.d").iterdir()
+    assert unit(sandbox)["Service"]["DynamicUser"] == "yes"
+    assert "LoadCredential" not in UNIT.read_text(), "without a token's file it would keep the unit from its start"
     if shutil.which("systemd-analyze") is None:
         return
-    there = tmp_path / UNIT.name
-    there.write_text(UNIT.read_text().replace("/opt/timewheel/bin/timewheel", sys.executable))
-    command = ["systemd-analyze", "verify", "--man=no", str(there)]
+    shutil.copytree(SYSTEMD, tmp_path, dirs_exist_ok=True)
+    there = []
+    for path in sorted(tmp_path.glob("timewheel-*.*")):
+        if path.is_file():
+            instance = path.with_name(path.name.replace("@.", "@reminders."))
+            instance.write_text(re.sub("/opt/timewheel/bin/(timewheel|python)", sys.executable, path.read_text()))
+            there.append(instance)
+    command = ["systemd-analyze", "verify", "--man=no", *map(str, there)]
     checked = subprocess.run(command, capture_output=True, text=True, check=False)
-    ours = [line for line in checked.stderr.splitlines() if UNIT.name in line]
+    ours = [line for line in checked.stderr.splitlines() if "timewheel" in line]
     assert (checked.returncode, ours) == (0, []), checked.stderr
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from timewheel.core.durations import format_duration
 from timewheel.core.former_topics import FormerTopic
 from timewheel.core.names import CalendarTopic, Names, namespace_of
-from timewheel.core.plan import Plan
+from timewheel.core.plan import Native, Plan
 from timewheel.core.plurals import counted
 from timewheel.ops.foreign_settings import Finding
 
@@ -44,10 +44,12 @@ def remedy_for(plan: Plan, topics: Sequence[FormerTopic]) -> str:
         former = json.dumps([*plan.former_namespaces, *sorted(unnamed)])
         remedies.append(f"write former_namespaces = {former} in the plan, and have its relays take that up")
     if any(topic.holding is not None and namespace_of(topic.name) not in unnamed for topic in topics):
-        remedies.append(
+        by_relay = (
             "keep a relay that can list topics running until they are empty (timewheel relay run PLAN, or consumers "
             "with former_topics=)"
         )
+        way_out = "run timewheel relay abort PLAN once all services have this plan"
+        remedies.append(way_out if isinstance(plan.scheme, Native) else by_relay)
     lengths_ms = {
         interval.interval_ms
         for topic in topics
@@ -83,13 +85,17 @@ def _finding(plan: Plan, topic: FormerTopic) -> Finding:
         problem = f"{entries}: nobody moves it on, since this plan does not name the namespace {unnamed.pop()}"
         return Finding(level="error", where=topic.name, problem=problem, remedy=remedy_for(plan, [topic]))
     if topic.holding is not None:
-        run = "timewheel relay run PLAN"
-        by = run if plan.relay == "service" else f"a relay that can list topics ({run})"
-        stay = "the broker's delay" if topic.holding.by_broker else "its stay or its slot"
+        if isinstance(plan.scheme, Native):
+            leaves, by = "goes to the due topic at once", "timewheel relay abort PLAN"
+        else:
+            stay = "the broker's delay" if topic.holding.by_broker else "its stay or its slot"
+            leaves = f"leaves after {stay}, and goes on by this plan"
+            run = "timewheel relay run PLAN"
+            by = run if plan.relay == "service" else f"a relay that can list topics ({run})"
         return Finding(
             level="warning",
             where=topic.name,
-            problem=f"{entries}: each leaves after {stay}, and goes on by this plan",
+            problem=f"{entries}: each {leaves}",
             remedy=f"{by} drains it; afterwards: timewheel topics ensure PLAN --remove-drained",
         )
     if topic.is_followed:
