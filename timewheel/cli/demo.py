@@ -25,8 +25,8 @@ STOPPED = "stopped: no prediction"
 
 def demo(
     *,
-    messages: Annotated[int, typer.Option("--messages", help="Timers in the trace.")] = 40_000,
-    day: Annotated[str, typer.Option("--day", help='Length of a "day": 5s, 2500ms.')] = "6s",
+    messages: Annotated[int, typer.Option("--messages", help="Timers in the trace.")] = 16_000,
+    day: Annotated[str, typer.Option("--day", help='Length of a "day": 5s, 2500ms.')] = "4s",
     seed: Annotated[int, typer.Option("--seed", help="Of the trace.")] = 7,
     schemes: Annotated[
         str | None, typer.Option("--schemes", help="Which to play, joined by commas; all if not given.")

@@ -147,9 +147,8 @@ def _relay(
     consumer = client.subscribe(held, RELAY_SUBSCRIPTION, initial_position=pulsar.InitialPosition.Earliest)
     producer = client.create_producer(due)
     # What is acknowledged first is gone at the second start; else the last timer is there still.
-    last = (
-        None if order == "acknowledge-first" and stop_after == TIMERS else Position.of(consumer.get_last_message_id())
-    )
+    nothing = order == "acknowledge-first" and stop_after == TIMERS
+    last = None if nothing else _place(consumer.get_last_message_id())
     in_hand = _take_all(consumer, last, acknowledge=order == "acknowledge-first")
     if order == "acknowledge-first":
         # The client sends acknowledgements in groups; closing its consumer is what makes sure that they left.

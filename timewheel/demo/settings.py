@@ -33,9 +33,9 @@ DEFAULT_TICK_MS = 1_000
 """The broker's own default."""
 GUARD_DAYS = 0.2
 """Beyond it a relay that lags takes the late lane for some timers, which costs a round trip each."""
-SHADOW_GUARD_DAYS = 0.75
-"""Behind a shadow `far` is half a day and twice this, 8 s: a machine that is busy with four times as much as it has
-cores for strikes an original within that time of its copy. What is due sooner stays, and makes gaps."""
+SHADOW_GUARD_DAYS = 0.5
+"""Behind a shadow `far` is half a day and twice this, 6 s: within that time of its copy an original is to be struck, on
+a busy machine too. What is due sooner stays, and makes gaps."""
 STAGGER_DAYS = 0.75
 """Between two bursts' begins."""
 TICKS_PER_DAY = 25
@@ -94,7 +94,7 @@ class Settings:
         BadSettings: An option is out of range.
     """
 
-    messages: int = 20_000
+    messages: int = 16_000
     day_ms: int = 4_000
     seed: int = 7
     schemes: tuple[SchemeName, ...] = ALL_SCHEMES
