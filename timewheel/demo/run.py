@@ -50,7 +50,7 @@ def run_demo(settings: Settings, screen: Screen, *, began_s: float, then_s: floa
     """
     settings.out.mkdir(parents=True, exist_ok=True)
     with Crew(settings) as crew, ThreadPoolExecutor(WORKERS, thread_name_prefix="demo") as workers:
-        crew.start(settings.schemes[:1])  # it imports its modules while the broker starts
+        crew.start(settings.schemes)  # they import their modules while the broker starts
         broker = LocalPulsar(settings.version, config=settings.broker_config(), progress=screen.say)
         try:
             starting = workers.submit(broker.start)

@@ -26,18 +26,18 @@ NAMESPACE = "public/default"
 
 PUBLISH_DAYS = 1.5
 """The burst: the whole trace is published within this many days, a pace that two cores keep up with, hops included."""
-SHADOW_PUBLISH_DAYS = 6
+SHADOW_PUBLISH_DAYS = 10
 """Behind a shadow a burst is written twice while it goes on, one by one. A shadow that lags then by more than its plan
 allows for, some seconds here and half a day in earnest, makes plain clients handle original and copy."""
 DEFAULT_TICK_MS = 1_000
 """The broker's own default."""
 GUARD_DAYS = 0.2
 """Beyond it a relay that lags takes the late lane for some timers, which costs a round trip each."""
-SHADOW_GUARD_DAYS = 0.5
-"""Behind a shadow `far` is half a day and twice this, 6 s: within that time of its copy an original is to be struck, on
-a busy machine too. What is due sooner stays, and makes gaps."""
-STAGGER_DAYS = 0.75
-"""Between two bursts' begins."""
+SHADOW_GUARD_DAYS = 0.6
+"""Behind a shadow `far` is half a day and twice this, 6.8 s: within that time of its copy an original is to be struck,
+on a busy machine too. What is due sooner stays, and makes gaps."""
+STAGGER_DAYS = 2
+"""Between two bursts' begins: one at a time, beside that of a shadow."""
 TICKS_PER_DAY = 25
 """With the default tick, the guard and lead that it asks for would be half of a short day, and the table about them."""
 HEADSTARTS_PER_DAY = 8
@@ -135,8 +135,9 @@ class Settings:
         return int((SHADOW_GUARD_DAYS if scheme == "shadow" else GUARD_DAYS) * self.day_ms)
 
     def start_offset_ms(self, scheme: SchemeName) -> int:
-        """When a scheme is to start to publish, after the first one: some time after the one before, for two cores."""
-        return int(self.schemes.index(scheme) * STAGGER_DAYS * self.day_ms)
+        """When a scheme is to start to publish: after the burst of the one before, or at once behind a shadow."""
+        in_turn = [one for one in self.schemes if one != "shadow"]
+        return in_turn.index(scheme) * STAGGER_DAYS * self.day_ms if scheme in in_turn else 0
 
     def scheme_ms(self, scheme: SchemeName) -> int:
         """From a scheme's first send to its last due time."""

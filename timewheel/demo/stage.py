@@ -94,7 +94,9 @@ class Stage:
 
     def play(self) -> None:
         """From the first topic to the last straggler."""
-        for scheme in self._settings.schemes:
+        for scheme in sorted(
+            self._settings.schemes, key=lambda scheme: scheme != "shadow"
+        ):  # whose start takes longest
             self._prepare(scheme)
         for scheme in self._settings.schemes:
             self._begin(scheme)
