@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from timewheel.core.planfile import parse_plan
+from timewheel.demo.nearness import gap_band
 from timewheel.demo.settings import ALL_SCHEMES, PLAIN
 from timewheel.testing import eventually
 from timewheel.testing.evidence.ledger import read_ledger, recount_command, totals
@@ -23,9 +24,8 @@ if TYPE_CHECKING:
     from tests.conftest import Evidence
 
 DAY_MS = 3_000
-MESSAGES = 2_000
-"""A limit of 50 ranges, and a native peak of 500."""
-ATTEMPTS = 2
+MESSAGES = 4_000
+"""A limit of 100 ranges, and a native peak of 1,000."""
 FIRST_LINE_CPU_S = 3.0
 """Of the processor: by the clock that is 1 s on an idle machine, and any time on one that is busy with other tests."""
 BROKER_LINE_S = 200.0
@@ -54,22 +54,14 @@ def kept(scheme: str, row: dict[str, Any]) -> bool:
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], str]:
-    """One small run of all schemes: its folder, its JSON, and what it said meanwhile.
+    """One small run of all schemes: its folder, its JSON, and its lines meanwhile.
 
-    It plays in real time, and is played once more where the machine was too busy to keep up; but never is it early,
-    and nothing of ours is lost or handled twice.
+    It plays in real time, on a machine that may be busy: no promise may break for that.
     """
-    said = []
-    for _ in range(ATTEMPTS):
-        out = tmp_path_factory.mktemp("demo")
-        done = subprocess.run(command(out, "--json"), capture_output=True, text=True, timeout=400, check=False)
-        said.append(done.stderr)
-        result = json.loads(done.stdout) if done.stdout else {"schemes": {}}
-        for scheme, row in result["schemes"].items():
-            assert scheme == "native" or kept(scheme, row), (scheme, row, done.stderr)
-        if done.returncode == 0:
-            return out, result, done.stderr
-    pytest.fail("\n".join(said))
+    out = tmp_path_factory.mktemp("demo")
+    done = subprocess.run(command(out, "--json"), capture_output=True, text=True, timeout=800, check=False)
+    assert done.returncode == 0, done.stderr
+    return out, json.loads(done.stdout), done.stderr
 
 
 @of_the_short_play
@@ -81,7 +73,7 @@ def test_every_scheme_but_native_keeps_its_promises(played: tuple[Path, dict[str
         assert row["totals"]["acknowledged"] == MESSAGES
         if scheme != "native":
             assert kept(scheme, row), scheme
-            assert row["redelivered_due"] <= 100, scheme
+            assert row["due_peak"] <= result["settings"]["limit"], scheme
     for scheme in ("tiered-relay", "wheel", "shadow"):
         assert max(sample["holding_gaps"] for sample in result["samples"][scheme]) == 0
 
@@ -89,8 +81,8 @@ def test_every_scheme_but_native_keeps_its_promises(played: tuple[Path, dict[str
 @of_the_short_play
 def test_the_disease_bites_the_raw_client(played: tuple[Path, dict[str, Any], str]) -> None:
     _, result, _ = played
-    # Half way some 500 ranges are there and 50 are kept: most of the 1,000 acknowledged come again.
-    assert result["schemes"]["native"]["redelivered_due"] > 300
+    # Half way some 1,000 ranges are there and 100 are kept: most of the 2,000 acknowledged come again.
+    assert result["schemes"]["native"]["redelivered_due"] > 600
     assert result["schemes"]["native"]["due_peak"] > 5 * result["settings"]["limit"]
 
 
@@ -130,12 +122,16 @@ def test_the_ledger_tells_the_same_as_the_verdict(played: tuple[Path, dict[str, 
 @of_the_short_play
 def test_it_says_what_a_sceptic_wants_to_know(played: tuple[Path, dict[str, Any], str]) -> None:
     out, result, said = played
-    assert said.splitlines()[0].startswith("timewheel demo  seed 11 · 2,000 timers")
+    assert said.splitlines()[0].startswith("timewheel demo  seed 11 · 4,000 timers")
     assert f"pid {result['broker']['pid']}" in said
     assert "curl -s http://127.0.0.1:" in said
-    assert "managedLedgerMaxUnackedRangesToPersist=50" in said
-    assert "s left]" in said
-    assert "PROMISES KEPT" in said
+    assert "managedLedgerMaxUnackedRangesToPersist=100" in said
+    assert 5 < said.count("s left]") < 30, "a line each 15 s"
+    verdict, meaning, report = said.splitlines()[-3:]
+    assert verdict.startswith("PROMISES KEPT")
+    assert "lost no timer" in meaning
+    assert report == str(out / "report.html")
+    assert "WARNING" not in said
     page = (out / "report.html").read_text()
     assert "Promises kept" in page
     assert "What is above the line is delivered twice." in page
@@ -152,15 +148,14 @@ def test_it_ends_by_planning_from_its_own_ledger(played: tuple[Path, dict[str, A
             measured["due_peak"],
             measured["redelivered_due"],
         )
-        # As the verdict has it for the law: such small peaks have a chance of some roots, and this machine is busy.
-        slack = 0.15 * row["predicted_peak"] + 3 * row["predicted_peak"] ** 0.5
-        assert abs(row["predicted_peak"] - row["measured_peak"]) <= slack, (scheme, row)
+        band = gap_band(row["predicted_peak"], measured["overdue"], is_most=scheme == "shadow")
+        assert row["measured_peak"] in band, (scheme, row)
     native = found["schemes"]["native"]
-    assert native["predicted_redelivered"] == pytest.approx(native["measured_redelivered"], rel=0.15, abs=20)
+    assert native["predicted_redelivered"] == pytest.approx(native["measured_redelivered"], rel=0.15, abs=40)
     assert parse_plan(found["plan"]).tick_ms == result["broker"]["profile"]["tick_ms"] == DAY_MS // 25
     assert result["broker"]["profile"]["gap_limit_ranges"] == result["settings"]["limit"]
-    # After the verdict, which it does not touch; and in every place where the verdict stands.
-    assert said.index("PROMISES KEPT") < said.index("The planner, from this run's own ledger")
+    # Before the verdict, which stands at the end; and in every place where the verdict stands.
+    assert said.index("The planner, from this run's own ledger") < said.index("PROMISES KEPT")
     assert json.loads((out / "results.json").read_text())["planner"] == found
     assert "predicted beside measured" in (out / "report.html").read_text()
 

@@ -292,19 +292,19 @@ def test_without_the_extra_the_demo_leaves_no_report_and_says_what_installs_it(t
     stale.write_text("of a former run")
     code = (
         "from pathlib import Path\nfrom rich.console import Console\n"
-        "import timewheel.demo.run\nfrom timewheel.cli.demo import _print_verdict\n"
+        "import timewheel.demo.run\nfrom timewheel.cli.demo import _print_figures, _print_verdict\n"
         "from timewheel.demo.files import Files, save\nfrom tests.support.demo_result import demo_result\n"
         "result = demo_result(Path(sys.argv[1]))\nsave(result, Files.under(result.settings.out))\n"
-        "_print_verdict(Console(), result)\n"
+        "_print_figures(Console(), result)\n_print_verdict(Console(), result, seconds=195.0)\n"
     )
     done = _python(WITHOUT + code, str(tmp_path))
 
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ledger.csv", "results.json"]
     lines = done.stdout.splitlines()
-    assert f"No report.html: {NEEDS}" in lines
     assert f"{tmp_path}/ledger.csv   {tmp_path}/results.json" in lines
-    assert lines[-1].startswith("PROMISES KEPT")
+    assert lines[-3:] == ["PROMISES KEPT   195 s", lines[-2], f"No report.html: {NEEDS}"]
+    assert lines[-2].startswith("Native delays made 10,143 gaps")
 
 
 def test_without_the_extra_a_plans_report_is_refused_before_the_work(tmp_path: Path) -> None:

@@ -18,13 +18,15 @@ __all__ = ["demo"]
 
 SPARK_MEMORY = "1g"
 """A ledger has some hundred thousand rows."""
-STOPPED = "stopped: the verdict above stands"
+FORESIGHT_S = 20.0
+"""Expected, for the planner's part."""
+STOPPED = "stopped: no prediction"
 
 
 def demo(
     *,
-    messages: Annotated[int, typer.Option("--messages", help="Timers in the trace.")] = 40_000,
-    day: Annotated[str, typer.Option("--day", help='Length of a "day": 5s, 2500ms.')] = "6s",
+    messages: Annotated[int, typer.Option("--messages", help="Timers in the trace.")] = 16_000,
+    day: Annotated[str, typer.Option("--day", help='Length of a "day": 5s, 2500ms.')] = "4s",
     seed: Annotated[int, typer.Option("--seed", help="Of the trace.")] = 7,
     schemes: Annotated[
         str | None, typer.Option("--schemes", help="Which to play, joined by commas; all if not given.")
@@ -37,7 +39,7 @@ def demo(
     ] = None,
     out: Annotated[Path, typer.Option("--out", help="Folder for report, ledger and JSON.")] = Path("demo-out"),
     planner: Annotated[
-        bool, typer.Option("--planner/--no-planner", help="Predict the run from its own ledger, after the verdict.")
+        bool, typer.Option("--planner/--no-planner", help="Predict the run from its own ledger, before the verdict.")
     ] = True,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the results as JSON; what is going on goes to stderr.")
@@ -45,8 +47,8 @@ def demo(
 ) -> None:
     """Start a real Pulsar, play one trace of delayed messages through every scheme, unload every topic half way.
 
-    Ends with status 1 if a promise is broken, or if native does not redeliver. After the verdict the planner, if it is
-    installed, predicts the same from the run's ledger. This does not change the verdict or the status.
+    Ends with status 1 if a promise is broken, or if native does not redeliver. How near the law its figures are is
+    shown, and is no promise. Nor is what the planner, if it is installed, predicts from the run's ledger.
     """
     import json
     import time
@@ -75,13 +77,14 @@ def demo(
 
     try:
         with screen_for(console) as screen:
-            result = run_demo(settings, screen, began_s=began_s)
+            result = run_demo(settings, screen, began_s=began_s, then_s=FORESIGHT_S if planner else 0)
     except KeyboardInterrupt:
         console.print("stopped: no verdict")
         raise typer.Exit(130) from None
-    _print_verdict(console, result)
+    _print_figures(console, result)
     if planner:
         result = _with_foresight(console, result)
+    _print_verdict(console, result, seconds=time.monotonic() - began_s)
     if as_json:
         print(json.dumps(result.as_json(), indent=1))
     if not result.verdict.kept:
@@ -98,8 +101,7 @@ def _announce(console: Console, settings: Settings) -> None:
     )
 
 
-def _print_verdict(console: Console, result: Result) -> None:
-    from timewheel.core.extras import ExtraMissing, need_extras
+def _print_figures(console: Console, result: Result) -> None:
     from timewheel.demo.files import Files
     from timewheel.demo.table import HEADER, plain_lines, row_texts, where_we_lose
     from timewheel.testing.evidence.ledger import recount_command
@@ -119,39 +121,37 @@ def _print_verdict(console: Console, result: Result) -> None:
         say(f"  {line}")
     files = Files.under(result.settings.out)
     say(f"Recount it yourself: {recount_command(files.ledger)}")
-    say("   ".join(str(path) for path in (files.report, files.ledger, files.results) if path.exists()))
-    try:
-        need_extras("a report", "report")
-    except ExtraMissing as missing:
-        say(f"No {files.report.name}: {missing}")
-    for sentence in result.verdict.broken:
-        say(f"BROKEN  {sentence}", "bold red")
-    for row in result.rows if result.verdict.broken else ():
-        for name, told in row.events.items():
-            say(f"{row.scheme} told its operator: {name}, {told.times} times, last: {told.last}")
-    if result.verdict.kept:
-        say(f"PROMISES KEPT   {result.seconds:.0f} s", "bold green")
-    else:
-        say(f"{len(result.verdict.broken)} PROMISES BROKEN   {result.seconds:.0f} s", "bold red")
+    say("   ".join(str(path) for path in (files.ledger, files.results)))
 
 
 def _with_foresight(console: Console, result: Result) -> Result:
-    """The result with what the planner makes of its ledger, or as it is: nothing here may touch the verdict."""
+    """The result with the planner's prediction from its ledger, or as it is: nothing here may touch the verdict."""
     import time
     from dataclasses import replace
 
-    from timewheel.cli.planning import progress_on, session
+    from timewheel.cli.planning import session
     from timewheel.core.extras import ExtraMissing
     from timewheel.demo.files import Files, save
+    from timewheel.demo.live import State, screen_for
+    from timewheel.spark_planner.progress import Progress
 
     began_s, files = time.monotonic(), Files.under(result.settings.out)
     _say(console, "")
     try:
-        with session(None, SPARK_MEMORY, when_stopped=STOPPED) as spark:
-            from timewheel.demo.planner import foresee
+        with screen_for(console) as screen:
 
-            with progress_on(console) as tell:
-                found = foresee(spark, result, files.ledger, began_s=began_s, tell=tell)
+            def tell(stage: str) -> None:
+                left_s = max(1.0, FORESIGHT_S + began_s - time.monotonic())
+                screen.show(State(phase=f"the planner predicts the same: {stage}", left_s=left_s))
+
+            def progressed(progress: Progress) -> None:
+                tell(progress.stage)
+
+            tell("starting Spark")
+            with session(None, SPARK_MEMORY, when_stopped=STOPPED, small=True) as spark:
+                from timewheel.demo.planner import foresee
+
+                found = foresee(spark, result, files.ledger, began_s=began_s, tell=progressed)
         result = replace(result, foresight=found)
         save(result, files)
     except ExtraMissing as missing:
@@ -165,6 +165,33 @@ def _with_foresight(console: Console, result: Result) -> Result:
     else:
         _print_foresight(console, found)
     return result
+
+
+def _print_verdict(console: Console, result: Result, *, seconds: float) -> None:
+    """The last lines: figures outside their band, the verdict, its meaning, and the report's path."""
+    from timewheel.core.extras import ExtraMissing, need_extras
+    from timewheel.demo.files import Files
+    from timewheel.demo.table import meaning
+
+    files = Files.under(result.settings.out)
+    _say(console, "")
+    for sentence in result.outside:
+        _say(console, f"measured, no promise: {sentence}")
+    broken = result.verdict.broken
+    for sentence in broken:
+        _say(console, f"BROKEN  {sentence}", "bold red")
+    for row in result.rows if broken else ():
+        for name, told in row.events.items():
+            _say(console, f"{row.scheme} told its operator: {name}, {told.times} times, last: {told.last}")
+    kept, style = ("PROMISES KEPT", "bold green") if not broken else (f"{len(broken)} PROMISES BROKEN", "bold red")
+    _say(console, f"{kept}   {seconds:.0f} s", style)
+    _say(console, meaning(result.rows, result.settings.limit, kept=not broken))
+    try:
+        need_extras("a report", "report")
+    except ExtraMissing as missing:
+        _say(console, f"No {files.report.name}: {missing}")
+    else:
+        _say(console, f"{files.report}")
 
 
 def _print_foresight(console: Console, found: Foresight) -> None:

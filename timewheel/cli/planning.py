@@ -125,12 +125,12 @@ def take_options_of(command: Callable[..., None], by: Callable[..., None]) -> No
 
 @contextmanager
 def session(
-    cores: int | None, memory: str, *, when_stopped: str = "stopped: nothing was written"
+    cores: int | None, memory: str, *, when_stopped: str = "stopped: nothing was written", small: bool = False
 ) -> Iterator[SparkSession]:
     """A local Spark for one command, or the one that this process has.
 
-    Mistakes in the options that only the planner finds become usage errors. On Ctrl-C and SIGTERM it says
-    ``when_stopped`` on stderr, and the command ends with status 130.
+    It suits a ``small`` history. Mistakes in the options that only the planner finds become usage errors. On Ctrl-C and
+    SIGTERM it says ``when_stopped`` on stderr, and the command ends with status 130.
 
     Raises:
         ExtraMissing: The extra, or Java, is not installed.
@@ -141,10 +141,10 @@ def session(
 
     from pyspark.sql import SparkSession
 
-    from timewheel.spark_planner import local_session
+    from timewheel.spark_planner.session import local_session, small_settings
 
     ours = SparkSession.getActiveSession() is None
-    spark = local_session(cores=cores, memory=memory)
+    spark = local_session(cores=cores, memory=memory, settings=small_settings() if small else None)
     stopped = _stopped_by_signals() if ours else threading.Event()
     try:
         with refused_requests():

@@ -10,7 +10,7 @@ from typing import Self
 from timewheel.core.errors import TimewheelError
 from timewheel.demo.player import play
 from timewheel.demo.settings import SchemeName, Settings
-from timewheel.testing.evidence.messages import Done, Failed, Finish, Go, Progress
+from timewheel.testing.evidence.messages import Connect, Done, Failed, Finish, Progress, Publish, Ready
 
 __all__ = ["Crew", "PlayerFailed"]
 
@@ -33,8 +33,9 @@ class _Player:
         self.process.start()
         theirs.close()
         self.scheme = scheme
+        self.ready = False
         self.start_ms: int | None = None
-        self.progress = Progress(attempted=0, confirmed=0, handled=0)
+        self.progress = Progress(attempted=0, confirmed=0, handled=0, last_due_ms=0)
         self.finishing = False
         self.done: Done | None = None
 
@@ -51,16 +52,24 @@ class Crew:
         self._players: dict[SchemeName, _Player] = {}
 
     def start(self, schemes: Sequence[SchemeName]) -> None:
-        """Start processes; they wait for `go`."""
+        """Start processes; they wait for `connect`."""
         for scheme in schemes:
             if scheme not in self._players:
                 self._players[scheme] = _Player(self._settings, scheme)
 
-    def go(self, scheme: SchemeName, service_url: str, admin_url: str, start_ms: int) -> None:
-        """Tell one to publish from ``start_ms`` on; its topics are there."""
+    def connect(self, scheme: SchemeName, service_url: str, admin_url: str) -> None:
+        """Have a scheme's player connect; its topics are there."""
+        self._players[scheme].connection.send(Connect(service_url=service_url, admin_url=admin_url))
+
+    def is_ready(self, scheme: SchemeName) -> bool:
+        """Whether a scheme's player is connected."""
+        return self._players[scheme].ready
+
+    def publish(self, scheme: SchemeName, start_ms: int) -> None:
+        """Have a scheme's player publish from ``start_ms`` on."""
         player = self._players[scheme]
         player.start_ms = start_ms
-        player.connection.send(Go(service_url=service_url, admin_url=admin_url, start_ms=start_ms))
+        player.connection.send(Publish(start_ms=start_ms))
 
     def finish(self, scheme: SchemeName) -> None:
         """Ask one for its results, once."""
@@ -115,6 +124,8 @@ class Crew:
             player.process.join(JOIN_TIMEOUT_S)
             raise PlayerFailed(player.scheme, f"exit code {player.process.exitcode}") from None
         match report:
+            case Ready():
+                player.ready = True
             case Progress():
                 player.progress = report
             case Done():

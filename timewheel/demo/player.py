@@ -19,7 +19,7 @@ from timewheel.demo.settings import PLAIN, SUBSCRIPTION, SchemeName, Settings
 from timewheel.demo.ways import NAME_PROPERTY, Way, way_of
 from timewheel.testing.evidence.journal import Journal, now_ms
 from timewheel.testing.evidence.ledger import Entry
-from timewheel.testing.evidence.messages import Done, Failed, Go
+from timewheel.testing.evidence.messages import Connect, Done, Failed, Publish, Ready
 from timewheel.testing.evidence.recorder import Deliveries, RecordingClient
 from timewheel.testing.evidence.trace import delays_ms, timer_id, timer_index
 
@@ -29,10 +29,12 @@ BEAT_S = 0.25
 """How often progress is reported."""
 PACE_S = 0.004
 """How long the publisher waits when it is ahead of its pace."""
+MAX_BEHIND_MS = 250
+"""What a publisher that was held up makes good. Beyond it the rest of the burst is later: it is never a faster one."""
 
 
 def play(connection: Connection, settings: Settings, scheme: SchemeName) -> None:
-    """The process's entry: wait for `Go`, play, answer `Finish` with `Done`."""
+    """The process's entry: `Connect` and answer `Ready`, `Publish`, answer `Finish` with `Done`."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides what it means
     try:
         _play(connection, settings, scheme)
@@ -46,13 +48,16 @@ def play(connection: Connection, settings: Settings, scheme: SchemeName) -> None
 def _play(connection: Connection, settings: Settings, scheme: SchemeName) -> None:
     delays = delays_ms(messages=settings.messages, span_ms=settings.span_ms, seed=settings.seed)
     order = connection.recv()
-    if not isinstance(order, Go):
+    if not isinstance(order, Connect):
         return
     client = connect(order.service_url, settings.out)
     recorded = RecordingClient(client, SUBSCRIPTION, NAME_PROPERTY if scheme in PLAIN else ID_PROPERTY)
     journal = Journal(settings.messages)
     way = way_of(recorded, settings.plan(scheme), journal, order, settings.out)
-    _publish(connection, way, journal, delays, order.start_ms, settings.publish_ms(scheme))
+    connection.send(Ready())
+    begin = connection.recv()
+    assert isinstance(begin, Publish)
+    _publish(connection, way, journal, delays, begin.start_ms, settings.publish_ms(scheme))
     while not connection.poll(BEAT_S):
         _beat(connection, journal)
     connection.recv()
@@ -79,14 +84,14 @@ def _publish(
         if time.monotonic() >= next_beat:
             _beat(connection, journal)
             next_beat += BEAT_S
-        if index > (at_ms - start_ms) * pace:
+        turn_ms = start_ms + index / pace
+        if at_ms < turn_ms:
             if connection.poll(PACE_S):
                 return
             continue
+        start_ms += max(0, int(at_ms - turn_ms) - MAX_BEHIND_MS)
         due_ms = at_ms + delays[index]
-        journal.due_ms[index] = due_ms
-        journal.attempted_ms[index] = at_ms
-        journal.attempted += 1
+        journal.attempt(index, at_ms, due_ms)
         way.send(index, due_ms)
         index += 1
 

@@ -71,10 +71,12 @@ def report_page(result: Result, ledger: Path) -> str:
             ],
             notes=[
                 "Gaps: the most at any one sample, summed over a scheme's due topics (due) and its holding topics "
-                "(held); law: what the law of gaps predicts for that from the trace alone. Redelivered: came again "
+                "(held); law: what the law of gaps predicts for that from the trace alone, with the band that follows "
+                "from how many timers were late at once. Redelivered: came again "
                 "after its acknowledgement had returned, counted at the raw client: to business + to a relay, which "
                 "skips it. Twice: reached the handler again; with plain clients, which handle all that comes again: as "
                 "original and as copy.",
+                *result.outside,
                 "Where timewheel loses: " + "; ".join(where_we_lose(result.rows)) + ".",
                 *([] if result.foresight is None else [foresight.NOTE, f"The planner: {result.foresight.verdict}"]),
             ],

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from typing import Any
 
 from timewheel.core.broker_profile import BrokerProfile
@@ -11,6 +12,7 @@ from timewheel.core.gap_law import peak
 from timewheel.core.plan import Plan
 from timewheel.core.steps import far_ms
 from timewheel.demo.foresight import Foresight
+from timewheel.demo.nearness import figures, outside
 from timewheel.demo.sampling import Sample
 from timewheel.demo.settings import DAYS, SchemeName, Settings
 from timewheel.demo.verdict import Measured, Verdict, lateness
@@ -19,7 +21,7 @@ from timewheel.testing.evidence.ledger import Entry, totals
 from timewheel.testing.evidence.messages import Done
 from timewheel.testing.evidence.predicted_gaps import predicted_gaps, predicted_pending
 
-__all__ = ["BrokerFacts", "Result", "Seen", "measure"]
+__all__ = ["BrokerFacts", "Result", "Seen", "measure", "most_overdue"]
 
 GRID_PER_DAY = 20
 """Moments at which the law is evaluated."""
@@ -67,7 +69,7 @@ class Result:
         rows: One per scheme.
         checker_trial: Totals of the checker's trial, by its relays' order of publishing and acknowledging.
         verdict: Of it all.
-        seconds: From the command to the verdict.
+        seconds: From the command to the end of the play.
         started_ms: When the first scheme began to publish, UTC milliseconds.
         unloaded_ms: When the unload of all topics began.
         unloads_ms: When each scheme's own topics were unloaded, the middle of it.
@@ -89,6 +91,16 @@ class Result:
     entries: Mapping[SchemeName, Sequence[Entry]]
     foresight: Foresight | None = None
 
+    @property
+    def due_per_ms(self) -> float:
+        """Timers of a scheme that become due in a millisecond."""
+        return self.settings.messages / self.settings.span_ms
+
+    @property
+    def outside(self) -> list[str]:
+        """A sentence for each figure that a machine on time would not have."""
+        return outside(self.rows, self.due_per_ms)
+
     def as_json(self) -> dict[str, Any]:
         """Everything but the single timers, as JSON values."""
         settings = asdict(self.settings)
@@ -99,6 +111,7 @@ class Result:
             "checker_trial": {name: asdict(found) for name, found in self.checker_trial.items()},
             "kept": self.verdict.kept,
             "broken": list(self.verdict.broken),
+            "nearness": [{**asdict(one), "is_near": one.is_near} for one in figures(self.rows, self.due_per_ms)],
             "seconds": round(self.seconds, 1),
             "started_ms": self.started_ms,
             "unloaded_ms": self.unloaded_ms,
@@ -118,11 +131,12 @@ def measure(settings: Settings, scheme: SchemeName, start_ms: int, seen: Seen, d
         seen: By its gauge.
         done: By its player.
     """
-    end_ms = start_ms + settings.scheme_ms(scheme)
-    grid = range(start_ms, end_ms, max(1, settings.day_ms // GRID_PER_DAY))
     sends = [(entry.attempted_ms, entry.due_ms) for entry in done.entries if entry.attempted_ms]
+    end_ms = max((due_ms for _, due_ms in sends), default=start_ms + settings.scheme_ms(scheme))
+    grid = range(start_ms, end_ms, max(1, settings.day_ms // GRID_PER_DAY))
     found = totals(done.entries)
     played = [sample for sample in seen.samples if start_ms <= sample.at_ms <= end_ms]
+    unstruck = _unstruck(seen.plan, played, sends) if seen.plan.intake else 0
     return Measured(
         scheme=scheme,
         due_peak=max((sample.due_gaps for sample in seen.samples), default=0),
@@ -137,10 +151,11 @@ def measure(settings: Settings, scheme: SchemeName, start_ms: int, seen: Seen, d
         redelivered_holding=done.redelivered_holding,
         totals=found,
         early=sum(entry.early for entry in done.entries),
-        behind_ms=_behind_ms(settings, scheme, seen.plan, played, sends) if seen.plan.intake else 0,
+        behind_ms=unstruck * _burst_ms(sends) // max(len(sends), 1),
         allowed_ms=far_ms(seen.plan) // 2 if seen.plan.intake else 0,
         copied=sum(max(entry.handled - 1 - entry.redelivered, 0) for entry in done.entries),
         late=lateness(done.lateness_ms),
+        overdue=max(unstruck, most_overdue(done.entries)),
         samples_per_day=len(played) * settings.day_ms / (end_ms - start_ms),
         topics=seen.topics,
         send_errors=done.errors,
@@ -149,16 +164,22 @@ def measure(settings: Settings, scheme: SchemeName, start_ms: int, seen: Seen, d
     )
 
 
-def _behind_ms(
-    settings: Settings,
-    scheme: SchemeName,
-    plan: Plan,
-    samples: Sequence[Sample],
-    sends: Sequence[tuple[int, int]],
-) -> int:
-    """How far a shadow was behind at the worst sample of its burst: what it has not struck, by the pace of sends."""
+def most_overdue(entries: Iterable[Entry]) -> int:
+    """Most timers at one moment that were due and had not been handled yet; of those that were handled."""
+    late = [entry for entry in entries if entry.handled_ms > entry.due_ms]
+    # Where one is handled in the moment in which another is due, the first is gone.
+    changes = sorted([(one.due_ms, 1) for one in late] + [(one.handled_ms, -1) for one in late])
+    return max(accumulate(change for _, change in changes), default=0)
+
+
+def _unstruck(plan: Plan, samples: Sequence[Sample], sends: Sequence[tuple[int, int]]) -> int:
+    """How many originals a shadow had not struck at the worst sample of its burst."""
     end_ms = max((sent_ms for sent_ms, _ in sends), default=0)
     burst = [sample for sample in samples if sample.at_ms <= end_ms]
     wanted = predicted_pending(plan, sends, [sample.at_ms for sample in burst])
-    most = max((sample.due_backlog - pending for sample, pending in zip(burst, wanted, strict=True)), default=0)
-    return max(most, 0) * settings.publish_ms(scheme) // max(len(sends), 1)
+    return max(0, *(sample.due_backlog - pending for sample, pending in zip(burst, wanted, strict=True)), 0)
+
+
+def _burst_ms(sends: Sequence[tuple[int, int]]) -> int:
+    sent_ms = [sent_ms for sent_ms, _ in sends]
+    return max(sent_ms, default=0) - min(sent_ms, default=0)

@@ -25,7 +25,8 @@ BROKER_START_S = 8.0
 """Expected; the time left is corrected when it is up."""
 WORKERS = 3
 """Threads for whatever must not hold up the display."""
-ADMIN_RETRY_S = 5.0
+ADMIN_RETRY_S = 120.0
+"""A broker on a machine that is busy with other things may be deaf for a while."""
 
 
 def expected_s(settings: Settings) -> float:
@@ -33,13 +34,14 @@ def expected_s(settings: Settings) -> float:
     return BROKER_START_S + (settings.play_ms + AFTER_LAST_DUE_MS) / 1000 + VERDICT_S
 
 
-def run_demo(settings: Settings, screen: Screen, *, began_s: float) -> Result:
+def run_demo(settings: Settings, screen: Screen, *, began_s: float, then_s: float = 0) -> Result:
     """Play everything and save the results under ``settings.out``.
 
     Args:
         settings: What to play.
         screen: Where to show it.
         began_s: ``time.monotonic()`` of the command's start.
+        then_s: From the end of the play to the verdict.
 
     Raises:
         DemoFailed: A step took too long.
@@ -48,18 +50,18 @@ def run_demo(settings: Settings, screen: Screen, *, began_s: float) -> Result:
     """
     settings.out.mkdir(parents=True, exist_ok=True)
     with Crew(settings) as crew, ThreadPoolExecutor(WORKERS, thread_name_prefix="demo") as workers:
-        crew.start(settings.schemes[:1])  # it imports its modules while the broker starts
+        crew.start(settings.schemes)  # they import their modules while the broker starts
         broker = LocalPulsar(settings.version, config=settings.broker_config(), progress=screen.say)
         try:
             starting = workers.submit(broker.start)
             while not starting.done():
-                screen.show(State(phase="starting Pulsar", left_s=_left_s(settings, began_s), limit=settings.limit))
+                screen.show(State(phase="starting Pulsar", left_s=_left_s(settings, began_s) + then_s))
                 wait([starting], TURN_S)
             starting.result()
             with AdminClient(broker.admin_url, retry_for_s=ADMIN_RETRY_S) as admin:
                 facts = _facts(broker, settings, profile_of(admin))
                 _introduce(screen, facts, settings, time.monotonic() - began_s)
-                with Stage(settings, screen, crew, admin, facts, workers) as stage:
+                with Stage(settings, screen, crew, admin, facts, workers, then_s) as stage:
                     stage.play()
                     result = stage.result(began_s)
         finally:

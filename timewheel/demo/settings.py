@@ -26,13 +26,18 @@ NAMESPACE = "public/default"
 
 PUBLISH_DAYS = 1.5
 """The burst: the whole trace is published within this many days, a pace that two cores keep up with, hops included."""
-SHADOW_PUBLISH_DAYS = 4
+SHADOW_PUBLISH_DAYS = 10
 """Behind a shadow a burst is written twice while it goes on, one by one. A shadow that lags then by more than its plan
 allows for, some seconds here and half a day in earnest, makes plain clients handle original and copy."""
 DEFAULT_TICK_MS = 1_000
 """The broker's own default."""
-GUARD_DAYS = 0.15
+GUARD_DAYS = 0.2
 """Beyond it a relay that lags takes the late lane for some timers, which costs a round trip each."""
+SHADOW_GUARD_DAYS = 0.6
+"""Behind a shadow `far` is half a day and twice this, 6.8 s: within that time of its copy an original is to be struck,
+on a busy machine too. What is due sooner stays, and makes gaps."""
+STAGGER_DAYS = 2
+"""Between two bursts' begins: one at a time, beside that of a shadow."""
 TICKS_PER_DAY = 25
 """With the default tick, the guard and lead that it asks for would be half of a short day, and the table about them."""
 HEADSTARTS_PER_DAY = 8
@@ -89,8 +94,8 @@ class Settings:
         BadSettings: An option is out of range.
     """
 
-    messages: int = 40_000
-    day_ms: int = 6_000
+    messages: int = 16_000
+    day_ms: int = 4_000
     seed: int = 7
     schemes: tuple[SchemeName, ...] = ALL_SCHEMES
     version: str | None = None
@@ -125,14 +130,14 @@ class Settings:
         """The broker's `delayedDeliveryTickTimeMillis`, scaled down like the day, if not as far."""
         return min(DEFAULT_TICK_MS, self.day_ms // TICKS_PER_DAY)
 
-    @property
-    def guard_ms(self) -> int:
-        """The plans' guard: the broker's tick, and what relay and broker may lag behind on two busy cores."""
-        return int(GUARD_DAYS * self.day_ms)
+    def guard_ms(self, scheme: SchemeName) -> int:
+        """A plan's guard: the broker's tick, and what relay and broker may lag behind on two busy cores."""
+        return int((SHADOW_GUARD_DAYS if scheme == "shadow" else GUARD_DAYS) * self.day_ms)
 
     def start_offset_ms(self, scheme: SchemeName) -> int:
-        """When a scheme starts to publish, after the first one: a day after the one before, so that two cores do."""
-        return self.schemes.index(scheme) * self.day_ms
+        """When a scheme is to start to publish: after the burst of the one before, or at once behind a shadow."""
+        in_turn = [one for one in self.schemes if one != "shadow"]
+        return in_turn.index(scheme) * STAGGER_DAYS * self.day_ms if scheme in in_turn else 0
 
     def scheme_ms(self, scheme: SchemeName) -> int:
         """From a scheme's first send to its last due time."""
@@ -145,8 +150,9 @@ class Settings:
 
     @property
     def unload_offset_ms(self) -> int:
-        """When all topics are unloaded, after the first scheme's start: when the last scheme is half way."""
-        return self.start_offset_ms(self.schemes[-1]) + self.scheme_ms(self.schemes[-1]) // 2
+        """When all topics are unloaded, after the first scheme's start: when that is half way, all having published."""
+        published_ms = max(self.start_offset_ms(scheme) + self.publish_ms(scheme) for scheme in self.schemes)
+        return max(self.scheme_ms(self.schemes[0]) // 2, published_ms)
 
     def broker_config(self) -> Mapping[str, str]:
         """The broker's settings that differ from its defaults."""
@@ -166,7 +172,7 @@ class Settings:
             subscriptions=(SUBSCRIPTION,),
             scheme=self._scheme(scheme),
             max_delay_ms=self.span_ms,
-            guard_ms=self.guard_ms,
+            guard_ms=self.guard_ms(scheme),
             tick_ms=self.tick_ms,
         )
         return replace(plan, intake=True, relay="service", readers="any") if scheme == "shadow" else plan

@@ -5,20 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Self, TypeVar
 
 from timewheel.admin.client import AdminClient
 from timewheel.consumers.relay.driver.prefetch import BROKER_HELD_ENTRIES
 from timewheel.consumers.relay.relay import MAX_IN_FLIGHT
-from timewheel.core.errors import TimewheelError
+from timewheel.core.errors import AdminError, TimewheelError
 from timewheel.core.plan import Calendar, Plan, Tiered
 from timewheel.demo.crew import Crew
-from timewheel.demo.live import Row, Screen, State
+from timewheel.demo.live import Screen, State
 from timewheel.demo.results import BrokerFacts, Result, Seen, measure
 from timewheel.demo.sabotage import CheckerTrial, try_checker
 from timewheel.demo.sampling import Gauge, Sampler
 from timewheel.demo.settings import SchemeName, Settings
-from timewheel.demo.table import LABELS
 from timewheel.demo.verdict import judge
 from timewheel.ops.provision import ensure
 from timewheel.shadow.machine.states import State as ShadowState
@@ -33,19 +33,21 @@ SAMPLES_PER_DAY = 10
 """Aimed at, so that at least 8 remain while every topic is unloaded."""
 VERDICT_S = 3.0
 """Expected, from the last timer to the verdict."""
-HEAD_START_MS = 300
-"""Between telling a player to go and its first send: it connects meanwhile."""
-SHADOW_HEAD_START_MS = 8_000
-"""The same where a shadow is begun first, a command of its own."""
 CALENDAR_AHEAD_MS = 20_000
 """By how much a calendar's burst may end late, on a machine that is busy with other things."""
+LATEST_UNLOAD = 0.75
+"""Of the first scheme's play: where a busy machine still publishes then, the topics are unloaded all the same."""
+UNLOAD_ATTEMPTS = 3
+"""A broker that is busy may answer an unload with an error of its own (500), and go on with it."""
 AFTER_LAST_DUE_MS = 2_500
 """How long after the last due time the wait for stragglers and redeliveries goes on at least."""
-GRACE_DAYS = 4
-MIN_GRACE_MS = 15_000
-"""How long, after all were due, a scheme may hand out no further timer; then what is missing counts as lost."""
-DONE_TIMEOUT_S = 30.0
-TRIAL_TIMEOUT_S = 90.0
+GRACE_MS = 90_000
+"""How long, after all were due, a scheme may hand out no further timer; then what is missing counts as lost. A client
+that lost its connection waits for up to a minute before it tries again."""
+DONE_TIMEOUT_S = 300.0
+TRIAL_TIMEOUT_S = 600.0
+READY_TIMEOUT_S = 600.0
+"""For steps of seconds on an idle machine: that one is busy is no reason to end without a verdict."""
 TURN_S = 0.1
 
 
@@ -64,6 +66,7 @@ class Stage:
         admin: AdminClient,
         facts: BrokerFacts,
         workers: ThreadPoolExecutor,
+        then_s: float,
     ) -> None:
         self._settings = settings
         self._screen = screen
@@ -73,6 +76,7 @@ class Stage:
         self._gauges: dict[SchemeName, Gauge] = {}
         self._sampler = Sampler(admin, settings.day_ms // SAMPLES_PER_DAY, lambda _name, _sample: None)
         self._workers = workers
+        self._then_s = then_s
         self._began_ms = now_ms()
         self._unloaded_ms = 0
         self._unloads_ms: dict[SchemeName, int] = {}
@@ -90,8 +94,14 @@ class Stage:
 
     def play(self) -> None:
         """From the first topic to the last straggler."""
+        for scheme in sorted(
+            self._settings.schemes, key=lambda scheme: scheme != "shadow"
+        ):  # whose start takes longest
+            self._prepare(scheme)
         for scheme in self._settings.schemes:
             self._begin(scheme)
+        self._until("playing", self._all_published)
+        tried = self._in_background(lambda: try_checker(self._facts.service_url, self._settings.out))
         self._until("playing", lambda: now_ms() >= self._began_ms + self._settings.unload_offset_ms)
         self._unloaded_ms = now_ms()
         unloaded = self._in_background(self._unload_all)
@@ -101,8 +111,7 @@ class Stage:
             f"unloaded {sum(len(gauge.topics) for gauge in self._gauges.values())} topics "
             f"in {(now_ms() - self._unloaded_ms) / 1000:.1f} s"
         )
-        tried = self._in_background(lambda: try_checker(self._facts.service_url, self._settings.out))
-        self._until("playing, and the checker tried on a saboteur", tried.done, timeout_s=TRIAL_TIMEOUT_S)
+        self._until("playing", tried.done, timeout_s=TRIAL_TIMEOUT_S)
         self._trial = tried.result()
         self._until("playing", self._all_finished)
 
@@ -132,7 +141,7 @@ class Stage:
                 "acknowledges before it publishes": trial.sabotaged,
                 "publishes before it acknowledges": trial.honest,
             },
-            verdict=judge(rows, sabotaged=trial.sabotaged, honest=trial.honest),
+            verdict=judge(rows, limit=settings.limit, sabotaged=trial.sabotaged, honest=trial.honest),
             seconds=time.monotonic() - began_s,
             started_ms=self._began_ms,
             unloaded_ms=self._unloaded_ms,
@@ -143,25 +152,28 @@ class Stage:
 
     # --------------------------------------------------------------------------------------------------------- steps
 
-    def _begin(self, scheme: SchemeName) -> None:
-        """Make a scheme's topics and set its player going; the first one at once, the others in their turn."""
+    def _prepare(self, scheme: SchemeName) -> None:
+        """Make a scheme's topics, and have its player connect."""
         self._crew.start([scheme])
+        self._ensure(self._settings.plan(scheme), now_ms())
+        self._crew.connect(scheme, self._facts.service_url, self._facts.admin_url)
+
+    def _begin(self, scheme: SchemeName) -> None:
+        """Set a scheme's player going once it is connected; the first one at once, the others in their turn."""
+        self._until("connecting", lambda: self._crew.is_ready(scheme), timeout_s=READY_TIMEOUT_S)
         plan = self._settings.plan(scheme)
-        moments_ms = [now_ms()]
-        self._ensure(plan, moments_ms[0])
-        if isinstance(plan.scheme, Calendar):
-            # Its topics are those of the moment of sending, and days pass before its turn: some more, ahead.
-            in_turn_ms = max(now_ms(), self._began_ms + self._settings.start_offset_ms(scheme))
-            moments_ms.append(in_turn_ms + self._settings.publish_ms(scheme) + CALENDAR_AHEAD_MS)
-            self._ensure(plan, moments_ms[1])
-        head_start_ms = SHADOW_HEAD_START_MS if plan.intake else HEAD_START_MS
-        start_ms = max(now_ms() + head_start_ms, self._began_ms + self._settings.start_offset_ms(scheme))
+        start_ms = max(now_ms(), self._began_ms + self._settings.start_offset_ms(scheme)) if self._gauges else now_ms()
         if not self._gauges:
             self._began_ms = start_ms
+        moments_ms = [start_ms]
+        if isinstance(plan.scheme, Calendar):  # its topics are those of the moment of sending, and days pass
+            moments_ms.append(start_ms + self._settings.publish_ms(scheme) + CALENDAR_AHEAD_MS)
+            for moment_ms in moments_ms:
+                self._ensure(plan, moment_ms)
         gauge = Gauge(plan, moments_ms, self._settings.day_ms)
         self._gauges[scheme] = gauge
         self._sampler.add(scheme, gauge)
-        self._crew.go(scheme, self._facts.service_url, self._facts.admin_url, start_ms)
+        self._crew.publish(scheme, start_ms)
 
     def _ensure(self, plan: Plan, at_ms: int) -> None:
         def make() -> None:
@@ -173,13 +185,26 @@ class Stage:
         self._until(f"making the topics of {plan.due_topic.rsplit('/', 1)[-1]}", ensured.done)
         ensured.result()
 
+    def _all_published(self) -> bool:
+        first = self._settings.schemes[0]
+        latest_ms = self._start_ms(first) + LATEST_UNLOAD * self._settings.scheme_ms(first)
+        attempted = [self._crew.progress(scheme).attempted for scheme in self._settings.schemes]
+        return min(attempted) == self._settings.messages or now_ms() > latest_ms
+
     def _unload_all(self) -> None:
         """One topic after the other; the first scheme last, since native's redeliveries keep the broker busy."""
         for scheme, gauge in reversed(self._gauges.items()):
             began_ms = now_ms()
             for name in gauge.topics:
-                gauge.unload(self._admin, name)
+                self._unload(gauge, name)
             self._unloads_ms[scheme] = (began_ms + now_ms()) // 2
+
+    def _unload(self, gauge: Gauge, name: str) -> None:
+        for _ in range(UNLOAD_ATTEMPTS - 1):
+            with suppress(AdminError):
+                gauge.unload(self._admin, name)
+                return
+        gauge.unload(self._admin, name)
 
     def _all_finished(self) -> bool:
         done = self._crew.results()
@@ -197,16 +222,15 @@ class Stage:
 
     def _is_over(self, scheme: SchemeName) -> bool:
         progress = self._crew.progress(scheme)
-        last_due_ms = self._start_ms(scheme) + self._settings.scheme_ms(scheme)
         handled, moved_ms = self._moved.get(scheme, (-1, 0))
         if progress.handled > handled:
             # On a machine that is busy with other things a scheme may be late by minutes: that is no loss.
             moved_ms = now_ms()
             self._moved[scheme] = progress.handled, moved_ms
-        if now_ms() > max(last_due_ms, moved_ms) + max(MIN_GRACE_MS, GRACE_DAYS * self._settings.day_ms):
+        if now_ms() > max(progress.last_due_ms, moved_ms) + GRACE_MS:
             return True
         all_handled = progress.attempted == self._settings.messages and progress.handled >= progress.confirmed
-        return all_handled and now_ms() > last_due_ms + AFTER_LAST_DUE_MS
+        return all_handled and now_ms() > progress.last_due_ms + AFTER_LAST_DUE_MS
 
     # --------------------------------------------------------------------------------------------------------- waiting
 
@@ -222,32 +246,19 @@ class Stage:
             self._crew.listen(TURN_S)
             if self._sampler.error is not None:
                 raise DemoFailed(f"sampling failed: {self._sampler.error!r}") from self._sampler.error
-            self._screen.show(State(phase=phase, left_s=self._left_s(), limit=self._settings.limit, rows=self._rows()))
+            self._screen.show(State(phase=phase, left_s=self._left_s(), gaps=self._gaps(), limit=self._settings.limit))
 
     def _left_s(self) -> float:
-        last = self._settings.schemes[-1]
-        planned_ms = max(now_ms(), self._began_ms + self._settings.start_offset_ms(last))
-        end_ms = (self._crew.start_ms(last) or planned_ms) + self._settings.scheme_ms(last) + AFTER_LAST_DUE_MS
-        return max(0.0, (end_ms - now_ms()) / 1000) + VERDICT_S
+        settings = self._settings
+        planned_ms = [max(now_ms(), self._began_ms + settings.start_offset_ms(one)) for one in settings.schemes]
+        ends_ms = [
+            (self._crew.start_ms(scheme) or start_ms) + settings.scheme_ms(scheme)
+            for scheme, start_ms in zip(settings.schemes, planned_ms, strict=True)
+        ]
+        return max(0.0, (max(ends_ms) + AFTER_LAST_DUE_MS - now_ms()) / 1000) + VERDICT_S + self._then_s
 
-    def _rows(self) -> list[Row]:
-        rows = []
-        for scheme, gauge in list(self._gauges.items()):
-            if self._crew.start_ms(scheme) is None:
-                continue
-            progress = self._crew.progress(scheme)
-            samples = gauge.samples
-            rows.append(
-                Row(
-                    label=LABELS[scheme],
-                    sent=progress.attempted,
-                    waiting=progress.attempted - progress.handled,
-                    handled=progress.handled,
-                    gaps=samples[-1].due_gaps if samples else None,
-                    peak=max((sample.due_gaps for sample in samples), default=0),
-                )
-            )
-        return rows
+    def _gaps(self) -> dict[SchemeName, int]:
+        return {name: gauge.samples[-1].due_gaps for name, gauge in list(self._gauges.items()) if gauge.samples}
 
     def _start_ms(self, scheme: SchemeName) -> int:
         start_ms = self._crew.start_ms(scheme)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from timewheel.demo.nearness import gap_band
 from timewheel.demo.settings import PLAIN, SchemeName
 from timewheel.demo.verdict import Lateness, Measured
 
-__all__ = ["HEADER", "LABELS", "plain_lines", "row_texts", "where_we_lose"]
+__all__ = ["HEADER", "LABELS", "meaning", "plain_lines", "row_texts", "where_we_lose"]
 
 LABELS: dict[SchemeName, str] = {
     "native": "native, raw client",
@@ -41,7 +42,7 @@ def row_texts(row: Measured) -> tuple[str, ...]:
     return (
         LABELS[row.scheme],
         f"{row.due_peak:,}",
-        f"{row.law_peak:,.0f}",
+        _law(row),
         f"{row.holding_peak:,}" if row.hold else NOT_APPLICABLE,
         f"{row.index_bytes / 1_000:,.1f}",
         f"{row.written_multiple:.2f} x",
@@ -68,6 +69,23 @@ def plain_lines(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[st
     ]
 
 
+def meaning(rows: Sequence[Measured], limit: int, *, kept: bool) -> str:
+    """The verdict in a sentence."""
+    if not kept:
+        return "timewheel did not do what it promises, by the lines above: a bug."
+    native = [row for row in rows if row.scheme == "native"]
+    ours = [row.due_peak for row in rows if row.scheme != "native"]
+    parts = [
+        f"native delays made {row.due_peak:,} gaps where the broker keeps {limit:,}, and an unload brought "
+        f"{row.redelivered_due:,} handled messages again"
+        for row in native
+    ]
+    if ours:
+        parts.append(f"timewheel had at most {max(ours):,} gaps, lost no timer, and handled none early or twice")
+    sentence = "; ".join(parts)
+    return f"{sentence[0].upper() if native else sentence[0]}{sentence[1:]}."
+
+
 def where_we_lose(rows: Sequence[Measured]) -> list[str]:
     """What each scheme costs, a line each."""
     return [
@@ -75,6 +93,12 @@ def where_we_lose(rows: Sequence[Measured]) -> list[str]:
         f"{row.topics} topic{'s' if row.topics > 1 else ''}, {_runs(row)}"
         for row in rows
     ]
+
+
+def _law(row: Measured) -> str:
+    is_most = row.scheme == "shadow"
+    slack = gap_band(row.law_peak, row.overdue, is_most=is_most).most - row.law_peak
+    return f"{'<= ' if is_most else ''}{row.law_peak:,.0f} {'+' if is_most else '+-'} {slack:,.0f}"
 
 
 def _twice(row: Measured) -> str:

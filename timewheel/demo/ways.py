@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -20,7 +21,7 @@ from timewheel.demo.settings import SUBSCRIPTION
 from timewheel.producers import DelayedProducer, Timer
 from timewheel.testing import eventually
 from timewheel.testing.evidence.journal import Journal
-from timewheel.testing.evidence.messages import Go
+from timewheel.testing.evidence.messages import Connect
 from timewheel.testing.evidence.recorder import RecordingClient
 from timewheel.testing.evidence.trace import payload, timer_id
 
@@ -31,7 +32,11 @@ NAME_PROPERTY = "timer"
 RECEIVE_MS = 200
 """How long a plain consumer's loop waits for a message before it looks whether to end."""
 CLOSE_TIMEOUT_S = 10.0
-READY_TIMEOUT_S = 60.0
+"""At the end, when all is counted: what has not closed by then is killed, with its process."""
+READY_TIMEOUT_S = 300.0
+"""For a command to start, on a machine that is busy with many times as much as it has cores for; idle it takes 3 s."""
+SEND_TIMEOUT_MS = 300_000
+"""A send that a busy broker answers late has not failed."""
 SHADOW_LOG = "shadow.log"
 
 
@@ -43,7 +48,7 @@ class Way(Protocol):
 
 
 def way_of(
-    client: RecordingClient, plan: Plan, journal: Journal, order: Go | None = None, out: Path | None = None
+    client: RecordingClient, plan: Plan, journal: Journal, order: Connect | None = None, out: Path | None = None
 ) -> Way:
     """The way of a plan: the raw client for native and where there is a shadow, the SDK for all else.
 
@@ -73,7 +78,7 @@ class _PlainWay:
             consumer_type=pulsar.ConsumerType.Shared,
             initial_position=pulsar.InitialPosition.Earliest,
         )
-        self._producer = client.create_producer(topic, block_if_queue_full=True)
+        self._producer = client.create_producer(topic, block_if_queue_full=True, send_timeout_millis=SEND_TIMEOUT_MS)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._consume, name="plain-consumer", daemon=True)
         self._thread.start()
@@ -109,7 +114,7 @@ class _PlainWay:
 class _ShadowWay(_PlainWay):
     """The same clients, and the shadow of their topic beside them, in a process of its own as operators run it."""
 
-    def __init__(self, client: RecordingClient, plan: Plan, journal: Journal, order: Go, out: Path) -> None:
+    def __init__(self, client: RecordingClient, plan: Plan, journal: Journal, order: Connect, out: Path) -> None:
         plan_file, ready = out / "shadow.toml", out / "shadow.ready"
         save_plan(plan, plan_file)
         ready.unlink(missing_ok=True)
@@ -121,14 +126,22 @@ class _ShadowWay(_PlainWay):
         with (out / SHADOW_LOG).open("wb") as log:
             # It ends with this end of its standard input, however this process ends.
             self._shadow = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log)
-        eventually(ready.exists, READY_TIMEOUT_S, message=f"the shadow does not begin, see {out / SHADOW_LOG}")
+
+        def begun() -> bool:
+            if self._shadow.poll() is not None:
+                raise ChildProcessError(f"the shadow ended, see {out / SHADOW_LOG}")
+            return ready.exists()
+
+        eventually(begun, READY_TIMEOUT_S, message=f"the shadow does not begin, see {out / SHADOW_LOG}")
         super().__init__(client, plan, journal)
 
     def close(self) -> None:
         super().close()
         assert self._shadow.stdin is not None
         self._shadow.stdin.close()
-        self._shadow.wait(CLOSE_TIMEOUT_S)
+        with suppress(subprocess.TimeoutExpired):
+            self._shadow.wait(CLOSE_TIMEOUT_S)
+        self._shadow.kill()
 
 
 class _SdkWay:
@@ -138,7 +151,7 @@ class _SdkWay:
         self._journal = journal
         self._consumer = DelayedConsumer(client, plan, SUBSCRIPTION, hooks=(journal.note,))
         self._consumer.start()
-        self._producer = DelayedProducer(client, plan, hooks=(journal.note,))
+        self._producer = DelayedProducer(client, plan, hooks=(journal.note,), send_timeout_millis=SEND_TIMEOUT_MS)
         self._thread = threading.Thread(target=self._consume, name="sdk-consumer", daemon=True)
         self._thread.start()
 

@@ -28,6 +28,7 @@ class Journal:
         self.handlings: list[tuple[str, int, int]] = []
         """(timer id, handled at, hops) of every handling."""
         self.attempted = 0
+        self.last_due_ms = 0
         self.confirmed = 0
         self.handled: set[str] = set()
         self.failed = 0
@@ -36,6 +37,11 @@ class Journal:
         """What the SDK told its hooks, warnings and errors only, by name."""
         self.fatal: BaseException | None = None
         """What ended the consumer; the publishing thread raises it."""
+
+    def attempt(self, index: int, at_ms: int, due_ms: int) -> None:
+        self.attempted_ms[index], self.due_ms[index] = at_ms, due_ms
+        self.attempted += 1
+        self.last_due_ms = max(self.last_due_ms, due_ms)
 
     def confirm(self, index: int) -> None:
         self.confirmed_ms[index] = now_ms()
@@ -57,4 +63,9 @@ class Journal:
             self.events[event.name] = Told(times=1 + (before.times if before else 0), last=fields[:MAX_FIELDS_CHARS])
 
     def progress(self) -> Progress:
-        return Progress(attempted=self.attempted, confirmed=self.confirmed, handled=len(self.handled))
+        return Progress(
+            attempted=self.attempted,
+            confirmed=self.confirmed,
+            handled=len(self.handled),
+            last_due_ms=self.last_due_ms,
+        )

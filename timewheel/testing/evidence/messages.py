@@ -6,15 +6,26 @@ from dataclasses import dataclass
 
 from timewheel.testing.evidence.ledger import Entry
 
-__all__ = ["Done", "Failed", "Finish", "Go", "Progress", "Told"]
+__all__ = ["Connect", "Done", "Failed", "Finish", "Progress", "Publish", "Ready", "Told"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Go:
-    """To the player: the topics are there, publish from ``start_ms`` on."""
+class Connect:
+    """To the player: the topics are there."""
 
     service_url: str
     admin_url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """From the player: it is connected."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publish:
+    """To the player: send the trace from ``start_ms`` on."""
+
     start_ms: int
 
 
@@ -25,11 +36,12 @@ class Finish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """From the player: different timers attempted, confirmed, handled so far."""
+    """From the player: different timers attempted, confirmed, handled so far, and the latest due time among them."""
 
     attempted: int
     confirmed: int
     handled: int
+    last_due_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

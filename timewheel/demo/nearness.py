@@ -1,0 +1,143 @@
+"""How near the law a run came: figures with the band that follows from how late the run was. No promise. Pure.
+
+The law knows a machine that is on time. On one that is busy, timers are handled late. Each timer that is due and not
+handled yet makes at most one gap more, or one less, and each is acknowledged late, so that an unload then may bring it
+again. So both bands are those of a machine on time, wider by the most timers that were overdue at one moment
+(`Measured.overdue`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, sqrt
+
+from timewheel.demo.settings import PLAIN, SchemeName
+from timewheel.demo.verdict import Measured
+
+__all__ = ["Band", "Figure", "again_band", "figures", "gap_band", "outside"]
+
+PEAK_PART = 0.15
+ROOTS = 3
+"""On time, a peak lies within 15 % and three roots of the law, which is a mean where the peak is an extreme."""
+UNDER_WAY_MS = 600
+"""Acknowledgements that an unload overtakes, on time: the client groups them for 100 ms, and then connects anew."""
+SAMPLES_PER_DAY = 8
+"""So many see a peak."""
+ON_TIME_MS = 100
+"""99 % of a relay's timers are handled within this on a machine that has time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Band:
+    """What a figure may be: from ``least`` to ``most``."""
+
+    least: float
+    most: float
+
+    def __contains__(self, value: float) -> bool:
+        return self.least <= value <= self.most
+
+    def __str__(self) -> str:
+        if self.most == inf:
+            return f"at least {self.least:,.0f}"
+        return f"at most {self.most:,.0f}" if self.least == 0 else f"{self.least:,.0f} to {self.most:,.0f}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """A figure of one scheme, and where it lies on a machine that lagged as this one did."""
+
+    scheme: SchemeName
+    name: str
+    value: float
+    band: Band
+
+    @property
+    def is_near(self) -> bool:
+        """Whether it lies in its band."""
+        return self.value in self.band
+
+
+def gap_band(law_peak: float, overdue: int, *, is_most: bool = False) -> Band:
+    """Where the peak of gaps lies.
+
+    Args:
+        law_peak: By the law.
+        overdue: Most timers that were due and not handled at one moment.
+        is_most: The law says the most, as behind a shadow: copies that it brings back together stand side by side,
+            where the law has originals between them.
+    """
+    slack = PEAK_PART * law_peak + ROOTS * sqrt(law_peak) + overdue
+    return Band(least=0.0 if is_most else max(0.0, law_peak - slack), most=law_peak + slack)
+
+
+def again_band(due_per_ms: float, overdue: int) -> Band:
+    """How many handled messages one unload brings again: those whose acknowledgements are under way.
+
+    Args:
+        due_per_ms: Timers that become due in a millisecond.
+        overdue: As for gaps: late ones are handled in one go, and acknowledged so.
+    """
+    mean = UNDER_WAY_MS * due_per_ms
+    return Band(least=0.0, most=mean + ROOTS * sqrt(mean) + overdue)
+
+
+def figures(rows: Sequence[Measured], due_per_ms: float) -> list[Figure]:
+    """Every figure that has a band.
+
+    Args:
+        rows: One per scheme that played.
+        due_per_ms: Timers that become due in a millisecond.
+    """
+    return [figure for row in rows for figure in _figures(row, due_per_ms)]
+
+
+def _figures(row: Measured, due_per_ms: float) -> list[Figure]:
+    peak = gap_band(row.law_peak, row.overdue, is_most=row.scheme == "shadow")
+    found = [
+        Figure(scheme=row.scheme, name="gaps at the peak", value=row.due_peak, band=peak),
+        Figure(
+            scheme=row.scheme,
+            name="samples in a day",
+            value=row.samples_per_day,
+            band=Band(least=SAMPLES_PER_DAY, most=inf),
+        ),
+    ]
+    if row.scheme != "native":
+        again = again_band(due_per_ms, row.overdue)
+        found.append(Figure(scheme=row.scheme, name="delivered again", value=row.redelivered_due, band=again))
+    if row.hold == "broker":
+        held = Band(least=0, most=row.in_flight_window)
+        found.append(Figure(scheme=row.scheme, name="gaps in holding topics", value=row.holding_peak, band=held))
+    if row.hold and row.scheme not in PLAIN:
+        on_time = Band(least=0, most=ON_TIME_MS)
+        found.append(Figure(scheme=row.scheme, name="ms late (p99)", value=row.late.p99_ms, band=on_time))
+    if row.send_errors[0]:
+        found.append(
+            Figure(scheme=row.scheme, name="failed sends", value=row.send_errors[0], band=Band(least=0, most=0))
+        )
+    return found
+
+
+def outside(rows: Sequence[Measured], due_per_ms: float) -> list[str]:
+    """A sentence for each figure outside its band, with the lag of its scheme, which is the usual reason.
+
+    Args:
+        rows: One per scheme that played.
+        due_per_ms: Timers that become due in a millisecond.
+    """
+    return [
+        f"{row.scheme}: {figure.value:,.4g} {figure.name}, outside its band of {figure.band}: {_lag(row)}"
+        for row in rows
+        for figure in _figures(row, due_per_ms)
+        if not figure.is_near
+    ]
+
+
+def _lag(row: Measured) -> str:
+    if row.scheme == "shadow":
+        return f"the shadow lagged by up to {row.behind_ms / 1_000:.1f} s"
+    if row.scheme == "native":
+        return f"up to {row.overdue:,} timers were due and not handled yet"
+    return f"this machine lagged by {row.late.p99_ms / 1_000:.1f} s (p99), {row.late.max_ms / 1_000:.1f} s at most"
