@@ -47,7 +47,8 @@ RECEIVES = {
     "asyncio": "async def main():\n    timer()\n"
     '    consumer = AsyncDelayedConsumer(client, plan, "billing")\n'
     "    await consumer.acknowledge(await consumer.receive())\nasyncio.run(main())",
-    "the client closed": 'consumer = DelayedConsumer(client, plan, "billing").start()\nclient.close()',
+    "the client closed": 'consumer = DelayedConsumer(client, plan, "billing").start()\n'
+    "while not consumer.ready:\n    threading.Event().wait(0.01)\nclient.close()",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import FrozenInstanceError, replace
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -182,3 +183,17 @@ def test_partitions_of_a_due_topic_without_any_cannot_be_raised_and_ours_have_on
         has_none.with_partitions(2)
     has_some = replace(has_none, partitions=3)
     assert (has_some.is_partitioned, has_some.own_partitions, has_some.with_partitions(5).partitions) == (True, 3, 5)
+
+
+def test_a_plan_of_days_is_one_of_seconds_and_the_least_factor_is_named() -> None:
+    plan_of_days = plan(scheme=Tiered(window_ms=12 * HOUR_MS, tiers_ms=(12 * HOUR_MS, DAY_MS, 5 * DAY_MS)))
+    short = plan_of_days.scaled(2 / 86_400)
+    assert short.scheme == Tiered(window_ms=1_000, tiers_ms=(1_000, 2_000, 10_000))
+    assert (short.max_delay_ms, short.guard_ms, short.tick_ms) == (60_000, 7, plan_of_days.tick_ms)
+    with pytest.raises(PlanError, match="at least 1000 / 43200000: 12h would be below 1s") as caught:
+        plan_of_days.scaled(1 / 86_400)
+    assert caught.value.value == 1 / 86_400
+    assert plan_of_days.scaled(Fraction(1_000, 43_200_000)) == short
+    native = plan(scheme=Native())
+    with pytest.raises(PlanError, match=f"at least 1000 / {native.max_delay_ms}"):
+        native.scaled(0)

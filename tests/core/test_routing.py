@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from tests.core.plan_space import DUE_TOPIC, NOW_MS, journey, moments_ms, plans, sends
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
+from timewheel.core.errors import PlanError
 from timewheel.core.names import Names
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import ROUTING_CODE, Due, Hold, Router, calendar_topic_of
@@ -318,3 +320,24 @@ def test_plans_of_one_fingerprint_route_alike(
         assert one.fingerprint != other.fingerprint
     if not more_window_ms and not more_guard_ms:
         assert one.fingerprint == other.fingerprint
+
+
+@given(plan=plans(), due_ms=moments_ms, now_ms=moments_ms, factor=st.integers(2, 4))
+def test_a_scaled_plan_routes_scaled_times_as_the_plan_routes_times(
+    plan: Plan, due_ms: int, now_ms: int, factor: int
+) -> None:
+    try:
+        scaled = plan.scaled(factor)
+    except PlanError:
+        reject()  # ten years and a guard of a day are limits of their own
+    of_plan = Router(plan).route(due_ms, now_ms)
+    of_scaled = Router(scaled).route(factor * due_ms, factor * now_ms)
+    assert type(of_plan) is type(of_scaled)
+    holding, scaled_holding = ([topic.name for topic in topology(one, 0).holding] for one in (plan, scaled))
+    if isinstance(of_plan, Hold):
+        assert holding.index(of_plan.topic) == scaled_holding.index(of_scaled.topic)
+
+
+def test_a_plan_scaled_there_and_back_is_the_plan() -> None:
+    for scheme in (TIERED, Wheel(rings=(Ring(slot_ms=HOUR_MS, slots=30), Ring(slot_ms=DAY_MS, slots=32))), Calendar()):
+        assert plan(scheme).scaled(Fraction(1, 600)).scaled(600) == plan(scheme)

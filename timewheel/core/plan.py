@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
 from typing import Literal
@@ -16,7 +17,7 @@ from timewheel.core.durations import DAY_MS, MAX_DURATION_MS, MINUTE_MS, SECOND_
 from timewheel.core.errors import PlanError
 from timewheel.core.life_cycle import Cancel
 from timewheel.core.plan_checks import a_subscription, a_truth, a_tuple, is_name, one_of, texts, within, within_ms
-from timewheel.core.schemes import Calendar, Holder, Native, Ring, Scheme, Tiered, Wheel
+from timewheel.core.schemes import Calendar, Holder, Native, Ring, Scheme, Tiered, Wheel, scaled, shortest_stay_ms
 
 __all__ = [
     "OWN_INFIX",
@@ -182,6 +183,34 @@ class Plan:
         """
         within("partitions", partitions, 1, self.most_partitions, "the number of partitions")
         return replace(self, partitions=partitions) if self.is_partitioned else self
+
+    def scaled(self, factor: float | Fraction) -> Plan:
+        """This plan with every duration of a timer's way in proportion: a month in a minute, for a test.
+
+        ``tick`` is the broker's, and ``[cancel]`` is about handled timers: they stay as they are.
+
+        Args:
+            factor: Each is as many times as long, to the nearest millisecond.
+
+        Raises:
+            PlanError: A window, tier, slot, interval or ``max_delay`` would be below a second; names the least factor.
+        """
+
+        def of(duration_ms: int) -> int:
+            return round(duration_ms * factor)
+
+        stays_ms = (shortest_stay_ms(self.scheme) or self.max_delay_ms, self.max_delay_ms, *self.former_intervals_ms)
+        if of(min(stays_ms)) < MIN_STAY_MS:
+            least = f"at least {MIN_STAY_MS} / {min(stays_ms)}: {format_duration(min(stays_ms))} would be below "
+            raise PlanError("factor of scaled", factor, least + format_duration(MIN_STAY_MS))
+        return replace(
+            self,
+            scheme=scaled(self.scheme, of),
+            max_delay_ms=of(self.max_delay_ms),
+            guard_ms=of(self.guard_ms),
+            jitter_ms=of(self.jitter_ms),
+            former_intervals_ms=tuple(map(of, self.former_intervals_ms)),
+        )
 
     @property
     def lead_ms(self) -> int:

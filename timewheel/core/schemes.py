@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from timewheel.core.durations import DAY_MS
 
-__all__ = ["Calendar", "Holder", "Native", "Ring", "Scheme", "Tiered", "Wheel"]
+__all__ = ["Calendar", "Holder", "Native", "Ring", "Scheme", "Tiered", "Wheel", "scaled", "shortest_stay_ms"]
 
 Holder = Literal["relay", "broker"]
 
@@ -69,3 +70,38 @@ class Wheel:
 
 
 Scheme = Native | Tiered | Calendar | Wheel
+
+
+def scaled(scheme: Scheme, of: Callable[[int], int]) -> Scheme:
+    """A scheme with another length in place of each, by a function of milliseconds."""
+    match scheme:
+        case Native():
+            return scheme
+        case Tiered():
+            return replace(scheme, window_ms=of(scheme.window_ms), tiers_ms=tuple(map(of, scheme.tiers_ms)))
+        case Calendar():
+            return Calendar(interval_ms=of(scheme.interval_ms))
+        case Wheel():
+            return Wheel(
+                rings=tuple(
+                    replace(
+                        ring,
+                        slot_ms=of(ring.slot_ms),
+                        headstart_ms=None if ring.headstart_ms is None else of(ring.headstart_ms),
+                    )
+                    for ring in scheme.rings
+                )
+            )
+
+
+def shortest_stay_ms(scheme: Scheme) -> int | None:
+    """The shortest window, tier, slot or interval; None: there is none."""
+    match scheme:
+        case Native():
+            return None
+        case Tiered():
+            return min(scheme.window_ms, *scheme.tiers_ms)
+        case Calendar():
+            return scheme.interval_ms
+        case Wheel():
+            return min(ring.slot_ms for ring in scheme.rings)
