@@ -190,9 +190,14 @@ class Machine:
         program = container.get("command", ["timewheel"])
         words = [*(f"/opt/timewheel/bin/{word}" for word in program), *container["args"]]
         command = [self.here(word).replace("$(POD_NAME)", f"{name}-0") for word in words]
-        given = {one["name"]: one.get("value", "") for one in container.get("env", ())}
-        variables = {key: value for key, value in given.items() if key == "PULSAR_SERVICE_URL"}
-        variables = dict.fromkeys(variables, self.broker.service_url)
+        # The broker has no TLS.
+        given = {
+            one["name"]: self.here(one.get("value", "")) for one in container.get("env", ()) if "TLS" not in one["name"]
+        }
+        variables = {
+            **given,
+            **({"PULSAR_SERVICE_URL": self.broker.service_url} if "PULSAR_SERVICE_URL" in given else {}),
+        }
         if kind in ("Job", "CronJob"):
             self.run(command, **variables)
         else:
