@@ -125,7 +125,7 @@ class Machine:
                 assert options in (["start"], ["enable", "--now"]), line
                 self.systemctl(unit.removesuffix(".timer"))
             case _:
-                self.run(shlex.split(self.here(line.replace(" -g timewheel", ""))))
+                self.run(["sh", "-ec", self.here(line.replace(" -g timewheel", ""))])
         if words[-1].endswith("/etc/timewheel/"):
             self.connect(self.root / "etc" / "timewheel" / "connection.toml")
 
@@ -171,7 +171,7 @@ class Machine:
         )
         found = list(yaml.safe_load_all(made.stdout))
         configs = {one["metadata"]["name"]: one["data"] for one in found if one["kind"] == "ConfigMap"}
-        for kind in ("Job", "CronJob", "StatefulSet", "Deployment"):
+        for kind in ("Job", "StatefulSet", "Deployment", "CronJob"):
             for one in (one for one in found if one["kind"] == kind):
                 template = one["spec"]["jobTemplate"]["spec"] if kind == "CronJob" else one["spec"]
                 self._pod(one["metadata"]["name"], kind, template["template"]["spec"], configs)
@@ -190,13 +190,20 @@ class Machine:
         program = container.get("command", ["timewheel"])
         words = [*(f"/opt/timewheel/bin/{word}" for word in program), *container["args"]]
         command = [self.here(word).replace("$(POD_NAME)", f"{name}-0") for word in words]
-        given = {one["name"]: one.get("value", "") for one in container.get("env", ())}
-        variables = {key: value for key, value in given.items() if key == "PULSAR_SERVICE_URL"}
-        variables = dict.fromkeys(variables, self.broker.service_url)
+        # The broker has no TLS.
+        given = {
+            one["name"]: self.here(one.get("value", "")) for one in container.get("env", ()) if "TLS" not in one["name"]
+        }
+        variables = {
+            **given,
+            **({"PULSAR_SERVICE_URL": self.broker.service_url} if "PULSAR_SERVICE_URL" in given else {}),
+        }
         if kind in ("Job", "CronJob"):
             self.run(command, **variables)
         else:
             self.start(name, command, **variables)
+        if "readinessProbe" in container:
+            eventually(lambda: self.is_ready("8080"), START_S, message=self.logs[name].read_text())
 
 
 @pytest.fixture
@@ -253,7 +260,7 @@ def test_what_is_applied_leads_from_nothing_to_what_runs(machine: Machine, name:
         topic_that_services_use(machine.broker)
     machine.apply(name)
     if name in ("base", "shadow"):
-        eventually(lambda: machine.is_ready("8080"), START_S, message=str(machine.logs))
+        assert machine.is_ready("8080")
     if name == "embedded":
         handled(machine, machine.root / "etc/timewheel/plans/renewals.toml", "handler-renewals")
 

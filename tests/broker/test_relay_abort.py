@@ -118,6 +118,7 @@ def test_all_that_waits_goes_back_at_once_and_none_is_lost_early_or_twice(
             message = consumer.receive(timeout_millis=NEAR_MS + 20_000)
             assert message.due_at is not None
             assert message.due_at <= dt.datetime.now(dt.UTC)
+            assert message.timer_id in near, "twice, or not yet due"
             near.remove(message.timer_id)
             consumer.acknowledge(message)
         stats = stage.admin.topics.partitioned_stats(stage.plan.due_topic, precise_backlog=True)

@@ -107,7 +107,7 @@ def test_every_package_but_the_command_line_has_an_import_rule() -> None:
 def test_every_python_file_is_in_a_known_place() -> None:
     tops = {folder.parts[0] for folder in package_folders().values()}
 
-    assert {path.parts[0] for path in python_files()} <= tops | {"tests", "examples", "benchmarks", "docs"}
+    assert {path.parts[0] for path in python_files()} <= tops | {"tests", "examples", "benchmarks", "docs", "deploy"}
 
 
 def test_every_folder_of_python_is_type_checked() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 
 import pulsar
 
@@ -18,7 +19,7 @@ def client() -> pulsar.Client:
     token, trusted = os.environ.get("PULSAR_TOKEN_FILE"), os.environ.get("PULSAR_TLS_TRUST_CERTS_FILE_PATH")
     return pulsar.Client(
         os.environ["PULSAR_SERVICE_URL"],
-        authentication=pulsar.AuthenticationToken(TokenReader(token)) if token else None,
+        authentication=pulsar.AuthenticationToken(TokenReader(Path(token))) if token else None,
         tls_trust_certs_file_path=trusted,
         logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
     )
