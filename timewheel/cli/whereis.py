@@ -35,7 +35,7 @@ def whereis(
         str | None,
         typer.Option(
             "--sent-at",
-            help="When it was sent: ISO 8601 or milliseconds. Generated ids say it; one of your own needs it, or --due.",
+            help="When it was sent: ISO 8601 or milliseconds. Generated ids say it; one of yours needs it, or --due.",
         ),
     ] = None,
     within: Annotated[str, typer.Option("--within", help="How far off --sent-at may be.")] = "1s",
