@@ -140,6 +140,12 @@ def test_the_command_tells_where_it_is_and_where_it_goes(pulsar_broker: Broker, 
         facts = json.loads(run(pulsar_broker, plan, tmp_path, generated.id, "--json").stdout)
         assert (facts["state"], facts["due_ms"], facts["reads"]) == ("held", generated.due_ms, 1)
 
+        # An id says nothing of its send: by its due time alone all entries are looked at, here two or three.
+        by_due = run(pulsar_broker, plan, tmp_path, "sub-42", "--due", own.due_at.isoformat())
+        assert by_due.returncode == 0, by_due.stdout + by_due.stderr
+        assert "sub-42: held in" in by_due.stdout
+        assert "sub-42: not found" in run(pulsar_broker, plan, tmp_path, "sub-42", "--due", "2027-01-01").stdout
+
         # Past its due time, and no relay: it is where it was.
         time.sleep(max(own.due_ms + 500 - now_ms(), 0) / 1_000)
         hints = ("sub-42", "--sent-at", str(sent_ms), "--key", "k")

@@ -14,6 +14,7 @@ from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.ids import TimerIds
 from timewheel.core.plan import Wheel
 from timewheel.ops.whereis import State, Wanted, whereis
+from timewheel.ops.whereis.wanted import Span
 
 DAYS = 33
 TIMERS = 8_000
@@ -66,6 +67,21 @@ def test_a_handled_one_is_told_as_such(stored: StoredPlan) -> None:
     # All timers of a slot leave it in one moment: among them only ids tell the order.
     most = 8 if isinstance(stored.plan.scheme, Wheel) else 5
     assert max(reads) <= most, reads
+
+
+def test_an_id_of_ones_own_is_found_by_its_due_time_alone(stored: StoredPlan) -> None:
+    admin: Any = stored
+    source = random.Random(9)
+    waiting = [one for one in stored.sent if one.due_ms > NOW_MS + 2_000]
+    for one in source.sample(waiting, 20):
+        # It says nothing: as if somebody had given it.
+        wanted = Wanted(timer_id=one.timer_id, sent=Span(0, one.due_ms), due_ms=one.due_ms)
+        result = whereis(admin, stored.plan, wanted, most_reads=100_000)
+        assert result.state in (State.HELD, State.DUE), (one, result)
+        assert result.here is not None
+        assert result.here.envelope.timer_id == one.timer_id
+    few = whereis(admin, stored.plan, Wanted.of("sub-42", due_ms=NOW_MS + DAY_MS), most_reads=30)
+    assert (few.state, few.cost.reads <= 31, few.way) == (State.NOT_FOUND, True, ())
 
 
 def test_one_that_was_never_sent_is_not_found(stored: StoredPlan) -> None:

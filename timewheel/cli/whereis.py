@@ -33,11 +33,19 @@ def whereis(
     *,
     sent_at: Annotated[
         str | None,
-        typer.Option("--sent-at", help="When it was sent: ISO 8601 or milliseconds. Generated ids say it themselves."),
+        typer.Option(
+            "--sent-at",
+            help="When it was sent: ISO 8601 or milliseconds. Generated ids say it; one of yours needs it, or --due.",
+        ),
     ] = None,
     within: Annotated[str, typer.Option("--within", help="How far off --sent-at may be.")] = "1s",
     due: Annotated[
-        str | None, typer.Option("--due", help="When it is due, to the millisecond: then there is one way to look at.")
+        str | None,
+        typer.Option(
+            "--due",
+            help="When it is due, to the millisecond: then there is one way to look at; without --sent-at, of an id of "
+            "your own, all entries that are there.",
+        ),
     ] = None,
     key: Annotated[str | None, typer.Option("--key", help="Its partition key: then there is one partition.")] = None,
     most_reads: Annotated[int, typer.Option("--most-reads", min=1, help="Give up after so many entries.")] = 500,
@@ -137,7 +145,9 @@ def _from_now(left_ms: int) -> str:
 
 def _lines(found: Whereabouts) -> Iterator[tuple[str, str]]:
     sent = found.wanted.sent
-    yield "sent", at(sent.first_ms) if sent.first_ms == sent.last_ms else f"{at(sent.first_ms)} to {at(sent.last_ms)}"
+    if found.wanted.knows_sent:
+        is_exact = sent.first_ms == sent.last_ms
+        yield "sent", at(sent.first_ms) if is_exact else f"{at(sent.first_ms)} to {at(sent.last_ms)}"
     if found.due_ms is not None:
         yield "due", at(found.due_ms)
     if found.reason:

@@ -79,7 +79,8 @@ class SendTimeUnknown(TimewheelError, ValueError):
     def __init__(self, timer_id: str) -> None:
         self.timer_id = timer_id
         super().__init__(
-            f"{timer_id!r} does not say when it was sent, as generated ids do: give that time with --sent-at TIME"
+            f"{timer_id!r} does not say when it was sent, as generated ids do: give that time with --sent-at TIME, or "
+            "its due time with --due TIME, and every entry is looked at"
         )
 
 

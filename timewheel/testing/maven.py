@@ -96,7 +96,8 @@ def find_java() -> Java:
     path = path or shutil.which("java")
     if path is None:
         raise BrokerUnavailable(
-            f"Pulsar needs Java {MIN_JAVA} or newer, and no java was found. Debian: apt install openjdk-17-jre-headless"
+            f"Pulsar needs Java {MIN_JAVA} or newer, and no java was found. Debian, with Maven, which fetches Pulsar: "
+            "apt install openjdk-17-jre-headless maven"
         )
     shown = subprocess.run(
         [path, "-version"], capture_output=True, text=True, timeout=JAVA_TIMEOUT_S, check=False
@@ -145,7 +146,7 @@ def _fetch(version: str, home: Path, say: Progress) -> None:
     if mvn is None:
         raise BrokerUnavailable(
             f"Pulsar {version} is fetched with Maven, and no mvn was found. Debian: apt install maven "
-            f"(about 243 MB, once, into {home})"
+            f"openjdk-17-jre-headless (about 243 MB, once, into {home})"
         )
     find_java()  # a clear error now, not after 243 MB
     partial = Path(tempfile.mkdtemp(prefix=f"{home.name}.partial-", dir=home.parent))

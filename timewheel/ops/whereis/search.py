@@ -9,6 +9,7 @@ from timewheel.admin.client import AdminClient
 from timewheel.admin.internals import EntryPosition
 from timewheel.core.cut_offs import CutOff
 from timewheel.core.cut_table import CutTable
+from timewheel.core.durations import SECOND_MS
 from timewheel.core.envelope import Envelope
 from timewheel.core.ids import GeneratedId
 from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names, partition_topic
@@ -88,7 +89,7 @@ class _Search:
         self._reason: str | None = None
 
     def run(self) -> Whereabouts:
-        state = self._state()
+        state = self._state() if self._wanted.knows_sent else self._state_by_id()
         seen = self._sightings
         due_ms = seen[-1].envelope.due_ms if seen else self._wanted.due_ms
         is_there = state in (State.HELD, State.DUE, State.HANDLED, State.DEAD)
@@ -101,7 +102,7 @@ class _Search:
             state=state,
             here=seen[-1] if seen and is_there else None,
             sightings=tuple(seen),
-            way=() if due_ms is None else self._ways.way(self._wanted.sent.first_ms, due_ms),
+            way=self._ways.way(self._wanted.sent.first_ms, due_ms) if due_ms and self._wanted.knows_sent else (),
             reason=self._reason,
             cut_off=cut_off,
             searched=tuple(self._searched),
@@ -133,6 +134,47 @@ class _Search:
                 break
             self._reading.look_again()
         return self._dead() or (State.REMOVED if self._removed else State.NOT_FOUND)
+
+    def _state_by_id(self) -> State:
+        """Where nobody knows when it was sent: all entries of the places that its due time leads to are looked at."""
+        due_ms = self._wanted.due_ms
+        assert due_ms is not None, "without it the wanted timer is refused"
+        for topic in self._ways.places(due_ms):
+            for number in self._wanted.partitions(self._plan):
+                partition = self._reading.partition(self._names.part(topic, number))
+                sighting = None if partition is None else self._with_id(partition, topic, due_ms)
+                if sighting is not None:
+                    return self._follow(*sighting, number)
+        return self._dead() or State.NOT_FOUND
+
+    def _with_id(self, partition: Partition, topic: str, due_ms: int) -> tuple[Sighting, Stop] | None:
+        before, found = self._reading.cost.reads, None
+        for entry in range(self._reading.start(partition, due_ms - self._plan.max_delay_ms), partition.entries):
+            if self._spent():
+                break
+            seen = self._reading.entry(partition, partition.position_of(entry))
+            timers = () if seen is None else seen.timers
+            envelope = next((one for one in timers if self._is_wanted(one, due_ms)), None)
+            if seen is not None and envelope is not None:
+                due = Span(envelope.due_ms, envelope.due_ms)
+                (stop,) = self._ways.after(envelope.entered_ms, due, envelope.hops)
+                stop = replace(stop, topic=topic)
+                if not envelope.hops:
+                    self._wanted = replace(self._wanted, sent=stop.entered)
+                found = self._sighting(stop, partition, seen, envelope), stop
+                break
+        reads = self._reading.cost.reads - before
+        entered_ms = due_ms - self._plan.max_delay_ms
+        self._searched.append(
+            Searched(
+                topic=partition.name, entered_ms=entered_ms, reads=reads, found=found is not None, is_before_all=False
+            )
+        )
+        return found
+
+    def _is_wanted(self, envelope: Envelope, due_ms: int) -> bool:
+        """An id of one's own may be that of a later timer as well."""
+        return self._wanted.is_id(envelope.timer_id) and abs(envelope.due_ms - due_ms) < SECOND_MS
 
     def _places(self, partitions: Sequence[int]) -> Iterator[tuple[int, Stop, bool]]:
         """In one partition after the other: where it should be now, then where it is if a relay is late (True)."""

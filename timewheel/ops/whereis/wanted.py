@@ -38,7 +38,7 @@ class Wanted:
 
     Args:
         timer_id: As it was given or generated.
-        sent: When it was sent.
+        sent: When it was sent; from 0 on: at any time before it is due.
         due_ms: When it is due, UTC milliseconds; None: not known, so all ways are possible that due times can take.
         key: Its partition key; None: it had none, or it is not known.
         generated: What the id says; None: it is a caller's own.
@@ -64,23 +64,30 @@ class Wanted:
 
         Args:
             timer_id: The id.
-            sent_ms: When it was sent; needed for an id that does not say it. A generated one does, to the millisecond,
-                and is believed.
+            sent_ms: When it was sent, or ``due_ms``, is needed for an id that does not say it. A generated one does, to
+                the millisecond, and is believed.
             within_ms: How far off ``sent_ms`` may be.
             due_ms: When it is due, as `Timer.due_at` of the send had it.
             key: Its partition key.
 
         Raises:
-            SendTimeUnknown: Neither the id nor ``sent_ms`` says when it was sent.
+            SendTimeUnknown: Neither the id nor ``sent_ms`` says when it was sent, and when it is due is not known.
         """
         generated = GeneratedId.parse(timer_id)
         if generated is not None:
             sent = Span(generated.sent_ms, generated.sent_ms)
-        elif sent_ms is None:
-            raise SendTimeUnknown(timer_id)
-        else:
+        elif sent_ms is not None:
             sent = Span(sent_ms - within_ms, sent_ms + within_ms)
+        elif due_ms is not None:
+            sent = Span(0, due_ms)
+        else:
+            raise SendTimeUnknown(timer_id)
         return cls(timer_id=timer_id, sent=sent, due_ms=due_ms, key=key or None, generated=generated)
+
+    @property
+    def knows_sent(self) -> bool:
+        """Whether it is known when it was sent, so that its way can be computed."""
+        return self.sent.first_ms > 0
 
     def due_span(self, plan: Plan) -> Span:
         """The due times that it can have: none is sent for later than the plan's longest delay."""
