@@ -80,7 +80,7 @@ def _finding(plan: Plan, topic: FormerTopic) -> Finding:
     entries = f"{topic.backlog} {'entry waits' if topic.backlog == 1 else 'entries wait'} here, of an earlier plan"
     if unnamed := _unnamed(plan, [topic]):
         problem = f"{entries}: nobody moves it on, since this plan does not name the namespace {unnamed.pop()}"
-        return Finding(level="error", where=topic.name, problem=problem, remedy=remedy_for(plan, [topic]))
+        return Finding(level="warning", where=topic.name, problem=problem, remedy=remedy_for(plan, [topic]))
     if topic.holding is not None:
         by = "timewheel relay run" if plan.relay == "service" else "a relay that can list topics (timewheel relay run)"
         stay = "the broker's delay" if topic.holding.by_broker else "its stay or its slot"
