@@ -388,9 +388,8 @@ def test_relays_that_are_absent_late_alone(setup: Setup) -> None:
     setup.client.create_producer(partition_topic(setup.tier, 0)).send(b"", properties=properties)
 
     found = {finding.slug: finding for finding in setup.verdict().findings}
-    read = found["no-relay"].read
-    assert read.startswith("1 entry waits in 1 of 1 partition, the first due in "), read
-    assert read.endswith("; no relay is connected"), read
+    read = r"1 entry waits in 1 of 1 partition, the first due in 5\dm; no relay is connected"
+    assert re.fullmatch(read, found["no-relay"].read)
     assert found["relay-behind"].read.startswith(f"timer bill-7 should have left {setup.tier}-partition-0 4m")
     setup.plan = replace(setup.plan, guard_ms=60_000)
     assert "relay-late" in setup.slugs()

@@ -17,8 +17,11 @@ from tests.broker.test_gaps import run as run_gaps
 from tests.support.tokens import token_for
 from timewheel.admin.client import AdminClient
 from timewheel.core.durations import DAY_MS, HOUR_MS
+from timewheel.core.envelope import PROBE_PROPERTY, Envelope
+from timewheel.core.names import partition_topic
 from timewheel.core.plan import Calendar, Native, Ring, Scheme, Tiered, Wheel
 from timewheel.core.planfile import save_plan
+from timewheel.ops.doctor import look_at_plan, verdict_on
 from timewheel.ops.provision import ensure
 from timewheel.ops.status import status_of
 from timewheel.producers import DelayedProducer
@@ -200,3 +203,48 @@ def test_what_a_role_may_not_see_is_said(secured: Secured, tmp_path: Path) -> No
     not_seen = {one["what"] for one in facts["unseen"]}
     assert "topics of earlier plans in status-other/held" in not_seen
     assert {what.rpartition("/")[0] for what in not_seen if what.startswith("p")} == {"persistent://status-other/held"}
+
+
+def test_probes_of_relays_are_no_timers_and_hide_none_behind_them(pulsar_broker: Broker, tmp_path: Path) -> None:
+    with Stage(pulsar_broker, plan_of()) as stage:
+        tier = stage.tiers[0]
+        probe = stage.producer(tier, batching_enabled=False)
+        for relay in ("r0", "r1"):
+            probe.send(b"", properties={PROBE_PROPERTY: relay})
+        idle = run(pulsar_broker, stage.plan, tmp_path, "--json", "--fail-late", "1ms")
+        assert idle.returncode == 0, idle.stdout
+        facts = json.loads(idle.stdout)
+        assert (facts["timers"], facts["relay_late_ms"]) == ({"count": 0, "error": 0}, 0)
+
+        # It should have left the tier long ago, and no relay is connected.
+        stage.put(tier, Envelope("late", now_ms() + HOUR_MS, now_ms() - HOUR_MS))
+        stage.flush()
+        late = run(pulsar_broker, stage.plan, tmp_path, "--json", "--fail-late", "1m")
+        facts = json.loads(late.stdout)
+        assert (facts["timers"]["count"], late.returncode) == (1, 4)
+        assert facts["relay_late_ms"] > HOUR_MS - 60_000
+        found = verdict_on(look_at_plan(stage.admin, stage.plan, target="plan.toml")).findings
+        assert any(one.slug == "relay-late" and "timer late should" in one.read for one in found)
+
+
+def test_what_waits_in_an_intake_that_no_relay_reads_counts_and_is_exit_status_4(
+    pulsar_broker: Broker, tmp_path: Path
+) -> None:
+    plan = plan_of(SCHEMES["tiered"], guard_ms=60_000, max_delay_ms=4 * DAY_MS, intake=True, relay="service")
+    with Stage(pulsar_broker, plan) as stage:
+        intake = stage.producer(stage.names.intake, batching_enabled=False)
+        assert run(pulsar_broker, plan, tmp_path).returncode == 0
+        for due_ms in [now_ms()] * 9 + [now_ms() + 2 * HOUR_MS]:
+            intake.send(b"x", properties={"tw-due": str(due_ms)})
+
+        said, shown = (run(pulsar_broker, plan, tmp_path, *options) for options in (["--json"], []))
+
+        assert (said.returncode, shown.returncode) == (4, 4)
+        facts = json.loads(said.stdout)
+        by_name = {one["name"]: one["count"] for one in facts["horizon"]}
+        assert (by_name["overdue"], by_name["next day"], facts["timers"]["count"]) == (9, 1, 10)
+        assert facts["unattended"] == [partition_topic(stage.names.intake, 0)]
+        assert "10 of them wait in the intake, which no relay reads" in " ".join(shown.stdout.split())
+        found = verdict_on(look_at_plan(stage.admin, plan, target="plan.toml")).findings
+        (alone,) = [one for one in found if one.slug == "no-relay"]
+        assert "10 entries wait in 1 of 1 partitions, the first overdue" in alone.read

@@ -19,6 +19,20 @@ def plan(**changed: Any) -> Plan:
     return Plan(due_topic=DUE_TOPIC, subscriptions=("billing",), scheme=tiers, **changed)
 
 
+def test_what_waits_in_a_namespace_that_the_plan_does_not_name_is_left_behind_whoever_relays() -> None:
+    name = "persistent://acme/held/acme~crm~reminders.tw.tier-9d"
+    known = plan(former_namespaces=("acme/held",))
+    held = FormerTopic(name=name, backlog=3, holding=holding_topic(known, name))
+    for relay in ("embedded", "service"):
+        after = plan(relay=relay, former_namespaces=("acme/then",))
+        assert left_behind(after, [held]) == (held,)
+        assert 'write former_namespaces = ["acme/then", "acme/held"] in the plan' in remedy_for(after, [held])
+        (told,) = findings_of(after, [held])
+        assert "does not name the namespace acme/held" in told.problem
+    assert left_behind(replace(known, relay="service"), [held]) == ()
+    assert "former_namespaces" not in remedy_for(known, [held])
+
+
 def test_what_is_left_behind_and_what_to_do() -> None:
     tier = FormerTopic(name=TIER_9D, backlog=3, holding=holding_topic(plan(), TIER_9D))
     day = FormerTopic(name=f"{DUE_TOPIC}.tw.1d-20260101", backlog=2, is_due=True)

@@ -83,7 +83,7 @@ def _finding(plan: Plan, topic: FormerTopic) -> Finding:
     entries = f"{counted(topic.backlog, 'entry waits', 'entries wait')} here, of an earlier plan"
     if unnamed := _unnamed(plan, [topic]):
         problem = f"{entries}: nobody moves it on, since this plan does not name the namespace {unnamed.pop()}"
-        return Finding(level="error", where=topic.name, problem=problem, remedy=remedy_for(plan, [topic]))
+        return Finding(level="warning", where=topic.name, problem=problem, remedy=remedy_for(plan, [topic]))
     if topic.holding is not None:
         if isinstance(plan.scheme, Native):
             leaves, by = "goes to the due topic at once", "timewheel relay abort PLAN"

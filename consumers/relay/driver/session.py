@@ -22,7 +22,6 @@ from timewheel.consumers.relay.driver.hop_producers import HopProducers, LeaseHe
 from timewheel.consumers.relay.driver.prefetch import Prefetch
 from timewheel.consumers.relay.driver.source import Source, Tools, consumer_name
 from timewheel.consumers.relay.machine.commands import (
-    PROBE_PROPERTY,
     PROBED,
     RECEIVE,
     Acknowledge,
@@ -48,7 +47,7 @@ from timewheel.consumers.relay.machine.intake import taken_in
 from timewheel.consumers.relay.machine.interface import Machine
 from timewheel.consumers.relay.machine.states import State
 from timewheel.core.clock import pause
-from timewheel.core.envelope import TIMER_PROPERTY, Envelope
+from timewheel.core.envelope import PROBE_PROPERTY, TIMER_PROPERTY, Envelope
 from timewheel.core.ids import place_id
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.steps import hop_bound

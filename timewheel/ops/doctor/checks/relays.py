@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from shlex import quote
 
-from timewheel.core.durations import SECOND_MS, format_duration
+from timewheel.core.durations import MINUTE_MS, SECOND_MS, format_duration
 from timewheel.core.names import RELAY_CONSUMER, RELAY_SUBSCRIPTION
 from timewheel.core.plurals import counted
 from timewheel.ops.doctor.check import Check
@@ -115,7 +115,9 @@ def _first_due(seen: Seen, parts: list[Part]) -> str:
     due_ms = min((part.head.due_ms for part in parts if part.head is not None), default=None)
     if due_ms is None:
         return ""
-    away = format_duration(abs(due_ms - seen.at_ms) // SECOND_MS * SECOND_MS)
+    away_ms = abs(due_ms - seen.at_ms)
+    unit_ms = MINUTE_MS if away_ms >= 2 * MINUTE_MS else SECOND_MS
+    away = format_duration(away_ms // unit_ms * unit_ms)
     return f", the first due in {away}" if due_ms > seen.at_ms else f", the first overdue by {away}"
 
 
