@@ -203,7 +203,12 @@ def test_the_cost_is_said() -> None:
 def test_the_meaning_is_a_sentence_with_the_figures() -> None:
     assert meaning([NATIVE, OURS, SHADOW], LIMIT, kept=True) == (
         "Native delays made 10,100 gaps where the broker keeps 1,000, and an unload brought 17,000 handled messages "
-        "again; timewheel had at most 310 gaps, lost no timer, and handled none early or twice."
+        "again; timewheel had at most 310 gaps and lost no timer, and its consumers handled none early or twice."
+    )
+    lagged = replace(SHADOW, copied=34, behind_ms=7_100, allowed_ms=3_400)
+    assert meaning([lagged], LIMIT, kept=True) == (
+        "timewheel had at most 310 gaps and lost no timer; "
+        "34 timers were handled as original and as copy, since the shadow lagged by 7.1 s."
     )
     assert meaning([OURS], LIMIT, kept=True).startswith("timewheel had at most 310 gaps")
     assert "a bug" in meaning([NATIVE, OURS], LIMIT, kept=False)

@@ -18,6 +18,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ("timewheel/demo/", EVERYTHING): "the demo plays a trace against a real broker, in real time",
     ("timewheel/testing/", EVERYTHING): "starts real processes and looks after them; their time is the machine's",
     ("spark_planner/progress.py", EVERYTHING): "looks now and then at what Spark does, in Spark's time",
+    ("spark_planner/session.py", "join()"): "waits for the last words of a Java that could not start, in Java's time",
     ("spark_planner/running.py", "uuid.uuid4"): "names the jobs of a block",
     ("consumers/async_running.py", "asyncio.timeout"): "waits on an event loop are the loop's, by its own clock",
     ("producers/aio.py", "asyncio.wait_for"): "waits on an event loop are the loop's, by its own clock",

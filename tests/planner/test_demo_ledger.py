@@ -153,6 +153,7 @@ def test_without_the_extra_one_line_says_what_to_install(
     assert _with_foresight(console, result) is result
     assert said(console).split("\n") == [
         "",
+        "[  20 s left] the planner predicts the same: starting Spark",
         "No prediction from the ledger: the planner needs pyspark, which this line installs: "
         f"{sys.executable} -m pip install 'pyspark>=4.1'",
         "",

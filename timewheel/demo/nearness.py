@@ -58,6 +58,10 @@ class Figure:
         """Whether it lies in its band."""
         return self.value in self.band
 
+    def __str__(self) -> str:
+        value = f"{self.value:,}" if isinstance(self.value, int) else f"{self.value:,.1f}"
+        return f"{value} {self.name} ({self.band})"
+
 
 def gap_band(law_peak: float, overdue: int, *, is_most: bool = False) -> Band:
     """Where the peak of gaps lies.
@@ -112,7 +116,7 @@ def _figures(row: Measured, due_per_ms: float) -> list[Figure]:
         found.append(Figure(scheme=row.scheme, name="gaps in holding topics", value=row.holding_peak, band=held))
     if row.hold and row.scheme not in PLAIN:
         on_time = Band(least=0, most=ON_TIME_MS)
-        found.append(Figure(scheme=row.scheme, name="ms late (p99)", value=row.late.p99_ms, band=on_time))
+        found.append(Figure(scheme=row.scheme, name="ms late at p99", value=row.late.p99_ms, band=on_time))
     if row.send_errors[0]:
         found.append(
             Figure(scheme=row.scheme, name="failed sends", value=row.send_errors[0], band=Band(least=0, most=0))
@@ -121,18 +125,18 @@ def _figures(row: Measured, due_per_ms: float) -> list[Figure]:
 
 
 def outside(rows: Sequence[Measured], due_per_ms: float) -> list[str]:
-    """A sentence for each figure outside its band, with the lag of its scheme, which is the usual reason.
+    """A sentence for each scheme with figures outside their bands, and its lag, which is the usual reason.
 
     Args:
         rows: One per scheme that played.
         due_per_ms: Timers that become due in a millisecond.
     """
-    return [
-        f"{row.scheme}: {figure.value:,.4g} {figure.name}, outside its band of {figure.band}: {_lag(row)}"
-        for row in rows
-        for figure in _figures(row, due_per_ms)
-        if not figure.is_near
-    ]
+    found = []
+    for row in rows:
+        far = [figure for figure in _figures(row, due_per_ms) if not figure.is_near]
+        if far:
+            found.append(f"{row.scheme} is outside its band: {', '.join(map(str, far))}: {_lag(row)}")
+    return found
 
 
 def _lag(row: Measured) -> str:

@@ -73,17 +73,25 @@ def meaning(rows: Sequence[Measured], limit: int, *, kept: bool) -> str:
     """The verdict in a sentence."""
     if not kept:
         return "timewheel did not do what it promises, by the lines above: a bug."
-    native = [row for row in rows if row.scheme == "native"]
-    ours = [row.due_peak for row in rows if row.scheme != "native"]
     parts = [
         f"native delays made {row.due_peak:,} gaps where the broker keeps {limit:,}, and an unload brought "
         f"{row.redelivered_due:,} handled messages again"
-        for row in native
+        for row in rows
+        if row.scheme == "native"
     ]
+    ours = [row for row in rows if row.scheme != "native"]
     if ours:
-        parts.append(f"timewheel had at most {max(ours):,} gaps, lost no timer, and handled none early or twice")
+        parts.append(f"timewheel had at most {max(row.due_peak for row in ours):,} gaps and lost no timer")
+    if any(row.scheme not in PLAIN for row in ours):
+        parts[-1] += ", and its consumers handled none early or twice"
+    parts += [
+        f"{row.copied:,} timers were handled as original and as copy, since the shadow lagged by "
+        f"{row.behind_ms / SECOND_MS:.1f} s"
+        for row in ours
+        if row.copied
+    ]
     sentence = "; ".join(parts)
-    return f"{sentence[0].upper() if native else sentence[0]}{sentence[1:]}."
+    return f"{sentence[0].upper()}{sentence[1:]}." if sentence.startswith("native") else f"{sentence}."
 
 
 def where_we_lose(rows: Sequence[Measured]) -> list[str]:

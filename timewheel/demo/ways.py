@@ -7,12 +7,12 @@ import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pulsar
 
 from timewheel.consumers import DelayedConsumer, DelayedMessage
-from timewheel.core.envelope import TIMER_PROPERTY, Envelope
+from timewheel.core.envelope import STIR_PROPERTY, TIMER_PROPERTY, Envelope
 from timewheel.core.errors import TimewheelError
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Native, Plan
@@ -95,15 +95,19 @@ class _PlainWay:
         )
 
     def _consume(self) -> None:
-        while not self._ended.is_set():
-            try:
-                message = self._consumer.receive(RECEIVE_MS)
-            except pulsar.Timeout:
-                continue
-            properties = message.properties()
+        try:
+            while not self._ended.is_set():
+                with suppress(pulsar.Timeout):
+                    self._handle(self._consumer.receive(RECEIVE_MS))
+        except BaseException as error:  # noqa: BLE001 - the publishing thread looks at it and ends the play
+            self._journal.fatal = error
+
+    def _handle(self, message: Any) -> None:
+        properties = message.properties()
+        if STIR_PROPERTY not in properties:  # which a shadow takes out again in time, if the machine lets it
             copy = Envelope.read(properties) if TIMER_PROPERTY in properties else None
             self._journal.handle(properties[NAME_PROPERTY], 0 if copy is None else copy.hops)
-            self._consumer.acknowledge(message)
+        self._consumer.acknowledge(message)
 
     def close(self) -> None:
         self._producer.flush()
