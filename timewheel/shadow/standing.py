@@ -100,8 +100,7 @@ class PartStanding:
         pinned_by: The subscription that is least far, if the journal waits for it.
         subscriptions: Of the topic.
         sampled: Entries that were looked at.
-        left: About so many are far from due, and could have been lifted; those that have just come are not counted, nor
-            those behind which an original was lifted already: they stay.
+        left: About so many are far from due, and could have been lifted; those that have just come are not counted.
     """
 
     topic: str

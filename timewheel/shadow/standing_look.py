@@ -52,13 +52,10 @@ ARRIVED_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class _Tail:
-    """The newest copies of a partition: lags, and how long after their lift they are due, milliseconds; and where the
-    last of their originals stands.
-    """
+    """The newest copies of a partition: lags, and how long after their lift they are due, milliseconds."""
 
     lags_ms: Sequence[int] = ()
     remaining_ms: Sequence[int] = ()
-    lifted_upto: EntryPosition | None = None
 
     def lag(self) -> Lag | None:
         found = sorted(self.lags_ms)
@@ -159,7 +156,7 @@ class _Look:
         lifter = next((one for one in intake_stats.producers if one.name.startswith(LIFTER_PREFIX)), None)
         relay = intake_stats.subscriptions.get(RELAY_SUBSCRIPTION)
         caught_up_ms = caught_up_in(properties, number, wish)
-        sampled, left = self._left(native, internal, stats, tail.lifted_upto)
+        sampled, left = self._left(native, internal, stats)
         cursors = cursors_in(internal, stats)
         journal = self._queue(intake_part, intake, JOURNAL_SUBSCRIPTION)
         return PartStanding(
@@ -196,7 +193,6 @@ class _Look:
             return _Tail()
         lags: deque[int] = deque(maxlen=COPIES)
         remaining: deque[int] = deque(maxlen=COPIES)
-        lifted_upto: EntryPosition | None = None
         stretch = _tail_of(stats)
         for entries in (
             () if stretch is None else entries_in(self._dialer, part, stretch, self._admin.clock, keep_payload=True)
@@ -205,20 +201,13 @@ class _Look:
                 for timer in taken_in_of(entry, part, self._plan):
                     if timer.original is None:
                         continue
-                    lifted_upto = max(lifted_upto or timer.original, timer.original)
                     remaining.append(max(timer.due_ms - entry.publish_ms, 0))
                     if timer.published_ms >= since_ms:
                         lags.append(max(entry.publish_ms - timer.published_ms, 0))
-        return _Tail(lags, remaining, lifted_upto)
+        return _Tail(lags, remaining)
 
-    def _left(
-        self, part: str, stats: InternalStats, counters: TopicStats, lifted_upto: EntryPosition | None
-    ) -> tuple[int, int]:
-        """How many entries were looked at, and about how many are far from due and were not lifted.
-
-        What stands before an original that was lifted is none of them: no lifter can lift it any more, since copies are
-        numbered by position.
-        """
+    def _left(self, part: str, stats: InternalStats, counters: TopicStats) -> tuple[int, int]:
+        """How many entries were looked at, and about how many are far from due and were not lifted."""
         cursors = acked_in(stats, counters).values()
         if not cursors:
             return 0, 0
@@ -230,7 +219,6 @@ class _Look:
                 left += sum(
                     entry.publish_ms < self._at_ms - self._arrived_ms
                     and entry.position not in acked
-                    and (lifted_upto is None or entry.position > lifted_upto)
                     and self._lifting.fate(entry, self._at_ms) is Fate.LIFT
                     for entry in entries
                 )

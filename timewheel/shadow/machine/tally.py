@@ -13,14 +13,10 @@ from timewheel.shadow.machine.gaps_left import GapsLeft
 from timewheel.shadow.machine.lifting import Fate, Lifting
 from timewheel.wire.positions import EntryPosition
 
-__all__ = ["PARTLY", "PASSED", "Heap", "Tally"]
+__all__ = ["PARTLY", "Heap", "Tally"]
 
 PARTLY = "acknowledged_by_some"
 """The fate of an entry that is pending on some subscriptions only: it stays, since its copy would reach all."""
-PASSED = "passed_by"
-"""The fate of an entry that could be lifted, and behind which an original was lifted already: when the lifter came by,
-the plan let it stay. Copies are numbered by position, and the intake drops one with a lower number: it stays. (Each
-schema version has numbers of its own: of several, a lifter that begins anew may lift one of these yet.)"""
 
 
 @dataclass(slots=True)
