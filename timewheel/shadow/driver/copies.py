@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
+from concurrent.futures import Future
 from typing import Any
 
 import pulsar
@@ -22,7 +23,7 @@ from timewheel.shadow.driver.lift_counts import LiftCounts
 from timewheel.shadow.machine.journal import Journal
 from timewheel.shadow.machine.lifting import fence_number
 from timewheel.shadow.machine.unstruck import Unstruck
-from timewheel.wire.native import NO_SCHEMA, properties_size
+from timewheel.wire.native import NO_SCHEMA, flush_soon, properties_size
 from timewheel.wire.positions import EntryPosition
 
 __all__ = ["Copies"]
@@ -125,9 +126,18 @@ class Copies:
                 self.refused.add(version)
                 continue
             number = fence_number(mark, self._clock.now_ms())
-            place = producer.send(b"", properties={PROBE_PROPERTY: ""}, sequence_id=number, disable_replication=True)
-            if place.ledger_id() < 0:
-                raise SessionFailed("the broker has dropped the fence: another session has stored a later one")
+            answer: Future[tuple[Any, Any]] = Future()
+            producer.send_async(
+                b"",
+                lambda *given, answer=answer: answer.set_result(given),
+                properties={PROBE_PROPERTY: ""},
+                sequence_id=number,
+                disable_replication=True,
+            )
+            flush_soon(producer)
+            result, place = answer.result()  # the client's time-out at the latest
+            if result.value or place.ledger_id() < 0:
+                raise SessionFailed(f"the fence was not stored: {result.name}, or another session's was sooner")
             self._fences[version] = number
             last = max(last, EntryPosition(place.ledger_id(), place.entry_id()))
         return last
