@@ -256,7 +256,6 @@ class LiftSession:
                 counts.handled += 1
                 continue
             fate = fate_of(entry, then_ms)
-            counts.fates[fate] += 1
             if fate is Fate.LIFT:
                 self._take(entry, now_ms)
                 if self._met_version:
@@ -265,6 +264,7 @@ class LiftSession:
                 self._stirring.met(entry.position, entry.publish_ms)
             elif fate not in _USUAL and fate not in self._told:
                 self._tell(fate)
+            counts.fates[fate] += 1
 
     def _meet_stirs(self, entries: list[Entry], acked: AckedByAny) -> None:
         """What another session has sent is taken out, also if nothing more is to be lifted."""
