@@ -92,6 +92,11 @@ def _lines(found: Survey) -> Iterator[str]:
         yield f"Delays of what is pending: {shares}, the longest {span(delays.longest_ms)}."
     lifted = found.lifted
     yield f"With {span(found.far_ms)} or more to its due time an entry is lifted: {lifted.entries:,} now."
+    every = [one for part in found.parts for one in part.subscriptions]
+    worst = max(every, key=lambda one: one.gaps_after, default=None)
+    if worst is not None:
+        gaps = f"{worst.gaps:,} now, {worst.gaps_after:,} once it has caught up"
+        yield f"Gaps of subscription {worst.name}: {gaps}; the broker keeps {found.gap_limit:,}."
     cost = found.cost
     if cost is not None:
         moved = f"{cost.entries_per_s:,.0f} entries were read a second"

@@ -33,7 +33,7 @@ from timewheel.shadow.machine.states import State, Wish, caught_up_in, drains, l
 from timewheel.shadow.machine.stretches import Stretch, acked_entries, entries_after, stretches_of
 from timewheel.shadow.standing import Lag, PartStanding, Phase, Queue, Standing, SubscriptionStanding
 from timewheel.shadow.stored_timers import taken_in_of
-from timewheel.shadow.surveying import writes_of
+from timewheel.shadow.surveying import survey, writes_of
 from timewheel.shadow.walking import entries_in
 from timewheel.wire.positions import EntryPosition
 
@@ -65,7 +65,13 @@ class _Tail:
 
 
 def standing_of(
-    admin: AdminClient, dialer: Dialer, plan: Plan, *, sample: int = SAMPLE, arrived_ms: int = ARRIVED_MS
+    admin: AdminClient,
+    dialer: Dialer,
+    plan: Plan,
+    *,
+    target: str = "PLAN",
+    sample: int = SAMPLE,
+    arrived_ms: int = ARRIVED_MS,
 ) -> Standing:
     """Look at a plan's shadow.
 
@@ -73,6 +79,7 @@ def standing_of(
         admin: Of any broker.
         dialer: Of the binary protocol, by which entries are read.
         plan: Has an intake.
+        target: How the user named the plan.
         sample: Entries of each partition that are looked at for what was not lifted.
         arrived_ms: See `ARRIVED_MS`.
 
@@ -81,14 +88,17 @@ def standing_of(
         AdminUnreachable: No broker answers.
         BinaryProtocolError: Entries cannot be read.
     """
-    return _Look(admin, dialer, plan, sample, arrived_ms).run()
+    return _Look(admin, dialer, plan, target, sample, arrived_ms).run()
 
 
 class _Look:
-    def __init__(self, admin: AdminClient, dialer: Dialer, plan: Plan, sample: int, arrived_ms: int) -> None:
+    def __init__(
+        self, admin: AdminClient, dialer: Dialer, plan: Plan, target: str, sample: int, arrived_ms: int
+    ) -> None:
         self._admin = admin
         self._dialer = dialer
         self._plan = plan
+        self._target = target
         self._sample = sample
         self._arrived_ms = arrived_ms
         self._names = Names(plan)
@@ -113,13 +123,15 @@ class _Look:
             part = self._part(number, native, found, wish, properties, tail)
             if part is not None:
                 parts.append(part)
+        gap_limit = limit_of(self._admin).profile.gap_limit_ranges
         return Standing(
             plan=plan,
             at_ms=self._at_ms,
             wish=wish,
             refusal=refusal_of(plan, stats),
             far_ms=self._lifting.far_ms,
-            gap_limit=limit_of(self._admin).profile.gap_limit_ranges,
+            gap_limit=gap_limit,
+            excess=self._excess(wish, parts, gap_limit),
             parts=tuple(parts),
             holding=self._holding(),
             former=former_backlogs(self._admin, plan, self._asking),
@@ -127,6 +139,16 @@ class _Look:
             writes=writes_of(plan, self._at_ms, remaining_ms) if remaining_ms else None,
             unread=self._asking.unread,
         )
+
+    def _excess(self, wish: Wish, parts: Sequence[PartStanding], limit: int) -> str:
+        """As a dry run finds it: only where gaps are beyond the limit so many entries are read."""
+        if not lifts(wish.state) or not any(one.gaps > limit for part in parts for one in part.subscriptions):
+            return ""
+        found = survey(self._admin, self._dialer, self._plan, target=self._target).excess
+        if found is None:
+            return ""
+        cure = found.cure_in(self._target) or "more partitions, or a higher limit"
+        return f"{found.topic}: {found.read}. To put it right: {cure}"
 
     # Calls that may be refused
 

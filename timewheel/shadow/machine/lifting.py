@@ -80,12 +80,13 @@ class Lifting:
         self._earlier_ms = EARLIER_TICKS * plan.tick_ms
         self._revision = plan.revision
 
-    def fate(self, entry: Entry, now_ms: int) -> Fate:
+    def fate(self, entry: Entry, now_ms: int, far_ms: int | None = None) -> Fate:
         """What becomes of an entry that is pending on every subscription.
 
         Args:
             entry: As it is stored.
             now_ms: UTC milliseconds.
+            far_ms: In place of the plan's.
         """
         deliver_at_ms = entry.deliver_at_ms
         if entry.marker is not None:
@@ -95,7 +96,7 @@ class Lifting:
         if STIR_PROPERTY in entry.properties:
             return Fate.STIR
         remaining_ms = deliver_at_ms - now_ms
-        if remaining_ms < self.far_ms:
+        if remaining_ms < (self.far_ms if far_ms is None else far_ms):
             return Fate.NEAR
         if (obstacle := self._obstacle(entry)) is not None:
             return obstacle
