@@ -91,7 +91,7 @@ def test_what_a_wide_window_let_stay_is_lifted_with_a_narrow_one(
         assert fates(on, plan).get("lifted", 0) == 0
         # All who look by the new plan count what it would take up.
         assert fates(on, new)["lifted"] == EACH
-        assert standing_of(on.admin, on.dialer, new, arrived_ms=0).parts[0].left == EACH
+        assert standing_of(on.admin, on.dialer, new, sample=4 * EACH, arrived_ms=0).parts[0].left == EACH
         assert verify(on.admin, on.dialer, new, again_ms=0).parts[0].fates["lifted"] == EACH
 
         way(on, service, new)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -52,10 +52,13 @@ ARRIVED_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class _Tail:
-    """The newest copies of a partition: lags, and how long after their lift they are due, milliseconds."""
+    """The newest copies of a partition: lags, and how long after their lift they are due, milliseconds; and where their
+    originals stand.
+    """
 
     lags_ms: Sequence[int] = ()
     remaining_ms: Sequence[int] = ()
+    originals: frozenset[EntryPosition] = frozenset()
 
     def lag(self) -> Lag | None:
         found = sorted(self.lags_ms)
@@ -178,7 +181,7 @@ class _Look:
         lifter = next((one for one in intake_stats.producers if one.name.startswith(LIFTER_PREFIX)), None)
         relay = intake_stats.subscriptions.get(RELAY_SUBSCRIPTION)
         caught_up_ms = caught_up_in(properties, number, wish)
-        sampled, left = self._left(native, internal, stats)
+        sampled, left = self._left(native, internal, stats, tail.originals)
         cursors = cursors_in(internal, stats)
         journal = self._queue(intake_part, intake, JOURNAL_SUBSCRIPTION)
         return PartStanding(
@@ -215,6 +218,7 @@ class _Look:
             return _Tail()
         lags: deque[int] = deque(maxlen=COPIES)
         remaining: deque[int] = deque(maxlen=COPIES)
+        originals: deque[EntryPosition] = deque(maxlen=COPIES)
         stretch = _tail_of(stats)
         for entries in (
             () if stretch is None else entries_in(self._dialer, part, stretch, self._admin.clock, keep_payload=True)
@@ -223,12 +227,15 @@ class _Look:
                 for timer in taken_in_of(entry, part, self._plan):
                     if timer.original is None:
                         continue
+                    originals.append(timer.original)
                     remaining.append(max(timer.due_ms - entry.publish_ms, 0))
                     if timer.published_ms >= since_ms:
                         lags.append(max(entry.publish_ms - timer.published_ms, 0))
-        return _Tail(lags, remaining)
+        return _Tail(lags, remaining, frozenset(originals))
 
-    def _left(self, part: str, stats: InternalStats, counters: TopicStats) -> tuple[int, int]:
+    def _left(
+        self, part: str, stats: InternalStats, counters: TopicStats, lifted: Collection[EntryPosition]
+    ) -> tuple[int, int]:
         """How many entries were looked at, and about how many are far from due and were not lifted."""
         cursors = acked_in(stats, counters).values()
         if not cursors:
@@ -241,6 +248,7 @@ class _Look:
                 left += sum(
                     entry.publish_ms < self._at_ms - self._arrived_ms
                     and entry.position not in acked
+                    and entry.position not in lifted
                     and self._lifting.fate(entry, self._at_ms) is Fate.LIFT
                     for entry in entries
                 )
