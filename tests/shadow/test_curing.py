@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.shadow.entries import entry_of
-from timewheel.admin.internals import Ledger
+from timewheel.admin.internals import AckedRange, Ledger
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.steps import far_ms
@@ -79,7 +79,7 @@ def test_gaps_at_any_window_are_those_that_a_plan_with_it_is_counted_with(
     """The count of one read says of every window what a read with that plan would say."""
     ledgers = [Ledger(ledger_id=3, entries=len(entries), size_bytes=0, offloaded=False)]
     ranges = [
-        (EntryPosition(3, number - 1), EntryPosition(3, number))
+        AckedRange(EntryPosition(3, number - 1), EntryPosition(3, number))
         for number, (_, is_acked, _) in enumerate(entries)
         if is_acked
     ]
