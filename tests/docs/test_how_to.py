@@ -387,7 +387,7 @@ def test_a_topic_is_shadowed_as_it_says(broker_of_the_pages: LocalPulsar, tmp_pa
     text = page("shadow-a-topic").replace("public/default/reminders", "public/default/shadow-a-topic")
     (plan,) = blocks(text, "toml")
     (tmp_path / plan.named).write_text(plan.content)
-    look, start, run, status, verify, unload, pause, resume, abort = (
+    look, start, run, shorten, status, verify, unload, pause, resume, abort = (
         command.line for block in blocks(text, "console") for command in commands(block.content)
     )
 
@@ -413,6 +413,8 @@ def test_a_topic_is_shadowed_as_it_says(broker_of_the_pages: LocalPulsar, tmp_pa
 
     assert f"an entry is lifted: {FAR} now" in done(look)
     assert "-> shadowing" in done(start)
+    assert "was shadowing already" in done(shorten)
+    assert 'window = "10m"' in (tmp_path / plan.named).read_text()
     ready = tmp_path / "ready"
     words = run.replace("--http :8090", f"--ready-file {ready}").split()[1:]
     with (tmp_path / "run.log").open("wb") as log:

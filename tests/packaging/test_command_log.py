@@ -92,7 +92,8 @@ def test_a_calendar_that_cannot_be_rolled_is_told_in_the_log(tmp_path: Path) -> 
 
 CLIENT = """
 import logging, sys
-logging.basicConfig(format="%(name)s %(levelname)s %(place)s")
+if len(sys.argv) > 2:
+    logging.basicConfig(format=sys.argv[2])
 import pulsar
 from timewheel.cli.client_log import client_log
 
@@ -108,7 +109,7 @@ with client_log() as log:
 
 def test_the_clients_own_errors_are_records_of_the_logger_pulsar() -> None:
     (port,) = free_ports(1)
-    command = [sys.executable, "-c", CLIENT, f"pulsar://127.0.0.1:{port}"]
+    command = [sys.executable, "-c", CLIENT, f"pulsar://127.0.0.1:{port}", "%(name)s %(levelname)s %(place)s"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
 
     assert done.stdout == ""
@@ -116,3 +117,11 @@ def test_the_clients_own_errors_are_records_of_the_logger_pulsar() -> None:
         "pulsar ERROR ClientConnection",
         "pulsar ERROR ClientImpl",
     }
+
+
+def test_a_command_without_a_log_keeps_the_clients_own_errors_off_the_terminal() -> None:
+    (port,) = free_ports(1)
+    command = [sys.executable, "-c", CLIENT, f"pulsar://127.0.0.1:{port}"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+
+    assert (done.stdout, done.stderr) == ("", "")

@@ -1,25 +1,25 @@
 """The whole protocol of a shadow on a model of a broker: who crashes, and what is forgotten, is told from outside.
 
 The model broker stores in order, acknowledges by entry, forgets acknowledgements as brokers do (broker-facts:
-lost-acknowledgements), and drops a name's second copy. The shadow is made of its own pieces (what is lifted, how far
-the journal is let go, by how much striking lags), put together as the drivers put them.
+lost-acknowledgements), and drops a number that is not above the last of its name. The shadow is made of its own pieces
+(what is lifted, how far the journal is let go, by how much striking lags), put together as the drivers put them.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from tests.support.stored_entry import native_entry
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.routing import Hold, Router
 from timewheel.shadow.machine.journal import Journal
-from timewheel.shadow.machine.lifting import Fate, Lifting
+from timewheel.shadow.machine.lifting import Fate, Lifting, fence_number
 from timewheel.shadow.machine.unstruck import Unstruck
 from timewheel.wire.positions import EntryPosition
 
-__all__ = ["RIGHT", "Rules", "World", "far_delay_ms"]
+__all__ = ["PLANS", "RIGHT", "Rules", "World", "far_delay_ms"]
 
 TICK_MS = 1_000
 GUARD_MS = 20_000
@@ -40,6 +40,8 @@ PLAN = Plan(
     readers="any",
     intake=True,
 )
+PLANS = (PLAN, replace(PLAN, scheme=Tiered(window_ms=2_000, tiers_ms=(2_000, 10_000, 40_000))))
+"""The second one lifts what the first one leaves."""
 SUBSCRIPTIONS = range(len(PLAN.subscriptions))
 NOWHERE = -1
 
@@ -51,6 +53,7 @@ class Rules:
     Args:
         reads_back: An original is struck when its copy was read from where it is stored, and not when it is sent.
         strikes_first: A copy moves on when its original is struck.
+        fences: Before a session looks, nothing that an earlier one has sent can be stored any more.
         strikes_again: A session begins by striking what the journal holds.
         holds: The journal is let go when nothing can be forgotten any more, and not when a copy has moved on.
         minds_others: On the way out, what another one may have sent on already goes the way of before.
@@ -58,6 +61,7 @@ class Rules:
 
     reads_back: bool = True
     strikes_first: bool = True
+    fences: bool = True
     strikes_again: bool = True
     holds: bool = True
     minds_others: bool = True
@@ -81,7 +85,9 @@ class Copy(NamedTuple):
     timer: int
     due_ms: int
     entered_ms: int = 0
-    """When it entered the intake, or what holds it."""
+    """When it entered the intake, or what holds it; on its way there: when it was sent."""
+    number: int = 0
+    """Its sequence id."""
 
 
 @dataclass(slots=True)
@@ -92,6 +98,7 @@ class Session:
     unstruck: Unstruck
     read_to: int
     acked_by_any: frozenset[int]
+    newest_number: int
     in_flight: list[Copy] = field(default_factory=list)
 
 
@@ -116,14 +123,15 @@ class World:
     def __init__(self, rules: Rules = RIGHT, *, bounded: bool = True) -> None:
         self._rules = rules
         self._bounded = bounded
-        self._lifting, self._router = Lifting(PLAN), Router(PLAN)
         self.now_ms = 1_000_000
+        self._lifting, self._router = Lifting(PLAN), Router(PLAN)
         self._native: list[Stored] = []
         self._acked: list[set[int]] = [set() for _ in SUBSCRIPTIONS]
         self._marks: list[tuple[int, tuple[int, ...]]] = [(self.now_ms, (NOWHERE,) * len(SUBSCRIPTIONS))]
         self._intake: list[Copy] = []
         self._exposed_ms: dict[int, int] = {}
-        self._last_name = NOWHERE
+        self._last_number = NOWHERE
+        self._adrift: list[Copy] = []
         self._journal_at = self._relay_at = NOWHERE
         self._held: list[tuple[int, Copy]] = []
         self._sent_on: set[tuple[int, bool]] = set()
@@ -161,6 +169,9 @@ class World:
     def begin(self) -> None:
         """A session of the lifter; the one before ends in order."""
         self.store(len(self._session.in_flight) if self._session else 0)
+        fence = fence_number(self._last_number, self.now_ms)
+        if self._rules.fences:
+            self._last_number = fence
         journal = Journal(HOLD_MS)
         for number, copy in enumerate(self._intake):
             if number > self._journal_at:
@@ -169,7 +180,7 @@ class World:
                     self._strike(copy)
         by_any = frozenset(set[int]().union(*self._acked))
         read_to = min(map(self._mark, SUBSCRIPTIONS))
-        self._session = Session(journal, Unstruck(), read_to, by_any)
+        self._session = Session(journal, Unstruck(), read_to, by_any, fence)
 
     def lift(self, count: int) -> None:
         """So many entries are read, and what is far of them is sent to the intake."""
@@ -184,7 +195,8 @@ class World:
             if place in session.acked_by_any:
                 continue
             if self._lifting.fate(native_entry(entry.sent_ms, entry.due_ms, _at(place)), then_ms) is Fate.LIFT:
-                copy = Copy(place, entry.timer, entry.due_ms)
+                session.newest_number += 1
+                copy = Copy(place, entry.timer, entry.due_ms, self.now_ms, session.newest_number)
                 session.in_flight.append(copy)
                 if not self._rules.reads_back:
                     self._strike(copy)
@@ -201,11 +213,24 @@ class World:
         del session.in_flight[:count]
 
     def kill_lifter(self, stored: int) -> None:
-        """So many of the copies under way are stored all the same; nobody was told."""
+        """So many of the copies under way are stored all the same, and nobody was told; the others may come yet."""
         if self._session is not None:
-            for copy in self._session.in_flight[:stored]:
-                self._append(copy)
+            self._adrift += self._session.in_flight
         self._session = None
+        self.arrive(stored)
+
+    def arrive(self, count: int) -> None:
+        """So many of the copies that sessions have left behind come to the broker, or come to nothing."""
+        arrived, self._adrift = self._adrift[:count], self._adrift[count:]
+        for copy in arrived:
+            if self.now_ms - copy.entered_ms < OUTAGE_MS:
+                self._append(copy)
+
+    def change_plan(self, number: int) -> None:
+        """Another plan from now on; a relay ends what is under way before it goes by it."""
+        plan = PLANS[number % len(PLANS)]
+        self._lifting, self._router = Lifting(plan), Router(plan)
+        self.kill_lifter(0)
 
     def relay(self, count: int) -> None:
         """So many copies come out of the intake and go on."""
@@ -239,7 +264,7 @@ class World:
 
     def drain(self) -> None:
         """Nothing is lifted any more, and what waits goes back into the topic at once."""
-        self._session = None
+        self.kill_lifter(0)
         if self._drains_from_ms is not None:
             return
         self._drains_from_ms = self.now_ms + UNHEARD_MS if self._rules.minds_others else NOWHERE
@@ -258,7 +283,7 @@ class World:
 
     def forget(self, bits: int) -> None:
         """The due topic is reloaded after a kill: of what was acknowledged lately some is forgotten."""
-        self._session = None
+        self.kill_lifter(0)
         written = [marks for at_ms, marks in self._marks if at_ms <= self.now_ms - FORGETS_MS] or [self._marks[0][1]]
         for subscription, floor in zip(SUBSCRIPTIONS, written[-1], strict=True):
             young = sorted(place for place in self._acked[subscription] if place > floor)
@@ -271,9 +296,10 @@ class World:
         self._expose()
 
     def forget_names(self) -> None:
-        """The broker no longer knows what the lifter had sent."""
+        """The broker no longer knows what the lifter had sent: hours later, when nothing of it can come any more."""
         self.kill_lifter(0)
-        self._last_name = NOWHERE
+        self._adrift.clear()
+        self._last_number = NOWHERE
 
     # The end
 
@@ -296,6 +322,17 @@ class World:
         return [(one, timer) for one in SUBSCRIPTIONS for timer in self.sent if not self.handled[one, timer]]
 
     @property
+    def passed_by(self) -> list[int]:
+        """Places of what is far from due and pending everywhere, and was not lifted."""
+        pending = set(range(len(self._native))).difference(*self._acked)
+        lifted = {copy.original for copy in self._intake}
+        return [
+            place
+            for place in sorted(pending - lifted)
+            if self._native[place].due_ms - self.now_ms >= self._lifting.far_ms
+        ]
+
+    @property
     def copies(self) -> list[tuple[int, int]]:
         """(subscription, timer) of what was handled from two places, and nobody can be excused."""
         return [key for key, places in self.handled.items() if len(places) > 1 and key not in self.excused]
@@ -309,9 +346,9 @@ class World:
         return place
 
     def _append(self, copy: Copy) -> bool:
-        if copy.original <= self._last_name:
+        if copy.number <= self._last_number:
             return False
-        self._last_name = copy.original
+        self._last_number = copy.number
         self._intake.append(copy._replace(entered_ms=self.now_ms))
         self._expose()
         return True

@@ -54,19 +54,6 @@ def test_what_is_wrong_with_a_copy(
     assert troubles_of(*met, is_struck=is_struck, due_ms=due_ms) == wrong
 
 
-def test_the_newest_original_and_those_that_are_pending_are_known() -> None:
-    first, second = EntryPosition(3, 5), EntryPosition(4, 1)
-    assert Books().newest_original is None
-    books = Books()
-    books.holds(1, FUTURE_MS, None, COPY)  # some client has put it into the intake
-    books.holds(2, FUTURE_MS, second, COPY)
-    books.holds(3, FUTURE_MS, first, COPY)
-    assert books.newest_original == second
-    assert books.unstruck({second}) == {first}
-    books.close_journal()
-    assert books.newest_original == second
-
-
 @given(
     copies=st.lists(
         st.tuples(st.integers(-(2**63), 2**63 - 1), st.sampled_from([*Place][:4]), st.booleans()),

@@ -12,7 +12,7 @@ from timewheel.binary_protocol.entries import Compression, Entry, Marker
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.envelope import Envelope
 from timewheel.core.plan import Plan, Tiered
-from timewheel.shadow.machine.lifting import EARLIER_TICKS, Fate, Lifting, lift_number, lifted_from
+from timewheel.shadow.machine.lifting import EARLIER_TICKS, Fate, Lifting, fence_number, lifted_from
 from timewheel.wire.positions import EntryPosition
 
 NOW_MS = 1_800_000_000_000
@@ -91,8 +91,6 @@ TIMER = Envelope("order-7", NOW_MS + 10 * DAY_MS, NOW_MS, hops=2)
         ({"compression": 9}, Fate.COMPRESSION),
         *(({"compression": one}, Fate.LIFT) for one in Compression),
         ({"position": EntryPosition(12, 1 << 20)}, Fate.LIFT),
-        ({"position": EntryPosition(12, 1 << 32)}, Fate.POSITION),
-        ({"position": EntryPosition(1 << 31, 0)}, Fate.POSITION),
         ({"properties": {"tw-timer": "?"}}, Fate.UNREADABLE),
         ({"properties": {"tw-id": "alone"}}, Fate.UNREADABLE),
         ({"properties": TIMER.properties()}, Fate.LIFT),
@@ -146,15 +144,20 @@ def test_by_its_delay_alone_an_entry_is_near_far_or_beyond(delay_ms: int) -> Non
     assert (fate is Fate.BEYOND) is (delay_ms > PLAN.max_delay_ms)
 
 
-_places = st.builds(EntryPosition, st.integers(1, 2**31 - 1), st.integers(0, 2**32 - 1))
-
-
-@given(_places, _places)
-def test_numbers_of_copies_ascend_with_the_places_of_originals_and_fit_the_broker(
-    one: EntryPosition, other: EntryPosition
+@given(
+    clocks_ms=st.lists(st.integers(0, 2 * NOW_MS), min_size=2, max_size=20),
+    copies=st.lists(st.integers(0, 1_000_000), min_size=20, max_size=20),
+)
+def test_each_fence_shuts_out_all_that_was_sent_before_whatever_the_clocks_say(
+    clocks_ms: list[int], copies: list[int]
 ) -> None:
-    assert (lift_number(one) < lift_number(other)) is (one < other)
-    assert 0 < lift_number(one) < 2**63
+    mark = sent = -1
+    for now_ms, count in zip(clocks_ms, copies, strict=False):
+        fence = fence_number(mark, now_ms)
+        assert sent < fence < 2**63 - 1_000_000
+        # Of what follows it the broker has stored some, or nothing.
+        mark, sent = fence + count // 2, fence + count
+    assert fence_number(-1, NOW_MS) > fence_number(-1, NOW_MS - 1_000) + 1_000_000, "forgotten by the broker"
 
 
 @given(ledger=st.integers(0, 2**40), number=st.integers(0, 2**30), published=st.integers(0, 2**45))

@@ -21,6 +21,8 @@ HAPPENINGS: dict[str, Callable[[World, int], None]] = {
     "store": lambda world, number: world.store(1 + number),
     "relay": lambda world, number: world.relay(1 + number),
     "kill lifter": lambda world, number: world.kill_lifter(number),
+    "arrive": lambda world, number: world.arrive(1 + number),
+    "change plan": lambda world, number: world.change_plan(number),
     "kill relay": lambda world, number: world.kill_relay(1 + number),
     "kill relay late": lambda world, number: world.kill_relay_late(1 + number),
     "let go": lambda world, _: world.let_go(),
@@ -33,11 +35,16 @@ OFTEN = ("send", "send", "send", "lift", "lift", "store", "begin", "tick", "resu
 courses = st.lists(st.tuples(st.sampled_from([*HAPPENINGS, *OFTEN]), st.integers(0, 7)), max_size=80)
 
 
-def played(course: list[Happening], rules: Rules = RIGHT, *, bounded: bool = True) -> World:
+def unsettled(course: list[Happening], rules: Rules = RIGHT, *, bounded: bool = True) -> World:
     world = World(rules, bounded=bounded)
     world.begin()
     for name, number in course:
         HAPPENINGS[name](world, number)
+    return world
+
+
+def played(course: list[Happening], rules: Rules = RIGHT, *, bounded: bool = True) -> World:
+    world = unsettled(course, rules, bounded=bounded)
     world.settle()
     return world
 
@@ -55,10 +62,37 @@ def test_nothing_is_lost_however_long_nobody_works(course: list[Happening]) -> N
     assert played(course, bounded=False).lost == []
 
 
+PASSED_BY = [("send", 0), ("send", 3), ("lift", 7), ("store", 7), ("relay", 7)]
+
+
+@given(courses)
+def test_a_session_takes_up_all_that_others_have_passed_by(course: list[Happening]) -> None:
+    world = unsettled([*PASSED_BY, *course, ("resume", 0), ("begin", 0), ("relay", 1_000)])
+    world.lift(1_000)
+    world.store(1_000)
+    assert world.passed_by == []
+
+
+@pytest.mark.parametrize("way", [[("change plan", 1)], [("drain", 0), ("tick", 0), ("change plan", 1), ("resume", 0)]])
+def test_what_one_plan_passes_by_another_one_lifts(way: list[Happening]) -> None:
+    world = unsettled([*PASSED_BY, *way])
+    assert 0 in world.passed_by
+    world.begin()
+    world.lift(1_000)
+    world.store(1_000)
+    assert world.passed_by == []
+    world.settle()
+    assert (world.lost, world.copies) == ([], [])
+
+
 SENT = [("send", 3), ("lift", 7)]
 LIFTED = [*SENT, ("store", 7)]
 COURSES: dict[str, tuple[Rules, list[Happening]]] = {
     "struck when it was sent, and killed": (Rules(reads_back=False), [*SENT, ("kill lifter", 0)]),
+    "on its way from a session that was killed": (
+        Rules(fences=False),
+        [*SENT, ("kill lifter", 0), ("tick", 0), ("begin", 0), ("arrive", 7), ("lift", 7), ("store", 7)],
+    ),
     "hopped before it was struck": (Rules(strikes_first=False), [*LIFTED, ("relay", 7)]),
     "forgotten, and not struck again": (Rules(strikes_again=False), [*LIFTED, ("relay", 7), ("forget", 7)]),
     "forgotten, and the journal let go at once": (Rules(holds=False), [*LIFTED, ("relay", 7), ("forget", 7)]),

@@ -23,13 +23,14 @@ from timewheel.admin.policies import (
     Policy,
 )
 from timewheel.admin.stats import ProducerStats
-from timewheel.core.durations import DAY_MS, HOUR_MS
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.topology import topology
 from timewheel.ops.doctor import Severity, Unread
 from timewheel.ops.doctor.seen import Part, SeenTopic, Source
 from timewheel.ops.doctor.settings import profile_by
 from timewheel.ops.provision_steps import wanted_policies
+from timewheel.shadow.curing import Excess, with_window
 from timewheel.shadow.facts import COMPACTION_CURSOR, Facts, cursors_in, is_users
 from timewheel.shadow.machine.lifting import Fate, Lifting
 from timewheel.shadow.refusing import KINDS, findings_on, is_refused, right_to
@@ -143,6 +144,7 @@ CASES: list[tuple[str, Change]] = [
     ("producers-bounded", place(max_producers_per_topic=1)),
     ("consumers-bounded", settings(maxConsumersPerSubscription="1")),
     ("consumers-bounded", place(max_consumers_per_topic=2)),
+    ("still-over-limit", lambda facts: facts),
     ("some-stay", lambda facts: facts),
     ("policies-set", own((SIZE_QUOTA, None))),
     ("deduplication-begins", undeduplicated("Pulsar-CPP-v3.7.0", "Pulsar-Java-v4.0.7")),
@@ -154,6 +156,17 @@ CASES: list[tuple[str, Change]] = [
     ("quota-drops", own((SIZE_QUOTA, EVICTING))),
     ("subscription-expiry", place(subscription_expiration_time_minutes=5)),
 ]
+EXCESS = Excess(
+    topic=TOPIC,
+    subscription="s",
+    gaps=1_702,
+    gaps_after=1_297,
+    limit=1_000,
+    cure=None,
+    shortest_ms=15 * MINUTE_MS,
+    stays=3_000,
+    pending=4_000,
+)
 OF_DOCTOR = {"delays-off", "quota-drops", "subscription-expiry"}
 
 
@@ -168,11 +181,24 @@ def _named(plan: Plan, name: str) -> Plan:
 def test_each_kind_is_found(slug: str, change: Change) -> None:
     longest_ms = 30 * DAY_MS if slug == "ttl-below-delays" else None
     stays = {"encrypted": 7} if slug == "some-stay" else {}
-    found = findings_on(change(sound()), longest_ms, stays)
+    found = findings_on(change(sound()), longest_ms, stays, EXCESS if slug == "still-over-limit" else None)
     assert slug in {one.slug for one in found}
     assert all(one.read and one.cure and one.why.endswith(".") for one in found)
     assert [one.severity for one in found] == sorted((one.severity for one in found), reverse=True)
     assert is_refused(found) is any(one.severity is Severity.ERROR for one in found)
+
+
+def test_gaps_beyond_the_limit_name_the_window_that_would_do_or_why_none_would() -> None:
+    (found,) = findings_on(sound(), None, {}, EXCESS)
+    assert found.read == (
+        "subscription s has 1,702 gaps, and 1,297 once the shadow has caught up; the broker keeps 1,000. "
+        "No window would do: of 4,000 pending entries 3,000 are due within 15m, or cannot be lifted"
+    )
+    assert "more partitions; or " in found.cure
+    assert "managedLedgerMaxUnackedRangesToPersist" in found.cure
+    (found,) = findings_on(sound(), None, {}, replace(EXCESS, cure=with_window(PLAN, 10 * MINUTE_MS)))
+    assert found.cure.startswith("timewheel shadow start plan.toml --window 10m ")
+    assert '[tiered] window = "10m", tiers = ["10m", "30m", ' in found.cure
 
 
 def test_every_kind_has_a_case() -> None:

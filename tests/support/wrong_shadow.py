@@ -14,11 +14,12 @@ from typing import Any, Literal, cast
 
 from timewheel.cli.app import main
 from timewheel.consumers.relay.driver.groups import Group, Groups
-from timewheel.core.envelope import Envelope
+from timewheel.core.envelope import FROM_PROPERTY, Envelope
 from timewheel.core.next_hop import Hop, NextHop
 from timewheel.core.routing import Due
 from timewheel.shadow.driver.copies import Copies
 from timewheel.shadow.driver.lift_session import LiftSession
+from timewheel.shadow.machine.lifting import lifted_from
 
 __all__ = ["STALLED", "ShadowRules", "shadow_by"]
 
@@ -38,18 +39,20 @@ def shadow_by(rules: ShadowRules) -> tuple[str, str]:
 def strike_first() -> None:
     right_lift_all, right_lift, right_add = LiftSession._lift_all, LiftSession._lift, Copies.add
 
-    def lift_all(session: Any, reader: Any, striker: Any, acked: Any) -> None:
+    def lift_all(session: Any, reader: Any, striker: Any, acked: Any, *, lifts: bool) -> None:
         session.striker, session._copies.added = striker, []
-        right_lift_all(session, reader, striker, acked)
+        right_lift_all(session, reader, striker, acked, lifts=lifts)
 
     def lift(session: Any, entries: Any, acked: Any, now_ms: int) -> None:
         right_lift(session, entries, acked, now_ms)
         added, session._copies.added = session._copies.added, []
         session.striker.strike(added)
 
-    def add(copies: Any, original: Any, version: int, place: Any, properties: Any) -> None:
-        right_add(copies, original, version, place, properties)
-        copies.added.append(place)
+    def add(copies: Any, original: Any, version: int, properties: Any) -> None:
+        right_add(copies, original, version, properties)
+        found = lifted_from(properties[FROM_PROPERTY])
+        assert found is not None
+        copies.added.append(found[0])
 
     _replace(LiftSession, _lift_all=lift_all, _lift=lift)
     _replace(Copies, add=add)

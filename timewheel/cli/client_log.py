@@ -22,6 +22,7 @@ LINE = re.compile(r"\S+ \S+ (?P<level>[A-Z]+) +\[\d+\] (?P<place>\S+) \| (?P<tex
 END = b"\0\n"
 """A line that the client does not write."""
 JOIN_TIMEOUT_S = 1.0
+_NOWHERE = logging.NullHandler()
 
 
 @contextmanager
@@ -29,6 +30,8 @@ def client_log() -> Iterator[Any]:
     """A `logger` for ``pulsar.Client``, of errors only; close the client before it ends."""
     import pulsar
 
+    # A command without a log shows its answer, and the error that it ends by: not how the client came to it.
+    logging.getLogger("pulsar").addHandler(_NOWHERE)
     reading, writing = os.pipe()
     thread = threading.Thread(target=_forward, args=(reading,), name="timewheel-client-log", daemon=True)
     thread.start()

@@ -39,21 +39,22 @@ def plan_of_topic(
     from timewheel.cli.plan import show_planned
     from timewheel.cli.planning import mapping_of, progress_on, session, surveyed
     from timewheel.cli.shadow_looks import reading_entries
+    from timewheel.core.names import parts_of
     from timewheel.core.plan import Plan
     from timewheel.ops.profile import profile_of
     from timewheel.ops.sample_figures import figures_of
     from timewheel.ops.sample_file import write_sample
-    from timewheel.shadow.facts import cursors_in
+    from timewheel.shadow.facts import is_users
     from timewheel.shadow.sampling import sample_of
 
     with reading_entries(console, "looking at delays") as tell:
         taken = sample_of(admin, dialer, topic, samples=samples, tell=tell)
     profile = profile_of(admin)
-    part = topic if not taken.partitions else f"{topic}-partition-0"
-    names = tuple(cursors_in(admin.topics.internal_stats(part), admin.topics.stats(part)))
+    every = [admin.topics.stats(part).subscriptions for part in parts_of(topic, taken.partitions)]
+    names = {name for found in every for name, one in found.items() if one.is_durable and is_users(name)}
     base = Plan(
         due_topic=topic,
-        subscriptions=names or ("timers",),
+        subscriptions=tuple(sorted(names)) or ("timers",),
         partitions=taken.partitions,
         tick_ms=profile.tick_ms,
         relay="service",

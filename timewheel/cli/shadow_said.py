@@ -24,7 +24,6 @@ FATES = {
     "near": "due soon: stays",
     "undelayed": "without a delay: stays",
     "acknowledged_by_some": "acknowledged on some subscriptions: stays",
-    "passed_by": "passed by when the plan did not lift it: stays",
     "stir": "the shadow's own",
     "marker": "the broker's own",
     "beyond_max_delay": "due later than the plan's max_delay: stays",
@@ -36,7 +35,6 @@ FATES = {
     "transaction": "of a transaction: stays",
     "schema_refused": "of a schema that the intake's registry refuses: stays",
     "unknown_compression": "compressed in an unknown way: stays",
-    "position_too_high": "in a ledger whose number is too high: stays",
     "large": "too large for a copy: stays",
     "damaged": "its payload does not open: stays",
     "unreadable_envelope": "of a garbled or later timewheel: stays",
@@ -94,6 +92,11 @@ def _lines(found: Survey) -> Iterator[str]:
         yield f"Delays of what is pending: {shares}, the longest {span(delays.longest_ms)}."
     lifted = found.lifted
     yield f"With {span(found.far_ms)} or more to its due time an entry is lifted: {lifted.entries:,} now."
+    every = [one for part in found.parts for one in part.subscriptions]
+    worst = max(every, key=lambda one: one.gaps_after, default=None)
+    if worst is not None:
+        gaps = f"{worst.gaps:,} now, {worst.gaps_after:,} once it has caught up"
+        yield f"Gaps of subscription {worst.name}: {gaps}; the broker keeps {found.gap_limit:,}."
     cost = found.cost
     if cost is not None:
         moved = f"{cost.entries_per_s:,.0f} entries were read a second"

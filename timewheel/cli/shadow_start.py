@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -38,6 +37,10 @@ def start(
         Path | None,
         typer.Option("-o", "--out", help="With a topic: write the plan that is made for it here.", dir_okay=False),
     ] = None,
+    window: Annotated[
+        str | None,
+        typer.Option("--window", help="Write this window, and tiers that go with it, into the plan that is begun."),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="With a topic: begin without asking.")] = False,
     entries: Annotated[
         int, typer.Option("--entries", min=100, max=100_000_000, help="Entries to read in each partition.")
@@ -56,16 +59,20 @@ def start(
 ) -> None:
     """Make a plan's topics and begin to shadow its due topic; with --dry-run only show what that would do.
 
-    Moving is what `timewheel shadow run` does. With a topic instead of a plan its delays are looked at, the planner
-    chooses, the plan is written to --out, and you are asked. Exit status 3 if something stands against it, and
-    nothing was begun; 4 if the topic cannot be seen.
+    Moving is what `timewheel shadow run` does. What an earlier plan let stay is taken up, too. With a topic instead of
+    a plan its delays are looked at, the planner chooses, the plan is written to --out, and you are asked. Exit status 3
+    if something stands against it, and nothing was begun; 4 if the topic cannot be seen.
     """
     import json
+    from dataclasses import replace
+    from functools import partial
 
     from rich.console import Console
 
     from timewheel.cli.planning import console_for
+    from timewheel.core.durations import parse_duration
     from timewheel.core.extras import need_extras
+    from timewheel.shadow.curing import with_window
 
     is_topic = _is_topic(target, out)
     if is_topic:
@@ -82,22 +89,38 @@ def start(
             plan, target = _made(admin, access, target, out, console, entries, memory, as_json=as_json)
         else:
             plan = _loaded(target)
+        if window is not None:
+            plan = with_window(plan, parse_duration(window))
         with unseen_is_an_exit(), reading_entries(Console(stderr=True)) as tell:
-            found = survey(admin, access.dialer(), plan, target=target, most=entries, tell=tell)
+            look = partial(survey, admin, access.dialer(), target=target, most=entries, tell=tell)
+            found = look(plan)
+            if is_topic and found.excess is not None and found.excess.cure is not None:
+                # The planner goes by what is sent from now on; this, by what waits.
+                say(console, f"With that window {found.excess.read}. Another one is taken:")
+                plan = replace(found.excess.cure, revision=plan.revision)
+                _write(plan, Path(target), console, as_json=as_json)
+                found = look(plan)
         if not as_json:
             show_survey(console, found)
         begins = not dry_run and (despite or not found.is_refused)
         if begins and is_topic and not yes:
             begins = _asked(plan)
-        done = _begin(admin, plan) if begins else ""
+        done = _begin(admin, plan, None if window is None else target) if begins else ""
     if as_json:
         print(json.dumps({**survey_facts(found), "plan_file": target, "started": begins}))
-    elif begins:
-        say(console, f"{done}. Now let it run: timewheel shadow run {quote(target)}")
-    elif is_topic and not found.is_refused:
-        say(console, f"Nothing was begun. To begin: timewheel shadow start {quote(target)}")
+    else:
+        _say_next(console, target, done, may_begin=is_topic and not found.is_refused)
     if found.is_refused and not begins:
         raise typer.Exit(EXIT_ATTENTION)
+
+
+def _say_next(console: Console, target: str, done: str, *, may_begin: bool) -> None:
+    import shlex
+
+    if done:
+        say(console, f"{done}. Now let it run: timewheel shadow run {shlex.quote(target)}")
+    elif may_begin:
+        say(console, f"Nothing was begun. To begin: timewheel shadow start {shlex.quote(target)}")
 
 
 def _is_topic(target: str, out: Path | None) -> bool:
@@ -133,16 +156,22 @@ def _made(
 ) -> tuple[Plan, str]:
     """A plan for the topic, and its file."""
     from timewheel.cli.shadow_plan import plan_of_topic
-    from timewheel.core.planfile import save_plan
 
     assert out is not None, "it was asked for"
     plan = plan_of_topic(admin, access.dialer(), topic, console, samples=entries, memory=memory, as_json=as_json)
-    save_plan(plan, out)
+    _write(plan, out, console, as_json=as_json)
+    return plan, str(out)
+
+
+def _write(plan: Plan, file: Path, console: Console, *, as_json: bool) -> None:
+    """The plan's file, as it is shown."""
+    from timewheel.core.planfile import save_plan
+
+    save_plan(plan, file)
     if not as_json:
         say(console, "")
-        say(console, f"plan    {out}", style="bold")
-        console.print(out.read_text(encoding="utf-8"), markup=False, highlight=False)
-    return plan, str(out)
+        say(console, f"plan    {file}", style="bold")
+        console.print(file.read_text(encoding="utf-8"), markup=False, highlight=False)
 
 
 def _asked(plan: Plan) -> bool:
@@ -153,11 +182,14 @@ def _asked(plan: Plan) -> bool:
         return False
 
 
-def _begin(admin: AdminClient, plan: Plan) -> str:
-    """Make the topics, and note the wish; what was done, as a sentence."""
+def _begin(admin: AdminClient, plan: Plan, file: str | None) -> str:
+    """Make the topics, write a plan that is new into its file, and note the wish; what was done, as a sentence."""
     from timewheel.cli.shadow_wish import note
+    from timewheel.core.planfile import save_plan
     from timewheel.ops.provision import ensure
     from timewheel.shadow.machine.states import State
 
     ensure(admin, plan, now_ms=admin.clock.now_ms())
+    if file is not None:
+        save_plan(plan, file)
     return note(admin, plan, State.SHADOWING)

@@ -54,7 +54,7 @@ def status(
     console = Console(highlight=False)
     with unseen_is_an_exit(), access.admin() as admin:
         while True:
-            found = standing_of(admin, access.dialer(), plan)
+            found = standing_of(admin, access.dialer(), plan, target=str(plan_file))
             if as_json:
                 print(json.dumps(standing_facts(found)), flush=True)
             else:

@@ -103,7 +103,7 @@ _MEANS = {
     "lost": "due in the future, acknowledged in the topic, and in no other place",
     "double": "it would be handled twice: its original is pending and a copy is on its way, or two copies are",
     "unstruck": "its copy is stored, and its original is not acknowledged on every subscription: is a shadow running?",
-    "left": "far from due and pending, and not lifted: is a shadow running?",
+    "left": "far from due and pending, and not lifted: is a shadow running, by this plan?",
 }
 
 
@@ -143,7 +143,8 @@ def _notes(found: Verification) -> Iterator[str]:
         for fate, count in part.fates.items():
             fates[fate] = fates.get(fate, 0) + count
     if fates:
-        yield "Pending: " + ", ".join(f"{count:,} {FATES.get(fate, fate)}" for fate, count in fates.items()) + "."
+        named = FATES | {"lifted": "far from due: not lifted yet"}
+        yield "Pending: " + ", ".join(f"{count:,} {named.get(fate, fate)}" for fate, count in fates.items()) + "."
     unshown = sum(part.entries - part.read for part in found.parts)
     if unshown:
         yield f"{unshown:,} entries are the broker's own, or of open transactions: no reader is shown them."

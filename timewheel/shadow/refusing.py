@@ -22,6 +22,7 @@ from timewheel.ops.doctor.checks.quotas import QUOTA_BLOCKS, QUOTA_DROPS
 from timewheel.ops.doctor.seen import OPTIONAL, Source
 from timewheel.ops.doctor.settings import broker_command, in_force, number
 from timewheel.ops.provision_steps import policy_steps
+from timewheel.shadow.curing import Excess
 from timewheel.shadow.facts import COMPACTION_CURSOR, Facts
 from timewheel.shadow.machine.lifting import Fate
 
@@ -122,6 +123,12 @@ FEW_CONSUMERS = _kind(
     "A shadow reads the topic, and joins each subscription to acknowledge there: the bound has no room for it.",
     "Raise or remove the bound.",
 )
+STILL_OVER = _kind(
+    "still-over-limit",
+    Severity.ERROR,
+    "This shadow would leave more gaps than the broker keeps, so that a reload still delivers handled messages again.",
+    "Take the window that is named; where none would do, give the topic more partitions or the broker a higher limit.",
+)
 STAYS = _kind(
     "some-stay",
     Severity.WARNING,
@@ -155,8 +162,8 @@ UNSEEN_OF_BROKER = _kind(
 )
 KINDS: tuple[Kind, ...] = (
     NO_INTAKE, NOT_SHARED, TYPE_UNKNOWN, KEY_SHARED, OTHER_SUBSCRIPTIONS, OTHER_PARTITIONS, OWN_TOPIC, ENDED,
-    REPLICATED, COMPACTED, TTL_BELOW_DELAYS, TTL_BELOW_STAY, DELAY_BOUND, FEW_PRODUCERS, FEW_CONSUMERS, STAYS,
-    SETS_POLICIES, DEDUPLICATES, UNSEEN, UNSEEN_OF_BROKER,
+    REPLICATED, COMPACTED, TTL_BELOW_DELAYS, TTL_BELOW_STAY, DELAY_BOUND, FEW_PRODUCERS, FEW_CONSUMERS, STILL_OVER,
+    STAYS, SETS_POLICIES, DEDUPLICATES, UNSEEN, UNSEEN_OF_BROKER,
 )  # fmt: skip
 """Everything that can be found beside what the doctor says."""
 _OF_DOCTOR = frozenset({DELAYS_OFF, QUOTA_DROPS, QUOTA_BLOCKS, SUBSCRIPTIONS_EXPIRE, STARVED, STARVES_OTHERS})
@@ -185,13 +192,16 @@ def right_to(source: Source) -> str:
             return "a role that may consume there"
 
 
-def findings_on(facts: Facts, longest_ms: int | None, stays: Mapping[str, int]) -> tuple[Finding, ...]:
+def findings_on(
+    facts: Facts, longest_ms: int | None, stays: Mapping[str, int], excess: Excess | None = None
+) -> tuple[Finding, ...]:
     """All checks, the worst first.
 
     Args:
         facts: What was read.
         longest_ms: Of the delays that were seen, milliseconds; None: none was.
         stays: Entries that are far from due and stay all the same, by fate.
+        excess: Gaps beyond the limit that would be left; None: there are none.
     """
     found = [
         *_of_plan(facts),
@@ -199,6 +209,7 @@ def findings_on(facts: Facts, longest_ms: int | None, stays: Mapping[str, int]) 
         *_of_topic(facts),
         *_of_times(facts, longest_ms),
         *_of_clients(facts),
+        *_of_excess(facts, excess),
         *_of_stays(facts, stays),
         *_of_policies(facts),
         *(finding for finding in verdict_on(facts.seen).findings if finding.kind in _OF_DOCTOR),
@@ -311,6 +322,13 @@ def _bounded(facts: Facts, kind: Kind, setting: str, connected: int, needed: int
         if of_namespace:
             cure = f"pulsar-admin namespaces remove-{words.replace('_', '-')} {namespace}"
         yield _finding(kind, facts.topic.name, read, cure)
+
+
+def _of_excess(facts: Facts, excess: Excess | None) -> Iterator[Finding]:
+    if excess is not None:
+        cure = excess.cure_in(facts.seen.target)
+        higher = broker_command(facts.seen, "managedLedgerMaxUnackedRangesToPersist", 2 * excess.gaps_after)
+        yield _finding(STILL_OVER, excess.topic, excess.read, cure or f"give the topic more partitions; or {higher}")
 
 
 def _of_stays(facts: Facts, stays: Mapping[str, int]) -> Iterator[Finding]:

@@ -100,8 +100,7 @@ class PartStanding:
         pinned_by: The subscription that is least far, if the journal waits for it.
         subscriptions: Of the topic.
         sampled: Entries that were looked at.
-        left: About so many are far from due, and could have been lifted; those that have just come are not counted, nor
-            those behind which an original was lifted already: they stay.
+        left: About so many are far from due, and could have been lifted; those that have just come are not counted.
     """
 
     topic: str
@@ -135,6 +134,7 @@ class Standing:
         writes: For each lifted timer, on average; None: nothing was lifted lately.
         unread: What could not be seen.
         former: Entries that wait in holding topics of earlier plans, by topic: relays of this one drain them.
+        excess: Gaps beyond the limit that it leaves however long it runs, and what cures that; empty: none.
     """
 
     plan: Plan
@@ -149,6 +149,7 @@ class Standing:
     writes: float | None
     unread: tuple[Unread, ...]
     former: Mapping[str, int] = field(default_factory=dict)
+    excess: str = ""
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -176,6 +177,8 @@ def warnings_of(found: Standing) -> Iterator[str]:
         if part.phase is Phase.SHADOWING and part.left:
             yield f"{part.topic}: about {part.left:,} entries are far from due and were not lifted."
         yield from _of_subscriptions(part, found.gap_limit)
+    if found.excess:
+        yield found.excess
     waits = any(found.holding.values()) or any(found.former.values())
     if drains(found.wish.state) and waits and not any(part.relay for part in found.parts):
         yield "What waits in holding topics is to go back, and no relay is connected; run timewheel shadow run PLAN."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -33,7 +33,7 @@ from timewheel.shadow.machine.states import State, Wish, caught_up_in, drains, l
 from timewheel.shadow.machine.stretches import Stretch, acked_entries, entries_after, stretches_of
 from timewheel.shadow.standing import Lag, PartStanding, Phase, Queue, Standing, SubscriptionStanding
 from timewheel.shadow.stored_timers import taken_in_of
-from timewheel.shadow.surveying import writes_of
+from timewheel.shadow.surveying import survey, writes_of
 from timewheel.shadow.walking import entries_in
 from timewheel.wire.positions import EntryPosition
 
@@ -52,13 +52,13 @@ ARRIVED_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class _Tail:
-    """The newest copies of a partition: lags, and how long after their lift they are due, milliseconds; and where the
-    last of their originals stands.
+    """The newest copies of a partition: lags, and how long after their lift they are due, milliseconds; and where their
+    originals stand.
     """
 
     lags_ms: Sequence[int] = ()
     remaining_ms: Sequence[int] = ()
-    lifted_upto: EntryPosition | None = None
+    originals: frozenset[EntryPosition] = frozenset()
 
     def lag(self) -> Lag | None:
         found = sorted(self.lags_ms)
@@ -68,7 +68,13 @@ class _Tail:
 
 
 def standing_of(
-    admin: AdminClient, dialer: Dialer, plan: Plan, *, sample: int = SAMPLE, arrived_ms: int = ARRIVED_MS
+    admin: AdminClient,
+    dialer: Dialer,
+    plan: Plan,
+    *,
+    target: str = "PLAN",
+    sample: int = SAMPLE,
+    arrived_ms: int = ARRIVED_MS,
 ) -> Standing:
     """Look at a plan's shadow.
 
@@ -76,6 +82,7 @@ def standing_of(
         admin: Of any broker.
         dialer: Of the binary protocol, by which entries are read.
         plan: Has an intake.
+        target: How the user named the plan.
         sample: Entries of each partition that are looked at for what was not lifted.
         arrived_ms: See `ARRIVED_MS`.
 
@@ -84,14 +91,17 @@ def standing_of(
         AdminUnreachable: No broker answers.
         BinaryProtocolError: Entries cannot be read.
     """
-    return _Look(admin, dialer, plan, sample, arrived_ms).run()
+    return _Look(admin, dialer, plan, target, sample, arrived_ms).run()
 
 
 class _Look:
-    def __init__(self, admin: AdminClient, dialer: Dialer, plan: Plan, sample: int, arrived_ms: int) -> None:
+    def __init__(
+        self, admin: AdminClient, dialer: Dialer, plan: Plan, target: str, sample: int, arrived_ms: int
+    ) -> None:
         self._admin = admin
         self._dialer = dialer
         self._plan = plan
+        self._target = target
         self._sample = sample
         self._arrived_ms = arrived_ms
         self._names = Names(plan)
@@ -116,13 +126,15 @@ class _Look:
             part = self._part(number, native, found, wish, properties, tail)
             if part is not None:
                 parts.append(part)
+        gap_limit = limit_of(self._admin).profile.gap_limit_ranges
         return Standing(
             plan=plan,
             at_ms=self._at_ms,
             wish=wish,
             refusal=refusal_of(plan, stats),
             far_ms=self._lifting.far_ms,
-            gap_limit=limit_of(self._admin).profile.gap_limit_ranges,
+            gap_limit=gap_limit,
+            excess=self._excess(wish, parts, gap_limit),
             parts=tuple(parts),
             holding=self._holding(),
             former=former_backlogs(self._admin, plan, self._asking),
@@ -130,6 +142,16 @@ class _Look:
             writes=writes_of(plan, self._at_ms, remaining_ms) if remaining_ms else None,
             unread=self._asking.unread,
         )
+
+    def _excess(self, wish: Wish, parts: Sequence[PartStanding], limit: int) -> str:
+        """As a dry run finds it: only where gaps are beyond the limit so many entries are read."""
+        if not lifts(wish.state) or not any(one.gaps > limit for part in parts for one in part.subscriptions):
+            return ""
+        found = survey(self._admin, self._dialer, self._plan, target=self._target).excess
+        if found is None:
+            return ""
+        cure = found.cure_in(self._target) or "more partitions, or a higher limit"
+        return f"{found.topic}: {found.read}. To put it right: {cure}"
 
     # Calls that may be refused
 
@@ -159,7 +181,7 @@ class _Look:
         lifter = next((one for one in intake_stats.producers if one.name.startswith(LIFTER_PREFIX)), None)
         relay = intake_stats.subscriptions.get(RELAY_SUBSCRIPTION)
         caught_up_ms = caught_up_in(properties, number, wish)
-        sampled, left = self._left(native, internal, stats, tail.lifted_upto)
+        sampled, left = self._left(native, internal, stats, tail.originals)
         cursors = cursors_in(internal, stats)
         journal = self._queue(intake_part, intake, JOURNAL_SUBSCRIPTION)
         return PartStanding(
@@ -197,7 +219,7 @@ class _Look:
             return _Tail()
         lags: deque[int] = deque(maxlen=COPIES)
         remaining: deque[int] = deque(maxlen=COPIES)
-        lifted_upto: EntryPosition | None = None
+        originals: deque[EntryPosition] = deque(maxlen=COPIES)
         stretch = _tail_of(stats)
         for entries in (
             () if stretch is None else entries_in(self._dialer, part, stretch, self._admin.clock, keep_payload=True)
@@ -206,20 +228,16 @@ class _Look:
                 for timer in taken_in_of(entry, part, self._plan):
                     if timer.original is None:
                         continue
-                    lifted_upto = max(lifted_upto or timer.original, timer.original)
+                    originals.append(timer.original)
                     remaining.append(max(timer.due_ms - entry.publish_ms, 0))
                     if timer.published_ms >= since_ms:
                         lags.append(max(entry.publish_ms - timer.published_ms, 0))
-        return _Tail(lags, remaining, lifted_upto)
+        return _Tail(lags, remaining, frozenset(originals))
 
     def _left(
-        self, part: str, stats: InternalStats, counters: TopicStats, lifted_upto: EntryPosition | None
+        self, part: str, stats: InternalStats, counters: TopicStats, lifted: Collection[EntryPosition]
     ) -> tuple[int, int]:
-        """How many entries were looked at, and about how many are far from due and were not lifted.
-
-        What stands before an original that was lifted is none of them: no lifter can lift it any more, since copies are
-        numbered by position.
-        """
+        """How many entries were looked at, and about how many are far from due and were not lifted."""
         cursors = acked_in(stats, counters).values()
         if not cursors:
             return 0, 0
@@ -231,7 +249,7 @@ class _Look:
                 left += sum(
                     entry.publish_ms < self._at_ms - self._arrived_ms
                     and entry.position not in acked
-                    and (lifted_upto is None or entry.position > lifted_upto)
+                    and entry.position not in lifted
                     and self._lifting.fate(entry, self._at_ms) is Fate.LIFT
                     for entry in entries
                 )

@@ -8,6 +8,7 @@ from typing import Any
 
 from timewheel.core.plan import Plan
 from timewheel.ops.doctor import Finding
+from timewheel.shadow.curing import Excess
 from timewheel.shadow.machine.lifting import Fate
 from timewheel.shadow.machine.tally import PARTLY
 from timewheel.shadow.refusing import is_refused
@@ -113,6 +114,7 @@ class Survey:
         delays: None: nothing that was seen has any.
         cost: None: nothing could be read.
         findings: What stands against it, and what is worth knowing; the worst first.
+        excess: Gaps beyond the limit that it would leave; None: there are none.
     """
 
     plan: Plan
@@ -123,6 +125,7 @@ class Survey:
     delays: Delays | None
     cost: Cost | None
     findings: tuple[Finding, ...]
+    excess: Excess | None = None
 
     @property
     def is_refused(self) -> bool:

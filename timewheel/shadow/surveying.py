@@ -16,7 +16,8 @@ from timewheel.binary_protocol.dialing import Dialer
 from timewheel.core.clock import Clock
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Hold, Router, release_at
-from timewheel.core.steps import steps
+from timewheel.core.steps import far_ms, steps
+from timewheel.shadow.curing import Excess, curing, windows
 from timewheel.shadow.facts import Facts, acked_in, facts_about
 from timewheel.shadow.machine.lifting import Fate, Lifting
 from timewheel.shadow.machine.stretches import acked_entries, entries_after, stretches_of
@@ -92,6 +93,8 @@ def survey(
     _read_all(dialer, clock, reads, most, tell)
     took_ms = max(clock.monotonic_ms() - began_ms, 1)
     parts = tuple(_part(facts, name, read) for name, read in reads.items())
+    gap_limit = facts.seen.profile.gap_limit_ranges
+    excess = _excess(plan, parts, reads, gap_limit)
     delays = _delays([read.tally.delays_ms for read in reads.values()])
     stays = {fate: amount.entries for fate, amount in summed(p.fates for p in parts).items() if fate not in ORDINARY}
     seen = sum(read.tally.seen for read in reads.values())
@@ -100,11 +103,12 @@ def survey(
         plan=plan,
         at_ms=at_ms,
         far_ms=lifting.far_ms,
-        gap_limit=facts.seen.profile.gap_limit_ranges,
+        gap_limit=gap_limit,
         parts=parts,
         delays=delays,
         cost=cost,
-        findings=findings_on(facts, None if delays is None else delays.longest_ms, stays),
+        findings=findings_on(facts, None if delays is None else delays.longest_ms, stays, excess),
+        excess=excess,
     )
 
 
@@ -148,11 +152,6 @@ def _part(facts: Facts, name: str, read: _Read) -> PartSurvey:
     for subscription, acked in tally.acked.items():
         cursor = stats.cursors[subscription]
         behind, settled = entries_after(stats.ledgers, acked.mark_delete), acked_entries(cursor, stats.ledgers)
-        now, afterwards = tally.gaps(subscription, stats.last_confirmed if read.is_whole else None)
-        # Of a part, what the stretches say of the change counts, and the broker's own count for what is now.
-        after: float = afterwards
-        if not read.is_whole:
-            after = cursor.gap_count * afterwards / now if now else afterwards * scale
         subscriptions.append(
             SubscriptionSurvey(
                 name=subscription,
@@ -160,7 +159,7 @@ def _part(facts: Facts, name: str, read: _Read) -> PartSurvey:
                 pending=max(behind - settled, 0),
                 acked=settled,
                 gaps=cursor.gap_count,
-                gaps_after=round(after),
+                gaps_after=_gaps_after(read, subscription),
             )
         )
     return PartSurvey(
@@ -173,6 +172,40 @@ def _part(facts: Facts, name: str, read: _Read) -> PartSurvey:
             fate: Amount(entries=round(heap.entries * scale), size_bytes=round(heap.size_bytes * scale))
             for fate, heap in sorted(tally.fates.items(), key=lambda one: -one[1].entries)
         },
+    )
+
+
+def _gaps_after(read: _Read, subscription: str, far_ms: int | None = None) -> int:
+    """Once all with so much time left is lifted."""
+    now, after = read.tally.gaps(subscription, read.stats.last_confirmed if read.is_whole else None, far_ms)
+    if read.is_whole:
+        return after
+    # Of a part, what the stretches say of the change counts, and the broker's own count for what is now.
+    gap_count = read.stats.cursors[subscription].gap_count
+    return round(gap_count * after / now if now else after * read.entries / read.wanted)
+
+
+def _excess(plan: Plan, parts: Sequence[PartSurvey], reads: Mapping[str, _Read], limit: int) -> Excess | None:
+    """Of the worst subscription; None: the broker keeps all gaps that would be left, or the plan lifts nothing."""
+    every = [(one.gaps_after, part.topic, one) for part in parts for one in part.subscriptions]
+    after, topic, worst = max(every, key=lambda one: one[0], default=(0, "", None))
+    if worst is None or after <= limit or not plan.holds_in_relay:
+        return None
+
+    def most_after(far_ms: int) -> int:
+        return max(_gaps_after(read, name, far_ms) for read in reads.values() for name in read.tally.acked)
+
+    tally, shortest_ms = reads[topic].tally, min(map(far_ms, windows(plan)), default=far_ms(plan))
+    return Excess(
+        topic=topic,
+        subscription=worst.name,
+        gaps=worst.gaps,
+        gaps_after=after,
+        limit=limit,
+        cure=curing(plan, limit, most_after),
+        shortest_ms=shortest_ms,
+        stays=tally.stays(shortest_ms),
+        pending=tally.stays(1 << 62),
     )
 
 

@@ -38,7 +38,7 @@ from timewheel.shadow.machine.books import BYTES_PER_COPY, Books, Place, Trouble
 from timewheel.shadow.machine.lifting import Fate, Lifting
 from timewheel.shadow.machine.states import State, Wish, caught_up_in, wish_in
 from timewheel.shadow.machine.stretches import stretches_of
-from timewheel.shadow.machine.tally import PARTLY, PASSED
+from timewheel.shadow.machine.tally import PARTLY
 from timewheel.shadow.stored_timers import StoredTimer, key_of, original_of, taken_in_of, timers_in
 from timewheel.shadow.verification import PartBooks, Verification
 from timewheel.shadow.walking import entries_in
@@ -231,7 +231,6 @@ class _Look:
     ) -> _Native:
         counts = _Native()
         by_all, by_any = AckedByAll(acked.values()), AckedByAny(acked.values())
-        lifted_upto, lifted = books.newest_original, books.unstruck(by_all)
         lowest = min((one.mark_delete for one in acked.values()), default=stats.last_confirmed)
         now_ms = self._admin.clock.now_ms()
         counts.entries = sum(one.entries for one in stretches_of(stats.ledgers, lowest, 1 << 62))
@@ -246,9 +245,6 @@ class _Look:
                 counts.acked += 1
                 continue
             fate = PARTLY if entry.position in by_any else self._lifting.fate(entry, now_ms).value
-            is_passed = lifted_upto is not None and entry.position < lifted_upto and entry.position not in lifted
-            if fate == Fate.LIFT.value and is_passed:
-                fate = PASSED
             counts.fates[fate] += 1
             if fate == Fate.LIFT.value and entry.publish_ms < now_ms - self._arrived_ms:
                 place = entry.position

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import Future
 from typing import Any
 
 import pulsar
@@ -11,6 +13,7 @@ from timewheel.consumers.relay.driver.endings import SessionFailed
 from timewheel.consumers.relay.driver.groups import Group, Groups, Member
 from timewheel.consumers.relay.driver.handle import Handle
 from timewheel.consumers.relay.driver.hop_producers import HopProducers
+from timewheel.consumers.relay.machine.commands import PROBE_PROPERTY
 from timewheel.core.clock import Clock
 from timewheel.core.envelope import FROM_PROPERTY
 from timewheel.core.grouping import LIFT_LINGER_MS
@@ -18,9 +21,9 @@ from timewheel.core.names import Names
 from timewheel.shadow.driver.content import Original
 from timewheel.shadow.driver.lift_counts import LiftCounts
 from timewheel.shadow.machine.journal import Journal
-from timewheel.shadow.machine.lifting import lift_number
+from timewheel.shadow.machine.lifting import fence_number
 from timewheel.shadow.machine.unstruck import Unstruck
-from timewheel.wire.native import NO_SCHEMA, properties_size
+from timewheel.wire.native import NO_SCHEMA, flush_soon, properties_size
 from timewheel.wire.positions import EntryPosition
 
 __all__ = ["Copies"]
@@ -82,6 +85,9 @@ class Copies:
         self._outcomes: deque[tuple[Group, Any, Any]] = deque()
         self._bytes = 0
         self._ordinal = 0
+        self._fences: dict[int, int] = {}
+        self.refused: set[int] = set()
+        """Schema versions that the intake's registry refuses."""
         self._waiting_since_ms: int | None = None
         self.in_flight = 0
         """Copies that are gathered or sent, and not confirmed."""
@@ -95,6 +101,51 @@ class Copies:
         """
         self._hops.for_groups(self._intake, NO_SCHEMA)
 
+    def fence(self, versions: Iterable[int]) -> EntryPosition:
+        """Shut out what earlier sessions have sent: what is not stored by now never will be.
+
+        A fence is an empty message that relays drop. Before it is stored nothing may be lifted of its schema version.
+
+        Args:
+            versions: Schema versions; -1: none. One that the intake's registry refuses stays unfenced.
+
+        Returns:
+            Where the last one stands: all copies of earlier sessions stand before it.
+
+        Raises:
+            SessionFailed: One is not stored: another session was quicker.
+            LeaseHeld: As `take_lease`.
+            PulsarException: As `take_lease`.
+        """
+        last = EntryPosition(-1, -1)
+        for version in versions:
+            self._handle.beat()
+            try:
+                producer, mark = self._hops.for_groups(self._intake, version)
+            except pulsar.IncompatibleSchema:
+                self.refused.add(version)
+                continue
+            number = fence_number(mark, self._clock.now_ms())
+            answer: Future[tuple[Any, Any]] = Future()
+            producer.send_async(
+                b"",
+                lambda *given, answer=answer: answer.set_result(given),
+                properties={PROBE_PROPERTY: ""},
+                sequence_id=number,
+                disable_replication=True,
+            )
+            flush_soon(producer)
+            result, place = answer.result()  # the client's time-out at the latest
+            if result.value or place.ledger_id() < 0:
+                raise SessionFailed(f"the fence was not stored: {result.name}, or another session's was sooner")
+            self._fences[version] = number
+            last = max(last, EntryPosition(place.ledger_id(), place.entry_id()))
+        return last
+
+    def is_fenced(self, version: int) -> bool:
+        """Whether copies of a schema version may be sent."""
+        return version in self._fences
+
     def close(self) -> None:
         """Give the names back."""
         self._hops.give_back()
@@ -105,13 +156,12 @@ class Copies:
         since_ms = self._waiting_since_ms
         return None if since_ms is None else max(since_ms + LIFT_LINGER_MS - self._clock.monotonic_ms(), 0)
 
-    def add(self, original: Original, version: int, place: EntryPosition, properties: dict[str, str]) -> None:
+    def add(self, original: Original, version: int, properties: dict[str, str]) -> None:
         """Gather one more; waits where too many are on their way.
 
         Args:
             original: What is copied.
-            version: Its schema version; -1: none.
-            place: Where it stands.
+            version: Its schema version, which is fenced; -1: none.
             properties: Of the copy.
 
         Raises:
@@ -123,8 +173,9 @@ class Copies:
         if self.in_flight >= MAX_IN_FLIGHT or self._bytes + size > MAX_BYTES_IN_FLIGHT:
             self.send()
             self.await_below(MAX_IN_FLIGHT // 2)
-        self._groups.add(self._intake, version, lift_number(place), Member(self._ordinal, original, properties, size))
         self._ordinal += 1
+        number = self._fences[version] + self._ordinal
+        self._groups.add(self._intake, version, number, Member(self._ordinal, original, properties, size))
         self.in_flight += 1
         self._bytes += size
         if self._waiting_since_ms is None:
@@ -171,7 +222,7 @@ class Copies:
                 raise SessionFailed("the client has cut a group of copies: which of them are stored is read again")
             if message_id.ledger_id() < 0:
                 self._counts.deduplicated += len(members)
-                continue
+                raise SessionFailed("a copy is stored, and not known where: its answer was lost with the connection")
             self._counts.lifted += len(members)
             copy = EntryPosition(message_id.ledger_id(), message_id.entry_id())
             self._journal.add(_place(members[-1]), copy)

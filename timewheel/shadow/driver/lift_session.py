@@ -1,7 +1,7 @@
 """One session of a partition's lifter: from the lease to the first thing that fails.
 
-It begins by acknowledging again what the journal holds and a broker has forgotten. So whatever was lifted before is
-acknowledged when it begins to read, and what is pending has no copy.
+Its fence shuts earlier sessions out. Then it acknowledges again what the journal holds and a broker has forgotten. So
+what is pending when it begins to read has no copy and will get none but its own, wherever it stands.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ class LiftSession:
         handle: Says when to stop.
         counts: Goes on counting here.
         stays: Entries that cannot be lifted, as was learnt; goes on there.
+        versions: Schema versions that were met; goes on there.
         led: Called once it has the lease.
         until_ms: It ends then, by the monotonic clock, so that another one begins anew; None: it need not.
 
@@ -71,6 +72,7 @@ class LiftSession:
         handle: Handle,
         counts: LiftCounts,
         stays: set[EntryPosition],
+        versions: set[int],
         led: Callable[[], None],
         until_ms: int | None = None,
     ) -> None:
@@ -83,6 +85,8 @@ class LiftSession:
         self._handle = handle
         self._counts = counts
         self._stays = stays
+        self._versions = versions
+        self._met_version = False
         self._led = led
         names = Names(tools.plan)
         self._intake = names.intake
@@ -107,7 +111,6 @@ class LiftSession:
         self._stirrer: Any = None
         self._kept_house_ms = 0
         self._told: set[Fate] = set()
-        self._refused_versions: set[int] = set()
         self._end = self._read_to = EntryPosition(-1, -1)
         self._read_ms = self._clock.monotonic_ms()
         self._began_ms = self._clock.now_ms()
@@ -129,10 +132,12 @@ class LiftSession:
             stack.callback(self._copies.close)
             self._copies.take_lease()
             self._led()
+            lifts = tools.looker.view.lifts
+            fence = self._copies.fence({NO_SCHEMA, *self._versions} if lifts else ())
             self._acker = stack.enter_context(_closing(self._subscribe_to_journal()))
             striker = Striker(tools.dialer, self._part, tools.looker, self._clock)
             stack.callback(striker.close)
-            loaded = self._begin(striker)
+            loaded = self._begin(striker, fence)
             acked = self._cursors()
             after = self._read_to = min(one.mark_delete for one in acked)
             self._read_ms = self._clock.monotonic_ms()
@@ -140,10 +145,10 @@ class LiftSession:
                 EntryReader(tools.dialer, self._part, after=after, keep_payload=True, chance=tools.chance)
             )
             self._check_loaded(loaded)
-            if tools.looker.view.lifts:
+            if lifts:
                 self._note(None)
             stack.callback(self._close_stirrer)
-            self._lift_all(reader, striker, AckedByAny(acked))
+            self._lift_all(reader, striker, AckedByAny(acked), lifts=lifts)
             self._copies.send()
             self._copies.await_below(also_while_stopping=True)
 
@@ -159,7 +164,7 @@ class LiftSession:
             consumer_name=f"timewheel-journal-{self._partition}",
         )
 
-    def _begin(self, striker: Striker) -> int:
+    def _begin(self, striker: Striker, fence: EntryPosition) -> int:
         """Strike again what was forgotten; returns the ledger that the due topic was writing to before."""
         tools = self._tools
         intake = tools.admin.topics.internal_stats(self._intake_part)
@@ -168,7 +173,7 @@ class LiftSession:
             tools.client,
             self._intake_part,
             after=self._journal_cursor(intake).mark_delete,
-            last=intake.last_confirmed,
+            last=max(intake.last_confirmed, fence),
             acked={one: Acked.of(self._cursor(native, one)) for one in self._subscriptions() if one.delays},
             striker=striker,
             journal=self._journal,
@@ -216,9 +221,9 @@ class LiftSession:
 
     # Reading
 
-    def _lift_all(self, reader: EntryReader, striker: Striker, acked: AckedByAny) -> None:
+    def _lift_all(self, reader: EntryReader, striker: Striker, acked: AckedByAny, *, lifts: bool) -> None:
         handle, looker, copies = self._handle, self._tools.looker, self._copies
-        lifts, subscriptions = looker.view.lifts, _kinds(self._subscriptions())
+        subscriptions = _kinds(self._subscriptions())
         while not handle.stopping:
             patience_ms = copies.patience_ms
             entries = reader.read(READ_MS if patience_ms is None else patience_ms)
@@ -231,6 +236,8 @@ class LiftSession:
                 self._lift(entries, acked, now_ms)
             else:
                 self._meet_stirs(entries, acked)
+            if self._met_version:
+                return  # another session begins with a fence for it
             copies.settle()
             if not entries or copies.patience_ms == 0:
                 copies.send()
@@ -249,13 +256,15 @@ class LiftSession:
                 counts.handled += 1
                 continue
             fate = fate_of(entry, then_ms)
-            counts.fates[fate] += 1
             if fate is Fate.LIFT:
                 self._take(entry, now_ms)
+                if self._met_version:
+                    return
             elif fate is Fate.STIR:
                 self._stirring.met(entry.position, entry.publish_ms)
             elif fate not in _USUAL and fate not in self._told:
                 self._tell(fate)
+            counts.fates[fate] += 1
 
     def _meet_stirs(self, entries: list[Entry], acked: AckedByAny) -> None:
         """What another session has sent is taken out, also if nothing more is to be lifted."""
@@ -272,8 +281,12 @@ class LiftSession:
 
     def _take(self, entry: Entry, now_ms: int) -> None:
         version = NO_SCHEMA if entry.schema_version is None else int.from_bytes(entry.schema_version, "big")
-        if entry.position in self._stays or version in self._refused_versions:
-            self._tell(Fate.SCHEMA if version in self._refused_versions else Fate.LARGE)
+        if entry.position in self._stays or version in self._copies.refused:
+            self._tell(Fate.SCHEMA if version in self._copies.refused else Fate.LARGE)
+            return
+        if not self._copies.is_fenced(version):
+            self._versions.add(version)
+            self._met_version = True
             return
         try:
             original = Original(entry)
@@ -281,12 +294,7 @@ class LiftSession:
             self._tell(Fate.DAMAGED)
             return
         properties = self._lifting.copy(entry, self._part, now_ms)
-        try:
-            self._copies.add(original, version, entry.position, properties)
-        except pulsar.IncompatibleSchema:
-            self._refused_versions.add(version)
-            self._tell(Fate.SCHEMA)
-            return
+        self._copies.add(original, version, properties)
         if entry.publish_ms >= self._began_ms:
             self._counts.lags_ms.append(now_ms - entry.publish_ms)
         self._stirring.lifted(entry.deliver_at_ms or 0)

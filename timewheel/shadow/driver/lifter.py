@@ -53,6 +53,7 @@ class Lifter:
         self.leads = False
         self.reason: str | None = None
         self._stays: set[EntryPosition] = set()
+        self._versions: set[int] = set()
         self._told_of_lease = False
         self._again_ms: int | None = None
 
@@ -63,7 +64,15 @@ class Lifter:
         while not handle.stopping:
             lifted = self.counts.lifted
             session = LiftSession(
-                tools, self.part, self.partition, handle, self.counts, self._stays, self._led, self._again_ms
+                tools,
+                self.part,
+                self.partition,
+                handle,
+                self.counts,
+                self._stays,
+                self._versions,
+                self._led,
+                self._again_ms,
             )
             try:
                 session.run()

@@ -128,21 +128,6 @@ class Books:
                 self._first[at] = _STAGES.index(place) + 1
             at += 1
 
-    @property
-    def newest_original(self) -> EntryPosition | None:
-        """The last original of which the journal holds a copy; None: it holds none."""
-        newest = max(self._originals, default=_NONE)
-        return None if newest == _NONE else _unpacked(newest)
-
-    def unstruck(self, struck: Positions) -> set[EntryPosition]:
-        """Originals that are pending though the journal holds a copy.
-
-        Args:
-            struck: As of `troubles`.
-        """
-        originals = (_unpacked(number) for number in self._originals if number != _NONE)
-        return {original for original in originals if original not in struck}
-
     def places(self) -> dict[Place, int]:
         """How many copies are where."""
         found = dict.fromkeys(Place, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum, unique
 
 from timewheel.binary_protocol.entries import Compression, Entry
+from timewheel.core.durations import SECOND_MS
 from timewheel.core.envelope import FOR_PROPERTY, FROM_PROPERTY, STIR_PROPERTY, TIMER_PROPERTY, Envelope
 from timewheel.core.errors import EnvelopeError
 from timewheel.core.ids import native_id
@@ -12,17 +13,15 @@ from timewheel.core.plan import Plan
 from timewheel.core.steps import far_ms
 from timewheel.wire.positions import EntryPosition
 
-__all__ = ["LARGEST_BYTES", "NO_NUMBER", "Fate", "Lifting", "lift_number", "lifted_from", "native_id"]
+__all__ = ["LARGEST_BYTES", "Fate", "Lifting", "fence_number", "lifted_from", "native_id"]
 
 LARGEST_BYTES = 5 * 1024 * 1024 - 64 * 1024
 """Of a payload: with what a copy has more than its original, a broker takes no larger one."""
-NO_NUMBER = 0
-"""Of `lift_number`; the client itself takes 0 for "none"."""
 EARLIER_TICKS = 5
 """A timer of ours is asked for by so much before it is due at the most: the lead, and 2.5 ticks now and then."""
 _OUR_PREFIX = "tw-"
-_MAX_LEDGER = 1 << 31
-_MAX_ENTRY = 1 << 32
+_ROOM = 1 << 30
+"""Sequence ids from one fence to the next: more than a second of any lifter needs."""
 _OPENED = frozenset(Compression)
 
 
@@ -53,8 +52,6 @@ class Fate(Enum):
     """The intake's registry does not take its schema."""
     MARKER = "marker"
     """The broker's own."""
-    POSITION = "position_too_high"
-    """Its ledger or entry has no number by which the broker could drop a second copy."""
     LARGE = "large"
     """With the properties of a copy it would be larger than a broker takes."""
     DAMAGED = "damaged"
@@ -83,12 +80,13 @@ class Lifting:
         self._earlier_ms = EARLIER_TICKS * plan.tick_ms
         self._revision = plan.revision
 
-    def fate(self, entry: Entry, now_ms: int) -> Fate:
+    def fate(self, entry: Entry, now_ms: int, far_ms: int | None = None) -> Fate:
         """What becomes of an entry that is pending on every subscription.
 
         Args:
             entry: As it is stored.
             now_ms: UTC milliseconds.
+            far_ms: In place of the plan's.
         """
         deliver_at_ms = entry.deliver_at_ms
         if entry.marker is not None:
@@ -98,7 +96,7 @@ class Lifting:
         if STIR_PROPERTY in entry.properties:
             return Fate.STIR
         remaining_ms = deliver_at_ms - now_ms
-        if remaining_ms < self.far_ms:
+        if remaining_ms < (self.far_ms if far_ms is None else far_ms):
             return Fate.NEAR
         if (obstacle := self._obstacle(entry)) is not None:
             return obstacle
@@ -147,7 +145,6 @@ class Lifting:
             (Fate.TRANSACTION, entry.transaction is not None),
             (Fate.KEY_BYTES, entry.key_is_base64),
             (Fate.COMPRESSION, entry.compression not in _OPENED),
-            (Fate.POSITION, lift_number(entry.position) == NO_NUMBER),
             (Fate.NO_TEXT, not _is_text(entry)),
         ):
             if is_so:
@@ -174,18 +171,16 @@ def _encodes(text: str) -> bool:
     return True
 
 
-def lift_number(place: EntryPosition) -> int:
-    """The sequence id of a copy: it ascends with the originals' positions, so that a broker drops a second one.
+def fence_number(mark: int, now_ms: int) -> int:
+    """The sequence id of a session's fence; those of its copies follow. A broker that has stored it takes nothing more
+    of any earlier session: each has stored a fence of its own before its first copy, and was sent less than `_ROOM` a
+    second since.
 
-    Only what is no batch is lifted, so an entry is one message, and its number may be as high as they get: a ledger
-    lives for ten minutes at least, and a topic that takes more than 1,700 messages a second then has a million in one.
-
-    Returns:
-        ``ledger << 32 | entry``; `NO_NUMBER`: a part is out of its range.
+    Args:
+        mark: The highest sequence id that the broker has stored under the name; -1: none.
+        now_ms: UTC milliseconds; so a broker that has forgotten the name does no harm either.
     """
-    if not (0 <= place.ledger < _MAX_LEDGER and 0 <= place.entry < _MAX_ENTRY):
-        return NO_NUMBER
-    return place.ledger << 32 | place.entry
+    return max(now_ms // SECOND_MS, mark // _ROOM + 1) * _ROOM
 
 
 def lifted_from(text: str) -> tuple[EntryPosition, int] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -13,14 +14,11 @@ from timewheel.shadow.machine.gaps_left import GapsLeft
 from timewheel.shadow.machine.lifting import Fate, Lifting
 from timewheel.wire.positions import EntryPosition
 
-__all__ = ["PARTLY", "PASSED", "Heap", "Tally"]
+__all__ = ["PARTLY", "Heap", "Tally"]
 
+_STAYS = -1
 PARTLY = "acknowledged_by_some"
 """The fate of an entry that is pending on some subscriptions only: it stays, since its copy would reach all."""
-PASSED = "passed_by"
-"""The fate of an entry that could be lifted, and behind which an original was lifted already: when the lifter came by,
-the plan let it stay. Copies are numbered by position, and the intake drops one with a lower number: it stays. (Each
-schema version has numbers of its own: of several, a lifter that begins anew may lift one of these yet.)"""
 
 
 @dataclass(slots=True)
@@ -43,7 +41,8 @@ class Heap:
 class _Cursor:
     acked: Acked
     now: GapsLeft
-    afterwards: GapsLeft
+    pending: array[int] = field(default_factory=lambda: array("q"))
+    """Which of the entries that were seen."""
 
 
 @dataclass(slots=True)
@@ -74,11 +73,14 @@ class Tally:
     delays_ms: array[int] = field(default_factory=lambda: array("q"))
     remaining_ms: array[int] = field(default_factory=lambda: array("q"))
     _cursors: dict[str, _Cursor] = field(init=False)
+    _ledger_ids: array[int] = field(default_factory=lambda: array("q"))
+    _entry_ids: array[int] = field(default_factory=lambda: array("q"))
+    _liftable_ms: array[int] = field(default_factory=lambda: array("q"))
+    """The remaining time of each pending entry; `_STAYS`: it cannot be lifted."""
+    _stretches: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._cursors = {
-            name: _Cursor(acked, GapsLeft(self.ledgers), GapsLeft(self.ledgers)) for name, acked in self.acked.items()
-        }
+        self._cursors = {name: _Cursor(acked, GapsLeft(self.ledgers)) for name, acked in self.acked.items()}
 
     def see(self, entry: Entry) -> None:
         """Take an entry into account."""
@@ -94,28 +96,48 @@ class Tally:
         self.fates.setdefault(fate, Heap()).add(entry)
         if entry.deliver_at_ms:
             self.delays_ms.append(max(entry.deliver_at_ms - entry.publish_ms, 0))
-        leaves = fate == Fate.LIFT.value
-        if leaves:
-            self.remaining_ms.append((entry.deliver_at_ms or 0) - self.now_ms)
+        liftable_ms, remaining_ms = _STAYS, (entry.deliver_at_ms or 0) - self.now_ms
+        if fate == Fate.LIFT.value:
+            self.remaining_ms.append(remaining_ms)
+            liftable_ms = remaining_ms
+        elif fate == Fate.NEAR.value and self.lifting.fate(entry, self.now_ms, 0) is Fate.LIFT:
+            liftable_ms = remaining_ms
         for one in pending:
             one.now.stays(position)
-            if not leaves:
-                one.afterwards.stays(position)
+            one.pending.append(len(self._liftable_ms))
+        self._ledger_ids.append(position.ledger)
+        self._entry_ids.append(position.entry)
+        self._liftable_ms.append(liftable_ms)
 
     def new_stretch(self) -> None:
         """What comes next does not follow on what came last."""
+        self._stretches.append(len(self._liftable_ms))
         for one in self._cursors.values():
             one.now.new_stretch()
-            one.afterwards.new_stretch()
 
-    def gaps(self, subscription: str, last: EntryPosition | None) -> tuple[int, int]:
+    def gaps(self, subscription: str, last: EntryPosition | None, far_ms: int | None = None) -> tuple[int, int]:
         """Gaps now, and once all that is lifted is acknowledged; as they follow from what was seen.
 
         Args:
             subscription: Which one.
             last: The topic's last entry, if all up to it was seen; None: it was seen in stretches.
+            far_ms: With so much time left an entry is lifted; None: as the plan says.
         """
-        one = self._cursors[subscription]
+        now, afterwards = self._cursors[subscription].now, self._afterwards(subscription, far_ms or self.lifting.far_ms)
         if last is None:
-            return one.now.count, one.afterwards.count
-        return one.now.up_to(last), one.afterwards.up_to(last)
+            return now.count, afterwards.count
+        return now.up_to(last), afterwards.up_to(last)
+
+    def stays(self, far_ms: int) -> int:
+        """How many pending entries stay, if those with so much time left are lifted."""
+        return sum(one < far_ms for one in self._liftable_ms)
+
+    def _afterwards(self, subscription: str, far_ms: int) -> GapsLeft:
+        found, stretches = GapsLeft(self.ledgers), deque(self._stretches)
+        for number in self._cursors[subscription].pending:
+            while stretches and number >= stretches[0]:
+                stretches.popleft()
+                found.new_stretch()
+            if self._liftable_ms[number] < far_ms:
+                found.stays(EntryPosition(self._ledger_ids[number], self._entry_ids[number]))
+        return found

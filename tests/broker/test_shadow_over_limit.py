@@ -1,0 +1,106 @@
+"""A shadow that would leave more gaps than the broker keeps is not begun in silence, and what is printed cures it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.broker.relay_service import RelayProcess
+from tests.broker.relay_stage import BUSINESS, now_ms, plan_of
+from tests.broker.shadow_stage import ShadowStage
+from tests.broker.test_shadow_look import run, saved
+from tests.broker.test_shadow_taken_up import WIDE, gaps
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
+from timewheel.core.plan import Plan, Tiered
+from timewheel.shadow.machine.states import State, wish_in
+from timewheel.testing import LocalPulsar, eventually
+
+LIMIT = 200
+EACH = 500
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[LocalPulsar]:
+    with LocalPulsar(config={"managedLedgerMaxUnackedRangesToPersist": str(LIMIT)}) as pulsar:
+        yield pulsar
+
+
+def filled(on: ShadowStage, *delays_ms: int) -> None:
+    """Timers of these delays by turns, with a handled one behind each round."""
+    producer, at_ms = on.plain_producer(), now_ms()
+    consumer = on.plain_consumer()
+    for number in range(EACH):
+        for delay_ms in delays_ms:
+            producer.send_async(b"later", None, deliver_at=at_ms + delay_ms)
+        producer.send_async(f"{number}".encode(), None)
+    producer.flush()
+    eventually(lambda: len(consumer.handled) == EACH, 60)
+    eventually(lambda: gaps(on) >= EACH - 1, 30)
+
+
+def plan() -> Plan:
+    return replace(WIDE, due_topic=plan_of().due_topic)
+
+
+def as_printed(broker: LocalPulsar, text: str) -> subprocess.CompletedProcess[str]:
+    """The command that would put it right, run by a shell as it stands there."""
+    line = re.search(r"timewheel shadow start .* --window \S+", " ".join(text.split()))
+    assert line is not None, text
+    where = {"PULSAR_ADMIN_URL": broker.admin_url, "PULSAR_SERVICE_URL": broker.service_url}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    env = os.environ | where | {"PATH": path, "COLUMNS": "500"}
+    return subprocess.run(line.group(), shell=True, env=env, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_it_is_refused_and_begun_all_the_same_it_can_be_put_right_by_the_command_that_status_prints(
+    broker: LocalPulsar, tmp_path: Path
+) -> None:
+    wide = plan()
+    with ShadowStage(broker, wide) as on:
+        filled(on, 3 * HOUR_MS, 5 * DAY_MS)
+        file = saved(wide, tmp_path)
+        for option in ("--dry-run", "--entries=100000"):
+            refused = run(broker, "start", option, file)
+            assert refused.returncode == 3, refused.stderr
+            assert "still-over-limit" in refused.stdout
+            assert f"once it has caught up; the broker keeps {LIMIT}" in " ".join(refused.stdout.split())
+        assert wish_in(on.admin.topics.properties(on.names.intake)).state is State.PROVISIONED
+
+        begun = run(broker, "start", file, "--despite-refusals")
+        assert begun.returncode == 0, begun.stderr
+        with RelayProcess(broker, wide, tmp_path, kind="shadow") as service:
+            assert str(service.plan_file) == file
+            service.await_ready()
+            eventually(lambda: service.told("shadow_caught_up"), 60)
+            assert gaps(on) >= EACH - 1
+            status = run(broker, "status", file)
+            assert status.returncode == 3, status.stderr
+            done = as_printed(broker, status.stdout)
+            assert done.returncode == 0, done.stderr + done.stdout
+            narrow = Plan.load(file)
+            # The longest window that leaves room: the next one, 3 h, would let the timers of 3 h stay.
+            assert isinstance(narrow.scheme, Tiered)
+            assert (narrow.scheme.window_ms, narrow.revision) == (2 * HOUR_MS, 2)
+            service.hang_up()
+            eventually(lambda: gaps(on) <= 1, 60, message="what was let stay is taken up")
+            assert run(broker, "status", file).returncode == 0
+            assert run(broker, "verify", file).returncode == 0
+
+
+def test_where_no_window_would_do_it_says_why_in_figures(broker: LocalPulsar, tmp_path: Path) -> None:
+    with ShadowStage(broker, plan()) as on:
+        filled(on, 90_000)
+        found = run(broker, "start", saved(on.plan, tmp_path))
+        assert found.returncode == 3, found.stderr
+        told = " ".join(found.stdout.split())
+        assert re.search(rf"No window would do: of {EACH} pending entries {EACH} are due within 3m, or", told), told
+        assert "give the topic more partitions; or" in told
+        assert on.admin.topics.stats(on.parts()[0]).subscriptions[BUSINESS].gap_count >= EACH - 1
+        assert MINUTE_MS + 2 * on.plan.guard_ms == 3 * MINUTE_MS

@@ -1,0 +1,130 @@
+"""Copies on their way into the intake: behind a fence that is stored, and never by an answer that tells no place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pulsar
+import pytest
+
+from tests.support.manual_clock import ManualClock
+from timewheel.consumers.relay.driver.endings import SessionFailed
+from timewheel.consumers.relay.driver.handle import Handle
+from timewheel.consumers.relay.machine.commands import PROBE_PROPERTY
+from timewheel.core.names import Names
+from timewheel.core.plan import Plan, Tiered
+from timewheel.shadow.driver.copies import Copies
+from timewheel.shadow.driver.lift_counts import LiftCounts
+from timewheel.shadow.machine.journal import Journal
+from timewheel.shadow.machine.lifting import fence_number
+from timewheel.shadow.machine.unstruck import Unstruck
+from timewheel.wire.native import NO_SCHEMA
+from timewheel.wire.positions import EntryPosition
+
+NOW_MS = 1_800_000_000_000
+PLAN = Plan(
+    due_topic="persistent://acme/crm/reminders",
+    subscriptions=("billing",),
+    scheme=Tiered(window_ms=60_000, tiers_ms=(60_000,)),
+    guard_ms=1_000,
+    max_delay_ms=600_000,
+    relay="service",
+    readers="any",
+    intake=True,
+)
+PART = "persistent://acme/crm/reminders-partition-0"
+STORED = pulsar.MessageId(0, 9, 4, 0)
+NOWHERE = pulsar.MessageId(0, -1, -1, 0)
+
+
+class Client:
+    """Its producers answer at once."""
+
+    def __init__(self, answer: Any, mark: int = -1, error: Exception | None = None) -> None:
+        self.answer, self.mark, self.error = answer, mark, error
+        self.sent: list[dict[str, Any]] = []
+
+    def create_producer(self, _topic: str, **_: Any) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self
+
+    def last_sequence_id(self) -> int:
+        return self.mark
+
+    def send_async(self, _content: Any, callback: Callable[[Any, Any], None], **options: Any) -> None:
+        self.sent.append(options)
+        callback(pulsar.Result.Ok, self.answer)
+
+    def flush(self) -> None: ...
+
+
+class Message:
+    """A copy's original, of no size."""
+
+    size = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda: b""
+
+
+def copies_of(client: Client) -> tuple[Copies, LiftCounts]:
+    clock, counts = ManualClock(NOW_MS), LiftCounts()
+    copies = Copies(
+        client,
+        PART,
+        0,
+        names=Names(PLAN),
+        handle=Handle(clock),
+        clock=clock,
+        counts=counts,
+        journal=Journal(),
+        unstruck=Unstruck(),
+        stays=set(),
+    )
+    return copies, counts
+
+
+@pytest.mark.parametrize("mark", [-1, 77 << 32, (NOW_MS // 1_000 + 9) << 30])
+def test_copies_are_numbered_behind_the_fence_which_relays_drop(mark: int) -> None:
+    client = Client(STORED, mark)
+    copies, counts = copies_of(client)
+    assert copies.fence([NO_SCHEMA]) == EntryPosition(9, 4)
+    assert copies.is_fenced(NO_SCHEMA)
+    fence = client.sent[0]["sequence_id"]
+    assert fence == fence_number(mark, NOW_MS) > mark
+    assert client.sent[0]["properties"].keys() == {PROBE_PROPERTY}
+    message: Any = Message()
+    for number in range(3):
+        copies.add(message, NO_SCHEMA, {"tw-from": f"7:{number} 0"})
+        copies.send()
+        copies.settle()
+    assert [one["sequence_id"] - fence for one in client.sent] == [0, 1, 2, 3]
+    assert (counts.lifted, copies.in_flight) == (3, 0)
+
+
+def test_a_fence_that_the_broker_drops_ends_the_session() -> None:
+    copies, _ = copies_of(Client(NOWHERE))
+    with pytest.raises(SessionFailed, match="the fence was not stored"):
+        copies.fence([NO_SCHEMA])
+    assert not copies.is_fenced(NO_SCHEMA)
+
+
+def test_a_copy_that_is_stored_nobody_knows_where_ends_the_session() -> None:
+    client = Client(STORED)
+    copies, counts = copies_of(client)
+    copies.fence([NO_SCHEMA])
+    client.answer = NOWHERE
+    message: Any = Message()
+    copies.add(message, NO_SCHEMA, {"tw-from": "7:1 0"})
+    copies.send()
+    with pytest.raises(SessionFailed, match="not known where"):
+        copies.settle()
+    assert (counts.lifted, counts.deduplicated) == (0, 1)
+
+
+def test_a_schema_version_that_the_registry_refuses_is_not_fenced() -> None:
+    copies, _ = copies_of(Client(STORED, error=pulsar.IncompatibleSchema()))
+    assert copies.fence([NO_SCHEMA]) == EntryPosition(-1, -1)
+    assert (copies.refused, copies.is_fenced(NO_SCHEMA)) == ({NO_SCHEMA}, False)

@@ -1,0 +1,100 @@
+"""The window that leaves so few gaps that the broker keeps them all: found by the count itself."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.shadow.entries import entry_of
+from timewheel.admin.internals import AckedRange, Ledger
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
+from timewheel.core.plan import Plan, Ring, Tiered, Wheel
+from timewheel.core.steps import far_ms
+from timewheel.shadow.curing import ROUND_MS, curing, windows, with_window
+from timewheel.shadow.machine.acked import Acked
+from timewheel.shadow.machine.lifting import Lifting
+from timewheel.shadow.machine.tally import Tally
+from timewheel.wire.positions import EntryPosition
+
+NOW_MS = 1_800_000_000_000
+DAYS = Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS, 5 * DAY_MS))
+RINGS = Wheel(rings=(Ring(slot_ms=DAY_MS, slots=10), Ring(slot_ms=7 * DAY_MS, slots=10)))
+
+
+def plan_of(scheme: Tiered | Wheel = DAYS, guard_ms: int = 5 * MINUTE_MS) -> Plan:
+    return Plan(
+        due_topic="persistent://acme/crm/reminders",
+        subscriptions=("billing",),
+        scheme=scheme,
+        max_delay_ms=30 * DAY_MS,
+        guard_ms=guard_ms,
+        relay="service",
+        readers="any",
+        intake=True,
+    )
+
+
+@pytest.mark.parametrize("scheme", [DAYS, RINGS])
+def test_the_longest_window_is_taken_that_leaves_room_else_one_that_is_enough(scheme: Tiered | Wheel) -> None:
+    plan = plan_of(scheme)
+
+    def after(gaps: dict[int, int]) -> int | None:
+        """The window that is chosen, where all with so much time left leaves so many gaps."""
+        found = curing(plan, 1_000, lambda far: next(count for least_ms, count in gaps.items() if far >= least_ms))
+        return None if found is None or not isinstance(found.scheme, Tiered) else found.scheme.window_ms
+
+    # far is the window and twice the guard: 2 h is 2 h 10 min.
+    assert after({7 * HOUR_MS: 1_300, 3 * HOUR_MS: 900, 2 * HOUR_MS: 700, 0: 10}) == 2 * HOUR_MS
+    assert after({7 * HOUR_MS: 1_300, 3 * HOUR_MS: 1_000, 0: 900}) == 6 * HOUR_MS
+    assert after({0: 1_001}) is None
+
+
+@given(
+    window_ms=st.sampled_from(ROUND_MS[2:-2]),
+    scheme=st.sampled_from([DAYS, RINGS, Tiered(window_ms=90 * DAY_MS, tiers_ms=(HOUR_MS, 12 * HOUR_MS, 90 * DAY_MS))]),
+)
+def test_a_plan_takes_any_window_over_tiers_that_begin_with_it(window_ms: int, scheme: Tiered | Wheel) -> None:
+    made = with_window(plan_of(scheme), window_ms)
+    assert isinstance(made.scheme, Tiered)
+    assert (made.scheme.window_ms, made.scheme.tiers_ms[0]) == (window_ms, window_ms)
+    assert (made.revision, made.subscriptions) == (2, ("billing",))
+    assert far_ms(made) == window_ms + 2 * made.guard_ms
+
+
+def test_only_windows_that_lift_more_are_tried() -> None:
+    plan = plan_of()
+    assert {far_ms(one) < far_ms(plan) for one in windows(plan)} == {True}
+    shortest = min(windows(plan), key=far_ms)
+    assert windows(shortest) == []
+
+
+dues = st.lists(st.tuples(st.integers(-HOUR_MS, 3 * DAY_MS), st.booleans(), st.booleans()), min_size=1, max_size=40)
+
+
+@given(entries=dues, far=st.sampled_from([15 * MINUTE_MS, HOUR_MS, DAY_MS]), breaks=st.sets(st.integers(0, 40)))
+def test_gaps_at_any_window_are_those_that_a_plan_with_it_is_counted_with(
+    entries: list[tuple[int, bool, bool]], far: int, breaks: set[int]
+) -> None:
+    """The count of one read says of every window what a read with that plan would say."""
+    ledgers = [Ledger(ledger_id=3, entries=len(entries), size_bytes=0, offloaded=False)]
+    ranges = [
+        AckedRange(EntryPosition(3, number - 1), EntryPosition(3, number))
+        for number, (_, is_acked, _) in enumerate(entries)
+        if is_acked
+    ]
+
+    def read_with(lifting: Lifting) -> Tally:
+        tally = Tally(lifting, {"billing": Acked(EntryPosition(3, -1), ranges)}, ledgers, NOW_MS)
+        for number, (remaining_ms, _, is_encrypted) in enumerate(entries):
+            if number in breaks:
+                tally.new_stretch()
+            tally.see(entry_of(3, number, deliver_at_ms=NOW_MS + remaining_ms, is_encrypted=is_encrypted))
+        return tally
+
+    there = Lifting(plan_of())
+    there.far_ms = far
+    for last in (None, EntryPosition(3, len(entries) - 1)):
+        assert read_with(Lifting(plan_of())).gaps("billing", last, far) == read_with(there).gaps("billing", last)
+    stays = [ms < far or encrypted for ms, acked, encrypted in entries if not acked]
+    assert read_with(there).stays(far) == sum(stays)
