@@ -174,7 +174,7 @@ class _Seeing:
         from timewheel.ops.errors import NoSuchTarget
         from timewheel.ops.gaps import look_at, topics_of
         from timewheel.ops.gaps.log import append_look
-        from timewheel.ops.gaps.looking import with_lost
+        from timewheel.ops.gaps.looking import with_lost, with_shadows
         from timewheel.ops.gaps.messages import messages_again
         from timewheel.ops.gaps.targets import EVERYTHING
 
@@ -191,13 +191,13 @@ class _Seeing:
             )
         if seen.gone and not seen.topics and not seen.unseen and not seen.missing:
             raise NoSuchTarget(", ".join(seen.gone), "there is no such topic, or nobody has used it yet")
-        seen = with_lost(seen, found.named)
+        seen = with_shadows(self._admin, with_lost(seen, found.named))
         self.looks.add(seen)
         if self._log is not None:
             append_look(self._log, seen)
         alone = len({one.topic for one in seen.subscriptions}) == 1
         messages = {
-            (one.topic, one.subscription): messages_again(self._admin, one)
+            (one.topic, one.subscription): messages_again(self._admin, one, shadowed=one.topic in seen.shadowed)
             for one in (seen.subscriptions if alone else ())
             if one.again_entries
         }

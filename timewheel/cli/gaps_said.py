@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-from shlex import quote
 from typing import TYPE_CHECKING
 
-from timewheel.cli.terminal import say, show_table
+from timewheel.cli.connecting import typed_words
+from timewheel.cli.terminal import say, show_command, show_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -23,6 +23,7 @@ __all__ = ["show_look"]
 
 STYLES = ("green", "yellow", "red")
 """By level."""
+AID = "yellow"
 HEADER = (
     "subscription", "level", "gaps", "of limit", "in all", "backlog", "delayed", "again", "an hour", "hours left",
 )  # fmt: skip
@@ -60,8 +61,10 @@ def show_look(
         say(console, f"The limit is {limit.profile.gap_limit_ranges:,} gaps of a partition, {limit.source}.")
         if look.subscriptions:
             _show_worst(console, look, looks, top)
-    for text in (*notes_of(look), *aid_of(look)):
-        say(console, text, style="yellow")
+    for text in notes_of(look):
+        say(console, text, style=AID)
+    for text in aid_of(look):
+        show_command(console, text, style=AID)
 
 
 def verdict(look: Look) -> str:
@@ -133,14 +136,19 @@ def notes_of(look: Look) -> Iterator[str]:
 
 
 def aid_of(look: Look) -> Iterator[str]:
-    """What helps at once where delays may be why a subscription is near its limit; for the worst one."""
-    from timewheel.ops.gaps.first_aid import may_need_shadow, shadow_commands, shadow_helps
+    """What helps at once where delays may be why a subscription is near its limit, each command at the end of a line;
+    for the worst one.
+    """
+    from timewheel.ops.gaps.first_aid import may_need_shadow, printed, shadow_commands, shadow_helps
 
     worst = next(filter(may_need_shadow, look.subscriptions), None)
-    if worst is not None:
-        yield f"If delays cause it (timewheel gaps explain {quote(worst.topic)}), {shadow_helps(worst.topic)}."
-        for command in shadow_commands(worst.topic)[:1]:
-            yield f"Begin with: {command}"
+    if worst is None:
+        return
+    reached, shadow = typed_words(), look.shadowed.get(worst.topic)
+    yield f"{'Beside this' if shadow else 'If delays cause it'}, {shadow_helps(worst.topic, shadow)}."
+    for command in shadow_commands(worst.topic, shadow, reached)[:1]:
+        yield f"{'Its status' if shadow else 'Begin with'}: {command}"
+    yield f"Whether delays cause it: {printed('gaps', 'explain', worst.topic, *reached)}"
 
 
 def _show_worst(console: Console, look: Look, looks: Looks, top: int) -> None:
@@ -203,7 +211,13 @@ def _again(one: SubscriptionGaps, messages: AgainMessages | None) -> str:
     if messages is None:
         return said
     error = f" +- {messages.error:,}" if messages.error else ""
-    return f"{said}: {messages.messages:,}{error} messages"
+    said = f"{said}: {messages.messages:,}{error} messages"
+    if not messages.originals:
+        return said
+    return (
+        f"{said}; {messages.originals:,} of these are originals of timers that the shadow has lifted, which it "
+        "acknowledges again before they are due, as long as it runs"
+    )
 
 
 def _until(hours: float | None) -> str:

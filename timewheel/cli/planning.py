@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from timewheel.spark_planner import ColumnMapping, History, Progress, Statistic, Tell, Traffic
+    from timewheel.spark_planner.history.sampled import SampleNote
 
 __all__ = [
     "AsIs",
@@ -44,6 +45,7 @@ __all__ = [
     "growth_of",
     "mapping_of",
     "need_new_folder",
+    "note_of",
     "progress_on",
     "refused_requests",
     "session",
@@ -230,14 +232,25 @@ def surveyed(
     return survey(raw, mapping, topic=topic, source=source, tell=tell, **limits)
 
 
-def growth_of(growth: float | None, source: str, console: Console) -> float:
-    """As many times the history's volume as is asked about: what is given, or else what a sample stands for.
+def note_of(source: str | None) -> SampleNote | None:
+    """What a sample says about its topic; None: the history is no sample.
 
-    Of a sample one line says what the number means for its topic. It needs the extra `planner`.
+    Raises:
+        ExtraMissing: The extra, or Java, is not installed: without it no planner's command works.
     """
+    if source is None:
+        return None
+    need_extras("the planner", "planner", java=True)
     from timewheel.spark_planner.history.sampled import sample_note
 
-    note = sample_note(source)
+    return sample_note(source)
+
+
+def growth_of(growth: float | None, note: SampleNote | None, console: Console) -> float:
+    """As many times the history's volume as is asked about: what is given, or else what a sample stands for.
+
+    Of a sample one line says what the number means for its topic.
+    """
     if note is not None:
         said = f"SAMPLE  {note.rows:,} of {note.population:,} entries of {note.topic}: "
         if growth is None:
