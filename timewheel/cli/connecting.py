@@ -31,6 +31,7 @@ __all__ = [
     "admin_client",
     "connection_of",
     "given_connection",
+    "is_typed",
     "typed_words",
     "warn",
 ]
@@ -197,20 +198,19 @@ def admin_client(
         raise typer.BadParameter(str(error), param_hint=option) from error
 
 
-def typed_words() -> tuple[str, ...]:
-    """The connection's options as the running command was given them, for the commands that it prints.
+def typed_words(context: typer.Context) -> tuple[str, ...]:
+    """The connection's options as a command was given them, for the commands that it prints.
 
     Variables are there for the next command too. A token is not repeated: a terminal and its log are no place for it.
     """
-    from click import get_current_context
+    options = ((name, option) for name, option in _FOLLOWED.items() if is_typed(context, name))
+    return tuple(word for name, option in options for word in (option, str(context.params[name])))
 
-    context = get_current_context(silent=True)
-    words: list[str] = []
-    for name, option in _FOLLOWED.items():
-        source = context and context.get_parameter_source(name)
-        if context is not None and source is not None and source.name == "COMMANDLINE":
-            words += [option, str(context.params[name])]
-    return tuple(words)
+
+def is_typed(context: typer.Context, parameter: str) -> bool:
+    """Whether a parameter stands on the command line."""
+    source = context.get_parameter_source(parameter)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def warn(event: Event) -> None:

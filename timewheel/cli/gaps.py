@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client, typed_words
 from timewheel.cli.gaps_said import show_look
 from timewheel.cli.looks import AtOnce, Everything, GapLimit, every_ms_of, names_and_plans
 
@@ -35,6 +35,7 @@ FAIL_AT = ("never", "watch", "alarm")
 
 
 def gaps(
+    context: typer.Context,
     targets: Annotated[
         list[str] | None,
         typer.Argument(
@@ -92,7 +93,17 @@ def gaps(
             if as_json:
                 _print_json(look, seeing.limit, seeing.looks, messages)
             else:
-                show(partial(show_look, look=look, limit=seeing.limit, looks=seeing.looks, messages=messages, top=top))
+                show(
+                    partial(
+                        show_look,
+                        look=look,
+                        limit=seeing.limit,
+                        looks=seeing.looks,
+                        messages=messages,
+                        top=top,
+                        reached_by=typed_words(context),
+                    )
+                )
     if status:
         raise typer.Exit(status)
 

@@ -23,6 +23,7 @@ __all__ = ["explain"]
 
 
 def explain(
+    context: typer.Context,
     topic: Annotated[
         str, typer.Argument(metavar="TOPIC", help="persistent://tenant/namespace/topic.", show_default=False)
     ],
@@ -67,7 +68,7 @@ def explain(
         found = look_into(
             admin, full_name(topic), subscription, known.profile, holes=holes, entries=entries, seed=seed, tell=tell
         )
-    advice = advice_on(found, known.profile, gap_limit=limit, reached_by=typed_words())
+    advice = advice_on(found, known.profile, gap_limit=limit, reached_by=typed_words(context))
     if as_json:
         print(json.dumps(_facts(found, advice)))
     else:

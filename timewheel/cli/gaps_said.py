@@ -5,11 +5,10 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING
 
-from timewheel.cli.connecting import typed_words
 from timewheel.cli.terminal import say, show_command, show_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import Console
 
@@ -41,6 +40,7 @@ def show_look(
     messages: Mapping[tuple[str, str], AgainMessages],
     *,
     top: int,
+    reached_by: Sequence[str],
 ) -> None:
     """Print a look.
 
@@ -51,6 +51,7 @@ def show_look(
         looks: For growth.
         messages: By topic and subscription, where they were looked at.
         top: Rows at most.
+        reached_by: Options by which a command reaches the cluster.
     """
     say(console, f"{_moment(look.at_ms)} UTC: {verdict(look)}", style=STYLES[look.level] if look.is_whole else "red")
     if len(look.subscriptions) == 1:
@@ -63,7 +64,7 @@ def show_look(
             _show_worst(console, look, looks, top)
     for text in notes_of(look):
         say(console, text, style=AID)
-    for text in aid_of(look):
+    for text in aid_of(look, reached_by):
         show_command(console, text, style=AID)
 
 
@@ -135,20 +136,24 @@ def notes_of(look: Look) -> Iterator[str]:
         yield f"Without a durable subscription, so that nothing sent there is kept for anybody: {_named(look.bare)}."
 
 
-def aid_of(look: Look) -> Iterator[str]:
+def aid_of(look: Look, reached_by: Sequence[str] = ()) -> Iterator[str]:
     """What helps at once where delays may be why a subscription is near its limit, each command at the end of a line;
     for the worst one.
+
+    Args:
+        look: What was seen.
+        reached_by: Options by which a command reaches the cluster.
     """
     from timewheel.ops.gaps.first_aid import may_need_shadow, printed, shadow_commands, shadow_helps
 
     worst = next(filter(may_need_shadow, look.subscriptions), None)
     if worst is None:
         return
-    reached, shadow = typed_words(), look.shadowed.get(worst.topic)
+    shadow = look.shadowed.get(worst.topic)
     yield f"{'Beside this' if shadow else 'If delays cause it'}, {shadow_helps(worst.topic, shadow)}."
-    for command in shadow_commands(worst.topic, shadow, reached)[:1]:
+    for command in shadow_commands(worst.topic, shadow, reached_by)[:1]:
         yield f"{'Its status' if shadow else 'Begin with'}: {command}"
-    yield f"Whether delays cause it: {printed('gaps', 'explain', worst.topic, *reached)}"
+    yield f"Whether delays cause it: {printed('gaps', 'explain', worst.topic, *reached_by)}"
 
 
 def _show_worst(console: Console, look: Look, looks: Looks, top: int) -> None:

@@ -33,6 +33,7 @@ from timewheel.cli.planning import (
     TimeUnitName,
     Topic,
     TopicColumn,
+    as_sampled,
     console_for,
     growth_of,
     mapping_of,
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
 
     from timewheel.core.plan import Plan
     from timewheel.spark_planner import Constraints, Planned, Prices
-    from timewheel.spark_planner.history.sampled import SampleNote
 
 __all__ = ["plan", "show_planned"]
 
@@ -80,6 +80,7 @@ DEFAULT_SUBSCRIPTION = "timers"
 
 
 def plan(
+    context: typer.Context,
     history: MaybeHistory = None,
     *,
     stored: FromSurvey = None,
@@ -187,8 +188,12 @@ def plan(
     limits_ms = {"silence": _limit_ms(max_silence), "lateness": _limit_ms(max_lateness)}
     max_delay_ms = None if max_delay is None else parse_duration(max_delay)
     note = note_of(history)
-    judged_by = profile_of(profile, broker, token, token_file, tls_ca, connection, note and note.profile)
-    subscriptions, unpartitioned, partitions_min = _sampled(note, due_topic, subscriptions, unpartitioned=unpartitioned)
+    judged_by = profile_of(
+        profile, broker, token, token_file, tls_ca, connection, None if note is None else note.profile
+    )
+    subscriptions, unpartitioned, partitions_min = as_sampled(
+        note, due_topic, subscriptions, unpartitioned=unpartitioned
+    )
 
     def constraints_of() -> Constraints:
         from timewheel.spark_planner import Constraints
@@ -285,7 +290,7 @@ def plan(
         _assumed(base, named=due_topic is not None, subscribed=bool(subscriptions), wanted=wanted),
         prices,
     )
-    write_planned(console, planned, out, report, prices, note)
+    write_planned(context, console, planned, out, report, prices, note)
     if as_json:
         print(json.dumps(planned_facts(planned, prices), indent=1))
     if not planned.keeps_limits:
@@ -299,18 +304,6 @@ def _need_files(paths: Mapping[str, Path | None]) -> None:
             raise typer.BadParameter(
                 f"{path} cannot be written: give a file in a folder that there is", param_hint=option
             )
-
-
-def _sampled(
-    note: SampleNote | None, due_topic: str | None, subscriptions: list[str] | None, *, unpartitioned: bool
-) -> tuple[list[str] | None, bool, int]:
-    """Subscriptions, whether the due topic is unpartitioned, and the fewest partitions it can have: as given, else as
-    the sampled topic has them. A new due topic may have any number of partitions.
-    """
-    if note is None:
-        return subscriptions, unpartitioned, 1
-    partitions = note.partitions if due_topic in (None, note.topic) else 1
-    return subscriptions or list(note.subscriptions), unpartitioned or not partitions, max(partitions, 1)
 
 
 def _limit_ms(text: str) -> int | None:

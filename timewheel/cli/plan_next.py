@@ -7,13 +7,13 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from timewheel.cli.connecting import typed_words
+import typer
+
+from timewheel.cli.connecting import is_typed, typed_words
 from timewheel.cli.terminal import say, show_command
 from timewheel.core.plan import Native
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rich.console import Console
 
     from timewheel.core.plan import Plan
@@ -28,6 +28,7 @@ NEW_TOPIC = "-timers"
 
 
 def write_planned(
+    context: typer.Context,
     console: Console,
     planned: Planned,
     out: Path | None,
@@ -38,6 +39,7 @@ def write_planned(
     """Write plan and report where they are asked for, and print where they are and what comes next.
 
     Args:
+        context: Of the command.
         console: Where.
         planned: What was found.
         out: The plan's file.
@@ -56,15 +58,16 @@ def write_planned(
         report.write_text(page, encoding="utf-8")
         show_command(console, f"report  {report}")
     if out is not None:
-        show_next(console, planned.plan, out, note)
+        show_next(context, console, planned.plan, out, note)
     elif report is None:
-        _show_command(console, "nothing written: ", typed_again(out="plan.toml", report="report.html"))
+        _show_command(console, "nothing written: ", typed_again(context, out="plan.toml", report="report.html"))
 
 
-def show_next(console: Console, plan: Plan, file: Path, note: SampleNote | None) -> None:
+def show_next(context: typer.Context, console: Console, plan: Plan, file: Path, note: SampleNote | None) -> None:
     """Print the commands that follow on a plan, whole and to be copied; none for native delays, which need none.
 
     Args:
+        context: Of the command.
         console: Where.
         plan: That was chosen.
         file: In which it stands.
@@ -74,7 +77,7 @@ def show_next(console: Console, plan: Plan, file: Path, note: SampleNote | None)
     partitions = max(note.partitions, 1) if note is not None and is_there else 1
     if isinstance(plan.scheme, Native) and plan.own_partitions == partitions:
         return
-    reached = [*(note.reached_by if note else ()), *typed_words()]
+    reached = [*(note.reached_by if note else ()), *typed_words(context)]
     if plan.intake:
         _show_command(console, "next", ["shadow", "start", str(file), "--dry-run", *reached])
     elif note is not None and is_there and note.native and note.shadow is None:
@@ -90,7 +93,7 @@ def show_next(console: Console, plan: Plan, file: Path, note: SampleNote | None)
             style="bold red",
         )
         _show_command(console, "shadow", ["shadow", "start", note.topic, "-o", SHADOW_FILE, "--dry-run", *reached])
-        _show_command(console, "new", typed_again(due_topic=note.topic + NEW_TOPIC))
+        _show_command(console, "new", typed_again(context, due_topic=note.topic + NEW_TOPIC))
     else:
         grow = ["--grow"] if is_there and plan.own_partitions > partitions else []
         _show_command(console, "next", ["topics", "ensure", str(file), *grow, *reached])
@@ -100,23 +103,15 @@ def _show_command(console: Console, name: str, words: list[str]) -> None:
     show_command(console, f"{name:8}{shlex.join(['timewheel', *words])}")
 
 
-def typed_again(**changed: Any) -> list[str]:
-    """The running command's words, with other values for these parameters; without a token, which is a secret."""
-    from click import Argument, Context, get_current_context
-
-    def words_of(context: Context) -> Iterator[str]:
-        for parameter in context.command.params:
-            name = parameter.name or ""
-            source = context.get_parameter_source(name)
-            value = changed.get(name, context.params.get(name))
-            is_typed = source is not None and source.name == "COMMANDLINE" and name != "token"
-            if not (is_typed or name in changed) or value in (None, False):
-                continue
-            for each in value if isinstance(value, (list, tuple)) else [value]:
-                if not isinstance(parameter, Argument):
-                    yield max(parameter.opts, key=len)
-                if each is not True:
-                    yield str(each)
-
-    context = get_current_context()
-    return [context.info_name or "", *words_of(context)]
+def typed_again(context: typer.Context, **changed: Any) -> list[str]:
+    """A command's words as they were typed, with other values for some parameters; a token, a secret, is left out."""
+    words = [context.info_name or ""]
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        value = changed.get(name, context.params.get(name))
+        if name == "token" or not (name in changed or is_typed(context, name)):
+            continue
+        for each in value if isinstance(value, list | tuple) else [value]:
+            words += [max(parameter.opts, key=len)] if parameter.param_type_name == "option" else []
+            words += [] if each is True else [str(each)]
+    return words

@@ -41,6 +41,7 @@ __all__ = [
     "TimerIdColumn",
     "Topic",
     "TopicColumn",
+    "as_sampled",
     "console_for",
     "growth_of",
     "mapping_of",
@@ -244,6 +245,18 @@ def note_of(source: str | None) -> SampleNote | None:
     from timewheel.spark_planner.history.sampled import sample_note
 
     return sample_note(source)
+
+
+def as_sampled(
+    note: SampleNote | None, due_topic: str | None, subscriptions: list[str] | None, *, unpartitioned: bool
+) -> tuple[list[str] | None, bool, int]:
+    """Subscriptions, whether the due topic is unpartitioned, and the fewest partitions it can have: as given, else as
+    the sampled topic has them. A new due topic may have any number of partitions.
+    """
+    if note is None:
+        return subscriptions, unpartitioned, 1
+    partitions = note.partitions if due_topic in (None, note.topic) else 1
+    return subscriptions or list(note.subscriptions), unpartitioned or not partitions, max(partitions, 1)
 
 
 def growth_of(growth: float | None, note: SampleNote | None, console: Console) -> float:

@@ -123,7 +123,7 @@ def compare(
             growth=growth,
             as_is=as_is,
         ),
-        profile_of(profile, broker, token, token_file, tls_ca, connection, note and note.profile),
+        profile_of(profile, broker, token, token_file, tls_ca, connection, None if note is None else note.profile),
         cores,
         memory,
         as_json=as_json,

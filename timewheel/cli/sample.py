@@ -23,6 +23,7 @@ __all__ = ["looking_at_entries", "sample"]
 
 
 def sample(
+    context: typer.Context,
     topic: Annotated[
         str, typer.Argument(metavar="TOPIC", help="persistent://tenant/namespace/topic.", show_default=False)
     ],
@@ -72,7 +73,7 @@ def sample(
         of_topic = sampled_topic(admin, taken, known.profile)
     figures = figures_of(taken)
     try:
-        write_sample(taken, figures, out, of_topic, reached_by=typed_words())
+        write_sample(taken, figures, out, of_topic, reached_by=typed_words(context))
     except OSError as error:
         raise typer.BadParameter(f"{out}: {error}", param_hint="--out") from error
     following = shlex.join(["timewheel", "plan", str(out), "-o", "plan.toml"])
