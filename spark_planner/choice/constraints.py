@@ -67,6 +67,7 @@ class Constraints:
         hops_max: Of any timer.
         partition_topics: To run at one time.
         lateness_seconds: Added by a relay that cannot keep up.
+        partitions_min: Of the due topic, which has them already: partitions cannot be taken away.
         storage_bytes: On disk, all copies.
         topic_writes_per_second: What one partition topic is taken to cost (memory, connections, metadata, attention),
             in entries written a second.
@@ -81,6 +82,7 @@ class Constraints:
     hops_max: int | None = None
     partition_topics: int | None = None
     lateness_seconds: float | None = 1.0
+    partitions_min: int = 1
     storage_bytes: float | None = None
     topic_writes_per_second: float = 0.5
     relay_writes_per_second: float = 2.0
@@ -90,6 +92,8 @@ class Constraints:
             raise ValueError(f"gap_fraction = {self.gap_fraction}: more than 0, at most 1")
         if not 1 <= self.gap_margin < math.inf:
             raise ValueError(f"gap_margin = {self.gap_margin}: 1 or more")
+        if self.partitions_min < 1:
+            raise ValueError(f"partitions_min = {self.partitions_min}: 1 or more")
         for name in ("silence_seconds", "partition_topics", "storage_bytes"):
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -132,9 +136,9 @@ class Constraints:
     def partitions_for_silence(self, evaluation: Evaluation, keys: KeyShares) -> int:
         """The fewest partitions with which silence keeps its limit, see `KeyShares.fewest`."""
         if self.silence_seconds is None:
-            return 1
+            return self.partitions_min
         whole = evaluation.silence_seconds / keys.fullest(evaluation.plan.own_partitions)
-        return keys.fewest(whole / self.silence_seconds)
+        return max(keys.fewest(whole / self.silence_seconds), self.partitions_min)
 
     def least_partitions(self, course: Course, profile: BrokerProfile) -> int:
         """The fewest partitions with which gaps and silence keep their limits (`KeyShares.fewest`), at most as many
@@ -144,7 +148,8 @@ class Constraints:
         pending = 0.0
         if self.silence_seconds is not None:
             pending = course.peak_topic_pending * profile.silence_us_per_pending / 1e6 / self.silence_seconds
-        return min(course.keys.fewest(max(gaps, pending)), course.plan.most_partitions)
+        fewest = max(course.keys.fewest(max(gaps, pending)), self.partitions_min)
+        return min(fewest, course.plan.most_partitions)
 
     def broken_by(self, evaluation: Evaluation) -> tuple[str, ...]:
         """The names of those that an evaluation breaks."""

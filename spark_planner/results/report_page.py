@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from shlex import quote
 
 from timewheel._report.gap_chart import gap_chart
 from timewheel._report.page import Fold, Page, Section
@@ -73,8 +74,8 @@ def page_of(planned: Planned, *, plan_file: str = "plan.toml", prices: Prices | 
         notes=[HOW_KNOWN],
         commands=[
             ("The plan:", dump_plan(planned.plan)),
-            ("Make its topics:", f"timewheel topics ensure {plan_file} --dry-run"),
-            *([("Run the shadow:", f"timewheel shadow run {plan_file}")] if planned.plan.intake else []),
+            ("Make its topics:", f"timewheel topics ensure {quote(plan_file)} --dry-run"),
+            *([("Run the shadow:", f"timewheel shadow run {quote(plan_file)}")] if planned.plan.intake else []),
         ],
     )
 

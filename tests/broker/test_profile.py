@@ -8,7 +8,10 @@ import sys
 import tomllib
 from typing import TYPE_CHECKING
 
+import pytest
+
 from timewheel.admin.client import AdminClient
+from timewheel.cli.broker_profile import profile_of as asked
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.ops.profile import profile_of
 
@@ -38,3 +41,21 @@ def test_a_profile_has_the_limits_that_the_broker_was_given(tuned: LocalPulsar, 
     assert (done.returncode, done.stderr) == (0, "")
     assert BrokerProfile.from_mapping(json.loads(done.stdout)) == profile
     assert BrokerProfile.from_mapping(tomllib.loads(out.read_text())) == profile
+
+
+def test_a_planners_command_asks_the_broker_that_the_variables_name(
+    tuned: LocalPulsar, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("PULSAR_ADMIN_URL", raising=False)
+    nothing_said = (None, None, None, None, None)
+    assert asked(*nothing_said, None) == BrokerProfile.named("4.0")
+
+    file = tmp_path / "connection.toml"
+    file.write_text(f'[connection]\nadmin_url = "{tuned.admin_url}"\n')
+    assert asked(*nothing_said, file).gap_limit_ranges == 777
+    monkeypatch.setenv("PULSAR_ADMIN_URL", tuned.admin_url)
+    assert asked(*nothing_said, None).gap_limit_ranges == 777
+    assert asked("4.2", *nothing_said[1:], None) == BrokerProfile.named("4.2"), "what is said counts for more"
+    sampled = BrokerProfile(name="sampled", gap_limit_ranges=5)
+    assert asked(*nothing_said, None, sampled) == sampled, "a sample knows its own broker"
+    assert asked(None, tuned.admin_url, *nothing_said[2:], None, sampled).gap_limit_ranges == 777

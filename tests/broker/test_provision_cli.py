@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 import uuid
 from typing import TYPE_CHECKING, Any
 
+import pulsar
 import pytest
 
 from timewheel.admin.client import AdminClient
@@ -167,3 +169,28 @@ def test_roll_watches_until_it_is_told_to_end(
         watcher.stdout.read()
         assert watcher.wait(30) == 0
     assert len(seen) == len(set(seen)), "each once"
+
+
+def test_a_first_plan_for_a_topic_with_native_timers_says_that_they_stay(
+    admin: AdminClient, namespace: str, plan_file: Path, pulsar_broker: Broker, pulsar_client: Any
+) -> None:
+    topic, where = f"persistent://{namespace}/reminders", ["--admin-url", pulsar_broker.admin_url]
+    admin.topics.create(topic, 2)
+    consumer = pulsar_client.subscribe(topic, "billing", pulsar.ConsumerType.Shared)
+    producer = pulsar_client.create_producer(topic)
+    for _ in range(20):
+        producer.send(b"renew", deliver_after=dt.timedelta(days=3))
+
+    def delayed() -> int:
+        return admin.topics.partitioned_stats(topic).total.subscriptions["billing"].delayed
+
+    eventually(lambda: delayed() == 20, 30, message="the broker has read all of them")
+
+    first = timewheel("topics", "ensure", str(plan_file), *where)
+    said = f"warning: {topic}: 20 timers wait here under the broker's own delay: this plan moves none of them"
+    assert first.returncode == 0
+    assert said in first.stdout
+    assert f"first a shadow: timewheel shadow start {topic} -o shadow.toml --dry-run" in first.stdout
+    assert "own delay" not in timewheel("topics", "ensure", str(plan_file), *where).stdout, "later on some always wait"
+    consumer.close()
+    producer.close()

@@ -7,12 +7,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import pulsar
 import pytest
 
 from timewheel.admin.client import AdminClient
+from timewheel.ops.profile import profile_of
 from timewheel.ops.sample import NothingToSample, Sample, sample
 from timewheel.ops.sample_file import NOTE
 from timewheel.testing import eventually
@@ -226,7 +228,9 @@ def test_the_command_writes_a_history_and_says_how_to_plan_from_it(
     assert (told.returncode, told.stderr) == (0, "")
     assert f"topic    {topic}, 2 partitions, 300 entries" in told.stdout
     assert "sample   60 entries, 1 of 5, seed 0" in told.stdout
-    assert f"next     timewheel plan {out}\n" in told.stdout
+    assert "read by  s\n" in told.stdout
+    assert "limit    10,000 gaps of a partition, read from the broker\n" in told.stdout
+    assert f"next     timewheel plan {out} -o plan.toml\n" in told.stdout
 
     done = timewheel(*command, "--json")
     facts = json.loads(done.stdout)
@@ -242,6 +246,11 @@ def test_the_command_writes_a_history_and_says_how_to_plan_from_it(
     assert {(row["due_ms"], row["size_bytes"], row["key"]) for row in rows} <= set(facts_sent(start_ms))
     note = json.loads(table.schema.metadata[NOTE])
     assert (note["topic"], note["population"], note["rows"], note["seed"]) == (topic, 300, 60, 0)
+    with AdminClient(pulsar_broker.admin_url) as client:
+        assert note["profile"] == asdict(profile_of(client))
+    assert (note["partitions"], note["subscriptions"], note["shadow"]) == (2, ["s"], None)
+    assert note["native_entries"] == 60
+    assert note["reached_by"] == ["--admin-url", pulsar_broker.admin_url]
 
 
 @pytest.mark.parametrize(

@@ -370,3 +370,47 @@ def test_a_plan_without_an_intake_has_no_shadow(pulsar_broker: Broker, topic: st
     done = run(pulsar_broker, "status", saved(plan_for(topic, intake=False), tmp_path))
     assert done.returncode == 2
     assert "intake" in done.stderr
+
+
+def test_gaps_beside_a_shadow_advise_no_second_one_and_tell_its_originals_apart(
+    pulsar_broker: Broker, pulsar_client: Any, plan: Plan
+) -> None:
+    """In turns: far (lifted, and acknowledged by the shadow), near (open), due (handled). What a limit of 10 forgets is
+    from the twelfth range on: 88 times a handled one and an original, then a handled one and the last 101 originals.
+    """
+    with ShadowStage(pulsar_broker, plan) as stage:
+        stage.wish(State.SHADOWING)
+        consumer = acknowledge_due(pulsar_client, plan.due_topic, 0)
+        send_mixed(pulsar_client, plan.due_topic, far=FAR, near=NEAR, due=NEAR)
+        shadow = stage.shadow()
+        for _ in range(NEAR):
+            consumer.acknowledge(consumer.receive(TIMEOUT_MS))
+        eventually(lambda: shadow.shadow_status().lifters[0].lifted == FAR, 60)
+        command = [sys.executable, "-m", "timewheel", "gaps", plan.due_topic, "--admin-url", pulsar_broker.admin_url]
+        command += ["--limit", "10"]
+
+        def seen() -> dict[str, Any]:
+            done = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=60, check=True)
+            (found,) = json.loads(done.stdout)["subscriptions"]
+            return dict(found)
+
+        eventually(lambda: seen()["gaps"] == NEAR, 60, message="each near one begins a gap")
+        found = seen()
+        assert found["shadow"] == "shadowing"
+        assert found["again_messages"] == found["again_entries"] == 2 * 88 + 1 + FAR - NEAR
+        assert found["again_originals"] == 88 + FAR - NEAR
+
+        text = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+        assert f"{88 + FAR - NEAR} of these are originals" in text
+        assert "first aid already, a shadow (shadowing)" in text
+        assert "shadow start" not in text
+        why = [*command[:3], "gaps", "explain", *command[4:]]
+        explained = subprocess.run(why, capture_output=True, text=True, timeout=60, check=True).stdout
+        assert "first aid already, a shadow (shadowing)" in explained
+        assert "timewheel shadow status shadow.toml" in explained
+        assert "shadow start" not in explained
+        consumer.close()
+
+        stage.wish(State.NATIVE)
+        text = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+        assert "timewheel shadow start" in text, "a topic whose shadow was taken away has none"

@@ -42,12 +42,13 @@ from timewheel.core.steps import longest_due_stay_ms
 from timewheel.core.topology import topology
 from timewheel.ops.doctor import KINDS, Finding, Seen, Severity, Unread, Verdict, verdict_on
 from timewheel.ops.doctor.checks.clocks import offset_ms, producer_off_ms
-from timewheel.ops.doctor.checks.shadows import LIFTS, PINNED_MS, STATE_PROPERTY, UNDER_WAY
+from timewheel.ops.doctor.checks.shadows import PINNED_MS, STATE_PROPERTY
 from timewheel.ops.doctor.seen import Head, Newest, Part, SeenTopic, Source
 from timewheel.ops.doctor.settings import BROKER_DEFAULTS, in_force, profile_by
 from timewheel.ops.gaps import GapStanding, SubscriptionGaps
 from timewheel.ops.gaps.reload import Run
 from timewheel.ops.provision_steps import TopicState, wanted_policies
+from timewheel.ops.shadowed import LIFTS, UNDER_WAY
 from timewheel.shadow.machine import states
 
 NOW_MS = 1_767_225_600_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,6 +31,7 @@ from timewheel.ops.gaps import GapStanding, Level, Look, SubscriptionGaps, Unsee
 from timewheel.ops.gaps.growth import growth_of
 from timewheel.ops.gaps.limit import limit_of
 from timewheel.ops.gaps.log import MOST_LOOKS, Looks, append_look, read_looks
+from timewheel.ops.gaps.looking import with_shadows
 from timewheel.ops.gaps.reload import Run
 from timewheel.ops.gaps.standing import by_subscription
 from timewheel.ops.gaps.targets import EVERYTHING
@@ -419,6 +421,53 @@ def test_where_delays_may_be_the_cause_a_shadow_is_named(facts: dict[str, Any], 
     said = " ".join(aid_of(Look(subscriptions=by_subscription([standing(9, **facts)]), **whole)))
     assert ("timewheel shadow start persistent://a/b/t -o shadow.toml --dry-run" in said) is is_named
     assert ("no producer and no consumer has to change" in said) is is_named
+
+
+@pytest.mark.parametrize("state", ["shadowing", "paused", "draining"])
+def test_where_a_shadow_is_no_second_one_is_named(state: str) -> None:
+    whole: dict[str, Any] = {"at_ms": 0, "topics": 1, "bare": (), "gone": (), "unseen": ()}
+    topic = "persistent://a/b/t"
+    seen = Look(subscriptions=by_subscription([standing(9, delayed=5)]), shadowed={topic: state}, **whole)
+    said = " ".join(aid_of(seen))
+    assert "shadow start" not in said
+    assert f"a shadow ({state})" in said
+    assert "timewheel shadow status shadow.toml" in said
+
+
+def test_what_is_printed_is_one_word_for_a_shell_and_repeats_how_the_cluster_is_reached() -> None:
+    whole: dict[str, Any] = {"at_ms": 0, "topics": 1, "bare": (), "gone": (), "unseen": ()}
+    topic, file = "persistent://a/b/t';$(x)", "my file"
+    seen = Look(subscriptions=by_subscription([standing(9, delayed=5, topic=topic)]), **whole)
+    begin, why = (shlex.split(line.partition(": ")[2]) for line in list(aid_of(seen, ["--connection", file]))[1:])
+    assert begin == ["timewheel", "shadow", "start", topic, "-o", "shadow.toml", "--dry-run", "--connection", file]
+    assert why == ["timewheel", "gaps", "explain", topic, "--connection", file]
+
+
+@pytest.mark.parametrize(
+    ("answer", "state"),
+    [
+        ({"timewheel-shadow": "shadowing 17"}, "shadowing"),
+        ({"timewheel-shadow": "draining 17"}, "draining"),
+        ({"timewheel-shadow": "native 17"}, None),
+        ({"timewheel-shadow": "of a later version"}, None),
+        ({}, None),
+        (403, None),
+        (404, None),
+    ],
+)
+def test_a_shadow_is_known_by_the_properties_of_its_intake(answer: Any, state: str | None) -> None:
+    cluster = Cluster({"/persistent/a/b/t.tw.intake/properties": answer})
+    seen = Look(
+        subscriptions=by_subscription([standing(9, topic="persistent://a/b/t")]),
+        at_ms=0,
+        topics=1,
+        bare=(),
+        gone=(),
+        unseen=(),
+    )
+    with cluster.client() as admin:
+        assert with_shadows(admin, seen).shadowed == ({} if state is None else {"persistent://a/b/t": state})
+    assert len(cluster.asked) == 1
 
 
 def test_a_log_is_read_back_and_bounded(tmp_path: Path) -> None:

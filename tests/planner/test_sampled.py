@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +19,12 @@ from typer.testing import CliRunner, Result
 
 from examples.history.make_renewals import PATH
 from timewheel.cli.app import app
+from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
+from timewheel.core.plan import Plan
 from timewheel.ops.sample import Sample, SampledEntry
 from timewheel.ops.sample_figures import figures_of
-from timewheel.ops.sample_file import NOTE, write_sample
+from timewheel.ops.sample_file import NOTE, SampledTopic, write_sample
 from timewheel.spark_planner.history.sampled import SAMPLE_NOTE, sample_note
 
 TOPIC = "persistent://acme/crm/reminders"
@@ -24,6 +32,12 @@ START_MS = 1_800_000_000_000
 ROWS = 400
 POPULATION = 80_000
 SCALE = 200
+NO_SPARK = {**os.environ, "JAVA_HOME": "/none", "COLUMNS": "500"}
+"""Spark cannot start there."""
+OF_TOPIC = SampledTopic(
+    profile=replace(BrokerProfile.named("4.0"), name="its own", gap_limit_ranges=70, tick_ms=250),
+    subscriptions=("billing", "crm"),
+)
 NATIVE = f'format = 1\ndue_topic = "{TOPIC}"\nsubscriptions = ["billing"]\n[native]\n'
 
 
@@ -57,7 +71,7 @@ def file(folder: Path) -> Path:
         unread=0,
     )
     path = folder / "delays.parquet"
-    write_sample(taken, figures_of(taken), path)
+    write_sample(taken, figures_of(taken), path, OF_TOPIC, reached_by=["--admin-url", "http://here:1"])
     (folder / "native.toml").write_text(NATIVE)
     return path
 
@@ -80,6 +94,14 @@ def test_the_note_is_read_under_the_name_that_it_is_written_under(file: Path) ->
         note = sample_note(source)
         assert note is not None
         assert (note.topic, note.rows, note.population, note.scale) == (TOPIC, ROWS, POPULATION, SCALE)
+        assert (note.partitions, note.subscriptions, note.shadow) == (2, OF_TOPIC.subscriptions, None)
+        assert note.profile == OF_TOPIC.profile
+        # Of 400 minutes of sends with delays up to two days, those are left that are due after the first day.
+        assert note.native == SCALE * sum(
+            60_000 * n + (n * 61 % ROWS) * 2 * DAY_MS // ROWS > DAY_MS for n in range(ROWS)
+        )
+        assert note.native_until_ms is not None
+        assert note.native_until_ms > START_MS + DAY_MS
 
 
 def test_what_is_no_sample_has_none(file: Path, folder: Path) -> None:
@@ -124,3 +146,50 @@ def test_another_history_is_taken_as_it_is(predict: Any, folder: Path) -> None:
     assert found["growth"] == 1
     assert plan["predicted_at_growth"] == plan["predicted"]
     assert "SAMPLE" not in done.stderr
+
+
+# --- a plan is for the topic that was sampled
+
+
+@pytest.fixture(scope="module")
+def plan(spark: SparkSession, folder: Path) -> Any:
+    def command(history: Path, *options: str) -> tuple[str, Plan, dict[str, Any]]:
+        assert SparkSession.getActiveSession() is spark
+        out = folder / "plan.toml"
+        result = CliRunner().invoke(app, ["plan", str(history), "-o", str(out), "--json", *options])
+        assert result.exit_code in (0, 1), result.output
+        return result.stderr, Plan.load(out), json.loads(result.stdout)
+
+    return command
+
+
+def test_a_plan_takes_the_topics_own_limit_tick_partitions_and_subscriptions(plan: Any, file: Path) -> None:
+    said, made, facts = plan(file)
+
+    assert facts["profile"]["gap_limit_ranges"] == 70
+    assert facts["constraints"]["partitions_min"] == 2, "partitions cannot be taken away"
+    assert made.partitions >= 2
+    assert (made.due_topic, made.subscriptions, made.tick_ms) == (TOPIC, ("billing", "crm"), 250)
+    assert "Assumed" not in said
+    assert f"FIRST   {TOPIC} holds about " in said
+    assert f"shadow  timewheel shadow start {TOPIC} -o shadow.toml --dry-run --admin-url http://here:1\n" in said
+    (new,) = re.findall(r"^new     timewheel (.*)$", said, re.MULTILINE)
+    words = shlex.split(new)
+    assert words[:2] == ["plan", str(file)]
+    assert words[words.index("--due-topic") + 1] == f"{TOPIC}-timers"
+
+
+def test_an_option_counts_for_more_than_the_sample(plan: Any, file: Path) -> None:
+    said, made, facts = plan(file, "--due-topic", f"{TOPIC}-new", "--subscription", "other", "--profile", "4.2")
+
+    assert facts["profile"] == {**facts["profile"], "name": "4.2", "gap_limit_ranges": 10_000, "tick_ms": 1_000}
+    assert facts["constraints"]["partitions_min"] == 1, "a new topic may have any number"
+    assert (made.due_topic, made.subscriptions, made.tick_ms) == (f"{TOPIC}-new", ("other",), 1_000)
+    assert "FIRST" not in said
+
+
+def test_a_survey_refuses_a_sample_before_spark_starts_and_names_the_command(file: Path, folder: Path) -> None:
+    command = [sys.executable, "-m", "timewheel", "survey", str(file), "--out", str(folder / "survey")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=NO_SPARK)
+    assert done.returncode == 2
+    assert f"timewheel plan {file} -o plan.toml" in " ".join(done.stderr.replace("│", " ").split())

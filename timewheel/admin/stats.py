@@ -14,12 +14,22 @@ __all__ = [
     "ProducerStats",
     "SubscriptionStats",
     "TopicStats",
+    "is_users",
 ]
 
 DELAYING_TYPES = frozenset({"Shared", "Key_Shared"})
 """Types of subscriptions on which brokers delay (broker-facts: delays-need-shared)."""
 IN_ORDER_TYPES = frozenset({"Exclusive", "Failover"})
 """Types on which one consumer is given everything, at once and in order."""
+
+_OWN_CURSORS = ("pulsar.", "__")
+"""How the names of cursors begin that are the broker's own."""
+
+
+def is_users(subscription: str) -> bool:
+    """Whether a subscription is a user's and not the broker's own."""
+    return not subscription.startswith(_OWN_CURSORS)
+
 
 CHEAP_QUERY: Mapping[str, str] = {
     "getPreciseBacklog": "false",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timewheel.cli.connecting import admin_client
+from timewheel.cli.connecting import admin_client, given_connection
 from timewheel.core.broker_profile import DEFAULT_PROFILE
 
 if TYPE_CHECKING:
@@ -19,13 +19,17 @@ ProfileName = Annotated[
     str | None,
     typer.Option(
         "--profile",
-        show_default=DEFAULT_PROFILE,
+        show_default=f"a sample's own; else PULSAR_ADMIN_URL's; else {DEFAULT_PROFILE}",
         help="The broker: 4.0, 4.2, 5.0 for a version's defaults, or a TOML file.",
     ),
 ]
 BrokerUrl = Annotated[
     str | None,
-    typer.Option("--broker", metavar="URL", help="Instead: the web service of a live broker, whose settings are read."),
+    typer.Option(
+        "--broker",
+        metavar="URL",
+        help="Instead: the web service of a live broker, whose settings are read; else PULSAR_ADMIN_URL.",
+    ),
 ]
 
 
@@ -36,8 +40,10 @@ def profile_of(
     token_file: Path | None,
     tls_ca: Path | None,
     connection: Path | None,
+    sampled: BrokerProfile | None = None,
 ) -> BrokerProfile:
-    """The profile that the options ask for.
+    """The profile that the options ask for; else that of the sample; else that of the broker that the connection's
+    variables or file name; else the default.
 
     Args:
         name: A version, or a profile file: TOML with the fields of `BrokerProfile`.
@@ -46,19 +52,25 @@ def profile_of(
         token_file: For it.
         tls_ca: For it.
         connection: For it.
+        sampled: Of the broker whose topic the history is a sample of.
 
     Raises:
         typer.BadParameter: Both are given, or one that cannot be.
         AdminError: The broker does not answer.
         ProfileError: A number is out of its range.
     """
-    if broker_url is None:
-        return _stored(name or DEFAULT_PROFILE)
     if name is not None:
-        raise typer.BadParameter("give --profile or --broker, not both", param_hint="--broker")
+        if broker_url is not None:
+            raise typer.BadParameter("give --profile or --broker, not both", param_hint="--broker")
+        return _stored(name)
+    if broker_url is None and sampled is not None:
+        return sampled
+    if broker_url is None and given_connection(file=connection).admin_url is None:
+        return _stored(DEFAULT_PROFILE)
     from timewheel.ops.profile import profile_of as live
 
-    with admin_client(broker_url, token, token_file, tls_ca, connection, option="--broker") as admin:
+    option = None if broker_url is None else "--broker"
+    with admin_client(broker_url, token, token_file, tls_ca, connection, option=option) as admin:
         return live(admin)
 
 

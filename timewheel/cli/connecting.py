@@ -30,10 +30,22 @@ __all__ = [
     "access_of",
     "admin_client",
     "connection_of",
+    "given_connection",
+    "is_typed",
+    "typed_words",
     "warn",
 ]
 
 FILE_VARIABLE = "TIMEWHEEL_CONNECTION"
+_FOLLOWED = {
+    "service_url": "--service-url",
+    "admin_url": "--admin-url",
+    "broker": "--admin-url",
+    "token_file": "--token-file",
+    "tls_ca": "--tls-ca",
+    "connection": "--connection",
+}
+"""By parameter, the option under which the next command takes it."""
 
 ServiceUrl = Annotated[
     str | None,
@@ -69,7 +81,18 @@ ConnectionFile = Annotated[
 ]
 
 
-def connection_of(
+def connection_of(**given: Any) -> Connection:
+    """All layers as one, arguments as of `given_connection`.
+
+    Raises:
+        BadConnection: A layer is wrong.
+    """
+    from timewheel.core.connection import DEFAULTS
+
+    return given_connection(**given).over(DEFAULTS)
+
+
+def given_connection(
     *,
     service_url: str | None = None,
     admin_url: str | None = None,
@@ -79,7 +102,7 @@ def connection_of(
     file: Path | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Connection:
-    """All layers as one.
+    """All layers but the defaults.
 
     Args:
         service_url: Of the options.
@@ -95,7 +118,7 @@ def connection_of(
     """
     import os
 
-    from timewheel.core.connection import DEFAULTS, Connection, connection_of_environment
+    from timewheel.core.connection import Connection, connection_of_environment
     from timewheel.core.errors import BadConnection
     from timewheel.core.secret import Secret
 
@@ -109,7 +132,7 @@ def connection_of(
         tls_trust_certs_file_path=tls_ca,
     )
     variables = connection_of_environment(os.environ if environment is None else environment)
-    return options.over(variables).over(_of_file(file)).over(DEFAULTS)
+    return options.over(variables).over(_of_file(file))
 
 
 def _of_file(file: Path | None) -> Connection:
@@ -173,6 +196,21 @@ def admin_client(
         if option is None or error.field != "admin_url":
             raise
         raise typer.BadParameter(str(error), param_hint=option) from error
+
+
+def typed_words(context: typer.Context) -> tuple[str, ...]:
+    """The connection's options as a command was given them, for the commands that it prints.
+
+    Variables are there for the next command too. A token is not repeated: a terminal and its log are no place for it.
+    """
+    options = ((name, option) for name, option in _FOLLOWED.items() if is_typed(context, name))
+    return tuple(word for name, option in options for word in (option, str(context.params[name])))
+
+
+def is_typed(context: typer.Context, parameter: str) -> bool:
+    """Whether a parameter stands on the command line."""
+    source = context.get_parameter_source(parameter)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def warn(event: Event) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client, typed_words
 from timewheel.cli.gaps_said import show_look
 from timewheel.cli.looks import AtOnce, Everything, GapLimit, every_ms_of, names_and_plans
 
@@ -35,6 +35,7 @@ FAIL_AT = ("never", "watch", "alarm")
 
 
 def gaps(
+    context: typer.Context,
     targets: Annotated[
         list[str] | None,
         typer.Argument(
@@ -92,7 +93,17 @@ def gaps(
             if as_json:
                 _print_json(look, seeing.limit, seeing.looks, messages)
             else:
-                show(partial(show_look, look=look, limit=seeing.limit, looks=seeing.looks, messages=messages, top=top))
+                show(
+                    partial(
+                        show_look,
+                        look=look,
+                        limit=seeing.limit,
+                        looks=seeing.looks,
+                        messages=messages,
+                        top=top,
+                        reached_by=typed_words(context),
+                    )
+                )
     if status:
         raise typer.Exit(status)
 
@@ -174,7 +185,7 @@ class _Seeing:
         from timewheel.ops.errors import NoSuchTarget
         from timewheel.ops.gaps import look_at, topics_of
         from timewheel.ops.gaps.log import append_look
-        from timewheel.ops.gaps.looking import with_lost
+        from timewheel.ops.gaps.looking import with_lost, with_shadows
         from timewheel.ops.gaps.messages import messages_again
         from timewheel.ops.gaps.targets import EVERYTHING
 
@@ -191,13 +202,13 @@ class _Seeing:
             )
         if seen.gone and not seen.topics and not seen.unseen and not seen.missing:
             raise NoSuchTarget(", ".join(seen.gone), "there is no such topic, or nobody has used it yet")
-        seen = with_lost(seen, found.named)
+        seen = with_shadows(self._admin, with_lost(seen, found.named))
         self.looks.add(seen)
         if self._log is not None:
             append_look(self._log, seen)
         alone = len({one.topic for one in seen.subscriptions}) == 1
         messages = {
-            (one.topic, one.subscription): messages_again(self._admin, one)
+            (one.topic, one.subscription): messages_again(self._admin, one, shadowed=one.topic in seen.shadowed)
             for one in (seen.subscriptions if alone else ())
             if one.again_entries
         }

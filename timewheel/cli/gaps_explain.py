@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client, typed_words
 from timewheel.cli.looks import GapLimit
 from timewheel.cli.sample import looking_at_entries
-from timewheel.cli.terminal import say
+from timewheel.cli.terminal import say, show_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +23,7 @@ __all__ = ["explain"]
 
 
 def explain(
+    context: typer.Context,
     topic: Annotated[
         str, typer.Argument(metavar="TOPIC", help="persistent://tenant/namespace/topic.", show_default=False)
     ],
@@ -67,7 +68,7 @@ def explain(
         found = look_into(
             admin, full_name(topic), subscription, known.profile, holes=holes, entries=entries, seed=seed, tell=tell
         )
-    advice = advice_on(found, known.profile)
+    advice = advice_on(found, known.profile, gap_limit=limit, reached_by=typed_words(context))
     if as_json:
         print(json.dumps(_facts(found, advice)))
     else:
@@ -87,9 +88,11 @@ def _show(console: Console, found: Explained, advice: Sequence[Advice], limit: s
         error = f" +- {100 * one.share.error:.0f}" if one.share.error else ""
         say(console, "")
         say(console, f"{100 * one.share.share:.0f}{error} % of the gaps: {one.share.cause.value}", style="bold")
-        for name, texts in (("seen", one.evidence), ("helps", one.helps), ("try", one.commands)):
+        for name, texts in (("seen", one.evidence), ("helps", one.helps)):
             for text in texts:
                 say(console, f"{name:6}{text}", indent=2)
+        for command in one.commands:
+            show_command(console, f"  {'try':6}{command}")
 
 
 def _facts(found: Explained, advice: Sequence[Advice]) -> dict[str, Any]:
@@ -97,6 +100,7 @@ def _facts(found: Explained, advice: Sequence[Advice]) -> dict[str, Any]:
     return {
         "topic": gaps.topic,
         "subscription": gaps.subscription,
+        "shadow": found.shadow,
         "type": gaps.worst.type,
         "at_ms": found.at_ms,
         "gaps": gaps.gap_count,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-from shlex import quote
 from typing import TYPE_CHECKING
 
-from timewheel.cli.terminal import say, show_table
+from timewheel.cli.terminal import say, show_command, show_table
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from rich.console import Console
 
@@ -24,6 +23,7 @@ __all__ = ["show_look"]
 
 STYLES = ("green", "yellow", "red")
 """By level."""
+AID = "yellow"
 HEADER = (
     "subscription", "level", "gaps", "of limit", "in all", "backlog", "delayed", "again", "an hour", "hours left",
 )  # fmt: skip
@@ -41,6 +41,7 @@ def show_look(
     messages: Mapping[tuple[str, str], AgainMessages],
     *,
     top: int,
+    reached_by: Sequence[str],
 ) -> None:
     """Print a look.
 
@@ -51,6 +52,7 @@ def show_look(
         looks: For growth.
         messages: By topic and subscription, where they were looked at.
         top: Rows at most.
+        reached_by: Options by which a command reaches the cluster.
     """
     say(console, f"{_moment(look.at_ms)} UTC: {verdict(look)}", style=STYLES[look.level] if look.is_whole else "red")
     if len(look.subscriptions) == 1:
@@ -61,8 +63,10 @@ def show_look(
         say(console, f"The limit is {limit.profile.gap_limit_ranges:,} gaps of a partition, {limit.source}.")
         if look.subscriptions:
             _show_worst(console, look, looks, top)
-    for text in (*notes_of(look), *aid_of(look)):
-        say(console, text, style="yellow")
+    for text in notes_of(look):
+        say(console, text, style=AID)
+    for text in aid_of(look, reached_by):
+        show_command(console, text, style=AID)
 
 
 def verdict(look: Look) -> str:
@@ -138,15 +142,24 @@ def notes_of(look: Look) -> Iterator[str]:
         yield f"Without a durable subscription, so that nothing sent there is kept for anybody: {_named(look.bare)}."
 
 
-def aid_of(look: Look) -> Iterator[str]:
-    """What helps at once where delays may be why a subscription is near its limit; for the worst one."""
-    from timewheel.ops.gaps.first_aid import may_need_shadow, shadow_commands, shadow_helps
+def aid_of(look: Look, reached_by: Sequence[str] = ()) -> Iterator[str]:
+    """What helps at once where delays may be why a subscription is near its limit, each command at the end of a line;
+    for the worst one.
+
+    Args:
+        look: What was seen.
+        reached_by: Options by which a command reaches the cluster.
+    """
+    from timewheel.ops.gaps.first_aid import may_need_shadow, printed, shadow_commands, shadow_helps
 
     worst = next(filter(may_need_shadow, look.subscriptions), None)
-    if worst is not None:
-        yield f"If delays cause it (timewheel gaps explain {quote(worst.topic)}), {shadow_helps(worst.topic)}."
-        for command in shadow_commands(worst.topic)[:1]:
-            yield f"Begin with: {command}"
+    if worst is None:
+        return
+    shadow = look.shadowed.get(worst.topic)
+    yield f"{'Beside this' if shadow else 'If delays cause it'}, {shadow_helps(worst.topic, shadow)}."
+    for command in shadow_commands(worst.topic, shadow, reached_by)[:1]:
+        yield f"{'Its status' if shadow else 'Begin with'}: {command}"
+    yield f"Whether delays cause it: {printed('gaps', 'explain', worst.topic, *reached_by)}"
 
 
 def _show_worst(console: Console, look: Look, looks: Looks, top: int) -> None:
@@ -209,7 +222,14 @@ def _again(one: SubscriptionGaps, messages: AgainMessages | None) -> str:
     if messages is None:
         return said
     error = f" +- {messages.error:,}" if messages.error else ""
-    return f"{said}: {messages.messages:,}{error} {'message' if messages.messages == 1 and not error else 'messages'}"
+    noun = "message" if messages.messages == 1 and not error else "messages"
+    said = f"{said}: {messages.messages:,}{error} {noun}"
+    if not messages.originals:
+        return said
+    return (
+        f"{said}; {messages.originals:,} of these are originals of timers that the shadow has lifted, which it "
+        "acknowledges again before they are due, as long as it runs"
+    )
 
 
 def _until(hours: float | None) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from functools import partial
 from pathlib import Path, PurePath
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +13,7 @@ from timewheel.cli.broker_profile import BrokerUrl, ProfileName, profile_of
 from timewheel.cli.connecting import ConnectionFile, Token, TokenFile, TrustFile
 from timewheel.cli.from_survey import FromSurvey, need_one_source, plan_from
 from timewheel.cli.plan_fleet import answer_fleet, need_folder
+from timewheel.cli.plan_next import write_planned
 from timewheel.cli.planning import (
     AsIs,
     AsJson,
@@ -33,9 +33,11 @@ from timewheel.cli.planning import (
     TimeUnitName,
     Topic,
     TopicColumn,
+    as_sampled,
     console_for,
     growth_of,
     mapping_of,
+    note_of,
     progress_on,
     session,
     show_reading,
@@ -77,6 +79,7 @@ DEFAULT_SUBSCRIPTION = "timers"
 
 
 def plan(
+    context: typer.Context,
     history: MaybeHistory = None,
     *,
     stored: FromSurvey = None,
@@ -183,7 +186,13 @@ def plan(
         need_extras("a plan with a report", "planner", "report", java=True)
     limits_ms = {"silence": _limit_ms(max_silence), "lateness": _limit_ms(max_lateness)}
     max_delay_ms = None if max_delay is None else parse_duration(max_delay)
-    judged_by = profile_of(profile, broker, token, token_file, tls_ca, connection)
+    note = note_of(history)
+    judged_by = profile_of(
+        profile, broker, token, token_file, tls_ca, connection, None if note is None else note.profile
+    )
+    subscriptions, unpartitioned, partitions_min = as_sampled(
+        note, due_topic, subscriptions, unpartitioned=unpartitioned
+    )
 
     def constraints_of() -> Constraints:
         from timewheel.spark_planner import Constraints
@@ -193,6 +202,7 @@ def plan(
             silence_seconds=_seconds(limits_ms["silence"]),
             hops_max=max_hops,
             partition_topics=max_topics,
+            partitions_min=partitions_min,
             lateness_seconds=_seconds(limits_ms["lateness"]),
             topic_writes_per_second=topic_cost,
             relay_writes_per_second=relay_cost,
@@ -224,17 +234,6 @@ def plan(
         from timewheel.spark_planner import Prices, plan_all, plan_for, planned_facts
         from timewheel.spark_planner.fleet import FLEET_CELLS, FLEET_TOPICS
 
-        mapping = mapping_of(
-            publish=publish,
-            due=due,
-            delay=delay,
-            size=size,
-            key=key,
-            topic=topic_column,
-            timer_id=timer_id,
-            time_unit=time_unit,
-            delay_unit=delay_unit,
-        )
         constraints = constraints_of()
         prices = Prices(
             currency=currency,
@@ -243,9 +242,25 @@ def plan(
             topic_month=price_topic_month,
             relay_month=price_relay_month,
         )
-        volume = growth_of(growth, history, console)
+        volume = growth_of(growth, note, console)
 
-        look = partial(surveyed, spark, history, file_format, mapping)
+        look = partial(
+            surveyed,
+            spark,
+            history,
+            file_format,
+            mapping_of(
+                publish=publish,
+                due=due,
+                delay=delay,
+                size=size,
+                key=key,
+                topic=topic_column,
+                timer_id=timer_id,
+                time_unit=time_unit,
+                delay_unit=delay_unit,
+            ),
+        )
         if all_topics:
             with progress_on(console) as tell:
                 seen = look(None, tell, cell_limit=FLEET_CELLS, topic_limit=FLEET_TOPICS)
@@ -268,9 +283,13 @@ def plan(
                 as_is=as_is,
                 tell=tell,
             )
-    assumed = _assumed(base, named=due_topic is not None, subscribed=bool(subscriptions), wanted=wanted)
-    show_planned(console, planned, assumed, prices)
-    _write(console, planned, out, report, history, prices)
+    show_planned(
+        console,
+        planned,
+        _assumed(base, named=due_topic is not None, subscribed=bool(subscriptions), wanted=wanted),
+        prices,
+    )
+    write_planned(context, console, planned, out, report, prices, note)
     if as_json:
         print(json.dumps(planned_facts(planned, prices), indent=1))
     if not planned.keeps_limits:
@@ -368,21 +387,3 @@ def show_planned(console: Console, planned: Planned, assumed: str, prices: Price
     say(console, f"\n{said_of_limit(planned)}")
     if assumed:
         say(console, assumed)
-
-
-def _write(
-    console: Console, planned: Planned, out: Path | None, report: Path | None, source: str, prices: Prices
-) -> None:
-    from timewheel.core.planfile import save_plan
-    from timewheel.spark_planner import report_page
-
-    if out is not None:
-        save_plan(planned.plan, out)
-        console.print(f"plan    {out}", markup=False, soft_wrap=True)
-    if report is not None:
-        page = report_page(planned, plan_file=str(out) if out else "plan.toml", prices=prices)
-        report.write_text(page, encoding="utf-8")
-        console.print(f"report  {report}", markup=False, soft_wrap=True)
-    if out is None and report is None:
-        again = f"timewheel plan {quote(source)} -o plan.toml --report report.html"
-        console.print(f"nothing written: {again}", markup=False)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from timewheel.spark_planner import ColumnMapping, History, Progress, Statistic, Tell
+    from timewheel.spark_planner.history.sampled import SampleNote
     from timewheel.spark_planner.steady.continued import Continued
 
 __all__ = [
@@ -41,10 +42,12 @@ __all__ = [
     "TimerIdColumn",
     "Topic",
     "TopicColumn",
+    "as_sampled",
     "console_for",
     "growth_of",
     "mapping_of",
     "need_new_folder",
+    "note_of",
     "progress_on",
     "refused_requests",
     "session",
@@ -230,14 +233,37 @@ def surveyed(
     return survey(raw, mapping, topic=topic, source=source, tell=tell, **limits)
 
 
-def growth_of(growth: float | None, source: str, console: Console) -> float:
-    """As many times the history's volume as is asked about: what is given, or else what a sample stands for.
+def note_of(source: str | None) -> SampleNote | None:
+    """What a sample says about its topic; None: the history is no sample.
 
-    Of a sample one line says what the number means for its topic. It needs the extra `planner`.
+    Raises:
+        ExtraMissing: The extra, or Java, is not installed: without it no planner's command works.
     """
+    if source is None:
+        return None
+    need_extras("the planner", "planner", java=True)
     from timewheel.spark_planner.history.sampled import sample_note
 
-    note = sample_note(source)
+    return sample_note(source)
+
+
+def as_sampled(
+    note: SampleNote | None, due_topic: str | None, subscriptions: list[str] | None, *, unpartitioned: bool
+) -> tuple[list[str] | None, bool, int]:
+    """Subscriptions, whether the due topic is unpartitioned, and the fewest partitions it can have: as given, else as
+    the sampled topic has them. A new due topic may have any number of partitions.
+    """
+    if note is None:
+        return subscriptions, unpartitioned, 1
+    partitions = note.partitions if due_topic in (None, note.topic) else 1
+    return subscriptions or list(note.subscriptions), unpartitioned or not partitions, max(partitions, 1)
+
+
+def growth_of(growth: float | None, note: SampleNote | None, console: Console) -> float:
+    """As many times the history's volume as is asked about: what is given, or else what a sample stands for.
+
+    Of a sample one line says what the number means for its topic.
+    """
     if note is not None:
         said = f"SAMPLE  {note.rows:,} of {note.population:,} entries of {note.topic}: "
         if growth is None:

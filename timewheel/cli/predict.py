@@ -32,6 +32,7 @@ from timewheel.cli.planning import (
     console_for,
     growth_of,
     mapping_of,
+    note_of,
     progress_on,
     session,
     show_reading,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from timewheel.core.broker_profile import BrokerProfile
     from timewheel.core.plan import Plan
     from timewheel.spark_planner import Prediction, Traffic
+    from timewheel.spark_planner.history.sampled import SampleNote
 
 __all__ = ["compare", "predict"]
 
@@ -108,10 +110,19 @@ def compare(
         "time_unit": time_unit,
         "delay_unit": delay_unit,
     }
+    plans, note = _loaded(plan_files), note_of(history)
     _compare(
-        _loaded(plan_files),
-        _Question(source=history, file_format=file_format, columns=columns, topic=topic, growth=growth, as_is=as_is),
-        profile_of(profile, broker, token, token_file, tls_ca, connection),
+        plans,
+        _Question(
+            source=history,
+            file_format=file_format,
+            columns=columns,
+            topic=topic,
+            note=note,
+            growth=growth,
+            as_is=as_is,
+        ),
+        profile_of(profile, broker, token, token_file, tls_ca, connection, None if note is None else note.profile),
         cores,
         memory,
         as_json=as_json,
@@ -138,6 +149,7 @@ class _Question:
     file_format: str
     columns: Mapping[str, str | None]
     topic: str | None
+    note: SampleNote | None
     growth: float | None
     as_is: bool
 
@@ -164,7 +176,7 @@ def _compare(
     with session(cores, memory) as spark:
         from timewheel.spark_planner import compare as compared
 
-        growth = growth_of(asked.growth, asked.source, console)
+        growth = growth_of(asked.growth, asked.note, console)
         with progress_on(console) as tell:
             mapping = mapping_of(**asked.columns)
             seen = surveyed(spark, asked.source, asked.file_format, mapping, asked.topic, tell)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client, typed_words
+from timewheel.cli.looks import GapLimit
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 
     from timewheel.ops.sample import Sample, Tell
     from timewheel.ops.sample_figures import SampleFigures
+    from timewheel.ops.sample_file import SampledTopic
 
 __all__ = ["looking_at_entries", "sample"]
 
 
 def sample(
+    context: typer.Context,
     topic: Annotated[
         str, typer.Argument(metavar="TOPIC", help="persistent://tenant/namespace/topic.", show_default=False)
     ],
@@ -34,6 +36,7 @@ def sample(
         int, typer.Option("--samples", min=1, max=1_000_000, help="Entries to look at; all, if the topic has fewer.")
     ] = 10_000,
     seed: Annotated[int, typer.Option("--seed", help="Which entries: the same seed draws the same ones again.")] = 0,
+    limit: GapLimit = None,
     admin_url: AdminUrl = None,
     token: Token = None,
     token_file: TokenFile = None,
@@ -43,18 +46,21 @@ def sample(
 ) -> None:
     """Look at random entries of a topic and write when each was sent and is due; nothing is consumed or changed.
 
-    Each row stands for as many entries of the topic as the file says, and `timewheel plan` takes it so.
+    Each row stands for as many entries of the topic as the file says. It says, too, which topic it is, its partitions
+    and subscriptions, and the broker's limit and tick: `timewheel plan` takes all of that from it.
     """
     import json
+    import shlex
     from dataclasses import asdict
 
     from rich.console import Console
 
     from timewheel.core.clock import SystemClock
     from timewheel.core.extras import need_extras
+    from timewheel.ops.gaps.limit import limit_of
     from timewheel.ops.sample import sample as take
     from timewheel.ops.sample_figures import figures_of
-    from timewheel.ops.sample_file import write_sample
+    from timewheel.ops.sample_file import sampled_topic, write_sample
 
     need_extras("a sample's file", "planner")  # before thousands of calls
     if not out.parent.is_dir():
@@ -63,27 +69,33 @@ def sample(
         admin_client(admin_url, token, token_file, tls_ca, connection) as admin,
         looking_at_entries(Console(stderr=True)) as tell,
     ):
+        known = limit_of(admin, gap_limit_ranges=limit)
         taken = take(admin, topic, now_ms=SystemClock().now_ms(), samples=samples, seed=seed, tell=tell)
+        of_topic = sampled_topic(admin, taken, known.profile)
     figures = figures_of(taken)
     try:
-        write_sample(taken, figures, out)
+        write_sample(taken, figures, out, of_topic, reached_by=typed_words(context))
     except OSError as error:
         raise typer.BadParameter(f"{out}: {error}", param_hint="--out") from error
-    following = f"timewheel plan {quote(str(out))}"
+    following = shlex.join(["timewheel", "plan", str(out), "-o", "plan.toml"])
     if as_json:
         what = {"topic": topic, "partitions": taken.partitions, "seed": seed, "sampled_at_ms": taken.sampled_at_ms}
-        print(json.dumps({**what, **asdict(figures), "file": str(out), "next": following}))
+        print(json.dumps({**what, **asdict(figures), **asdict(of_topic), "file": str(out), "next": following}))
         return
     console = Console(highlight=False)
-    for name, text in _lines(taken, figures):
+    for name, text in _lines(taken, figures, of_topic, known.source):
         console.print(f"{name:9}{text}", markup=False, soft_wrap=True)
     console.print(f"{'file':9}{out}", f"{'next':9}{following}", sep="\n", markup=False, soft_wrap=True)
 
 
-def _lines(taken: Sample, figures: SampleFigures) -> Iterator[tuple[str, str]]:
+def _lines(
+    taken: Sample, figures: SampleFigures, of_topic: SampledTopic, limit_source: str
+) -> Iterator[tuple[str, str]]:
     """What the sample says, a line at a time, errors beside what they are errors of."""
     kind = counted(taken.partitions, "partition") if taken.partitions else "without partitions"
     yield "topic", f"{taken.topic}, {kind}, {counted(figures.population, 'entry', 'entries')}"
+    yield "read by", ", ".join(of_topic.subscriptions) or "no durable subscription"
+    yield "limit", f"{of_topic.profile.gap_limit_ranges:,} gaps of a partition, {limit_source}"
     part = "all of them" if figures.rows == figures.population else f"1 of {figures.scale:,.4g}, seed {taken.seed}"
     yield "sample", f"{counted(figures.rows, 'entry', 'entries')}, {part}"
     first, last = _moment(figures.first_publish_ms), _moment(figures.last_publish_ms)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -27,6 +26,7 @@ from timewheel.cli.planning import (
     console_for,
     mapping_of,
     need_new_folder,
+    note_of,
     progress_on,
     session,
     show_lost,
@@ -77,20 +77,22 @@ def survey(
     """Look at a history once and keep what a plan is made from: some megabytes, by day, up to 5,000 topics.
 
     Then `timewheel plan --from FOLDER` and `timewheel predict PLAN --from FOLDER` answer in seconds, without Spark.
+    Not for a file of `timewheel sample`: `timewheel plan` takes that as it is.
     """
     import json
+    import shlex
 
     if replace and add:
         raise typer.BadParameter("a day is either made anew or added to, not both", param_hint="--replace")
     need_new_folder(out, "a survey is a folder")
+    if note_of(history) is not None:
+        following = shlex.join(["timewheel", "plan", history, "-o", "plan.toml"])
+        raise typer.BadParameter(f"a sample needs no survey; run: {following}", param_hint="HISTORY")
     console = console_for(as_json=as_json)
     with session(cores, memory) as spark:
         from timewheel.spark_planner import add_survey, drop_days_before
         from timewheel.spark_planner.fleet import FLEET_CELLS, FLEET_TOPICS
-        from timewheel.spark_planner.history.sampled import sample_note
 
-        if sample_note(history) is not None:
-            raise typer.BadParameter("it is a sample, which `timewheel plan` takes as it is", param_hint="HISTORY")
         mapping = mapping_of(
             publish=publish,
             due=due,
@@ -141,6 +143,8 @@ def _show(console: Console, found: Survey) -> None:
 
 
 def _say_days(console: Console, out: Path, written: Sequence[int], dropped: Sequence[int]) -> None:
+    import shlex
+
     from timewheel.spark_planner.summary.store import day_name, stored_days
 
     there = list(stored_days(out))
@@ -148,7 +152,7 @@ def _say_days(console: Console, out: Path, written: Sequence[int], dropped: Sequ
     if dropped:
         said += f", {len(dropped):,} taken away"
     say(console, f"{said}; it has {len(there):,}, from {day_name(there[0])} to {day_name(there[-1])}")
-    say(console, f"next    timewheel plan --from {quote(str(out))}")
+    say(console, f"next    {shlex.join(['timewheel', 'plan', '--from', str(out), '-o', 'plan.toml'])}")
 
 
 def _facts(found: Survey, out: Path, written: Sequence[int], dropped: Sequence[int]) -> dict[str, object]:

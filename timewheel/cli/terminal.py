@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from timewheel._report.page import Table
 
-__all__ = ["say", "show_table"]
+__all__ = ["say", "show_command", "show_table"]
 
 LONGEST_FIGURE = 20
 """Longer texts are words, which may go on in the next line."""
@@ -30,6 +30,11 @@ def say(console: Console, text: str, *, style: str = "", indent: int = 0) -> Non
         console.print(Padding(Text(text, style), (0, 0, 0, indent), expand=False))
     else:
         console.print(" " * indent + text, style=style, markup=False, soft_wrap=True)
+
+
+def show_command(console: Console, text: str, *, style: str = "") -> None:
+    """Words that end with a command: in one line, whatever the terminal's width, so that it can be copied."""
+    console.print(text, style=style, markup=False, soft_wrap=True)
 
 
 def show_table(console: Console, table: Table) -> None:

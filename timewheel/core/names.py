@@ -33,6 +33,7 @@ __all__ = [
     "SlotTopic",
     "TierTopic",
     "dead_letter_topic",
+    "intake_topic",
     "namespace_of",
     "partition_of",
     "partition_topic",
@@ -101,7 +102,12 @@ def dead_letter_topic(prefix: str) -> str:
 
 def _in_topic(subscription: str) -> str:
     """A subscription's name as the end of a topic's: percent-encoded where it must be, so that no two become one."""
-    return _UNFIT.sub(lambda unfit: f"%{ord(unfit[0]):02X}", subscription)
+    return _UNFIT.sub(lambda unfit: "".join(f"%{byte:02X}" for byte in unfit[0].encode()), subscription)
+
+
+def intake_topic(due_topic: str) -> str:
+    """Where timers of a due topic come in that no SDK has routed, beside it: other clients find it by its name."""
+    return f"{due_topic}.tw.intake"
 
 
 def _prefix(due_topic: str, namespace: str) -> str:
@@ -137,8 +143,7 @@ class Names:
         self.dead_letter = dead_letter_topic(self._held)
         self.cuts = f"{plan.due_topic}.tw.cuts"
         """The log of cut-offs, beside the due topic: it is the consumers', whatever becomes of holding topics."""
-        self.intake = f"{plan.due_topic}.tw.intake"
-        """Where timers come in that no SDK has routed, beside the due topic: other clients find it by its name."""
+        self.intake = intake_topic(plan.due_topic)
         places = {due, self.holding_namespace, *plan.former_namespaces}
         self.own_prefixes = tuple(sorted(_prefix(plan.due_topic, place) for place in places))
         """How all names begin that timewheel makes up for this due topic, in every namespace in which there may be any:

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from shlex import quote
 from typing import Literal
 
 from timewheel.admin.namespaces import NamespacePolicies
 from timewheel.admin.policies import SUBSCRIPTION_EXPIRY_MIN, DelayedDelivery
+from timewheel.admin.stats import TopicStats
 from timewheel.core.durations import SECOND_MS, format_duration
 from timewheel.core.limits import DEFAULT_MAX_HELD, HELD_SHARE
 from timewheel.core.names import CUTS_SUBSCRIPTION
+from timewheel.core.plurals import counted
 from timewheel.core.topology import TopicSpec
+from timewheel.ops.gaps.first_aid import shadow_commands
 
 __all__ = [
     "Finding",
     "delayed_delivery_findings",
     "foreign_subscriptions",
     "namespace_findings",
+    "native_timer_findings",
     "producer_name_findings",
     "relay_count_findings",
     "unacknowledged_findings",
@@ -83,6 +87,26 @@ def namespace_findings(policies: NamespacePolicies, broker: Mapping[str, str] | 
             )
         )
     return tuple(findings)
+
+
+def native_timer_findings(spec: TopicSpec, parts: Iterable[TopicStats]) -> tuple[Finding, ...]:
+    """Timers that wait in a due topic before its plan is applied for the first time: the plan moves none of them.
+
+    Later on some always wait there, for the last stretch of their way.
+
+    Args:
+        spec: The due topic.
+        parts: Stats of its parts.
+    """
+    delayed = sum(max((own.delayed for own in part.subscriptions.values()), default=0) for part in parts)
+    if not delayed:
+        return ()
+    problem = (
+        f"{counted(delayed, 'timer waits', 'timers wait')} here under the broker's own delay: this plan moves none of "
+        "them, and until they are due the gaps between them stay"
+    )
+    remedy = f"first a shadow: {shadow_commands(spec.name)[0]}; or a plan with a new due_topic"
+    return (Finding(level="warning", where=spec.name, problem=problem, remedy=remedy),)
 
 
 def delayed_delivery_findings(spec: TopicSpec, found: DelayedDelivery, tick_ms: int) -> tuple[Finding, ...]:

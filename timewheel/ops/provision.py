@@ -25,6 +25,7 @@ from timewheel.ops.foreign_settings import (
     delayed_delivery_findings,
     foreign_subscriptions,
     namespace_findings,
+    native_timer_findings,
     producer_name_findings,
     relay_count_findings,
     unacknowledged_findings,
@@ -347,6 +348,8 @@ def _findings(
         except AdminMissing:
             continue  # a dry run, and it would be made
     by_broker = isinstance(plan.scheme, Tiered) and plan.scheme.hold == "broker"
+    held = [state for spec, state in states.items() if spec.role in {"tier", "slot"}]
+    is_new = plan.needs_relay and not plan.intake and all(state.partitions is None for state in held)
     due_seen, asked_of_relays = False, by_broker or plan.relay != "embedded"
     for spec, state in states.items():
         findings += foreign_subscriptions(spec, state.subscriptions)
@@ -361,6 +364,8 @@ def _findings(
             continue
         if spec.role == "due":
             due_seen = True  # a calendar's topics are all alike
+            if is_new and state.partitions is not None:
+                findings += native_timer_findings(spec, loaded_parts(admin, spec).values())
             bound = admin.topic_policies.get(spec.name, MAX_UNACKED_PER_CONSUMER, applied=True)
             findings += unacknowledged_findings(spec, bound) if bound is not None else ()
         found = admin.topic_policies.get(spec.name, DELAYED_DELIVERY, applied=True)

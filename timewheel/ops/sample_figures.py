@@ -32,7 +32,10 @@ class SampleFigures:
         batches: Entries that hold several messages; each counts as one entry, due when it was sent.
         batched_messages: Messages in them.
         timewheel_entries: Written by timewheel.
-        moved_entries: Of these, timers that a relay has moved on: they have waited elsewhere before.
+        native_entries: Of the sample, timers under the broker's own delay that are not due yet, whoever sent them but
+            timewheel.
+        native_until_ms: When the last of these is due, UTC milliseconds; None: there are none.
+        moved_entries: Of timewheel's, timers that a relay has moved on: they have waited elsewhere before.
         first_publish_ms: Of the sample, UTC milliseconds.
         last_publish_ms: Of the sample, UTC milliseconds.
         entries_per_second: Of the topic, over that span; 0 if it has none.
@@ -61,6 +64,8 @@ class SampleFigures:
     batched_messages: int
     timewheel_entries: int
     moved_entries: int
+    native_entries: int
+    native_until_ms: int | None
     first_publish_ms: int
     last_publish_ms: int
     entries_per_second: float
@@ -91,6 +96,7 @@ def figures_of(sample: Sample) -> SampleFigures:
     longest_ms = _quantile(delays_ms, 0.99)
     is_steady = shows_full(span_ms, longest_ms)
     delayed = sum(entry.is_delayed for entry in entries)
+    native_ms = [entry.due_ms for entry in entries if not entry.is_timewheel and entry.due_ms > sample.sampled_at_ms]
     return SampleFigures(
         rows=rows,
         population=sample.population,
@@ -103,6 +109,8 @@ def figures_of(sample: Sample) -> SampleFigures:
         batched_messages=sum(entry.batch_messages for entry in entries),
         timewheel_entries=sum(entry.is_timewheel for entry in entries),
         moved_entries=sum(bool(entry.hops) for entry in entries),
+        native_entries=len(native_ms),
+        native_until_ms=max(native_ms, default=None),
         first_publish_ms=first_ms,
         last_publish_ms=last_ms,
         entries_per_second=rate_per_ms * 1_000,

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from timewheel.admin.client import AdminClient
+from timewheel.admin.stats import is_users
+from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.errors import AdminMissing
 from timewheel.core.extras import need_extras
+from timewheel.core.names import parts_of
 from timewheel.ops.sample import Sample
 from timewheel.ops.sample_figures import SampleFigures
+from timewheel.ops.shadowed import shadow_of
 
-__all__ = ["COLUMNS", "NOTE", "write_sample"]
+__all__ = ["COLUMNS", "NOTE", "SampledTopic", "sampled_topic", "write_sample"]
 
 COLUMNS = ("publish_ms", "due_ms", "size_bytes", "key", "topic")
 """The planner's names (`timewheel.spark_planner.history.columns`, which cannot be imported without Spark)."""
@@ -19,7 +26,45 @@ NOTE = b"timewheel.sample"
 FORMAT = 1
 
 
-def write_sample(sample: Sample, figures: SampleFigures, path: Path) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledTopic:
+    """What a plan for a sampled topic takes from the cluster.
+
+    Args:
+        profile: Of its broker.
+        subscriptions: Of the topic: its users' durable ones.
+        shadow: The desired state of its shadow; None: it has none.
+    """
+
+    profile: BrokerProfile
+    subscriptions: tuple[str, ...]
+    shadow: str | None = None
+
+
+def sampled_topic(admin: AdminClient, sample: Sample, profile: BrokerProfile) -> SampledTopic:
+    """Ask the cluster for what a plan for a sampled topic takes from it.
+
+    Raises:
+        AdminError: The role may not see the topic's stats.
+    """
+    found: set[str] = set()
+    for part in parts_of(sample.topic, sample.partitions):
+        try:
+            stats = admin.topics.stats(part)
+        except AdminMissing:
+            continue  # brokers make a partition when it is first used
+        found |= {name for name, own in stats.subscriptions.items() if own.is_durable and is_users(name)}
+    return SampledTopic(profile=profile, subscriptions=tuple(sorted(found)), shadow=shadow_of(admin, sample.topic))
+
+
+def write_sample(
+    sample: Sample,
+    figures: SampleFigures,
+    path: Path,
+    topic: SampledTopic | None = None,
+    *,
+    reached_by: Sequence[str] = (),
+) -> None:
     """Write a row per entry, in the order of sending, and what the sample is in the file's metadata.
 
     Args:
@@ -27,6 +72,8 @@ def write_sample(sample: Sample, figures: SampleFigures, path: Path) -> None:
         figures: Of the sample; stands in the metadata whole, with topic, seed and time. The planner takes its scale as
             the growth by which the file is planned for (`timewheel.spark_planner.history.sampled`).
         path: Of the file; replaced if there is one.
+        topic: What a plan takes from the cluster; None: the plan's user says it.
+        reached_by: Options by which a command reaches that cluster, beside the variables.
 
     Raises:
         ExtraMissing: pyarrow is not installed.
@@ -44,6 +91,8 @@ def write_sample(sample: Sample, figures: SampleFigures, path: Path) -> None:
         "seed": sample.seed,
         "sampled_at_ms": sample.sampled_at_ms,
         **asdict(figures),
+        **({} if topic is None else asdict(topic)),
+        "reached_by": list(reached_by),
     }
     types = (pa.int64(), pa.int64(), pa.int64(), pa.string(), pa.string())
     fields = [pa.field(name, kind, nullable=name == "key") for name, kind in zip(COLUMNS, types, strict=True)]

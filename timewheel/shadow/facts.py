@@ -9,7 +9,7 @@ from functools import partial
 from timewheel.admin.client import AdminClient
 from timewheel.admin.internals import TERMINATED, CursorStats, InternalStats
 from timewheel.admin.policies import COMPACTION_BYTES, REPLICATION_CLUSTERS
-from timewheel.admin.stats import TopicStats
+from timewheel.admin.stats import TopicStats, is_users
 from timewheel.core.names import parts_of
 from timewheel.core.plan import Plan
 from timewheel.ops.doctor import Seen, Unread, look_at_topic
@@ -20,8 +20,6 @@ from timewheel.shadow.machine.acked import Acked
 __all__ = ["COMPACTION_CURSOR", "Facts", "acked_in", "cursors_in", "facts_about", "is_users"]
 
 COMPACTION_CURSOR = "__compaction"
-_OWN_CURSORS = ("pulsar.", "__")
-"""How the names of cursors begin that are the broker's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +64,6 @@ class Facts:
     def is_ended(self) -> bool:
         """Whether nothing can be sent there any more."""
         return any(part.state == TERMINATED for part in self.parts.values())
-
-
-def is_users(subscription: str) -> bool:
-    """Whether a subscription is a user's and not the broker's own."""
-    return not subscription.startswith(_OWN_CURSORS)
 
 
 def cursors_in(internal: InternalStats, stats: TopicStats) -> dict[str, CursorStats]:

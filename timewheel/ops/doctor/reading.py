@@ -20,7 +20,8 @@ from timewheel.ops.doctor.seen import Seen, SeenTopic, Source, Unread
 from timewheel.ops.doctor.settings import profile_by
 from timewheel.ops.errors import NoSuchTarget
 from timewheel.ops.former_topics import look_into
-from timewheel.ops.gaps import SubscriptionGaps, look_at
+from timewheel.ops.gaps import Look, look_at
+from timewheel.ops.gaps.looking import with_shadows
 from timewheel.ops.parts import whole_topic
 from timewheel.ops.provision_steps import TopicState, existing_of
 from timewheel.ops.provisioned import provisioned, with_noted_namespaces
@@ -115,7 +116,7 @@ class _Look:
         if plan is None and not any(topic.parts for topic in seen) and not self._asking.unread:
             raise NoSuchTarget(self._target, "there is no such topic")
         profile = profile_by(self._settings, self._version)
-        gaps = self._gaps(seen, profile)
+        look = self._gaps(seen, profile)
         with ThreadPoolExecutor(CALLS_AT_ONCE, "timewheel-doctor") as pool:
             seen = list(pool.map(reader.again, seen))
         bookies = None if self._settings is None else self._asking.ask(Source.BOOKIES, BROKER, self._admin.bookies)
@@ -131,7 +132,8 @@ class _Look:
             namespaces=self._namespaces,
             topics=tuple(seen),
             former=former,
-            gaps=gaps,
+            gaps=look.subscriptions,
+            shadowed=look.shadowed,
             has_topic_policies=reader.has_topic_policies,
             unread=(*self._asking.unread, *self._denied_settings()),
         )
@@ -201,7 +203,7 @@ class _Look:
             step=None if holding is None else holding.step,
         )
 
-    def _gaps(self, topics: Sequence[SeenTopic], profile: BrokerProfile) -> tuple[SubscriptionGaps, ...]:
+    def _gaps(self, topics: Sequence[SeenTopic], profile: BrokerProfile) -> Look:
         """Of what is under the broker's delay; a relay acknowledges in order, and makes none."""
         delayed = [topic for topic in topics if topic.by_broker and topic.exists]
         names = [
@@ -215,4 +217,4 @@ class _Look:
             self._asking.lost(Source.TOPICS, name)
         for one in look.unseen:
             self._asking.lost(Source.TOPICS, one.what, one.reason)
-        return look.subscriptions
+        return with_shadows(self._admin, look)

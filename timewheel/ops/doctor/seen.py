@@ -188,6 +188,7 @@ class Seen:
         topics: In the plan's order.
         former: Topics of earlier plans.
         gaps: Of all subscriptions under the broker's delay.
+        shadowed: Desired states of shadows, by topic; of topics near their limit.
         has_topic_policies: Whether the broker has policies of topics at all.
         unread: What could not be read.
     """
@@ -204,6 +205,7 @@ class Seen:
     topics: tuple[SeenTopic, ...] = ()
     former: tuple[FormerTopic, ...] = ()
     gaps: tuple[SubscriptionGaps, ...] = ()
+    shadowed: Mapping[str, str] = field(default_factory=dict)
     has_topic_policies: bool = True
     unread: tuple[Unread, ...] = ()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from shlex import quote
 
@@ -10,7 +10,7 @@ from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import SECOND_MS, rounded_up
 from timewheel.ops.gaps.causes import Cause, Share
 from timewheel.ops.gaps.explain import Explained
-from timewheel.ops.gaps.first_aid import is_lone_partition, is_own, shadow_commands, shadow_helps
+from timewheel.ops.gaps.first_aid import is_lone_partition, is_own, printed, shadow_commands, shadow_helps
 
 __all__ = ["Advice", "advice_on"]
 
@@ -36,14 +36,24 @@ class Advice:
     commands: tuple[str, ...]
 
 
-def advice_on(found: Explained, profile: BrokerProfile) -> tuple[Advice, ...]:
-    """Advice on each cause that is at work, the greatest first."""
+def advice_on(
+    found: Explained, profile: BrokerProfile, *, gap_limit: int | None = None, reached_by: Sequence[str] = ()
+) -> tuple[Advice, ...]:
+    """Advice on each cause that is at work, the greatest first.
+
+    Args:
+        found: What was looked at.
+        profile: The broker's limit.
+        gap_limit: The limit that the user gave, since the role may not read it; commands repeat it.
+        reached_by: Options by which a command reaches the cluster.
+    """
+    sampling = [*([] if gap_limit is None else ["--limit", str(gap_limit)]), *reached_by]
     return tuple(
         Advice(
             share=share,
             evidence=tuple(_evidence(share.cause, found)),
             helps=tuple(_helps(share.cause, found, profile)),
-            commands=tuple(_commands(share.cause, found)),
+            commands=tuple(_commands(share.cause, found, reached_by, sampling)),
         )
         for share in found.shares
     )
@@ -96,7 +106,7 @@ def _helps(cause: Cause, found: Explained, profile: BrokerProfile) -> Iterator[s
     match cause:
         case Cause.DELAYS:
             if not is_own(found.whole):
-                yield shadow_helps(found.whole)
+                yield shadow_helps(found.whole, found.shadow)
             figures = found.figures
             if figures is not None and figures.undelayed > UNDELAYED_SHARE * figures.rows:
                 yield "send messages without a delay to a topic of their own"
@@ -119,15 +129,15 @@ def _helps(cause: Cause, found: Explained, profile: BrokerProfile) -> Iterator[s
         yield "until then make handlers idempotent: the next reload of the topic delivers messages again"
 
 
-def _commands(cause: Cause, found: Explained) -> Iterator[str]:
+def _commands(cause: Cause, found: Explained, reached_by: Sequence[str], sampling: Sequence[str]) -> Iterator[str]:
     topic = found.gaps.topic
     namespace = topic.partition("://")[2].rpartition("/")[0]
     match cause:
         case Cause.DELAYS:
-            yield from shadow_commands(found.whole)
+            yield from shadow_commands(found.whole, found.shadow, reached_by)
             if not is_lone_partition(found.whole):
-                yield f"timewheel sample {quote(found.whole)} -o delays.parquet"
-                yield "timewheel plan delays.parquet -o plan.toml"
+                yield printed("sample", found.whole, "-o", "delays.parquet", *sampling)
+                yield printed("plan", "delays.parquet", "-o", "plan.toml")
         case Cause.UNACKNOWLEDGED:
             yield f"pulsar-admin namespaces set-max-unacked-messages-per-consumer {quote(namespace)} -c 5000"
         case Cause.KEYS:

@@ -21,6 +21,7 @@ from timewheel.ops.gaps.standing import GapStanding, SubscriptionGaps, standing_
 from timewheel.ops.parts import whole_topic
 from timewheel.ops.sample import Place, Tell, look, sample
 from timewheel.ops.sample_figures import SampleFigures, figures_of
+from timewheel.ops.shadowed import shadow_of
 
 __all__ = ["DEFAULT_ENTRIES", "DEFAULT_HOLES", "Explained", "Holder", "explain"]
 
@@ -50,6 +51,7 @@ class Explained:
     Args:
         at_ms: When it was looked at, UTC milliseconds.
         whole: The topic of it that a plan would name: the partitioned one of a partition.
+        shadow: The desired state of its shadow; None: it has none.
         gaps: The subscription.
         holes: Stretches of open entries that gaps stand behind.
         looked_at: Of these so many were looked into.
@@ -63,6 +65,7 @@ class Explained:
 
     at_ms: int
     whole: str
+    shadow: str | None
     gaps: SubscriptionGaps
     holes: int
     looked_at: int
@@ -133,9 +136,11 @@ def explain(
     looked_at = _looked_into(admin, topic, found, holes, seed, tell)
     ready = [entry for entry in looked_at if not entry.is_delayed(now_ms)]
     key, share = hottest_of(entry.key for entry in ready)
+    whole = whole_topic(admin, topic)
     return Explained(
         at_ms=now_ms,
-        whole=whole_topic(admin, topic),
+        whole=whole,
+        shadow=shadow_of(admin, whole),
         gaps=gaps,
         holes=len(found),
         looked_at=len(looked_at),

@@ -35,6 +35,7 @@ def look_facts(
         "subscriptions": [
             {
                 **subscription_facts(one, looks),
+                "shadow": look.shadowed.get(one.topic),
                 **_messages(messages.get((one.topic, one.subscription))),
                 "partitions": [_part(part) for part in one.parts],
             }
@@ -95,4 +96,10 @@ def _part(part: GapStanding) -> dict[str, Any]:
 
 
 def _messages(found: AgainMessages | None) -> dict[str, Any]:
-    return {} if found is None else {"again_messages": found.messages, "again_messages_error": found.error}
+    if found is None:
+        return {}
+    return {
+        "again_messages": found.messages,
+        "again_messages_error": found.error,
+        "again_originals": found.originals,
+    }

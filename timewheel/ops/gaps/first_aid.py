@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from shlex import quote
+import shlex
+from collections.abc import Sequence
 
 from timewheel.admin.stats import DELAYING_TYPES
 from timewheel.core.names import partition_of
 from timewheel.core.plan import OWN_INFIX
 from timewheel.ops.gaps.standing import Level, SubscriptionGaps
 
-__all__ = ["is_lone_partition", "is_own", "may_need_shadow", "shadow_commands", "shadow_helps"]
+__all__ = [
+    "is_lone_partition",
+    "is_own",
+    "may_have_shadow",
+    "may_need_shadow",
+    "printed",
+    "shadow_commands",
+    "shadow_helps",
+]
 
 SHADOW_HELPS = (
     "first aid: a shadow lifts what is far from due out of the topic, and brings it back in time; no producer and no "
@@ -18,6 +27,10 @@ SHADOW_HELPS = (
 NO_SHADOW_HELPS = (
     "no shadow helps, and no plan can name the topic: it is called as a partition is, and there is no partitioned "
     "topic of that name; send to another topic"
+)
+BESIDE_SHADOW = (
+    "the topic has its first aid already, a shadow ({state}): its status, asked with the plan file "
+    "that it was started with, shows what it has left here, and why"
 )
 PLAN_FILE = "shadow.toml"
 MAY_DELAY = DELAYING_TYPES | {"None"}
@@ -34,26 +47,46 @@ def may_need_shadow(gaps: SubscriptionGaps) -> bool:
     )
 
 
-def shadow_helps(topic: str) -> str:
+def may_have_shadow(gaps: SubscriptionGaps) -> bool:
+    """Whether it matters if the topic of a subscription has a shadow."""
+    return gaps.level is not Level.OK and not is_own(gaps.topic)
+
+
+def shadow_helps(topic: str, shadow: str | None = None) -> str:
     """Whether a shadow is first aid, as a sentence.
 
     Args:
         topic: Full name of a whole topic (`timewheel.ops.parts.whole_topic`).
+        shadow: The desired state of its shadow; None: it has none.
     """
+    if shadow is not None:
+        return BESIDE_SHADOW.format(state=shadow)
     return NO_SHADOW_HELPS if is_lone_partition(topic) else SHADOW_HELPS
 
 
-def shadow_commands(topic: str) -> tuple[str, ...]:
+def shadow_commands(topic: str, shadow: str | None = None, reached_by: Sequence[str] = ()) -> tuple[str, ...]:
     """From a plan, made without moving anything, to a shadow that runs; none where there can be none, as of topics of
-    timewheel's own.
+    timewheel's own. Of a shadow that is there, its status.
+
+    Args:
+        topic: Full name of a whole topic.
+        shadow: The desired state of its shadow; None: it has none.
+        reached_by: Options by which a command reaches the cluster.
     """
     if is_own(topic) or is_lone_partition(topic):
         return ()
+    if shadow is not None:
+        return (printed("shadow", "status", PLAN_FILE, *reached_by),)
     return (
-        f"timewheel shadow start {quote(topic)} -o {PLAN_FILE} --dry-run",
-        f"timewheel shadow start {PLAN_FILE}",
-        f"timewheel shadow run {PLAN_FILE}",
+        printed("shadow", "start", topic, "-o", PLAN_FILE, "--dry-run", *reached_by),
+        printed("shadow", "start", PLAN_FILE, *reached_by),
+        printed("shadow", "run", PLAN_FILE, *reached_by),
     )
+
+
+def printed(*words: str) -> str:
+    """A command of timewheel's, as a shell takes it."""
+    return shlex.join(["timewheel", *words])
 
 
 def is_lone_partition(topic: str) -> bool:

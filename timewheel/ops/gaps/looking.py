@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from timewheel.admin.client import AdminClient
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
 from timewheel.core.names import partition_of
+from timewheel.ops.gaps.first_aid import may_have_shadow
 from timewheel.ops.gaps.standing import GapStanding, Level, SubscriptionGaps, by_subscription, standing_of
 from timewheel.ops.parts import partitioned_among
+from timewheel.ops.shadowed import shadow_of
 
-__all__ = ["DEFAULT_AT_ONCE", "Look", "Unseen", "look_at", "with_lost"]
+__all__ = ["DEFAULT_AT_ONCE", "Look", "Unseen", "look_at", "with_lost", "with_shadows"]
 
 NO_CURSOR = "the broker lists no cursor of it, so its gaps are not known"
 DEFAULT_AT_ONCE = 16
 """Requests at once, over all brokers: each is some milliseconds of a broker's web threads."""
+
+MOST_ASKED = 100
+"""Topics near their limit, the worst first, whose shadows are asked for."""
 
 Tell = Callable[[int, int], None]
 """Told of the progress: topics that were looked at, topics to look at."""
@@ -52,6 +57,7 @@ class Look:
         gone: Topics that were not there, and partitions that were never used.
         unseen: What could not be looked at.
         missing: Topics of plans that are not there: nobody has made them.
+        shadowed: Desired states of shadows, by topic (`with_shadows`).
     """
 
     at_ms: int
@@ -61,6 +67,7 @@ class Look:
     gone: tuple[str, ...]
     unseen: tuple[Unseen, ...]
     missing: tuple[str, ...] = ()
+    shadowed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_whole(self) -> bool:
@@ -150,6 +157,17 @@ def with_lost(look: Look, named: AbstractSet[str]) -> Look:
         unseen=(*look.unseen, *unseen),
         gone=tuple(name for name in look.gone if partition_of(name)[0] not in lost),
     )
+
+
+def with_shadows(admin: AdminClient, look: Look) -> Look:
+    """The look, in which the shadows of topics near their limit are known; a request for each of the worst of these.
+
+    Raises:
+        AdminUnreachable: No broker answers any more.
+    """
+    near = list(dict.fromkeys(one.topic for one in look.subscriptions if may_have_shadow(one)))[:MOST_ASKED]
+    states = {topic: shadow_of(admin, topic) for topic in near}
+    return replace(look, shadowed={topic: state for topic, state in states.items() if state is not None})
 
 
 def _seen(admin: AdminClient, topics: Iterable[str], profile: BrokerProfile, at_once: int) -> Iterator[_Seen]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from timewheel.admin.client import AdminClient
 from timewheel.admin.entries import StoredEntry
 from timewheel.admin.internals import EntryPosition
+from timewheel.core.envelope import TIMER_PROPERTY
 from timewheel.ops.gaps.reload import Run
 from timewheel.ops.gaps.standing import SubscriptionGaps
 from timewheel.ops.sample import Place, draw, look
@@ -27,19 +28,25 @@ class AgainMessages:
         messages: How many.
         error: Of that at 95 %; 0: all entries were looked at.
         read: Entries that were looked at.
+        originals: Messages among these that a shadow has lifted and that are not due yet: nothing else acknowledges a
+            message before it is due, and the shadow acknowledges them again before a consumer sees them.
     """
 
     messages: int
     error: int
     read: int
+    originals: int = 0
 
 
-def messages_again(admin: AdminClient, one: SubscriptionGaps, *, most_read: int = MOST_READ) -> AgainMessages:
+def messages_again(
+    admin: AdminClient, one: SubscriptionGaps, *, shadowed: bool = False, most_read: int = MOST_READ
+) -> AgainMessages:
     """Look into the entries that a reload would deliver again.
 
     Args:
         admin: Whose role may peek at the topic's messages.
         one: Of one look.
+        shadowed: The topic has a shadow, whose originals are counted apart.
         most_read: Up to so many are all looked at.
 
     Raises:
@@ -50,14 +57,22 @@ def messages_again(admin: AdminClient, one: SubscriptionGaps, *, most_read: int 
     total = one.again_entries
     if not total:
         return AgainMessages(messages=0, error=0, read=0)
+    now_ms = admin.clock.now_ms()
+
+    def read(_place: Place, entry: StoredEntry) -> tuple[int, bool]:
+        is_plain = TIMER_PROPERTY not in entry.properties
+        return entry.batch_messages or 1, shadowed and is_plain and (entry.deliver_at_ms or 0) > now_ms
+
     places = list(_places(runs, sorted(draw(total, most_read, 0))))
-    sizes, _ = look(admin, one.topic, places, len(places), _messages, lambda _done, _total: None)
+    found, _ = look(admin, one.topic, places, len(places), read, lambda _done, _total: None)
+    sizes = [size for size, _ in found]
+    originals = round(total * sum(is_original for _, is_original in found) / len(found))
     mean = sum(sizes) / len(sizes)
     if len(sizes) == total:
-        return AgainMessages(messages=sum(sizes), error=0, read=total)
+        return AgainMessages(messages=sum(sizes), error=0, read=total, originals=originals)
     spread = math.sqrt(sum((size - mean) ** 2 for size in sizes) / max(len(sizes) - 1, 1))
     error = 1.96 * spread / math.sqrt(len(sizes)) * math.sqrt(1 - len(sizes) / total)
-    return AgainMessages(messages=round(total * mean), error=round(total * error), read=len(sizes))
+    return AgainMessages(messages=round(total * mean), error=round(total * error), read=len(sizes), originals=originals)
 
 
 def _places(runs: Sequence[tuple[str, Run]], numbers: Sequence[int]) -> list[Place]:
@@ -72,7 +87,3 @@ def _places(runs: Sequence[tuple[str, Run]], numbers: Sequence[int]) -> list[Pla
             number = next(wanted, None)
         before += run.entries
     return found
-
-
-def _messages(_place: Place, entry: StoredEntry) -> int:
-    return entry.batch_messages or 1

@@ -89,7 +89,7 @@ def _gaps(seen: Seen) -> Iterator[Finding]:
             yield Finding(kind=PAUSED, subject=gaps.topic, read=_read(gaps), cure=pausing[gaps.topic])
         else:
             kind = FORGETS_GAPS if gaps.again_entries else MANY_GAPS
-            is_shadowed = seen.plan is not None and seen.plan.intake
+            is_shadowed = gaps.topic in seen.shadowed or (seen.plan is not None and seen.plan.intake)
             aid = shadow_commands(gaps.topic)[:1] if may_need_shadow(gaps) and not is_shadowed else ()
             cure = "; if delays cause them: ".join((explain, *aid))
             yield Finding(kind=kind, subject=gaps.topic, read=_read(gaps), cure=cure)

@@ -16,6 +16,7 @@ from timewheel.ops.doctor.check import Check
 from timewheel.ops.doctor.finding import Finding, Kind, Severity
 from timewheel.ops.doctor.seen import Part, Seen, SeenTopic, Source
 from timewheel.ops.parts import relays_of
+from timewheel.ops.shadowed import LIFTS, UNDER_WAY
 
 __all__ = [
     "COMPACTED",
@@ -65,9 +66,6 @@ COMPACTED = Kind(
     do="Switch compaction off for the due topic.",
 )
 
-LIFTS = "shadowing"
-UNDER_WAY = frozenset({LIFTS, "paused", "draining"})
-"""States in which the intake may hold what is nowhere else."""
 COMPACTION = "__compaction"
 PINNED_MS = HOUR_MS
 """How long after it was due the oldest original may take to be handled before somebody should look."""

@@ -1,0 +1,134 @@
+"""From `timewheel gaps` to a plan that is set up, by nothing but the commands that are printed, typed as they stand."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pulsar
+import pytest
+
+from tests.support.own_broker import own_broker
+from timewheel.admin.client import AdminClient
+from timewheel.core.plan import Native, Plan
+from timewheel.testing import LocalPulsar
+
+TOPIC = "persistent://public/default/o'clock;$(>hacked)&co"
+GROUP = "billing"
+LIMIT = 1_000
+SENT = 6_000
+HOUR_MS = 3_600_000
+DELAYS_MS = (3_000, 3_000, 3_000, HOUR_MS, 2 * HOUR_MS, 24 * HOUR_MS)
+"""Half are due soon; the others wait, so that each handled one between two of these begins a gap."""
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[LocalPulsar]:
+    with own_broker({"managedLedgerMaxUnackedRangesToPersist": str(LIMIT)}) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module", params=[0, 2])
+def topic(broker: LocalPulsar, request: pytest.FixtureRequest) -> str:
+    """A topic past its limit, and a service's subscription."""
+    name = f"{TOPIC}-{request.param}"
+    with AdminClient(broker.admin_url) as admin:
+        if request.param:
+            admin.topics.create(name, request.param)
+        else:
+            admin.topics.create_unpartitioned(name)
+    client = pulsar.Client(broker.service_url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+    consumer = client.subscribe(name, GROUP, pulsar.ConsumerType.Shared)
+    producer = client.create_producer(name, batching_enabled=False, block_if_queue_full=True)
+    now_ms = time.time_ns() // 1_000_000
+    sent = SENT * max(request.param, 1)
+    # In an order that no rule of the broker's tracker or of a partition's turn repeats.
+    delays_ms = [DELAYS_MS[number * 7_919 % 1_009 % len(DELAYS_MS)] for number in range(sent)]
+    for delay_ms in delays_ms:
+        producer.send_async(b"renew", None, deliver_at=now_ms + delay_ms)
+    producer.flush()
+    for _ in range(sum(delay_ms < HOUR_MS for delay_ms in delays_ms)):
+        consumer.acknowledge(consumer.receive(20_000))
+    client.close()
+    return name
+
+
+class Shell:
+    """A shell in which lines are typed.
+
+    Args:
+        folder: Where it is.
+        variables: That it has.
+    """
+
+    def __init__(self, folder: Path, **variables: str) -> None:
+        self._folder = folder
+        here = {name: value for name, value in os.environ.items() if not name.startswith(("PULSAR_", "TIMEWHEEL_"))}
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        self._variables = {**here, "PATH": path, **variables}
+
+    def type(self, line: str, *statuses: int) -> str:
+        """What a line prints; it ends with one of these statuses, or 0."""
+        done = subprocess.run(
+            ["bash", "-c", line],
+            cwd=self._folder,
+            env=self._variables,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert done.returncode in (statuses or (0,)), f"$ {line}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+
+def printed(output: str, command: str) -> str:
+    """The one line's rest that is such a command."""
+    found = re.findall(rf"^.*?(timewheel {command}\b.*)$", output, re.MULTILINE)
+    assert len(found) == 1, output
+    return str(found[0])
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("is_typed", [True, False], ids=["options", "variables"])
+def test_the_printed_commands_lead_from_gaps_to_topics_that_are_set_up(
+    broker: LocalPulsar, topic: str, is_typed: bool, tmp_path: Path
+) -> None:
+    shell = Shell(tmp_path) if is_typed else Shell(tmp_path, PULSAR_ADMIN_URL=broker.admin_url)
+    options = ["--admin-url", broker.admin_url] if is_typed else []
+    partitions = int(topic.rpartition("-")[2])
+
+    looked = shell.type(shlex.join(["timewheel", "gaps", topic, *options]))
+    assert f"limit     {LIMIT:,}, read from the broker" in looked
+    explained = shell.type(printed(looked, "gaps explain"))
+    assert "mixed delays" in explained
+    sampled = shell.type(printed(explained, "sample"))
+    assert printed(sampled, "plan") == printed(explained, "plan")
+    planned = shell.type(printed(sampled, "plan"))
+
+    plan = Plan.load(tmp_path / "plan.toml")
+    assert f"of {LIMIT:,} that the broker keeps" in planned
+    assert "Assumed" not in planned
+    assert not isinstance(plan.scheme, Native)
+    assert (plan.due_topic, plan.subscriptions, plan.tick_ms) == (topic, (GROUP,), 1_000)
+    assert plan.partitions == partitions if not partitions else plan.partitions >= partitions
+    waiting = SENT * max(partitions, 1) // 2
+    held = re.search(r"FIRST   (\S+) holds ([\d,]+|about [\d,]+) timers under the broker's own delay", planned)
+    assert held is not None, planned
+    assert held[1] == topic
+    assert int(re.sub(r"\D", "", held[2])) == pytest.approx(waiting, rel=0.1)
+    assert printed(planned, "shadow start").startswith(shlex.join(["timewheel", "shadow", "start", topic, "-o"]))
+
+    anew = shell.type(printed(planned, "plan"))
+    new = Plan.load(tmp_path / "plan.toml")
+    assert (new.due_topic, new.subscriptions) == (f"{topic}-timers", (GROUP,))
+    assert "FIRST" not in anew
+    made = shell.type(printed(anew, "topics ensure"))
+    assert f"{topic}-timers" in made
+    assert not (tmp_path / "hacked").exists()

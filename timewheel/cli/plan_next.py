@@ -1,0 +1,117 @@
+"""Writes what `timewheel plan` has found; its last lines: the next command, and that no plan cures a full topic."""
+
+from __future__ import annotations
+
+import datetime as dt
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from timewheel.cli.connecting import is_typed, typed_words
+from timewheel.cli.terminal import say, show_command
+from timewheel.core.plan import Native
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from timewheel.core.plan import Plan
+    from timewheel.spark_planner import Planned, Prices
+    from timewheel.spark_planner.history.sampled import SampleNote
+
+__all__ = ["show_next", "write_planned"]
+
+SHADOW_FILE = "shadow.toml"
+NEW_TOPIC = "-timers"
+"""Added to the name of a topic that is full, for a new one beside it."""
+
+
+def write_planned(
+    context: typer.Context,
+    console: Console,
+    planned: Planned,
+    out: Path | None,
+    report: Path | None,
+    prices: Prices,
+    note: SampleNote | None,
+) -> None:
+    """Write plan and report where they are asked for, and print where they are and what comes next.
+
+    Args:
+        context: Of the command.
+        console: Where.
+        planned: What was found.
+        out: The plan's file.
+        report: The report's file.
+        prices: A month's cost is told at these.
+        note: Of the history, if it is a sample.
+    """
+    from timewheel.core.planfile import save_plan
+    from timewheel.spark_planner import report_page
+
+    if out is not None:
+        save_plan(planned.plan, out)
+        show_command(console, f"plan    {out}")
+    if report is not None:
+        page = report_page(planned, plan_file=str(out) if out else "plan.toml", prices=prices)
+        report.write_text(page, encoding="utf-8")
+        show_command(console, f"report  {report}")
+    if out is not None:
+        show_next(context, console, planned.plan, out, note)
+    elif report is None:
+        _show_command(console, "nothing written: ", typed_again(context, out="plan.toml", report="report.html"))
+
+
+def show_next(context: typer.Context, console: Console, plan: Plan, file: Path, note: SampleNote | None) -> None:
+    """Print the commands that follow on a plan, whole and to be copied; none for native delays, which need none.
+
+    Args:
+        context: Of the command.
+        console: Where.
+        plan: That was chosen.
+        file: In which it stands.
+        note: Of the sample that it was made from; None: it was made from a history.
+    """
+    is_there = note is not None and note.topic == plan.due_topic
+    partitions = max(note.partitions, 1) if note is not None and is_there else 1
+    if isinstance(plan.scheme, Native) and plan.own_partitions == partitions:
+        return
+    reached = [*(note.reached_by if note else ()), *typed_words(context)]
+    if plan.intake:
+        _show_command(console, "next", ["shadow", "start", str(file), "--dry-run", *reached])
+    elif note is not None and is_there and note.native and note.shadow is None:
+        assert note.native_until_ms is not None, "some wait"
+        until = dt.datetime.fromtimestamp(note.native_until_ms / 1_000, dt.UTC)
+        about = "about " if note.scale > 1 else ""
+        say(
+            console,
+            f"FIRST   {note.topic} holds {about}{note.native:,} timers under the broker's own delay. This plan moves "
+            f"none of them: their gaps stay until the last is due, {until:%Y-%m-%d %H:%M} UTC. So begin with a shadow, "
+            "which takes them out of the topic; or plan for a new topic, and let consumers of the old one go on until "
+            "then.",
+            style="bold red",
+        )
+        _show_command(console, "shadow", ["shadow", "start", note.topic, "-o", SHADOW_FILE, "--dry-run", *reached])
+        _show_command(console, "new", typed_again(context, due_topic=note.topic + NEW_TOPIC))
+    else:
+        grow = ["--grow"] if is_there and plan.own_partitions > partitions else []
+        _show_command(console, "next", ["topics", "ensure", str(file), *grow, *reached])
+
+
+def _show_command(console: Console, name: str, words: list[str]) -> None:
+    show_command(console, f"{name:8}{shlex.join(['timewheel', *words])}")
+
+
+def typed_again(context: typer.Context, **changed: Any) -> list[str]:
+    """A command's words as they were typed, with other values for some parameters; a token, a secret, is left out."""
+    words = [context.info_name or ""]
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        value = changed.get(name, context.params.get(name))
+        if name == "token" or not (name in changed or is_typed(context, name)):
+            continue
+        for each in value if isinstance(value, list | tuple) else [value]:
+            words += [max(parameter.opts, key=len)] if parameter.param_type_name == "option" else []
+            words += [] if each is True else [str(each)]
+    return words
