@@ -16,12 +16,11 @@ from timewheel.spark_planner.choice.assessed import Assessed, assess
 from timewheel.spark_planner.choice.candidates import candidate_plans
 from timewheel.spark_planner.choice.choose import Choice, Decided, Further, choose, coarse_cells
 from timewheel.spark_planner.choice.constraints import Constraints, most_countable
-from timewheel.spark_planner.choice.decide import at_once_for, decide
 from timewheel.spark_planner.choice.hindrance import Hindrance
 from timewheel.spark_planner.choice.reasons import describe
+from timewheel.spark_planner.deciding import Deciding
 from timewheel.spark_planner.exact.replay import Replay
 from timewheel.spark_planner.history.keys import KeyShares
-from timewheel.spark_planner.nearest import Nearest
 from timewheel.spark_planner.pricing.evaluate import evaluate
 from timewheel.spark_planner.pricing.evaluation import Evaluation
 from timewheel.spark_planner.progress import Tell, told, untold
@@ -207,25 +206,13 @@ def plan_for(
             keys=keys,
             as_it_is=True,
         )
-        fallback = Nearest(replays, limits, growth, profile.gap_limit_ranges, closely)
+        deciding = Deciding(replays, plans, limits, growth, profile.gap_limit_ranges, closely)
         with ExitStack() as pricing:
             pricing.enter_context(told(spark, "pricing candidates", tell, one_job=False))
 
             def settle(priced: Sequence[Assessed], further: Further) -> Decided:
                 pricing.close()
-                found = decide(
-                    priced,
-                    limits,
-                    allowed=fallback.allowed,
-                    count=partial(replays.count, refuted_above=fallback.allowed),
-                    assess=closely,
-                    keys=keys,
-                    further=further,
-                    is_hopeless=lambda: fallback.is_hopeless(plans),
-                    at_once=at_once_for(traffic.cells.timers),
-                )
-                winner = found.winner or fallback.of(found.counted)
-                return Decided(winner=winner, counted=replays.counted(found.counted))
+                return deciding.decided(priced, further)
 
             choice = choose(
                 traffic.cells,
@@ -252,7 +239,7 @@ def plan_for(
             keys=keys,
             native_alone=None if traffic.continuation is None else replays.alone(native_plan),
             repeated=0 if history.has_ids else history.kept.repeated(topic),
-            hindrance=fallback.hindrance(plan, native_plan),
+            hindrance=deciding.hindrance(plan, native_plan),
         )
 
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from timewheel.core.plan import Native, Plan
 from timewheel.core.steps import far_ms, steps
 
-__all__ = ["NEAREST", "Hindrance", "least_limit", "nearest", "never_held_ms"]
+__all__ = ["Hindrance", "least_limit", "never_held_ms"]
 
-NEAREST = 8
-"""Plans that were counted above the limit, of which the one to recommend all the same is chosen."""
 MOST_RANGES = 1_000_000_000
 
 
@@ -28,6 +26,7 @@ class Hindrance:
         never_held_gaps: The most that these leave on one partition by themselves, counted.
         partitions: With so many a due topic would do, counted; None: not, or it can have others anyway.
         gap_limit_ranges: A broker that keeps so many would do.
+        gap_fraction: The recommended plan is within this part of the limit; None: the broker does not keep its gaps.
     """
 
     allowed: int
@@ -36,6 +35,7 @@ class Hindrance:
     never_held_gaps: int
     partitions: int | None
     gap_limit_ranges: int
+    gap_fraction: float | None
 
 
 def never_held_ms(plan: Plan) -> int:
@@ -46,18 +46,6 @@ def never_held_ms(plan: Plan) -> int:
         return far_ms(plan)
     # A slot takes what is due its headstart after its release, at the least.
     return min((step.min_remaining_ms or step.headstart_ms for step in steps(plan)[:-1]), default=0)
-
-
-def nearest(gaps: Mapping[Plan, int], costs: Mapping[Plan, float], kept: int) -> Plan:
-    """The plan to recommend where none is within the limit: the cheapest of which the broker keeps all gaps, else the
-    one with the fewest.
-
-    Args:
-        gaps: Counted, of a partition.
-        costs: Of the same plans.
-        kept: The most that the broker keeps, as a count.
-    """
-    return min(gaps, key=lambda plan: (max(gaps[plan] - kept, 0), costs[plan]))
 
 
 def least_limit(gaps: int, allowed_of: Callable[[int], int]) -> int:

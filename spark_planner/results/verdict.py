@@ -38,6 +38,8 @@ def _hindrance(planned: Planned) -> str:
     helps = [f"a broker that keeps {found.gap_limit_ranges:,} ranges where this one keeps {limit:,} ({SETTING})"]
     if found.partitions is not None:
         helps.insert(0, f"a due topic with {found.partitions} partitions (plan without --unpartitioned)")
+    if found.gap_fraction is not None:
+        helps.append(f"this plan, with less room (--gap-fraction {found.gap_fraction:g})")
     return f"{said}. What helps: {', or '.join(helps)}."
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -75,6 +76,7 @@ def survey(
 ) -> None:
     """Look at a history once and keep what a plan is made from: some megabytes, by day, up to 5,000 topics.
 
+    A sample (`timewheel sample`) is no history: `timewheel plan` takes it as it is.
     Then `timewheel plan --from FOLDER` and `timewheel predict PLAN --from FOLDER` answer in seconds, without Spark.
     """
     import json
@@ -82,14 +84,12 @@ def survey(
     if replace and add:
         raise typer.BadParameter("a day is either made anew or added to, not both", param_hint="--replace")
     need_new_folder(out, "a survey is a folder")
+    _need_history(history)
     console = console_for(as_json=as_json)
     with session(cores, memory) as spark:
         from timewheel.spark_planner import add_survey, drop_days_before
         from timewheel.spark_planner.fleet import FLEET_CELLS, FLEET_TOPICS
-        from timewheel.spark_planner.history.sampled import sample_note
 
-        if sample_note(history) is not None:
-            raise typer.BadParameter("it is a sample, which `timewheel plan` takes as it is", param_hint="HISTORY")
         mapping = mapping_of(
             publish=publish,
             due=due,
@@ -113,6 +113,17 @@ def survey(
     _say_days(console, out, written, dropped)
     if as_json:
         print(json.dumps(_facts(found, out, written, dropped), indent=1))
+
+
+def _need_history(source: str) -> None:
+    """Refuse a sample: now, and not after Spark's start."""
+    try:
+        from timewheel.spark_planner.history.sampled import sample_note
+    except ImportError:
+        return  # the planner is not installed, which `session` says
+    if sample_note(source) is not None:
+        problem = f"it is a sample, which is planned from as it is: timewheel plan {shlex.quote(source)}"
+        raise typer.BadParameter(problem, param_hint="HISTORY")
 
 
 def _show(console: Console, found: Survey) -> None:
