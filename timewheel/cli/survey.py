@@ -151,10 +151,11 @@ def _show(console: Console, found: Survey) -> None:
 
 
 def _say_days(console: Console, out: Path, written: Sequence[int], dropped: Sequence[int]) -> None:
+    from timewheel.core.plurals import counted
     from timewheel.spark_planner.summary.store import day_name, stored_days
 
     there = list(stored_days(out))
-    said = f"survey  {out}: {len(written):,} days written"
+    said = f"survey  {out}: {counted(len(written), 'day')} written"
     if dropped:
         said += f", {len(dropped):,} taken away"
     say(console, f"{said}; it has {len(there):,}, from {day_name(there[0])} to {day_name(there[-1])}")
