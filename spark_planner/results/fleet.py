@@ -116,7 +116,7 @@ def fleet_page(fleet: Fleet, pages: Mapping[str, str]) -> str:
         ),
         Section(
             heading="All others",
-            folds=[Fold(name=f"{counted(len(others), 'topic that stays', 'topics that stay')}", table=rest)],
+            folds=[Fold(name=counted(len(others), "topic that stays", "topics that stay"), table=rest)],
         ),
     ]
     page = Page(
