@@ -18,10 +18,9 @@ from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.plan import Native, Plan
 from timewheel.spark_planner.choice.assessed import Assessed, assess
 from timewheel.spark_planner.choice.choose import Choice, Decided, Further, choose, coarse_cells
-from timewheel.spark_planner.choice.constraints import Constraints
+from timewheel.spark_planner.choice.constraints import Constraints, most_countable
 from timewheel.spark_planner.choice.decide import decide
 from timewheel.spark_planner.history.keys import EVEN, KeyShares
-from timewheel.spark_planner.job import most_countable
 from timewheel.spark_planner.pricing.course import course_of
 from timewheel.spark_planner.pricing.gap_curve import GapCurve
 from timewheel.spark_planner.steady.continued import Continued, continued_from
@@ -177,7 +176,6 @@ def estimate(
             limits,
             allowed=most_countable(limits.allowed_gaps(profile.gap_limit_ranges), growth),
             count=lambda plans: [gaps_of(plan) for plan in plans],
-            confirm=gaps_of,
             assess=partial(assess_one, growth=growth),
             keys=keys,
             further=further,

@@ -13,12 +13,12 @@ from enum import StrEnum
 
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.plan import Native, Plan
-from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Constraints
+from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Constraints, most_countable
 from timewheel.spark_planner.exact.counting import Asked, count
 from timewheel.spark_planner.exact.grid import Grid
 from timewheel.spark_planner.exact.replay_result import Peak, peak_of
 from timewheel.spark_planner.exact.sends import Kept
-from timewheel.spark_planner.job import Planned, most_countable, plan_for
+from timewheel.spark_planner.job import Planned, plan_for
 from timewheel.spark_planner.pricing.course import course_of
 from timewheel.spark_planner.pricing.evaluate import price
 from timewheel.spark_planner.pricing.evaluation import Evaluation

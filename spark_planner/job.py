@@ -5,36 +5,29 @@ Every function takes and gives values, so that a notebook can stop between any t
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Self
 
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.plan import Native, Plan
 from timewheel.spark_planner.choice.assessed import Assessed, assess
+from timewheel.spark_planner.choice.candidates import candidate_plans
 from timewheel.spark_planner.choice.choose import Choice, Decided, Further, choose, coarse_cells
-from timewheel.spark_planner.choice.constraints import Constraints
-from timewheel.spark_planner.choice.decide import at_once_for, decide
+from timewheel.spark_planner.choice.constraints import Constraints, most_countable
+from timewheel.spark_planner.choice.hindrance import Hindrance
 from timewheel.spark_planner.choice.reasons import describe
-from timewheel.spark_planner.exact.replay import Replay, replay_all
-from timewheel.spark_planner.exact.sends import Kept
+from timewheel.spark_planner.deciding import Deciding
+from timewheel.spark_planner.exact.replay import Replay
 from timewheel.spark_planner.history.keys import KeyShares
 from timewheel.spark_planner.pricing.evaluate import evaluate
 from timewheel.spark_planner.pricing.evaluation import Evaluation
 from timewheel.spark_planner.progress import Tell, told, untold
+from timewheel.spark_planner.replays import Replays
 from timewheel.spark_planner.traffic import History, Traffic, traffic_of
 
-__all__ = ["Planned", "Prediction", "compare", "most_countable", "plan_for", "predict"]
-
-EXACT_PEAK_TIMERS = 5_000_000
-"""Up to so many the replay goes over them again until its peaks are exact between its 4,096 moments too."""
-
-PEAK_ROOTS = 3.5
-"""How many roots of the mean a counted peak is above it at the most. Measured on 1,800 samples of five kinds of history
-under two plans: half of the peaks were 0.2 to 2.2 roots above it, the highest 3.5 where the mean was 8 or more."""
+__all__ = ["Planned", "Prediction", "compare", "plan_for", "predict"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -75,6 +68,7 @@ class Planned:
         native_alone: One partition under the broker's delay, in the history alone; None: the traffic is the history's.
         repeated: Rows of the history's topic that repeat another one in send time, due time and key, though nothing
             tells them apart; 0 where timers have ids.
+        hindrance: Why the plan is not within the gap limit; None: it is.
     """
 
     profile: BrokerProfile
@@ -86,6 +80,7 @@ class Planned:
     keys: KeyShares
     native_alone: Replay | None = None
     repeated: int = 0
+    hindrance: Hindrance | None = None
 
     @property
     def traffic(self) -> Traffic:
@@ -114,29 +109,13 @@ class Planned:
 
     @property
     def is_borne_out(self) -> bool:
-        """Whether the exact replay counted no more."""
-        return self.recommended.replay.peak_per_partition.gap_count <= self.most_countable_gaps
+        """Whether the exact replay counted no more than `most_countable_gaps`."""
+        return self.hindrance is None
 
     @property
     def keeps_limits(self) -> bool:
         """Whether it breaks no constraint, and the exact count of gaps, grown, does not either."""
         return not self.choice.recommended.broken and self.is_borne_out
-
-
-def most_countable(allowed: float, growth: float) -> int:
-    """The highest count of gaps on a history that allows for so many times that history's volume.
-
-    What is counted is the highest of many moments, which stands above the mean by chance: by some roots of it. The mean
-    grows with the volume, but chance with its root only, and so is more of a small count than of a large one: a sample
-    of one timer in 200 would be said to break limits that the whole topic keeps. So the limit is taken down to a mean,
-    that to the history's volume, and chance is added there again.
-
-    Args:
-        allowed: Gaps at that volume, chance included.
-        growth: That volume, in volumes of the history. At 1 the count is held to what is allowed as it is.
-    """
-    mean = (math.sqrt(PEAK_ROOTS**2 / 4 + allowed) - PEAK_ROOTS / 2) ** 2 / growth  # m + PEAK_ROOTS sqrt(m) = allowed
-    return math.floor(mean + PEAK_ROOTS * math.sqrt(mean) + 1e-6)
 
 
 def compare(
@@ -163,9 +142,9 @@ def compare(
     Returns:
         What each does, by the same names.
     """
-    with _Counting(traffic_of(history, topic, as_is=as_is), tell) as counting:
-        counting.play(list(dict.fromkeys(plans.values())), f"replaying {_listed(plans)}", exact=True)
-        return {name: counting.prediction(plan, profile, growth) for name, plan in plans.items()}
+    with Replays(traffic_of(history, topic, as_is=as_is), tell) as replays:
+        replays.play(list(dict.fromkeys(plans.values())), f"replaying {_listed(plans)}")
+        return {name: _prediction(replays, plan, profile, growth) for name, plan in plans.items()}
 
 
 def predict(
@@ -210,43 +189,37 @@ def plan_for(
         tell: Told of the progress.
     """
     spark = history.rows.sparkSession
-    with _Counting(traffic_of(history, topic, as_is=as_is), tell) as counting:
-        traffic = counting.traffic
+    with Replays(traffic_of(history, topic, as_is=as_is), tell) as replays:
+        traffic = replays.traffic
         asked = constraints or Constraints()
         # What is not known for certain is held to the limit at its upper end.
         limits = replace(asked, gap_margin=asked.gap_margin * traffic.upper)
-        keys = counting.keys()
-        decided = partial(
-            decide,
+        keys = replays.keys()
+        longest_ms = int(traffic.cells.delay_max_ms.max())
+        plans = candidate_plans(base, longest_ms, max_delay_ms) if candidates is None else tuple(candidates)
+        closely = partial(
+            assess,
+            cells=coarse_cells(traffic.cells),
+            profile=profile,
             constraints=limits,
-            allowed=most_countable(limits.allowed_gaps(profile.gap_limit_ranges), growth),
-            count=counting.count,
-            at_once=at_once_for(traffic.cells.timers),
-            confirm=counting.confirm,
-            assess=partial(
-                assess,
-                cells=coarse_cells(traffic.cells),
-                profile=profile,
-                constraints=limits,
-                growth=growth,
-                keys=keys,
-                as_it_is=True,
-            ),
+            growth=growth,
             keys=keys,
+            as_it_is=True,
         )
+        deciding = Deciding(replays, plans, limits, growth, profile.gap_limit_ranges, closely)
         with ExitStack() as pricing:
             pricing.enter_context(told(spark, "pricing candidates", tell, one_job=False))
 
             def settle(priced: Sequence[Assessed], further: Further) -> Decided:
                 pricing.close()
-                return decided(priced, further=further)
+                return deciding.decided(priced, further)
 
             choice = choose(
                 traffic.cells,
                 base,
                 profile,
                 limits,
-                candidates=candidates,
+                candidates=plans,
                 max_delay_ms=max_delay_ms,
                 growth=growth,
                 keys=keys,
@@ -254,18 +227,19 @@ def plan_for(
             )
         plan = choice.recommended.evaluation.plan
         native_plan = replace(plan, scheme=Native(), intake=False).with_partitions(1)
-        counting.play([plan, native_plan], "replaying today's plan and the new one", exact=True)
-        native = counting.prediction(native_plan, profile)
+        replays.play([plan, native_plan], "replaying today's plan and the new one")
+        native = _prediction(replays, native_plan, profile)
         return Planned(
             profile=profile,
             constraints=limits,
             growth=growth,
-            choice=choice,
+            choice=replace(choice, counted=replays.counted(choice.counted)),
             native=native,
-            recommended=native if plan == native_plan else counting.prediction(plan, profile),
+            recommended=native if plan == native_plan else _prediction(replays, plan, profile),
             keys=keys,
-            native_alone=None if traffic.continuation is None else counting.alone(native_plan),
+            native_alone=None if traffic.continuation is None else replays.alone(native_plan),
             repeated=0 if history.has_ids else history.kept.repeated(topic),
+            hindrance=deciding.hindrance(plan, native_plan),
         )
 
 
@@ -273,75 +247,9 @@ def _listed(plans: Mapping[str, Plan]) -> str:
     return next(map(describe, plans.values())) if len(plans) == 1 else f"{len(plans)} plans"
 
 
-class _Counting:
-    """Replays of one topic, none of them made twice; at its end what they were made from is forgotten.
-
-    Attributes:
-        traffic: What is replayed.
-    """
-
-    def __init__(self, traffic: Traffic, tell: Tell) -> None:
-        self.traffic = traffic
-        self._tell = tell
-        self._spark = traffic.history.rows.sparkSession
-        self._replays: dict[Plan, Replay] = {}
-        self._rounds = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.traffic.forget()
-
-    def keys(self) -> KeyShares:
-        """Of the topic's timers."""
-        return self._kept().keys[self.traffic.topic]
-
-    def count(self, plans: Sequence[Plan]) -> list[int]:
-        """The most gaps of any partition under each plan, at moments of a grid."""
-        self._rounds += 1
-        self.play(plans, f"counting {len(plans)} candidates, round {self._rounds}", exact=False)
-        return [self._replays[plan].peak_per_partition.gap_count for plan in plans]
-
-    def confirm(self, plan: Plan) -> int:
-        """The same of one plan, at whatever moment."""
-        self.play([plan], f"confirming {describe(plan)}", exact=True)
-        return self._replays[plan].peak_per_partition.gap_count
-
-    def play(self, plans: Sequence[Plan], stage: str, *, exact: bool) -> None:
-        """Replay those that were not yet, exactly if it is asked for and the traffic is not too much for it."""
-        exact = exact and self.traffic.cells.timers <= EXACT_PEAK_TIMERS
-        wanted = [plan for plan in dict.fromkeys(plans) if not self._has(plan, exact=exact)]
-        if not wanted:
-            return
-        kept = self._kept()
-        with told(self._spark, stage, self._tell, one_job=False):
-            self._replays |= zip(wanted, replay_all(kept, wanted, exact_peaks=exact), strict=True)
-
-    def alone(self, plan: Plan) -> Replay:
-        """Of the history without what it was continued by."""
-        kept = self.traffic.history.kept.of(self.traffic.topic)
-        with told(self._spark, "replaying the history alone", self._tell, one_job=False):
-            (found,) = replay_all(kept, [plan])
-        return found
-
-    def prediction(self, plan: Plan, profile: BrokerProfile, growth: float = 1.0) -> Prediction:
-        """What cells and replay say of a plan that was replayed."""
-        cells = self.traffic.cells
-        evaluation = evaluate(plan, cells, profile, keys=self.keys())
-        grown = evaluation if growth == 1 else evaluate(plan, cells, profile, growth=growth, keys=self.keys())
-        return Prediction(traffic=self.traffic, evaluation=evaluation, replay=self._replays[plan], grown=grown)
-
-    def _kept(self) -> Kept:
-        if "kept" not in vars(self.traffic.history):
-            with told(self._spark, "putting the history in order", self._tell, one_job=False):
-                _ = self.traffic.history.kept
-        if "kept" not in vars(self.traffic) and self.traffic.continuation is not None:
-            days = len(self.traffic.continuation.sources)
-            with told(self._spark, f"continuing the history by {days} days", self._tell, one_job=False):
-                _ = self.traffic.kept
-        return self.traffic.kept
-
-    def _has(self, plan: Plan, *, exact: bool) -> bool:
-        found = self._replays.get(plan)
-        return found is not None and (not exact or (found.peak_of_total.is_exact and found.peak_per_partition.is_exact))
+def _prediction(replays: Replays, plan: Plan, profile: BrokerProfile, growth: float = 1.0) -> Prediction:
+    """What cells and replay say of a plan that was replayed."""
+    cells, keys = replays.traffic.cells, replays.keys()
+    evaluation = evaluate(plan, cells, profile, keys=keys)
+    grown = evaluation if growth == 1 else evaluate(plan, cells, profile, growth=growth, keys=keys)
+    return Prediction(traffic=replays.traffic, evaluation=evaluation, replay=replays.of(plan), grown=grown)

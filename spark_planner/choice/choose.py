@@ -132,13 +132,14 @@ def choose(
         screening.put(settled.winner)
     recommended = settled.winner or _best_priced_closely(screening, partial(closely, cells=cells))
     assessed = tuple(screening.priced)
-    fitting = [one for one in assessed if not one.broken]
+    # Where the count refuted them all, none fits, whatever was estimated.
+    fitting = [] if recommended.broken else [one for one in assessed if not one.broken]
     article = article_plans(base, longest_ms, max_delay_ms)
     by_rule = {name: closely(plan, coarse) for name, plan in article.items()}
     native = price(course_of(_native(plans), cells, growth), profile, 1)
     rooms = limits.rooms(recommended.evaluation, profile)
     allowed = limits.allowed_gaps(profile.gap_limit_ranges) / growth
-    rivals = [] if recommended.broken else [one.evaluation for one in fitting]
+    rivals = [one.evaluation for one in fitting]
     ties = tied_with(recommended.evaluation, rivals, limits, settled.counted, allowed)
     return Choice(
         recommended=recommended,

@@ -12,12 +12,15 @@ from timewheel.spark_planner.pricing.course import Course
 from timewheel.spark_planner.pricing.evaluate import BITS_PER_BYTE
 from timewheel.spark_planner.pricing.evaluation import Evaluation
 
-__all__ = ["GAP_FRACTION", "SILENCE_SECONDS", "Constraints", "Cost", "Room"]
+__all__ = ["GAP_FRACTION", "SILENCE_SECONDS", "Constraints", "Cost", "Room", "most_countable"]
 
 GAP_FRACTION = "gap_fraction"
 """The one constraint that a count decides."""
 SILENCE_SECONDS = "silence_seconds"
 """And the other that more partitions help."""
+PEAK_ROOTS = 3.5
+"""How many roots of the mean a counted peak is above it at the most. Measured on 1,800 samples of five kinds of history
+under two plans: half of the peaks were 0.2 to 2.2 roots above it, the highest 3.5 where the mean was 8 or more."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,3 +197,19 @@ class Constraints:
             if value > 0
         ]
         return tuple(sorted(rooms, key=lambda room: room.times))
+
+
+def most_countable(allowed: float, growth: float) -> int:
+    """The highest count of gaps on a history that allows for so many times that history's volume.
+
+    What is counted is the highest of many moments, which stands above the mean by chance: by some roots of it. The mean
+    grows with the volume, but chance with its root only, and so is more of a small count than of a large one: a sample
+    of one timer in 200 would be said to break limits that the whole topic keeps. So the limit is taken down to a mean,
+    that to the history's volume, and chance is added there again.
+
+    Args:
+        allowed: Gaps at that volume, chance included.
+        growth: That volume, in volumes of the history. At 1 the count is held to what is allowed as it is.
+    """
+    mean = (math.sqrt(PEAK_ROOTS**2 / 4 + allowed) - PEAK_ROOTS / 2) ** 2 / growth  # m + PEAK_ROOTS sqrt(m) = allowed
+    return math.floor(mean + PEAK_ROOTS * math.sqrt(mean) + 1e-6)

@@ -35,7 +35,7 @@ LEAST_GAPS = 20.0
 """Estimates below say nothing of how far estimates are off: chance is as large."""
 
 Count = Callable[[Sequence[Plan]], Sequence[int]]
-"""The most gaps of any partition under each of these plans, counted."""
+"""The most gaps of any partition under each of these plans, counted; of those above the limit so many at least."""
 Assess = Callable[[Plan], Assessed]
 """A plan priced with its own partitions."""
 
@@ -45,16 +45,20 @@ def _none_further(below: float) -> Sequence[Assessed]:
     return ()
 
 
+def _never() -> bool:
+    return False
+
+
 def decide(
     candidates: Sequence[Assessed],
     constraints: Constraints,
     *,
     allowed: int,
     count: Count,
-    confirm: Callable[[Plan], int],
     assess: Assess,
     keys: KeyShares = EVEN,
     further: Further = _none_further,
+    is_hopeless: Callable[[], bool] = _never,
     at_once: int = AT_ONCE,
 ) -> Decided:
     """Count until the cheapest is certain.
@@ -63,11 +67,11 @@ def decide(
         candidates: Each with the partitions that its estimate asks for; estimates may be rough.
         constraints: What else they have to keep, and prices.
         allowed: The most gaps of a partition that a count may find.
-        count: Counts several at moments of a grid.
-        confirm: Counts one wherever its peak is.
+        count: Counts several.
         assess: Prices closely a plan that was counted.
         keys: How partitions fill.
         further: Prices more candidates, where the count leaves the best dearer than what these may cost.
+        is_hopeless: Whether no candidate can be within the limit; asked after rounds that found none.
         at_once: The most that are handed to ``count``.
     """
 
@@ -83,9 +87,8 @@ def decide(
         for one, gaps in zip(wanted, count(plans), strict=True):
             one.note(gaps)
         winner = _winner(table)
-        if winner is not None and not winner.is_confirmed:
-            winner.note_exactly(confirm(winner.plan))
-            winner = _winner(table)
+        if winner is None and is_hopeless():
+            break
         wanted = _contenders(table, winner)[:at_once]
         while not wanted and (more := further(_cost(winner))):
             table += known(more)
@@ -119,7 +122,6 @@ class _Candidate:
         self._plan = evaluation.plan
         self._close: dict[int, Assessed] = {}
         self._gaps: dict[int, int] = {}
-        self._confirmed: set[int] = set()
         self._least = constraints.partitions_for_silence(evaluation, keys)
         self.can_win = not set(estimated.broken) - {GAP_FRACTION}
 
@@ -168,10 +170,6 @@ class _Candidate:
     def plan(self) -> Plan:
         assert self.fewest is not None
         return self._with(self.fewest)
-
-    @property
-    def is_confirmed(self) -> bool:
-        return self.fewest in self._confirmed
 
     @property
     def counted(self) -> dict[Plan, int]:
@@ -242,12 +240,6 @@ class _Candidate:
         """It was counted with the next number of partitions."""
         assert self.next_partitions is not None
         self._gaps[self.next_partitions] = gaps
-
-    def note_exactly(self, gaps: int) -> None:
-        """It was counted with the fewest, also between the moments of the grid."""
-        assert self.fewest is not None
-        self._confirmed.add(self.fewest)
-        self._gaps[self.fewest] = gaps
 
     def _needed(self, partitions: int) -> int:
         # The fewest that can be enough if gaps divide as timers do: all but the fullest may have one gap less.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from timewheel.core import plurals
 from timewheel.core.durations import DAY_MS, MINUTE_MS, format_duration
 from timewheel.core.plan import Calendar, Native, Plan, Tiered, Wheel
 from timewheel.spark_planner.choice.constraints import Constraints, Room
@@ -100,7 +101,7 @@ def _summary(
     if own is None:
         gaps = f"{estimated} gaps in a partition at the peak (estimated), {chosen.gap_fraction:.0%} {limit}"
     elif growth == 1:
-        gaps = f"{own:,} gaps in a partition at the peak (counted; estimated {estimated}), {limit}"
+        gaps = f"{plurals.counted(own, 'gap')} in a partition at the peak (counted; estimated {estimated}), {limit}"
     else:
         at = f"at {growth:g} times the volume of which {own:,} were counted"
         gaps = f"{estimated} gaps in a partition at the peak (estimated, {at}), {limit}"
@@ -242,7 +243,7 @@ def _hops(evaluation: Evaluation) -> str:
 
 
 def _topics(evaluation: Evaluation) -> str:
-    return f"{evaluation.partition_topics} partition topic{'s' * (evaluation.partition_topics != 1)}"
+    return f"{plurals.counted(evaluation.partition_topics, 'partition topic')}"
 
 
 def _relay(evaluation: Evaluation) -> str:

@@ -8,6 +8,7 @@ driver: a few numbers for each due partition and stretch of positions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -91,6 +92,7 @@ def replay_all(
     grid: Grid | None = None,
     ledger_entries: int = 0,
     exact_peaks: bool = False,
+    refuted_above: float = math.inf,
     sends_per_chunk: int = SENDS_PER_CHUNK,
 ) -> list[Replay]:
     """Play the sends of a history through several plans, in one pass.
@@ -102,6 +104,8 @@ def replay_all(
         ledger_entries: Entries after which a ledger is closed; 0: all are in one.
         exact_peaks: Go over the sends again, on ever finer grids of where a peak can still be, until all peaks are
             exact. Otherwise they are exact at the grid's moments, and bounded between them.
+        refuted_above: With ``exact_peaks``: a plan of which a partition is known to have more gaps is not gone over
+            again. Its peaks are that high at least.
         sends_per_chunk: About how many arrivals one task puts in order.
 
     Returns:
@@ -119,7 +123,7 @@ def replay_all(
     counted = count(kept, asked, sends_per_chunk=sends_per_chunk)
     peaks = [(one.gaps.peak_of_total, one.gaps.peak_per_partition) for one in counted]
     if exact_peaks:
-        peaks = _exact_peaks(kept, asked, counted, sends_per_chunk)
+        peaks = _exact_peaks(kept, asked, counted, refuted_above, sends_per_chunk)
     return [
         Replay(
             entries=one.gaps.entries,
@@ -135,15 +139,17 @@ def replay_all(
 
 
 def _exact_peaks(
-    kept: Kept, asked: Sequence[Asked], counted: Sequence[Counted], sends_per_chunk: int
+    kept: Kept, asked: Sequence[Asked], counted: Sequence[Counted], refuted_above: float, sends_per_chunk: int
 ) -> list[tuple[Peak, Peak]]:
-    """(of all partitions together, per partition) of each plan, exact, by passes over ever finer grids."""
+    """(of all partitions together, per partition) of each plan, exact or refuted, by passes over ever finer grids."""
     total = [one.gaps.peak_of_total for one in counted]
     partition = [one.gaps.peak_per_partition for one in counted]
     gaps = {number: one.gaps for number, one in enumerate(counted)}
     while True:
         finer: dict[int, Asked] = {}
         for number, of in gaps.items():
+            if partition[number].gap_count > refuted_above:
+                continue
             spans = of.open_spans(least_total=total[number].gap_count, least_partition=partition[number].gap_count)
             grid = of.grid.refined(spans)
             if grid is not None:
@@ -156,7 +162,10 @@ def _exact_peaks(
             total[number] = max(total[number], of.peak_of_total, key=_gap_count)
             partition[number] = max(partition[number], of.peak_per_partition, key=_gap_count)
     # At the moments nothing was found to be above, and between them nothing can be.
-    return [(_exactly(all_of_it), _exactly(one)) for all_of_it, one in zip(total, partition, strict=True)]
+    return [
+        (all_of_it, one) if one.gap_count > refuted_above else (_exactly(all_of_it), _exactly(one))
+        for all_of_it, one in zip(total, partition, strict=True)
+    ]
 
 
 def _exactly(peak: Peak) -> Peak:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -43,10 +45,11 @@ def gaps_over_time(planned: Planned) -> GapChart:
     partitions = planned.plan.own_partitions
     growth = planned.growth
     volume = "" if growth == 1 else f" Counted at this volume and multiplied by {growth:g}: gaps grow with it."
-    series = [Series(name="native, 1 partition", points=_line(native, first_ms, unit_ms, growth))]
+    line = partial(_line, first_ms=first_ms, unit_ms=unit_ms, growth=growth)
+    series = [Series(name="native, 1 partition", points=line(native))]
     if planned.recommended is not planned.native:
         name = "this plan" if partitions == 1 else f"this plan, of {partitions}"
-        series.append(Series(name=name, points=_line(recommended, first_ms, unit_ms, growth)))
+        series.append(Series(name=name, points=line(recommended)))
     return GapChart(
         title="Gap ranges over time",
         caption=GAPS_CAPTION + volume,
@@ -65,11 +68,13 @@ def _line(played: Replay, first_ms: int, unit_ms: int, growth: float) -> list[tu
     counts = _fullest(played)
     times_ms = played.gaps.grid.points_ms
     per_point = -(-len(counts) // MOST_POINTS)
-    points = [(0.0, 0.0)]
+    # The peak itself is there too, which may be between two moments of the grid.
+    peak = played.peak_per_partition
+    points = [(0.0, 0.0), (max(float(peak.at_ms) - first_ms, 0.0) / unit_ms, growth * float(peak.gap_count))]
     for begin in range(0, len(counts), per_point):
         at = begin + int(np.argmax(counts[begin : begin + per_point]))
         points.append((max(float(times_ms[at]) - first_ms, 0.0) / unit_ms, growth * float(counts[at])))
-    return points
+    return sorted(points)
 
 
 def _fullest(played: Replay) -> NDArray[np.int64]:

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, format_duration, rounded_up
+from timewheel.core.plurals import counted
 from timewheel.spark_planner.summary.cells import Cells
 
 __all__ = ["DelaySpan", "delay_quantile_ms", "delay_spans", "reading"]
@@ -72,8 +73,9 @@ def reading(cells: Cells) -> str:
     )
     half, most = (rounded_up(delay_quantile_ms(cells, share)) for share in (0.5, 0.99))
     return (
-        f"As read: {cells.timers:,} timers sent from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC; half of the "
-        f"delays are within {half}, 99 % within {most}, the longest is {rounded_up(int(cells.delay_max_ms.max()))}."
+        f"As read: {counted(cells.timers, 'timer')} sent from {first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC; "
+        f"half of the delays are within {half}, 99 % within {most}, "
+        f"the longest is {rounded_up(int(cells.delay_max_ms.max()))}."
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from timewheel._report.page import Fold, Headline, Page, Section, Table
 from timewheel._report.render import render_page
 from timewheel.core.planfile import dump_plan
+from timewheel.core.plurals import counted
 from timewheel.spark_planner.choice.reasons import describe, partitions_in_words, stays
 from timewheel.spark_planner.fleet import Fleet, NativeGaps, Standing
 from timewheel.spark_planner.job import Planned
@@ -36,7 +37,7 @@ def fleet_verdict(fleet: Fleet) -> str:
     topics = len(fleet.topics)
     stay = sum(one.standing == Standing.FINE for one in fleet.topics)
     moving = [planned for planned in fleet.planned.values() if not stays(planned.plan)]
-    said = f"Of {topics:,} topics {stay:,} can stay on native delays with one partition"
+    said = f"Of {counted(topics, 'topic')} {stay:,} can stay on native delays with one partition"
     if fleet.planned:
         said += f"; {len(fleet.planned):,} were planned for, and of these {len(moving):,} change"
     broken = sum(not planned.keeps_limits for planned in fleet.planned.values())
@@ -113,10 +114,13 @@ def fleet_page(fleet: Fleet, pages: Mapping[str, str]) -> str:
             links=[(topic, name) for topic, name in pages.items()],
             tables=[fleet_table(fleet, matter, "The one furthest beyond its limit first")] if matter else [],
         ),
-        Section(heading="All others", folds=[Fold(name=f"{len(others):,} topics that stay", table=rest)]),
+        Section(
+            heading="All others",
+            folds=[Fold(name=counted(len(others), "topic that stays", "topics that stay"), table=rest)],
+        ),
     ]
     page = Page(
-        title=f"timewheel plan: {len(fleet.topics):,} topics",
+        title=f"timewheel plan: {counted(len(fleet.topics), 'topic')}",
         verdict=fleet_verdict(fleet),
         good=fleet.keeps_limits,
         headlines=_headlines(fleet, matter),
@@ -146,7 +150,7 @@ def _headlines(fleet: Fleet, matter: Sequence[NativeGaps]) -> list[Headline]:
             value=f"{len(matter):,}",
             unit=f"of {len(fleet.topics):,}",
             known="counted",
-            lines=[f"{fleet.history.statistic.timers:,} timers in all"],
+            lines=[f"{counted(fleet.history.statistic.timers, 'timer')} in all"],
             good=not matter,
         ),
         Headline(

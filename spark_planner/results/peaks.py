@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from timewheel.spark_planner.exact.replay_result import Peak
 from timewheel.spark_planner.job import Planned
 
 __all__ = ["Peaks", "peaks_of"]
@@ -16,7 +18,7 @@ class Peaks:
     Args:
         now: Of one partition under native delays.
         then: Of the plan's fullest partition.
-        known: "counted" or "estimated".
+        known: "counted" or "estimated"; of a long history "counted at moments", with the most that may be between.
         band: Between so many times the native gaps they lie with a certainty of 95 %, and the plan's are held to the
             upper of the two as well; None: nothing is known of that, or the history shows all that there will be.
     """
@@ -44,6 +46,14 @@ def peaks_of(planned: Planned) -> Peaks:
         then=planned.recommended.replay.peak_per_partition.gap_count
         if is_counted
         else recommended.peak_gaps_per_partition,
-        known="counted" if is_counted else "estimated",
+        known=_known([planned.native.replay.peak_of_total, planned.recommended.replay.peak_per_partition])
+        if is_counted
+        else "estimated",
         band=None if band is None else (band.low, band.high),
     )
+
+
+def _known(peaks: Sequence[Peak]) -> str:
+    if all(peak.is_exact for peak in peaks):
+        return "counted"
+    return f"counted at moments, between them at most {', '.join(f'{peak.gap_count_limit:,}' for peak in peaks)}"

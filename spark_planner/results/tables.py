@@ -10,7 +10,7 @@ from timewheel.core.durations import format_duration
 from timewheel.core.plan import Plan
 from timewheel.core.steps import Step, steps
 from timewheel.spark_planner.choice.assessed import Assessed
-from timewheel.spark_planner.choice.constraints import Constraints
+from timewheel.spark_planner.choice.constraints import Constraints, most_countable
 from timewheel.spark_planner.choice.reasons import describe
 from timewheel.spark_planner.choice.ties import TIE
 from timewheel.spark_planner.estimating import Estimated
@@ -126,11 +126,12 @@ def front_table(planned: Planned | Estimated) -> Table:
     """The candidates that no other beats in both gaps and cost."""
     front = planned.choice.front
     counted = planned.choice.counted
+    allowed = most_countable(planned.constraints.allowed_gaps(planned.profile.gap_limit_ranges), planned.growth)
     rows = [
         (
             plan_label(one.evaluation.plan) + (f" ({TIED})" if one.evaluation in planned.choice.ties else ""),
             *_cost_and_gaps(one),
-            f"{counted[one.evaluation.plan]:,}" if one.evaluation.plan in counted else "-",
+            _counted(counted.get(one.evaluation.plan), allowed),
             f"{one.evaluation.hops_mean:.2f}",
         )
         for one in _thinned(front, MOST_FRONT_ROWS)
@@ -142,6 +143,13 @@ def front_table(planned: Planned | Estimated) -> Table:
         header=("plan", "cost, writes/s", "gaps estimated", "fullest partition", "counted", "hops mean"),
         rows=rows,
     )
+
+
+def _counted(gaps: int | None, allowed: int) -> str:
+    """Of a candidate: those above what is allowed are not counted to the end."""
+    if gaps is None:
+        return "-"
+    return f"{gaps:,}" if gaps <= allowed else f"over {allowed:,}"
 
 
 def room_table(planned: Planned) -> Table:

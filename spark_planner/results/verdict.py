@@ -2,29 +2,45 @@
 
 from __future__ import annotations
 
+from timewheel.core.durations import format_duration
+from timewheel.core.plurals import counted
 from timewheel.spark_planner.choice.reasons import describe, partitions_in_words, stays
 from timewheel.spark_planner.job import Planned
 from timewheel.spark_planner.results.peaks import peaks_of
 
 __all__ = ["verdict"]
 
+SETTING = "managedLedgerMaxUnackedRangesToPersist; gap_limit_ranges in a file for --profile"
+
 
 def verdict(planned: Planned) -> str:
     """What to do, and the gaps that decide it: counted by the exact replay, or predicted for a volume not seen yet.
 
-    A second sentence where the count does not bear out what the plan was chosen by.
+    Where no plan keeps the gap limit, why, and what would help.
     """
-    return _recommendation(planned) + _objection(planned)
+    return _recommendation(planned) + _hindrance(planned)
 
 
-def _objection(planned: Planned) -> str:
-    if planned.is_borne_out or "gap_fraction" in planned.choice.recommended.broken:
+def _hindrance(planned: Planned) -> str:
+    """Why no plan keeps the gap limit, and what would; empty: this one does."""
+    found, limit = planned.hindrance, planned.profile.gap_limit_ranges
+    if found is None:
         return ""
-    counted = planned.recommended.replay.peak_per_partition.gap_count
-    return (
-        f" The replay counted {counted:,} in the fullest partition of {_which(planned)}, where at most "
-        f"{planned.most_countable_gaps:,} go with what was asked: plan with a smaller --gap-fraction."
-    )
+    said = f" At most {found.allowed:,} gaps go with what was asked"
+    if planned.growth != 1:
+        said += f" ({planned.recommended.replay.peak_per_partition.gap_count:,} were counted at this volume)"
+    if found.never_held_gaps:
+        timers = counted(found.never_held_timers, "timer")
+        said += (
+            f", and no plan tried keeps that: {timers} due within {format_duration(found.never_held_ms)} of being sent "
+            f"are held back by none, and leave {counted(found.never_held_gaps, 'gap')} by themselves (counted)"
+        )
+    helps = [f"a broker that keeps {found.gap_limit_ranges:,} ranges where this one keeps {limit:,} ({SETTING})"]
+    if found.partitions is not None:
+        helps.insert(0, f"a due topic with {found.partitions} partitions (plan without --unpartitioned)")
+    if found.gap_fraction is not None:
+        helps.append(f"this plan, with less room (--gap-fraction {found.gap_fraction:g})")
+    return f"{said}. What helps: {', or '.join(helps)}."
 
 
 def _recommendation(planned: Planned) -> str:

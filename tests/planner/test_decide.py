@@ -98,7 +98,6 @@ class World:
             LIMITS,
             allowed=ALLOWED,
             count=self.count,
-            confirm=self.gaps,
             assess=lambda plan: self.at(plan.scheme, plan.partitions),
             keys=self.keys,
             at_once=at_once,
@@ -123,7 +122,6 @@ class World:
             LIMITS,
             allowed=ALLOWED,
             count=self.count,
-            confirm=self.gaps,
             assess=lambda plan: self.at(plan.scheme, plan.partitions),
             further=further,
             at_once=3,
@@ -279,29 +277,6 @@ def test_where_the_law_is_right_little_is_counted(priced: dict[Scheme, Assessed]
     assert len(world.asked) <= 6
 
 
-def test_a_peak_between_the_moments_of_the_grid_is_not_overlooked(priced: dict[Scheme, Assessed]) -> None:
-    world = World(priced, dict.fromkeys(SCHEMES, 7_000.0), dict.fromkeys(SCHEMES, 7_000.0))
-    confirmed: list[Plan] = []
-
-    def confirm(plan: Plan) -> int:
-        confirmed.append(plan)
-        return world.gaps(plan) + (5_000 if plan.partitions == 1 else 0)
-
-    found = decide(
-        world.candidates(),
-        LIMITS,
-        allowed=ALLOWED,
-        count=world.count,
-        confirm=confirm,
-        assess=lambda plan: world.at(plan.scheme, plan.partitions),
-    )
-    assert found.winner is not None
-    plan = found.winner.evaluation.plan
-    assert plan.partitions == 2
-    assert confirmed[-1] == plan
-    assert found.counted[plan] <= ALLOWED
-
-
 def test_what_breaks_another_limit_is_not_counted(priced: dict[Scheme, Assessed]) -> None:
     world = World(priced, dict.fromkeys(SCHEMES, 100.0), dict.fromkeys(SCHEMES, 100.0))
     found = decide(
@@ -309,7 +284,6 @@ def test_what_breaks_another_limit_is_not_counted(priced: dict[Scheme, Assessed]
         LIMITS,
         allowed=ALLOWED,
         count=world.count,
-        confirm=world.gaps,
         assess=lambda plan: world.at(plan.scheme, plan.partitions),
     )
     assert found.winner is None
@@ -331,7 +305,6 @@ def test_partitions_that_do_not_help_are_not_tried_on_and_on(priced: dict[Scheme
         LIMITS,
         allowed=ALLOWED,
         count=count,
-        confirm=lambda plan: count([plan])[0],
         assess=lambda plan: world.at(plan.scheme, plan.partitions),
     )
     assert found.winner is not None
@@ -352,7 +325,6 @@ def test_where_no_partition_can_be_had_the_cheapest_that_needs_none_wins_or_noth
         LIMITS,
         allowed=ALLOWED,
         count=lambda plans: [gaps[plan.scheme] for plan in plans],
-        confirm=lambda plan: gaps[plan.scheme],
         assess=lambda plan: next(one for one in priced if one.evaluation.plan == plan),
     )
     assert {plan.partitions for plan in found.counted} == {0}

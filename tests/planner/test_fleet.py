@@ -25,9 +25,8 @@ from timewheel.cli.plan_fleet import file_names
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Native, Plan
-from timewheel.spark_planner.choice.constraints import Constraints
+from timewheel.spark_planner.choice.constraints import Constraints, most_countable
 from timewheel.spark_planner.fleet import FLEET_CELLS, FLEET_TOPICS, Fleet, Standing, plan_all
-from timewheel.spark_planner.job import most_countable
 from timewheel.spark_planner.progress import Progress
 from timewheel.spark_planner.traffic import History, survey
 

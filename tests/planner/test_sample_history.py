@@ -17,8 +17,8 @@ from timewheel.core.plan import Native, Plan, Scheme, Tiered
 from timewheel.ops.sample import Sample, SampledEntry, draw
 from timewheel.ops.sample_figures import figures_of
 from timewheel.ops.sample_file import write_sample
+from timewheel.spark_planner.choice.constraints import most_countable
 from timewheel.spark_planner.history.read import read_history
-from timewheel.spark_planner.job import most_countable
 from timewheel.spark_planner.pricing.evaluate import evaluate
 from timewheel.spark_planner.summary.cells import Cells
 from timewheel.spark_planner.traffic import survey

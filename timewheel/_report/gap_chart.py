@@ -5,8 +5,10 @@ The count axis is logarithmic, of 1 + gaps, so that ten thousand and none stand 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import altair as alt
 
@@ -40,6 +42,18 @@ DIMMED = 0.07
 TOUCHED_SIZE, DOT_SIZE = 300, 80
 """Areas, in square pixels."""
 TIME_DIGITS = 4
+LEAST_HEIGHT, NAME_HEIGHT = 240, 24
+"""Of the plot and of a name in it, pixels."""
+NAME_PLACES = [
+    (x, align, left, right, dy)
+    for dy in (13, -11)
+    for x, align, left, right in (
+        ("width / 2", "center", 0.3, 0.7),
+        ("0", "left", 0.0, 0.4),
+        ("width", "right", 0.6, 1.0),
+    )
+]
+"""(Where, the side that is there, from and to which parts of the time it reaches, pixels down) of the limit's name."""
 HINT = (
     "Point at a line for its figures. Click a name for its line alone, with Shift one more. Turn the wheel with Ctrl "
     "to zoom, drag to move; a double click shows all again."
@@ -98,7 +112,7 @@ def gap_chart(chart: GapChart) -> Figure:
         limit_line(chart.limit, f"the broker keeps {chart.limit:,} ranges"),
         *(_mark(number, mark, last_time) for number, mark in enumerate(chart.marks)),
         _lines(chart, last_time, top),
-        limit_name("width / 2", align="center", dy=13),
+        _limit_name(chart, last_time, top),
     ]
     return Figure(
         name="gaps",
@@ -107,6 +121,27 @@ def gap_chart(chart: GapChart) -> Figure:
         caption=chart.caption,
         hint=HINT,
     )
+
+
+def _limit_name(chart: GapChart, last_time: float, top: float) -> Drawn:
+    """Where fewest lines run through it: to the left, in the middle or to the right, above the limit or below it."""
+    per_pixel, at = math.log1p(top) / LEAST_HEIGHT, math.log1p(chart.limit)
+
+    def met(place: tuple[str, str, float, float, int]) -> int:
+        _, _, left, right, dy = place
+        low, high = (at + per_pixel * edge for edge in ((0, NAME_HEIGHT) if dy < 0 else (-NAME_HEIGHT, 0)))
+        return sum(
+            min(math.log1p(count), math.log1p(next_count)) <= high
+            and max(math.log1p(count), math.log1p(next_count)) >= low
+            for line in chart.series
+            for (time, count), (next_time, next_count) in pairwise(line.points)
+            if next_time >= left * last_time and time <= right * last_time
+        )
+
+    # What is above the highest line of the axis is cut off.
+    room = [place for place in NAME_PLACES if place[-1] > 0 or at + per_pixel * NAME_HEIGHT <= math.log1p(top)]
+    x, align, _, _, dy = min(room, key=met)
+    return limit_name(x, align=align, dx={"left": 6, "right": -6}.get(align, 0), dy=dy)
 
 
 def _in_words(chart: GapChart) -> str:

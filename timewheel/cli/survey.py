@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -76,11 +77,10 @@ def survey(
 ) -> None:
     """Look at a history once and keep what a plan is made from: some megabytes, by day, up to 5,000 topics.
 
+    A sample (`timewheel sample`) is no history: `timewheel plan` takes it as it is.
     Then `timewheel plan --from FOLDER` and `timewheel predict PLAN --from FOLDER` answer in seconds, without Spark.
-    Not for a file of `timewheel sample`: `timewheel plan` takes that as it is.
     """
     import json
-    import shlex
 
     if replace and add:
         raise typer.BadParameter("a day is either made anew or added to, not both", param_hint="--replace")
@@ -143,12 +143,12 @@ def _show(console: Console, found: Survey) -> None:
 
 
 def _say_days(console: Console, out: Path, written: Sequence[int], dropped: Sequence[int]) -> None:
-    import shlex
 
+    from timewheel.core.plurals import counted
     from timewheel.spark_planner.summary.store import day_name, stored_days
 
     there = list(stored_days(out))
-    said = f"survey  {out}: {len(written):,} days written"
+    said = f"survey  {out}: {counted(len(written), 'day')} written"
     if dropped:
         said += f", {len(dropped):,} taken away"
     say(console, f"{said}; it has {len(there):,}, from {day_name(there[0])} to {day_name(there[-1])}")

@@ -1,0 +1,127 @@
+"""Deciding: the cheapest plan that keeps the gap limit by count; where none does, the nearest, and why it is none."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from timewheel.core.plan import MAX_PARTITIONS, Plan
+from timewheel.spark_planner.choice.assessed import Assessed
+from timewheel.spark_planner.choice.choose import Decided, Further
+from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Constraints, most_countable
+from timewheel.spark_planner.choice.decide import at_once_for, decide
+from timewheel.spark_planner.choice.hindrance import Hindrance, least_limit, never_held_ms
+from timewheel.spark_planner.replays import Replays
+
+__all__ = ["Deciding"]
+
+NEAREST = 4
+"""With the fewest gaps of what was counted, and of what was estimated: one of them is run where nothing is enough."""
+PERCENTS = [percent / 100 for percent in range(1, 101)]
+
+
+@dataclass(frozen=True, slots=True)
+class Deciding:
+    """Decides one topic's plan by counts.
+
+    Args:
+        replays: Of the topic.
+        plans: All candidates.
+        limits: That were asked for.
+        growth: Volumes of the traffic.
+        kept: Ranges that the broker keeps.
+        assess: Prices a plan with its own partitions.
+    """
+
+    replays: Replays
+    plans: Sequence[Plan]
+    limits: Constraints
+    growth: float
+    kept: int
+    assess: Callable[[Plan], Assessed]
+
+    @property
+    def allowed(self) -> int:
+        """The most gaps of a partition that a count may find."""
+        return self._allowed(self.limits, self.kept)
+
+    @property
+    def keepable(self) -> int:
+        """The most that a count may find for the broker to keep them, whatever room was asked for."""
+        return self._allowed(self._with(1.0), self.kept)
+
+    def decided(self, priced: Sequence[Assessed], further: Further) -> Decided:
+        """The cheapest within the limit; else the cheapest of which the broker keeps all gaps; else the nearest."""
+        counted: dict[Plan, int] = {}
+        for allowed in (self.allowed, self.keepable):
+            found = decide(
+                priced,
+                self.limits,
+                allowed=allowed,
+                count=partial(self.replays.count, refuted_above=allowed),
+                assess=self.assess,
+                keys=self.replays.keys(),
+                further=further,
+                is_hopeless=partial(self._is_hopeless, allowed),
+                at_once=at_once_for(self.replays.traffic.cells.timers),
+            )
+            counted |= found.counted
+            if found.winner is not None:
+                break
+        winner = found.winner or self._nearest(priced, counted)
+        if winner is not None and allowed != self.allowed:
+            winner = replace(winner, broken=(*(name for name in winner.broken if name != GAP_FRACTION), GAP_FRACTION))
+        return Decided(winner=winner, counted=self.replays.counted(counted))
+
+    def _is_hopeless(self, allowed: int) -> bool:
+        """Whether what no candidate holds back is too much by itself: further entries take no gap away, and none of
+        the candidates can have more partitions.
+        """
+        if any(plan.is_partitioned for plan in self.plans):
+            return False
+        within_ms = min(filter(None, map(never_held_ms, self.plans)), default=0)
+        return within_ms > 0 and self.replays.sent_for_less(within_ms)[1] > allowed
+
+    def _nearest(self, priced: Sequence[Assessed], counted: Mapping[Plan, int]) -> Assessed | None:
+        """With the fewest gaps; None: nothing was counted, since every plan breaks another limit."""
+        if not counted:
+            return None
+        estimated = sorted(priced, key=lambda one: one.evaluation.peak_gaps_per_partition)
+        plans = [*sorted(counted, key=lambda plan: counted[plan])[:NEAREST]]
+        plans += [one.evaluation.plan for one in estimated[:NEAREST]]
+        fewest = min(zip(self.replays.count(plans), range(len(plans)), strict=True))
+        return self.assess(plans[fewest[1]])
+
+    def hindrance(self, plan: Plan, native: Plan) -> Hindrance | None:
+        """Why a plan is not within the gap limit, and what would be; None: it is."""
+        (gaps,) = self.replays.count([plan])
+        if gaps <= self.allowed:
+            return None
+        within_ms = never_held_ms(plan)
+        timers, by_themselves = self.replays.sent_for_less(within_ms)
+        return Hindrance(
+            allowed=self.allowed,
+            never_held_ms=within_ms,
+            never_held_timers=timers,
+            never_held_gaps=by_themselves,
+            partitions=None if plan.is_partitioned or plan.intake else self._partitions((native, plan), gaps),
+            gap_limit_ranges=least_limit(gaps, partial(self._allowed, self.limits)),
+            gap_fraction=next((part for part in PERCENTS if self._allowed(self._with(part), self.kept) >= gaps), None),
+        )
+
+    def _partitions(self, plans: Sequence[Plan], gaps: int) -> int | None:
+        """How many a due topic must have for one of these plans to be within all limits, as far as was tried."""
+        least = max(math.ceil(gaps / max(self.allowed, 1)), 2)
+        tried = [replace(plan, partitions=n) for n in (least, least + 1, 2 * least) for plan in plans]
+        tried = [plan for plan in tried if plan.partitions <= MAX_PARTITIONS]
+        counts = self.replays.count(tried, refuted_above=self.allowed)
+        fit = (plan for plan, gaps in zip(tried, counts, strict=True) if gaps <= self.allowed)
+        return next((one.partitions for one in fit if not set(self.assess(one).broken) - {GAP_FRACTION}), None)
+
+    def _with(self, gap_fraction: float) -> Constraints:
+        return replace(self.limits, gap_fraction=gap_fraction)
+
+    def _allowed(self, limits: Constraints, kept: int) -> int:
+        return most_countable(limits.allowed_gaps(kept), self.growth)

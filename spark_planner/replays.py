@@ -1,0 +1,118 @@
+"""Replays of one topic: each plan is played through once, and as exactly as is needed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Self
+
+from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world calls it
+
+from timewheel.core.plan import Plan
+from timewheel.core.plurals import counted
+from timewheel.spark_planner.errors import EmptyHistory
+from timewheel.spark_planner.exact.replay import Replay, replay, replay_all
+from timewheel.spark_planner.exact.sends import Kept
+from timewheel.spark_planner.history.columns import DUE_MS, PUBLISH_MS
+from timewheel.spark_planner.history.keys import KeyShares
+from timewheel.spark_planner.progress import Tell, told
+from timewheel.spark_planner.traffic import Traffic
+
+__all__ = ["Replays"]
+
+NATIVE = Plan(due_topic="persistent://public/default/any", subscriptions=("any",))
+EXACT_PEAK_TIMERS = 5_000_000
+"""Up to so many the replay goes over them again until its peaks are exact between its 4,096 moments too."""
+
+
+class Replays:
+    """Replays of one topic, none of them made twice; at its end what they were made from is forgotten.
+
+    Attributes:
+        traffic: What is replayed.
+    """
+
+    def __init__(self, traffic: Traffic, tell: Tell) -> None:
+        self.traffic = traffic
+        self._tell = tell
+        self._spark = traffic.history.rows.sparkSession
+        self._replays: dict[Plan, Replay] = {}
+        self._sent_for_less: dict[int, tuple[int, int]] = {}
+        self._rounds = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.traffic.forget()
+
+    def keys(self) -> KeyShares:
+        """Of the topic's timers."""
+        return self._kept().keys[self.traffic.topic]
+
+    def count(self, plans: Sequence[Plan], *, refuted_above: float = math.inf) -> list[int]:
+        """The most gaps of any partition under each plan; so many at least, where that is above ``refuted_above``."""
+        self._rounds += 1
+        stage = f"counting {counted(len(plans), 'candidate')}, round {self._rounds}"
+        self.play(plans, stage, refuted_above=refuted_above)
+        return [self._replays[plan].peak_per_partition.gap_count for plan in plans]
+
+    def counted(self, plans: Iterable[Plan]) -> dict[Plan, int]:
+        """What is known by now of plans that were counted."""
+        return {plan: self._replays[plan].peak_per_partition.gap_count for plan in plans}
+
+    def play(self, plans: Sequence[Plan], stage: str, *, refuted_above: float = math.inf) -> None:
+        """Replay those that were not yet: until peaks are exact or refuted, if the traffic is not too much for it."""
+        wanted = [plan for plan in dict.fromkeys(plans) if not self._has(plan, refuted_above)]
+        if not wanted:
+            return
+        kept = self._kept()
+        with told(self._spark, stage, self._tell, one_job=False):
+            found = replay_all(kept, wanted, exact_peaks=self._can_be_exact, refuted_above=refuted_above)
+            self._replays |= zip(wanted, found, strict=True)
+
+    def alone(self, plan: Plan) -> Replay:
+        """Of the history without what it was continued by."""
+        kept = self.traffic.history.kept.of(self.traffic.topic)
+        with told(self._spark, "replaying the history alone", self._tell, one_job=False):
+            (found,) = replay_all(kept, [plan], exact_peaks=self._can_be_exact)
+        return found
+
+    def sent_for_less(self, delay_ms: int) -> tuple[int, int]:
+        """(timers of the history with a shorter delay, the most gaps that they leave on one partition alone)."""
+        if delay_ms not in self._sent_for_less:
+            timers = self.traffic.history.timers_of(self.traffic.topic)
+            rows = timers.where(F.col(DUE_MS) - F.col(PUBLISH_MS) < delay_ms)
+            with told(self._spark, "counting timers of short delays alone", self._tell, one_job=False):
+                try:
+                    found = replay(rows, NATIVE, exact_peak=self._can_be_exact)
+                except EmptyHistory:
+                    self._sent_for_less[delay_ms] = 0, 0
+                else:
+                    self._sent_for_less[delay_ms] = found.entries, found.peak_of_total.gap_count
+        return self._sent_for_less[delay_ms]
+
+    @property
+    def _can_be_exact(self) -> bool:
+        return self.traffic.cells.timers <= EXACT_PEAK_TIMERS
+
+    def _kept(self) -> Kept:
+        if "kept" not in vars(self.traffic.history):
+            with told(self._spark, "putting the history in order", self._tell, one_job=False):
+                _ = self.traffic.history.kept
+        if "kept" not in vars(self.traffic) and self.traffic.continuation is not None:
+            days = len(self.traffic.continuation.sources)
+            with told(self._spark, f"continuing the history by {days} days", self._tell, one_job=False):
+                _ = self.traffic.kept
+        return self.traffic.kept
+
+    def of(self, plan: Plan) -> Replay:
+        """Of a plan that was played."""
+        return self._replays[plan]
+
+    def _has(self, plan: Plan, refuted_above: float) -> bool:
+        found = self._replays.get(plan)
+        if found is None or not self._can_be_exact:
+            return found is not None
+        partition = found.peak_per_partition
+        return partition.gap_count > refuted_above or (partition.is_exact and found.peak_of_total.is_exact)

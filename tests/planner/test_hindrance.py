@@ -1,0 +1,151 @@
+"""One plan has one figure, counted. Where no plan is enough, the answer says why, and what is; each is followed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from pyspark.sql import SparkSession
+
+from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.durations import DAY_MS, HOUR_MS
+from timewheel.core.gap_law import exact_gaps, peak
+from timewheel.core.plan import Native, Plan, Ring, Tiered, Wheel
+from timewheel.spark_planner.choice.constraints import Constraints
+from timewheel.spark_planner.choice.hindrance import least_limit, never_held_ms
+from timewheel.spark_planner.exact.ways import ways
+from timewheel.spark_planner.history.generate import START_MS
+from timewheel.spark_planner.job import Planned, plan_for
+from timewheel.spark_planner.results.charts import gaps_over_time
+from timewheel.spark_planner.results.headlines import headlines
+from timewheel.spark_planner.results.verdict import verdict
+from timewheel.spark_planner.traffic import History, survey
+
+TIMERS = 2_000
+BASE = Plan(
+    due_topic="persistent://acme/crm/reminders", subscriptions=("billing",), partitions=0, max_delay_ms=60 * DAY_MS
+)
+SCHEMES = (
+    Native(),
+    Tiered(window_ms=12 * HOUR_MS, tiers_ms=(12 * HOUR_MS, 5 * DAY_MS)),
+    Tiered(window_ms=2 * HOUR_MS, tiers_ms=(2 * HOUR_MS, DAY_MS)),
+)
+CANDIDATES = [replace(BASE, scheme=scheme) for scheme in SCHEMES]
+RETRIES_MS = (2_000, 8_000)
+
+
+def limit_of(ranges: int) -> BrokerProfile:
+    return BrokerProfile.from_mapping({"base": "4.0", "name": "small", "gap_limit_ranges": ranges})
+
+
+@pytest.fixture(scope="module")
+def burst() -> tuple[np.ndarray, np.ndarray]:
+    """A topic's first second: half is due within seconds, the rest in hours to weeks."""
+    rng = np.random.default_rng(7)
+    sent_ms = START_MS + np.arange(TIMERS) // 4
+    far_ms = (rng.choice([1, 6, 24, 72, 408, 696], TIMERS) * HOUR_MS * rng.uniform(0.9, 1.1, TIMERS)).astype(np.int64)
+    return sent_ms, sent_ms + np.where(rng.random(TIMERS) < 0.5, rng.integers(*RETRIES_MS, TIMERS), far_ms)
+
+
+@pytest.fixture(scope="module")
+def history(spark: SparkSession, burst: tuple[np.ndarray, np.ndarray]) -> Iterator[History]:
+    rows = list(zip(*(column.tolist() for column in burst), strict=True))
+    found = survey(spark.createDataFrame(rows, "publish_ms bigint, due_ms bigint").coalesce(1))
+    yield found
+    found.kept.forget()
+
+
+def by_hand(plan: Plan, sent_ms: np.ndarray, due_ms: np.ndarray) -> int:
+    way = ways(plan, sent_ms, due_ms)
+    acknowledged = way.acknowledged_ms[np.argsort(way.arrival_ms, kind="stable")].tolist()
+    return peak(exact_gaps(acknowledged, sorted(set(acknowledged))))
+
+
+@pytest.fixture(scope="module")
+def alone(burst: tuple[np.ndarray, np.ndarray]) -> int:
+    """The gaps of what is due within seconds, which no plan holds back."""
+    sent_ms, due_ms = burst
+    return by_hand(CANDIDATES[0], *(column[due_ms - sent_ms <= RETRIES_MS[1]] for column in (sent_ms, due_ms)))
+
+
+@pytest.fixture(scope="module")
+def refused(history: History, alone: int) -> Planned:
+    return plan_for(history, "", BASE, limit_of(int(alone * 1.15)), candidates=CANDIDATES)
+
+
+def test_all_figures_of_a_plan_are_the_count(refused: Planned, burst: tuple[np.ndarray, np.ndarray]) -> None:
+    gaps = by_hand(refused.plan, *burst)
+    assert refused.recommended.replay.peak_per_partition.gap_count == gaps
+    assert refused.choice.counted[refused.plan] == gaps
+    assert all(plan == refused.plan or counted >= gaps for plan, counted in refused.choice.counted.items())
+    now, then, _ = headlines(refused)
+    assert then.value == f"{gaps:,}"
+    assert now.value == f"{by_hand(CANDIDATES[0], *burst):,}"
+    assert f"at most {gaps:,} gaps in a partition (counted)" in verdict(refused)
+    assert f"with {gaps:,} gaps in a partition at the peak (counted;" in refused.choice.reasons[0]
+    chart = gaps_over_time(refused)
+    assert [f"{max(count for _, count in line.points):,.0f}" for line in chart.series] == [now.value, then.value]
+
+
+def test_why_no_plan_is_enough_is_said_in_figures(refused: Planned, burst: tuple[np.ndarray, np.ndarray]) -> None:
+    found, (sent_ms, due_ms) = refused.hindrance, burst
+    assert found is not None
+    is_near = due_ms - sent_ms < found.never_held_ms
+    alone = by_hand(CANDIDATES[0], sent_ms[is_near], due_ms[is_near])
+    assert not refused.keeps_limits
+    assert refused.choice.recommended.broken == ("gap_fraction",)
+    assert found.allowed < alone == found.never_held_gaps
+    assert found.never_held_timers == np.count_nonzero(is_near)
+    said = verdict(refused)
+    assert f"{found.never_held_timers:,} timers due within" in said
+    assert f"leave {alone:,} gaps by themselves (counted)" in said
+    assert "smaller --gap-fraction" not in said
+
+
+def test_the_broker_keeps_the_gaps_of_the_plan_that_is_told_all_the_same(refused: Planned, alone: int) -> None:
+    gaps = refused.recommended.replay.peak_per_partition.gap_count
+    assert alone <= gaps <= refused.profile.gap_limit_ranges
+
+
+@pytest.mark.parametrize("remedy", ["partitions", "limit", "fraction"])
+def test_each_remedy_that_is_said_is_one(history: History, refused: Planned, remedy: str) -> None:
+    found, profile, constraints, base, candidates = refused.hindrance, refused.profile, Constraints(), BASE, CANDIDATES
+    assert found is not None
+    said = verdict(refused)
+    match remedy:
+        case "partitions":
+            assert f"a due topic with {found.partitions} partitions (plan without --unpartitioned)" in said
+            base = replace(BASE, partitions=1)
+            candidates = [replace(one, partitions=1) for one in CANDIDATES]
+        case "limit":
+            assert f"a broker that keeps {found.gap_limit_ranges:,} ranges where" in said
+            profile = limit_of(found.gap_limit_ranges)
+        case _:
+            assert found.gap_fraction is not None
+            assert f"(--gap-fraction {found.gap_fraction:g})" in said
+            constraints = Constraints(gap_fraction=found.gap_fraction)
+    planned = plan_for(history, "", base, profile, constraints, candidates=candidates)
+    assert planned.keeps_limits
+    assert planned.hindrance is None
+
+
+def test_where_the_broker_keeps_no_plans_gaps_the_one_with_the_fewest_is_told(history: History, alone: int) -> None:
+    planned = plan_for(history, "", BASE, limit_of(alone // 2), candidates=CANDIDATES)
+    assert planned.hindrance is not None
+    assert planned.hindrance.gap_fraction is None
+    assert planned.choice.counted[planned.plan] == min(planned.choice.counted.values())
+    assert "--gap-fraction" not in verdict(planned)
+
+
+def test_what_a_plan_never_holds() -> None:
+    assert never_held_ms(BASE) == 0, "native delays hold nothing back"
+    tiered = replace(BASE, scheme=SCHEMES[1])
+    assert never_held_ms(tiered) == 12 * HOUR_MS + tiered.guard_ms
+    rings = (Ring(slot_ms=HOUR_MS, slots=100), Ring(slot_ms=4 * DAY_MS, slots=20))
+    assert never_held_ms(replace(BASE, scheme=Wheel(rings=rings))) == BASE.guard_ms
+
+
+def test_the_least_limit_is_the_first_that_is_enough() -> None:
+    assert least_limit(867, lambda ranges: ranges * 8 // 10) == 1_084
