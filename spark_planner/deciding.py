@@ -55,6 +55,7 @@ class Deciding:
     def decided(self, priced: Sequence[Assessed], further: Further) -> Decided:
         """The cheapest within the limit; else the cheapest of which the broker keeps all gaps; else the nearest."""
         counted: dict[Plan, int] = {}
+        winner, allowed = None, self.allowed
         for allowed in (self.allowed, self.keepable):
             found = decide(
                 priced,
@@ -68,9 +69,10 @@ class Deciding:
                 at_once=at_once_for(self.replays.traffic.cells.timers),
             )
             counted |= found.counted
-            if found.winner is not None:
+            winner = found.winner
+            if winner is not None:
                 break
-        winner = found.winner or self._nearest(priced, counted)
+        winner = winner or self._nearest(priced, counted)
         if winner is not None and allowed != self.allowed:
             winner = replace(winner, broken=(*(name for name in winner.broken if name != GAP_FRACTION), GAP_FRACTION))
         return Decided(winner=winner, counted=self.replays.counted(counted))

@@ -489,6 +489,6 @@ def test_what_is_held_or_with_a_handler_during_an_unload_is_handed_out_once(
 
 def test_a_fork_is_noticed(client: Any, plan: Plan) -> None:
     consumer = DelayedConsumer(client, plan, SUBSCRIPTION)
-    consumer._pid -= 1  # what the child of a fork would see; a real fork under a live C++ client may hang
+    consumer._process._made_at -= 1  # what the child of a fork would see; a real fork under a live C++ client may hang
     with pytest.raises(ClientMisuse, match="fork"):
         consumer.receive(SECOND)

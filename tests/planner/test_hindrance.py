@@ -60,7 +60,7 @@ def history(spark: SparkSession, burst: tuple[np.ndarray, np.ndarray]) -> Iterat
 def by_hand(plan: Plan, sent_ms: np.ndarray, due_ms: np.ndarray) -> int:
     way = ways(plan, sent_ms, due_ms)
     acknowledged = way.acknowledged_ms[np.argsort(way.arrival_ms, kind="stable")].tolist()
-    return peak(exact_gaps(acknowledged, sorted(set(acknowledged))))
+    return int(peak(exact_gaps(acknowledged, sorted(set(acknowledged)))))
 
 
 @pytest.fixture(scope="module")

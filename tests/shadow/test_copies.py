@@ -11,7 +11,7 @@ import pytest
 from tests.support.manual_clock import ManualClock
 from timewheel.consumers.relay.driver.endings import SessionFailed
 from timewheel.consumers.relay.driver.handle import Handle
-from timewheel.consumers.relay.machine.commands import PROBE_PROPERTY
+from timewheel.core.envelope import PROBE_PROPERTY
 from timewheel.core.names import Names
 from timewheel.core.plan import Plan, Tiered
 from timewheel.shadow.driver.copies import Copies

@@ -13,9 +13,8 @@ from timewheel.consumers.relay.driver.endings import SessionFailed
 from timewheel.consumers.relay.driver.groups import Group, Groups, Member
 from timewheel.consumers.relay.driver.handle import Handle
 from timewheel.consumers.relay.driver.hop_producers import HopProducers
-from timewheel.consumers.relay.machine.commands import PROBE_PROPERTY
 from timewheel.core.clock import Clock
-from timewheel.core.envelope import FROM_PROPERTY
+from timewheel.core.envelope import FROM_PROPERTY, PROBE_PROPERTY
 from timewheel.core.grouping import LIFT_LINGER_MS
 from timewheel.core.names import Names
 from timewheel.shadow.driver.content import Original
