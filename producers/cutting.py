@@ -58,12 +58,11 @@ def cut_of_replaced(plan: Plan, outgoing: Outgoing, now_ms: int) -> CutOff:
 def id_and_due(plan: Plan, timer: object) -> tuple[str, int | None]:
     """Which timer is meant, and when it is due if that is known; errors as `cut_of_timer`."""
     enabled(plan, timer)
+    timer_id, due_ms = timer, None
     if isinstance(timer, Timer):
         if timer.due_topic and timer.due_topic != plan.due_topic:
             raise CancelRefused(timer.id, f"it was sent to {timer.due_topic}, and this plan's is {plan.due_topic}")
         timer_id, due_ms = timer.id, _due_ms(timer)
-    else:
-        timer_id, due_ms = timer, None
     _check_name(timer_id, "timer id", MAX_TIMER_ID_CHARS)
     assert isinstance(timer_id, str)
     return timer_id, due_ms

@@ -54,7 +54,7 @@ def test_the_test_of_a_service_is_one(broker_of_the_pages: LocalPulsar, tmp_path
     (block,) = blocks(page("test-your-service"), "python")
     (tmp_path / "test_reminders.py").write_text(block.content)
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    (tmp_path / "reminders.toml").write_text(blocks(readme, "toml")[0].content)
+    (tmp_path / "reminders.toml").write_text(next(iter(blocks(readme, "toml"))).content)
     ran = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_reminders.py"],
         cwd=tmp_path,
