@@ -90,15 +90,18 @@ def test_what_is_no_timer_is_parked_with_its_reason_and_blocks_nobody(stage: Sta
 
 
 def test_a_dead_letter_is_told_once_it_is_stored_and_not_while_its_topic_refuses_it(stage: Stage) -> None:
-    stage.producer(stage.tiers[-1], batching_enabled=False).send(b"foreign")
-    stage.admin.topics.terminate(stage.names.dead_letter)
+    producer = stage.producer(stage.tiers[-1], batching_enabled=False)
+    producer.send(b"opens the producer")
     stage.relay(start=False).start()
+    eventually(lambda: stage.events.named("relay_dead_letter"), 60)
+    stage.admin.topics.terminate(stage.names.dead_letter)
+    producer.send(b"foreign")
     eventually(lambda: stage.events.named("relay_session_failed"), 60)
-    assert not stage.events.named("relay_dead_letter")
+    assert len(stage.events.named("relay_dead_letter")) == 1
     stage.admin.topics.delete(stage.names.dead_letter, force=True)
     ensure(stage.admin, stage.plan, now_ms=now_ms())
-    eventually(lambda: stage.events.named("relay_dead_letter"), 60)
-    assert len(stage.stored(stage.names.dead_letter)) == 1
+    eventually(lambda: len(stage.events.named("relay_dead_letter")) == 2, 60)
+    assert [message.data() for message in stage.stored(stage.names.dead_letter)] == [b"foreign"]
     stage.await_all_acknowledged()
 
 
