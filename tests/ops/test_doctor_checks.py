@@ -507,6 +507,7 @@ def test_where_delays_may_cause_the_gaps_the_cure_names_the_shadow(again: tuple[
     assert cure(healthy(), delayed=5) == cure(of_others(), delayed=5, kind="Key_Shared") == aid
     assert cure(healthy(), delayed=0) == cure(healthy(), delayed=5, kind="Failover") == explain
     assert cure(shadowed(), delayed=5) == explain, "it has one"
+    assert cure(replace(of_others(), shadowed={DUE: "paused"}), delayed=5) == explain, "by a plan of its own"
 
 
 def _has(verdict: Verdict, slug: str) -> None:
