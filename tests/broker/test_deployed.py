@@ -59,7 +59,7 @@ class Machine:
         self.root, self.broker = root, broker
         self.logs: dict[str, Path] = {}
         self._stack = ExitStack()
-        self._ports = dict(zip(("8080", "8090", "8091"), free_ports(3), strict=True))
+        self._ports: dict[str, int] = dict(zip(("8080", "8090", "8091"), free_ports(3), strict=True))
         programs = root / "opt" / "timewheel" / "bin"
         programs.mkdir(parents=True)
         for name in ("timewheel", "python"):

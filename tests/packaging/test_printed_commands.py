@@ -26,7 +26,6 @@ ONLY_NAMED = {
     ("timewheel/cli/planning.py", "timewheel sample"): "what made a file, in help",
     ("timewheel/cli/from_survey.py", "timewheel predict"): "with the history itself, whose name is not known here",
     ("timewheel/cli/sample.py", "timewheel plan check"): "another command, which knows more",
-    ("timewheel/cli/survey.py", "timewheel plan"): "the command that takes what this one refuses",
     ("timewheel/core/plan.py", "timewheel shadow run"): "why the plan is refused",
     ("timewheel/ops/doctor/facts.py", "timewheel doctor"): "a title",
     ("spark_planner/results/estimated.py", "timewheel plan"): "with the history itself, whose name is not known here",

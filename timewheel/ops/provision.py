@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -45,6 +44,7 @@ from timewheel.ops.provision_steps import (
     existing_of,
     steps_for,
     wanted_policies,
+    waves_of,
 )
 from timewheel.ops.provisioned import note, provided, provisioned, with_noted_namespaces
 
@@ -138,7 +138,7 @@ def ensure(
     if stranded and not despite_former_topics:
         raise TimersLeftBehind(stranded, remedy_for(plan, stranded))
     drains = any(topic.holding is not None for topic in former)
-    waves = _waves(topology(plan, now_ms, drains=drains).topics)
+    waves = waves_of(topology(plan, now_ms, drains=drains).topics)
     specs = [spec for wave in waves for spec in wave]
     with ThreadPoolExecutor(CALLS_AT_ONCE, "timewheel-provision") as pool:
         states = dict(zip(specs, pool.map(lambda spec: _state(admin, spec, stored), specs), strict=True))
@@ -159,19 +159,6 @@ def ensure(
         steps=(*missing, *(step for spec in specs for step in needed[spec])),
         findings=findings,
     )
-
-
-def _waves(specs: Sequence[TopicSpec]) -> list[list[TopicSpec]]:
-    """The topics in the order in which they are made; those of one wave do not depend on each other."""
-    waves: defaultdict[tuple[int, int], list[TopicSpec]] = defaultdict(list)
-    for spec in specs:
-        held = spec.role in {"tier", "slot"}
-        rank = 3 if spec.role == "intake" else 2 if held else 1 if spec.is_consumed else 0
-        if not spec.partitions:
-            rank = -1  # all who use it look for the dead letters' topic first (broker-facts: unpartitioned-topics)
-        # A timer hops from long stays to short ones: those that a topic's timers go to come before it.
-        waves[rank, spec.longest_stay_ms if held else 0].append(spec)
-    return [waves[key] for key in sorted(waves)]
 
 
 def _names_in(admin: AdminClient, namespace: str, *, create: bool) -> frozenset[str] | None:

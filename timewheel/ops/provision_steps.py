@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -37,6 +38,7 @@ __all__ = [
     "policy_steps",
     "steps_for",
     "wanted_policies",
+    "waves_of",
 ]
 
 
@@ -287,3 +289,16 @@ def _satisfied(policy: Policy[Any], wanted: Any, found: Any) -> bool:
 def existing_of(names: frozenset[str], topic: str, partitions: int) -> frozenset[int]:
     """Which of a topic's parts are among these names, by their numbers."""
     return frozenset(number for number, part in enumerate(parts_of(topic, partitions)) if part in names)
+
+
+def waves_of(specs: Sequence[TopicSpec]) -> list[list[TopicSpec]]:
+    """The topics in the order in which they are made; those of one wave do not depend on each other."""
+    waves: defaultdict[tuple[int, int], list[TopicSpec]] = defaultdict(list)
+    for spec in specs:
+        held = spec.role in {"tier", "slot"}
+        rank = 3 if spec.role == "intake" else 2 if held else 1 if spec.is_consumed else 0
+        if not spec.partitions:
+            rank = -1  # all who use it look for the dead letters' topic first (broker-facts: unpartitioned-topics)
+        # A timer hops from long stays to short ones: those that a topic's timers go to come before it.
+        waves[rank, spec.longest_stay_ms if held else 0].append(spec)
+    return [waves[key] for key in sorted(waves)]
