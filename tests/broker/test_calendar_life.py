@@ -313,7 +313,7 @@ def test_a_client_that_revives_a_deleted_topic_is_seen(
     publish(pulsar_client, first, 0, b"lost")
     orphan = only(roll(admin, plan, END_MS))
     assert (orphan.topic, orphan.stage) == (partition_topic(first, 0), Stage.STRANDED)
-    assert "1 entries" in orphan.note
+    assert "1 entry" in orphan.note
 
 
 def test_three_that_roll_at_once_do_no_harm(

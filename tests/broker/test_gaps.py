@@ -281,7 +281,7 @@ def test_a_topic_that_only_looks_like_a_partition_gets_commands_that_are_about_i
     settled(admin, alone, 150)
 
     said = " ".join(aid_of(look_at(admin, topics_of(admin, [alone]).topics, LOW)))
-    (explained,) = re.findall(r"timewheel gaps (explain \S+)\)", said)
+    (explained,) = re.findall(r"timewheel gaps (explain \S+)$", said)
     assert "no shadow helps" in said
     assert "shadow start" not in said
 

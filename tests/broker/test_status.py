@@ -247,4 +247,4 @@ def test_what_waits_in_an_intake_that_no_relay_reads_counts_and_is_exit_status_4
         assert "10 of them wait in the intake, which no relay reads" in " ".join(shown.stdout.split())
         found = verdict_on(look_at_plan(stage.admin, plan, target="plan.toml")).findings
         (alone,) = [one for one in found if one.slug == "no-relay"]
-        assert "10 entries wait in 1 of 1 partitions, the first overdue" in alone.read
+        assert "10 entries wait in 1 of 1 partition, the first overdue" in alone.read

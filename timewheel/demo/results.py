@@ -136,7 +136,7 @@ def measure(settings: Settings, scheme: SchemeName, start_ms: int, seen: Seen, d
     grid = range(start_ms, end_ms, max(1, settings.day_ms // GRID_PER_DAY))
     found = totals(done.entries)
     played = [sample for sample in seen.samples if start_ms <= sample.at_ms <= end_ms]
-    unstruck = _unstruck(seen.plan, played, sends) if seen.plan.intake else 0
+    unstruck, left = _unstruck(seen.plan, played, sends) if seen.plan.intake else (0, 0)
     return Measured(
         scheme=scheme,
         due_peak=max((sample.due_gaps for sample in seen.samples), default=0),
@@ -153,6 +153,7 @@ def measure(settings: Settings, scheme: SchemeName, start_ms: int, seen: Seen, d
         early=sum(entry.early for entry in done.entries),
         behind_ms=unstruck * _burst_ms(sends) // max(len(sends), 1),
         allowed_ms=far_ms(seen.plan) // 2 if seen.plan.intake else 0,
+        never_struck=left,
         copied=sum(max(entry.handled - 1 - entry.redelivered, 0) for entry in done.entries),
         late=lateness(done.lateness_ms),
         overdue=max(unstruck, most_overdue(done.entries)),
@@ -172,12 +173,22 @@ def most_overdue(entries: Iterable[Entry]) -> int:
     return max(accumulate(change for _, change in changes), default=0)
 
 
-def _unstruck(plan: Plan, samples: Sequence[Sample], sends: Sequence[tuple[int, int]]) -> int:
-    """How many originals a shadow had not struck at the worst sample of its burst."""
-    end_ms = max((sent_ms for sent_ms, _ in sends), default=0)
-    burst = [sample for sample in samples if sample.at_ms <= end_ms]
-    wanted = predicted_pending(plan, sends, [sample.at_ms for sample in burst])
-    return max(0, *(sample.due_backlog - pending for sample, pending in zip(burst, wanted, strict=True)), 0)
+def _unstruck(plan: Plan, samples: Sequence[Sample], sends: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Originals that a shadow had not acknowledged: at the worst sample of its burst, and at the best one after it.
+
+    After the burst half of the way to the last due time counts: a shadow that works has caught up by then, on a machine
+    of any speed, and later there is little left that it could have moved.
+    """
+    burst_ms = max((sent_ms for sent_ms, _ in sends), default=0)
+    half_ms = (burst_ms + max((due_ms for _, due_ms in sends), default=0)) // 2
+    wanted = predicted_pending(plan, sends, [sample.at_ms for sample in samples])
+    excess = [
+        (sample.at_ms, max(sample.due_backlog - pending, 0)) for sample, pending in zip(samples, wanted, strict=True)
+    ]
+    return (
+        max((count for at_ms, count in excess if at_ms <= burst_ms), default=0),
+        min((count for at_ms, count in excess if burst_ms < at_ms <= half_ms), default=0),
+    )
 
 
 def _burst_ms(sends: Sequence[tuple[int, int]]) -> int:

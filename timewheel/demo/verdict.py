@@ -12,6 +12,9 @@ from timewheel.testing.evidence.messages import Told
 
 __all__ = ["Lateness", "Measured", "Verdict", "judge", "lateness"]
 
+LEFT_PART = 0.1
+"""Of its timers a shadow may leave in the topic once it has caught up, those that are handled late among them. One that
+does not work leaves a third."""
 LEAST_SENT = 0.5
 """Of a scheme's sends at least so many are confirmed, or what it kept proves nothing. A send that failed is no broken
 promise: its sender has the error, and the checker does not miss the timer."""
@@ -60,6 +63,7 @@ class Measured:
         behind_ms: By so much a shadow lagged at its worst sample, milliseconds; 0 where there is none.
         allowed_ms: From so much on it cannot keep its word that nobody handles both: what its plan calls far from due,
             halved, since samples are apart.
+        never_struck: Originals that a shadow had still not acknowledged when it had caught up best, after its burst.
         late: Handled after due.
         overdue: Most timers at one moment that were due and not handled yet; of a shadow also originals, beyond those
             that the plan leaves, which it had not struck yet.
@@ -92,6 +96,7 @@ class Measured:
     copied: int = 0
     behind_ms: int = 0
     allowed_ms: int = 0
+    never_struck: int = 0
     overdue: int = 0
 
     @property
@@ -154,6 +159,10 @@ def _broken_by(row: Measured, limit: int) -> list[str]:
     promise(found.unexpected == 0, f"{found.unexpected} timers handled that nobody sent")
     if row.scheme in PLAIN:
         # A plain client is early by the broker's tick, and handles again what comes again.
+        promise(
+            row.never_struck <= LEFT_PART * found.attempted,
+            f"the shadow never caught up: {row.never_struck:,} timers that are far from due stayed in the topic",
+        )
         promise(row.copied == 0 or row.is_behind, f"{row.copied} timers handled as original and as copy")
     else:
         promise(found.duplicated == 0, f"{found.duplicated} timers handled twice")
