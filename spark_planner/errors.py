@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from timewheel.core.durations import format_duration, rounded_up
 from timewheel.core.errors import TimewheelError
+from timewheel.core.plurals import counted
 
 __all__ = [
     "BadColumnMapping",
@@ -103,7 +104,7 @@ class NoSoundRow(PlannerError, ValueError):
         counts = ", ".join(f"{count} {reason}" for reason, count in quarantined.items())
         example = next((text for texts in samples.values() for text in texts), "")
         super().__init__(
-            f"none of the history's {rows} rows can be used ({counts}); such a row is {example}: "
+            f"none of the history's {counted(rows, 'row')} can be used ({counts}); such a row is {example}: "
             "check the options that name the columns and their units"
         )
 
@@ -124,8 +125,8 @@ class WrongTimeUnit(PlannerError, ValueError):
         self.rows = rows
         self.absurd_rows = absurd_rows
         super().__init__(
-            f"{absurd_rows} of the history's {rows} rows have an absurd time, such as {example}, which would be sound "
-            f"in another unit: give the option {option} {unit}"
+            f"{absurd_rows} of the history's {counted(rows, 'row')} {'has' if absurd_rows == 1 else 'have'} an "
+            f"absurd time, such as {example}, which would be sound in another unit: give the option {option} {unit}"
         )
 
 

@@ -117,10 +117,11 @@ def _summary(
 
 def _against_native(chosen: Evaluation, native: Evaluation) -> str:
     again = native.redelivered.worst_entries
-    said = f"Native delays on one partition peak at about {native.peak_gaps:,.0f} gaps (estimated), "
+    gaps = plurals.counted(round(native.peak_gaps), "gap")
+    said = f"Native delays on one partition peak at about {gaps} (estimated), "
     said += f"{_times(native.gap_fraction)} the limit"
     if again >= 1:
-        said += f"; an unload at the worst moment delivers {again:,.0f} messages again"
+        said += f"; an unload at the worst moment delivers {plurals.counted(round(again), 'message')} again"
         said += f", with this plan {chosen.redelivered.worst_entries:,.0f}"
     return said + "."
 

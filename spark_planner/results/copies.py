@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from timewheel.core.plurals import counted
 from timewheel.spark_planner.job import Planned
 
 __all__ = ["copies_facts", "said_of_copies"]
@@ -17,8 +18,9 @@ def said_of_copies(planned: Planned) -> str:
     if planned.repeated < max(TOLD_SHARE * timers, 1):
         return ""
     return (
-        f"{planned.repeated:,} of {timers:,} rows ({planned.repeated / timers:.0%}) repeat another one in send time, "
-        "due time and key. If they are copies, volume is told too high, and so are costs and perhaps gaps: name the "
+        f"{planned.repeated:,} of {counted(timers, 'row')} ({planned.repeated / timers:.0%}) "
+        f"{'repeats' if planned.repeated == 1 else 'repeat'} another one in send time, due time and key. "
+        "If they are copies, volume is told too high, and so are costs and perhaps gaps: name the "
         "column of timer ids (--timer-id), or leave them out. If they are timers of their own, all is as it should be."
     )
 

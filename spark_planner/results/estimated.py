@@ -8,6 +8,7 @@ from typing import Any
 from timewheel._report.page import Table
 from timewheel.core.durations import rounded_up
 from timewheel.core.planfile import dump_plan
+from timewheel.core.plurals import counted
 from timewheel.spark_planner.choice.reasons import describe, partitions_in_words, stays
 from timewheel.spark_planner.estimating import Estimated
 from timewheel.spark_planner.results.facts import assessed_facts, evaluation_facts
@@ -29,8 +30,8 @@ def estimated_verdict(found: Estimated) -> str:
     chosen = found.choice.recommended
     said = (
         f"{describe(plan)} on {partitions_in_words(plan.partitions)}{when}: about "
-        f"{chosen.evaluation.peak_gaps_per_partition:,.0f} gaps in a partition (estimated), of {limit:,} that the "
-        f"broker keeps; {_native(found)}."
+        f"{counted(round(chosen.evaluation.peak_gaps_per_partition), 'gap')} in a partition (estimated), of {limit:,} "
+        f"that the broker keeps; {_native(found)}."
     )
     if not found.is_certain:
         return (
@@ -43,12 +44,12 @@ def estimated_verdict(found: Estimated) -> str:
 
 def _native(found: Estimated) -> str:
     native = found.native
-    counted = f"counted, at moments {rounded_up(native.apart_ms)} apart"
+    how = f"counted, at moments {rounded_up(native.apart_ms)} apart"
     if found.growth == 1 and found.continued.continuation is None:
-        return f"native delays on one partition leave at most {native.counted:,} gaps ({counted})"
+        return f"native delays on one partition leave at most {counted(native.counted, 'gap')} ({how})"
     return (
-        f"native delays on one partition leave about {native.peak * found.growth:,.0f} gaps (estimated; "
-        f"{native.counted:,} in the history alone, {counted})"
+        f"native delays on one partition leave about {counted(round(native.peak * found.growth), 'gap')} (estimated; "
+        f"{native.counted:,} in the history alone, {how})"
     )
 
 

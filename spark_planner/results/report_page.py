@@ -10,6 +10,7 @@ from timewheel._report.page import Fold, Page, Section
 from timewheel._report.render import render_page
 from timewheel.core.durations import DAY_MS
 from timewheel.core.planfile import dump_plan
+from timewheel.core.plurals import counted
 from timewheel.spark_planner.job import Planned
 from timewheel.spark_planner.results import costs, tables
 from timewheel.spark_planner.results.charts import delays_figure, front_figure, gaps_over_time
@@ -91,7 +92,9 @@ def _notices(planned: Planned) -> list[str]:
     said = said_of_traffic(planned.traffic)
     left_out = sum(statistic.quarantined.values())
     if left_out:
-        said.append(f"{left_out:,} of {statistic.rows:,} rows of the history could not be used (see Quarantine).")
+        said.append(
+            f"{left_out:,} of {counted(statistic.rows, 'row')} of the history could not be used (see Quarantine)."
+        )
     return [*said, *filter(None, [said_of_copies(planned), said_of_keys(planned)])]
 
 
@@ -143,7 +146,7 @@ def _facts(planned: Planned) -> list[tuple[str, str]]:
     return [
         ("History", planned.history.source + (f", topic {planned.topic}" if planned.topic else "")),
         ("As read", f"{reading(cells).removeprefix('As read: ')} {volume:,.0f} a day."),
-        ("Not used", f"{sum(statistic.quarantined.values()):,} of {statistic.rows:,} rows"),
+        ("Not used", f"{sum(statistic.quarantined.values()):,} of {counted(statistic.rows, 'row')}"),
         ("Planned for", _planned_for(planned)),
         (
             "Broker",
@@ -161,4 +164,4 @@ def _planned_for(planned: Planned) -> str:
         return f"{volume}, in the time of the history"
     until_ms = continued.days.end_ms + len(continued.sources) * DAY_MS
     until = datetime.fromtimestamp(until_ms / 1_000, UTC)
-    return f"{volume}, and the history continued by {len(continued.sources)} days, until {until:%Y-%m-%d}"
+    return f"{volume}, and the history continued by {counted(len(continued.sources), 'day')}, until {until:%Y-%m-%d}"

@@ -7,6 +7,7 @@ from typing import Any
 
 from timewheel.core.durations import DAY_MS, rounded_up
 from timewheel.core.history_span import said_of_span
+from timewheel.core.plurals import counted
 from timewheel.spark_planner.job import Planned
 from timewheel.spark_planner.steady.band import LEAST_DAYS
 from timewheel.spark_planner.steady.continued import MOST_TIMERS, Continued
@@ -25,7 +26,7 @@ def said_of_traffic(traffic: Continued) -> list[str]:
     further, days = len(traffic.continuation.sources), len(traffic.continuation.days.drawn)
     how = "a Monday for a Monday" if traffic.continuation.days.by_weekday else "in an order by chance"
     said += (
-        f" So it was continued by {further} days, drawn from {days} of its own ({how}); a history of "
+        f" So it was continued by {counted(further, 'day')}, drawn from {days} of its own ({how}); a history of "
         f"{rounded_up(found.settles_ms)} would settle it, and --as-is takes it for all that there will be."
     )
     return [said, *_left_out(traffic)]
@@ -36,15 +37,15 @@ def said_of_native(planned: Planned) -> list[str]:
     continued, band = planned.traffic.continuation, planned.traffic.band
     if continued is None or planned.native_alone is None:
         return []
-    counted = planned.native.replay.peak_of_total.gap_count
+    gaps = planned.native.replay.peak_of_total.gap_count
     said = (
-        f"Native delays on one partition leave at most {planned.native_alone.peak_of_total.gap_count:,} gaps in the "
-        f"history alone, and {counted:,} when it is continued (both counted)"
+        f"Native delays on one partition leave at most {counted(planned.native_alone.peak_of_total.gap_count, 'gap')} "
+        f"in the history alone, and {gaps:,} when it is continued (both counted)"
     )
     if band is not None:
-        low, high = band.low * counted, band.high * counted
+        low, high = band.low * gaps, band.high * gaps
         return [f"{said}: between {low:,.0f} and {high:,.0f} with a certainty of 95 %. The plan is for the upper end."]
-    if counted and len(continued.days.drawn) < LEAST_DAYS:
+    if gaps and len(continued.days.drawn) < LEAST_DAYS:
         return [f"{said}; how sure that is cannot be told from fewer than {LEAST_DAYS} days."]
     return [said + "."]
 
@@ -76,7 +77,7 @@ def _alone(traffic: Continued) -> str:
     if found.has_rate:
         said = (
             f"If timers go on being sent like this, about {found.pending:,.0f} will wait, and native delays on one "
-            f"partition will leave about {found.gaps:,.0f} gaps (estimated). {said}"
+            f"partition will leave about {counted(round(found.gaps), 'gap')} (estimated). {said}"
         )
     match traffic.unfit:
         case "burst":

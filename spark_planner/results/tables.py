@@ -8,6 +8,7 @@ from typing import TypeVar
 from timewheel._report.page import Table
 from timewheel.core.durations import format_duration
 from timewheel.core.plan import Plan
+from timewheel.core.plurals import counted
 from timewheel.core.steps import Step, steps
 from timewheel.spark_planner.choice.assessed import Assessed
 from timewheel.spark_planner.choice.constraints import Constraints, most_countable
@@ -58,7 +59,7 @@ _CONSTRAINTS = {
 
 def plan_label(plan: Plan) -> str:
     """A plan in a few words, its partitions included."""
-    return f"{describe(plan)}, {plan.partitions or 'no'} partition{'' if plan.partitions == 1 else 's'}"
+    return f"{describe(plan)}, {counted(plan.partitions, 'partition') if plan.partitions else 'no partitions'}"
 
 
 def prices(constraints: Constraints) -> str:
@@ -185,7 +186,7 @@ def quarantine_table(statistic: Statistic) -> Table | None:
     ]
     left_out = sum(statistic.quarantined.values())
     return Table(
-        caption=f"Quarantine: {left_out:,} of {statistic.rows:,} rows could not be used",
+        caption=f"Quarantine: {left_out:,} of {counted(statistic.rows, 'row')} could not be used",
         header=("reason", "meaning", "rows", "such as"),
         rows=rows,
     )

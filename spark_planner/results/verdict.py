@@ -26,18 +26,19 @@ def _hindrance(planned: Planned) -> str:
     found, limit = planned.hindrance, planned.profile.gap_limit_ranges
     if found is None:
         return ""
-    said = f" At most {found.allowed:,} gaps go with what was asked"
+    said = f" At most {counted(found.allowed, 'gap goes', 'gaps go')} with what was asked"
     if planned.growth != 1:
-        said += f" ({planned.recommended.replay.peak_per_partition.gap_count:,} were counted at this volume)"
+        peak = planned.recommended.replay.peak_per_partition.gap_count
+        said += f" ({counted(peak, 'was', 'were')} counted at this volume)"
     if found.never_held_gaps:
         timers = counted(found.never_held_timers, "timer")
         said += (
-            f", and no plan tried keeps that: {timers} due within {format_duration(found.never_held_ms)} of being sent "
-            f"are held back by none, and leave {counted(found.never_held_gaps, 'gap')} by themselves (counted)"
+            f", and no plan tried keeps that: none holds back {timers} due within {format_duration(found.never_held_ms)} "
+            f"of being sent, which leave {counted(found.never_held_gaps, 'gap')} by themselves (counted)"
         )
     helps = [f"a broker that keeps {found.gap_limit_ranges:,} ranges where this one keeps {limit:,} ({SETTING})"]
     if found.partitions is not None:
-        helps.insert(0, f"a due topic with {found.partitions} partitions (plan without --unpartitioned)")
+        helps.insert(0, f"a due topic with {partitions_in_words(found.partitions)} (plan without --unpartitioned)")
     if found.gap_fraction is not None:
         helps.append(f"this plan, with less room (--gap-fraction {found.gap_fraction:g})")
     return f"{said}. What helps: {', or '.join(helps)}."
@@ -54,10 +55,10 @@ def _recommendation(planned: Planned) -> str:
     broken = "" if planned.keeps_limits else " (NOT within every limit)"
     if stays(plan):
         said = f"Stay with native delays on {partitions_in_words(plan.partitions)}{when}{broken}"
-        return f"{said}: {leaves} at most {today:,.0f} gaps ({how}), of {limit:,} that the broker keeps."
+        return f"{said}: {leaves} at most {counted(round(today), 'gap')} ({how}), of {limit:,} that the broker keeps."
     return (
         f"Use {describe(plan)} on {partitions_in_words(plan.partitions)}{when}{broken}: {leaves} at most "
-        f"{fullest:,.0f} gaps in a partition ({how}), "
+        f"{counted(round(fullest), 'gap')} in a partition ({how}), "
         f"of {limit:,} that the broker keeps; native delays on one partition leave {today:,.0f}."
     )
 
