@@ -33,8 +33,9 @@ def _hindrance(planned: Planned) -> str:
     if found.never_held_gaps:
         timers = counted(found.never_held_timers, "timer")
         said += (
-            f", and no plan tried keeps that: none holds back {timers} due within {format_duration(found.never_held_ms)} "
-            f"of being sent, which leave {counted(found.never_held_gaps, 'gap')} by themselves (counted)"
+            f", and no plan tried keeps that: none holds back {timers} due within "
+            f"{format_duration(found.never_held_ms)} of being sent, which leave "
+            f"{counted(found.never_held_gaps, 'gap')} by themselves (counted)"
         )
     helps = [f"a broker that keeps {found.gap_limit_ranges:,} ranges where this one keeps {limit:,} ({SETTING})"]
     if found.partitions is not None:
