@@ -29,13 +29,15 @@ def test_what_is_refused_is_a_dead_letter_that_says_why(stage: ShadowStage) -> N
     producer.send(b"forgotten", properties={"colour": "red"})
     producer.send(b"garbled", properties={DUE_PROPERTY: "tomorrow"})
     producer.send(b"beyond", properties={DUE_PROPERTY: str(due_ms)})
-    producer.send(b"fine", properties={DUE_PROPERTY: "0"})
+    producer.send(b"seconds", properties={DUE_PROPERTY: str(due_ms // 1_000)})
+    producer.send(b"fine", properties={DUE_PROPERTY: str(now_ms())})
 
     assert [message.data() for message in stage.await_due(1)] == [b"fine"], "what stands behind them goes on"
-    eventually(lambda: len(stage.stored(stage.names.dead_letter)) == 3, 20)
+    eventually(lambda: len(stage.stored(stage.names.dead_letter)) == 4, 20)
     letters = {message.data(): message.properties() for message in stage.stored(stage.names.dead_letter)}
     assert "no due time" in letters[b"forgotten"][DEAD_REASON]
     assert "garbled" in letters[b"garbled"][DEAD_REASON]
+    assert "not seconds" in letters[b"seconds"][DEAD_REASON]
     assert "max_delay" in letters[b"beyond"][DEAD_REASON]
     assert letters[b"forgotten"]["colour"] == "red"
     assert letters[b"beyond"][DUE_PROPERTY] == str(due_ms), "as it was sent"
@@ -55,4 +57,5 @@ def test_what_a_client_repeats_is_stored_once_and_what_a_sender_repeats_is_a_cop
     eventually(lambda: len(stage.due()) == 2, 30)
     stage.await_all_acknowledged()
     assert stage.copies() == {"order-7": 2}
-    assert len(stage.stored(stage.names.intake)) == 2
+    stored = [message for message in stage.stored(stage.names.intake) if ID_PROPERTY in message.properties()]
+    assert len(stored) == 2, "beside the fence of the session that began"

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from timewheel.testing import Broker
 
 EVERY_BYTE = bytes(range(256))
+PAST_MS = 1_767_225_600_000
+"""The beginning of 2026."""
 DELAYS = {"due": dt.timedelta(minutes=30), "tier": dt.timedelta(days=17)}
 
 
@@ -147,11 +149,11 @@ def test_what_is_past_due_is_delivered_now_and_keeps_its_due_time(
 ) -> None:
     plan = make_plan(pulsar_broker, topic)
     with DelayedProducer(pulsar_client, plan) as producer:
-        timer = producer.send(b"x", deliver_at=1_000)
-    assert timer.due_ms == 1_000
+        timer = producer.send(b"x", deliver_at=PAST_MS)
+    assert timer.due_ms == PAST_MS
     entry = stored_entry(pulsar_broker, topic, timer.message_id)
     assert entry.deliver_at_ms is None
-    assert entry.properties["tw-timer"].split()[1] == "1000"
+    assert entry.properties["tw-timer"].split()[1] == str(PAST_MS)
 
 
 def test_batched_where_a_relay_holds_and_unbatched_where_the_broker_delays(

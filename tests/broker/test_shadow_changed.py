@@ -115,7 +115,7 @@ def test_a_plan_without_its_intake_is_refused_until_the_intake_is_empty(pulsar_b
         producer.flush()
         eventually(lambda: shadow.shadow_status().struck == EACH, 30)
         former = FormerTopics(on.admin, without)
-        with pytest.raises(TimersLeftBehind, match="keep timewheel shadow run going"):
+        with pytest.raises(TimersLeftBehind, match="keep timewheel shadow run PLAN going"):
             ensure(on.admin, without, now_ms=now_ms())
 
         eventually(lambda: not left_behind(without, former()), 20, message="the journal is let go")

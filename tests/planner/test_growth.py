@@ -108,7 +108,7 @@ def test_a_continued_history_is_judged_by_its_own_days(spark: SparkSession) -> N
 
 def test_of_a_sample_nothing_is_told(growing: Planned, tmp_path: Path) -> None:
     path = tmp_path / "sample.parquet"
-    note = json.dumps({"topic": "t", "rows": 1, "population": 10, "scale": 10.0}).encode()
+    note = json.dumps({"topic": "t", "rows": 1, "population": 10, "scale": 10.0, "partitions": 1}).encode()
     pq.write_table(pa.table({"publish_ms": [0]}).replace_schema_metadata({SAMPLE_NOTE: note}), path)
     history = replace(growing.history, source=str(path))
     traffic = replace(growing.traffic, history=history)
