@@ -179,7 +179,7 @@ def test_timewheel_is_left_as_it_says(broker_of_the_pages: LocalPulsar, tmp_path
     assert [line.split()[1] for line in lines] == ["topics", "doctor", "relay", "topics"]
     prepare, _, abort, remove = lines
     run(prepare)
-    assert ": 1 timers; 0 cancelled, 0 dead letters" in run(abort)
+    assert ": 1 timer; 0 cancelled, 0 dead letters" in run(abort)
     assert run(remove).count(": removed") == 2
 
     run("timewheel topics ensure audits.toml")

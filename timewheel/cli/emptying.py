@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from timewheel.core.plurals import counted
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -54,7 +56,8 @@ def await_empty(
                 reason, moved_ms = why_stalled(), now_ms
             done, took_ms = first - entries, now_ms - began_ms
             left = f", about {span(entries * took_ms / done)} left" if done > 0 and entries and took_ms else ""
-            line = f"{entries:,} entries wait outside the topic{left}" + (f": {reason}" if reason else "")
+            waits = counted(entries, "entry waits", "entries wait")
+            line = f"{waits} outside the topic{left}" + (f": {reason}" if reason else "")
             shown.update(line)
             if not console.is_terminal and now_ms - told_ms >= TELL_MS:
                 told_ms = now_ms

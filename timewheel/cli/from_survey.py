@@ -12,6 +12,7 @@ import typer
 from timewheel.cli.planning import console_for, refused_requests, show_reading
 from timewheel.cli.terminal import say, show_table
 from timewheel.core.extras import need_extras
+from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
     from timewheel.core.broker_profile import BrokerProfile
@@ -123,7 +124,7 @@ def predict_from(
     found = {name: evaluate(plan, continued.cells, profile, growth=growth, keys=keys) for name, plan in plans.items()}
     native = native_found(survey.gaps.get(wanted, DailyGaps.none()), alone, continued)
     show_reading(console, survey.statistic, wanted, continued)
-    said = f"Native delays on one partition leave at most {native.counted:,} gaps in this history (counted)"
+    said = f"Native delays on one partition leave at most {counted(native.counted, 'gap')} in this history (counted)"
     if not native.independent:
         said += (
             f", {native.ratio:.2g} times what independent delays would: estimates of other plans may be as wrong. "

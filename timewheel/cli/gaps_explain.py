@@ -10,6 +10,7 @@ from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile,
 from timewheel.cli.looks import GapLimit
 from timewheel.cli.sample import looking_at_entries
 from timewheel.cli.terminal import say, show_command
+from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -77,7 +78,8 @@ def explain(
 
 def _show(console: Console, found: Explained, advice: Sequence[Advice], limit: str) -> None:
     gaps = found.gaps
-    say(console, f"{gaps.topic}, subscription {gaps.subscription} ({gaps.worst.type}): {gaps.gap_count:,} gaps.")
+    found_gaps = counted(gaps.gap_count, "gap")
+    say(console, f"{gaps.topic}, subscription {gaps.subscription} ({gaps.worst.type}): {found_gaps}.")
     say(console, f"The limit is {limit}; {100 * gaps.worst.share:.0f} % of it is used by the fullest partition.")
     if not advice:
         say(console, "Nothing is acknowledged out of order: there is nothing to explain.")

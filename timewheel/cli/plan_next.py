@@ -12,6 +12,7 @@ import typer
 from timewheel.cli.connecting import is_typed, typed_words
 from timewheel.cli.terminal import say, show_command
 from timewheel.core.plan import Native
+from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -83,10 +84,10 @@ def show_next(context: typer.Context, console: Console, plan: Plan, file: Path, 
     elif note is not None and is_there and note.native and note.shadow is None:
         assert note.native_until_ms is not None, "some wait"
         until = dt.datetime.fromtimestamp(note.native_until_ms / 1_000, dt.UTC)
-        about = "about " if note.scale > 1 else ""
+        held = ("about " if note.scale > 1 else "") + counted(note.native, "timer")
         say(
             console,
-            f"FIRST   {note.topic} holds {about}{note.native:,} timers under the broker's own delay. This plan moves "
+            f"FIRST   {note.topic} holds {held} under the broker's own delay. This plan moves "
             f"none of them: their gaps stay until the last is due, {until:%Y-%m-%d %H:%M} UTC. So begin with a shadow, "
             "which takes them out of the topic; or plan for a new topic, and let consumers of the old one go on until "
             "then.",

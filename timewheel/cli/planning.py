@@ -13,6 +13,7 @@ import typer
 
 from timewheel.cli.terminal import say
 from timewheel.core.extras import need_extras
+from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -265,7 +266,7 @@ def growth_of(growth: float | None, note: SampleNote | None, console: Console) -
     Of a sample one line says what the number means for its topic.
     """
     if note is not None:
-        said = f"SAMPLE  {note.rows:,} of {note.population:,} entries of {note.topic}: "
+        said = f"SAMPLE  {note.rows:,} of {counted(note.population, 'entry', 'entries')} of {note.topic}: "
         if growth is None:
             said += f"taken as all of them (--growth {note.scale:.6g})"
         else:
@@ -336,11 +337,16 @@ def show_reading(console: Console, statistic: Statistic, topic: str, continued: 
 def show_lost(console: Console, statistic: Statistic) -> None:
     """Rows that were not used, or not whole."""
     if statistic.quarantined:
-        text = f"QUARANTINE  {sum(statistic.quarantined.values()):,} of {statistic.rows:,} rows were not used: "
+        text = f"QUARANTINE  {_part(statistic.quarantined, statistic.rows)} not used: "
         say(console, text + _counts(statistic.quarantined), style="bold red")
     if statistic.remarked:
-        text = f"NOTED  {sum(statistic.remarked.values()):,} of {statistic.rows:,} rows count without their size: "
+        text = f"NOTED  {_part(statistic.remarked, statistic.rows)} counted without a size: "
         say(console, text + _counts(statistic.remarked))
+
+
+def _part(rows_by: Mapping[str, int], rows: int) -> str:
+    part = sum(rows_by.values())
+    return f"{part:,} of {counted(rows, 'row')} {'was' if part == 1 else 'were'}"
 
 
 def _counts(rows_by: Mapping[str, int]) -> str:

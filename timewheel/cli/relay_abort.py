@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from timewheel.cli.connecting import access_of, connection_of, warn
+from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -73,7 +74,8 @@ def put_back(plan_file: Path, **connection: Any) -> bool:
             for count in ("forwarded", "dropped", "dead")
         )
         print(f"{plan.due_topic}: nothing waits in holding topics")
-        print(f"put back by this process in {took}: {moved:,} timers; {cancelled:,} cancelled, {dead:,} dead letters")
+        back, letters = counted(moved, "timer"), counted(dead, "dead letter")
+        print(f"put back by this process in {took}: {back}; {cancelled:,} cancelled, {letters}")
         former = look()
     others = [topic for topic in former if topic.holding is None and topic.backlog]
     for finding in findings_of(plan, others):

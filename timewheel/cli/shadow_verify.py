@@ -16,6 +16,7 @@ from timewheel.cli.shadow_looks import (
     reading_entries,
     unseen_is_an_exit,
 )
+from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -123,7 +124,8 @@ def _line(one: Trouble) -> tuple[str, ...]:
 def _verdict(found: Verification) -> str:
     copies = sum(part.journal for part in found.parts)
     if found.is_balanced:
-        return f"The books balance: {copies:,} copies in the journal, each accounted for; nothing is lost or doubled."
+        kept = counted(copies, "copy", "copies")
+        return f"The books balance: {kept} in the journal, each accounted for; nothing is lost or doubled."
     counts = ", ".join(f"{count:,} {wrong.value}" for wrong, count in found.wrong.items() if count)
     return f"The books do not balance: {counts}."
 
@@ -147,7 +149,8 @@ def _notes(found: Verification) -> Iterator[str]:
         yield "Pending: " + ", ".join(f"{count:,} {named.get(fate, fate)}" for fate, count in fates.items()) + "."
     unshown = sum(part.entries - part.read for part in found.parts)
     if unshown:
-        yield f"{unshown:,} entries are the broker's own, or of open transactions: no reader is shown them."
+        of_broker = counted(unshown, "entry is", "entries are")
+        yield f"{of_broker} the broker's own, or of open transactions: no reader is shown them."
     yield f"Memory for the copies: {sum(part.memory_bytes for part in found.parts) / 1_000_000:,.1f} MB at most."
     for name in found.missing:
         yield f"Not there: {name} (timewheel topics ensure PLAN makes it)."
