@@ -269,7 +269,7 @@ def test_wrong_requests_are_told_at_once(words: list[str], said: str) -> None:
 
 def test_a_sample_is_no_history_to_survey(tmp_path: Path, spark: SparkSession) -> None:
     del spark  # the command takes the session that there is
-    note = json.dumps({"topic": "persistent://a/b/c", "rows": 1, "population": 5, "scale": 5.0})
+    note = json.dumps({"topic": "persistent://a/b/c", "rows": 1, "population": 5, "scale": 5.0, "partitions": 1})
     table = pa.table({"publish_ms": [1], "due_ms": [2]}).replace_schema_metadata({SAMPLE_NOTE: note.encode()})
     pq.write_table(table, tmp_path / "s.parquet")
     found = CliRunner().invoke(app, ["survey", str(tmp_path / "s.parquet"), "-o", str(tmp_path / "stat")])

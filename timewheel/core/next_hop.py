@@ -99,6 +99,11 @@ class NextHop:
         self._is_dead = is_dead
         self._skew_ms = router.plan.skew_ms
 
+    @property
+    def is_native(self) -> bool:
+        """Whether all leaves at once, by a `native` plan."""
+        return self._router.is_native
+
     def release_ms(self, envelope: Envelope) -> int:
         """When a timer of this topic may leave it, UTC milliseconds."""
         return release_at(self._step, envelope.due_ms, envelope.entered_ms)

@@ -94,7 +94,8 @@ class BrokerHeld(Machine):
         self._limit = window_limit
         self._limit_bytes = window_bytes
         self._counts = counts
-        self._silence = Silence(chance)
+        # Only there: on a Shared subscription it would bring again all whose acknowledgement is under way.
+        self._silence = Silence(chance) if next_hop.is_native else None
         self._ordinal = 0
         # (receipt, bytes) and what is being done with it.
         self._under_way: dict[int, tuple[tuple[Any, int], Literal["forwarded", "dead"]]] = {}
@@ -135,13 +136,14 @@ class BrokerHeld(Machine):
         if isinstance(reading, Unreadable):
             self.state = State.STOPPED
             return Stop(reading.reason, None, position)
-        self._silence.broken()
+        if self._silence is not None:
+            self._silence.broken()
         self._head = reading, (receipt, size)
         self._newest = reading
         return self.done(now_ms)
 
     def nothing_came(self, now_ms: int) -> Command:
-        if not self._under_way and self._silence.is_too_long(now_ms):
+        if self._silence is not None and not self._under_way and self._silence.is_too_long(now_ms):
             return _ASK_AGAIN
         return self.done(now_ms)
 

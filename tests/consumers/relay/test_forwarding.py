@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -31,7 +32,7 @@ from timewheel.core.envelope import Envelope
 from timewheel.core.names import Names
 from timewheel.core.next_hop import NextHop
 from timewheel.core.out_of_order import OutOfOrder
-from timewheel.core.plan import Plan, Ring, Tiered, Wheel
+from timewheel.core.plan import Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.routing import Router
 from timewheel.core.steps import hop_bound, steps
 from timewheel.wire.positions import Position
@@ -432,3 +433,13 @@ def test_a_broker_held_tier_tells_it_too() -> None:
     assert (it.newest_release_ms, it.in_flight_bytes) == (RELEASE_MS, 200)
     it.confirmed([sent.ordinal])
     assert (it.newest_release_ms, it.in_flight_bytes) == (None, 0)
+
+
+@pytest.mark.parametrize(("scheme", "asks"), [(PLAN.scheme, False), (Native(), True)])
+def test_a_broker_held_tier_asks_after_a_silence_only_by_a_native_plan(scheme: Scheme, asks: bool) -> None:
+    """On its Shared subscription that would bring again every timer whose acknowledgement is under way."""
+    plan = replace(PLAN, scheme=scheme)
+    next_hop = NextHop(Router(plan), steps(PLAN)[0])
+    it = BrokerHeld(next_hop, OutOfOrder(plan), window_limit=10, counts=Counts(), chance=random.Random(7))
+    answers = {type(it.nothing_came(START_MS + second * 1_000)) for second in range(120)}
+    assert (AskAgain in answers) is asks
