@@ -125,7 +125,8 @@ def test_a_plan_is_changed_as_it_says(broker_of_the_pages: LocalPulsar, tmp_path
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
 
     consoles = blocks(page("change-a-plan"), "console")
-    look, make, remove = (command.line for block in consoles for command in commands(block.content))
+    look, make, remove, shadow = (command.line for block in consoles for command in commands(block.content))
+    assert shadow.startswith("timewheel shadow start "), "of a topic that is full already; the page of shadows walks it"
     refused = run(look)
     (shown,) = blocks(page("change-a-plan"), "")
     assert refused.returncode == 1
