@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,6 +18,7 @@ import pytest
 
 from tests.broker.relay_service import RelayProcess
 from tests.broker.relay_stage import BUSINESS, Stage, now_ms, plan_of
+from timewheel.admin.client import AdminClient
 from timewheel.admin.policies import DELAYED_DELIVERY, DelayedDelivery
 from timewheel.consumers import DelayedConsumer
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
@@ -169,17 +171,18 @@ def test_relays_that_have_the_plan_send_back_too(pulsar_broker: Broker, tmp_path
 def test_while_a_relay_or_a_producer_works_by_the_earlier_plan_it_says_so(
     pulsar_broker: Broker, tmp_path: Path
 ) -> None:
-    with Stage(pulsar_broker, staged()) as stage:
+    # By a draw for each partition, one of the two relays has it: all of them are the new one's once in 65,000 times.
+    with Stage(pulsar_broker, staged(partitions=16)) as stage:
         leaving = Leaving(stage, tmp_path)
         leaving.provision()
         old = stage.relay(relay_id="0-old")
-        stage.hold([20 * DAY_MS] * 5)
+        stage.hold([20 * DAY_MS] * 160)
         stage.close_producers()
         with leaving.begun() as process:
             assert process.stderr is not None
             lines = iter(process.stderr.readline, "")
             said = next(line for line in lines if "0-old" in line)
-            assert "5 entries wait outside the topic" in said or "entries wait outside the topic" in said
+            assert re.search(r"\d entr(y waits|ies wait) outside the topic", said)
             assert "restart those that run an earlier plan" in said
             old.stop()
             out, _ = process.communicate(timeout=120)
@@ -194,7 +197,7 @@ def test_while_a_relay_or_a_producer_works_by_the_earlier_plan_it_says_so(
         del sender
         assert leaving.run("relay", "abort").returncode == 0
         assert set(stage.copies().values()) == {1}
-        assert len(stage.copies()) == 6
+        assert len(stage.copies()) == 161
 
 
 def test_back_to_tiers_in_the_middle_what_is_put_back_stays_and_the_rest_waits_again(
@@ -249,6 +252,46 @@ def test_a_broker_that_takes_no_such_delay_is_met_before_anything_moves(pulsar_b
         assert refused.returncode == 1
         assert "delays up to 1h, and timers wait here" in refused.stderr
         assert held(stage) == 1
+
+
+def test_a_namespace_that_the_native_plan_forgets_is_emptied_too(pulsar_broker: Broker, tmp_path: Path) -> None:
+    """A native plan holds nothing, so it reads naturally without the line."""
+    namespace = f"public/held-{uuid.uuid4().hex[:8]}"
+    with AdminClient(pulsar_broker.admin_url) as admin:
+        admin.namespaces.create(namespace)
+    with Stage(pulsar_broker, staged(holding_namespace=namespace)) as stage:
+        stage.hold([20 * DAY_MS] * 3)
+        stage.close_producers()
+        leaving = Leaving(stage, tmp_path, holding_namespace=None)
+        leaving.provision()
+        done = leaving.run("relay", "abort")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert ": 3 timers; 0 cancelled, 0 dead letters" in done.stdout
+        assert held(stage) == 0
+        assert set(stage.copies().values()) == {1}
+
+
+def test_a_timer_beyond_the_delay_that_the_broker_takes_is_named_as_the_reason(
+    pulsar_broker: Broker, tmp_path: Path
+) -> None:
+    """The native plan's own max_delay is less than what the earlier plan took."""
+    with Stage(pulsar_broker, staged()) as stage:
+        stage.hold([2 * DAY_MS])
+        stage.close_producers()
+        leaving = Leaving(stage, tmp_path, max_delay_ms=30 * HOUR_MS)
+        leaving.provision()
+        value = DelayedDelivery(active=True, tick_ms=1_000, max_delay_ms=36 * HOUR_MS)
+        stage.admin.topic_policies.set(stage.plan.due_topic, DELAYED_DELIVERY, value)
+        stage.admin.topic_policies.await_value(stage.plan.due_topic, DELAYED_DELIVERY, value)
+        with leaving.begun() as process:
+            assert process.stderr is not None
+            said = next(line for line in iter(process.stderr.readline, "") if "outside the topic: " in line)
+            assert "the broker takes delays up to 36h" in said
+            without = DelayedDelivery(active=True, tick_ms=1_000)
+            stage.admin.topic_policies.set(stage.plan.due_topic, DELAYED_DELIVERY, without)
+            out, _ = process.communicate(timeout=180)
+            assert process.returncode == 0, out
+        assert set(stage.copies().values()) == {1}
 
 
 def test_a_calendar_is_left_by_its_consumers(pulsar_broker: Broker, tmp_path: Path) -> None:

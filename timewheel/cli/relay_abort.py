@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from timewheel.admin.client import AdminClient
+    from timewheel.consumers.relay import Relay
     from timewheel.consumers.relay.status import PartitionStatus
     from timewheel.core.former_topics import FormerTopic
     from timewheel.core.plan import Plan
-    from timewheel.ops.former_topics import FormerTopics
 
 __all__ = ["put_back"]
 
@@ -28,7 +28,8 @@ def put_back(plan_file: Path, **connection: Any) -> bool:
         connection: Arguments of `connection_of`.
 
     Returns:
-        Whether the way out is complete: nothing waits, and no client of an earlier plan is connected.
+        Whether the way out is complete: nothing waits, nothing became a dead letter, and no client of an earlier plan
+        is connected.
 
     Raises:
         PlanError: The plan is not `native`.
@@ -45,12 +46,15 @@ def put_back(plan_file: Path, **connection: Any) -> bool:
     from timewheel.core.planfile import load_plan
     from timewheel.ops.former_findings import findings_of
     from timewheel.ops.former_topics import FormerTopics
+    from timewheel.ops.provisioned import provisioned, with_noted_namespaces
 
     plan, clock, console = load_plan(plan_file), SystemClock(), Console(stderr=True)
     _check_native(plan)
     file = quote(str(plan_file))
     access = access_of(connection_of(**connection))
     with access.client() as client, access.admin() as admin:
+        # A native plan need not name the namespace in which an earlier one held its timers.
+        plan = with_noted_namespaces(plan, provisioned(admin, plan.due_topic))
         _check_topics(admin, plan, clock.now_ms(), file)
         look = FormerTopics(admin, plan)
         relay = Relay(client, plan, hooks=(warn,), former_topics=look)
@@ -64,7 +68,7 @@ def put_back(plan_file: Path, **connection: Any) -> bool:
         began_ms = clock.monotonic_ms()
         relay.start()
         try:
-            await_empty(console, waiting, why_stalled=lambda: _why_stalled(admin, look, relay.relay_id))
+            await_empty(console, waiting, why_stalled=lambda: _why_stalled(admin, plan, look(), relay))
         finally:
             relay.stop()
         waiting()
@@ -86,9 +90,11 @@ def put_back(plan_file: Path, **connection: Any) -> bool:
             f"producers of an earlier plan are connected to {_named(senders)}: restart those services with this plan, "
             f"then run again: timewheel relay abort {file}"
         )
-    elif not others:
+    if dead:
+        print(f"see why there are dead letters: timewheel dead list {file}")
+    if not senders and not others:
         print(f"remove the empty topics: timewheel topics ensure {file} --remove-drained")
-    return not senders and all(topic.is_followed for topic in others)
+    return not senders and not dead and all(topic.is_followed for topic in others)
 
 
 def _check_native(plan: Plan) -> None:
@@ -120,23 +126,25 @@ def _check_topics(admin: AdminClient, plan: Plan, now_ms: int, file: str) -> Non
         raise TopologyError(step.topic, f"is not as the native plan needs it ({step})", remedy)
 
 
-def _why_stalled(admin: AdminClient, look: FormerTopics, relay_id: str) -> str:
-    """The clients that keep a holding topic from running empty."""
-    from timewheel.core.names import RELAY_SUBSCRIPTION
+def _why_stalled(admin: AdminClient, plan: Plan, former: Iterable[FormerTopic], relay: Relay) -> str:
+    """What keeps a holding topic from running empty: other clients, or the broker; empty: nothing that can be seen."""
+    from timewheel.admin.policies import DELAYED_DELIVERY
+    from timewheel.core.durations import format_duration
 
-    topics = [topic for topic in look() if topic.holding is not None and topic.backlog]
+    topics = [topic for topic in former if topic.holding is not None and topic.backlog]
     senders = [topic for topic in topics if topic.producers]
     if senders:
         return f"producers of an earlier plan still send to {_named(senders)}; restart them with this plan"
-    readers = {
-        consumer.name.partition("-")[2]
-        for topic in topics
-        for partition in admin.topics.partitioned_stats(topic.name, clients=True).partitions.values()
-        for consumer in partition.subscriptions[RELAY_SUBSCRIPTION].consumers or ()
-    } - {relay_id}
+    readers = {other for topic in topics for other in topic.relays} - {relay.relay_id}
     if readers:
         return f"other relays read there too ({', '.join(sorted(readers))}); restart those that run an earlier plan"
-    return ""
+    delays = admin.topic_policies.get(plan.due_topic, DELAYED_DELIVERY, applied=True)
+    if delays is not None and delays.max_delay_ms > 0:
+        return (
+            f"the broker takes delays up to {format_duration(delays.max_delay_ms)} in {plan.due_topic}, and refuses a "
+            "timer that is due later; raise max_delay in the plan to what it was, and run timewheel topics ensure PLAN"
+        )
+    return next((part.reason for part in relay.status().partitions if part.reason is not None), "")
 
 
 def _named(topics: Iterable[FormerTopic]) -> str:

@@ -32,6 +32,7 @@ __all__ = ["topics"]
 topics = command_group("topics", "Make a plan's topics, and roll a calendar's.")
 
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)]
+AT_LATEST = ", for what is sent from now on"
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show each step, not a line for each topic.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, show what would be done.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of a table.")]
@@ -211,7 +212,8 @@ def _steps_by_topic(report: Report) -> Iterator[str]:
         of_topic.setdefault(step.topic, []).append(step)
     for topic, steps in of_topic.items():
         said = [str(step) for step in steps if not isinstance(step, CreateSubscription | SetPolicy)]
-        if names := [step.subscription for step in steps if isinstance(step, CreateSubscription)]:
+        made = [step for step in steps if isinstance(step, CreateSubscription)]
+        if names := [f"{step.subscription}{AT_LATEST * (step.start == 'latest')}" for step in made]:
             said.append(f"{'subscription' if len(names) == 1 else 'subscriptions'} {', '.join(names)}")
         if policies := sum(isinstance(step, SetPolicy) for step in steps):
             said.append(counted(policies, "policy", "policies"))
