@@ -33,6 +33,7 @@ from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic, parts_of
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.topology import TopicSpec, topology
 from timewheel.ops.provision import Report, ensure
+from timewheel.ops.provisioned import provisioned
 from timewheel.testing import eventually
 
 if TYPE_CHECKING:
