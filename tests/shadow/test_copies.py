@@ -128,3 +128,11 @@ def test_a_schema_version_that_the_registry_refuses_is_not_fenced() -> None:
     copies, _ = copies_of(Client(STORED, error=pulsar.IncompatibleSchema()))
     assert copies.fence([NO_SCHEMA]) == EntryPosition(-1, -1)
     assert (copies.refused, copies.is_fenced(NO_SCHEMA)) == ({NO_SCHEMA}, False)
+
+
+def test_a_schema_version_that_the_registry_has_lost_is_not_fenced_and_a_missing_intake_is_told() -> None:
+    copies, _ = copies_of(Client(STORED, error=pulsar.TopicNotFound()))
+    assert copies.fence([3]) == EntryPosition(-1, -1)
+    assert copies.refused == {3}
+    with pytest.raises(pulsar.TopicNotFound):
+        copies.fence([NO_SCHEMA])

@@ -39,9 +39,9 @@ def shadow_by(rules: ShadowRules) -> tuple[str, str]:
 def strike_first() -> None:
     right_lift_all, right_lift, right_add = LiftSession._lift_all, LiftSession._lift, Copies.add
 
-    def lift_all(session: Any, reader: Any, striker: Any, acked: Any, *, lifts: bool) -> None:
+    def lift_all(session: Any, reader: Any, striker: Any, acked: Any, kinds: Any, *, lifts: bool) -> None:
         session.striker, session._copies.added = striker, []
-        right_lift_all(session, reader, striker, acked, lifts=lifts)
+        right_lift_all(session, reader, striker, acked, kinds, lifts=lifts)
 
     def lift(session: Any, entries: Any, acked: Any, now_ms: int) -> None:
         right_lift(session, entries, acked, now_ms)

@@ -86,15 +86,20 @@ def start(
     console = console_for(as_json=as_json)
     with access.admin() as admin:
         if is_topic:
-            plan, target = _made(admin, access, target, out, console, entries, memory, as_json=as_json)
+            assert out is not None, "it was asked for"
+            plan = _made(admin, access, target, console, entries, memory, as_json=as_json)
+            if window is not None:
+                plan = replace(with_window(plan, parse_duration(window)), revision=plan.revision)
+            _write(plan, out, console, as_json=as_json)
+            target = str(out)
         else:
             plan = _loaded(target)
-        if window is not None:
-            plan = with_window(plan, parse_duration(window))
+            if window is not None:
+                plan = with_window(plan, parse_duration(window))
         with unseen_is_an_exit(), reading_entries(Console(stderr=True)) as tell:
             look = partial(survey, admin, access.dialer(), target=target, most=entries, tell=tell)
             found = look(plan)
-            if is_topic and found.excess is not None and found.excess.cure is not None:
+            if is_topic and window is None and found.excess is not None and found.excess.cure is not None:
                 # The planner goes by what is sent from now on; this, by what waits.
                 say(console, f"With that window {found.excess.read}. Another one is taken:")
                 plan = replace(found.excess.cure, revision=plan.revision)
@@ -105,7 +110,7 @@ def start(
         begins = not dry_run and (despite or not found.is_refused)
         if begins and is_topic and not yes:
             begins = _asked(plan)
-        done = _begin(admin, plan, None if window is None else target) if begins else ""
+        done = _begin(admin, plan, None if window is None or is_topic else target) if begins else ""
     if as_json:
         print(json.dumps({**survey_facts(found), "plan_file": target, "started": begins}))
     else:
@@ -147,20 +152,16 @@ def _made(
     admin: AdminClient,
     access: Access,
     topic: str,
-    out: Path | None,
     console: Console,
     entries: int,
     memory: str,
     *,
     as_json: bool,
-) -> tuple[Plan, str]:
-    """A plan for the topic, and its file."""
+) -> Plan:
+    """A plan for the topic."""
     from timewheel.cli.shadow_plan import plan_of_topic
 
-    assert out is not None, "it was asked for"
-    plan = plan_of_topic(admin, access.dialer(), topic, console, samples=entries, memory=memory, as_json=as_json)
-    _write(plan, out, console, as_json=as_json)
-    return plan, str(out)
+    return plan_of_topic(admin, access.dialer(), topic, console, samples=entries, memory=memory, as_json=as_json)
 
 
 def _write(plan: Plan, file: Path, console: Console, *, as_json: bool) -> None:

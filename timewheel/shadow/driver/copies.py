@@ -86,7 +86,7 @@ class Copies:
         self._ordinal = 0
         self._fences: dict[int, int] = {}
         self.refused: set[int] = set()
-        """Schema versions that the intake's registry refuses."""
+        """Schema versions of which no copy can be: the intake's registry refuses them, or the due topic's lost them."""
         self._waiting_since_ms: int | None = None
         self.in_flight = 0
         """Copies that are gathered or sent, and not confirmed."""
@@ -106,7 +106,8 @@ class Copies:
         A fence is an empty message that relays drop. Before it is stored nothing may be lifted of its schema version.
 
         Args:
-            versions: Schema versions; -1: none. One that the intake's registry refuses stays unfenced.
+            versions: Schema versions; -1: none. One that the intake's registry refuses, or that the due topic's has no
+                more, stays unfenced.
 
         Returns:
             Where the last one stands: all copies of earlier sessions stand before it.
@@ -121,7 +122,9 @@ class Copies:
             self._handle.beat()
             try:
                 producer, mark = self._hops.for_groups(self._intake, version)
-            except pulsar.IncompatibleSchema:
+            except (pulsar.IncompatibleSchema, pulsar.TopicNotFound) as error:
+                if version == NO_SCHEMA and isinstance(error, pulsar.TopicNotFound):
+                    raise  # the intake itself
                 self.refused.add(version)
                 continue
             number = fence_number(mark, self._clock.now_ms())

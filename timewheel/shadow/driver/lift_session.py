@@ -45,6 +45,8 @@ HOUSEKEEPING_MS = 5_000
 QUIET_MS = 10_000
 """Nothing came for so long: the backlog is through."""
 
+_Kinds = frozenset[tuple[str, bool]]
+
 
 class LiftSession:
     """For one thread.
@@ -133,7 +135,8 @@ class LiftSession:
             self._copies.take_lease()
             self._led()
             lifts = tools.looker.view.lifts
-            fence = self._copies.fence({NO_SCHEMA, *self._versions} if lifts else ())
+            kinds = _kinds(self._subscriptions())
+            fence = self._fence() if lifts else self._copies.fence(())
             self._acker = stack.enter_context(_closing(self._subscribe_to_journal()))
             striker = Striker(tools.dialer, self._part, tools.looker, self._clock)
             stack.callback(striker.close)
@@ -148,11 +151,19 @@ class LiftSession:
             if lifts:
                 self._note(None)
             stack.callback(self._close_stirrer)
-            self._lift_all(reader, striker, AckedByAny(acked), lifts=lifts)
+            self._lift_all(reader, striker, AckedByAny(acked), kinds, lifts=lifts)
             self._copies.send()
             self._copies.await_below(also_while_stopping=True)
 
     # The beginning
+
+    def _fence(self) -> EntryPosition:
+        try:
+            return self._copies.fence({NO_SCHEMA, *self._versions})
+        except pulsar.PulsarException:
+            # A version whose producer cannot be opened must not keep the next session from striking again.
+            self._versions.clear()
+            raise
 
     def _subscribe_to_journal(self) -> Any:
         return self._tools.client.subscribe(
@@ -221,14 +232,15 @@ class LiftSession:
 
     # Reading
 
-    def _lift_all(self, reader: EntryReader, striker: Striker, acked: AckedByAny, *, lifts: bool) -> None:
+    def _lift_all(
+        self, reader: EntryReader, striker: Striker, acked: AckedByAny, kinds: _Kinds, *, lifts: bool
+    ) -> None:
         handle, looker, copies = self._handle, self._tools.looker, self._copies
-        subscriptions = _kinds(self._subscriptions())
         while not handle.stopping:
             patience_ms = copies.patience_ms
             entries = reader.read(READ_MS if patience_ms is None else patience_ms)
             handle.beat()
-            self.met_others = _kinds(self._subscriptions()) != subscriptions
+            self.met_others = _kinds(self._subscriptions()) != kinds
             if self.met_others or looker.view.lifts != lifts or self._is_over():
                 return  # another session looks anew at what was left, these among it, and strikes what was not struck
             now_ms = self._clock.now_ms()
@@ -381,7 +393,7 @@ class LiftSession:
 _USUAL = frozenset({Fate.UNDELAYED, Fate.NEAR, Fate.MARKER})
 
 
-def _kinds(subscriptions: Sequence[Subscription]) -> frozenset[tuple[str, bool]]:
+def _kinds(subscriptions: Sequence[Subscription]) -> _Kinds:
     return frozenset((one.name, one.delays) for one in subscriptions)
 
 
