@@ -62,7 +62,8 @@ def sample_note(source: str) -> SampleNote | None:
 
     Args:
         source: As `read.read_history` takes it. What else it can name (folders, patterns, tables, object stores) is no
-            sample that `timewheel sample` wrote. A sample of an earlier version tells only the first four fields.
+            sample that `timewheel sample` wrote. A sample of an earlier version tells only the first four
+            fields: its topic is taken to be partitioned, with no more partitions than it needs.
     """
     path = Path(source.removeprefix("file://"))
     try:
@@ -75,7 +76,7 @@ def sample_note(source: str) -> SampleNote | None:
             rows=int(found["rows"]),
             population=int(found["population"]),
             scale=scale,
-            partitions=int(found.get("partitions", 0)),
+            partitions=int(found.get("partitions", 1)),
             profile=None if profile is None else BrokerProfile.from_mapping(profile),
             subscriptions=tuple(map(str, found.get("subscriptions", ()))),
             shadow=found.get("shadow"),
