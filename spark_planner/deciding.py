@@ -55,25 +55,33 @@ class Deciding:
     def decided(self, priced: Sequence[Assessed], further: Further) -> Decided:
         """The cheapest within the limit; else the cheapest of which the broker keeps all gaps; else the nearest."""
         counted: dict[Plan, int] = {}
-        winner, allowed = None, self.allowed
-        for allowed in (self.allowed, self.keepable):
+        known, winner, is_within = list(priced), None, False
+
+        def noted(below: float) -> Sequence[Assessed]:
+            # What was priced in one round is not yielded again in the next.
+            more = further(below)
+            known.extend(more)
+            return more
+
+        for allowed in dict.fromkeys((self.allowed, self.keepable)):
             found = decide(
-                priced,
+                tuple(known),
                 self.limits,
                 allowed=allowed,
                 count=partial(self.replays.count, refuted_above=allowed),
                 assess=self.assess,
                 keys=self.replays.keys(),
-                further=further,
+                further=noted,
                 is_hopeless=partial(self._is_hopeless, allowed),
                 at_once=at_once_for(self.replays.traffic.cells.timers),
             )
             counted |= found.counted
             winner = found.winner
             if winner is not None:
+                is_within = allowed == self.allowed
                 break
-        winner = winner or self._nearest(priced, counted)
-        if winner is not None and allowed != self.allowed:
+        winner = winner or self._nearest(known, counted)
+        if winner is not None and not is_within:
             winner = replace(winner, broken=(*(name for name in winner.broken if name != GAP_FRACTION), GAP_FRACTION))
         return Decided(winner=winner, counted=self.replays.counted(counted))
 

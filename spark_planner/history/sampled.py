@@ -62,7 +62,8 @@ def sample_note(source: str) -> SampleNote | None:
 
     Args:
         source: As `read.read_history` takes it. What else it can name (folders, patterns, tables, object stores) is no
-            sample that `timewheel sample` wrote.
+            sample that `timewheel sample` wrote. A sample of an earlier version tells only the first four
+            fields: its topic is taken to be partitioned, with no more partitions than it needs.
     """
     path = Path(source.removeprefix("file://"))
     try:
@@ -75,13 +76,13 @@ def sample_note(source: str) -> SampleNote | None:
             rows=int(found["rows"]),
             population=int(found["population"]),
             scale=scale,
-            partitions=int(found["partitions"]),
+            partitions=int(found.get("partitions", 1)),
             profile=None if profile is None else BrokerProfile.from_mapping(profile),
             subscriptions=tuple(map(str, found.get("subscriptions", ()))),
             shadow=found.get("shadow"),
-            native=round(int(found["native_entries"]) * scale),
-            native_until_ms=found["native_until_ms"],
-            reached_by=tuple(map(str, found["reached_by"])),
+            native=round(int(found.get("native_entries", 0)) * scale),
+            native_until_ms=found.get("native_until_ms"),
+            reached_by=tuple(map(str, found.get("reached_by", ()))),
         )
     except (OSError, pa.ArrowException, KeyError, TypeError, ValueError):
         return None  # no Parquet file, or none of a sample: whether it is a history is for Spark to say

@@ -91,3 +91,13 @@ def test_one_that_was_never_sent_is_not_found(stored: StoredPlan) -> None:
     assert result.state is State.NOT_FOUND
     assert result.searched
     assert result.cost.reads <= 500
+
+
+def test_what_an_earlier_plan_delays_in_the_due_topic_is_not_held_there() -> None:
+    sends = [(NOW_MS - HOUR_MS + n, 10 * DAY_MS) for n in range(20)]
+    native: Any = StoredPlan(plan_of(SCHEMES["native"]), NOW_MS, sends)
+    one = native.sent[7]
+    wanted = Wanted(timer_id=one.timer_id, sent=Span(0, one.due_ms), due_ms=one.due_ms)
+    result = whereis(native, plan_of(SCHEMES["odd tiers"]), wanted)
+    assert result.here is not None
+    assert (result.state, result.here.is_due, result.way) == (State.DUE, True, ())

@@ -19,13 +19,15 @@ from typer.testing import CliRunner, Result
 
 from examples.history.make_renewals import PATH
 from timewheel.cli.app import app
+from timewheel.cli.planning import as_sampled
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
+from timewheel.core.errors import PlanError
 from timewheel.core.plan import Plan
 from timewheel.ops.sample import Sample, SampledEntry
 from timewheel.ops.sample_figures import figures_of
 from timewheel.ops.sample_file import NOTE, SampledTopic, write_sample
-from timewheel.spark_planner.history.sampled import SAMPLE_NOTE, sample_note
+from timewheel.spark_planner.history.sampled import SAMPLE_NOTE, SampleNote, sample_note
 
 TOPIC = "persistent://acme/crm/reminders"
 START_MS = 1_800_000_000_000
@@ -193,3 +195,10 @@ def test_a_survey_refuses_a_sample_before_spark_starts_and_names_the_command(fil
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=NO_SPARK)
     assert done.returncode == 2
     assert f"timewheel plan {file} -o plan.toml" in " ".join(done.stderr.replace("│", " ").split())
+
+
+def test_a_name_that_no_plan_takes_is_refused_before_the_history_is_read() -> None:
+    note = SampleNote(topic=TOPIC, rows=1, population=1, scale=1.0, subscriptions=("billing", ".."))
+    with pytest.raises(PlanError, match="subscriptions"):
+        as_sampled(note, None, None, unpartitioned=False)
+    assert as_sampled(note, None, ["audit"], unpartitioned=False)[0] == ["audit"]

@@ -13,6 +13,7 @@ import typer
 
 from timewheel.cli.terminal import say
 from timewheel.core.extras import need_extras
+from timewheel.core.plan_checks import a_subscription
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -256,6 +257,8 @@ def as_sampled(
     """
     if note is None:
         return subscriptions, unpartitioned, 1
+    for name in subscriptions or note.subscriptions:
+        a_subscription(name)  # at once: the plan is made only when Spark has read the history
     partitions = note.partitions if due_topic in (None, note.topic) else 1
     return subscriptions or list(note.subscriptions), unpartitioned or not partitions, max(partitions, 1)
 

@@ -80,10 +80,10 @@ class Ways:
                     hops=hops,
                 )
 
-    def places(self, due_ms: int) -> tuple[str, ...]:
-        """All topics in which a timer can be that is due then, whenever it was sent."""
+    def places(self, due_ms: int) -> dict[str, Step]:
+        """All topics in which a timer can be that is due then, whenever it was sent, each with its step."""
         due = Span(due_ms, due_ms)
-        return tuple(dict.fromkeys(self._topic(step, topics, due, due_ms) for step, topics in self._rows))
+        return {self._topic(step, topics, due, due_ms): step for step, topics in self._rows}
 
     def way(self, sent_ms: int, due_ms: int) -> tuple[Stop, ...]:
         """The whole way of one timer, from its first topic to its due topic."""

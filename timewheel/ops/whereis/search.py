@@ -15,6 +15,7 @@ from timewheel.core.ids import GeneratedId
 from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names, partition_topic
 from timewheel.core.plan import Native, Plan, Wheel
 from timewheel.core.routing import release_at
+from timewheel.core.steps import Step
 from timewheel.ops.whereis.hunt import Hunt, Mark
 from timewheel.ops.whereis.itinerary import Stop, Ways
 from timewheel.ops.whereis.reading import Partition, Reading, Seen
@@ -139,15 +140,15 @@ class _Search:
         """Where nobody knows when it was sent: all entries of the places that its due time leads to are looked at."""
         due_ms = self._wanted.due_ms
         assert due_ms is not None, "without it the wanted timer is refused"
-        for topic in self._ways.places(due_ms):
+        for topic, step in self._ways.places(due_ms).items():
             for number in self._wanted.partitions(self._plan):
                 partition = self._reading.partition(self._names.part(topic, number))
-                sighting = None if partition is None else self._with_id(partition, topic, due_ms)
+                sighting = None if partition is None else self._with_id(partition, topic, step, due_ms)
                 if sighting is not None:
                     return self._follow(*sighting, number)
         return self._dead() or State.NOT_FOUND
 
-    def _with_id(self, partition: Partition, topic: str, due_ms: int) -> tuple[Sighting, Stop] | None:
+    def _with_id(self, partition: Partition, topic: str, step: Step, due_ms: int) -> tuple[Sighting, Stop] | None:
         before, found = self._reading.cost.reads, None
         for entry in range(self._reading.start(partition, due_ms - self._plan.max_delay_ms), partition.entries):
             if self._spent():
@@ -157,9 +158,10 @@ class _Search:
             envelope = next((one for one in timers if self._is_wanted(one, due_ms)), None)
             if seen is not None and envelope is not None:
                 due = Span(envelope.due_ms, envelope.due_ms)
-                (stop,) = self._ways.after(envelope.entered_ms, due, envelope.hops)
-                stop = replace(stop, topic=topic)
-                if not envelope.hops:
+                (routed,) = self._ways.after(envelope.entered_ms, due, envelope.hops)
+                stop = replace(routed, topic=topic, step=step)
+                # Routed by another plan, or placed by hand: this plan does not tell its way.
+                if not envelope.hops and routed.topic == topic:
                     self._wanted = replace(self._wanted, sent=stop.entered)
                 found = self._sighting(stop, partition, seen, envelope), stop
                 break

@@ -1,0 +1,93 @@
+"""Deciding in rounds: within the limit that was asked for, then within what the broker keeps, then the nearest."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.planner.test_decide import BASE, LIMITS, PROFILE, SCHEMES
+from timewheel.core.durations import DAY_MS
+from timewheel.core.plan import Plan
+from timewheel.spark_planner.choice.assessed import Assessed, assess
+from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Constraints
+from timewheel.spark_planner.deciding import Deciding
+from timewheel.spark_planner.history.keys import EVEN, KeyShares
+from timewheel.spark_planner.summary.cells import Cells
+
+KEPT = 10_000
+TOO_MANY = 50_000
+
+
+class FakeReplays:
+    """Counts the same for a scheme whatever its partitions, as where all timers have one key."""
+
+    def __init__(self, gaps: dict[Any, int]) -> None:
+        self.traffic = SimpleNamespace(cells=SimpleNamespace(timers=20_000))
+        self._gaps = gaps
+
+    def keys(self) -> KeyShares:
+        return EVEN
+
+    def count(self, plans: Sequence[Plan], refuted_above: float = math.inf) -> list[int]:
+        del refuted_above
+        return [self._gaps.get(plan.scheme, TOO_MANY) for plan in plans]
+
+    def counted(self, plans: dict[Plan, int]) -> dict[Plan, int]:
+        return dict(plans)
+
+    def sent_for_less(self, within_ms: int) -> tuple[int, int]:
+        del within_ms
+        return 0, 0
+
+
+@pytest.fixture(scope="module")
+def priced() -> dict[Any, Assessed]:
+    rng = np.random.default_rng(1)
+    sent_ms = np.sort(rng.integers(0, 10 * DAY_MS, 20_000)) + 1_767_571_200_000
+    cells = Cells.of_timers(sent_ms, sent_ms + rng.integers(0, 3 * DAY_MS, 20_000))
+    return {scheme: assess(replace(BASE, scheme=scheme), cells, PROFILE, LIMITS) for scheme in SCHEMES}
+
+
+def decided(
+    priced: dict[Any, Assessed], gaps: dict[Any, int], limits: Constraints = LIMITS, later: Sequence[Any] = ()
+) -> Assessed:
+    def at(plan: Plan) -> Assessed:
+        found = priced[plan.scheme]
+        few = replace(found.evaluation, plan=plan, peak_gaps_per_topic=100.0, peak_gaps_per_partition=100.0)
+        return replace(found, evaluation=few, broken=())
+
+    def further(below: float) -> list[Assessed]:
+        del below
+        found, waiting[:] = waiting[:2], waiting[2:]
+        return found
+
+    plans = {scheme: one.evaluation.plan for scheme, one in priced.items()}
+    waiting = [at(plans[scheme]) for scheme in later]
+    first = [at(plan) for scheme, plan in plans.items() if scheme not in later]
+    replays: Any = FakeReplays(gaps)
+    winner = Deciding(replays, list(plans.values()), limits, 1.0, KEPT, at).decided(first, further).winner
+    assert winner is not None
+    return winner
+
+
+@pytest.mark.parametrize("is_later", [False, True])
+def test_what_was_priced_in_the_first_round_is_known_in_the_second(
+    priced: dict[Any, Assessed], *, is_later: bool
+) -> None:
+    # The dearer of the two has fewer gaps: it is the nearest, but not the cheapest that the broker keeps.
+    cheap, dear = SCHEMES[5], SCHEMES[4]
+    winner = decided(priced, {cheap: 9_900, dear: 9_500}, later=(cheap, dear) if is_later else ())
+    assert winner.evaluation.plan.scheme == cheap
+    assert winner.broken == (GAP_FRACTION,)
+
+
+def test_what_is_refuted_is_marked_where_all_that_the_broker_keeps_was_asked_for(priced: dict[Any, Assessed]) -> None:
+    limits = replace(LIMITS, gap_fraction=1.0)
+    assert decided(priced, {}, limits).broken == (GAP_FRACTION,)
+    assert decided(priced, {SCHEMES[5]: 9_900}, limits).broken == ()
