@@ -137,7 +137,8 @@ class LiftSession:
             lifts = tools.looker.view.lifts
             kinds = _kinds(self._subscriptions())
             fence = self._fence() if lifts else self._copies.fence(())
-            self._acker = stack.enter_context(_closing(self._subscribe_to_journal()))
+            self._acker = self._subscribe_to_journal()
+            stack.callback(_close, self._acker)
             striker = Striker(tools.dialer, self._part, tools.looker, self._clock)
             stack.callback(striker.close)
             loaded = self._begin(striker, fence)
@@ -150,7 +151,7 @@ class LiftSession:
             self._check_loaded(loaded)
             if lifts:
                 self._note(None)
-            stack.callback(self._close_stirrer)
+            stack.callback(lambda: _close(self._stirrer))
             self._lift_all(reader, striker, AckedByAny(acked), kinds, lifts=lifts)
             self._copies.send()
             self._copies.await_below(also_while_stopping=True)
@@ -363,11 +364,6 @@ class LiftSession:
         self._counts.stirs += 1
         self._stirrer.send(b"", properties={STIR_PROPERTY: str(at_ms)}, deliver_at=at_ms, disable_replication=True)
 
-    def _close_stirrer(self) -> None:
-        if self._stirrer is not None:
-            with suppress(pulsar.PulsarException):
-                self._stirrer.close()
-
     def _let_go(self) -> None:
         """Acknowledge in the journal what no broker can forget any more."""
         topics = self._tools.admin.topics
@@ -379,15 +375,12 @@ class LiftSession:
         passed = min(self._cursor(native, one).mark_delete for one in self._subscriptions())
         copy = self._journal.passed(passed, self._clock.monotonic_ms())
         if copy is not None:
-            self._acknowledge_journal(pulsar.MessageId(self._partition, copy.ledger, copy.entry, -1))
+            self._acker.acknowledge_cumulative(pulsar.MessageId(self._partition, copy.ledger, copy.entry, -1))
         elif self._journal.is_empty and not self._copies.in_flight:
             # What others have put into the intake needs no journal.
             last = self._acker.get_last_message_id()
             if last.entry_id() >= 0:
-                self._acknowledge_journal(last)
-
-    def _acknowledge_journal(self, message_id: Any) -> None:
-        self._acker.acknowledge_cumulative(message_id)
+                self._acker.acknowledge_cumulative(last)
 
 
 _USUAL = frozenset({Fate.UNDELAYED, Fate.NEAR, Fate.MARKER})
@@ -397,15 +390,8 @@ def _kinds(subscriptions: Sequence[Subscription]) -> _Kinds:
     return frozenset((one.name, one.delays) for one in subscriptions)
 
 
-class _closing:  # noqa: N801 - as contextlib's
-    """Closes a client's consumer, whatever state it is in."""
-
-    def __init__(self, consumer: Any) -> None:
-        self._consumer = consumer
-
-    def __enter__(self) -> Any:
-        return self._consumer
-
-    def __exit__(self, *_: object) -> None:
+def _close(opened: Any) -> None:
+    """Close a consumer or a producer of the client's, whatever state it is in."""
+    if opened is not None:
         with suppress(pulsar.PulsarException, ValueError):
-            self._consumer.close()
+            opened.close()
