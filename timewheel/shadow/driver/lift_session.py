@@ -161,8 +161,8 @@ class LiftSession:
     def _fence(self) -> EntryPosition:
         try:
             return self._copies.fence({NO_SCHEMA, *self._versions})
-        except pulsar.PulsarException:
-            # A version whose producer cannot be opened must not keep the next session from striking again.
+        except Exception:
+            # A version that cannot be fenced must not keep the next session from striking again.
             self._versions.clear()
             raise
 
