@@ -99,7 +99,8 @@ def test_a_sick_topic_is_cured_under_traffic_and_put_back_with_every_due_time(
             found = service.told()
             handled = sick.far // sick.between
             assert (found["handled"], found["refused"]) == (handled, 0)
-            eventually(lambda: gaps(play) == handled, 60, message="one gap for each that was handled")
+            # At least, for the service goes on already, and handles more while its acknowledgements are on the way.
+            eventually(lambda: gaps(play) >= handled, 60, message="one gap for each that was handled")
 
             began = time.monotonic()
             play.mover("mover", "--processes", str(sick.processes), "--journal-hold", "2h")
