@@ -36,7 +36,7 @@ help: ## list the targets
 
 venv: $(DEV_READY) ## create .venv with the pinned tools (Spark included: 400 MB)
 
-demo: need-java $(DEMO_READY) ## start a real Pulsar, play all schemes, print the planner's prediction and the verdict (ARGS="--seed 7"; 3.5 min after the first download)
+demo: need-java $(DEMO_READY) ## start a real Pulsar, play all schemes, print the planner's prediction and the verdict (ARGS="--seed 7"; a little over 3 min after the first download)
 	@$(VENV)/bin/timewheel demo $(ARGS)
 
 # First the core, then what else is pure, so that a slip there is seen within seconds; then all others side by side, since

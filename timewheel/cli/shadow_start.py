@@ -75,6 +75,7 @@ def start(
     from timewheel.shadow.curing import with_window
 
     is_topic = _is_topic(target, out)
+    window_ms = None if window is None else parse_duration(window)
     if is_topic:
         need_extras("a shadow of a topic", "shadow", "planner", java=True)
     from timewheel.shadow.survey import survey_facts
@@ -88,18 +89,18 @@ def start(
         if is_topic:
             assert out is not None, "it was asked for"
             plan = _made(admin, access, target, console, entries, memory, as_json=as_json)
-            if window is not None:
-                plan = replace(with_window(plan, parse_duration(window)), revision=plan.revision)
+            if window_ms is not None:
+                plan = replace(with_window(plan, window_ms), revision=plan.revision)
             _write(plan, out, console, as_json=as_json)
             target = str(out)
         else:
             plan = _loaded(target)
-            if window is not None:
-                plan = with_window(plan, parse_duration(window))
+            if window_ms is not None:
+                plan = with_window(plan, window_ms)
         with unseen_is_an_exit(), reading_entries(Console(stderr=True)) as tell:
             look = partial(survey, admin, access.dialer(), target=target, most=entries, tell=tell)
             found = look(plan)
-            if is_topic and window is None and found.excess is not None and found.excess.cure is not None:
+            if is_topic and window_ms is None and found.excess is not None and found.excess.cure is not None:
                 # The planner goes by what is sent from now on; this, by what waits.
                 say(console, f"With that window {found.excess.read}. Another one is taken:")
                 plan = replace(found.excess.cure, revision=plan.revision)
@@ -110,7 +111,7 @@ def start(
         begins = not dry_run and (despite or not found.is_refused)
         if begins and is_topic and not yes:
             begins = _asked(plan)
-        done = _begin(admin, plan, None if window is None or is_topic else target) if begins else ""
+        done = _begin(admin, plan, None if window_ms is None or is_topic else target) if begins else ""
     if as_json:
         print(json.dumps({**survey_facts(found), "plan_file": target, "started": begins}))
     else:
