@@ -86,17 +86,12 @@ def start(
     access = access_to(**given)
     console = console_for(as_json=as_json)
     with access.admin() as admin:
-        if is_topic:
-            assert out is not None, "it was asked for"
-            plan = _made(admin, access, target, console, entries, memory, as_json=as_json)
-            if window_ms is not None:
-                plan = replace(with_window(plan, window_ms), revision=plan.revision)
+        made = _made(admin, access, target, console, entries, memory, as_json=as_json) if is_topic else _loaded(target)
+        plan = made if window_ms is None else with_window(made, window_ms)
+        if out is not None:
+            plan = replace(plan, revision=made.revision)
             _write(plan, out, console, as_json=as_json)
             target = str(out)
-        else:
-            plan = _loaded(target)
-            if window_ms is not None:
-                plan = with_window(plan, window_ms)
         with unseen_is_an_exit(), reading_entries(Console(stderr=True)) as tell:
             look = partial(survey, admin, access.dialer(), target=target, most=entries, tell=tell)
             found = look(plan)
