@@ -18,7 +18,6 @@ import pulsar
 
 from timewheel.consumers.in_hand import InHand, Mark
 from timewheel.consumers.onward import Parked
-from timewheel.consumers.receiving.alarms import Alarms
 from timewheel.consumers.receiving.subscribing import missing_topic
 from timewheel.core.clock import Clock
 from timewheel.core.envelope import Envelope
@@ -28,6 +27,7 @@ from timewheel.core.next_hop import again, tried_again
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
 from timewheel.events import ProducerCloseFailed, RepublishFailed, TimerParked
+from timewheel.wire.alarms import Alarms
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.native import schema_version_of
 from timewheel.wire.own_numbers import OWN_NUMBERS
