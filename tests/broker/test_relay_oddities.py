@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import _pulsar
+import httpx
 import pulsar
 import pytest
 
 from tests.broker.relay_stage import Stage, now_ms, plan_of
 from timewheel.core.envelope import Envelope
 from timewheel.core.plan import Tiered
+from timewheel.ops.status import status_of
 from timewheel.testing import Broker, eventually
+from timewheel.wire.schemas import PassThroughSchema
 
 GOOD = 8
 LEFT_MS = 2_500
@@ -200,3 +203,47 @@ def test_what_a_later_version_wrote_is_a_dead_letter(stage: Stage) -> None:
     assert_neighbours(stage)
     (letter,) = letters(stage, 1)
     assert "version 3" in letter.properties()["tw-dead-reason"]
+
+
+def schema(kind: Any, field: str) -> PassThroughSchema:
+    definition = {"type": "record", "name": "Order", "fields": [{"name": field, "type": "string"}]}
+    return PassThroughSchema(_pulsar.SchemaInfo(kind, "Order", json.dumps(definition)))
+
+
+def test_a_schema_that_the_next_topic_refuses_is_a_dead_letter(stage: Stage) -> None:
+    stage.producer(stage.plan.due_topic, schema=schema(_pulsar.SchemaType.AVRO, "id")).close()
+    relay = stage.relay()
+    other = schema(_pulsar.SchemaType.JSON, "id")
+    between_good_ones(stage, lambda it: it.send(b'{"id": "a"}', properties=envelope("odd").properties()), schema=other)
+    assert_neighbours(stage)
+    (letter,) = letters(stage, 1)
+    assert letter.data() == b'{"id": "a"}'
+    assert "does not take its schema" in letter.properties()["tw-dead-reason"]
+    assert letter.properties()["tw-dead-schema"] == "0"
+    assert relay.status().total("failures") == 0
+
+
+def test_a_schema_version_that_is_gone_is_a_dead_letter(stage: Stage) -> None:
+    own = schema(_pulsar.SchemaType.JSON, "id")
+    between_good_ones(stage, lambda it: it.send(b'{"id": "a"}', properties=envelope("odd").properties()), schema=own)
+    path = stage.tiers[-1].replace("persistent://", "")
+    httpx.delete(f"{stage.broker.admin_url}/admin/v2/schemas/{path}/schema?force=true").raise_for_status()
+    relay = stage.relay()
+    assert_neighbours(stage)
+    (letter,) = letters(stage, 1)
+    assert "has no schema of version 0" in letter.properties()["tw-dead-reason"]
+    assert relay.status().total("failures") == 0
+
+
+def test_a_relay_that_begins_anew_for_its_topics_sake_is_not_taken_for_none(stage: Stage) -> None:
+    """The topic refuses, so nothing is a dead letter: it waits, and goes on when the topic takes it."""
+    between_good_ones(stage, lambda _: None)
+    stage.admin.topics.terminate(stage.plan.due_topic)
+    relay = stage.relay(start=False).start()
+    eventually(lambda: len(stage.events.named("relay_session_failed")) > 4, 60)
+    holds = [place for place in status_of(stage.admin, stage.plan).places if place.is_held and place.entries]
+    assert holds
+    assert all(place.consumers or place.begins_anew for place in holds)
+    assert relay.status().total("dead") == 0
+    assert not stage.stored(stage.names.dead_letter)
+    assert {len(stage.stored(tier)) for tier in stage.tiers} == {0, GOOD}, "and nothing is repeated"
