@@ -11,10 +11,10 @@ from timewheel.consumers.in_hand import InHand
 from timewheel.consumers.inbox.errors import InboxUnavailable
 from timewheel.consumers.inbox.protocol import Answer, Inbox, Owners, inbox_key, kept_for_ms
 from timewheel.consumers.message import DelayedMessage
-from timewheel.consumers.receiving.alarms import Alarms
 from timewheel.core.chance import Chance
 from timewheel.core.clock import Clock
 from timewheel.events import InboxDidNotAnswer, InboxLeaseLost, InboxNotTold
+from timewheel.wire.alarms import Alarms
 from timewheel.wire.hooks import Hooks
 
 __all__ = ["LEASE_MS", "InboxGuard"]

@@ -13,7 +13,6 @@ from timewheel.consumers.engine import Engine
 from timewheel.consumers.in_hand import Arrival, InHand, Mark
 from timewheel.consumers.onward import Onward
 from timewheel.consumers.pace import Pace
-from timewheel.consumers.receiving.alarms import Alarms
 from timewheel.consumers.receiving.due_queue import DueQueue
 from timewheel.consumers.receiving.questions import Questions
 from timewheel.consumers.receiving.republisher import Republisher
@@ -27,6 +26,7 @@ from timewheel.events import (
     TimersWaitForCutOffs,
     TimerTooNew,
 )
+from timewheel.wire.alarms import Alarms
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.positions import Position
 

@@ -18,23 +18,25 @@ import pulsar
 
 from timewheel.consumers.in_hand import InHand, Mark
 from timewheel.consumers.onward import Parked
-from timewheel.consumers.receiving.alarms import Alarms
 from timewheel.consumers.receiving.subscribing import missing_topic
 from timewheel.core.clock import Clock
 from timewheel.core.envelope import Envelope
+from timewheel.core.grouping import LARGE_BYTES
 from timewheel.core.keys import partition_for_key
 from timewheel.core.names import partition_of
 from timewheel.core.next_hop import again, tried_again
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
 from timewheel.events import ProducerCloseFailed, RepublishFailed, TimerParked
+from timewheel.wire.alarms import Alarms
 from timewheel.wire.hooks import Hooks
-from timewheel.wire.native import schema_version_of
+from timewheel.wire.native import NO_SCHEMA, carry, keys_of, properties_size, schema_version_of, size_of
 from timewheel.wire.own_numbers import OWN_NUMBERS
-from timewheel.wire.parked import PARKED_ERROR, PARKED_FROM, PARKED_REASON
+from timewheel.wire.parked import PARKED_ERROR, PARKED_FROM, PARKED_PART, PARKED_REASON
 from timewheel.wire.partitioned import partition_count, unpartitioned_problem
-from timewheel.wire.results import cause_of, is_ok, is_producer_closed
-from timewheel.wire.schema_versions import Schemas
+from timewheel.wire.results import cause_of, is_of_message, is_ok, is_producer_closed
+from timewheel.wire.schema_versions import SCHEMA_REFUSALS, Schemas
+from timewheel.wire.set_aside import in_parts as send_in_parts
 from timewheel.wire.surface import ClientLike, ProducerLike
 
 __all__ = ["Republisher"]
@@ -48,9 +50,14 @@ OPENING_MS = 2_000
 MOST_ROUTES = 4
 """Decisions for one publish; a second one mostly meets a producer that is open."""
 JOIN_TIMEOUT_MS = 5_000
+BRIEF = 1
+"""The attempt at parking that leaves the error out, and most of the reason."""
+BRIEF_REASON_CHARS = 100
+MOST_ATTEMPTS = 5
+"""Those after the brief one store a timer in parts, ever smaller ones."""
 
-_Where = tuple[str, str, int]
-"""A partition topic; the topic that the message came from, and the version of its schema."""
+_Where = tuple[str, str, int, bool]
+"""A partition topic; the topic that the message came from, and the version of its schema; whether it is compressed."""
 
 
 class _Answered(NamedTuple):
@@ -58,6 +65,7 @@ class _Answered(NamedTuple):
 
     timer: InHand
     where: _Where
+    attempt: int
     result: Any
 
 
@@ -119,23 +127,39 @@ class Republisher:
             if isinstance(item, _Answered):
                 self._take(item)
                 continue
-            try:
-                self._publish(item)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the timer is still stored and is tried again
-                self._settle(item, cause_of(error))
+            self._begin(item)
         self._close_producers()
         while not self._waiting.empty():
             if isinstance(item := self._waiting.get(), _Answered):
                 self._take(item)
 
     def _take(self, answered: _Answered) -> None:
-        timer, where, result = answered
+        timer, where, attempt, result = answered
         if is_ok(result):
             self._settle(timer, None)
+        elif is_of_message(result.name):
+            self._refused(timer, attempt, f"{where[0]}: {cause_of(result)}")
+        else:
+            if is_producer_closed(result):
+                self._producers.pop(where, None)
+            self._settle(timer, f"{where[0]}: {cause_of(result)}")
+
+    def _begin(self, timer: InHand, attempt: int = 0) -> None:
+        try:
+            self._publish(timer, attempt)
+        except SCHEMA_REFUSALS as error:
+            self._refused(timer, attempt, cause_of(error))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the timer is still stored and is tried again
+            self._settle(timer, cause_of(error))
+
+    def _refused(self, timer: InHand, attempt: int, cause: str) -> None:
+        """This message is refused, and not for its topic's sake: it is parked as best it can be."""
+        if timer.onward is None or attempt == MOST_ATTEMPTS:
+            self._settle(timer, cause)
             return
-        if is_producer_closed(result):
-            self._producers.pop(where, None)
-        self._settle(timer, f"{where[0]}: {cause_of(result)}")
+        if not isinstance(timer.onward, Parked):
+            timer.onward, attempt = Parked(f"it cannot be stored to be tried again: {cause}"), -1
+        self._begin(timer, attempt + 1)
 
     def _settle(self, timer: InHand, cause: str | None) -> None:
         """Tell what became of a timer; ``cause`` is why it is not stored for certain."""
@@ -148,40 +172,42 @@ class Republisher:
         elif isinstance(timer.onward, Parked):
             self._alarms.raised(TimerParked(topic=timer.arrival.message.topic_name(), reason=timer.onward.reason))
 
-    def _publish(self, timer: InHand) -> None:
+    def _publish(self, timer: InHand, attempt: int) -> None:
         message, envelope = timer.arrival.message, timer.arrival.envelope
         assert envelope is not None, "only what has a due time can be early"
-        key = message.partition_key()
+        in_parts, had = attempt > BRIEF, message.properties()
+        large = in_parts or size_of(message) + properties_size(had) >= LARGE_BYTES
+        version = NO_SCHEMA if in_parts else schema_version_of(message)
         # The partition stays (broker-facts: keys-and-partitions); a due topic that is not partitioned has none.
         partition = partition_of(message.topic_name())[1]
         if partition < 0:
-            partition = partition_for_key(key, self._plan.own_partitions)
+            key = keys_of(message)[0]
+            text = key if isinstance(key, str) else key.decode("latin-1")
+            partition = partition_for_key(text, self._plan.own_partitions)
         routes = 0
         while True:
             routes, began_ms = routes + 1, self._clock.monotonic_ms()
-            topic, deliver_at_ms, properties = self._onward(timer, envelope, self._clock.now_ms())
-            where = (self._router.names.part(topic, partition), message.topic_name(), schema_version_of(message))
+            topic, deliver_at_ms, properties = self._onward(timer, envelope, self._clock.now_ms(), attempt)
+            where = (self._router.names.part(topic, partition), message.topic_name(), version, large)
             producer = self._producers.get(where) or self._opened(where, topic, partition)
             # If opening it took long, it is decided anew, since where the timer goes depends on the time.
             if self._clock.monotonic_ms() - began_ms <= OPENING_MS or routes == MOST_ROUTES:
                 break
         put = self._waiting.put
-        producer.send_async(
-            None if message.has_null_value() else message.data(),
-            # On the client's thread: nothing there can raise, and nothing may take long.
-            lambda result, _: put(_Answered(timer, where, result)),
-            properties={**message.properties(), **properties},
-            partition_key=key or None,
-            ordering_key=message.ordering_key() or None,
-            disable_replication=True,
-            event_timestamp=message.event_timestamp() or None,
-            deliver_at=deliver_at_ms or None,
-        )
 
-    def _onward(self, timer: InHand, envelope: Envelope, now_ms: int) -> tuple[str, int, dict[str, str]]:
+        def answered(result: Any, _: Any) -> None:
+            # On the client's thread: nothing there can raise, and nothing may take long.
+            put(_Answered(timer, where, attempt, result))
+
+        if in_parts:
+            send_in_parts(producer, message, had, properties, PARKED_PART, attempt - BRIEF, answered)
+        else:
+            carry(producer, message, answered, {**had, **properties}, deliver_at_ms=deliver_at_ms)
+
+    def _onward(self, timer: InHand, envelope: Envelope, now_ms: int, attempt: int) -> tuple[str, int, dict[str, str]]:
         """Topic, the delay to ask for, and timewheel's properties."""
         if isinstance(timer.onward, Parked):
-            why = _why(timer.onward, str(timer.arrival.message.topic_name()))
+            why = _why(timer.onward, str(timer.arrival.message.topic_name()), is_brief=attempt >= BRIEF)
             # What a plain client has sent has no id yet, and is given one to be found by.
             return self._parked, 0, envelope.properties() | why if timer.arrival.mark is Mark.NATIVE else why
         if timer.onward is None:
@@ -193,7 +219,7 @@ class Republisher:
         return hop.topic, hop.deliver_at_ms, hop.envelope.properties()
 
     def _opened(self, where: _Where, topic: str, partition: int) -> ProducerLike:
-        part, source, version = where
+        part, source, version, large = where
         names = self._router.names
         # Opening it all the same could create it bare, and what is stored there nobody would read.
         if not names.is_partitioned(topic):
@@ -210,6 +236,7 @@ class Republisher:
             part,
             **schemas.producer_options(version),
             **OWN_NUMBERS,
+            **({"compression_type": pulsar.CompressionType.ZSTD} if large else {}),
             batching_enabled=False,
             block_if_queue_full=True,
             send_timeout_millis=SEND_TIMEOUT_MS,
@@ -231,8 +258,9 @@ class Republisher:
             self._hooks.emit(ProducerCloseFailed(topic=where[0], error=str(error)))
 
 
-def _why(parked: Parked, source: str) -> dict[str, str]:
-    found = {PARKED_REASON: parked.reason, PARKED_FROM: source}
-    if parked.error:
+def _why(parked: Parked, source: str, *, is_brief: bool) -> dict[str, str]:
+    reason = parked.reason[:BRIEF_REASON_CHARS] if is_brief else parked.reason
+    found = {PARKED_REASON: reason, PARKED_FROM: source}
+    if parked.error and not is_brief:
         found[PARKED_ERROR] = parked.error
     return found

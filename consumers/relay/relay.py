@@ -27,6 +27,7 @@ from timewheel.core.plurals import counted
 from timewheel.core.routing import Router
 from timewheel.core.topology import HoldingTopic, Topology, intake_of, topology
 from timewheel.hooks import Hook
+from timewheel.wire.alarms import Alarms
 from timewheel.wire.cut_log import CutLog
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.partitioned import unpartitioned_problem
@@ -127,6 +128,7 @@ class Relay:
             clock=self._clock,
             chance=chance or system_chance(),
             hooks=emitting,
+            alarms=Alarms(emitting, self._clock),
             max_in_flight=max_in_flight,
             send_timeout_ms=send_timeout_ms,
             lease_idle_ms=lease_idle_ms,

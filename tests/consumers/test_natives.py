@@ -218,7 +218,7 @@ def test_what_is_parked_can_be_found_by_its_id(arrival: Arrival, adds: bool) -> 
     republisher = Republisher(client, plan, "billing", ManualClock(NOW_MS), Hooks(()))
     timer, envelope = InHand(f"0:{ID}", arrival, 0, onward=Parked("no such customer")), arrival.envelope
     assert envelope is not None
-    topic, deliver_at_ms, properties = republisher._onward(timer, envelope, NOW_MS)
+    topic, deliver_at_ms, properties = republisher._onward(timer, envelope, NOW_MS, 0)
     assert (topic, deliver_at_ms) == (f"{plan.due_topic}.tw.parked.billing", 0)
     stored = {**arrival.message.properties(), **properties}
     found = Envelope.read(stored)

@@ -213,7 +213,13 @@ CAUGHT_UP = InactiveTopic(delete=True, mode="delete_when_subscriptions_caught_up
 BUCKET = "org.apache.pulsar.broker.delayed.BucketDelayedDeliveryTrackerFactory"
 ENDLESS = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
 MISSING = all_of(state(TIER, partitions=None, existing=frozenset(), policies={}), part(TIER))
-WAITING = {RELAY_SUBSCRIPTION: subscription(backlog=3)}
+
+
+def waiting(asked_at_ms: int = 0) -> dict[str, SubscriptionStats]:
+    return {RELAY_SUBSCRIPTION: subscription(backlog=3, asked_at_ms=asked_at_ms)}
+
+
+WAITING = waiting()
 LOOKAHEAD = settings(delayedDeliveryFixedDelayDetectionLookahead="10")
 
 
@@ -331,6 +337,8 @@ CASES: list[tuple[str, Change]] = [
     ("no-relay", all_of(without_relays, stats(TIER, subscriptions=WAITING))),
     ("relay-elsewhere", with_topic(half_read, TIER)),
     ("relay-elsewhere", all_of(without_relays, former(relays=("old",)), stats(TIER, subscriptions=WAITING))),
+    ("relay-elsewhere", all_of(without_relays, stats(TIER, subscriptions=waiting(NOW_MS - 9_000)))),
+    ("no-relay", all_of(without_relays, stats(TIER, subscriptions=waiting(NOW_MS - 60_000)))),
     ("no-relay-yet", stats(TIER, subscriptions={RELAY_SUBSCRIPTION: subscription()})),
     ("no-standby", relays(1)),
     ("many-relays", relays(50)),

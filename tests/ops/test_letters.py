@@ -78,6 +78,17 @@ def test_what_says_nothing_is_sent_only_if_somebody_says_when() -> None:
     assert with_id.envelope == Envelope("half", NOW_MS, NOW_MS)
 
 
+@pytest.mark.parametrize("name", ["tw-dead-part", "tw-parked-part", "tw-dead-encryption"])
+def test_what_is_not_the_message_that_was_sent_is_not_sent_again(name: str) -> None:
+    plan = replace(plan_of(SCHEMES["tiered"]), retry=True)
+    letter = letter_of(Envelope("x", NOW_MS + HOUR_MS, NOW_MS), **{name: "payload 1/6"})
+    found = again(Router(plan), letter, NOW_MS, due_now=True)
+    parked = handled_again(Router(plan), letter, plan.subscriptions[0], NOW_MS, NOW_MS, 77)
+    assert isinstance(found, Refused)
+    assert found == parked
+    assert "send it anew" in found.reason
+
+
 def test_a_wish_means_what_meets_all_of_it() -> None:
     letter = letter_of(Envelope("x", NOW_MS, NOW_MS))
     in_batch = replace(letter, place=LetterPlace(12, 7, 3))

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tests.support.checkout import ROOT
-from timewheel.consumers.relay.machine.commands import Reading, Unreadable, judged
+from timewheel.consumers.relay.machine.commands import Reading, judged
 from timewheel.consumers.relay.machine.intake import taken_in
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.envelope import MAX_TIME_MS, MAX_TIMER_ID_CHARS, MIN_DUE_MS, Envelope, Life
-from timewheel.core.errors import EnvelopeError
+from timewheel.core.errors import EnvelopeError, EnvelopeTooNew
 from timewheel.core.keys import java_string_hash, partition_for_key
 from timewheel.core.life_cycle import Cancel
 from timewheel.core.names import Names
@@ -170,9 +170,9 @@ def _said(envelope: Envelope) -> dict[str, Any]:
 def _verdict(reading: Reading) -> dict[str, Any]:
     if isinstance(reading, Envelope):
         return {"timer": _said(reading)}
-    if isinstance(reading, EnvelopeError):
-        return {"refused": reading.reason}
-    return {"later_version": True} if isinstance(reading, Unreadable) else {"no_timer": True}
+    if isinstance(reading, EnvelopeTooNew):
+        return {"later_version": True}
+    return {"refused": reading.reason} if isinstance(reading, EnvelopeError) else {"no_timer": True}
 
 
 def _taken_in(properties: Mapping[str, str]) -> dict[str, Any]:

@@ -44,12 +44,12 @@ def test_a_wrong_use_of_an_installed_type_is_found(clean_python: Path, tmp_path:
 EMITTED = """
 from timewheel import events
 
-events.RelayDeadLetter(topic="t", reason="r")
-events.RelayDeadLeter(topic="t", reason="r")
-events.RelayDeadLetter(topic="t", why="r")
-events.RelayDeadLetter(topic=1, reason="r")
-events.RelayDeadLetter("t", "r")
-events.RelayDeadLetter(topic="t", reason="r").topic = "u"
+events.RelaySessionFailed(topic="t", reason="r")
+events.RelaySessionFailled(topic="t", reason="r")
+events.RelaySessionFailed(topic="t", why="r")
+events.RelaySessionFailed(topic=1, reason="r")
+events.RelaySessionFailed("t", "r")
+events.RelaySessionFailed(topic="t", reason="r").topic = "u"
 events.TimerFarTooEarly(topic="t", early_ms=1, remedy="r", count=2)
 """
 

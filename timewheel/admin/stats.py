@@ -104,6 +104,8 @@ class SubscriptionStats:
         active_consumer: Name of the one that gets messages (Failover, Exclusive).
         consumers: Those connected; None if they were not asked for.
         is_durable: Its cursor is kept; those of readers are not.
+        asked_at_ms: When a consumer last asked for messages, by the broker's clock; 0: none has since the topic was
+            loaded.
     """
 
     type: str
@@ -121,6 +123,7 @@ class SubscriptionStats:
     active_consumer: str | None
     consumers: tuple[ConsumerStats, ...] | None
     is_durable: bool = True
+    asked_at_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,6 +227,7 @@ def _subscription(stored: Mapping[str, Any], *, clients: bool) -> SubscriptionSt
         active_consumer=stored.get("activeConsumerName") or None,
         consumers=tuple(map(_consumer, stored.get("consumers", ()))) if clients else None,
         is_durable=stored.get("durable", True),
+        asked_at_ms=stored.get("lastConsumedFlowTimestamp") or 0,
     )
 
 

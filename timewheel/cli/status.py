@@ -186,6 +186,9 @@ def _verdict(found: Status) -> str:
     if intake:
         timers = _text(summed(one.timers for one in intake))
         return f"{waiting}. {timers} of them wait in the intake, which no relay reads: timewheel shadow run PLAN."
+    if any(place.begins_anew for place in found.unattended()):
+        late = f"heads should have left {span(found.relay_late_ms)} ago"
+        return f"{waiting}. A relay begins anew again and again, or has just ended, where {late}: see what it logs."
     if found.unattended():
         others = f"; see what {', '.join(found.relays())} logs, which reads other partitions" if found.relays() else ""
         return f"{waiting}. No relay is connected where heads should have left {span(found.relay_late_ms)} ago{others}."

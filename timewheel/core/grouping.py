@@ -4,11 +4,14 @@
 
 from __future__ import annotations
 
-__all__ = ["GROUP_BYTES", "GROUP_MESSAGES", "LIFT_LINGER_MS", "PARTS_OF_ROOM", "default_linger_ms"]
+__all__ = ["GROUP_BYTES", "GROUP_MESSAGES", "LARGE_BYTES", "LIFT_LINGER_MS", "PARTS_OF_ROOM", "default_linger_ms"]
 
 GROUP_MESSAGES = 1_000
 GROUP_BYTES = 1_000_000
 """Of payloads and properties, in characters, of which none is more than four bytes. A broker takes entries of 5 MB."""
+LARGE_BYTES = 256_000
+"""Counted alike. What is as large goes alone, and compressed: its sender may have stored it only so. By its size alone,
+so that every relay sends it by the same producer."""
 
 LONGEST_LINGER_MS = 1_000
 LIFT_LINGER_MS = 20

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from timewheel.events.kind import event
-from timewheel.hooks import Event
+from timewheel.hooks import Alarm, Event
 
 __all__ = [
     "ConnectionBack",
@@ -30,10 +30,9 @@ __all__ = [
 @event(
     "relay_partition_stopped",
     "error",
-    means="A hole in the positions, content that cannot be decrypted, or a timer that a later version of timewheel "
-    "wrote; acknowledging across it would lose messages.",
-    do="By the reason: look at the named position with the admin API, repair it or skip it by hand, then restart the "
-    "relay; or upgrade the relay.",
+    means="A hole in the positions: messages that the client does not hand out, as parts of a message in chunks that "
+    "is not complete. Acknowledging across it would lose them.",
+    do="Look at the named position with the admin API, repair it or skip it by hand, then restart the relay.",
 )
 class RelayPartitionStopped(Event):
     topic: str
@@ -109,13 +108,15 @@ class RelayPositionJumped(Event):
 @event(
     "relay_dead_letter",
     "warning",
-    means="A garbled, foreign or endless envelope was moved to `<due topic>.tw.dead-letter`, with the properties "
-    "`tw-dead-reason` and `tw-dead-from`.",
-    do="Read it there: the subscription `timewheel-dead-letter` keeps it.",
+    means="A message that is no timer, or that no topic takes, was moved to `<due topic>.tw.dead-letter`, with the "
+    "properties `tw-dead-reason`, `tw-dead-from` and `tw-dead-at`.",
+    do="`timewheel dead list PLAN` shows it: the subscription `timewheel-dead-letter` keeps it.",
 )
-class RelayDeadLetter(Event):
+class RelayDeadLetter(Alarm):
     topic: str
     reason: str
+    position: str
+    timer_id: str | None
 
 
 @event(

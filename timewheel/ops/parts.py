@@ -6,12 +6,15 @@ from collections.abc import Collection, Iterable, Mapping
 
 from timewheel.admin.client import AdminClient
 from timewheel.admin.internals import DEDUPLICATION, InternalStats
-from timewheel.admin.stats import TopicStats
+from timewheel.admin.stats import SubscriptionStats, TopicStats
 from timewheel.core.errors import AdminError, AdminUnreachable
 from timewheel.core.names import RELAY_CONSUMER, RELAY_SUBSCRIPTION, namespace_of, partition_of
 from timewheel.core.topology import TopicSpec
 
-__all__ = ["loaded_parts", "partitioned_among", "producer_names", "relays_of", "whole_topic"]
+__all__ = ["begins_anew", "loaded_parts", "partitioned_among", "producer_names", "relays_of", "whole_topic"]
+
+ANEW_MS = 15_000
+"""A relay whose partition has failed waits for ten seconds at most, and then subscribes again."""
 
 
 def partitioned_among(admin: AdminClient, names: Iterable[str]) -> frozenset[str]:
@@ -50,6 +53,13 @@ def relays_of(stats: TopicStats) -> frozenset[str]:
     relays = stats.subscriptions.get(RELAY_SUBSCRIPTION)
     names = () if relays is None else (RELAY_CONSUMER.fullmatch(one.name) for one in relays.consumers or ())
     return frozenset(name[1] for name in names if name)
+
+
+def begins_anew(relays: SubscriptionStats, now_ms: int) -> bool:
+    """Whether no relay is connected to a part of a holding topic, and one was a moment ago: it fails again and again,
+    or has just ended. Its stats are those with clients.
+    """
+    return not relays.consumers and relays.asked_at_ms > 0 and abs(now_ms - relays.asked_at_ms) < ANEW_MS
 
 
 def producer_names(admin: AdminClient, spec: TopicSpec) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["DEAD_FROM", "DEAD_PREFIX", "DEAD_REASON", "DEAD_SCHEMA"]
+__all__ = ["DEAD_AT", "DEAD_ENCRYPTION", "DEAD_FROM", "DEAD_PART", "DEAD_PREFIX", "DEAD_REASON", "DEAD_SCHEMA"]
 
 DEAD_PREFIX = "tw-dead-"
 """How the names of these properties begin."""
@@ -10,5 +10,11 @@ DEAD_REASON = f"{DEAD_PREFIX}reason"
 """Why, as a sentence."""
 DEAD_FROM = f"{DEAD_PREFIX}from"
 """The partition topic that it was taken from."""
+DEAD_AT = f"{DEAD_PREFIX}at"
+"""Its position there: ``ledger:entry``, and ``:index`` within a batch."""
+DEAD_PART = f"{DEAD_PREFIX}part"
+"""Which part of it this is, if it was too large for one message (`timewheel.wire.set_aside`)."""
+DEAD_ENCRYPTION = f"{DEAD_PREFIX}encryption"
+"""What it takes to decrypt the payload, if it is encrypted (`timewheel.wire.native.encryption_of`)."""
 DEAD_SCHEMA = f"{DEAD_PREFIX}schema"
 """The schema version there; absent if it had none."""

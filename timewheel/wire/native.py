@@ -14,6 +14,9 @@ Each function says what it gives where the client is another one, such as one th
 
 from __future__ import annotations
 
+import base64
+import json
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import _pulsar
@@ -28,18 +31,24 @@ __all__ = [
     "batch_size_of",
     "carry",
     "decryption_failed",
+    "encryption_of",
     "fetch_schema_info",
+    "first_chunk_of",
     "flush_soon",
+    "keys_of",
     "properties_size",
     "schema_version_of",
     "size_of",
 ]
 
+_BYTES = 2
+"""The wire type of protobuf's fields of bytes; a message id has those and numbers."""
 NO_SCHEMA = -1
 """The schema version of a message that was written without one."""
 
 _BATCH_SIZE_FIELD = 6
-"""``MessageIdData.batch_size`` in PulsarApi.proto."""
+_FIRST_CHUNK_FIELD = 7
+"""``batch_size`` and ``first_chunk_message_id`` of ``MessageIdData`` in PulsarApi.proto."""
 
 
 def schema_version_of(message: Any) -> int:
@@ -71,19 +80,47 @@ def decryption_failed(message: Any) -> bool:
 
 def batch_size_of(message_id: Any) -> int:
     """How many messages the entry of a message id holds; 0: unbatched, or the client does not say."""
-    serialize = getattr(message_id, "serialize", None)
-    if serialize is None:
-        return 0
-    data: bytes = serialize()
-    position = 0
-    while position < len(data):
-        tag, position = _varint(data, position)
-        if tag & 7 != 0:
-            break  # fields of another wire type stand behind the one that is wanted
-        value, position = _varint(data, position)
-        if tag >> 3 == _BATCH_SIZE_FIELD:
-            return value
-    return 0
+    size = _field(message_id, _BATCH_SIZE_FIELD)
+    return size if isinstance(size, int) else 0
+
+
+def first_chunk_of(message_id: Any) -> Position | None:
+    """Where a message in chunks begins, whose id names its last chunk; None: it is in one piece."""
+    first = _field(message_id, _FIRST_CHUNK_FIELD)
+    if not isinstance(first, bytes):
+        return None
+    found = dict(_fields(first))
+    return Position(int(found[1]), int(found[2]), -1)
+
+
+def encryption_of(message: Any) -> str:
+    """All that it takes to decrypt a message that arrived as it was encrypted, but for the private key: JSON, with
+    bytes in Base64.
+    """
+    context = message.encryption_context()
+    keys = {key.key: _base64(key.value) for key in context.keys()}  # noqa: SIM118 - it is no dict
+    return json.dumps(
+        {
+            "algorithm": context.algorithm(),
+            "param": _base64(context.param()),
+            "keys": keys,
+            "compression": context.compression_type().name,
+            "uncompressed_size": context.uncompressed_message_size(),
+            "batch_size": context.batch_size(),
+        }
+    )
+
+
+def keys_of(message: Any) -> tuple[str | bytes, str | bytes]:
+    """The partition key and the ordering key of a message; as bytes where they are no UTF-8. Empty: none."""
+    return _text(message.partition_key), _text(message.ordering_key)
+
+
+def _text(read: Callable[[], str]) -> str | bytes:
+    try:
+        return read()
+    except UnicodeDecodeError as error:
+        return bytes(error.object)
 
 
 class Entries:
@@ -160,6 +197,10 @@ def carry(
         return
     # The same without the client's looks at each argument: they are its own message's.
     received: Any = getattr(message, "_message", message)
+    try:
+        key, ordering_key = received.partition_key(), received.ordering_key()
+    except UnicodeDecodeError:
+        key, ordering_key = keys_of(received)
     building = _pulsar.MessageBuilder()
     if received.has_null_value():
         building.set_null_value()
@@ -167,9 +208,9 @@ def carry(
         building.content(received.data())
     building.properties(properties)
     building.disable_replication(True)
-    if key := received.partition_key():
+    if key:
         building.partition_key(key)
-    if ordering_key := received.ordering_key():
+    if ordering_key:
         building.ordering_key(ordering_key)
     if event_ms := received.event_timestamp():
         building.event_timestamp(event_ms)
@@ -195,6 +236,29 @@ def flush_soon(producer: Any) -> None:
 
 def _unheard(*_: Any) -> None:
     """The client wants somebody to tell."""
+
+
+def _field(message_id: Any, number: int) -> int | bytes | None:
+    serialize = getattr(message_id, "serialize", None)
+    return (
+        None if serialize is None else next((value for field, value in _fields(serialize()) if field == number), None)
+    )
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    position = 0
+    while position < len(data):
+        tag, position = _varint(data, position)
+        value, position = _varint(data, position)
+        if tag & 7 == _BYTES:
+            yield tag >> 3, data[position : position + value]
+            position += value
+        else:
+            yield tag >> 3, value
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:

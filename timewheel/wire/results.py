@@ -10,7 +10,15 @@ from __future__ import annotations
 from enum import Enum, unique
 from typing import Any
 
-__all__ = ["Outcome", "cause_of", "is_ok", "is_producer_closed", "outcome_of_error", "outcome_of_result"]
+__all__ = [
+    "Outcome",
+    "cause_of",
+    "is_of_message",
+    "is_ok",
+    "is_producer_closed",
+    "outcome_of_error",
+    "outcome_of_result",
+]
 
 
 @unique
@@ -38,6 +46,7 @@ _OK = 0  # Result.Ok.value; comparing the enum itself costs four times as much p
 _ROUTE_AGAIN = frozenset({"TopicTerminated", "TopicNotFound"})
 _BUSY = frozenset({"ProducerBusy", "ProducerFenced"})
 _CLOSED = frozenset({"AlreadyClosed", "ProducerNotInitialized"})
+_OF_MESSAGE = frozenset({"MessageTooBig", "InvalidMessage", "IncompatibleSchema"})
 _REFUSED_BY_CLIENT = frozenset(
     {
         "ChecksumError",
@@ -55,6 +64,11 @@ _REFUSED_BY_CLIENT = frozenset(
 def is_ok(result: Any) -> bool:
     """Whether a `pulsar.Result` is Ok."""
     return bool(result.value == _OK)
+
+
+def is_of_message(name: str) -> bool:
+    """Whether a result, by its name, refuses this very message, and would for ever: others may go on."""
+    return name in _OF_MESSAGE
 
 
 def outcome_of_result(result: Any, *, handed_over: bool = True) -> Outcome:

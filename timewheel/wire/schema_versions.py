@@ -8,13 +8,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import pulsar
+
 from timewheel.wire.native import NO_SCHEMA, fetch_schema_info
 from timewheel.wire.schemas import PassThroughSchema
 
-__all__ = ["Schemas"]
+__all__ = ["SCHEMA_REFUSALS", "SchemaNotFound", "Schemas"]
 
 MAX_CACHED_DEFINITIONS = 1_000
 """Versions of one topic partition; each is a few kB, and histories have a handful."""
+
+
+class SchemaNotFound(pulsar.TopicNotFound):  # type: ignore[misc]  # pulsar ships no types
+    """A topic has no schema of the version that a message in it names."""
+
+
+SCHEMA_REFUSALS = (SchemaNotFound, pulsar.IncompatibleSchema)
+"""What opening a producer raises for messages of one schema version, whatever becomes of others."""
 
 
 class Schemas:
@@ -36,6 +46,7 @@ class Schemas:
         """Keyword arguments of ``create_producer`` for messages of one version.
 
         Raises:
+            SchemaNotFound: There is no such version.
             PulsarException: The definition could not be fetched.
         """
         if version == NO_SCHEMA:
@@ -44,6 +55,9 @@ class Schemas:
         if schema is None:
             if len(self._cached) >= MAX_CACHED_DEFINITIONS:
                 self._cached.clear()
-            info = fetch_schema_info(self._client, self._topic, version)
+            try:
+                info = fetch_schema_info(self._client, self._topic, version)
+            except pulsar.TopicNotFound as error:
+                raise SchemaNotFound(f"{self._topic} has no schema of version {version}") from error
             schema = self._cached[version] = PassThroughSchema(info)
         return {"schema": schema}

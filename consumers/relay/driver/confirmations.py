@@ -9,6 +9,7 @@ from timewheel.consumers.relay.driver.groups import Group
 from timewheel.consumers.relay.driver.handle import Handle
 from timewheel.consumers.relay.machine.commands import NEVER
 from timewheel.core.clock import Clock
+from timewheel.wire.results import is_of_message
 
 __all__ = ["HEARTBEAT_MS", "Confirmations"]
 
@@ -34,8 +35,9 @@ class Confirmations:
         self._clock = clock
         self.outcomes: deque[tuple[int, str | None]] = deque()
         """(ordinal, what went wrong). To look whether there are any costs a call less than asking this object."""
-        self.cut: deque[Group] = deque()
-        """Groups that the client sent in several entries: what became of their messages is not known."""
+        self.cut: deque[tuple[Group, bool]] = deque()
+        """Groups that were not sent as one entry, and whether the client refused them whole. If not, what became of
+        their messages is not known."""
         self._wake_at = NEVER
 
     def on_batched(self, ordinal: int, result: Any, message_id: Any) -> None:
@@ -64,12 +66,13 @@ class Confirmations:
         """Of the last message of a group; runs on the client's thread, like `on_sent`."""
         members = group.members
         failure = None
-        if result.value:
-            failure = result.name
-        elif message_id.batch_index() != len(members) - 1:
-            self.cut.append(group)
+        refused = bool(result.value) and is_of_message(result.name) and len(members) > 1
+        if refused or (not result.value and message_id.batch_index() != len(members) - 1):
+            self.cut.append((group, refused))
             self._wake()
             return
+        if result.value:
+            failure = result.name
         elif message_id.ledger_id() < 0:
             self._handle.counts.deduplicated += len(members)
         else:
@@ -93,12 +96,14 @@ class Confirmations:
             self._wake_at = NEVER
         handle.beat()
 
-    def take(self) -> tuple[list[int], str | None]:
-        """The ordinals of all that is confirmed by now, up to the first failure; and what went wrong there."""
+    def take(self) -> tuple[list[int], list[tuple[int, str]]]:
+        """The ordinals of all that is confirmed by now; and those of what is not stored, with what went wrong."""
         ordinals: list[int] = []
+        failures: list[tuple[int, str]] = []
         for _ in range(len(self.outcomes)):
             ordinal, failure = self.outcomes.popleft()
-            if failure is not None:
-                return ordinals, failure
-            ordinals.append(ordinal)
-        return ordinals, None
+            if failure is None:
+                ordinals.append(ordinal)
+            else:
+                failures.append((ordinal, failure))
+        return ordinals, failures

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from timewheel.consumers.relay.machine.order import Spot
-from timewheel.wire.dead_letters import DEAD_FROM, DEAD_REASON, DEAD_SCHEMA
-from timewheel.wire.native import NO_SCHEMA, schema_version_of
+from timewheel.wire.dead_letters import DEAD_AT, DEAD_ENCRYPTION, DEAD_FROM, DEAD_REASON, DEAD_SCHEMA
+from timewheel.wire.native import NO_SCHEMA, decryption_failed, encryption_of, schema_version_of
 from timewheel.wire.positions import Position
 
 __all__ = ["HoleFound", "SessionFailed", "dead_letter_properties"]
@@ -36,12 +36,13 @@ class HoleFound(Exception):
         super().__init__(reason)
 
 
-def dead_letter_properties(message: Any, properties: dict[str, str], reason: str, source: str) -> dict[str, str]:
-    """The properties of a dead letter: all that it had, why it is one, and where it comes from."""
+def dead_letter_properties(message: Any, reason: str, source: str, at: str) -> dict[str, str]:
+    """The properties of a dead letter besides those that it had: why it is one, and where it comes from."""
     version = schema_version_of(message)
     return {
-        **properties,
         DEAD_REASON: reason[:MAX_REASON_CHARS],
         DEAD_FROM: source,
+        DEAD_AT: at,
         **({} if version == NO_SCHEMA else {DEAD_SCHEMA: str(version)}),
+        **({DEAD_ENCRYPTION: encryption_of(message)} if decryption_failed(message) else {}),
     }

@@ -29,8 +29,8 @@ class LeaseHeld(Exception):
 
 
 _Lane = Literal["single", "way out", "group", "unnamed", "unnamed batch"]
-_Key = tuple[str, int, _Lane]
-"""Topic, schema version, how it sends. A plain tuple: one is made per hop."""
+_Key = tuple[str, int, _Lane, bool]
+"""Topic, schema version, how it sends, whether it compresses. A plain tuple: one is made per hop."""
 
 _UNBOUNDED: Final = {
     # All bounds of the client lie far above a group's: a group that it cuts in two is not exact
@@ -132,7 +132,16 @@ class HopProducers:
     def __len__(self) -> int:
         return len(self._producers)
 
-    def to(self, topic: str, version: int, *, named: bool, delayed: bool = False, leaves_plan: bool = False) -> Any:
+    def to(
+        self,
+        topic: str,
+        version: int,
+        *,
+        named: bool,
+        delayed: bool = False,
+        leaves_plan: bool = False,
+        large: bool = False,
+    ) -> Any:
         """The producer for this source's messages of one schema version to a destination, each by itself.
 
         Args:
@@ -142,15 +151,16 @@ class HopProducers:
             delayed: Whether the broker delays what it sends, so that it cannot be batched.
             leaves_plan: Whether it goes another way than the plan says, and so by another name
                 (broker-facts: names-follow-routing).
+            large: Whether what it sends is compressed, and by another name: its numbers are a line of their own.
 
         Raises:
             LeaseHeld: Somebody else has that name.
             PulsarException: It could not be opened.
         """
-        lane: _Lane = "unnamed" if delayed else "unnamed batch"
+        lane: _Lane = "unnamed" if delayed or large else "unnamed batch"
         if named:
             lane = "way out" if leaves_plan else "single"
-        key: _Key = (topic, version, lane)
+        key: _Key = (topic, version, lane, large)
         producer = self._producers.get(key)
         return self._open(key, self._names.part(topic, self._partition)) if producer is None else producer
 
@@ -166,20 +176,20 @@ class HopProducers:
             LeaseHeld: Somebody else has that name.
             PulsarException: It could not be opened.
         """
-        key: _Key = (topic, version, "group")
+        key: _Key = (topic, version, "group", False)
         producer = self._producers.get(key)
         if producer is None:
             producer = self._open(key, self._names.part(topic, self._partition))
             self._marks[key] = producer.last_sequence_id()
         return producer, self._marks[key]
 
-    def to_dead_letters(self, topic: str) -> Any:
+    def to_dead_letters(self, topic: str, *, large: bool = False) -> Any:
         """The unnamed producer of plain bytes to the one partition of a dead-letter topic.
 
         Without a schema: what is garbled may claim any, and a registry's refusal must not block the head.
         """
         destination = partition_topic(topic, 0)
-        key: _Key = (destination, NO_SCHEMA, "unnamed batch")
+        key: _Key = (destination, NO_SCHEMA, "unnamed" if large else "unnamed batch", large)
         producer = self._producers.get(key)
         return self._open(key, destination) if producer is None else producer
 
@@ -196,7 +206,7 @@ class HopProducers:
                 oldest.flush()
             finally:
                 _close(oldest)  # or its name would be held by nobody
-        _, version, lane = key
+        _, version, lane, large = key
         is_named = lane in ("single", "way out", "group")
         options = {**self._options, **self._schemas.producer_options(version)}
         # Without a number a batch may be cut anew after a crash; with one it would be dropped whole, or its rest
@@ -204,8 +214,10 @@ class HopProducers:
         options["batching_enabled"] = lane == "unnamed batch"
         if lane == "group":
             options |= _UNBOUNDED
+        if large:
+            options["compression_type"] = pulsar.CompressionType.ZSTD
         if is_named:
-            routing = f"{self._fingerprint}-drain" if lane == "way out" else self._fingerprint
+            routing = self._fingerprint + ("-drain" if lane == "way out" else "") + ("-large" if large else "")
             options["producer_name"] = producer_name(self._source, destination, version, routing, self._label)
         else:
             options |= OWN_NUMBERS

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pulsar
 
+from timewheel.consumers.relay.driver.burying import Verdicts
 from timewheel.consumers.relay.driver.endings import HoleFound, SessionFailed
 from timewheel.consumers.relay.driver.handle import Handle, PartitionState
 from timewheel.consumers.relay.driver.holes import can_be_read
@@ -18,9 +21,12 @@ from timewheel.consumers.relay.machine.interface import Machine
 from timewheel.consumers.relay.machine.order import Spot
 from timewheel.consumers.relay.machine.relay_held import RelayHeld
 from timewheel.consumers.relay.machine.visits import Visit
+from timewheel.consumers.relay.machine.window import Fate
 from timewheel.core.next_hop import NextHop
 from timewheel.core.out_of_order import OutOfOrder
 from timewheel.events import RelayPartitionStopped, RelayPositionJumped, RelaySessionCrashed, RelaySessionFailed
+from timewheel.wire.native import first_chunk_of
+from timewheel.wire.positions import Position
 
 __all__ = ["Partition"]
 
@@ -46,6 +52,8 @@ class Partition:
         self.moving: Forwarding | BrokerHeld | None = None
         """What knows the messages in hand, of the last subscription; onlookers may ask how much and how old."""
         self._known: Spot | None = None
+        self._confirmed_behind: Mapping[Position, Fate] = {}
+        self._verdicts = Verdicts()
         self._prefetch = Prefetch(tools.memory, by_broker=source.holding.by_broker)
         self._visiting = Visiting()
         self._left: Visit | None = None
@@ -94,7 +102,7 @@ class Partition:
             self.handle.stop(0)
             return True
         machine = self._machine()
-        session = Session(self.source, self._tools, self.handle, machine, self._prefetch)
+        session = Session(self.source, self._tools, self.handle, self._verdicts, machine, self._prefetch)
         hole: HoleFound | None = None
         try:
             session.run()
@@ -104,11 +112,16 @@ class Partition:
         except SessionFailed as failed:
             self._failed(str(failed))
             return False
+        except Exception as error:
+            self._verdicts.crashed(session.position, repr(error))
+            raise
         finally:
             self._known = machine.confirmed_to  # a next session skips it (broker-facts: received-again)
+            if isinstance(self.moving, Forwarding):
+                self._confirmed_behind = self.moving.confirmed_behind
         if hole is not None:
             return not self._goes_on_after(hole)
-        return self.handle.stopping or not (session.outgrown or machine.begins_anew)
+        return self.handle.stopping or not (session.begins_anew or machine.begins_anew)
 
     def _is_gone(self) -> bool:
         """Whether it is an earlier plan's and was removed. To subscribe all the same could make it anew."""
@@ -141,6 +154,8 @@ class Partition:
             next_hop,
             out_of_order,
             known=self._known,
+            confirmed_behind=self._confirmed_behind,
+            first_chunk=first_chunk_of,
             window_limit=tools.max_in_flight,
             window_bytes=tools.memory.window_bytes(),
             counts=counts,

@@ -2,7 +2,7 @@
 
 It does what the machine says and reports what came of it; all decisions are there. Whatever fails ends the
 subscription: consumer and producers are dropped, and `partition` begins a new one from the mark-delete position
-(broker-facts: exact-hops).
+(broker-facts: exact-hops). What is refused for good, and not for the topic's sake, is a dead letter (`burying`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from typing import Any
 
 import pulsar
 
+from timewheel.consumers.relay.driver.burying import Burying, Verdicts
 from timewheel.consumers.relay.driver.confirmations import Confirmations
-from timewheel.consumers.relay.driver.endings import HoleFound, SessionFailed, dead_letter_properties
+from timewheel.consumers.relay.driver.endings import HoleFound, SessionFailed
 from timewheel.consumers.relay.driver.groups import Group, Groups, Member
 from timewheel.consumers.relay.driver.handle import Handle, PartitionState
 from timewheel.consumers.relay.driver.holes import first_behind
 from timewheel.consumers.relay.driver.hop_producers import HopProducers, LeaseHeld
 from timewheel.consumers.relay.driver.prefetch import Prefetch
+from timewheel.consumers.relay.driver.reader import Reader
 from timewheel.consumers.relay.driver.source import Source, Tools, consumer_name
 from timewheel.consumers.relay.machine.commands import (
     PROBED,
@@ -34,33 +36,30 @@ from timewheel.consumers.relay.machine.commands import (
     Leave,
     Look,
     PutProbe,
-    Reading,
     Receive,
     Refile,
     SendGroups,
     Stop,
-    Unreadable,
     Wait,
-    judged,
 )
-from timewheel.consumers.relay.machine.intake import taken_in
 from timewheel.consumers.relay.machine.interface import Machine
 from timewheel.consumers.relay.machine.states import State
 from timewheel.core.clock import pause
 from timewheel.core.envelope import PROBE_PROPERTY, TIMER_PROPERTY, Envelope
-from timewheel.core.ids import place_id
+from timewheel.core.grouping import LARGE_BYTES
 from timewheel.core.names import RELAY_SUBSCRIPTION
 from timewheel.core.steps import hop_bound
-from timewheel.events import RelayDeadLetter, RelayGroupCut, RelayHopsBeyondPlan, RelayWaitsForLease
+from timewheel.events import RelayGroupCut, RelayHopsBeyondPlan, RelayWaitsForLease
 from timewheel.wire.connection_watch import ConnectionWatch
 from timewheel.wire.native import (
     NO_SCHEMA,
-    Entries,
     carry,
     properties_size,
     size_of,
 )
 from timewheel.wire.positions import Position
+from timewheel.wire.results import is_of_message
+from timewheel.wire.schema_versions import SCHEMA_REFUSALS
 
 __all__ = ["Session"]
 
@@ -80,14 +79,25 @@ class Session:
         source: What to read.
         tools: What to work with.
         handle: Shared with onlookers.
+        verdicts: Of the partition.
         machine: Decides; a new one.
         prefetch: What the client may receive ahead.
 
     Attributes:
-        outgrown: The entries are larger than thought, so that it ends: begin anew with a shorter queue.
+        begins_anew: It ends, and another is to follow at once: the entries are larger than thought, so that it needs a
+            shorter queue; or a message was refused, and has its verdict.
+        position: Of the message that came last.
     """
 
-    def __init__(self, source: Source, tools: Tools, handle: Handle, machine: Machine, prefetch: Prefetch) -> None:
+    def __init__(
+        self,
+        source: Source,
+        tools: Tools,
+        handle: Handle,
+        verdicts: Verdicts,
+        machine: Machine,
+        prefetch: Prefetch,
+    ) -> None:
         self._source = source
         self._tools = tools
         self._clock = tools.clock
@@ -98,10 +108,12 @@ class Session:
         self._watch = ConnectionWatch(source.name, tools.clock, tools.hooks)
         self._confirmations = Confirmations(handle, tools.clock)
         self._groups = Groups(self._hops, self._confirmations.on_group)
-        self._burying: dict[int, str] = {}
-        self._entries = Entries()
+        self._burying = Burying(source, tools, self._hops, self._confirmations, verdicts)
+        self._reader = Reader(source, tools.router.plan, verdicts)
+        self._entry = self._reader.entry
         self._prefetch = prefetch
-        self.outgrown = False
+        self.begins_anew = False
+        self.position: Position | None = None
         self._consumer: Any = None
         self._unanswered = 0
         # What was received last, and is decided on.
@@ -120,8 +132,11 @@ class Session:
             self._consumer = self._handle.consumer = self._subscribe()
             self._handle.state = PartitionState.RUNNING
             self._loop()
-        except pulsar.PulsarException as error:
-            raise SessionFailed(str(error)) from error
+        except Exception as error:
+            self._acknowledge_confirmed()
+            if isinstance(error, pulsar.PulsarException):
+                raise SessionFailed(str(error)) from error
+            raise
         finally:
             self._handle.in_flight = 0
             self._handle.consumer = None
@@ -153,7 +168,7 @@ class Session:
         machine, handle, outcomes = self._machine, self._handle, self._confirmations.outcomes
         command = machine.done(self._clock.now_ms())
         while (kind := type(command)) is not Leave:
-            if (handle.stopping or self.outgrown) and machine.state is not State.DRAINING:
+            if (handle.stopping or self.begins_anew) and machine.state is not State.DRAINING:
                 command = machine.stopping(self._drain_left_ms(), undone=command)
                 continue
             if kind is Receive:
@@ -183,6 +198,11 @@ class Session:
                 return machine.found(found, self._clock.now_ms())
             case Stop(reason=reason, after=after, before=before):
                 raise HoleFound(reason, after, before)
+            case Refile():
+                try:
+                    self._refile(command)
+                except SCHEMA_REFUSALS as error:
+                    return machine.refused(f"no topic takes its schema: {error}", self._clock.now_ms())
             case _:
                 self._carry_out(command)
         return self._next()
@@ -212,17 +232,18 @@ class Session:
                 self._groups.send()
             case PutProbe():
                 self._put_probe()
-            case DeadLetter():
-                self._bury(command)
-            case Refile():
-                self._refile(command)
+            case DeadLetter(ordinal=ordinal, reason=reason):
+                assert self.position is not None, "a dead letter of no message"
+                self._burying.put(
+                    ordinal, self._message, self._properties, reason, self.position, large=self._size >= LARGE_BYTES
+                )
             case _:
                 raise AssertionError(command)
 
     def _next(self) -> Command:
         # First what is confirmed, so that the machine waits for no more than is on its way.
         self._settle()
-        if self._handle.stopping or self.outgrown:
+        if self._handle.stopping or self.begins_anew:
             return self._machine.stopping(self._drain_left_ms())
         return self._machine.done(self._clock.now_ms())
 
@@ -244,29 +265,15 @@ class Session:
         now_ms = self._clock.now_ms()
         handle.beat()
         message_id = message.message_id()
-        position = Position.of(message_id)
-        entry = self._entries
-        entry.see(position, message, message_id)
+        self.position = position = Position.of(message_id)
         self._message = message
-        self._properties = properties = message.properties()
-        reading: Reading = (
-            Unreadable(f"{tuple(position)} is encrypted, and a relay has no key")
-            if entry.is_encrypted
-            else self._judged(message, position, properties)
-        )
+        reader = self._reader
+        reading = reader.read(position, message, message_id)
+        self._properties = properties = reader.properties
         self._size = size = size_of(message) + properties_size(properties)
         if self._prefetch.met(position.batch_index, size):
-            self.outgrown = True
-        return self._machine.received(position, entry.batch_size, reading, message_id, now_ms, size)
-
-    def _judged(self, message: Any, position: Position, properties: dict[str, str]) -> Reading:
-        source = self._source
-        if not source.is_intake:
-            return judged(properties)
-        # Most that comes in was lifted, and has one.
-        own_id = "" if TIMER_PROPERTY in properties else place_id(source.name, *position)
-        plan = self._tools.router.plan
-        return taken_in(properties, message.publish_timestamp(), own_id, plan.revision, plan.max_delay_ms)
+            self.begins_anew = True
+        return self._machine.received(position, self._entry.batch_size, reading, message_id, now_ms, size)
 
     def _forward(self, command: Forward) -> Command:
         machine, envelope = self._machine, command.envelope
@@ -279,15 +286,18 @@ class Session:
             else:
                 alone = self._hops.to(
                     command.topic,
-                    self._entries.schema_version,
+                    self._entry.schema_version,
                     named=command.named,
                     delayed=not command.batches,
                     leaves_plan=command.leaves_plan,
+                    large=self._size >= LARGE_BYTES,
                 )
         except LeaseHeld as held:
             if machine.state is not State.WAITING_FOR_LEASE:
                 self._tools.hooks.emit(RelayWaitsForLease(topic=self._source.name, producer_name=str(held)))
             return machine.lease_held()
+        except SCHEMA_REFUSALS as error:
+            return machine.refused(f"{command.topic} does not take its schema: {error}", self._clock.now_ms())
         if machine.state is State.WAITING_FOR_LEASE:
             machine.lease_taken()
             self._show()
@@ -299,7 +309,7 @@ class Session:
 
     def _join(self, command: Forward) -> None:
         member = Member(command.ordinal, self._message, self._properties, self._size)
-        self._groups.add(command.topic, self._entries.schema_version, command.sequence_id, member)
+        self._groups.add(command.topic, self._entry.schema_version, command.sequence_id, member)
 
     def _send(self, producer: Any, command: Forward) -> None:
         confirmations = self._confirmations
@@ -312,11 +322,14 @@ class Session:
             sequence_id=command.sequence_id,
         )
 
-    def _send_singly(self, group: Group) -> None:
-        """What the client cut in two: which part is stored is not known, so all of it goes by the late lane."""
-        self._tools.hooks.emit(
-            RelayGroupCut(topic=self._source.name, destination=group.topic, messages=len(group.members))
-        )
+    def _send_singly(self, group: Group, *, refused: bool) -> None:
+        """What the client refused as one entry, or cut in two: which part is stored is not known then. All of it goes
+        by the late lane.
+        """
+        if not refused:
+            self._tools.hooks.emit(
+                RelayGroupCut(topic=self._source.name, destination=group.topic, messages=len(group.members))
+            )
         producer = self._hops.to(group.topic, group.version, named=False)
         for ordinal, message, properties, _ in group.members:
             carry(producer, message, partial(self._confirmations.on_batched, ordinal), properties)
@@ -331,16 +344,10 @@ class Session:
                 )
             )
 
-    def _bury(self, command: DeadLetter) -> None:
-        message = self._message
-        properties = dead_letter_properties(message, self._properties, command.reason, self._source.name)
-        producer = self._hops.to_dead_letters(self._tools.names.dead_letter)
-        carry(producer, message, partial(self._confirmations.on_batched, command.ordinal), properties)
-        self._burying[command.ordinal] = command.reason
-
     def _refile(self, command: Refile) -> None:
         message = self._message
-        producer = self._hops.to(self._source.topic, self._entries.schema_version, named=False)
+        large = self._size >= LARGE_BYTES
+        producer = self._hops.to(self._source.topic, self._entry.schema_version, named=False, large=large)
         carry(producer, message, partial(self._confirmations.on_batched, command.ordinal), self._properties)
 
     def _put_probe(self) -> None:
@@ -359,17 +366,29 @@ class Session:
     def _settle(self) -> None:
         """Tell the machine all confirmations that are in."""
         while self._confirmations.cut:
-            self._send_singly(self._confirmations.cut.popleft())
+            group, refused = self._confirmations.cut.popleft()
+            self._send_singly(group, refused=refused)
         if not self._confirmations.outcomes:
             return
-        ordinals, failure = self._confirmations.take()
-        for ordinal in [ordinal for ordinal in ordinals if ordinal in self._burying] if self._burying else ():
-            self._tools.hooks.emit(RelayDeadLetter(topic=self._source.name, reason=self._burying.pop(ordinal)))
+        ordinals, failures = self._confirmations.take()
+        self._burying.stored(ordinals)
         acknowledgement = self._machine.confirmed(ordinals)
         if acknowledgement is not None:
             self._acknowledge(acknowledgement)
-        if failure is not None:
-            raise SessionFailed(f"a send failed: {failure}")
+        for ordinal, failure in failures:
+            if not is_of_message(failure):
+                raise SessionFailed(f"a send failed: {failure}")
+            self._burying.refused(ordinal, self._machine.failed(ordinal), f"it cannot be sent on: {failure}")
+            self.begins_anew = True
+
+    def _acknowledge_confirmed(self) -> None:
+        """Whatever has failed: the next subscription repeats nothing that is confirmed."""
+        with suppress(pulsar.PulsarException, SessionFailed):
+            self._settle()
+        command = self._machine.stopping(0)
+        if isinstance(command, Acknowledge):
+            with suppress(pulsar.PulsarException):
+                self._acknowledge(command)
 
     def _show(self) -> None:
         handle, machine = self._handle, self._machine

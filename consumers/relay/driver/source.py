@@ -16,6 +16,7 @@ from timewheel.core.names import Names, partition_topic
 from timewheel.core.routing import Router
 from timewheel.core.steps import Step
 from timewheel.core.topology import HoldingTopic
+from timewheel.wire.alarms import Alarms
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.surface import ConsumerLike
 
@@ -83,6 +84,7 @@ class Tools:
         clock: Time.
         chance: For `Backoff`.
         hooks: Whom to tell.
+        alarms: The same, of single messages.
         max_in_flight: Hops under way at most, per partition.
         send_timeout_ms: After this time without an answer a send has failed.
         lease_idle_ms: A pause longer than this gives the names of producers back (broker-facts: named-producers).
@@ -101,6 +103,7 @@ class Tools:
     clock: Clock
     chance: Chance
     hooks: Hooks
+    alarms: Alarms
     max_in_flight: int
     send_timeout_ms: int
     lease_idle_ms: int

@@ -9,7 +9,7 @@ no head and no order, so there is no lane, lease, hole or sweep either. The comm
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from timewheel.consumers.relay.machine.commands import (
     AWAIT_MS,
@@ -23,7 +23,6 @@ from timewheel.consumers.relay.machine.commands import (
     Forward,
     Reading,
     Refile,
-    Stop,
     Unreadable,
     Wait,
     why_dead,
@@ -45,6 +44,14 @@ __all__ = ["BrokerHeld"]
 _ASK_AGAIN = AskAgain()
 
 
+class _Message(NamedTuple):
+    """One message from its arrival to its confirmation."""
+
+    position: Position
+    receipt: Any
+    size: int
+
+
 class BrokerHeld(Machine):
     """One subscription of one partition.
 
@@ -57,7 +64,7 @@ class BrokerHeld(Machine):
         chance: For `Backoff`.
 
     Attributes:
-        state: What it is doing: `RECEIVING`, `IDLE`, `CROWDED`, `STOPPED`, `DRAINING` or `LEFT`.
+        state: What it is doing: `RECEIVING`, `IDLE`, `CROWDED`, `DRAINING` or `LEFT`.
     """
 
     __slots__ = (
@@ -97,10 +104,9 @@ class BrokerHeld(Machine):
         # Only there: on a Shared subscription it would bring again all whose acknowledgement is under way.
         self._silence = Silence(chance) if next_hop.is_native else None
         self._ordinal = 0
-        # (receipt, bytes) and what is being done with it.
-        self._under_way: dict[int, tuple[tuple[Any, int], Literal["forwarded", "dead"]]] = {}
+        self._under_way: dict[int, tuple[_Message, Literal["forwarded", "dead"]]] = {}
         self._bytes = 0
-        self._head: tuple[Reading, tuple[Any, int]] | None = None
+        self._head: tuple[Reading, _Message] | None = None
         self._newest: Reading = None
         self.state = State.RECEIVING
 
@@ -133,12 +139,9 @@ class BrokerHeld(Machine):
         self, position: Position, batch_size: int, reading: Reading, receipt: Any, now_ms: int, size: int = 0
     ) -> Command:
         del batch_size
-        if isinstance(reading, Unreadable):
-            self.state = State.STOPPED
-            return Stop(reading.reason, None, position)
         if self._silence is not None:
             self._silence.broken()
-        self._head = reading, (receipt, size)
+        self._head = reading, _Message(position, receipt, size)
         self._newest = reading
         return self.done(now_ms)
 
@@ -150,11 +153,18 @@ class BrokerHeld(Machine):
     def confirmed(self, ordinals: Iterable[int]) -> Acknowledge | None:
         receipts = []
         for ordinal in ordinals:
-            (receipt, size), fate = self._under_way.pop(ordinal)
-            self._bytes -= size
+            message, fate = self._under_way.pop(ordinal)
+            self._bytes -= message.size
             self._counts.add(fate)
-            receipts.append(receipt)
+            receipts.append(message.receipt)
         return Acknowledge(tuple(receipts)) if receipts else None
+
+    def failed(self, ordinal: int) -> Position:
+        return self._withdraw(ordinal).position
+
+    def refused(self, reason: str, now_ms: int) -> Command:
+        self._head = Unreadable(reason), self._withdraw(self._ordinal)
+        return self.done(now_ms)
 
     def done(self, now_ms: int) -> Command:
         del now_ms
@@ -172,7 +182,7 @@ class BrokerHeld(Machine):
         if isinstance(decision, Drop):
             self._head = None
             self._counts.add("dropped")
-            return Acknowledge((message[0],))
+            return Acknowledge((message.receipt,))
         if isinstance(decision, Bury):
             return self._dead_letter(message, decision.reason)
         deliver_at_ms = self._out_of_order.asked_of(decision)
@@ -181,20 +191,24 @@ class BrokerHeld(Machine):
 
     def stopping(self, left_ms: int, undone: Command | None = None) -> Command:
         if isinstance(undone, Forward | DeadLetter | Refile):
-            (_, size), _ = self._under_way.pop(undone.ordinal)
-            self._bytes -= size
+            self._withdraw(undone.ordinal)
         if self._under_way and left_ms > 0:
             self.state = State.DRAINING
             return Wait(left_ms, 1)
         self.state = State.LEFT
         return LEAVE
 
-    def _dead_letter(self, message: tuple[Any, int], reason: str) -> Command:
+    def _dead_letter(self, message: _Message, reason: str) -> Command:
         return DeadLetter(self._push(message, "dead"), reason)
 
-    def _push(self, message: tuple[Any, int], fate: Literal["forwarded", "dead"]) -> int:
+    def _push(self, message: _Message, fate: Literal["forwarded", "dead"]) -> int:
         self._head = None
         self._ordinal += 1
         self._under_way[self._ordinal] = message, fate
-        self._bytes += message[1]
+        self._bytes += message.size
         return self._ordinal
+
+    def _withdraw(self, ordinal: int) -> _Message:
+        message, _ = self._under_way.pop(ordinal)
+        self._bytes -= message.size
+        return message

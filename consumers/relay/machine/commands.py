@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Spot
 from timewheel.core.envelope import PROBE_PROPERTY, Envelope
-from timewheel.core.errors import EnvelopeError, EnvelopeTooNew
+from timewheel.core.errors import EnvelopeError
 from timewheel.wire.positions import Position
 
 __all__ = [
@@ -54,7 +54,7 @@ __all__ = [
 
 
 class Unreadable(NamedTuple):
-    """A message that this relay cannot judge: the client could not decrypt it, or a later version wrote it."""
+    """A message that this relay can neither read nor carry."""
 
     reason: str
 
@@ -259,6 +259,8 @@ FOREIGN = "no envelope: a foreign producer's message"
 
 def why_dead(reading: Reading) -> str:
     """Why a message that is no timer goes to the dead-letter topic, as a sentence."""
+    if isinstance(reading, Unreadable):
+        return reading.reason
     return str(reading) if isinstance(reading, EnvelopeError) else FOREIGN
 
 
@@ -266,8 +268,6 @@ def judged(properties: dict[str, str]) -> Reading:
     """A message's envelope, or what is wrong with it, as a value."""
     try:
         envelope = Envelope.read(properties)
-    except EnvelopeTooNew as error:
-        return Unreadable(f"{error}: relays first, then consumers, then producers")
     except EnvelopeError as error:
         return error
     return PROBE if envelope is None and PROBE_PROPERTY in properties else envelope

@@ -7,6 +7,7 @@ guard-and-skew, slot-sweep) is decided here.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from timewheel.consumers.relay.machine.beginning import Beginning, Sign
@@ -32,6 +33,7 @@ from timewheel.consumers.relay.machine.gathering import Gathering
 from timewheel.consumers.relay.machine.order import NO_SEQUENCE_ID, Contiguity, Sight, Spot, sequence_id
 from timewheel.consumers.relay.machine.window import WINDOW_BYTES, Fate, Item, Window
 from timewheel.core.envelope import Envelope
+from timewheel.core.grouping import LARGE_BYTES
 from timewheel.core.next_hop import Drop, Hop, NextHop, NotYet
 from timewheel.core.out_of_order import OutOfOrder
 from timewheel.wire.positions import Position
@@ -58,6 +60,8 @@ class Forwarding:
         next_hop: Decides hops.
         out_of_order: Keeps the broker from starving a due topic.
         known: Up to where this process has confirmed everything before (`confirmed`); None at first.
+        confirmed_behind: What this process has confirmed behind that: it is not sent again.
+        first_chunk: Of a receipt, where its message begins; None: where it stands, it is not in chunks.
         window_limit: Messages under way at most.
         window_bytes: Their bytes at most, but for one message (broker-facts: windows-in-bytes).
         counts: Goes on counting here; a new one if None.
@@ -67,7 +71,9 @@ class Forwarding:
     __slots__ = (
         "_ackable",
         "_beginning",
+        "_confirmed_before",
         "_contiguity",
+        "_first_chunk",
         "_head",
         "_joined",
         "_late_run",
@@ -94,6 +100,8 @@ class Forwarding:
         out_of_order: OutOfOrder,
         *,
         known: Spot | None = None,
+        confirmed_behind: Mapping[Position, Fate] | None = None,
+        first_chunk: Callable[[Any], Position | None] = lambda _: None,
         window_limit: int = 1_000,
         window_bytes: int = WINDOW_BYTES,
         counts: Counts | None = None,
@@ -106,6 +114,8 @@ class Forwarding:
         # What follows what this process has confirmed begins at the right place by itself.
         self._beginning = Beginning() if known is None else None
         self._contiguity = Contiguity(known)
+        self._confirmed_before = dict(confirmed_behind or {})
+        self._first_chunk = first_chunk
         self._window = Window()
         self._head: Item | None = None
         # The newest item of the window, and whether it joined a group.
@@ -145,8 +155,13 @@ class Forwarding:
 
     @property
     def unanswered(self) -> int:
-        """Messages whose confirmation is not in."""
+        """Messages of which it is not known whether they are stored."""
         return self._window.unanswered
+
+    @property
+    def confirmed_behind(self) -> Mapping[Position, Fate]:
+        """What is confirmed, and not acknowledged since something before it is not; outlives the subscription."""
+        return self._confirmed_before | {item.spot.position: item.fate for item in self._window.confirmed}
 
     def received(
         self, position: Position, batch_size: int, reading: Reading, receipt: Any, now_ms: int, size: int = 0
@@ -158,13 +173,11 @@ class Forwarding:
             if sign is not Sign.BEGUN:
                 return self.ask_again(now_ms) if sign is Sign.ASK else RECEIVE
             self._beginning = None
-        if isinstance(reading, Unreadable):
-            # Before it counts as seen: it must not release the acknowledgement that is kept back, since what may be
-            # missing before it was not looked at.
-            return self._stop(reading.reason, None, position)
         spot = Spot(position, batch_size)
         highest = self._contiguity.highest
         sight = self._contiguity.see(spot)
+        if sight is Sight.HOLE and (first := self._first_chunk(receipt)) is not None:
+            sight = self._contiguity.see(spot, first)
         if sight is Sight.AGAIN:
             return self._seen_again(position, receipt)
         if sight is Sight.HOLE:
@@ -197,6 +210,8 @@ class Forwarding:
         window = self._window
         if self._look is not None or len(window) >= self.window_limit or window.size >= self._window_bytes:
             return self._look or _AWAIT_ROOM
+        if self._confirmed_before and (fate := self._confirmed_before.pop(head.spot.position, None)) is not None:
+            return self._drop(head, fate)
         reading = head.reading
         if not isinstance(reading, Envelope):
             return self._without_envelope(head)
@@ -223,6 +238,10 @@ class Forwarding:
         newest = grown[-1]
         self.confirmed_to = newest.spot
         self._ackable = newest.spot.position, newest.receipt
+
+    def failed(self, ordinal: int) -> Position:
+        """As that of `Machine`."""
+        return self._window.fail(ordinal).spot.position
 
     def acknowledge(self, last: Position | None = None) -> Any | None:
         """What may be acknowledged cumulatively now; None: nothing new.
@@ -271,6 +290,12 @@ class Forwarding:
         if self._joined:
             self.gathering.leave()
 
+    def refused(self, reason: str) -> None:
+        """The last command cannot be carried out, now or later: its message is the head again, and no timer."""
+        self.withdraw()
+        assert self._head is not None
+        self._head.reading = Unreadable(reason)
+
     def sweep(self, last: Position) -> None:
         """A slot's release time has come: up to ``last`` nothing that is due later may stand in anybody's way."""
         # All messages of the last entry, whatever their index.
@@ -288,7 +313,7 @@ class Forwarding:
             self._late_run -= 1
         ordinal = self._push(head, "late" if by_late_lane else "forwarded")
         gathering, latest_ms = self.gathering, hop.latest_ms
-        if latest_ms is not None and not unnamed:
+        if latest_ms is not None and not unnamed and head.size < LARGE_BYTES:
             self._joined = True
             gathering.join(latest_ms, now_ms)
             return Forward(ordinal, hop.topic, 0, sequence, hop.envelope, True, gathering.is_due(now_ms))

@@ -82,6 +82,19 @@ class Machine(ABC):
         """
 
     @abstractmethod
+    def failed(self, ordinal: int) -> Position:
+        """What the command with this ordinal published is not stored, and never will be so; comes at any time. The
+        subscription is to end: the next one is told of the message.
+
+        Returns:
+            Where the message stands.
+        """
+
+    @abstractmethod
+    def refused(self, reason: str, now_ms: int) -> Command:
+        """The last command, `Forward` or `Refile`, cannot be carried out: the message goes to the dead letters."""
+
+    @abstractmethod
     def done(self, now_ms: int) -> Command:
         """The last command is carried out, or its wait is over."""
 

@@ -55,10 +55,15 @@ class Contiguity:
     def __init__(self, known: Spot | None = None) -> None:
         self.highest: Spot | None = known
 
-    def see(self, spot: Spot) -> Sight:
-        """Classify a position, and remember it if it is the next."""
+    def see(self, spot: Spot, first: Position | None = None) -> Sight:
+        """Classify a position, and remember it if it is the next.
+
+        Args:
+            spot: Of the message; of one in chunks its last.
+            first: Of a message in chunks its first.
+        """
         highest = self.highest
-        if highest is None or follows(highest, spot.position):
+        if highest is None or follows(highest, first or spot.position):
             self.highest = spot
             same = highest is None or highest.position.ledger == spot.position.ledger
             return Sight.NEXT if same else Sight.NEXT_LEDGER

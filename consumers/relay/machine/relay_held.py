@@ -1,8 +1,7 @@
 """The relay of one partition of a relay-held topic, as a pure state machine: an event and a moment in, one command out.
 
-No socket, thread or clock: the shell does what it is told and says what came of it. The states and what leads from one
-to the next stand as a table in ARCHITECTURE.md. `forwarding` decides on the messages; here is decided what has to do
-with time: waits, silence, leases, sweeps, acknowledgements, leaving a slot, draining.
+Its states and events stand as a table in ARCHITECTURE.md. `forwarding` decides on the messages; here is decided what
+has to do with time: waits, silence, leases, sweeps, acknowledgements, leaving a slot, draining.
 """
 
 from __future__ import annotations
@@ -115,13 +114,10 @@ class RelayHeld(Machine):
         self._unacknowledged = 0
         self._idle_since_ms: int | None = None
         self._gave_back = False
-        # Whoever could not have a lease waits once before the next attempt.
-        self._must_wait = False
-        # The topic's last position, asked for since nothing came, and when that was.
-        self._last: Position | None = None
+        self._must_wait = False  # whoever could not have a lease waits once before the next attempt
+        self._last: Position | None = None  # the topic's, asked for since nothing came, and when that was
         self._asked_ms = 0
-        # Another relay went on behind our newest: to ask again tells nothing new until something comes.
-        self._asked_in_vain = False
+        self._asked_in_vain = False  # another relay went on behind our newest: wait until something comes
         self.state = State.RECEIVING
         self.left: Visit | None = None
         self.begins_anew = False
@@ -161,6 +157,13 @@ class RelayHeld(Machine):
             confirm(ordinal)
             self._unacknowledged += 1
         return self._acknowledgement() if self._unacknowledged >= ACK_EVERY else None
+
+    def failed(self, ordinal: int) -> Position:
+        return self._forwarding.failed(ordinal)
+
+    def refused(self, reason: str, now_ms: int) -> Command:
+        self._forwarding.refused(reason)
+        return self._told(self._forwarding.tick(now_ms), now_ms)
 
     def done(self, now_ms: int) -> Command:
         if self._gathering.is_due(now_ms):
@@ -259,8 +262,8 @@ class RelayHeld(Machine):
         if self._gathering.members:
             return self._send_groups()
         first, self.state = self.state is not State.STOPPED, State.STOPPED
-        if first and self._forwarding.unanswered:
-            return Wait(AWAIT_MS, self._forwarding.unanswered)
+        if first and (unanswered := self._forwarding.unanswered):
+            return Wait(AWAIT_MS, unanswered)
         return self._acknowledgement() or stop
 
     def _clear(self, now_ms: int) -> Command:
@@ -348,7 +351,7 @@ class RelayHeld(Machine):
         forwarding = self._forwarding
         if self._gathering.members and left_ms > 0:
             return self._send_groups()
-        if forwarding.in_flight and left_ms > 0:
+        if forwarding.unanswered and left_ms > 0:
             return Wait(left_ms, 1)
         acknowledgement = self._acknowledgement(self._last)
         if acknowledgement is not None:

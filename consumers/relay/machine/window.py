@@ -49,12 +49,13 @@ class Window:
         size: Their bytes.
     """
 
-    __slots__ = ("_base", "_confirmed", "_items", "size")
+    __slots__ = ("_base", "_confirmed", "_failed", "_items", "size")
 
     def __init__(self) -> None:
         self._items: deque[Item] = deque()
         self._base = 0
         self._confirmed: set[int] = set()
+        self._failed: set[int] = set()
         self.size = 0
 
     def __len__(self) -> int:
@@ -63,8 +64,13 @@ class Window:
 
     @property
     def unanswered(self) -> int:
-        """Messages whose confirmation is not in."""
-        return len(self._items) - len(self._confirmed)
+        """Messages of which it is not known whether they are stored."""
+        return len(self._items) - len(self._confirmed) - len(self._failed)
+
+    @property
+    def confirmed(self) -> list[Item]:
+        """The confirmed messages behind the confirmed prefix."""
+        return [self._items[ordinal - self._base] for ordinal in self._confirmed]
 
     def push(self, item: Item) -> int:
         """Add the newest message.
@@ -79,6 +85,11 @@ class Window:
     def withdraw(self) -> None:
         """Take the newest message out again; its ordinal is given to the next."""
         self.size -= self._items.pop().size
+
+    def fail(self, ordinal: int) -> Item:
+        """Note that a message is not stored: the confirmed prefix ends before it."""
+        self._failed.add(ordinal)
+        return self._items[ordinal - self._base]
 
     def confirm(self, ordinal: int) -> list[Item]:
         """Note a confirmation.

@@ -114,6 +114,7 @@ class Walk:
         self._gathered: dict[int, Position] = {}
         self._acknowledged: set[Position] = set()
         self._confirmed: set[Position] = set()
+        self._refused: set[Position] = set()
         self._stopping = False
 
     def run(self, count: int) -> None:
@@ -126,7 +127,7 @@ class Walk:
             if isinstance(command, Leave | Stop):
                 self._check_end(command)
                 return
-            if not self._stopping and self.rng.random() < 0.02:
+            if not self._stopping and (self.rng.random() < 0.02 or self._has_failed()):
                 self._stopping = True
                 undone = getattr(command, "ordinal", None)
                 state = self.machine.state
@@ -186,6 +187,8 @@ class Walk:
         machine, state = self.machine, self.machine.state
         if command.named and self.rng.random() < 0.05:
             return self._met("lease held", machine.lease_held(), state)
+        if self.rng.random() < 0.02:
+            return self._met("refused", machine.refused("no topic takes it", self.now_ms), state)
         if state is State.WAITING_FOR_LEASE:
             machine.lease_taken()
             state = machine.state
@@ -249,12 +252,23 @@ class Walk:
         if acknowledgement is not None:
             self._acknowledge(acknowledgement.receipts)
 
+    def _has_failed(self) -> bool:
+        """Whether something that was published is refused for good: the shell ends the subscription."""
+        ordinals = [ordinal for ordinal in self._sent if ordinal != PROBED]
+        if not ordinals or self.rng.random() >= 0.005:
+            return False
+        ordinal = self.rng.choice(ordinals)
+        assert self.machine.failed(ordinal) == self._sent[ordinal]
+        self._refused.add(self._sent.pop(ordinal))
+        return True
+
     def _acknowledge(self, receipts: tuple[Position, ...]) -> None:
         for receipt in receipts:
             if self.machine.cumulative:
                 under_way = [*self._sent.values(), *self._gathered.values()]
                 on_its_way = [position for position in under_way if position.ledger and position <= receipt]
                 assert not on_its_way, f"{receipt} acknowledged over {on_its_way}"
+                assert not any(refused <= receipt for refused in self._refused), f"{receipt} over what is not stored"
             self._acknowledged.add(receipt)
 
     def _check_end(self, command: Command) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from tests.consumers.relay.relay_world import PLAN, START_MS, STAY_MS
 from timewheel.consumers.relay.machine.broker_held import BrokerHeld
 from timewheel.consumers.relay.machine.commands import (
+    RECEIVE,
     AskAgain,
     AwaitAll,
     AwaitRoom,
@@ -24,6 +26,7 @@ from timewheel.consumers.relay.machine.commands import (
     Stop,
     Unreadable,
     judged,
+    why_dead,
 )
 from timewheel.consumers.relay.machine.counts import Counts
 from timewheel.consumers.relay.machine.forwarding import LATE_RUN, Forwarding
@@ -51,15 +54,15 @@ def forwarding(*, known: Spot | None = BEFORE, window_limit: int = 1_000) -> For
     return of(PLAN, known=known, window_limit=window_limit)
 
 
-def of(plan: Plan, *, known: Spot | None = BEFORE, window_limit: int = 1_000) -> Forwarding:
+def of(plan: Plan, *, known: Spot | None = BEFORE, **options: Any) -> Forwarding:
     """For the first of a plan's holding topics."""
     next_hop = NextHop(Router(plan), steps(plan)[0])
-    return Forwarding(next_hop, OutOfOrder(plan), known=known, window_limit=window_limit)
+    return Forwarding(next_hop, OutOfOrder(plan), known=known, **options)
 
 
-def from_entry(entry: int) -> Forwarding:
+def from_entry(entry: int, **options: Any) -> Forwarding:
     """One whose next message is this entry."""
-    return forwarding(known=Spot(at(entry - 1), 0))
+    return of(PLAN, known=Spot(at(entry - 1), 0), **options)
 
 
 def timer(remaining_ms: int, *, entered_ms: int = START_MS, hops: int = 0, revision: int = 1) -> Envelope:
@@ -227,18 +230,45 @@ def test_behind_a_ledgers_end_the_topic_is_looked_at() -> None:
 
 
 @pytest.mark.parametrize("reading", [Unreadable("encrypted"), judged({"tw-id": "x", "tw-timer": "3 later"})])
-def test_what_cannot_be_judged_stops_the_partition(reading: Reading) -> None:
-    stop = receive(forwarding(), 0, reading, RELEASE_MS)
-    assert isinstance(stop, Stop)
-    assert (stop.after, stop.before) == (None, at(0)), "there is no hole to look at"
-
-
-def test_what_cannot_be_judged_releases_no_acknowledgement() -> None:
-    """As the first message of a ledger: whether the one before it ended sooner was not looked at."""
+def test_what_cannot_be_read_goes_to_the_dead_letters_and_what_is_behind_goes_on(reading: Reading) -> None:
     it = forwarding()
-    it.confirmed(forwarded(receive(it, 0, timer(5_000), RELEASE_MS)).ordinal)
-    assert isinstance(it.received(Position(9, 0, -1), 0, Unreadable("encrypted"), "receipt", RELEASE_MS), Stop)
-    assert it.acknowledge() is None
+    letter = receive(it, 0, reading, RELEASE_MS)
+    assert isinstance(letter, DeadLetter)
+    assert letter.reason == why_dead(reading)
+    it.confirmed(letter.ordinal)
+    assert forwarded(receive(it, 1, timer(5_000), RELEASE_MS)).ordinal == letter.ordinal + 1
+
+
+def test_a_hop_that_is_refused_for_good_makes_its_message_a_dead_letter() -> None:
+    it = forwarding()
+    assert isinstance(receive(it, 0, timer(5_000), RELEASE_MS), Forward)
+    it.refused("no topic takes it")
+    assert it.tick(RELEASE_MS) == DeadLetter(0, "no topic takes it")
+
+
+def test_what_was_confirmed_behind_a_failure_is_not_sent_again_by_the_next_subscription() -> None:
+    first = forwarding()
+    ordinals = [forwarded(receive(first, entry, timer(5_000), RELEASE_MS)).ordinal for entry in range(3)]
+    for ordinal in (ordinals[0], ordinals[2]):
+        first.confirmed(ordinal)
+    assert first.failed(ordinals[1]) == at(1)
+    assert first.unanswered == 0
+    assert first.confirmed_behind == {at(2): "forwarded"}
+    again = from_entry(1, confirmed_behind=first.confirmed_behind)
+    assert isinstance(receive(again, 1, timer(5_000), RELEASE_MS), Forward)
+    assert receive(again, 2, timer(5_000), RELEASE_MS) is RECEIVE
+    assert again.in_flight == 2
+    again.confirmed(0)
+    assert again.in_flight == 0
+    assert again.counts.forwarded == 2
+    assert again.confirmed_behind == {}
+
+
+def test_a_message_in_chunks_stands_where_its_first_chunk_does() -> None:
+    it = from_entry(5, first_chunk={"receipt 8": at(5)}.get)
+    assert isinstance(receive(it, 8, timer(5_000), RELEASE_MS), Forward)
+    assert isinstance(receive(it, 9, timer(5_000), RELEASE_MS), Forward)
+    assert isinstance(receive(it, 11, timer(5_000), RELEASE_MS), Stop)
 
 
 def test_the_last_message_before_a_hole_is_not_acknowledged() -> None:

@@ -112,26 +112,33 @@ def told(members: Group, result: Any, of_last: Any) -> Confirmations:
 
 
 def test_the_last_message_tells_the_outcome_of_all() -> None:
-    assert told(group(10, 12, 15), pulsar.Result.Ok, message_id(2)).take() == ([0, 1, 2], None)
-    assert told(group(10), pulsar.Result.Ok, message_id(0)).take() == ([0], None)
+    assert told(group(10, 12, 15), pulsar.Result.Ok, message_id(2)).take() == ([0, 1, 2], [])
+    assert told(group(10), pulsar.Result.Ok, message_id(0)).take() == ([0], [])
 
 
 def test_one_that_the_broker_had_is_confirmed_and_counted() -> None:
     confirmations = told(group(10, 12), pulsar.Result.Ok, message_id(1, ledger=-1))
-    assert confirmations.take() == ([0, 1], None)
+    assert confirmations.take() == ([0, 1], [])
     assert confirmations._handle.counts.deduplicated == 2
 
 
 def test_a_failure_confirms_none() -> None:
-    assert told(group(10, 12), pulsar.Result.Timeout, message_id(1)).take() == ([], "Timeout")
+    assert told(group(10, 12), pulsar.Result.Timeout, message_id(1)).take() == ([], [(0, "Timeout"), (1, "Timeout")])
 
 
 @pytest.mark.parametrize("ledger", [7, -1])
 def test_a_group_that_the_client_cut_is_neither_confirmed_nor_forgotten(ledger: int) -> None:
     cut = group(10, 12, 15)
     confirmations = told(cut, pulsar.Result.Ok, message_id(0, ledger))
-    assert confirmations.take() == ([], None)
-    assert list(confirmations.cut) == [cut]
+    assert confirmations.take() == ([], [])
+    assert list(confirmations.cut) == [(cut, False)]
+
+
+def test_a_group_that_the_client_refuses_as_too_large_is_sent_one_by_one() -> None:
+    large = group(10, 12)
+    confirmations = told(large, pulsar.Result.MessageTooBig, message_id(-1, ledger=-1))
+    assert confirmations.take() == ([], [])
+    assert list(confirmations.cut) == [(large, True)]
 
 
 def test_of_a_batch_that_the_client_made_one_entry_is_counted_and_every_message_confirmed() -> None:
@@ -142,4 +149,4 @@ def test_of_a_batch_that_the_client_made_one_entry_is_counted_and_every_message_
     assert confirmations._handle.counts.entries == 3
     assert confirmations._handle.counts.deduplicated == 1
     confirmations.on_batched(7, pulsar.Result.Timeout, message_id(1))
-    assert confirmations.take() == (list(range(7)), "Timeout")
+    assert confirmations.take() == (list(range(7)), [(7, "Timeout")])

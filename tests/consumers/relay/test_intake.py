@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timewheel.consumers.relay.machine.commands import PROBE, Unreadable, judged
+from timewheel.consumers.relay.machine.commands import PROBE, judged
 from timewheel.consumers.relay.machine.intake import taken_in
 from timewheel.core.envelope import MAX_TIME_MS, MAX_TIMER_ID_CHARS, MIN_DUE_MS, Envelope, Life
-from timewheel.core.errors import EnvelopeError
+from timewheel.core.errors import EnvelopeError, EnvelopeTooNew
 
 PUBLISHED = 1_767_139_200_000
 DAY = 86_400_000
@@ -133,7 +133,7 @@ def test_the_end_of_a_long_place_is_its_name() -> None:
 
 
 def test_what_a_later_version_wrote_is_no_dead_letter() -> None:
-    assert isinstance(read({"tw-id": "a", "tw-timer": "3 whatever"}), Unreadable)
+    assert isinstance(read({"tw-id": "a", "tw-timer": "3 whatever"}), EnvelopeTooNew)
 
 
 def test_a_relay_s_own_probe_is_known() -> None:

@@ -44,7 +44,8 @@ def partition(monkeypatch: pytest.MonkeyPatch, endings: list[Ending], look: Any)
     class Played:
         def __init__(self, *of_it: Any) -> None:
             *_, self._machine, _ = of_it
-            self.outgrown = False
+            self.begins_anew = False
+            self.position = None
 
         def run(self) -> None:
             ending = endings.pop(0)
@@ -55,7 +56,7 @@ def partition(monkeypatch: pytest.MonkeyPatch, endings: list[Ending], look: Any)
             elif ending == OLD:
                 self._machine.begins_anew = True
             else:
-                self.outgrown = True
+                self.begins_anew = True
 
     monkeypatch.setattr(partitions, "Session", Played)
     monkeypatch.setattr(partitions, "can_be_read", look)

@@ -10,6 +10,7 @@ import pytest
 from tests.consumers.relay.relay_world import PLAN, ROUTER, SOURCE, START_MS
 from tests.support.manual_clock import ManualClock
 from timewheel.consumers.relay.driver import session as sessions
+from timewheel.consumers.relay.driver.burying import Verdicts
 from timewheel.consumers.relay.driver.handle import Handle
 from timewheel.consumers.relay.driver.hop_producers import LeaseHeld
 from timewheel.consumers.relay.driver.memory import Memory
@@ -79,7 +80,12 @@ def test_a_message_that_waits_for_a_lease_keeps_the_properties_it_came_with(
     )
     holding = HoldingTopic(name=PLAN.due_topic, step=SOURCE, slot=0, by_broker=False)
     session = sessions.Session(
-        Source(holding=holding, partition=0), tools, Handle(tools.clock), machine, Prefetch(Memory(), by_broker=False)
+        Source(holding=holding, partition=0),
+        tools,
+        Handle(tools.clock),
+        Verdicts(),
+        machine,
+        Prefetch(Memory(), by_broker=False),
     )
     came = {**ENVELOPE.properties(), "tenant": "acme"}
     session._message, session._properties = Message(), dict(came)

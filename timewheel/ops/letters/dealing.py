@@ -30,7 +30,7 @@ from timewheel.ops.letters.box import Box, dead_letter_box, parked_box
 from timewheel.ops.letters.letters import Letter, LetterPlace
 from timewheel.ops.letters.replay import Again, Refused, again, handled_again
 from timewheel.wire.dead_letters import DEAD_FROM, DEAD_SCHEMA
-from timewheel.wire.native import carry, schema_version_of
+from timewheel.wire.native import carry, keys_of, schema_version_of
 from timewheel.wire.own_numbers import OWN_NUMBERS
 from timewheel.wire.schema_versions import Schemas
 from timewheel.wire.surface import ClientLike
@@ -188,7 +188,10 @@ def _as_received(letter: Letter, message: Any) -> Letter:
         envelope = Envelope.read(properties)
     except EnvelopeError:
         envelope = None
-    return replace(letter, envelope=envelope, key=message.partition_key() or None, properties=properties, payload=b"")
+    key = keys_of(message)[0]
+    return replace(
+        letter, envelope=envelope, key=key if isinstance(key, str) else None, properties=properties, payload=b""
+    )
 
 
 class _Desk:

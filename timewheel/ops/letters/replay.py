@@ -10,7 +10,8 @@ from timewheel.core.keys import partition_for_key
 from timewheel.core.names import partition_of
 from timewheel.core.routing import Router
 from timewheel.ops.letters.letters import Letter
-from timewheel.wire.dead_letters import DEAD_PREFIX
+from timewheel.wire.dead_letters import DEAD_ENCRYPTION, DEAD_PART, DEAD_PREFIX
+from timewheel.wire.parked import PARKED_PART
 
 __all__ = ["Again", "Refused", "again", "handled_again"]
 
@@ -53,6 +54,8 @@ def again(router: Router, letter: Letter, now_ms: int, *, due_now: bool = False)
         due_now: It is due now, whatever it says; needed where it says nothing that can be read.
     """
     envelope, plan = letter.envelope, router.plan
+    if (why := _why_not_whole(letter)) is not None:
+        return Refused(why)
     if envelope is None and not due_now:
         return Refused("it has no due time that can be read: --now sends it to be handled at once")
     due_ms = now_ms if due_now or envelope is None else envelope.due_ms
@@ -88,6 +91,8 @@ def handled_again(
         stamp: A new one (`timewheel.core.cut_offs.Stamps`), above the letter's generation.
     """
     envelope, plan = letter.envelope, router.plan
+    if (why := _why_not_whole(letter)) is not None:
+        return Refused(why)
     if envelope is None:
         return Refused("it has no envelope that can be read: publish it anew from where it comes from")
     if not router.has_retries(subscription):
@@ -96,6 +101,16 @@ def handled_again(
     fresh = Envelope(envelope.timer_id, due_ms, now_ms, stamp, 0, plan.revision, life)
     route = router.route(due_ms, now_ms, subscription)
     return Again(_part(router, route.topic, letter), route.deliver_at_ms, fresh)
+
+
+def _why_not_whole(letter: Letter) -> str | None:
+    """Why a letter is not the message that was sent; None: it is."""
+    properties = letter.properties
+    if (part := properties.get(DEAD_PART) or properties.get(PARKED_PART)) is not None:
+        return f"it is one part of a message that was too large ({part}): put them together, and send it anew"
+    if DEAD_ENCRYPTION in properties:
+        return f"it is encrypted: decrypt it ({DEAD_ENCRYPTION} says how), and send it anew"
+    return None
 
 
 def _part(router: Router, topic: str, letter: Letter) -> str:

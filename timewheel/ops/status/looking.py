@@ -25,6 +25,7 @@ from timewheel.core.steps import Step
 from timewheel.core.topology import calendar_intervals, intake_of, topology
 from timewheel.ops.former_topics import look_into
 from timewheel.ops.gaps.looking import Unseen
+from timewheel.ops.parts import begins_anew
 from timewheel.ops.plan_stored import StoredTimer, first_timers, leaves_ms, timers_of
 from timewheel.ops.provisioned import provisioned, with_noted_namespaces
 from timewheel.ops.sample import Place, draw
@@ -249,6 +250,7 @@ class _Look:
                 )
                 for one in part.stats.consumers or ()
             ),
+            begins_anew=begins_anew(part.stats, self._at_ms),
         )
 
     def _cancelled(self, drawn: Sequence[Sequence[StoredTimer]], entries: int) -> Amount:

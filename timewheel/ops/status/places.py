@@ -67,6 +67,7 @@ class PlaceStatus:
         cancelled: Those of them that are known to be cancelled or replaced.
         head: The first of them; None: there is none, or it was gone when it was looked at.
         consumers: That are connected to that subscription.
+        begins_anew: None is, and a relay was a moment ago.
     """
 
     topic: str
@@ -78,6 +79,7 @@ class PlaceStatus:
     cancelled: Amount
     head: Head | None
     consumers: tuple[RelayHold, ...]
+    begins_anew: bool = False
 
     @property
     def is_held(self) -> bool:

@@ -12,7 +12,7 @@ from timewheel.ops.doctor.check import Check
 from timewheel.ops.doctor.finding import Finding, Kind, Severity
 from timewheel.ops.doctor.seen import Part, Seen, SeenTopic, Source
 from timewheel.ops.foreign_settings import relay_count_findings
-from timewheel.ops.parts import relays_of
+from timewheel.ops.parts import begins_anew, relays_of
 
 __all__ = [
     "FOREIGN_CONSUMER",
@@ -36,7 +36,7 @@ RELAY_ELSEWHERE = Kind(
     slug="relay-elsewhere",
     severity=Severity.ERROR,
     why="Timers wait here, and the relay that runs does not read them: it has just started, or has stopped this "
-    "partition, or works by another plan.",
+    "partition, or begins it anew again and again, or works by another plan.",
     do="See what that relay logs, and which plan file it reads; restart it with this plan.",
 )
 NO_RELAY_YET = Kind(
@@ -95,7 +95,11 @@ def _presence(seen: Seen) -> Iterator[Finding]:
             parts = f"{len(waiting)} of {counted(len(topic.parts), 'partition')}"
             wait = counted(entries, "entry waits", "entries wait")
             read = f"{wait} in {parts}{_first_due(seen, waiting)}; no relay is connected"
-            if elsewhere and seen.plan is not None:
+            if any(begins_anew(part.stats.subscriptions[RELAY_SUBSCRIPTION], seen.at_ms) for part in waiting):
+                read += " now; one was some seconds ago: it begins anew again and again, or has just ended"
+                cure = "see what the relay logs: relay_session_failed and relay_session_crashed have the reason"
+                yield Finding(kind=RELAY_ELSEWHERE, subject=topic.name, read=read, cure=cure)
+            elif elsewhere and seen.plan is not None:
                 read += f"; relay {elsewhere[0]} reads {elsewhere[1]}"
                 restart = f"it: {_start(seen)}" if seen.plan.relay == "service" else "the consumer that it runs in"
                 cure = f"see what relay {elsewhere[0]} logs; then restart {restart}"

@@ -1,0 +1,158 @@
+"""Dead letters of one source partition: how they are written, and what is known of messages that nothing else takes.
+
+What a client or a broker refuses for good would stand at the head of its topic for ever, and hide all behind it. So it
+gets a verdict, which outlives the subscription that met it: the next one writes a dead letter in its place. One that is
+refused itself is written in parts.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+from timewheel.consumers.relay.driver.confirmations import Confirmations
+from timewheel.consumers.relay.driver.endings import dead_letter_properties
+from timewheel.consumers.relay.driver.hop_producers import HopProducers
+from timewheel.consumers.relay.driver.source import Source, Tools
+from timewheel.core.envelope import ID_PROPERTY
+from timewheel.events import RelayDeadLetter
+from timewheel.wire.dead_letters import DEAD_PART, DEAD_PREFIX
+from timewheel.wire.native import carry
+from timewheel.wire.positions import Position
+from timewheel.wire.set_aside import in_parts
+
+__all__ = ["Burying", "Verdict", "Verdicts"]
+
+MAX_VERDICTS = 10_000
+"""More than can be under way; of more the oldest are forgotten, and met again."""
+
+
+class Verdict(NamedTuple):
+    """What becomes of one message.
+
+    Args:
+        reason: Why it is a dead letter, as a sentence.
+        refusals: How often a letter of it was refused.
+    """
+
+    reason: str
+    refusals: int = 0
+
+
+class Verdicts:
+    """Those of one partition; for one thread at a time."""
+
+    __slots__ = ("_suspect", "given")
+
+    def __init__(self) -> None:
+        self._suspect: Position | None = None
+        self.given: dict[Position, Verdict] = {}
+        """By position; whoever has stored the letter takes its verdict out."""
+
+    def give(self, position: Position, verdict: Verdict) -> None:
+        """This message is refused for good."""
+        self.given[position] = verdict
+        if len(self.given) > MAX_VERDICTS:
+            del self.given[next(iter(self.given))]
+
+    def crashed(self, position: Position | None, reason: str) -> None:
+        """A subscription ended by an exception that should not arise, with this message in hand; twice in a row it is
+        the message's fault.
+        """
+        if position is None or position != self._suspect:
+            self._suspect = position
+            return
+        self._suspect = None
+        before = self.given.get(position)
+        self.give(position, Verdict(f"its relay failed twice: {reason}") if before is None else _next(before))
+
+    def refused(self, position: Position, reason: str, letter: Verdict | None) -> None:
+        """The broker or the client refused a hop, or this letter."""
+        self.give(position, Verdict(reason) if letter is None else _next(letter))
+
+
+def _next(verdict: Verdict) -> Verdict:
+    return verdict._replace(refusals=verdict.refusals + 1)
+
+
+class _Letter(NamedTuple):
+    position: Position
+    timer_id: str | None
+    verdict: Verdict
+
+
+class Burying:
+    """The dead letters of one subscription.
+
+    Args:
+        source: Where the messages come from.
+        tools: Of the relay.
+        hops: Opens producers.
+        confirmations: Are told the outcome of each letter.
+        verdicts: Of the partition.
+    """
+
+    __slots__ = ("_confirmations", "_hops", "_source", "_tools", "_under_way", "_verdicts")
+
+    def __init__(
+        self, source: Source, tools: Tools, hops: HopProducers, confirmations: Confirmations, verdicts: Verdicts
+    ) -> None:
+        self._source = source
+        self._tools = tools
+        self._hops = hops
+        self._confirmations = confirmations
+        self._verdicts = verdicts
+        self._under_way: dict[int, _Letter] = {}
+
+    def put(
+        self, ordinal: int, message: Any, properties: dict[str, str], reason: str, position: Position, *, large: bool
+    ) -> None:
+        """Publish a dead letter.
+
+        Args:
+            ordinal: What to confirm it with.
+            message: As it was received.
+            properties: In place of its own.
+            reason: Why, as a sentence.
+            position: Where it stands.
+            large: Whether it goes alone and compressed.
+        """
+        verdict = self._verdicts.given.get(position, Verdict(reason))
+        self._under_way[ordinal] = _Letter(position, properties.get(ID_PROPERTY), verdict)
+        on_sent = partial(self._confirmations.on_batched, ordinal)
+        own = dead_letter_properties(message, verdict.reason, self._source.name, str_of(position))
+        properties = {name: value for name, value in properties.items() if not name.startswith(DEAD_PREFIX)}
+        topic = self._tools.names.dead_letter
+        if not verdict.refusals:
+            carry(self._hops.to_dead_letters(topic, large=large), message, on_sent, properties | own)
+            return
+        producer = self._hops.to_dead_letters(topic, large=True)
+        in_parts(producer, message, properties, own, DEAD_PART, verdict.refusals, on_sent)
+
+    def stored(self, ordinals: list[int]) -> None:
+        """These commands are confirmed, letters and others."""
+        if not self._under_way:
+            return
+        for ordinal in ordinals:
+            letter = self._under_way.pop(ordinal, None)
+            if letter is not None:
+                self._verdicts.given.pop(letter.position, None)
+                self._tools.alarms.raised(
+                    RelayDeadLetter(
+                        topic=self._source.name,
+                        reason=letter.verdict.reason,
+                        position=str_of(letter.position),
+                        timer_id=letter.timer_id,
+                    )
+                )
+
+    def refused(self, ordinal: int, position: Position, reason: str) -> None:
+        """What the command with this ordinal published is refused for good, a letter or a hop."""
+        letter = self._under_way.pop(ordinal, None)
+        self._verdicts.refused(position, reason, None if letter is None else letter.verdict)
+
+
+def str_of(position: Position) -> str:
+    """As commands name it: ``ledger:entry``, and ``:index`` within a batch."""
+    ledger, entry, index = position
+    return f"{ledger}:{entry}" + (f":{index}" if index >= 0 else "")

@@ -1,0 +1,66 @@
+"""What a message says, read once: a timer, or a reason why it is none; nothing behind it can be surprised."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from timewheel.consumers.relay.driver.burying import Verdicts
+from timewheel.consumers.relay.driver.source import Source
+from timewheel.consumers.relay.machine.commands import Reading, Unreadable, judged
+from timewheel.consumers.relay.machine.intake import taken_in
+from timewheel.core.envelope import TIMER_PROPERTY
+from timewheel.core.ids import place_id
+from timewheel.core.plan import Plan
+from timewheel.wire.native import Entries
+from timewheel.wire.positions import Position
+
+__all__ = ["Reader"]
+
+_ENCRYPTED = Unreadable("it is encrypted, and a relay has no key: producers of a plan do not encrypt")
+
+
+class Reader:
+    """Reads the messages of one subscription.
+
+    Args:
+        source: Where they come from.
+        plan: Bounds what the intake takes.
+        verdicts: Of the partition.
+
+    Attributes:
+        entry: That of the message which was read last.
+        properties: Of that message, as they go on; none if they cannot be read.
+    """
+
+    __slots__ = ("_plan", "_source", "_verdicts", "entry", "properties")
+
+    def __init__(self, source: Source, plan: Plan, verdicts: Verdicts) -> None:
+        self._source = source
+        self._plan = plan
+        self._verdicts = verdicts.given
+        self.entry = Entries()
+        self.properties: dict[str, str] = {}
+
+    def read(self, position: Position, message: Any, message_id: Any) -> Reading:
+        """Read the next message."""
+        self.properties = {}
+        verdict = self._verdicts.get(position) if self._verdicts else None
+        try:
+            self.entry.see(position, message, message_id)
+            self.properties = properties = message.properties()
+            if verdict is None:
+                return _ENCRYPTED if self.entry.is_encrypted else self._judged(message, position, properties)
+        except UnicodeDecodeError as error:
+            return Unreadable(f"a property is no UTF-8, and is lost here with all others: {error.object!r:.100}")
+        except Exception:
+            if verdict is None:
+                raise
+        return Unreadable(verdict.reason)
+
+    def _judged(self, message: Any, position: Position, properties: dict[str, str]) -> Reading:
+        source, plan = self._source, self._plan
+        if not source.is_intake:
+            return judged(properties)
+        # Most that comes in was lifted, and has one.
+        own_id = "" if TIMER_PROPERTY in properties else place_id(source.name, *position)
+        return taken_in(properties, message.publish_timestamp(), own_id, plan.revision, plan.max_delay_ms)

@@ -1,0 +1,249 @@
+"""Messages that cannot be read, carried or stored, between good ones: they are dead letters, and the rest goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import _pulsar
+import httpx
+import pulsar
+import pytest
+
+from tests.broker.relay_stage import Stage, now_ms, plan_of
+from timewheel.core.envelope import Envelope
+from timewheel.core.plan import Tiered
+from timewheel.ops.status import status_of
+from timewheel.testing import Broker, eventually
+from timewheel.wire.schemas import PassThroughSchema
+
+GOOD = 8
+LEFT_MS = 2_500
+MAX_BYTES = 5 * 1024 * 1024
+
+
+@pytest.fixture(params=["relay", "broker"])
+def stage(request: pytest.FixtureRequest, pulsar_broker: Broker) -> Iterator[Stage]:
+    """A plan of short tiers, held by relays and held by the broker."""
+    with Stage(pulsar_broker, plan_of(Tiered(window_ms=1_500, tiers_ms=(1_500, 4_000), hold=request.param))) as opened:
+        yield opened
+
+
+def envelope(name: str) -> Envelope:
+    at_ms = now_ms()
+    return Envelope(name, at_ms + LEFT_MS, at_ms)
+
+
+def raw(producer: Any, own: Envelope, **parts: Any) -> None:
+    """As another client sends it: keys and properties of bytes."""
+    building = _pulsar.MessageBuilder()
+    building.content(parts.get("payload", b"odd"))
+    for name, value in (own.properties() | parts.get("properties", {})).items():
+        building.property(name, value)
+    if "key" in parts:
+        building.partition_key(parts["key"])
+    if "ordering_key" in parts:
+        building.ordering_key(parts["ordering_key"])
+    producer._producer.send(building.build())
+
+
+def largest(producer: Any, own: Envelope, *, by_payload: bool) -> bytes:
+    """The largest message that a client sends, by its payload or by a property: any hop of it has more to say."""
+    for less in range(0, 400, 2):
+        filling = os.urandom((MAX_BYTES - less) // (1 if by_payload else 2))
+        more = {} if by_payload else {"page": filling.hex()}
+        try:
+            producer.send(filling if by_payload else b"x", properties=own.properties() | more)
+        except pulsar.MessageTooBig:
+            continue
+        return filling
+    raise AssertionError("no size is taken")
+
+
+def crypto_keys(folder: Path) -> Any:
+    private, public = folder / "private.pem", folder / "public.pem"
+    for arguments in (
+        ["genrsa", "-out", str(private), "2048"],
+        ["rsa", "-in", str(private), "-pubout", "-out", str(public)],
+    ):
+        subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=60)
+    return pulsar.CryptoKeyReader(str(public), str(private))
+
+
+def between_good_ones(stage: Stage, send: Callable[[Any], Any], **options: Any) -> Any:
+    """Good timers before and behind an odd message, all in one tier."""
+    tier, result = stage.tiers[-1], None
+    for number in range(GOOD):
+        if number == GOOD // 2:
+            stage.flush()
+            producer = stage.producer(tier, batching_enabled=False, **options)
+            result = send(producer)
+            producer.close()
+        stage.put(tier, envelope(f"good{number}"), b"good")
+    stage.flush()
+    return result
+
+
+def assert_neighbours(stage: Stage) -> None:
+    """Each came once."""
+    good = {f"good{number}" for number in range(GOOD)}
+    eventually(lambda: good <= set(stage.copies()), 60, poll=0.2)
+    assert {name: count for name, count in stage.copies().items() if name in good} == dict.fromkeys(good, 1)
+    stage.await_all_acknowledged(60)
+
+
+def letters(stage: Stage, count: int) -> list[Any]:
+    eventually(lambda: len(stage.stored(stage.names.dead_letter)) >= count, 60, poll=0.2)
+    found = stage.stored(stage.names.dead_letter)
+    assert len(found) == count
+    return found
+
+
+def test_a_property_that_is_no_text_is_a_dead_letter(stage: Stage) -> None:
+    relay = stage.relay()
+    city = "Köln".encode("latin-1")
+    between_good_ones(stage, lambda it: raw(it, envelope("odd"), properties={"city": city}, key=b"\xff", payload=b"x"))
+    assert_neighbours(stage)
+    (letter,) = letters(stage, 1)
+    assert letter.data() == b"x"
+    assert "no UTF-8" in letter.properties()["tw-dead-reason"]
+    assert r"b'K\xf6ln'" in letter.properties()["tw-dead-reason"]
+    assert letter.properties()["tw-dead-at"].count(":") == 1
+    assert relay.status().total("failures") == 0
+    (event,) = stage.events.named("relay_dead_letter")
+    assert event.fields["position"] == letter.properties()["tw-dead-at"]
+
+
+def test_keys_that_are_no_text_arrive_as_they_were_sent(stage: Stage) -> None:
+    """Java's ordering keys are bytes."""
+    relay = stage.relay()
+    between_good_ones(stage, lambda it: raw(it, envelope("odd"), key=b"\xff\x00k", ordering_key=bytes(range(128, 144))))
+    assert_neighbours(stage)
+    stage.await_due(GOOD + 1)
+    (odd,) = (message for message in stage.due() if message.properties()["tw-id"] == "odd")
+    found = []
+    for read in (odd.partition_key, odd.ordering_key):
+        with pytest.raises(UnicodeDecodeError) as caught:
+            read()
+        found.append(caught.value.object)
+    assert found == [b"\xff\x00k", bytes(range(128, 144))]
+    assert relay.status().total("failures") == 0
+
+
+def test_a_payload_that_is_small_only_if_compressed_is_carried(stage: Stage) -> None:
+    relay = stage.relay()
+    payload = b"{}" * 4_000_000
+    lz4 = {"compression_type": pulsar.CompressionType.LZ4}
+    between_good_ones(stage, lambda it: it.send(payload, properties=envelope("odd").properties()), **lz4)
+    assert_neighbours(stage)
+    stage.await_due(GOOD + 1)
+    assert Counter(len(message.data()) for message in stage.due()) == {4: GOOD, len(payload): 1}
+    assert relay.status().total("failures") == 0
+
+
+def test_the_largest_message_that_a_client_sends_is_set_aside_in_parts(stage: Stage) -> None:
+    stage.relay()
+    payload = between_good_ones(stage, lambda it: largest(it, envelope("odd"), by_payload=True))
+    assert_neighbours(stage)
+    found = letters(stage, 7)
+    names = [message.properties()["tw-dead-part"] for message in found]
+    assert names == [*(f"payload {number}/6" for number in range(1, 7)), "rest 1/1"]
+    assert b"".join(message.data() for message in found[:-1]) == payload
+    rest = json.loads(found[-1].data())
+    assert rest["properties"]["tw-id"] == "odd"
+    assert {message.properties()["tw-id"] for message in found} == {"odd"}
+    assert "MessageTooBig" in found[0].properties()["tw-dead-reason"]
+    assert len(stage.events.named("relay_dead_letter")) == 1
+    assert not stage.events.named("relay_session_failed")
+
+
+def test_properties_as_large_as_a_message_may_be_are_set_aside_in_parts(stage: Stage) -> None:
+    stage.relay()
+    page = between_good_ones(stage, lambda it: largest(it, envelope("odd"), by_payload=False)).hex()
+    assert_neighbours(stage)
+    found = letters(stage, 7)
+    assert [message.properties()["tw-dead-part"] for message in found][:2] == ["payload 1/1", "rest 1/6"]
+    rest = json.loads(b"".join(message.data() for message in found[1:]))
+    assert rest["properties"]["page"] == page
+
+
+def test_a_whole_message_in_chunks_is_set_aside_in_parts(stage: Stage) -> None:
+    stage.relay()
+    payload = os.urandom(6_000_000)
+    own = envelope("odd").properties()
+    between_good_ones(stage, lambda it: it.send(payload, properties=own), chunking_enabled=True)
+    assert_neighbours(stage)
+    found = letters(stage, 7)
+    assert b"".join(message.data() for message in found[:-1]) == payload
+
+
+def test_what_is_encrypted_is_a_dead_letter_that_says_how_to_decrypt_it(stage: Stage, tmp_path: Path) -> None:
+    stage.relay()
+    keys = crypto_keys(tmp_path)
+    own = envelope("odd").properties()
+    between_good_ones(
+        stage, lambda it: it.send(b"secret", properties=own), encryption_key="key", crypto_key_reader=keys
+    )
+    assert_neighbours(stage)
+    (letter,) = letters(stage, 1)
+    assert letter.data() != b"secret"
+    how = json.loads(letter.properties()["tw-dead-encryption"])
+    assert list(how["keys"]) == ["key"]
+    assert how["param"]
+
+
+def test_what_a_later_version_wrote_is_a_dead_letter(stage: Stage) -> None:
+    stage.relay()
+    between_good_ones(stage, lambda it: it.send(b"x", properties={"tw-id": "odd", "tw-timer": "3 anything"}))
+    assert_neighbours(stage)
+    (letter,) = letters(stage, 1)
+    assert "version 3" in letter.properties()["tw-dead-reason"]
+
+
+def schema(kind: Any, field: str) -> PassThroughSchema:
+    definition = {"type": "record", "name": "Order", "fields": [{"name": field, "type": "string"}]}
+    return PassThroughSchema(_pulsar.SchemaInfo(kind, "Order", json.dumps(definition)))
+
+
+def test_a_schema_that_the_next_topic_refuses_is_a_dead_letter(stage: Stage) -> None:
+    stage.producer(stage.plan.due_topic, schema=schema(_pulsar.SchemaType.AVRO, "id")).close()
+    relay = stage.relay()
+    other = schema(_pulsar.SchemaType.JSON, "id")
+    between_good_ones(stage, lambda it: it.send(b'{"id": "a"}', properties=envelope("odd").properties()), schema=other)
+    assert_neighbours(stage)
+    (letter,) = letters(stage, 1)
+    assert letter.data() == b'{"id": "a"}'
+    assert "does not take its schema" in letter.properties()["tw-dead-reason"]
+    assert letter.properties()["tw-dead-schema"] == "0"
+    assert relay.status().total("failures") == 0
+
+
+def test_a_schema_version_that_is_gone_is_a_dead_letter(stage: Stage) -> None:
+    own = schema(_pulsar.SchemaType.JSON, "id")
+    between_good_ones(stage, lambda it: it.send(b'{"id": "a"}', properties=envelope("odd").properties()), schema=own)
+    path = stage.tiers[-1].replace("persistent://", "")
+    httpx.delete(f"{stage.broker.admin_url}/admin/v2/schemas/{path}/schema?force=true").raise_for_status()
+    relay = stage.relay()
+    assert_neighbours(stage)
+    (letter,) = letters(stage, 1)
+    assert "has no schema of version 0" in letter.properties()["tw-dead-reason"]
+    assert relay.status().total("failures") == 0
+
+
+def test_a_relay_that_begins_anew_for_its_topics_sake_is_not_taken_for_none(stage: Stage) -> None:
+    """The topic refuses, so nothing is a dead letter: it waits, and goes on when the topic takes it."""
+    between_good_ones(stage, lambda _: None)
+    stage.admin.topics.terminate(stage.plan.due_topic)
+    relay = stage.relay(start=False).start()
+    eventually(lambda: len(stage.events.named("relay_session_failed")) > 4, 60)
+    holds = [place for place in status_of(stage.admin, stage.plan).places if place.is_held and place.entries]
+    assert holds
+    assert all(place.consumers or place.begins_anew for place in holds)
+    assert relay.status().total("dead") == 0
+    assert not stage.stored(stage.names.dead_letter)
+    assert {len(stage.stored(tier)) for tier in stage.tiers} == {0, GOOD}, "and nothing is repeated"

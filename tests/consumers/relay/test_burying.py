@@ -1,0 +1,105 @@
+"""Verdicts on messages that nothing takes, and letters in parts."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any
+
+import pulsar
+import pytest
+
+from timewheel.consumers.relay.driver.burying import MAX_VERDICTS, Verdict, Verdicts
+from timewheel.wire.positions import Position
+from timewheel.wire.set_aside import PART_BYTES, in_parts
+
+HERE, THERE = Position(7, 1, -1), Position(7, 2, 0)
+
+
+def test_what_fails_twice_in_a_row_at_one_message_is_that_messages() -> None:
+    verdicts = Verdicts()
+    verdicts.crashed(HERE, "KeyError('x')")
+    verdicts.crashed(THERE, "KeyError('x')")
+    verdicts.crashed(HERE, "KeyError('x')")
+    assert verdicts.given == {}
+    verdicts.crashed(HERE, "KeyError('x')")
+    assert verdicts.given == {HERE: Verdict("its relay failed twice: KeyError('x')")}
+
+
+def test_a_failure_without_a_message_is_nobodys() -> None:
+    verdicts = Verdicts()
+    for _ in range(3):
+        verdicts.crashed(None, "before anything came")
+    assert verdicts.given == {}
+
+
+def test_a_letter_that_is_refused_keeps_its_reason_and_counts() -> None:
+    verdicts = Verdicts()
+    verdicts.refused(HERE, "it cannot be sent on: MessageTooBig", None)
+    for refusals in (1, 2):
+        verdicts.refused(HERE, "it cannot be sent on: MessageTooBig", verdicts.given[HERE])
+        assert verdicts.given[HERE] == Verdict("it cannot be sent on: MessageTooBig", refusals)
+
+
+def test_verdicts_are_bounded() -> None:
+    verdicts = Verdicts()
+    for entry in range(MAX_VERDICTS + 5):
+        verdicts.give(Position(7, entry, -1), Verdict("no"))
+    assert len(verdicts.given) == MAX_VERDICTS
+    assert Position(7, MAX_VERDICTS + 4, -1) in verdicts.given
+
+
+class Producer:
+    """Refuses what is larger than it takes, as the client does: within the call."""
+
+    def __init__(self, takes: int) -> None:
+        self.takes = takes
+        self.sent: list[tuple[bytes, dict[str, str]]] = []
+
+    def send_async(self, content: bytes, callback: Any, *, properties: dict[str, str], **_: Any) -> None:
+        if len(content) > self.takes:
+            callback(pulsar.Result.MessageTooBig, None)
+            return
+        self.sent.append((content, properties))
+        callback(pulsar.Result.Ok, len(self.sent))
+
+
+def no_text() -> str:
+    return b"\xffk".decode()
+
+
+def message(payload: bytes) -> Any:
+    return SimpleNamespace(
+        data=lambda: payload,
+        partition_key=no_text,
+        ordering_key=lambda: "o",
+        event_timestamp=lambda: 77,
+        has_null_value=lambda: False,
+    )
+
+
+@pytest.mark.parametrize(("attempt", "takes", "parts"), [(1, PART_BYTES, 3), (2, PART_BYTES // 4, 11), (9, 4_000, 676)])
+def test_a_letter_in_parts_loses_nothing(attempt: int, takes: int, parts: int) -> None:
+    payload, outcomes, producer = bytes(2_700_001), [], Producer(takes)
+    properties = {"tw-id": "t", "tw-timer": "x" * 300, "city": "Köln"}
+    own = {"tw-dead-reason": "no"}
+    in_parts(producer, message(payload), properties, own, "part", attempt, lambda *told: outcomes.append(told))
+    *found, rest = producer.sent
+    assert [of["part"] for _, of in found] == [f"payload {number}/{parts}" for number in range(1, parts + 1)]
+    assert b"".join(content for content, _ in found) == payload
+    assert all(of.items() >= {"tw-id": "t", "tw-dead-reason": "no"}.items() and "tw-timer" not in of for _, of in found)
+    assert rest[1]["part"] == "rest 1/1"
+    assert json.loads(rest[0]) == {
+        "properties": properties,
+        "key": {"hex": "ff6b"},
+        "ordering_key": "o",
+        "event_ms": 77,
+        "null_payload": False,
+    }
+    assert outcomes == [(pulsar.Result.Ok, len(producer.sent))], "one outcome for all parts"
+
+
+def test_parts_of_which_one_is_refused_are_refused() -> None:
+    outcomes: list[Any] = []
+    in_parts(Producer(1_000), message(bytes(5_000)), {}, {}, "part", 1, lambda *told: outcomes.append(told[0]))
+    assert outcomes == [pulsar.Result.MessageTooBig]

@@ -1,0 +1,92 @@
+"""A message that no topic takes as it is, published in parts: nothing of it is lost, though it is no timer any more."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+from timewheel.core.envelope import ID_PROPERTY, MAX_TIMER_ID_CHARS, TIMER_PROPERTY
+from timewheel.wire.native import keys_of
+from timewheel.wire.surface import SendCallback
+
+__all__ = ["in_parts"]
+
+PART_BYTES = 1_000_000
+"""Of the first attempt; each further one halves it twice."""
+MIN_PART_BYTES = 4_000
+MAX_LINE_CHARS = 256
+"""Longer than any envelope."""
+
+
+def in_parts(
+    producer: Any,
+    message: Any,
+    properties: dict[str, str],
+    own: dict[str, str],
+    part_property: str,
+    attempt: int,
+    callback: SendCallback,
+) -> None:
+    """Publish a message in parts: its payload, then as JSON its properties, its keys and its event time.
+
+    Args:
+        producer: Where to; sends each part by itself.
+        message: As it was received.
+        properties: Its.
+        own: The properties that each part gets, beside what names the timer.
+        part_property: The property that says which part it is: ``payload 1/6``.
+        attempt: From 1; parts become smaller with each.
+        callback: Told the outcome of all parts together, by the client's result and a message id.
+    """
+    size = max(PART_BYTES >> 2 * (attempt - 1), MIN_PART_BYTES)
+    contents = {"payload": bytes(message.data()), "rest": _rest(message, properties)}
+    parts = [
+        (f"{name} {start // size + 1}/{-(-len(content) // size)}", content[start : start + size])
+        for name, content in contents.items()
+        for start in range(0, len(content), size)
+    ]
+    named = {
+        name: properties[name]
+        for name, limit in ((ID_PROPERTY, MAX_TIMER_ID_CHARS), (TIMER_PROPERTY, MAX_LINE_CHARS))
+        if len(properties.get(name, "")) in range(1, limit + 1)
+    }
+    outcome = _Together(len(parts), callback)
+    for part, content in parts:
+        producer.send_async(
+            content, outcome.heard, properties={**named, **own, part_property: part}, disable_replication=True
+        )
+
+
+def _rest(message: Any, properties: dict[str, str]) -> bytes:
+    key, ordering_key = (key if isinstance(key, str) else {"hex": key.hex()} for key in keys_of(message))
+    rest = {
+        "properties": properties,
+        "key": key,
+        "ordering_key": ordering_key,
+        "event_ms": message.event_timestamp() or 0,
+        "null_payload": bool(message.has_null_value()),
+    }
+    return json.dumps(rest).encode()
+
+
+class _Together:
+    """The outcome of several publishes as that of one: the first failure, or the last confirmation."""
+
+    __slots__ = ("_callback", "_failed", "_left", "_lock")
+
+    def __init__(self, count: int, callback: SendCallback) -> None:
+        self._left = count
+        self._callback = callback
+        self._failed: Any = None
+        self._lock = threading.Lock()
+
+    def heard(self, result: Any, message_id: Any) -> None:
+        """On the client's thread, or within the call that sends: nothing here can raise."""
+        with self._lock:
+            self._left -= 1
+            if result.value and self._failed is None:
+                self._failed = result
+            last = not self._left
+        if last:
+            self._callback(result if self._failed is None else self._failed, message_id)
