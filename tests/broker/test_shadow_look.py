@@ -186,7 +186,7 @@ def test_a_plan_is_made_for_a_topic(
     made = Plan.load(out)
     assert (made.due_topic, made.subscriptions, made.partitions) == (plan.due_topic, (GROUP,), 0)
     assert (made.intake, made.relay, made.readers) == (True, "service", "any")
-    assert wish_in(admin.topics.properties(Names(made).intake)).state is State.SHADOWING
+    assert wish_in(admin.topics.properties(Names(made).journal)).state is State.SHADOWING
 
 
 def test_a_shadow_is_started(
@@ -198,15 +198,15 @@ def test_a_shadow_is_started(
     shown = run(pulsar_broker, "start", "--dry-run", plan_file)
     assert shown.returncode == 0, shown.stderr + shown.stdout
     assert "far from due: lifted" in shown.stdout
-    assert admin.topics.partitions(Names(plan).intake) is None
+    assert admin.topics.partitions(Names(plan).journal) is None
     done = run(pulsar_broker, "start", plan_file)
     assert done.returncode == 0, done.stderr
     assert "shadow run" in done.stdout
-    first = wish_in(admin.topics.properties(Names(plan).intake))
+    first = wish_in(admin.topics.properties(Names(plan).journal))
     assert first.state is State.SHADOWING
     assert abs(first.since_ms - now_ms()) < MINUTE_MS
     assert run(pulsar_broker, "start", plan_file).returncode == 0
-    assert wish_in(admin.topics.properties(Names(plan).intake)) == first
+    assert wish_in(admin.topics.properties(Names(plan).journal)) == first
 
 
 # Whether the books balance.
@@ -290,27 +290,27 @@ def test_what_is_wrong_is_found(stage: ShadowStage, tmp_path: Path) -> None:
     producer = stage.plain_producer(topic, batching_enabled=False)
     originals = [producer.send(b"x", deliver_at=at_ms + 5 * HOUR_MS) for _ in range(4)]
     unstruck, lost, double, left = originals
-    intake, tier = (
-        stage.client.create_producer(f"{name}-partition-0") for name in (stage.names.intake, stage.tiers[0])
+    journal, tier = (
+        stage.client.create_producer(f"{name}-partition-0") for name in (stage.names.journal, stage.tiers[0])
     )
     tier.send(b"x", properties=Envelope("first", at_ms + 5 * HOUR_MS, at_ms).properties())
     for message_id in (unstruck, lost, double):
         place = EntryPosition(message_id.ledger_id(), message_id.entry_id())
         envelope = Envelope(native_id(topic, place), at_ms + 5 * HOUR_MS, at_ms)
         origin = f"{place.ledger}:{place.entry} {at_ms}"
-        intake.send(b"x", properties={**envelope.properties(), "tw-from": origin})
+        journal.send(b"x", properties={**envelope.properties(), "tw-from": origin})
         if message_id is double:
             tier.send(b"x", properties=envelope.properties())
             tier.send(b"x", properties=envelope.properties())
     with EntryAcknowledger(stage.dialer, topic, BUSINESS) as acknowledger:
         acknowledger.acknowledge([EntryPosition(one.ledger_id(), one.entry_id()) for one in (lost, double)])
     relay = stage.client.subscribe(
-        f"{stage.names.intake}-partition-0", RELAY_SUBSCRIPTION, pulsar.ConsumerType.Failover
+        f"{stage.names.journal}-partition-0", RELAY_SUBSCRIPTION, pulsar.ConsumerType.Failover
     )
     taken = [relay.receive(TIMEOUT_MS) for _ in range(3)]
     relay.acknowledge_cumulative(taken[-1])
     relay.close()
-    stage.admin.topics.update_properties(stage.names.intake, {caught_up_property(0): str(now_ms())})
+    stage.admin.topics.update_properties(stage.names.journal, {caught_up_property(0): str(now_ms())})
     found = verify(stage.admin, stage.dialer, plan, again_ms=100, arrived_ms=0)
     assert found.looks == LOOKS
     assert found.wrong == {Wrong.LOST: 1, Wrong.DOUBLE: 1, Wrong.UNSTRUCK: 1, Wrong.LEFT: 1}

@@ -83,14 +83,14 @@ def test_a_stir_is_taken_out_also_when_nothing_more_is_lifted(pulsar_broker: Bro
 def test_what_is_noted_is_withdrawn_until_a_backlog_is_gone_through(pulsar_broker: Broker) -> None:
     """By the clock of whoever began it, which may be ahead; and not by what was noted before an outage."""
     with staged(pulsar_broker, shadow_plan(DAYS, max_delay_ms=30 * DAY_MS)) as on:
-        intake = Names(on.plan).intake
+        journal = Names(on.plan).journal
         ahead_ms = now_ms() + 60_000
         wish_for(on.admin, on.plan, State.PAUSED, now_ms=now_ms())
         wish_for(on.admin, on.plan, State.SHADOWING, now_ms=ahead_ms)
         shadow = on.shadow()
 
         def noted() -> int | None:
-            properties = on.admin.topics.properties(intake)
+            properties = on.admin.topics.properties(journal)
             return caught_up_in(properties, 0, wish_in(properties))
 
         eventually(lambda: noted() is not None, 20)

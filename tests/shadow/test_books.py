@@ -36,7 +36,7 @@ def troubles_of(*met: tuple[Place, bool], is_struck: bool = True, due_ms: int = 
     ("met", "is_struck", "due_ms", "wrong"),
     [
         ([(Place.HOLDING, False)], True, FUTURE_MS, []),
-        ([(Place.INTAKE, False)], True, FUTURE_MS, []),
+        ([(Place.JOURNAL, False)], True, FUTURE_MS, []),
         ([], True, FUTURE_MS, [Wrong.LOST]),
         ([], True, NOW_MS, []),
         ([(Place.HOLDING, False), (Place.DUE, False)], True, FUTURE_MS, [Wrong.DOUBLE]),
@@ -44,7 +44,7 @@ def troubles_of(*met: tuple[Place, bool], is_struck: bool = True, due_ms: int = 
         # A part of the first batch may have been sent on already.
         ([(Place.HOLDING, True), (Place.DUE, False)], True, FUTURE_MS, []),
         ([(Place.HOLDING, True)], True, FUTURE_MS, []),
-        ([(Place.INTAKE, False)], False, FUTURE_MS, [Wrong.UNSTRUCK]),
+        ([(Place.JOURNAL, False)], False, FUTURE_MS, [Wrong.UNSTRUCK]),
         ([(Place.DUE, False)], False, FUTURE_MS, [Wrong.UNSTRUCK]),
     ],
 )

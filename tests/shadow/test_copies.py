@@ -1,4 +1,4 @@
-"""Copies on their way into the intake: behind a fence that is stored, and never by an answer that tells no place."""
+"""Copies on their way into the journal: behind a fence that is stored, and never by an answer that tells no place."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_schema_version_that_the_registry_refuses_is_not_fenced() -> None:
     assert (copies.refused, copies.is_fenced(NO_SCHEMA)) == ({NO_SCHEMA}, False)
 
 
-def test_a_schema_version_that_the_registry_has_lost_is_not_fenced_and_a_missing_intake_is_told() -> None:
+def test_a_schema_version_that_the_registry_has_lost_is_not_fenced_and_a_missing_journal_is_told() -> None:
     copies, _ = copies_of(Client(STORED, error=pulsar.TopicNotFound()))
     assert copies.fence([3]) == EntryPosition(-1, -1)
     assert copies.refused == {3}

@@ -107,7 +107,7 @@ def test_a_plain_message_is_a_timer_by_its_place() -> None:
     made = Envelope.read(properties)
     assert made is not None
     assert made == Envelope(f"{PART}:12:34", NOW_MS + 10 * DAY_MS, NOW_MS, revision=PLAN.revision)
-    kept = {"colour": "red", "tw-due": "1", "tw-from": f"12:34 {NOW_MS - 1_000}"}
+    kept = {"colour": "red", "tw-from": f"12:34 {NOW_MS - 1_000}"}
     assert properties == {**kept, **made.properties()}
 
 

@@ -92,7 +92,7 @@ def _show(console: Console, found: Verification) -> None:
     show_table(console, Table(caption="Entries, and where the journal's copies are", header=header, rows=tuple(rows)))
     wrong = [(part, one) for part in found.parts for one in _shown(part)]
     if wrong:
-        header = ("partition", "wrong", "original", "in the intake", "due")
+        header = ("partition", "wrong", "original", "in the journal", "due")
         lines = [(part.topic.rpartition("/")[2], *_line(one)) for part, one in wrong]
         show_table(console, Table(caption="What is wrong", header=header, rows=tuple(lines)))
         for kind in Wrong:

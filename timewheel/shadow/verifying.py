@@ -39,7 +39,7 @@ from timewheel.shadow.machine.lifting import Fate, Lifting
 from timewheel.shadow.machine.states import State, Wish, caught_up_in, wish_in
 from timewheel.shadow.machine.stretches import stretches_of
 from timewheel.shadow.machine.tally import PARTLY
-from timewheel.shadow.stored_timers import StoredTimer, key_of, original_of, taken_in_of, timers_in
+from timewheel.shadow.stored_timers import StoredTimer, key_of, original_of, timers_in
 from timewheel.shadow.verification import PartBooks, Verification
 from timewheel.shadow.walking import entries_in
 from timewheel.wire.positions import EntryPosition
@@ -133,7 +133,7 @@ class _Look:
     def run(self) -> Verification:
         """Look once."""
         at_ms = self._admin.clock.now_ms()
-        properties = self._admin.topics.properties(self._names.intake)
+        properties = self._admin.topics.properties(self._names.journal)
         wish = wish_in(properties)
         self._missing.clear()
         self._asking = Asking()
@@ -159,7 +159,7 @@ class _Look:
         before = AckedByAll(self._cursors(native)[1].values())
         books = Books()
         suspects: dict[int, tuple[StoredTimer, EntryPosition]] = {}
-        self._read_intake(number, books)
+        self._read_journal(number, books)
         for timer, may_have_moved in self._held(number):
             key = key_of(timer.timer_id)
             books.meets(key, Place.HOLDING, may_have_moved=may_have_moved)
@@ -202,9 +202,9 @@ class _Look:
         internal = topics.internal_stats(part)
         return internal, acked_in(internal, stats)
 
-    def _read_intake(self, number: int, books: Books) -> None:
+    def _read_journal(self, number: int, books: Books) -> None:
         """The journal, and which of its copies have not moved on yet."""
-        part = partition_topic(self._names.intake, number)
+        part = partition_topic(self._names.journal, number)
         stats = self._admin.topics.internal_stats(part)
         journal, relay = stats.cursors[JOURNAL_SUBSCRIPTION].mark_delete, stats.cursors[RELAY_SUBSCRIPTION].mark_delete
         waiting: list[tuple[int, bool]] = []
@@ -212,14 +212,14 @@ class _Look:
         for entry in self._entries(part, min(journal, relay)):
             if entry.position > relay and first is None:
                 first = entry.position
-            for timer in taken_in_of(entry, part, self._plan):
+            for timer in timers_in(entry):
                 key = key_of(timer.timer_id)
                 books.holds(key, timer.due_ms, timer.original, entry.position)
                 if entry.position > relay:
                     waiting.append((key, entry.position == first))
         books.close_journal()
         for key, may_have_moved in waiting:
-            books.meets(key, Place.INTAKE, may_have_moved=may_have_moved)
+            books.meets(key, Place.JOURNAL, may_have_moved=may_have_moved)
 
     def _read_native(
         self,

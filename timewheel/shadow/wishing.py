@@ -1,4 +1,4 @@
-"""Notes beside an intake what its shadow is to do: every process that shadows the topic sees it within seconds."""
+"""Notes beside a journal what its shadow is to do: every process that shadows the topic sees it within seconds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def wish_for(admin: AdminClient, plan: Plan, state: State, *, now_ms: int) -> St
 
     Args:
         admin: Its role administers the tenant.
-        plan: Has an intake, which is there.
+        plan: Its journal is there.
         state: What is wished.
         now_ms: UTC milliseconds.
 
@@ -23,11 +23,11 @@ def wish_for(admin: AdminClient, plan: Plan, state: State, *, now_ms: int) -> St
         What was noted before.
 
     Raises:
-        AdminMissing: There is no intake.
+        AdminMissing: There is no journal.
         AdminError: The broker refused it.
     """
-    intake = Names(plan).intake
-    before = wish_in(admin.topics.properties(intake)).state
+    journal = Names(plan).journal
+    before = wish_in(admin.topics.properties(journal)).state
     if before is not state:
-        admin.topics.update_properties(intake, {STATE_PROPERTY: Wish(state, now_ms).text()})
+        admin.topics.update_properties(journal, {STATE_PROPERTY: Wish(state, now_ms).text()})
     return before

@@ -147,7 +147,7 @@ class Session:
             consumer_name=consumer_name(self._tools.relay_id, self._source.topic),
         )
         gate = self._tools.gate
-        return gate(self._source, consumer, self._handle) if gate is not None and self._source.is_intake else consumer
+        return gate(self._source, consumer, self._handle) if gate is not None and self._source.is_journal else consumer
 
     def _loop(self) -> None:
         machine, handle, outcomes = self._machine, self._handle, self._confirmations.outcomes
@@ -263,7 +263,6 @@ class Session:
         source = self._source
         if not source.is_intake:
             return judged(properties)
-        # Most that comes in was lifted, and has one.
         own_id = "" if TIMER_PROPERTY in properties else place_id(source.name, *position)
         plan = self._tools.router.plan
         return taken_in(properties, message.publish_timestamp(), own_id, plan.revision, plan.max_delay_ms)

@@ -1,4 +1,4 @@
-"""Copies on their way into the intake: gathered, numbered, bounded, confirmed."""
+"""Copies on their way into the journal: gathered, numbered, bounded, confirmed."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Copies:
         unstruck: Unstruck,
         stays: set[EntryPosition],
     ) -> None:
-        self._intake = names.intake
+        self._journal_topic = names.journal
         self._handle = handle
         self._clock = clock
         self._counts = counts
@@ -86,7 +86,7 @@ class Copies:
         self._ordinal = 0
         self._fences: dict[int, int] = {}
         self.refused: set[int] = set()
-        """Schema versions of which no copy can be: the intake's registry refuses them, or the due topic's lost them."""
+        """Schema versions of which no copy can be: the journal's registry refuses them, or the due topic lost them."""
         self._waiting_since_ms: int | None = None
         self.in_flight = 0
         """Copies that are gathered or sent, and not confirmed."""
@@ -98,7 +98,7 @@ class Copies:
             LeaseHeld: Another one has it.
             PulsarException: It could not be opened.
         """
-        self._hops.for_groups(self._intake, NO_SCHEMA)
+        self._hops.for_groups(self._journal_topic, NO_SCHEMA)
 
     def fence(self, versions: Iterable[int]) -> EntryPosition:
         """Shut out what earlier sessions have sent: what is not stored by now never will be.
@@ -106,7 +106,7 @@ class Copies:
         A fence is an empty message that relays drop. Before it is stored nothing may be lifted of its schema version.
 
         Args:
-            versions: Schema versions; -1: none. One that the intake's registry refuses, or that the due topic's has no
+            versions: Schema versions; -1: none. One that the journal's registry refuses, or that the due topic's has no
                 more, stays unfenced.
 
         Returns:
@@ -121,10 +121,10 @@ class Copies:
         for version in versions:
             self._handle.beat()
             try:
-                producer, mark = self._hops.for_groups(self._intake, version)
+                producer, mark = self._hops.for_groups(self._journal_topic, version)
             except (pulsar.IncompatibleSchema, pulsar.TopicNotFound) as error:
                 if version == NO_SCHEMA and isinstance(error, pulsar.TopicNotFound):
-                    raise  # the intake itself
+                    raise  # the journal itself
                 self.refused.add(version)
                 continue
             number = fence_number(mark, self._clock.now_ms())
@@ -177,7 +177,7 @@ class Copies:
             self.await_below(MAX_IN_FLIGHT // 2)
         self._ordinal += 1
         number = self._fences[version] + self._ordinal
-        self._groups.add(self._intake, version, number, Member(self._ordinal, original, properties, size))
+        self._groups.add(self._journal_topic, version, number, Member(self._ordinal, original, properties, size))
         self.in_flight += 1
         self._bytes += size
         if self._waiting_since_ms is None:

@@ -1,4 +1,4 @@
-"""What stands before the intake: a copy moves on only when its original is acknowledged.
+"""What stands before the journal: a copy moves on only when its original is acknowledged.
 
 The relay behind it is the same as of any holding topic. What it receives was read back from where it is stored, so to
 acknowledge the original loses nothing; and what it sends on cannot come to a consumer a second time from the original.
@@ -40,7 +40,7 @@ PAUSE_LONGEST_MS = 2_000
 
 
 class StruckFirst:
-    """A consumer of one partition of an intake that strikes before it hands out; for one thread.
+    """A consumer of one partition of a journal that strikes before it hands out; for one thread.
 
     Args:
         consumer: The client's.
@@ -171,7 +171,8 @@ class _Copy:
         # Where `timewheel.wire.native` looks, and the client itself.
         self._message = getattr(message, "_message", message)
         self._properties: dict[str, str] = message.properties()
-        text = self._properties.get(FROM_PROPERTY)
+        # For nobody behind this: what it says is of the journal alone.
+        text = self._properties.pop(FROM_PROPERTY, None)
         found = None if text is None else lifted_from(text)
         self.original: EntryPosition | None = None if found is None else found[0]
 

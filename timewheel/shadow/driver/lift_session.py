@@ -91,8 +91,8 @@ class LiftSession:
         self._met_version = False
         self._led = led
         names = Names(tools.plan)
-        self._intake = names.intake
-        self._intake_part = partition_topic(names.intake, partition)
+        self._journal_topic = names.journal
+        self._journal_part = partition_topic(names.journal, partition)
         self._lifting = Lifting(tools.plan)
         self._stirring = Stirring(tools.plan.tick_ms)
         self._journal = Journal(tools.hold_ms)
@@ -113,7 +113,7 @@ class LiftSession:
         self._stirrer: Any = None
         self._kept_house_ms = 0
         self._told: set[Fate] = set()
-        self._end = self._read_to = EntryPosition(-1, -1)
+        self._end = self._read_to = self._known = EntryPosition(-1, -1)
         self._read_ms = self._clock.monotonic_ms()
         self._began_ms = self._clock.now_ms()
 
@@ -130,7 +130,7 @@ class LiftSession:
         tools = self._tools
         with ExitStack() as stack:
             # What is looked at first: to open a producer on a topic that is gone may make it anew, without its journal.
-            self._journal_cursor(tools.admin.topics.internal_stats(self._intake_part))
+            self._journal_cursor(tools.admin.topics.internal_stats(self._journal_part))
             stack.callback(self._copies.close)
             self._copies.take_lease()
             self._led()
@@ -168,7 +168,7 @@ class LiftSession:
 
     def _subscribe_to_journal(self) -> Any:
         return self._tools.client.subscribe(
-            self._intake_part,
+            self._journal_part,
             JOURNAL_SUBSCRIPTION,
             consumer_type=pulsar.ConsumerType.Failover,
             initial_position=pulsar.InitialPosition.Earliest,  # broker-facts: earliest-always
@@ -179,20 +179,21 @@ class LiftSession:
     def _begin(self, striker: Striker, fence: EntryPosition) -> int:
         """Strike again what was forgotten; returns the ledger that the due topic was writing to before."""
         tools = self._tools
-        intake = tools.admin.topics.internal_stats(self._intake_part)
+        journal = tools.admin.topics.internal_stats(self._journal_part)
         native = tools.admin.topics.internal_stats(self._part)
-        journal, forgotten = strike_again(
+        self._known = max(journal.last_confirmed, fence)
+        held, forgotten = strike_again(
             tools.client,
-            self._intake_part,
-            after=self._journal_cursor(intake).mark_delete,
-            last=max(intake.last_confirmed, fence),
+            self._journal_part,
+            after=self._journal_cursor(journal).mark_delete,
+            last=self._known,
             acked={one: Acked.of(self._cursor(native, one)) for one in self._subscriptions() if one.delays},
             striker=striker,
             journal=self._journal,
             beat=self._beat,
         )
         self._counts.struck_again += forgotten
-        tools.hooks.emit(ShadowLiftsAgain(topic=self._part, journal=journal, forgotten=forgotten))
+        tools.hooks.emit(ShadowLiftsAgain(topic=self._part, journal=held, forgotten=forgotten))
         return native.newest_ledger
 
     def _check_loaded(self, ledger: int) -> None:
@@ -207,11 +208,11 @@ class LiftSession:
         if self._handle.stopping:
             raise SessionFailed("it is to stop")
 
-    def _journal_cursor(self, intake: InternalStats) -> CursorStats:
-        cursor = intake.cursors.get(JOURNAL_SUBSCRIPTION)
+    def _journal_cursor(self, journal: InternalStats) -> CursorStats:
+        cursor = journal.cursors.get(JOURNAL_SUBSCRIPTION)
         if cursor is None:
             raise SessionFailed(
-                f"{self._intake_part} has no subscription {JOURNAL_SUBSCRIPTION}: was the intake deleted? "
+                f"{self._journal_part} has no subscription {JOURNAL_SUBSCRIPTION}: was the journal deleted? "
                 "run timewheel shadow start PLAN"
             )
         return cursor
@@ -342,8 +343,8 @@ class LiftSession:
         text = str(caught_up_ms or 0)
         # Who may not note it lifts all the same; a status then says that it is catching up.
         with suppress(AdminDenied):
-            if topics.properties(self._intake).get(name, "0") != text:
-                topics.update_properties(self._intake, {name: text})
+            if topics.properties(self._journal_topic).get(name, "0") != text:
+                topics.update_properties(self._journal_topic, {name: text})
 
     # Beside
 
@@ -367,20 +368,22 @@ class LiftSession:
     def _let_go(self) -> None:
         """Acknowledge in the journal what no broker can forget any more."""
         topics = self._tools.admin.topics
-        intake = topics.internal_stats(self._intake_part)
-        self._journal_cursor(intake)
-        if (relay := intake.cursors.get(RELAY_SUBSCRIPTION)) is not None:
+        journal = topics.internal_stats(self._journal_part)
+        self._journal_cursor(journal)
+        if (relay := journal.cursors.get(RELAY_SUBSCRIPTION)) is not None:
             self._unstruck.struck(relay.mark_delete)
         native = topics.internal_stats(self._part)
         passed = min(self._cursor(native, one).mark_delete for one in self._subscriptions())
         copy = self._journal.passed(passed, self._clock.monotonic_ms())
         if copy is not None:
-            self._acker.acknowledge_cumulative(pulsar.MessageId(self._partition, copy.ledger, copy.entry, -1))
-        elif self._journal.is_empty and not self._copies.in_flight:
-            # What others have put into the intake needs no journal.
-            last = self._acker.get_last_message_id()
-            if last.entry_id() >= 0:
-                self._acker.acknowledge_cumulative(last)
+            self._let_go_to(copy)
+        elif self._journal.is_empty and self._known.entry >= 0:
+            # The fence, and what is before it: what came later another session may have lifted.
+            self._let_go_to(self._known)
+            self._known = EntryPosition(-1, -1)
+
+    def _let_go_to(self, copy: EntryPosition) -> None:
+        self._acker.acknowledge_cumulative(pulsar.MessageId(self._partition, copy.ledger, copy.entry, -1))
 
 
 _USUAL = frozenset({Fate.UNDELAYED, Fate.NEAR, Fate.MARKER})

@@ -22,7 +22,7 @@ _NONE = -1
 class Place(Enum):
     """Where a copy is."""
 
-    INTAKE = "intake"
+    JOURNAL = "to move on"
     HOLDING = "holding"
     DUE = "due topic"
     DEAD = "dead letters"
@@ -54,7 +54,7 @@ class Trouble(NamedTuple):
         key: Of the timer.
         due_ms: When it is due, UTC milliseconds; 0: not known.
         original: Where its original stands, if it has one.
-        copy: Where its copy stands or stood in the intake, if the journal holds it.
+        copy: Where its copy stands or stood in the journal, if that holds it.
     """
 
     wrong: Wrong
@@ -94,8 +94,8 @@ class Books:
         Args:
             key: Of the timer.
             due_ms: When it is due, UTC milliseconds.
-            original: Where its original stands; None: it has none, some client put it into the intake.
-            copy: Where the copy stands in the intake.
+            original: Where its original stands; None: it says none.
+            copy: Where the copy stands in the journal.
         """
         self._keys.append(key)
         self._dues.append(due_ms)

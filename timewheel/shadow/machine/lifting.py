@@ -6,7 +6,7 @@ from enum import Enum, unique
 
 from timewheel.binary_protocol.entries import Compression, Entry
 from timewheel.core.durations import SECOND_MS
-from timewheel.core.envelope import FOR_PROPERTY, FROM_PROPERTY, STIR_PROPERTY, TIMER_PROPERTY, Envelope
+from timewheel.core.envelope import DUE_PROPERTY, FOR_PROPERTY, FROM_PROPERTY, STIR_PROPERTY, TIMER_PROPERTY, Envelope
 from timewheel.core.errors import EnvelopeError
 from timewheel.core.ids import native_id
 from timewheel.core.plan import Plan
@@ -49,7 +49,7 @@ class Fate(Enum):
     TRANSACTION = "transaction"
     COMPRESSION = "unknown_compression"
     SCHEMA = "schema_refused"
-    """The intake's registry does not take its schema."""
+    """The journal's registry does not take its schema."""
     MARKER = "marker"
     """The broker's own."""
     LARGE = "large"
@@ -116,6 +116,7 @@ class Lifting:
             now_ms: When it is lifted, UTC milliseconds.
         """
         properties = dict(entry.properties)
+        properties.pop(DUE_PROPERTY, None)  # of the intake alone
         known = self._own(entry)
         if known is None:
             if TIMER_PROPERTY in properties:
