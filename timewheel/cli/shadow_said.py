@@ -33,7 +33,7 @@ FATES = {
     "key_of_bytes": "with a key of bytes: stays",
     "no_text": "with a key or property that is no text: stays",
     "transaction": "of a transaction: stays",
-    "schema_refused": "of a schema that the journal's registry refuses: stays",
+    "schema_refused": "of a schema that does not exist, or that the journal's registry refuses: stays",
     "unknown_compression": "compressed in an unknown way: stays",
     "large": "too large for a copy: stays",
     "damaged": "its payload does not open: stays",

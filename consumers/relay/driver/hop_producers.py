@@ -173,6 +173,14 @@ class HopProducers:
             self._marks[key] = producer.last_sequence_id()
         return producer, self._marks[key]
 
+    def look_up(self, version: int) -> None:
+        """Ask the source's registry for a schema version, unless it is known.
+
+        Raises:
+            PulsarException: There is none, or no answer came.
+        """
+        self._schemas.producer_options(version)
+
     def to_dead_letters(self, topic: str) -> Any:
         """The unnamed producer of plain bytes to the one partition of a dead-letter topic.
 

@@ -170,14 +170,17 @@ class _Copy:
         self._whole = message
         # Where `timewheel.wire.native` looks, and the client itself.
         self._message = getattr(message, "_message", message)
-        self._properties: dict[str, str] = message.properties()
-        # For nobody behind this: what it says is of the journal alone.
-        text = self._properties.pop(FROM_PROPERTY, None)
-        found = None if text is None else lifted_from(text)
-        self.original: EntryPosition | None = None if found is None else found[0]
+        self._properties: dict[str, str] | None = None
+        self.original: EntryPosition | None = None
+        with suppress(UnicodeDecodeError):  # which the relay meets, too
+            self._properties = message.properties()
+            # What it says is of the journal alone.
+            found = lifted_from(self._properties.pop(FROM_PROPERTY, ""))
+            self.original = None if found is None else found[0]
 
     def properties(self) -> dict[str, str]:
-        return self._properties
+        properties: dict[str, str] = self._whole.properties() if self._properties is None else self._properties
+        return properties
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._whole, name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 import pulsar
@@ -102,8 +102,9 @@ def _copies(
             silent = 0
             place = message.message_id()
             copy = EntryPosition(place.ledger_id(), place.entry_id())
-            text = message.properties().get(FROM_PROPERTY)
-            found = None if text is None else lifted_from(text)
+            found = None
+            with suppress(UnicodeDecodeError):  # no shadow has written that
+                found = lifted_from(message.properties().get(FROM_PROPERTY, ""))
             if found is not None:
                 yield found[0], copy
             if copy >= last and place.batch_index() >= batch_size_of(place) - 1:
