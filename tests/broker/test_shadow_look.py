@@ -22,9 +22,12 @@ from timewheel.binary_protocol.acknowledging import EntryAcknowledger
 from timewheel.binary_protocol.dialing import Dialer
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from timewheel.core.envelope import Envelope
-from timewheel.core.names import RELAY_SUBSCRIPTION, Names
+from timewheel.core.errors import TopologyError
+from timewheel.core.names import RELAY_SUBSCRIPTION, Names, partition_topic
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.planfile import save_plan
+from timewheel.shadow import verifying
+from timewheel.shadow.draining import Stalls
 from timewheel.shadow.machine.books import Place, Wrong
 from timewheel.shadow.machine.lifting import native_id
 from timewheel.shadow.machine.states import State, caught_up_property, lifts, wish_in
@@ -281,6 +284,25 @@ def _play_and_verify(stage: ShadowStage, plan_file: str) -> None:
     # More, where a lifter that has not seen the wish yet lifts once more what came back.
     assert sum(part.journal for part in found.parts) >= 200
     assert all(part.places[Place.DUE] == part.journal for part in found.parts), told(found)
+
+
+def test_what_makes_no_progress_is_found(stage: ShadowStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No relay runs here, as behind one that fails again and again."""
+    monkeypatch.setattr(verifying, "STUCK_MS", 0)
+    intake = partition_topic(stage.names.intake, 0)
+    stage.plain_producer(intake).send(b"x", properties={"tw-due": str(now_ms())})
+    envelope = Envelope("late", now_ms() - 1_000, now_ms() - 2_000)
+    journal, tier = (partition_topic(topic, 0) for topic in (stage.names.journal, stage.tiers[0]))
+    stage.client.create_producer(journal).send(b"x", properties=envelope.properties())
+    head, _ = [stage.client.create_producer(tier).send(b"x", properties=envelope.properties()) for _ in range(2)]
+    found = verify(stage.admin, stage.dialer, stage.plan, again_ms=10)
+    assert (found.looks, found.is_balanced) == (LOOKS, False)
+    assert [one.topic for one in found.stuck] == [intake, journal, tier]
+    assert found.stuck[-1].head == EntryPosition(head.ledger_id(), head.entry_id())
+    stalls = Stalls(stage.admin, stage.plan, give_up_ms=1)
+    assert stalls() == "", "all may have come this moment"
+    with pytest.raises(TopologyError, match="has not moved on from"):
+        eventually(stalls, 5)
 
 
 def test_what_is_wrong_is_found(stage: ShadowStage, tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ def one_subscription(**changes: Any) -> dict[str, Any]:
         (standing(relay=None), "no relay is connected"),
         (standing(intake=Queue(entries=3, oldest_ms=2 * MINUTE_MS)), "the intake makes no progress"),
         (standing(copies=Queue(entries=3, oldest_ms=2 * MINUTE_MS)), "its first entry has waited for 2m"),
+        (standing(begun=11), "it began 11 times in 5m"),
         (standing(journal=Queue(entries=3, oldest_ms=3 * HOUR_MS)), "subscription billing has an old message"),
         (standing(left=12), "about 12 entries are far from due"),
         (standing(**one_subscription(gaps=8_000)), "8,000 gaps"),
@@ -89,7 +90,7 @@ def one_subscription(**changes: Any) -> dict[str, Any]:
             "is to go back",
         ),
     ],
-    ids=range(11),
+    ids=range(12),
 )
 def test_what_needs_attention_is_said(found: Standing, said: str) -> None:
     (warning,) = found.warnings
@@ -102,7 +103,7 @@ def test_what_needs_attention_is_said(found: Standing, said: str) -> None:
     "found",
     [
         standing(),
-        standing(phase=Phase.CATCHING_UP, caught_up_ms=None, left=50_000),
+        standing(phase=Phase.CATCHING_UP, caught_up_ms=None, left=50_000, begun=10),
         standing(State.PAUSED, refusal="it is compacted", phase=Phase.IDLE),
         standing(journal=Queue(entries=0, oldest_ms=None), copies=Queue(entries=0, oldest_ms=None), lag=None),
         standing(**one_subscription(gaps=7_999, ghosts=GHOSTS - 1)),

@@ -19,6 +19,9 @@ STUCK_MS = MINUTE_MS
 """A timer leaves the intake at once, and a copy the journal; one that waits for so long waits for somebody."""
 JOURNAL_SLACK_MS = 10 * MINUTE_MS
 """The journal keeps a copy until the topic has passed its original, and some minutes longer."""
+BEGUN_MS = 5 * MINUTE_MS
+MOST_BEGUN = 10
+"""A takeover, a reload, or a schema version that is new begins a session; they are few."""
 GHOSTS = 50_000
 """With so many in order a broker may stop reading (broker-facts: starved-due-topic)."""
 
@@ -102,6 +105,8 @@ class PartStanding:
         subscriptions: Of the topic.
         sampled: Entries that were looked at.
         left: About so many are far from due, and could have been lifted; those that have just come are not counted.
+        begun: How often a lifter began in the last `BEGUN_MS`: a session that meets the same failure again and again
+            lifts nothing.
     """
 
     topic: str
@@ -117,6 +122,7 @@ class PartStanding:
     subscriptions: tuple[SubscriptionStanding, ...]
     sampled: int
     left: int
+    begun: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +174,7 @@ def warnings_of(found: Standing) -> Iterator[str]:
             run = "run timewheel shadow run PLAN"
             remedy = run if part.relay is None else f"see what {part.relay} logs, which relays here"
             yield f"{part.topic}: nobody lifts; {remedy}."
-        yield from _of_relays(part)
+        yield from _of_movers(part)
         journal_ms = found.far_ms + JOURNAL_SLACK_MS
         if part.journal.oldest_ms is not None and part.journal.oldest_ms > journal_ms:
             by = f": subscription {part.pinned_by} has an old message pending" if part.pinned_by else ""
@@ -183,7 +189,13 @@ def warnings_of(found: Standing) -> Iterator[str]:
         yield "What waits in holding topics is to go back, and no relay is connected; run timewheel shadow run PLAN."
 
 
-def _of_relays(part: PartStanding) -> Iterator[str]:
+def _of_movers(part: PartStanding) -> Iterator[str]:
+    if part.begun > MOST_BEGUN:
+        where = f" at {part.lifter}" if part.lifter else ""
+        yield (
+            f"{part.topic}: the lifter makes no progress, it began {part.begun} times in {_span(BEGUN_MS)}; see what "
+            f"shadow_lift_failed says in the log of the mover{where}."
+        )
     for place, queue in (("intake", part.intake), ("journal", part.copies)):
         if part.relay is None and queue.entries:
             yield f"{part.topic}: {queue.entries:,} entries of the {place} wait, and no relay is connected."
@@ -254,4 +266,5 @@ def _part(part: PartStanding) -> dict[str, Any]:
         ],
         "sampled": part.sampled,
         "left_about": part.left,
+        "begun": part.begun,
     }

@@ -11,6 +11,8 @@ from timewheel.admin.client import AdminClient
 from timewheel.admin.internals import InternalStats
 from timewheel.admin.stats import DELAYING_TYPES, SubscriptionStats, TopicStats
 from timewheel.binary_protocol.dialing import Dialer
+from timewheel.binary_protocol.entries import Entry
+from timewheel.core.envelope import PROBE_PROPERTY
 from timewheel.core.names import (
     DEAD_LETTER_SUBSCRIPTION,
     JOURNAL_SUBSCRIPTION,
@@ -31,8 +33,8 @@ from timewheel.shadow.machine.acked import AckedByAny
 from timewheel.shadow.machine.lifting import Fate, Lifting
 from timewheel.shadow.machine.states import State, Wish, caught_up_in, drains, lifts, wish_in
 from timewheel.shadow.machine.stretches import Stretch, acked_entries, entries_after, stretches_of
-from timewheel.shadow.standing import Lag, PartStanding, Phase, Queue, Standing, SubscriptionStanding
-from timewheel.shadow.stored_timers import timers_in
+from timewheel.shadow.standing import BEGUN_MS, Lag, PartStanding, Phase, Queue, Standing, SubscriptionStanding
+from timewheel.shadow.stored_timers import properties_in, timers_in
 from timewheel.shadow.surveying import survey, writes_of
 from timewheel.shadow.walking import entries_in
 from timewheel.wire.positions import EntryPosition
@@ -52,13 +54,14 @@ ARRIVED_MS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class _Tail:
-    """The newest copies of a partition: lags, and how long after their lift they are due, milliseconds; and where their
-    originals stand.
+    """The newest copies of a partition: lags, and how long after their lift they are due, milliseconds; where their
+    originals stand; and how many sessions have begun there lately.
     """
 
     lags_ms: Sequence[int] = ()
     remaining_ms: Sequence[int] = ()
     originals: frozenset[EntryPosition] = frozenset()
+    begun: int = 0
 
     def lag(self) -> Lag | None:
         found = sorted(self.lags_ms)
@@ -200,6 +203,7 @@ class _Look:
             subscriptions=tuple(_subscription(name, internal, stats.subscriptions.get(name)) for name in cursors),
             sampled=sampled,
             left=left,
+            begun=tail.begun,
         )
 
     def _queue(self, part: str, stats: InternalStats, subscription: str) -> Queue:
@@ -223,11 +227,12 @@ class _Look:
         lags: deque[int] = deque(maxlen=COPIES)
         remaining: deque[int] = deque(maxlen=COPIES)
         originals: deque[EntryPosition] = deque(maxlen=COPIES)
-        stretch = _tail_of(stats)
+        stretch, begun = _tail_of(stats), 0
         for entries in (
             () if stretch is None else entries_in(self._dialer, part, stretch, self._admin.clock, keep_payload=True)
         ):
             for entry in entries:
+                begun += self._is_beginning(entry)
                 for timer in timers_in(entry):
                     if timer.original is None:
                         continue
@@ -235,7 +240,13 @@ class _Look:
                     remaining.append(max(timer.due_ms - entry.publish_ms, 0))
                     if timer.published_ms >= since_ms:
                         lags.append(max(entry.publish_ms - timer.published_ms, 0))
-        return _Tail(lags, remaining, frozenset(originals))
+        return _Tail(lags, remaining, frozenset(originals), begun)
+
+    def _is_beginning(self, entry: Entry) -> bool:
+        """Whether a session began with it lately: each stores a fence without a schema version."""
+        if entry.batch_size > 1 or entry.schema_version is not None or self._at_ms - entry.publish_ms > BEGUN_MS:
+            return False
+        return any(PROBE_PROPERTY in properties for _, properties in properties_in(entry))
 
     def _left(
         self, part: str, stats: InternalStats, counters: TopicStats, lifted: Collection[EntryPosition]
