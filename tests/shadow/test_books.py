@@ -65,7 +65,7 @@ def test_what_is_wrong_with_a_copy(
 def test_every_copy_is_counted_where_it_is(copies: list[tuple[int, Place, bool]], strangers: list[int]) -> None:
     books = Books()
     for number, (key, _, _) in enumerate(copies):
-        books.holds(key, FUTURE_MS + number, None, EntryPosition(9, number))
+        books.holds(key, FUTURE_MS + number, EntryPosition(3, number), EntryPosition(9, number))
     books.close_journal()
     held = {key for key, _, _ in copies}
     for key in strangers:
@@ -77,7 +77,8 @@ def test_every_copy_is_counted_where_it_is(copies: list[tuple[int, Place, bool]]
     places = books.places()
     for place in [*Place][:4]:
         assert places[place] == sum(is_there and one is place for _, one, is_there in copies)
-    lost = {(one.key, one.due_ms, one.copy) for one in books.troubles(set(), NOW_MS)}
+    struck = {EntryPosition(3, number) for number in range(len(copies))}
+    lost = {(one.key, one.due_ms, one.copy) for one in books.troubles(struck, NOW_MS)}
     assert lost == {
         (key, FUTURE_MS + number, EntryPosition(9, number))
         for number, (key, _, is_there) in enumerate(copies)

@@ -222,6 +222,8 @@ class _Look:
                 first = entry.position
                 self._leads(part, first, entry.publish_ms)
             for timer in timers_in(entry):
+                if timer.original is None:
+                    continue  # no shadow has stored it
                 key = key_of(timer.timer_id)
                 books.holds(key, timer.due_ms, timer.original, entry.position)
                 if entry.position > relay:

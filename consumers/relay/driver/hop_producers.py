@@ -173,14 +173,6 @@ class HopProducers:
             self._marks[key] = producer.last_sequence_id()
         return producer, self._marks[key]
 
-    def look_up(self, version: int) -> None:
-        """Ask the source's registry for a schema version, unless it is known.
-
-        Raises:
-            PulsarException: There is none, or no answer came.
-        """
-        self._schemas.producer_options(version)
-
     def to_dead_letters(self, topic: str) -> Any:
         """The unnamed producer of plain bytes to the one partition of a dead-letter topic.
 
@@ -196,6 +188,14 @@ class HopProducers:
         producers, self._producers = self._producers, {}
         for producer in producers.values():
             _close(producer)
+
+    def look_up(self, version: int) -> None:
+        """Ask the source's registry for a schema version, unless it is known.
+
+        Raises:
+            PulsarException: There is none, or no answer came.
+        """
+        self._schemas.producer_options(version)
 
     def _open(self, key: _Key, destination: str) -> Any:
         if len(self._producers) >= MAX_PRODUCERS:

@@ -263,6 +263,7 @@ class Session:
         source = self._source
         if not source.is_intake:
             return judged(properties)
+        # Most that comes in was lifted, and has one.
         own_id = "" if TIMER_PROPERTY in properties else place_id(source.name, *position)
         plan = self._tools.router.plan
         return taken_in(properties, message.publish_timestamp(), own_id, plan.revision, plan.max_delay_ms)
