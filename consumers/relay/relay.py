@@ -25,7 +25,7 @@ from timewheel.core.names import Names, partition_of
 from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
 from timewheel.core.routing import Router
-from timewheel.core.topology import HoldingTopic, Topology, intake_of, topology
+from timewheel.core.topology import HoldingTopic, Topology, entrances_of, topology
 from timewheel.hooks import Hook
 from timewheel.wire.alarms import Alarms
 from timewheel.wire.cut_log import CutLog
@@ -79,13 +79,13 @@ class Relay:
             they are left to another relay, and ``timewheel topics ensure`` tells of them.
         cut_log: The log of cut-offs that this process reads anyway, begun and ended by whoever hands it in; None: the
             relay reads it, if the plan has ``[cancel]``.
-        gate: What stands before the intake of a plan that has one; a shadow has one to give.
+        gate: What stands before the journal of a plan with an intake; a shadow has one to give.
         drains_from_ms: The way out of a plan: what is released later than this, UTC milliseconds, goes to the due topic
             at once. None: all waits for its time.
 
     Raises:
-        ClientMisuse: The plan has an intake, and nothing stands before it: what was lifted would be sent on while the
-            original can be delivered, too. Or gevent or eventlet has replaced the threads of this process.
+        ClientMisuse: The plan has an intake, and nothing stands before its journal: what was lifted would be sent on
+            while the original can be delivered, too. Or gevent or eventlet has replaced the threads of this process.
     """
 
     def __init__(
@@ -276,7 +276,7 @@ class Relay:
 
     def _crew_of(self, wanted: Topology) -> Crew:
         counts = self._counts_of(wanted)
-        holding = (*wanted.holding, intake_of(self.plan)) if self.plan.intake else wanted.holding
+        holding = (*wanted.holding, *entrances_of(self.plan))
         partitions = [partition for topic in holding for partition in self._partitions_of(topic, counts[topic.name])]
         return Crew(partitions, self._tools)
 

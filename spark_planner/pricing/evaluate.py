@@ -230,7 +230,7 @@ def _lateness_seconds(course: Course, profile: BrokerProfile, table: tuple[Step,
 
 
 def _written_entries(course: Course, partitions: int, entry_bytes: float) -> tuple[float, float]:
-    """(all, of these into the intake)."""
+    """(all, of these into the journal)."""
     hop_counts, timers_of = course.hops
     if not course.hop_rates:
         return float(course.timers + (hop_counts * timers_of).sum()), 0.0
@@ -255,7 +255,7 @@ def _shadowed(course: Course, profile: BrokerProfile, hops: float, written: floa
         profile: The broker.
         hops: Messages published again by relays.
         written: Entries of all sends, lifts and hops.
-        lifts: Of these into the intake.
+        lifts: Of these into the journal.
     """
     each = 1.0 / course.lifted if course.lifted else 0.0
     return Shadowed(
@@ -278,7 +278,7 @@ def _broker_holds(plan: Plan) -> bool:
 def _consumers(plan: Plan, shape: Topology) -> int:
     due = sum(len(topic.parts) for topic in shape.topics if topic.role == "due") * len(plan.subscriptions)
     held = sum(len(topic.parts) for topic in shape.topics if topic.role in ("tier", "slot"))
-    held += sum(len(topic.parts) * len(topic.subscriptions) for topic in shape.topics if topic.role == "intake")
+    held += sum(len(topic.parts) * len(topic.subscriptions) for topic in shape.topics if topic.is_entrance)
     return due + (held if isinstance(plan.scheme, Tiered | Wheel) else 0)
 
 

@@ -581,12 +581,12 @@ def test_a_stranger_among_the_relays_is_named(setup: Setup) -> None:
 
 def test_a_shadow_is_seen_with_its_state_its_lifter_and_its_journal(admin: AdminClient, pulsar_client: Any) -> None:
     setup = make(admin, pulsar_client, relay="service", readers="any", intake=True)
-    intake = Names(setup.plan).intake
+    journal = Names(setup.plan).journal
     assert setup.slugs() & OF_SHADOWS == set()
-    admin.topics.update_properties(intake, {STATE_PROPERTY: f"shadowing {SystemClock().now_ms()}"})
+    admin.topics.update_properties(journal, {STATE_PROPERTY: f"shadowing {SystemClock().now_ms()}"})
     assert "nobody lifts into 1 of 1 partition" in setup.found("nobody-lifts").read
     lifter = pulsar_client.create_producer(
-        partition_topic(intake, 0), producer_name="tw|lift|doctors/crm/reminders-partition-0||-1|"
+        partition_topic(journal, 0), producer_name="tw|lift|doctors/crm/reminders-partition-0||-1|"
     )
     lifter.send(b"a copy")
     other = pulsar_client.create_producer(
@@ -595,7 +595,7 @@ def test_a_shadow_is_seen_with_its_state_its_lifter_and_its_journal(admin: Admin
     )
     audit = pulsar_client.subscribe(setup.due, "audit", consumer_type=pulsar.ConsumerType.Failover)
     seen = look_at_plan(admin, setup.plan, target="plan.toml")
-    (part,) = next(topic for topic in seen.topics if topic.name == intake).parts
+    (part,) = next(topic for topic in seen.topics if topic.name == journal).parts
     assert part.journal_since_ms is not None
     assert 0 <= SystemClock().now_ms() - part.journal_since_ms < 600_000
     assert {finding.slug for finding in verdict_on(seen).findings} & (OF_SHADOWS | {"no-relay"}) == {
@@ -605,8 +605,8 @@ def test_a_shadow_is_seen_with_its_state_its_lifter_and_its_journal(admin: Admin
     assert "journal-is-old" in {finding.slug for finding in verdict_on(in_two_hours).findings}
     for one in (lifter, other, audit):
         one.close()
-    setup.call("DELETE", "/persistent/NAMESPACE/reminders.tw.intake-partition-0?force=true")
-    assert "intake-removed" in setup.slugs()
+    setup.call("DELETE", "/persistent/NAMESPACE/reminders.tw.journal-partition-0?force=true")
+    assert "journal-removed" in setup.slugs()
 
 
 def test_anyones_topic(admin: AdminClient, pulsar_client: Any, setup: Setup) -> None:

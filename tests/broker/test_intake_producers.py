@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.broker.relay_stage import now_ms, plan_of
-from tests.broker.shadow_stage import ShadowStage
-from timewheel.core.envelope import DUE_PROPERTY, ID_PROPERTY
+from tests.broker.shadow_stage import PlainConsumer, ShadowStage
+from timewheel.core.envelope import DUE_PROPERTY, FROM_PROPERTY, ID_PROPERTY, Envelope
 from timewheel.core.names import partition_topic
+from timewheel.core.plan import Tiered
 from timewheel.shadow.machine.states import State
 from timewheel.testing import Broker, eventually
 from timewheel.wire.dead_letters import DEAD_FROM, DEAD_REASON
@@ -58,4 +59,27 @@ def test_what_a_client_repeats_is_stored_once_and_what_a_sender_repeats_is_a_cop
     stage.await_all_acknowledged()
     assert stage.copies() == {"order-7": 2}
     stored = [message for message in stage.stored(stage.names.intake) if ID_PROPERTY in message.properties()]
-    assert len(stored) == 2, "beside the fence of the session that began"
+    assert len(stored) == 2
+
+
+def test_no_sender_has_the_message_of_another_acknowledged(pulsar_broker: Broker) -> None:
+    """Where an original stands is read in the journal alone, to which only the shadow's role may produce."""
+    plan = plan_of(Tiered(window_ms=20_000, tiers_ms=(20_000,)), relay="service", readers="any", intake=True)
+    with ShadowStage(pulsar_broker, plan) as stage:
+        stage.wish(State.SHADOWING)
+        stage.shadow()
+        consumer = PlainConsumer(stage.client, plan.due_topic)
+        producer, due_ms = stage.plain_producer(plan.due_topic), now_ms() + 10_000
+        victims = [producer.send(b"victim%d" % number, deliver_at=due_ms) for number in range(5)]
+        intake = stage.plain_producer(stage.names.intake)
+        for number, victim in enumerate(victims):
+            place = f"{victim.ledger_id()}:{victim.entry_id()} {now_ms()}"
+            properties = {DUE_PROPERTY: str(now_ms()), FROM_PROPERTY: place}
+            intake.send(b"forged%d" % number, properties=properties)
+            line = Envelope(f"forged-{number}", now_ms(), now_ms(), revision=plan.revision)
+            intake.send(b"enveloped%d" % number, properties={**line.properties(), FROM_PROPERTY: place})
+
+        eventually(lambda: len(consumer.handled) == 15, 30)
+        assert consumer.again == 0
+        assert not any(FROM_PROPERTY in message.properties() for message in consumer.messages.values())
+        consumer.close()

@@ -168,7 +168,7 @@ def test_what_waits_in_a_former_tier_is_seen_and_comes_back_by_an_abort_alone(
 
         done = run(pulsar_broker, "abort", plan_file)
         assert done.returncode == 0, done.stderr
-        assert wish_in(on.admin.topics.properties(on.names.intake)).state is State.NATIVE
+        assert wish_in(on.admin.topics.properties(on.names.journal)).state is State.NATIVE
         assert places(verify(on.admin, on.dialer, new))[Place.DUE] == EACH
         assert waiting(on.admin, new) == 0
         assert not standing_of(on.admin, on.dialer, new).former

@@ -38,7 +38,7 @@ def test_what_a_role_may_not_see_is_named(secured: Secured, tmp_path: Path) -> N
     for look in ("status", "verify"):
         done = told("ops", look, plan_file)
         assert done.returncode == 4, done.stdout
-        assert ".tw.intake" in done.stderr, "it is not there: nobody has begun"
+        assert ".tw.journal" in done.stderr, "it is not there: nobody has begun"
     begun = told("ops", "start", plan_file)
     assert begun.returncode == 0, begun.stderr
     for look in ("status", "verify"):

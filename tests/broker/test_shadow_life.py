@@ -107,7 +107,7 @@ def test_aborted_everything_is_back_in_the_topic_under_its_exact_due_time(
         eventually(lambda: shadow.shadow_status().struck >= 300, 30)
         told = command(on, tmp_path, "abort", "--service-url", pulsar_broker.service_url)
         assert "draining -> native" in told
-        assert wish_in(on.admin.topics.properties(on.names.intake)).state is State.NATIVE
+        assert wish_in(on.admin.topics.properties(on.names.journal)).state is State.NATIVE
         (part,) = on.parts()
         cursor = on.admin.topics.internal_stats(part).cursors[BUSINESS]
         with EntryReader(on.dialer, part, after=cursor.mark_delete, keep_payload=True) as reader:
@@ -182,7 +182,7 @@ def test_a_reload_that_forgets_is_made_good_from_the_journal(tuned: LocalPulsar)
         producer.flush()
         eventually(lambda: shadow.shadow_status().struck >= count, 30)
         eventually(lambda: gaps(on) >= count - 1, 20)
-        on.admin.topics.unload(on.names.intake)  # it begins a new ledger, which is empty
+        on.admin.topics.unload(on.names.journal)  # it begins a new ledger, which is empty
         on.admin.topics.unload(on.plan.due_topic)
         eventually(lambda: shadow.shadow_status().lifters[0].struck_again >= count - 800, 30)
         assert now_ms() < near_ms, "all of it happened before anything was due"
@@ -209,15 +209,15 @@ def test_after_an_outage_that_was_too_long_both_copies_come_under_one_id(pulsar_
             assert consumer.latest[name].properties()["tw-id"] == own_id
 
 
-def test_an_intake_that_was_deleted_is_told_and_nothing_is_lost(pulsar_broker: Broker) -> None:
+def test_a_journal_that_was_deleted_is_told_and_nothing_is_lost(pulsar_broker: Broker) -> None:
     with staged(pulsar_broker, shadow_plan()) as on:
         consumer, shadow = on.plain_consumer(), on.shadow()
         eventually(lambda: shadow.shadow_status().lifters[0].caught_up, 20)
-        on.admin.topics.delete(on.names.intake, force=True)
+        on.admin.topics.delete(on.names.journal, force=True)
         send(on, range(50), due_ms=now_ms() + AHEAD_MS)
         eventually(lambda: "shadow start" in shadow.view.refusal, 30)
         assert not shadow.ready
-        assert on.names.intake in str(on.events.named("shadow_refuses")[-1].fields["reason"])
+        assert on.names.journal in str(on.events.named("shadow_refuses")[-1].fields["reason"])
         send(on, range(50, 100), due_ms=now_ms() + AHEAD_MS)
         eventually(lambda: len(consumer.handled) == 100, 60)
 
@@ -227,7 +227,7 @@ def test_the_journal_is_let_go_when_every_subscription_has_passed(pulsar_broker:
         consumer, shadow = on.plain_consumer(), on.shadow(hold_ms=2_000)
         send(on, range(100), due_ms=now_ms() + AHEAD_MS)
         eventually(lambda: lifted(shadow) == 100, 20)
-        part = partition_topic(on.names.intake, 0)
+        part = partition_topic(on.names.journal, 0)
 
         def backlog() -> int:
             return on.admin.topics.stats(part, precise_backlog=True).subscriptions[JOURNAL_SUBSCRIPTION].backlog

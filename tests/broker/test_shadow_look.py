@@ -22,9 +22,12 @@ from timewheel.binary_protocol.acknowledging import EntryAcknowledger
 from timewheel.binary_protocol.dialing import Dialer
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from timewheel.core.envelope import Envelope
-from timewheel.core.names import RELAY_SUBSCRIPTION, Names
+from timewheel.core.errors import TopologyError
+from timewheel.core.names import RELAY_SUBSCRIPTION, Names, partition_topic
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.planfile import save_plan
+from timewheel.shadow import verifying
+from timewheel.shadow.draining import Stalls
 from timewheel.shadow.machine.books import Place, Wrong
 from timewheel.shadow.machine.lifting import native_id
 from timewheel.shadow.machine.states import State, caught_up_property, lifts, wish_in
@@ -186,7 +189,7 @@ def test_a_plan_is_made_for_a_topic(
     made = Plan.load(out)
     assert (made.due_topic, made.subscriptions, made.partitions) == (plan.due_topic, (GROUP,), 0)
     assert (made.intake, made.relay, made.readers) == (True, "service", "any")
-    assert wish_in(admin.topics.properties(Names(made).intake)).state is State.SHADOWING
+    assert wish_in(admin.topics.properties(Names(made).journal)).state is State.SHADOWING
 
 
 def test_a_shadow_is_started(
@@ -198,15 +201,15 @@ def test_a_shadow_is_started(
     shown = run(pulsar_broker, "start", "--dry-run", plan_file)
     assert shown.returncode == 0, shown.stderr + shown.stdout
     assert "far from due: lifted" in shown.stdout
-    assert admin.topics.partitions(Names(plan).intake) is None
+    assert admin.topics.partitions(Names(plan).journal) is None
     done = run(pulsar_broker, "start", plan_file)
     assert done.returncode == 0, done.stderr
     assert "shadow run" in done.stdout
-    first = wish_in(admin.topics.properties(Names(plan).intake))
+    first = wish_in(admin.topics.properties(Names(plan).journal))
     assert first.state is State.SHADOWING
     assert abs(first.since_ms - now_ms()) < MINUTE_MS
     assert run(pulsar_broker, "start", plan_file).returncode == 0
-    assert wish_in(admin.topics.properties(Names(plan).intake)) == first
+    assert wish_in(admin.topics.properties(Names(plan).journal)) == first
 
 
 # Whether the books balance.
@@ -283,6 +286,25 @@ def _play_and_verify(stage: ShadowStage, plan_file: str) -> None:
     assert all(part.places[Place.DUE] == part.journal for part in found.parts), told(found)
 
 
+def test_what_makes_no_progress_is_found(stage: ShadowStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No relay runs here, as behind one that fails again and again."""
+    monkeypatch.setattr(verifying, "STUCK_MS", 0)
+    intake = partition_topic(stage.names.intake, 0)
+    stage.plain_producer(intake).send(b"x", properties={"tw-due": str(now_ms())})
+    envelope = Envelope("late", now_ms() - 1_000, now_ms() - 2_000)
+    journal, tier = (partition_topic(topic, 0) for topic in (stage.names.journal, stage.tiers[0]))
+    stage.client.create_producer(journal).send(b"x", properties=envelope.properties())
+    head, _ = [stage.client.create_producer(tier).send(b"x", properties=envelope.properties()) for _ in range(2)]
+    found = verify(stage.admin, stage.dialer, stage.plan, again_ms=10)
+    assert (found.looks, found.is_balanced) == (LOOKS, False)
+    assert [one.topic for one in found.stuck] == [intake, journal, tier]
+    assert found.stuck[-1].head == EntryPosition(head.ledger_id(), head.entry_id())
+    stalls = Stalls(stage.admin, stage.plan, give_up_ms=1)
+    assert stalls() == "", "all may have come this moment"
+    with pytest.raises(TopologyError, match="has not moved on from"):
+        eventually(stalls, 5)
+
+
 def test_what_is_wrong_is_found(stage: ShadowStage, tmp_path: Path) -> None:
     """By hand, as no shadow would do it: nobody moves anything here."""
     topic, plan = stage.parts()[0], stage.plan
@@ -290,27 +312,27 @@ def test_what_is_wrong_is_found(stage: ShadowStage, tmp_path: Path) -> None:
     producer = stage.plain_producer(topic, batching_enabled=False)
     originals = [producer.send(b"x", deliver_at=at_ms + 5 * HOUR_MS) for _ in range(4)]
     unstruck, lost, double, left = originals
-    intake, tier = (
-        stage.client.create_producer(f"{name}-partition-0") for name in (stage.names.intake, stage.tiers[0])
+    journal, tier = (
+        stage.client.create_producer(f"{name}-partition-0") for name in (stage.names.journal, stage.tiers[0])
     )
     tier.send(b"x", properties=Envelope("first", at_ms + 5 * HOUR_MS, at_ms).properties())
     for message_id in (unstruck, lost, double):
         place = EntryPosition(message_id.ledger_id(), message_id.entry_id())
         envelope = Envelope(native_id(topic, place), at_ms + 5 * HOUR_MS, at_ms)
         origin = f"{place.ledger}:{place.entry} {at_ms}"
-        intake.send(b"x", properties={**envelope.properties(), "tw-from": origin})
+        journal.send(b"x", properties={**envelope.properties(), "tw-from": origin})
         if message_id is double:
             tier.send(b"x", properties=envelope.properties())
             tier.send(b"x", properties=envelope.properties())
     with EntryAcknowledger(stage.dialer, topic, BUSINESS) as acknowledger:
         acknowledger.acknowledge([EntryPosition(one.ledger_id(), one.entry_id()) for one in (lost, double)])
     relay = stage.client.subscribe(
-        f"{stage.names.intake}-partition-0", RELAY_SUBSCRIPTION, pulsar.ConsumerType.Failover
+        f"{stage.names.journal}-partition-0", RELAY_SUBSCRIPTION, pulsar.ConsumerType.Failover
     )
     taken = [relay.receive(TIMEOUT_MS) for _ in range(3)]
     relay.acknowledge_cumulative(taken[-1])
     relay.close()
-    stage.admin.topics.update_properties(stage.names.intake, {caught_up_property(0): str(now_ms())})
+    stage.admin.topics.update_properties(stage.names.journal, {caught_up_property(0): str(now_ms())})
     found = verify(stage.admin, stage.dialer, plan, again_ms=100, arrived_ms=0)
     assert found.looks == LOOKS
     assert found.wrong == {Wrong.LOST: 1, Wrong.DOUBLE: 1, Wrong.UNSTRUCK: 1, Wrong.LEFT: 1}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +12,7 @@ from pulsar.schema import AvroSchema, Record, String
 
 from tests.broker.relay_stage import BUSINESS, now_ms
 from tests.broker.test_shadow_life import AHEAD_MS, DAYS, lifted, send, shadow_plan, staged
+from tests.support.raw_producer import RawProducer, metadata_of
 from timewheel.admin.client import AdminClient
 from timewheel.core.durations import DAY_MS
 from timewheel.core.names import Names
@@ -38,6 +41,40 @@ def test_what_a_consumer_sends_on_with_its_properties_comes_at_its_own_due_time(
         assert consumer.lateness_ms["again"] >= -1_000, "by the broker's tick at the most"
         again = consumer.messages["again"].properties()
         assert (again["colour"], again["tw-id"] == given["tw-id"]) == ("red", False)
+
+
+ODD: dict[str, tuple[Fate, dict[str, Any]]] = {
+    "an ordering key of bytes": (Fate.NO_TEXT, {"ordering_key": uuid.UUID(int=255 << 120).bytes}),
+    "a property of bytes": (Fate.NO_TEXT, {"properties": {"place": "caf\udce9"}}),
+    "a schema version that is not there": (Fate.SCHEMA, {"schema_version": (99).to_bytes(8, "big")}),
+    "another that is not there": (Fate.SCHEMA, {"schema_version": (1 << 62).to_bytes(8, "big")}),
+    "a schema version of no 64 bits": (Fate.SCHEMA, {"schema_version": b"\x01" * 200}),
+    "a payload that does not open": (Fate.DAMAGED, {"compression": 3, "uncompressed_bytes": 7}),
+    "a size that lies": (Fate.DAMAGED, {"compression": 1, "uncompressed_bytes": 1}),
+    "a line of no timer": (Fate.UNREADABLE, {"properties": {"tw-id": "x", "tw-timer": "3 anything"}}),
+}  # fmt: skip
+"""What no relay could carry, or no client read: by what becomes of it, and what its producer writes. An ordering key is
+bytes in Java and Go."""
+
+
+def test_no_entry_stops_its_neighbours(pulsar_broker: Broker) -> None:
+    with staged(pulsar_broker, shadow_plan(max_delay_ms=600_000)) as on:
+        consumer, shadow = on.plain_consumer(), on.shadow()
+        eventually(lambda: shadow.shadow_status().lifters[0].caught_up, 20)
+        due_ms = now_ms() + AHEAD_MS
+        with RawProducer(pulsar_broker.service_url, on.parts()[0]) as raw:
+            for number, (_, facts) in enumerate(ODD.values()):
+                raw.send(metadata_of(deliver_at_ms=due_ms + 300_000, **facts), b"odd")
+                send(on, range(number, number + 1), due_ms=due_ms)
+        eventually(lambda: lifted(shadow) == len(ODD), 20)
+        eventually(lambda: len(consumer.handled) == len(ODD), 40)
+        assert consumer.again == 0
+        (lifter,) = shadow.shadow_status().lifters
+        assert lifter.failures == 0, lifter.reason
+        met = Counter(fate.value for fate, _ in ODD.values())
+        assert {why: lifter.fates[why] for why in met} == met
+        told = [str(event.fields["why"]) for event in on.events.named("shadow_stays_native")]
+        assert sorted(told) == sorted(met), "each reason once"
 
 
 class Renewal(Record):  # type: ignore[misc]  # the client has no types
@@ -83,14 +120,14 @@ def test_a_stir_is_taken_out_also_when_nothing_more_is_lifted(pulsar_broker: Bro
 def test_what_is_noted_is_withdrawn_until_a_backlog_is_gone_through(pulsar_broker: Broker) -> None:
     """By the clock of whoever began it, which may be ahead; and not by what was noted before an outage."""
     with staged(pulsar_broker, shadow_plan(DAYS, max_delay_ms=30 * DAY_MS)) as on:
-        intake = Names(on.plan).intake
+        journal = Names(on.plan).journal
         ahead_ms = now_ms() + 60_000
         wish_for(on.admin, on.plan, State.PAUSED, now_ms=now_ms())
         wish_for(on.admin, on.plan, State.SHADOWING, now_ms=ahead_ms)
         shadow = on.shadow()
 
         def noted() -> int | None:
-            properties = on.admin.topics.properties(intake)
+            properties = on.admin.topics.properties(journal)
             return caught_up_in(properties, 0, wish_in(properties))
 
         eventually(lambda: noted() is not None, 20)

@@ -71,7 +71,7 @@ def test_it_is_refused_and_begun_all_the_same_it_can_be_put_right_by_the_command
             assert refused.returncode == 3, refused.stderr
             assert "still-over-limit" in refused.stdout
             assert f"once it has caught up; the broker keeps {LIMIT}" in " ".join(refused.stdout.split())
-        assert wish_in(on.admin.topics.properties(on.names.intake)).state is State.PROVISIONED
+        assert wish_in(on.admin.topics.properties(on.names.journal)).state is State.PROVISIONED
 
         begun = run(broker, "start", file, "--despite-refusals")
         assert begun.returncode == 0, begun.stderr

@@ -89,7 +89,7 @@ def of_exporter(on: ShadowStage) -> dict[str, float]:
     assert exporter.look()
     found: dict[str, float] = {}
     for name, value in scraped(generate_latest(registry).decode()).items():
-        if name.startswith("backlog_entries ") and f" {on.names.intake} " in f"{name} ":
+        if name.startswith("backlog_entries ") and f" {on.names.journal} " in f"{name} ":
             subscription = name.rpartition(" ")[2]
             found[subscription] = found.get(subscription, 0) + value
     return found

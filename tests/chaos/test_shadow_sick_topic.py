@@ -153,7 +153,7 @@ def gaps(play: ShadowPlay) -> int:
 
 def is_caught_up(play: ShadowPlay) -> bool:
     """Whether the shadow has noted so, for every partition."""
-    properties = play.admin.topics.properties(play.names.intake)
+    properties = play.admin.topics.properties(play.names.journal)
     wish = wish_in(properties)
     return all(caught_up_in(properties, part, wish) is not None for part in range(play.plan.own_partitions))
 

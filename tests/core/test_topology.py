@@ -13,7 +13,7 @@ from timewheel.core.life_cycle import Cancel
 from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, JOURNAL_SUBSCRIPTION, RELAY_SUBSCRIPTION
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Tiered, Wheel
 from timewheel.core.steps import longest_due_stay_ms
-from timewheel.core.topology import calendar_intervals, intake_of, topology
+from timewheel.core.topology import calendar_intervals, entrances_of, topology
 
 
 def plan(**changed: Any) -> Plan:
@@ -170,7 +170,7 @@ def test_only_a_calendar_has_intervals() -> None:
         calendar_intervals(plan(scheme=Native()), NOW_MS)
 
 
-def test_an_intake_stands_beside_the_due_topic_with_a_relays_subscription_and_a_journal() -> None:
+def test_an_intake_and_a_journal_stand_beside_the_due_topic() -> None:
     value = Plan(
         due_topic="persistent://acme/crm/reminders",
         holding_namespace="acme/held",
@@ -180,9 +180,13 @@ def test_an_intake_stands_beside_the_due_topic_with_a_relays_subscription_and_a_
         scheme=Tiered(window_ms=DAY_MS, tiers_ms=(DAY_MS,)),
         intake=True,
     )
-    (intake,) = [spec for spec in topology(value, NOW_MS).topics if spec.role == "intake"]
+    intake, journal = (spec for spec in topology(value, NOW_MS).topics if spec.is_entrance)
     assert (intake.name, intake.partitions) == ("persistent://acme/crm/reminders.tw.intake", 1)
-    assert intake.subscriptions == (RELAY_SUBSCRIPTION, JOURNAL_SUBSCRIPTION)
-    assert intake.deduplication, "what is lifted twice is stored once"
-    assert intake_of(value).name == intake.name
-    assert intake.name not in {topic.name for topic in topology(value, NOW_MS).holding}, "a plain relay must not hop it"
+    assert (journal.name, journal.partitions) == ("persistent://acme/crm/reminders.tw.journal", 1)
+    assert intake.subscriptions == (RELAY_SUBSCRIPTION,)
+    assert journal.subscriptions == (RELAY_SUBSCRIPTION, JOURNAL_SUBSCRIPTION)
+    assert journal.deduplication, "what is lifted twice is stored once"
+    names = [topic.name for topic in entrances_of(value)]
+    assert names == [intake.name, journal.name]
+    assert not {topic.name for topic in topology(value, NOW_MS).holding} & {*names}, "a plain relay must not hop it"
+    assert entrances_of(plan(scheme=value.scheme)) == ()

@@ -72,12 +72,12 @@ def test_due_and_holding_topics_are_added_up_apart(broker: Broker, admin: AdminC
     assert it.topic_count == 4  # and the dead letters
 
 
-def test_an_intake_is_one_of_the_holding_topics(broker: Broker, admin: AdminClient) -> None:
+def test_an_intake_and_a_journal_are_among_the_holding_topics(broker: Broker, admin: AdminClient) -> None:
     it = gauge("shadow")
     intake = next(short(name) for name in it.topics if ".tw.intake" in name)
     broker.gaps[intake] = 2
     assert it.sample(admin, NOW_MS).holding_gaps == 2
-    assert (len(it.topics), it.topic_count) == (5, 6)  # due topic, three tiers, intake; and the dead letters
+    assert (len(it.topics), it.topic_count) == (6, 7)  # due topic, three tiers, intake, journal; and the dead letters
 
 
 @pytest.mark.parametrize(("scheme", "topics"), [("calendar", DAYS + 2), ("wheel", DAYS + 3)])

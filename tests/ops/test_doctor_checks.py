@@ -104,7 +104,7 @@ def healthy(plan: Plan = PLAN) -> Seen:
     topics = []
     for spec in whole.topics:
         holding = next((topic for topic in whole.holding if topic.name == spec.name), None)
-        is_read_by_relays = holding is not None or spec.role == "intake"
+        is_read_by_relays = holding is not None or spec.is_entrance
         relays = (consumer("0a1b2c3d-relay-1"), consumer("1b2c3d4e-relay-2")) if is_read_by_relays else ()
         kind = "Failover" if is_read_by_relays else "Shared"
         subscriptions = {name: subscription(kind, consumers=relays) for name in spec.subscriptions}
@@ -370,6 +370,7 @@ CASES: list[tuple[str, Change]] = [
 ]
 SHADOWED = replace(PLAN, relay="service", intake=True)
 INTAKE = f"{DUE}.tw.intake"
+JOURNAL = f"{DUE}.tw.journal"
 ROUTING = Router(SHADOWED).fingerprint
 OLDEST_MS = longest_due_stay_ms(SHADOWED) + SHADOWED.guard_ms + PINNED_MS
 OF_PLANS = {"no-relay", "relay-elsewhere", "foreign-consumer", "wrong-subscription-type"}
@@ -388,7 +389,7 @@ def shadowed(state: str = "shadowing", *, lifts: bool = True) -> Seen:
             parts=(replace(part, stats=replace(part.stats, producers=lifter)),),
         )
 
-    return with_topic(changed, INTAKE)(healthy(SHADOWED))
+    return with_topic(changed, JOURNAL)(healthy(SHADOWED))
 
 
 def producer(name: str) -> ProducerStats:
@@ -405,36 +406,37 @@ def also_on_due(name: str, kind: str = "Shared", **more: Any) -> Change:
     return stats(subscriptions={"billing": subscription("Shared"), name: subscription(kind, **more)})
 
 
-NO_INTAKE = all_of(
-    state(INTAKE, partitions=None, existing=frozenset(), policies={}),
-    with_topic(lambda topic: replace(topic, properties={}, parts=()), INTAKE),
+NO_JOURNAL = all_of(
+    state(JOURNAL, partitions=None, existing=frozenset(), policies={}),
+    with_topic(lambda topic: replace(topic, properties={}, parts=()), JOURNAL),
 )
 OF_SHADOWS: list[tuple[str, Change]] = [
     ("nobody-lifts", lambda _: shadowed(lifts=False)),
     ("no-relay", all_of(without_relays, stats(INTAKE, subscriptions=WAITING))),
     ("relay-elsewhere", stats(INTAKE, subscriptions=WAITING)),
+    ("relay-elsewhere", stats(JOURNAL, subscriptions=WAITING)),
     ("foreign-consumer", stats(INTAKE, subscriptions={RELAY_SUBSCRIPTION: subscription(consumers=(consumer("spy"),))})),
-    ("journal-is-old", part(INTAKE, journal_since_ms=NOW_MS - OLDEST_MS - 1)),
+    ("journal-is-old", part(JOURNAL, journal_since_ms=NOW_MS - OLDEST_MS - 1)),
     ("unnamed-subscription", also_on_due("audit", backlog=7)),
     ("wrong-subscription-type", also_on_due("audit", "Failover", consumers=(consumer(),))),
     ("wrong-subscription-type", also_on_due("audit", "Exclusive", consumers=(consumer(),))),
     ("movers-differ", hops_by("0123456789ab")),
     ("movers-differ", hops_by(ROUTING, "0123456789ab-drain")),
-    ("intake-removed", state(INTAKE, existing=frozenset())),
-    ("intake-removed", all_of(NO_INTAKE, stats(TIER, subscriptions=WAITING))),
+    ("journal-removed", state(JOURNAL, existing=frozenset())),
+    ("journal-removed", all_of(NO_JOURNAL, stats(TIER, subscriptions=WAITING))),
     ("compacted-due-topic", place(compaction_threshold=1_000_000)),
     ("compacted-due-topic", also_on_due("__compaction")),
 ]
 HARMLESS_TO_SHADOWS: list[tuple[str, Change]] = [
     *(("nobody-lifts", lambda _, word=word: shadowed(word, lifts=False)) for word in ("", "provisioned", "paused",
                                                                                        "draining", "native", "later")),
-    ("journal-is-old", part(INTAKE, journal_since_ms=NOW_MS - OLDEST_MS)),
+    ("journal-is-old", part(JOURNAL, journal_since_ms=NOW_MS - OLDEST_MS)),
     ("unnamed-subscription", also_on_due("__compaction")),
     ("unnamed-subscription", also_on_due("reader-1a2b3c", is_durable=False)),
     ("movers-differ", hops_by(ROUTING, f"{ROUTING}-drain")),
     ("movers-differ", stats(producers=(producer("tw|another/crm/topic.tw.tier-1h|acme/crm/reminders|-1|0123"),))),
-    ("intake-removed", NO_INTAKE),  # it was never there: that is missing-topic
-    ("intake-removed", lambda _: state(INTAKE, existing=frozenset())(shadowed("native"))),
+    ("journal-removed", NO_JOURNAL),  # it was never there: that is missing-topic
+    ("journal-removed", lambda _: state(JOURNAL, existing=frozenset())(shadowed("native"))),
     ("compacted-due-topic", place(compaction_threshold=0)),
 ]  # fmt: skip
 OF_OTHERS: list[tuple[str, Change]] = [

@@ -456,7 +456,7 @@ def test_what_is_printed_is_one_word_for_a_shell_and_repeats_how_the_cluster_is_
     ],
 )
 def test_a_shadow_is_known_by_the_properties_of_its_intake(answer: Any, state: str | None) -> None:
-    cluster = Cluster({"/persistent/a/b/t.tw.intake/properties": answer})
+    cluster = Cluster({"/persistent/a/b/t.tw.journal/properties": answer})
     seen = Look(
         subscriptions=by_subscription([standing(9, topic="persistent://a/b/t")]),
         at_ms=0,

@@ -134,8 +134,8 @@ def test_growth_multiplies_and_partitions_divide() -> None:
     assert thrice.peak_gaps == pytest.approx(3 * once.peak_gaps, rel=1e-4)
     four = evaluate(shadow(), cells, PROFILE, 4)
     assert four.peak_gaps_per_partition == pytest.approx(once.peak_gaps_per_partition / 4)
-    # Two subscriptions of the intake, each partition.
-    assert four.consumers - evaluate(shadow(relay="service", intake=False), cells, PROFILE, 4).consumers == 2 * 4
+    # Of each partition of the intake one subscription, and of the journal two.
+    assert four.consumers - evaluate(shadow(relay="service", intake=False), cells, PROFILE, 4).consumers == 3 * 4
 
 
 def test_candidates_of_a_base_with_an_intake_are_shadows_and_today_is_not() -> None:

@@ -79,13 +79,13 @@ class Stored(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """An entry of the intake."""
+    """An entry of the journal."""
 
     original: int
     timer: int
     due_ms: int
     entered_ms: int = 0
-    """When it entered the intake, or what holds it; on its way there: when it was sent."""
+    """When it entered the journal, or what holds it; on its way there: when it was sent."""
     number: int = 0
     """Its sequence id."""
 
@@ -128,7 +128,7 @@ class World:
         self._native: list[Stored] = []
         self._acked: list[set[int]] = [set() for _ in SUBSCRIPTIONS]
         self._marks: list[tuple[int, tuple[int, ...]]] = [(self.now_ms, (NOWHERE,) * len(SUBSCRIPTIONS))]
-        self._intake: list[Copy] = []
+        self._journal: list[Copy] = []
         self._exposed_ms: dict[int, int] = {}
         self._last_number = NOWHERE
         self._adrift: list[Copy] = []
@@ -173,7 +173,7 @@ class World:
         if self._rules.fences:
             self._last_number = fence
         journal = Journal(HOLD_MS)
-        for number, copy in enumerate(self._intake):
+        for number, copy in enumerate(self._journal):
             if number > self._journal_at:
                 journal.add(_at(copy.original), _at(number))
                 if self._rules.strikes_again:
@@ -183,7 +183,7 @@ class World:
         self._session = Session(journal, Unstruck(), read_to, by_any, fence)
 
     def lift(self, count: int) -> None:
-        """So many entries are read, and what is far of them is sent to the intake."""
+        """So many entries are read, and what is far of them is sent to the journal."""
         session = self._session
         if session is None or self._drains_from_ms is not None:
             return
@@ -208,8 +208,8 @@ class World:
             return
         for copy in session.in_flight[:count]:
             if self._append(copy):
-                session.journal.add(_at(copy.original), _at(len(self._intake) - 1))
-                session.unstruck.stored(_at(len(self._intake) - 1), self.now_ms)
+                session.journal.add(_at(copy.original), _at(len(self._journal) - 1))
+                session.unstruck.stored(_at(len(self._journal) - 1), self.now_ms)
         del session.in_flight[:count]
 
     def kill_lifter(self, stored: int) -> None:
@@ -233,8 +233,8 @@ class World:
         self.kill_lifter(0)
 
     def relay(self, count: int) -> None:
-        """So many copies come out of the intake and go on."""
-        for copy in self._intake[self._relay_at + 1 : self._relay_at + 1 + count]:
+        """So many copies come out of the journal and go on."""
+        for copy in self._journal[self._relay_at + 1 : self._relay_at + 1 + count]:
             if self._rules.strikes_first:
                 self._strike(copy)
             self._send_on(self._relay_at + 1, copy)
@@ -244,14 +244,14 @@ class World:
 
     def kill_relay(self, struck: int) -> None:
         """Killed when it had struck so many, and sent none of them on."""
-        for copy in self._intake[self._relay_at + 1 : self._relay_at + 1 + struck]:
+        for copy in self._journal[self._relay_at + 1 : self._relay_at + 1 + struck]:
             self._strike(copy)
 
     def kill_relay_late(self, count: int) -> None:
         """Killed when it had sent on so many, and acknowledged none of them."""
-        for number in range(self._relay_at + 1, min(self._relay_at + 1 + count, len(self._intake))):
-            self._strike(self._intake[number])
-            self._send_on(number, self._intake[number])
+        for number in range(self._relay_at + 1, min(self._relay_at + 1 + count, len(self._journal))):
+            self._strike(self._journal[number])
+            self._send_on(number, self._journal[number])
 
     def let_go(self) -> None:
         """The lifter looks how far the journal may go."""
@@ -312,7 +312,7 @@ class World:
                 self.begin()
             self.lift(len(self._native))
             self.store(len(self._native))
-            self.relay(len(self._intake))
+            self.relay(len(self._journal))
             self.let_go()
             self.tick(5)
 
@@ -325,7 +325,7 @@ class World:
     def passed_by(self) -> list[int]:
         """Places of what is far from due and pending everywhere, and was not lifted."""
         pending = set(range(len(self._native))).difference(*self._acked)
-        lifted = {copy.original for copy in self._intake}
+        lifted = {copy.original for copy in self._journal}
         return [
             place
             for place in sorted(pending - lifted)
@@ -349,7 +349,7 @@ class World:
         if copy.number <= self._last_number:
             return False
         self._last_number = copy.number
-        self._intake.append(copy._replace(entered_ms=self.now_ms))
+        self._journal.append(copy._replace(entered_ms=self.now_ms))
         self._expose()
         return True
 
@@ -360,12 +360,12 @@ class World:
 
     def _expose(self) -> None:
         """Since when an original can be delivered beside its copy."""
-        for copy in self._intake:
+        for copy in self._journal:
             if any(copy.original not in acked for acked in self._acked):
                 self._exposed_ms.setdefault(copy.original, self.now_ms)
 
     def _send_on(self, number: int, copy: Copy) -> None:
-        """Out of the intake. Whatever was sent on by the same way before, the broker drops."""
+        """Out of the journal. Whatever was sent on by the same way before, the broker drops."""
         leaves_plan = self._drains_from_ms is not None and copy.entered_ms > self._drains_from_ms
         if (number, leaves_plan) in self._sent_on:
             return
@@ -392,7 +392,7 @@ class World:
         if self._bounded and any(self.now_ms - since_ms >= OUTAGE_MS for since_ms in self._exposed_ms.values()):
             if self._session is None:
                 self.begin()
-            self.relay(len(self._intake))
+            self.relay(len(self._journal))
 
 
 def _at(number: int) -> EntryPosition:

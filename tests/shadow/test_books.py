@@ -36,7 +36,7 @@ def troubles_of(*met: tuple[Place, bool], is_struck: bool = True, due_ms: int = 
     ("met", "is_struck", "due_ms", "wrong"),
     [
         ([(Place.HOLDING, False)], True, FUTURE_MS, []),
-        ([(Place.INTAKE, False)], True, FUTURE_MS, []),
+        ([(Place.JOURNAL, False)], True, FUTURE_MS, []),
         ([], True, FUTURE_MS, [Wrong.LOST]),
         ([], True, NOW_MS, []),
         ([(Place.HOLDING, False), (Place.DUE, False)], True, FUTURE_MS, [Wrong.DOUBLE]),
@@ -44,7 +44,7 @@ def troubles_of(*met: tuple[Place, bool], is_struck: bool = True, due_ms: int = 
         # A part of the first batch may have been sent on already.
         ([(Place.HOLDING, True), (Place.DUE, False)], True, FUTURE_MS, []),
         ([(Place.HOLDING, True)], True, FUTURE_MS, []),
-        ([(Place.INTAKE, False)], False, FUTURE_MS, [Wrong.UNSTRUCK]),
+        ([(Place.JOURNAL, False)], False, FUTURE_MS, [Wrong.UNSTRUCK]),
         ([(Place.DUE, False)], False, FUTURE_MS, [Wrong.UNSTRUCK]),
     ],
 )
@@ -65,7 +65,7 @@ def test_what_is_wrong_with_a_copy(
 def test_every_copy_is_counted_where_it_is(copies: list[tuple[int, Place, bool]], strangers: list[int]) -> None:
     books = Books()
     for number, (key, _, _) in enumerate(copies):
-        books.holds(key, FUTURE_MS + number, None, EntryPosition(9, number))
+        books.holds(key, FUTURE_MS + number, EntryPosition(3, number), EntryPosition(9, number))
     books.close_journal()
     held = {key for key, _, _ in copies}
     for key in strangers:
@@ -77,7 +77,8 @@ def test_every_copy_is_counted_where_it_is(copies: list[tuple[int, Place, bool]]
     places = books.places()
     for place in [*Place][:4]:
         assert places[place] == sum(is_there and one is place for _, one, is_there in copies)
-    lost = {(one.key, one.due_ms, one.copy) for one in books.troubles(set(), NOW_MS)}
+    struck = {EntryPosition(3, number) for number in range(len(copies))}
+    lost = {(one.key, one.due_ms, one.copy) for one in books.troubles(struck, NOW_MS)}
     assert lost == {
         (key, FUTURE_MS + number, EntryPosition(9, number))
         for number, (key, _, is_there) in enumerate(copies)

@@ -1,4 +1,4 @@
-"""Copies on their way into the intake: behind a fence that is stored, and never by an answer that tells no place."""
+"""Copies on their way into the journal: behind a fence that is stored, and never by an answer that tells no place."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from timewheel.consumers.relay.driver.handle import Handle
 from timewheel.core.envelope import PROBE_PROPERTY
 from timewheel.core.names import Names
 from timewheel.core.plan import Plan, Tiered
-from timewheel.shadow.driver.copies import Copies
+from timewheel.shadow.driver.copies import Copies, Stays
 from timewheel.shadow.driver.lift_counts import LiftCounts
 from timewheel.shadow.machine.journal import Journal
-from timewheel.shadow.machine.lifting import fence_number
+from timewheel.shadow.machine.lifting import Fate, fence_number
 from timewheel.shadow.machine.unstruck import Unstruck
 from timewheel.wire.native import NO_SCHEMA
 from timewheel.wire.positions import EntryPosition
@@ -44,6 +44,7 @@ class Client:
     def __init__(self, answer: Any, mark: int = -1, error: Exception | None = None) -> None:
         self.answer, self.mark, self.error = answer, mark, error
         self.sent: list[dict[str, Any]] = []
+        self.result = pulsar.Result.Ok
 
     @property
     def _client(self) -> Any:
@@ -63,7 +64,7 @@ class Client:
 
     def send_async(self, _content: Any, callback: Callable[[Any, Any], None], **options: Any) -> None:
         self.sent.append(options)
-        callback(pulsar.Result.Ok, self.answer)
+        callback(self.result, self.answer)
 
     def flush(self) -> None: ...
 
@@ -77,8 +78,8 @@ class Message:
         return lambda: b""
 
 
-def copies_of(client: Client) -> tuple[Copies, LiftCounts]:
-    clock, counts = ManualClock(NOW_MS), LiftCounts()
+def copies_of(client: Client, stays: Stays | None = None) -> tuple[Copies, LiftCounts]:
+    clock, counts, stays = ManualClock(NOW_MS), LiftCounts(), {} if stays is None else stays
     copies = Copies(
         client,
         PART,
@@ -89,7 +90,7 @@ def copies_of(client: Client) -> tuple[Copies, LiftCounts]:
         counts=counts,
         journal=Journal(),
         unstruck=Unstruck(),
-        stays=set(),
+        stays=stays,
     )
     return copies, counts
 
@@ -135,12 +136,49 @@ def test_a_copy_that_is_stored_nobody_knows_where_ends_the_session() -> None:
 def test_a_schema_version_that_the_registry_refuses_is_not_fenced() -> None:
     copies, _ = copies_of(Client(STORED, error=pulsar.IncompatibleSchema()))
     assert copies.fence([NO_SCHEMA]) == EntryPosition(-1, -1)
-    assert (copies.refused, copies.is_fenced(NO_SCHEMA)) == ({NO_SCHEMA}, False)
+    assert (copies.can_have(NO_SCHEMA), copies.is_fenced(NO_SCHEMA)) == (False, False)
 
 
-def test_a_schema_version_that_the_registry_has_lost_is_not_fenced_and_a_missing_intake_is_told() -> None:
+def test_a_schema_version_that_the_registry_has_lost_is_not_fenced_and_a_missing_journal_is_told() -> None:
     copies, _ = copies_of(Client(STORED, error=pulsar.TopicNotFound()))
     assert copies.fence([3]) == EntryPosition(-1, -1)
-    assert copies.refused == {3}
+    assert not copies.can_have(3)
     with pytest.raises(pulsar.TopicNotFound):
         copies.fence([NO_SCHEMA])
+
+
+@pytest.mark.parametrize("version", [0, 99, (1 << 63) - 1])
+def test_a_schema_version_that_is_not_there_is_learnt_before_anything_is_fenced(version: int) -> None:
+    """Anybody may write any number into a message: no session ends for it."""
+    copies, _ = copies_of(Client(STORED, error=pulsar.TopicNotFound()))
+    assert not copies.can_have(version)
+
+
+def test_what_the_client_cannot_make_a_copy_of_stays_with_its_reason() -> None:
+    class Unfit(Message):
+        def data(self) -> bytes:
+            raise ValueError("no such content")
+
+    stays: Stays = {}
+    copies, _ = copies_of(Client(STORED), stays)
+    copies.fence([NO_SCHEMA])
+    message: Any = Unfit()
+    copies.add(message, NO_SCHEMA, {"tw-from": "7:1 0"})
+    with pytest.raises(SessionFailed, match="no such content"):
+        copies.send()
+    assert stays == {EntryPosition(7, 1): (Fate.DAMAGED, "ValueError('no such content')")}
+
+
+@pytest.mark.parametrize("result", [pulsar.Result.MessageTooBig, pulsar.Result.InvalidMessage])
+def test_what_the_broker_refuses_of_a_message_stays_and_what_it_refuses_of_the_topic_does_not(result: Any) -> None:
+    for refusal, expected in ((result, {EntryPosition(7, 1)}), (pulsar.Result.TopicTerminated, set())):
+        client, stays = Client(STORED), Stays()
+        copies, _ = copies_of(client, stays)
+        copies.fence([NO_SCHEMA])
+        client.result = refusal
+        message: Any = Message()
+        copies.add(message, NO_SCHEMA, {"tw-from": "7:1 0"})
+        copies.send()
+        with pytest.raises(SessionFailed, match=refusal.name):
+            copies.settle()
+        assert stays.keys() == expected

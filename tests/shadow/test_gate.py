@@ -19,14 +19,14 @@ from timewheel.wire.positions import EntryPosition
 
 
 class Message:
-    """A copy, or what a producer in another language put into the intake."""
+    """A copy, or a fence."""
 
     def __init__(self, entry: int, original: int | None) -> None:
         self._entry = entry
         self._properties = {} if original is None else {FROM_PROPERTY: f"3:{original} 1"}
 
     def properties(self) -> dict[str, str]:
-        return self._properties
+        return dict(self._properties)
 
     def data(self) -> bytes:
         return b"x"
@@ -44,7 +44,7 @@ class Message:
         return -1
 
 
-class Intake:
+class Journal:
     """Gives what it has, and then nothing."""
 
     def __init__(self, *messages: Message) -> None:
@@ -81,9 +81,9 @@ class MadeUpStriker:
         pass
 
 
-def gate_on(intake: Intake, striker: MadeUpStriker, clock: LeapingClock) -> StruckFirst:
+def gate_on(journal: Journal, striker: MadeUpStriker, clock: LeapingClock) -> StruckFirst:
     made_up: Any = striker
-    return StruckFirst(intake, made_up, Handle(clock), clock, system_chance())  # type: ignore[arg-type]
+    return StruckFirst(journal, made_up, Handle(clock), clock, system_chance())  # type: ignore[arg-type]
 
 
 def given(gate: StruckFirst, count: int) -> list[int]:
@@ -92,7 +92,7 @@ def given(gate: StruckFirst, count: int) -> list[int]:
 
 def test_all_that_comes_at_once_is_struck_before_the_first_comes_out() -> None:
     striker = MadeUpStriker()
-    gate = gate_on(Intake(Message(0, 7), Message(1, None), Message(2, 9)), striker, LeapingClock())
+    gate = gate_on(Journal(Message(0, 7), Message(1, None), Message(2, 9)), striker, LeapingClock())
     assert given(gate, 1) == [0]
     assert striker.struck == [EntryPosition(3, 7), EntryPosition(3, 9)]
     assert given(gate, 2) == [1, 2]
@@ -103,11 +103,11 @@ def test_all_that_comes_at_once_is_struck_before_the_first_comes_out() -> None:
 
 def test_a_copy_that_comes_again_is_struck_again_and_counts_once() -> None:
     striker = MadeUpStriker()
-    intake = Intake(*(Message(entry, entry) for entry in (0, 1, 0, 1, 2)))
-    gate = gate_on(intake, striker, LeapingClock())
+    journal = Journal(*(Message(entry, entry) for entry in (0, 1, 0, 1, 2)))
+    gate = gate_on(journal, striker, LeapingClock())
     given(gate, 5)
     gate.redeliver_unacknowledged_messages()
-    intake.messages.extend(Message(entry, entry) for entry in (1, 2, 3))
+    journal.messages.extend(Message(entry, entry) for entry in (1, 2, 3))
     assert given(gate, 3) == [1, 2, 3]
     assert len(striker.struck) == 8
     assert (gate.struck, gate.struck_to) == (4, EntryPosition(1, 3))
@@ -115,14 +115,14 @@ def test_a_copy_that_comes_again_is_struck_again_and_counts_once() -> None:
 
 def test_what_could_not_be_struck_is_tried_again_before_anything_comes_out() -> None:
     striker, clock = MadeUpStriker(failures=3), LeapingClock()
-    gate = gate_on(Intake(Message(0, 7)), striker, clock)
+    gate = gate_on(Journal(Message(0, 7)), striker, clock)
     assert given(gate, 1) == [0]
     assert striker.struck == [EntryPosition(3, 7)]
 
 
 def test_for_half_a_minute_and_then_the_session_ends_with_nothing_given() -> None:
     striker, clock = MadeUpStriker(failures=10_000), LeapingClock()
-    gate = gate_on(Intake(Message(0, 7)), striker, clock)
+    gate = gate_on(Journal(Message(0, 7)), striker, clock)
     began_ms = clock.monotonic_ms()
     with pytest.raises(SessionFailed, match=r"are not acknowledged: .*gone"):
         gate.receive(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import pytest
@@ -86,6 +87,13 @@ TIMER = Envelope("order-7", NOW_MS + 10 * DAY_MS, NOW_MS, hops=2)
         ({"transaction": (1, 2)}, Fate.TRANSACTION),
         ({"partition_key": "caf\udce9"}, Fate.NO_TEXT),
         ({"properties": {"place": "caf\udce9"}}, Fate.NO_TEXT),
+        ({"ordering_key": uuid.UUID(int=255 << 120).bytes}, Fate.NO_TEXT),
+        ({"ordering_key": "日".encode()}, Fate.LIFT),
+        ({"schema_version": bytes(8)}, Fate.LIFT),
+        ({"schema_version": b"\x7f" + b"\xff" * 7}, Fate.LIFT),
+        ({"schema_version": b"\x80" + bytes(7)}, Fate.SCHEMA),
+        ({"schema_version": b""}, Fate.SCHEMA),
+        ({"schema_version": b"\x01" * 200}, Fate.SCHEMA),
         ({"properties": {"caf\udce9": "place"}}, Fate.NO_TEXT),
         ({"properties": {"café": "naïve"}, "partition_key": "日"}, Fate.LIFT),
         ({"compression": 9}, Fate.COMPRESSION),
@@ -107,7 +115,7 @@ def test_a_plain_message_is_a_timer_by_its_place() -> None:
     made = Envelope.read(properties)
     assert made is not None
     assert made == Envelope(f"{PART}:12:34", NOW_MS + 10 * DAY_MS, NOW_MS, revision=PLAN.revision)
-    kept = {"colour": "red", "tw-due": "1", "tw-from": f"12:34 {NOW_MS - 1_000}"}
+    kept = {"colour": "red", "tw-from": f"12:34 {NOW_MS - 1_000}"}
     assert properties == {**kept, **made.properties()}
 
 

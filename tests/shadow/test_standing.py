@@ -38,7 +38,8 @@ SOUND = PartStanding(
     relay="0a1b2c3d-relay-1",
     caught_up_ms=NOW_MS - HOUR_MS,
     lag=Lag(copies=1_000, p50_ms=20, p99_ms=300),
-    intake=Queue(entries=3, oldest_ms=100),
+    intake=Queue(entries=0, oldest_ms=None),
+    copies=Queue(entries=3, oldest_ms=100),
     journal=Queue(entries=700, oldest_ms=HOUR_MS),
     pinned_by="billing",
     subscriptions=(SubscriptionStanding(name="billing", type="Shared", pending=9, gaps=8, delayed=9, ghosts=0),),
@@ -73,21 +74,23 @@ def one_subscription(**changes: Any) -> dict[str, Any]:
         (standing(refusal="subscription audit is Exclusive"), "subscription audit is Exclusive"),
         (standing(phase=Phase.NOBODY, lifter=None), "nobody lifts"),
         (standing(relay=None), "no relay is connected"),
-        (standing(intake=Queue(entries=3, oldest_ms=2 * MINUTE_MS)), "oldest entry has waited for 2m"),
+        (standing(intake=Queue(entries=3, oldest_ms=2 * MINUTE_MS)), "the intake makes no progress"),
+        (standing(copies=Queue(entries=3, oldest_ms=2 * MINUTE_MS)), "its first entry has waited for 2m"),
+        (standing(begun=11), "it began 11 times in 5m"),
         (standing(journal=Queue(entries=3, oldest_ms=3 * HOUR_MS)), "subscription billing has an old message"),
         (standing(left=12), "about 12 entries are far from due"),
         (standing(**one_subscription(gaps=8_000)), "8,000 gaps"),
         (standing(**one_subscription(ghosts=GHOSTS)), "an unload removes them"),
-        (standing(State.DRAINING, relay=None, intake=Queue(entries=0, oldest_ms=None)), "is to go back"),
+        (standing(State.DRAINING, relay=None, copies=Queue(entries=0, oldest_ms=None)), "is to go back"),
         (
             replace(
-                standing(State.NATIVE, holding=0, relay=None, intake=Queue(entries=0, oldest_ms=None)),
+                standing(State.NATIVE, holding=0, relay=None, copies=Queue(entries=0, oldest_ms=None)),
                 former={"tier": 7},
             ),
             "is to go back",
         ),
     ],
-    ids=range(10),
+    ids=range(12),
 )
 def test_what_needs_attention_is_said(found: Standing, said: str) -> None:
     (warning,) = found.warnings
@@ -100,11 +103,11 @@ def test_what_needs_attention_is_said(found: Standing, said: str) -> None:
     "found",
     [
         standing(),
-        standing(phase=Phase.CATCHING_UP, caught_up_ms=None, left=50_000),
+        standing(phase=Phase.CATCHING_UP, caught_up_ms=None, left=50_000, begun=10),
         standing(State.PAUSED, refusal="it is compacted", phase=Phase.IDLE),
-        standing(journal=Queue(entries=0, oldest_ms=None), intake=Queue(entries=0, oldest_ms=None), lag=None),
+        standing(journal=Queue(entries=0, oldest_ms=None), copies=Queue(entries=0, oldest_ms=None), lag=None),
         standing(**one_subscription(gaps=7_999, ghosts=GHOSTS - 1)),
-        standing(State.NATIVE, holding=0, relay=None, intake=Queue(entries=0, oldest_ms=None), phase=Phase.IDLE),
+        standing(State.NATIVE, holding=0, relay=None, copies=Queue(entries=0, oldest_ms=None), phase=Phase.IDLE),
     ],
     ids=range(6),
 )

@@ -321,9 +321,9 @@ class ShadowPlay:
             mover.start()
 
     def unload(self) -> None:
-        """The due topic or the intake."""
+        """The due topic, the intake or the journal."""
         self.unloaded_ms = now_ms()
-        self.admin.topics.unload(self.chance.choice([self.plan.due_topic, self.names.intake]))
+        self.admin.topics.unload(self.chance.choice([self.plan.due_topic, self.names.intake, self.names.journal]))
 
     def kill_broker(self, *, away_s: float) -> None:
         """With -9; it comes back after a while."""

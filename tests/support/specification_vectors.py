@@ -194,6 +194,7 @@ def _of_plan(plan: Plan) -> dict[str, Any]:
     own = {"dead_letter": names.dead_letter} if plan.needs_relay else {}
     if plan.intake:
         own["intake"] = names.intake
+        own["journal"] = names.journal
     if plan.cancel is not None:
         own["cuts"] = names.cuts
     if plan.keeps_back:

@@ -25,7 +25,7 @@ def put_back(plan_file: Path, **connection: Any) -> None:
 
     from timewheel.cli.emptying import await_empty
     from timewheel.ops.former_topics import FormerTopics
-    from timewheel.shadow.draining import waiting
+    from timewheel.shadow.draining import Stalls, waiting
     from timewheel.shadow.machine.states import State
     from timewheel.shadow.shadow import Shadow
 
@@ -39,7 +39,8 @@ def put_back(plan_file: Path, **connection: Any) -> None:
         shadow = Shadow(client, plan, access.dialer(), admin, hooks=(warn,), former_topics=former)
         shadow.start()
         try:
-            await_empty(told, lambda: waiting(admin, plan), settle_ms=SETTLE_MS)
+            stalls = Stalls(admin, plan)
+            await_empty(told, lambda: waiting(admin, plan), settle_ms=SETTLE_MS, why_stalled=stalls)
         finally:
             shadow.stop()
         print(note(admin, plan, State.NATIVE))

@@ -33,7 +33,7 @@ FATES = {
     "key_of_bytes": "with a key of bytes: stays",
     "no_text": "with a key or property that is no text: stays",
     "transaction": "of a transaction: stays",
-    "schema_refused": "of a schema that the intake's registry refuses: stays",
+    "schema_refused": "of a schema that does not exist, or that the journal's registry refuses: stays",
     "unknown_compression": "compressed in an unknown way: stays",
     "large": "too large for a copy: stays",
     "damaged": "its payload does not open: stays",
@@ -102,4 +102,4 @@ def _lines(found: Survey) -> Iterator[str]:
         moved = f"{cost.entries_per_s:,.0f} entries were read a second"
         yield f"Estimated: {span(cost.catch_up_ms)} to catch up ({moved}), {cost.memory_bytes / MEGABYTE:,.0f} MB."
         if cost.writes:
-            yield f"Each lifted timer is written {cost.writes:.3g} times more: intake, holds, and back into the topic."
+            yield f"Each lifted timer is written {cost.writes:.3g} times more: journal, holds, and back into the topic."

@@ -80,7 +80,7 @@ def _show(console: Console, found: Standing) -> None:
     say(console, f"{found.plan.due_topic}: {found.wish.state.value}{since}; looked at {at(found.at_ms)}")
     for warning in found.warnings:
         say(console, warning, style="bold red")
-    columns = ("partition", "", "lag p50", "lag p99", "intake", "journal", "not lifted")
+    columns = ("partition", "", "lag p50", "lag p99", "intake", "to move on", "journal", "not lifted")
     rows = tuple(_row(part) for part in found.parts)
     show_table(console, Table(caption="By partition", header=columns, rows=rows))
     cursors = tuple(
@@ -116,6 +116,7 @@ def _row(part: PartStanding) -> tuple[str, ...]:
         "-" if lag is None else span(lag.p50_ms),
         "-" if lag is None else span(lag.p99_ms),
         _queue(part.intake),
+        _queue(part.copies),
         _queue(part.journal),
         f"~{part.left:,}" if part.left else "0",
     )
@@ -134,7 +135,7 @@ def _notes(found: Standing) -> Iterator[str]:
         "delayed beyond what is pending."
     )
     if found.writes is not None:
-        yield f"A timer that was lifted lately is written {found.writes:.3g} times more: intake, holds, and back."
+        yield f"A timer that was lifted lately is written {found.writes:.3g} times more: journal, holds, and back."
     if found.dead_letters:
         yield f"{found.dead_letters:,} dead letters wait for you: timewheel dead list PLAN"
     for one in found.unread:

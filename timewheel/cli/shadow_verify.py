@@ -43,7 +43,8 @@ def verify(
     """Look at every entry of a shadowed topic and at every copy in the journal: is each timer in exactly one place?
 
     Nothing is consumed or changed, and all may go on meanwhile: what looks wrong is looked for again. Some 10,000
-    entries are read a second. Exit status 3 if the books do not balance, 4 if not all could be seen.
+    entries are read a second. Exit status 3 if the books do not balance or a partition
+    makes no progress, 4 if not all could be seen.
     """
     import json
 
@@ -92,7 +93,7 @@ def _show(console: Console, found: Verification) -> None:
     show_table(console, Table(caption="Entries, and where the journal's copies are", header=header, rows=tuple(rows)))
     wrong = [(part, one) for part in found.parts for one in _shown(part)]
     if wrong:
-        header = ("partition", "wrong", "original", "in the intake", "due")
+        header = ("partition", "wrong", "original", "in the journal", "due")
         lines = [(part.topic.rpartition("/")[2], *_line(one)) for part, one in wrong]
         show_table(console, Table(caption="What is wrong", header=header, rows=tuple(lines)))
         for kind in Wrong:
@@ -104,7 +105,8 @@ _MEANS = {
     "lost": "due in the future, acknowledged in the topic, and in no other place",
     "double": "it would be handled twice: its original is pending and a copy is on its way, or two copies are",
     "unstruck": "its copy is stored, and its original is not acknowledged on every subscription: is a shadow running?",
-    "left": "far from due and pending, and not lifted: is a shadow running, by this plan?",
+    "left": "far from due and pending, and not lifted: is a shadow running, by this plan? Its event "
+    "shadow_stays_native names what cannot be lifted",
 }
 
 
@@ -126,12 +128,14 @@ def _verdict(found: Verification) -> str:
     if found.is_balanced:
         kept = counted(copies, "copy", "copies")
         return f"The books balance: {kept} in the journal, each accounted for; nothing is lost or doubled."
-    counts = ", ".join(f"{count:,} {wrong.value}" for wrong, count in found.wrong.items() if count)
-    return f"The books do not balance: {counts}."
+    counts = [f"{count:,} {wrong.value}" for wrong, count in found.wrong.items() if count]
+    if found.stuck:
+        counts.append(counted(len(found.stuck), "partition makes no progress", "partitions make no progress"))
+    return f"The books do not balance: {', '.join(counts)}."
 
 
 def _notes(found: Verification) -> Iterator[str]:
-    from timewheel.cli.moments import at
+    from timewheel.cli.moments import at, span
     from timewheel.cli.shadow_said import FATES
 
     since = f" since {at(found.wish.since_ms)}" if found.wish.since_ms else ""
@@ -152,6 +156,9 @@ def _notes(found: Verification) -> Iterator[str]:
         of_broker = counted(unshown, "entry is", "entries are")
         yield f"{of_broker} the broker's own, or of open transactions: no reader is shown them."
     yield f"Memory for the copies: {sum(part.memory_bytes for part in found.parts) / 1_000_000:,.1f} MB at most."
+    for stuck in found.stuck:
+        since = f"it should have moved on from {stuck.head.ledger}:{stuck.head.entry} {span(stuck.late_ms)} ago"
+        yield f"No progress: {stuck.topic}; {since}. See what its relay logs, and timewheel doctor PLAN."
     for name in found.missing:
         yield f"Not there: {name} (timewheel topics ensure PLAN makes it)."
     for one in found.unread:

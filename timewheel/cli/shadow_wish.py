@@ -1,4 +1,4 @@
-"""Notes beside a plan's intake what its shadow is to do."""
+"""Notes beside a plan's journal what its shadow is to do."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def plan_with_intake(file: Path) -> Plan:
 
     plan = load_plan(file)
     if not plan.intake:
-        raise PlanError("intake", plan.intake, "true for a shadow: timers are lifted through the intake")
+        raise PlanError("intake", plan.intake, "true for a shadow: it needs the topics that come with an intake")
     return plan
 
 
@@ -35,7 +35,7 @@ def note(admin: AdminClient, plan: Plan, state: State) -> str:
         What was done, as a sentence.
 
     Raises:
-        TopologyError: There is no intake.
+        TopologyError: There is no journal.
         AdminError: The broker refused it.
     """
     from timewheel.core.clock import SystemClock
@@ -46,7 +46,7 @@ def note(admin: AdminClient, plan: Plan, state: State) -> str:
     try:
         before = wish_for(admin, plan, state, now_ms=SystemClock().now_ms())
     except AdminMissing as error:
-        raise TopologyError(Names(plan).intake, "is missing", "run: timewheel shadow start PLAN") from error
+        raise TopologyError(Names(plan).journal, "is missing", "run: timewheel shadow start PLAN") from error
     if before is state:
         return f"{plan.due_topic} was {state.value} already"
     return f"{plan.due_topic}: {before.value} -> {state.value}"

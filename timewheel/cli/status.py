@@ -52,9 +52,9 @@ def status(
 ) -> None:
     """Show timers by due time and place, relay lag, heads, and what each relay holds. Nothing is consumed or changed.
 
-    Exit status 1 if topics of the plan are not there, 4 if timers wait in the intake and no relay is connected to it.
-    With --fail-late also 3 if the head of a partition is later than that, 4 if no relay is connected there besides, 1
-    if not all could be seen.
+    Exit status 1 if topics of the plan are not there, 4 if timers wait in the intake or the journal and no relay is
+    connected to it. With --fail-late also 3 if the head of a partition is later than that, 4 if no relay is connected
+    there besides, 1 if not all could be seen.
     """
     import json
 
@@ -86,7 +86,7 @@ def status(
 
 
 def _exit_status(found: Status, limit_ms: int | None) -> int:
-    if any(one.kind == "intake" for one in found.unattended()):
+    if any(one.is_entrance for one in found.unattended()):
         return EXIT_UNATTENDED
     if limit_ms is None:
         return EXIT_UNSEEN if found.missing else 0
@@ -182,10 +182,11 @@ def _verdict(found: Status) -> str:
         waiting += f", and {counted(len(found.missing), 'topic', 'topics')} of the plan not there"
     if not found.plan.needs_relay:
         return f"{waiting}."
-    intake = [one for one in found.unattended() if one.kind == "intake"]
-    if intake:
-        timers = _text(summed(one.timers for one in intake))
-        return f"{waiting}. {timers} of them wait in the intake, which no relay reads: timewheel shadow run PLAN."
+    entrances = [one for one in found.unattended() if one.is_entrance]
+    if entrances:
+        timers = _text(summed(one.timers for one in entrances))
+        places = " and the ".join(dict.fromkeys(one.kind for one in entrances))
+        return f"{waiting}. {timers} of them wait in the {places}, which no relay reads: timewheel shadow run PLAN."
     if any(place.begins_anew for place in found.unattended()):
         late = f"heads should have left {span(found.relay_late_ms)} ago"
         return f"{waiting}. A relay begins anew again and again, or has just ended, where {late}: see what it logs."

@@ -96,7 +96,7 @@ def former_topics(plan: Plan, names: Iterable[str], *, beside: Iterable[Plan] = 
     ours |= {dead_letter_topic(prefix) for prefix in own_prefixes}
     ours.add(Names(plan).cuts)
     if plan.intake:
-        ours.add(Names(plan).intake)
+        ours |= {Names(plan).intake, Names(plan).journal}
     if plan.keeps_back:
         ours |= {Names(plan).retry(subscription) for subscription in plan.subscriptions}
     lengths_ms = {each.scheme.interval_ms for each in plans if isinstance(each.scheme, Calendar)}

@@ -34,6 +34,7 @@ __all__ = [
     "TierTopic",
     "dead_letter_topic",
     "intake_topic",
+    "journal_topic",
     "namespace_of",
     "partition_of",
     "partition_topic",
@@ -49,11 +50,11 @@ DEAD_LETTER_SUBSCRIPTION = "timewheel-dead-letter"
 CUTS_SUBSCRIPTION = "timewheel-cuts"
 """Keeps the cut-offs that no pack has yet; whoever holds it is the janitor."""
 JOURNAL_SUBSCRIPTION = "timewheel-journal"
-"""Keeps what was lifted out of a due topic until the acknowledgements there are safe; its holder is the lifter."""
+"""Of a journal: keeps the copies until the acknowledgements in the due topic are safe; its holder is the lifter."""
 LIFTER_PREFIX = "tw|lift|"
-"""How the name of the producer begins that lifts into a partition of the intake; only one at a time can have it."""
+"""How the name of the producer begins that lifts into a partition of the journal; only one at a time can have it."""
 STATE_PROPERTY = "timewheel-shadow"
-"""Of the intake: what is wished for its shadow, as ``<state> <since>``."""
+"""Of the journal: what is wished for its shadow, as ``<state> <since>``."""
 PROVISIONED_PROPERTY = "timewheel-provisioned"
 """Of a due topic: what was made for it, as JSON with ``subscriptions`` and ``namespaces``."""
 PARKED_SUBSCRIPTION = "timewheel-parked"
@@ -110,6 +111,13 @@ def intake_topic(due_topic: str) -> str:
     return f"{due_topic}.tw.intake"
 
 
+def journal_topic(due_topic: str) -> str:
+    """Where the copies of a due topic's shadow come in, beside it. Their originals are acknowledged for them, so only a
+    shadow's role may produce there.
+    """
+    return f"{due_topic}.tw.journal"
+
+
 def _prefix(due_topic: str, namespace: str) -> str:
     """How the names of a due topic's own topics begin in a namespace."""
     domain, rest = due_topic.split("://")
@@ -130,6 +138,7 @@ class Names:
         "dead_letter",
         "holding_namespace",
         "intake",
+        "journal",
         "namespaces",
         "own_prefixes",
     )
@@ -144,6 +153,7 @@ class Names:
         self.cuts = f"{plan.due_topic}.tw.cuts"
         """The log of cut-offs, beside the due topic: it is the consumers', whatever becomes of holding topics."""
         self.intake = intake_topic(plan.due_topic)
+        self.journal = journal_topic(plan.due_topic)
         places = {due, self.holding_namespace, *plan.former_namespaces}
         self.own_prefixes = tuple(sorted(_prefix(plan.due_topic, place) for place in places))
         """How all names begin that timewheel makes up for this due topic, in every namespace in which there may be any:
@@ -184,7 +194,7 @@ class Names:
                 return (TierTopic(self._held, step.stay_ms, by_broker=not self._plan.holds_in_relay).name,)
             case "slot":
                 return tuple(SlotTopic(self._held, step.slot_ms, step.slots, slot).name for slot in range(step.slots))
-            case "due" | "intake":
+            case "due" | "intake" | "journal":
                 return ()
 
     def calendar_topic(self, interval: int) -> str:

@@ -162,13 +162,13 @@ def release_at(step: Step, due_ms: int, entered_ms: int) -> int:
     """The nominal release time of a timer in a holding topic.
 
     Args:
-        step: The holding topic's step: its tier or its ring, or that of the intake.
+        step: The holding topic's step: its tier or its ring, or that of the intake or the journal.
         due_ms: When the timer is due.
         entered_ms: When it entered, by its envelope: the send time, or the previous nominal release time.
     """
-    if step.stay_ms or step.kind == "intake":
-        return entered_ms + step.stay_ms
-    return due_ms // step.slot_ms * step.slot_ms - step.headstart_ms
+    if step.slot_ms:
+        return due_ms // step.slot_ms * step.slot_ms - step.headstart_ms
+    return entered_ms + step.stay_ms
 
 
 def calendar_topic_of(plan: Plan, due_ms: int) -> str:

@@ -20,9 +20,9 @@ from typing import Literal
 
 from timewheel.core.plan import Calendar, Native, Plan, Tiered, Wheel, tier_entry_ms, tier_hops
 
-__all__ = ["INTAKE_STEP", "Step", "StepKind", "far_ms", "hop_bound", "longest_due_stay_ms", "steps"]
+__all__ = ["INTAKE_STEP", "JOURNAL_STEP", "Step", "StepKind", "far_ms", "hop_bound", "longest_due_stay_ms", "steps"]
 
-StepKind = Literal["tier", "slot", "due", "intake"]
+StepKind = Literal["tier", "slot", "due", "intake", "journal"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +49,9 @@ class Step:
 
 
 INTAKE_STEP = Step(kind="intake")
-"""Of what comes in by the intake: it stays for no time. It is in no table, since nothing is routed to it."""
+"""Of a timer in the intake: it stays for no time. It is in no table, since nothing is routed to it."""
+JOURNAL_STEP = Step(kind="journal")
+"""The same, of a shadow's copy."""
 
 
 def steps(plan: Plan) -> tuple[Step, ...]:

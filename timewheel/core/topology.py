@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from timewheel.core.names import (
@@ -16,11 +16,11 @@ from timewheel.core.names import (
     parts_of,
 )
 from timewheel.core.plan import OWN_INFIX, Calendar, Plan
-from timewheel.core.steps import INTAKE_STEP, Step, longest_due_stay_ms, steps
+from timewheel.core.steps import INTAKE_STEP, JOURNAL_STEP, Step, longest_due_stay_ms, steps
 
-__all__ = ["HoldingTopic", "TopicRole", "TopicSpec", "Topology", "calendar_intervals", "intake_of", "topology"]
+__all__ = ["HoldingTopic", "TopicRole", "TopicSpec", "Topology", "calendar_intervals", "entrances_of", "topology"]
 
-TopicRole = Literal["due", "tier", "slot", "dead_letter", "cuts", "retry", "parked", "intake"]
+TopicRole = Literal["due", "tier", "slot", "dead_letter", "cuts", "retry", "parked", "intake", "journal"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +63,11 @@ class TopicSpec:
     def takes_hops(self) -> bool:
         """Whether timers come to it from a topic that waits, and keep the partition that they have there."""
         return self.role in {"due", "retry", "tier", "slot"}
+
+    @property
+    def is_entrance(self) -> bool:
+        """Whether what comes to it moves on at once: timers from clients of any language, or a shadow's copies."""
+        return self.role in {"intake", "journal"}
 
     @property
     def is_consumed(self) -> bool:
@@ -208,25 +213,34 @@ def _for_parked(plan: Plan, names: Names) -> Iterator[TopicSpec]:
 
 
 def _for_intake(plan: Plan, names: Names) -> Iterator[TopicSpec]:
-    """Where timers come in that no SDK has routed; nothing where none may."""
+    """Where timers come in that no SDK has routed, and a shadow's copies; nothing where none may."""
     if plan.intake:
-        yield TopicSpec(
+        whole = TopicSpec(
             name=names.intake,
             role="intake",
             partitions=plan.own_partitions,
-            subscriptions=(RELAY_SUBSCRIPTION, JOURNAL_SUBSCRIPTION),
+            subscriptions=(RELAY_SUBSCRIPTION,),
             deduplication=True,
             longest_stay_ms=plan.max_delay_ms,
         )
+        yield whole
+        subscriptions = (RELAY_SUBSCRIPTION, JOURNAL_SUBSCRIPTION)
+        yield replace(whole, name=names.journal, role="journal", subscriptions=subscriptions)
 
 
-def intake_of(plan: Plan) -> HoldingTopic:
-    """The intake as a topic that is relayed: what comes there moves on at once.
+def entrances_of(plan: Plan) -> tuple[HoldingTopic, ...]:
+    """The intake and the journal as topics that are relayed: what comes there moves on at once; none without an intake.
 
-    It is none of `Topology.holding`: what was lifted may move on only when it is acknowledged in the due topic, which
-    a plain relay cannot see to.
+    They are none of `Topology.holding`: a copy may move on only when its original is acknowledged in the due topic,
+    which a plain relay cannot see to.
     """
-    return HoldingTopic(name=Names(plan).intake, step=INTAKE_STEP, slot=0, by_broker=False)
+    if not plan.intake:
+        return ()
+    names = Names(plan)
+    return (
+        HoldingTopic(name=names.intake, step=INTAKE_STEP, slot=0, by_broker=False),
+        HoldingTopic(name=names.journal, step=JOURNAL_STEP, slot=0, by_broker=False),
+    )
 
 
 def calendar_intervals(plan: Plan, now_ms: int) -> range:

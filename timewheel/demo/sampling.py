@@ -74,7 +74,7 @@ class Gauge:
         found = topology(plan, moments_ms[0])
         due = {spec.name for moment_ms in moments_ms for spec in topology(plan, moment_ms).topics if spec.role == "due"}
         self._due = {partition_topic(name, 0): _Seen() for name in sorted(due)}
-        held = [*(topic.name for topic in found.holding), *(t.name for t in found.topics if t.role == "intake")]
+        held = [*(topic.name for topic in found.holding), *(t.name for t in found.topics if t.is_entrance)]
         self._held = {partition_topic(name, 0): _Seen() for name in held}
         self._day_of = _days_of(plan, moments_ms[0], self._due if isinstance(plan.scheme, Calendar) else self._held)
         self._dead = [spec.name for spec in found.topics if spec.role == "dead_letter"]

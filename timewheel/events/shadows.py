@@ -116,9 +116,11 @@ class ShadowCaughtUp(Event):
     "shadow_stays_native",
     "warning",
     means="Timers that are far from due stay in the due topic, since they cannot be moved as they are; told once for "
-    "each reason.",
+    "each reason, with where the first of them stands.",
     do="Nothing, if they are few: the broker delivers them. If they are many, change how they are sent.",
 )
 class ShadowStaysNative(Event):
     topic: str
     why: str
+    position: str
+    reason: str

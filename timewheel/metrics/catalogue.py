@@ -199,7 +199,7 @@ SHADOW_ENTRIES = _metric(
     "shadow_entries_total", "counter", (*_OF_SHADOW, "fate"), "shadow",
     "Pending entries of the due topic by what became of them; what stays is read again by each session.",
 )  # fmt: skip
-SHADOW_LIFTED = _metric("shadow_lifted_total", "counter", _OF_SHADOW, "shadow", "Copies that are stored in the intake.")
+SHADOW_LIFTED = _metric("shadow_lifted_total", "counter", _OF_SHADOW, "shadow", "Copies that the journal has stored.")
 SHADOW_DEDUPLICATED = _metric(
     "shadow_deduplicated_total", "counter", _OF_SHADOW, "shadow", "Copies that the broker had already."
 )

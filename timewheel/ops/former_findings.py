@@ -63,13 +63,13 @@ def remedy_for(plan: Plan, topics: Sequence[FormerTopic]) -> str:
             "keep consumers of the plan that says partitions = 0 running until it is empty: those of a calendar cannot "
             "read a due topic that is not partitioned"
         )
-    intake = Names(plan).intake
-    if any(topic.name == intake for topic in topics):
+    entrances = {Names(plan).intake, Names(plan).journal}
+    if any(topic.name in entrances for topic in topics):
         remedies.append(
             "keep timewheel shadow run PLAN going, with the plan that says intake = true, until "
             "timewheel shadow status PLAN shows an empty journal"
         )
-    if any(topic.holding is None and not topic.is_due and topic.name != intake for topic in topics):
+    if any(topic.holding is None and not topic.is_due and topic.name not in entrances for topic in topics):
         remedies.append("run the version of timewheel that made them, with the plan that named them")
     return "; ".join(remedies) + "; or say --despite-former-topics if somebody sees to them"
 

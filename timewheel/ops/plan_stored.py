@@ -222,8 +222,8 @@ def leaves_ms(step: Step, timer: StoredTimer) -> int:
     """
     if step.kind == "due":
         return timer.due_ms
-    # An original may have been sent days before its copy came into the intake.
-    entered_ms = timer.stored_ms if step.kind == "intake" else timer.entered_ms
+    # An original may have been sent days before its copy was stored.
+    entered_ms = timer.stored_ms if step.kind in ("intake", "journal") else timer.entered_ms
     return release_at(step, timer.due_ms, entered_ms)
 
 

@@ -296,7 +296,7 @@ def waves_of(specs: Sequence[TopicSpec]) -> list[list[TopicSpec]]:
     waves: defaultdict[tuple[int, int], list[TopicSpec]] = defaultdict(list)
     for spec in specs:
         held = spec.role in {"tier", "slot"}
-        rank = 3 if spec.role == "intake" else 2 if held else 1 if spec.is_consumed else 0
+        rank = 3 if spec.is_entrance else 2 if held else 1 if spec.is_consumed else 0
         if not spec.partitions:
             rank = -1  # all who use it look for the dead letters' topic first (broker-facts: unpartitioned-topics)
         # A timer hops from long stays to short ones: those that a topic's timers go to come before it.

@@ -1,16 +1,16 @@
-"""Whether a topic is shadowed: a shadow's desired state stands in the properties of the topic's intake."""
+"""Whether a topic is shadowed: a shadow's desired state stands in the properties of its journal."""
 
 from __future__ import annotations
 
 from timewheel.admin.client import AdminClient
 from timewheel.core.errors import AdminError, AdminUnreachable
-from timewheel.core.names import STATE_PROPERTY, intake_topic
+from timewheel.core.names import STATE_PROPERTY, journal_topic
 
 __all__ = ["LIFTS", "UNDER_WAY", "shadow_of"]
 
 LIFTS = "shadowing"
 UNDER_WAY = frozenset({LIFTS, "paused", "draining"})
-"""States in which the intake may hold what is nowhere else."""
+"""States in which the journal may hold what is nowhere else."""
 
 
 def shadow_of(admin: AdminClient, topic: str) -> str | None:
@@ -24,7 +24,7 @@ def shadow_of(admin: AdminClient, topic: str) -> str | None:
         AdminUnreachable: No broker answers.
     """
     try:
-        properties = admin.topics.properties(intake_topic(topic))
+        properties = admin.topics.properties(journal_topic(topic))
     except AdminUnreachable:
         raise
     except AdminError:

@@ -1,21 +1,92 @@
-"""Whether anything still waits outside the due topic."""
+"""Whether anything still waits outside the due topic, and whether it moves."""
 
 from __future__ import annotations
 
-from timewheel.admin.client import AdminClient
-from timewheel.core.names import RELAY_SUBSCRIPTION, Names, parts_of
-from timewheel.core.plan import Plan
-from timewheel.ops.former_topics import held_backlog
+from collections.abc import Iterator
 
-__all__ = ["waiting"]
+from timewheel.admin.client import AdminClient
+from timewheel.core.durations import MINUTE_MS, SECOND_MS, format_duration
+from timewheel.core.errors import AdminMissing, TopologyError
+from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic, parts_of
+from timewheel.core.plan import Plan
+from timewheel.core.topology import entrances_of, topology
+from timewheel.ops.doctor.asking import Asking
+from timewheel.ops.former_topics import held_backlog
+from timewheel.shadow.former_holding import former_partitions
+from timewheel.shadow.machine.stretches import acked_entries, entries_after
+from timewheel.wire.positions import EntryPosition
+
+__all__ = ["Stalls", "waiting"]
+
+GIVE_UP_MS = 3 * MINUTE_MS
+"""A partition that moves to another broker, or whose relay died, goes on within a minute."""
 
 
 def waiting(admin: AdminClient, plan: Plan) -> int:
-    """How many entries wait in the intake and in holding topics, those of earlier plans among them.
+    """How many entries wait in the intake, in the journal and in holding topics, those of earlier plans among them.
 
     Raises:
         AdminError: The broker did not tell.
     """
-    parts = parts_of(Names(plan).intake, plan.own_partitions)
+    parts = [part for topic in entrances_of(plan) for part in parts_of(topic.name, plan.own_partitions)]
     stats = [admin.topics.stats(part, precise_backlog=True).subscriptions.get(RELAY_SUBSCRIPTION) for part in parts]
     return held_backlog(admin, plan, with_former=True) + sum(one.backlog for one in stats if one is not None)
+
+
+class Stalls:
+    """Looks now and then which partitions do not move; ends the wait for one that does not for long.
+
+    Args:
+        admin: Of any broker.
+        plan: Has an intake.
+        give_up_ms: See `GIVE_UP_MS`.
+    """
+
+    def __init__(self, admin: AdminClient, plan: Plan, give_up_ms: int = GIVE_UP_MS) -> None:
+        self._admin = admin
+        self._plan = plan
+        self._give_up_ms = give_up_ms
+        self._heads: dict[str, tuple[EntryPosition, int]] = {}
+
+    def __call__(self) -> str:
+        """The partition that has stood still longest, as a clause; empty: all move.
+
+        Raises:
+            TopologyError: It has stood still for too long.
+            AdminError: The broker did not tell.
+        """
+        now_ms = self._admin.clock.monotonic_ms()
+        before, self._heads = self._heads, {}
+        for part, head in self._waiting():
+            known = before.get(part)
+            self._heads[part] = known if known is not None and known[0] == head else (head, now_ms)
+        if not self._heads:
+            return ""
+        part, (head, since_ms) = min(self._heads.items(), key=lambda one: one[1][1])
+        if now_ms == since_ms:
+            return ""
+        stands = f"has not moved on from {head.ledger}:{head.entry} for {_rounded(now_ms - since_ms)}"
+        if now_ms - since_ms >= self._give_up_ms:
+            remedy = "see what its relay logs; the rest is back, and what waits there waits: run the command again"
+            raise TopologyError(part, stands, remedy)
+        return f"{part} {stands}"
+
+    def _waiting(self) -> Iterator[tuple[str, EntryPosition]]:
+        """Partitions in which something waits, each with the last entry before it."""
+        topics = (*entrances_of(self._plan), *topology(self._plan, 0).holding)
+        parts = [partition_topic(topic.name, number) for topic in topics for number in range(self._plan.own_partitions)]
+        parts += [part for some in former_partitions(self._admin, self._plan, Asking()).values() for part in some]
+        for part in parts:
+            try:
+                stats = self._admin.topics.internal_stats(part)
+            except AdminMissing:
+                continue  # drained and removed
+            cursor = stats.cursors.get(RELAY_SUBSCRIPTION)
+            if cursor is None:
+                continue
+            if entries_after(stats.ledgers, cursor.mark_delete) > acked_entries(cursor, stats.ledgers):
+                yield part, cursor.mark_delete
+
+
+def _rounded(span_ms: int) -> str:
+    return format_duration(max(span_ms // SECOND_MS, 1) * SECOND_MS)

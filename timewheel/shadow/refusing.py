@@ -36,7 +36,7 @@ def _kind(slug: str, severity: Severity, why: str, do: str) -> Kind:
 NO_INTAKE = _kind(
     "plan-without-intake",
     Severity.ERROR,
-    "What is lifted comes in by the plan's intake, and this plan has none.",
+    "Copies come in by a topic beside the plan's intake, and this plan has none.",
     'Write intake = true and relay = "service" into the plan.',
 )
 NOT_SHARED = _kind(

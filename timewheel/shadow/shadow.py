@@ -82,7 +82,7 @@ class Shadow:
         hold_ms: int = HOLD_MS,
     ) -> None:
         if not plan.intake:
-            raise PlanError("intake", plan.intake, "true for a shadow: it lifts through the intake")
+            raise PlanError("intake", plan.intake, "true for a shadow: it needs the topics that come with an intake")
         self.plan = plan
         self.relay_id = relay_id or new_relay_id()
         self._client = client
@@ -192,7 +192,7 @@ class Shadow:
         )
 
     def status(self) -> RelayStatus:
-        """Of its relay, with all partitions of the plan's topics and of the intake."""
+        """Of its relay, with all partitions of the plan's topics, its intake and its journal among them."""
         relay = self._relay
         found = None if relay is None else relay.status()
         partitions = () if found is None else found.partitions

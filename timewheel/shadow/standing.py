@@ -16,9 +16,12 @@ from timewheel.shadow.machine.states import State, Wish, drains
 __all__ = ["Lag", "PartStanding", "Phase", "Queue", "Standing", "SubscriptionStanding", "standing_facts", "warnings_of"]
 
 STUCK_MS = MINUTE_MS
-"""A copy leaves the intake at once; one that waits for so long waits for somebody."""
+"""A timer leaves the intake at once, and a copy the journal; one that waits for so long waits for somebody."""
 JOURNAL_SLACK_MS = 10 * MINUTE_MS
 """The journal keeps a copy until the topic has passed its original, and some minutes longer."""
+BEGUN_MS = 5 * MINUTE_MS
+MOST_BEGUN = 10
+"""A takeover, a reload, or a schema version that is new begins a session; they are few."""
 GHOSTS = 50_000
 """With so many in order a broker may stop reading (broker-facts: starved-due-topic)."""
 
@@ -37,7 +40,7 @@ class Phase(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """What a subscription of the intake has not acknowledged.
+    """What a subscription of the intake or the journal has not acknowledged.
 
     Args:
         entries: How many.
@@ -92,15 +95,18 @@ class PartStanding:
         topic: Full name, of the due topic.
         phase: What happens there.
         lifter: Where the lifter is connected from; None: there is none.
-        relay: Name of the relay's consumer of the intake; None: there is none.
+        relay: Name of the relay's consumer of the journal; None: there is none.
         caught_up_ms: When the backlog had been gone through, UTC milliseconds; None: it was not yet.
         lag: None: no copy is there of what came since the start.
-        intake: What has not moved on.
+        intake: What has not moved on, of what clients of any language have put there.
+        copies: What has not moved on of the journal.
         journal: What is kept until the acknowledgements in the topic are safe.
         pinned_by: The subscription that is least far, if the journal waits for it.
         subscriptions: Of the topic.
         sampled: Entries that were looked at.
         left: About so many are far from due, and could have been lifted; those that have just come are not counted.
+        begun: How often a lifter began in the last `BEGUN_MS`: a session that meets the same failure again and again
+            lifts nothing.
     """
 
     topic: str
@@ -110,11 +116,13 @@ class PartStanding:
     caught_up_ms: int | None
     lag: Lag | None
     intake: Queue
+    copies: Queue
     journal: Queue
     pinned_by: str | None
     subscriptions: tuple[SubscriptionStanding, ...]
     sampled: int
     left: int
+    begun: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,10 +174,7 @@ def warnings_of(found: Standing) -> Iterator[str]:
             run = "run timewheel shadow run PLAN"
             remedy = run if part.relay is None else f"see what {part.relay} logs, which relays here"
             yield f"{part.topic}: nobody lifts; {remedy}."
-        if part.relay is None and part.intake.entries:
-            yield f"{part.topic}: {part.intake.entries:,} entries of the intake wait, and no relay is connected."
-        elif part.intake.oldest_ms is not None and part.intake.oldest_ms > STUCK_MS:
-            yield f"{part.topic}: the intake's oldest entry has waited for {_span(part.intake.oldest_ms)}."
+        yield from _of_movers(part)
         journal_ms = found.far_ms + JOURNAL_SLACK_MS
         if part.journal.oldest_ms is not None and part.journal.oldest_ms > journal_ms:
             by = f": subscription {part.pinned_by} has an old message pending" if part.pinned_by else ""
@@ -182,6 +187,21 @@ def warnings_of(found: Standing) -> Iterator[str]:
     waits = any(found.holding.values()) or any(found.former.values())
     if drains(found.wish.state) and waits and not any(part.relay for part in found.parts):
         yield "What waits in holding topics is to go back, and no relay is connected; run timewheel shadow run PLAN."
+
+
+def _of_movers(part: PartStanding) -> Iterator[str]:
+    if part.begun > MOST_BEGUN:
+        where = f" at {part.lifter}" if part.lifter else ""
+        yield (
+            f"{part.topic}: the lifter makes no progress, it began {part.begun} times in {_span(BEGUN_MS)}; see what "
+            f"shadow_lift_failed says in the log of the mover{where}."
+        )
+    for place, queue in (("intake", part.intake), ("journal", part.copies)):
+        if part.relay is None and queue.entries:
+            yield f"{part.topic}: {queue.entries:,} entries of the {place} wait, and no relay is connected."
+        elif queue.oldest_ms is not None and queue.oldest_ms > STUCK_MS:
+            waited = f"its first entry has waited for {_span(queue.oldest_ms)}"
+            yield f"{part.topic}: the {place} makes no progress, {waited}; see what relay {part.relay} logs."
 
 
 def _of_subscriptions(part: PartStanding, gap_limit: int) -> Iterator[str]:
@@ -230,6 +250,7 @@ def _part(part: PartStanding) -> dict[str, Any]:
         "caught_up_ms": part.caught_up_ms,
         "lag_ms": None if lag is None else {"copies": lag.copies, "p50": lag.p50_ms, "p99": lag.p99_ms},
         "intake": {"entries": part.intake.entries, "oldest_ms": part.intake.oldest_ms},
+        "copies": {"entries": part.copies.entries, "oldest_ms": part.copies.oldest_ms},
         "journal": {"entries": part.journal.entries, "oldest_ms": part.journal.oldest_ms},
         "pinned_by": part.pinned_by,
         "subscriptions": [
@@ -245,4 +266,5 @@ def _part(part: PartStanding) -> dict[str, Any]:
         ],
         "sampled": part.sampled,
         "left_about": part.left,
+        "begun": part.begun,
     }

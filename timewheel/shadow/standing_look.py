@@ -11,6 +11,8 @@ from timewheel.admin.client import AdminClient
 from timewheel.admin.internals import InternalStats
 from timewheel.admin.stats import DELAYING_TYPES, SubscriptionStats, TopicStats
 from timewheel.binary_protocol.dialing import Dialer
+from timewheel.binary_protocol.entries import Entry
+from timewheel.core.envelope import PROBE_PROPERTY
 from timewheel.core.names import (
     DEAD_LETTER_SUBSCRIPTION,
     JOURNAL_SUBSCRIPTION,
@@ -31,8 +33,8 @@ from timewheel.shadow.machine.acked import AckedByAny
 from timewheel.shadow.machine.lifting import Fate, Lifting
 from timewheel.shadow.machine.states import State, Wish, caught_up_in, drains, lifts, wish_in
 from timewheel.shadow.machine.stretches import Stretch, acked_entries, entries_after, stretches_of
-from timewheel.shadow.standing import Lag, PartStanding, Phase, Queue, Standing, SubscriptionStanding
-from timewheel.shadow.stored_timers import taken_in_of
+from timewheel.shadow.standing import BEGUN_MS, Lag, PartStanding, Phase, Queue, Standing, SubscriptionStanding
+from timewheel.shadow.stored_timers import properties_in, timers_in
 from timewheel.shadow.surveying import survey, writes_of
 from timewheel.shadow.walking import entries_in
 from timewheel.wire.positions import EntryPosition
@@ -45,20 +47,21 @@ SAMPLE_PIECES = 10
 COPIES = 1_000
 """Of which the lag is told."""
 TAIL_ENTRIES = 200
-"""Entries of the intake in which they are looked for: most hold several copies."""
+"""Entries of the journal in which they are looked for: most hold several copies."""
 ARRIVED_MS = 10_000
 """What came later may not have been lifted yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Tail:
-    """The newest copies of a partition: lags, and how long after their lift they are due, milliseconds; and where their
-    originals stand.
+    """The newest copies of a partition: lags, and how long after their lift they are due, milliseconds; where their
+    originals stand; and how many sessions have begun there lately.
     """
 
     lags_ms: Sequence[int] = ()
     remaining_ms: Sequence[int] = ()
     originals: frozenset[EntryPosition] = frozenset()
+    begun: int = 0
 
     def lag(self) -> Lag | None:
         found = sorted(self.lags_ms)
@@ -87,7 +90,7 @@ def standing_of(
         arrived_ms: See `ARRIVED_MS`.
 
     Raises:
-        AdminMissing: There is no intake.
+        AdminMissing: There is no journal.
         AdminUnreachable: No broker answers.
         BinaryProtocolError: Entries cannot be read.
     """
@@ -111,7 +114,7 @@ class _Look:
 
     def run(self) -> Standing:
         plan = self._plan
-        properties = self._admin.topics.properties(self._names.intake)
+        properties = self._admin.topics.properties(self._names.journal)
         wish = wish_in(properties)
         stats: dict[str, TopicStats] = {}
         parts: list[PartStanding] = []
@@ -174,16 +177,18 @@ class _Look:
         properties: Mapping[str, str],
         tail: _Tail,
     ) -> PartStanding | None:
+        journal_part = partition_topic(self._names.journal, number)
         intake_part = partition_topic(self._names.intake, number)
-        internal, intake, intake_stats = self._internal(native), self._internal(intake_part), self._stats(intake_part)
-        if stats is None or internal is None or intake is None or intake_stats is None:
+        internal, copies, clients = self._internal(native), self._internal(journal_part), self._stats(journal_part)
+        intake = self._internal(intake_part)
+        if stats is None or internal is None or copies is None or clients is None or intake is None:
             return None
-        lifter = next((one for one in intake_stats.producers if one.name.startswith(LIFTER_PREFIX)), None)
-        relay = intake_stats.subscriptions.get(RELAY_SUBSCRIPTION)
+        lifter = next((one for one in clients.producers if one.name.startswith(LIFTER_PREFIX)), None)
+        relay = clients.subscriptions.get(RELAY_SUBSCRIPTION)
         caught_up_ms = caught_up_in(properties, number, wish)
         sampled, left = self._left(native, internal, stats, tail.originals)
         cursors = cursors_in(internal, stats)
-        journal = self._queue(intake_part, intake, JOURNAL_SUBSCRIPTION)
+        journal = self._queue(journal_part, copies, JOURNAL_SUBSCRIPTION)
         return PartStanding(
             topic=native,
             phase=_phase(wish, is_lifted=lifter is not None, is_caught_up=caught_up_ms is not None),
@@ -192,11 +197,13 @@ class _Look:
             caught_up_ms=caught_up_ms,
             lag=tail.lag(),
             intake=self._queue(intake_part, intake, RELAY_SUBSCRIPTION),
+            copies=self._queue(journal_part, copies, RELAY_SUBSCRIPTION),
             journal=journal,
             pinned_by=min(cursors, key=lambda name: cursors[name].mark_delete) if cursors and journal.entries else None,
             subscriptions=tuple(_subscription(name, internal, stats.subscriptions.get(name)) for name in cursors),
             sampled=sampled,
             left=left,
+            begun=tail.begun,
         )
 
     def _queue(self, part: str, stats: InternalStats, subscription: str) -> Queue:
@@ -213,26 +220,33 @@ class _Look:
 
     def _tail(self, number: int, since_ms: int) -> _Tail:
         """The newest copies, acknowledged or not, as far as the topic still has them; lags of what came since then."""
-        part = partition_topic(self._names.intake, number)
+        part = partition_topic(self._names.journal, number)
         stats = self._internal(part)
         if stats is None:
             return _Tail()
         lags: deque[int] = deque(maxlen=COPIES)
         remaining: deque[int] = deque(maxlen=COPIES)
         originals: deque[EntryPosition] = deque(maxlen=COPIES)
-        stretch = _tail_of(stats)
+        stretch, begun = _tail_of(stats), 0
         for entries in (
             () if stretch is None else entries_in(self._dialer, part, stretch, self._admin.clock, keep_payload=True)
         ):
             for entry in entries:
-                for timer in taken_in_of(entry, part, self._plan):
+                begun += self._is_beginning(entry)
+                for timer in timers_in(entry):
                     if timer.original is None:
                         continue
                     originals.append(timer.original)
                     remaining.append(max(timer.due_ms - entry.publish_ms, 0))
                     if timer.published_ms >= since_ms:
                         lags.append(max(entry.publish_ms - timer.published_ms, 0))
-        return _Tail(lags, remaining, frozenset(originals))
+        return _Tail(lags, remaining, frozenset(originals), begun)
+
+    def _is_beginning(self, entry: Entry) -> bool:
+        """Whether a session began with it lately: each stores a fence without a schema version."""
+        if entry.batch_size > 1 or entry.schema_version is not None or self._at_ms - entry.publish_ms > BEGUN_MS:
+            return False
+        return any(PROBE_PROPERTY in properties for _, properties in properties_in(entry))
 
     def _left(
         self, part: str, stats: InternalStats, counters: TopicStats, lifted: Collection[EntryPosition]

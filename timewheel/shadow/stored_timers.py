@@ -8,16 +8,13 @@ from typing import NamedTuple
 
 from timewheel.admin.batches import BatchGarbled, messages_of_batch
 from timewheel.binary_protocol.entries import Entry
-from timewheel.consumers.relay.machine.intake import taken_in
 from timewheel.core.envelope import FROM_PROPERTY, MAX_TIMER_ID_CHARS, Envelope
 from timewheel.core.errors import EnvelopeError
-from timewheel.core.ids import place_id
-from timewheel.core.plan import Plan
 from timewheel.shadow.driver.content import DamagedPayload, opened
 from timewheel.shadow.machine.lifting import lifted_from
 from timewheel.wire.positions import EntryPosition
 
-__all__ = ["StoredTimer", "key_of", "original_of", "properties_in", "taken_in_of", "timers_in"]
+__all__ = ["StoredTimer", "key_of", "original_of", "properties_in", "timers_in"]
 
 
 class StoredTimer(NamedTuple):
@@ -26,7 +23,7 @@ class StoredTimer(NamedTuple):
     Args:
         timer_id: Its name.
         due_ms: When it is due, UTC milliseconds.
-        original: Of one that was lifted, in the intake: where its original stands.
+        original: Of a copy in the journal: where its original stands.
         published_ms: When that was published, UTC milliseconds; 0: it has none.
     """
 
@@ -77,7 +74,7 @@ def properties_in(entry: Entry) -> Iterator[tuple[int, Mapping[str, str]]]:
 
 
 def timers_in(entry: Entry) -> Iterator[StoredTimer]:
-    """The timers of an entry of a holding topic, of the due topic or of the dead letters.
+    """The timers of an entry of a topic of the plan, and where the originals of copies stand.
 
     Args:
         entry: Read with its payload.
@@ -88,22 +85,5 @@ def timers_in(entry: Entry) -> Iterator[StoredTimer]:
         except EnvelopeError:
             continue
         if envelope is not None:
-            yield StoredTimer(envelope.timer_id, envelope.due_ms)
-
-
-def taken_in_of(entry: Entry, part: str, plan: Plan) -> Iterator[StoredTimer]:
-    """The timers of an entry of the intake, as the relay reads them.
-
-    Args:
-        entry: Read with its payload.
-        part: Full name of the intake's partition.
-        plan: Whose.
-    """
-    place = entry.position
-    for number, properties in properties_in(entry):
-        own_id = place_id(part, place.ledger, place.entry, number)
-        text = properties.get(FROM_PROPERTY)
-        found = None if text is None else lifted_from(text)
-        reading = taken_in(dict(properties), entry.publish_ms, own_id, plan.revision, plan.max_delay_ms)
-        if isinstance(reading, Envelope):
-            yield StoredTimer(reading.timer_id, reading.due_ms, *(found or (None, 0)))
+            found = lifted_from(properties.get(FROM_PROPERTY, "")) or (None, 0)
+            yield StoredTimer(envelope.timer_id, envelope.due_ms, *found)

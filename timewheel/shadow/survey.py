@@ -92,7 +92,7 @@ class Cost:
         memory_bytes: Of its process.
         entries_per_s: How fast entries were read just now.
         catch_up_ms: To read them all and to move what is lifted.
-        writes: For each timer that is lifted, on average: into the intake, from hold to hold, back into the topic.
+        writes: For each timer that is lifted, on average: into the journal, from hold to hold, back into the topic.
     """
 
     memory_bytes: int

@@ -232,7 +232,7 @@ def _cost(plan: Plan, parts: Sequence[PartSurvey], reads: Iterable[_Read], per_s
 
 
 def writes_of(plan: Plan, at_ms: int, remaining_ms: Iterable[int]) -> float:
-    """How often a lifted timer is written, on average: into the intake, into each hold, back into the due topic.
+    """How often a lifted timer is written, on average: into the journal, into each hold, back into the due topic.
 
     Args:
         plan: By which it is held.

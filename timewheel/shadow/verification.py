@@ -5,17 +5,35 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from timewheel.core.durations import MINUTE_MS
 from timewheel.core.plan import Plan
 from timewheel.ops.doctor import Unread
 from timewheel.shadow.machine.books import Place, Trouble, Wrong
 from timewheel.shadow.machine.states import Wish
+from timewheel.wire.positions import EntryPosition
 
 __all__ = ["PartBooks", "Verification", "verification_facts"]
 
+STUCK_MS = MINUTE_MS
+"""A timer leaves the intake at once, a copy the journal, and a holding topic before it is due."""
 SHOWN = 20
 """Troubles of each kind and partition that are told one by one."""
+
+
+class Stuck(NamedTuple):
+    """A partition that makes no progress.
+
+    Args:
+        topic: Its full name.
+        head: Where its first entry stands.
+        late_ms: How long ago that should have moved on.
+    """
+
+    topic: str
+    head: EntryPosition
+    late_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +82,7 @@ class Verification:
         looks: More than 1: something looked wrong, and was looked for again.
         parts: By partition.
         missing: Topics of the plan that are not there.
+        stuck: Partitions that had the same head at every look, though it should have moved on long ago.
         unread: What could not be seen: what waits there would be called lost.
     """
 
@@ -73,12 +92,13 @@ class Verification:
     looks: int
     parts: tuple[PartBooks, ...]
     missing: tuple[str, ...] = ()
+    stuck: tuple[Stuck, ...] = ()
     unread: tuple[Unread, ...] = ()
 
     @property
     def is_balanced(self) -> bool:
-        """Nothing is wrong."""
-        return not any(part.troubles for part in self.parts)
+        """Nothing is wrong, and nothing stands still."""
+        return not self.stuck and not any(part.troubles for part in self.parts)
 
     @property
     def wrong(self) -> Mapping[Wrong, int]:
@@ -96,6 +116,10 @@ def verification_facts(found: Verification) -> dict[str, Any]:
         "is_balanced": found.is_balanced,
         "looks": found.looks,
         "missing": list(found.missing),
+        "stuck": [
+            {"topic": one.topic, "head": f"{one.head.ledger}:{one.head.entry}", "late_ms": one.late_ms}
+            for one in found.stuck
+        ],
         "unseen": [{"what": one.subject, "source": one.source.value, "reason": one.reason} for one in found.unread],
         **{wrong.value: count for wrong, count in found.wrong.items()},
         "partitions": [

@@ -39,8 +39,8 @@ from timewheel.shadow.machine.lifting import Fate, Lifting
 from timewheel.shadow.machine.states import State, Wish, caught_up_in, wish_in
 from timewheel.shadow.machine.stretches import stretches_of
 from timewheel.shadow.machine.tally import PARTLY
-from timewheel.shadow.stored_timers import StoredTimer, key_of, original_of, taken_in_of, timers_in
-from timewheel.shadow.verification import PartBooks, Verification
+from timewheel.shadow.stored_timers import StoredTimer, key_of, original_of, timers_in
+from timewheel.shadow.verification import STUCK_MS, PartBooks, Stuck, Verification
 from timewheel.shadow.walking import entries_in
 from timewheel.wire.positions import EntryPosition
 
@@ -101,7 +101,9 @@ def _at_both(first: Verification, second: Verification) -> Verification:
         replace(part, troubles=tuple(one for one in part.troubles if (part.topic, one.wrong, one.key) in before))
         for part in second.parts
     )
-    return replace(second, parts=parts, looks=first.looks + 1)
+    heads = {(one.topic, one.head) for one in first.stuck}
+    stuck = tuple(one for one in second.stuck if (one.topic, one.head) in heads)
+    return replace(second, parts=parts, stuck=stuck, looks=first.looks + 1)
 
 
 @dataclass(slots=True)
@@ -128,14 +130,18 @@ class _Look:
         self._former: Mapping[int, list[str]] = {}
         self._asking = Asking()
         self._missing: list[str] = []
+        self._letters = partition_topic(self._names.dead_letter, 0)
+        self._stuck: dict[str, Stuck] = {}
+        self._at_ms = 0
         self._done = self._total = 0
 
     def run(self) -> Verification:
         """Look once."""
-        at_ms = self._admin.clock.now_ms()
-        properties = self._admin.topics.properties(self._names.intake)
+        self._at_ms = self._admin.clock.now_ms()
+        properties = self._admin.topics.properties(self._names.journal)
         wish = wish_in(properties)
         self._missing.clear()
+        self._stuck.clear()
         self._asking = Asking()
         self._former = former_partitions(self._admin, self._plan, self._asking)
         self._done = self._total = 0
@@ -145,11 +151,12 @@ class _Look:
         )
         return Verification(
             plan=self._plan,
-            at_ms=at_ms,
+            at_ms=self._at_ms,
             wish=wish,
             looks=1,
             parts=parts,
             missing=tuple(dict.fromkeys(self._missing)),
+            stuck=tuple(self._stuck.values()),
             unread=self._asking.unread,
         )
 
@@ -159,7 +166,8 @@ class _Look:
         before = AckedByAll(self._cursors(native)[1].values())
         books = Books()
         suspects: dict[int, tuple[StoredTimer, EntryPosition]] = {}
-        self._read_intake(number, books)
+        self._see_intake(number)
+        self._read_journal(number, books)
         for timer, may_have_moved in self._held(number):
             key = key_of(timer.timer_id)
             books.meets(key, Place.HOLDING, may_have_moved=may_have_moved)
@@ -202,9 +210,9 @@ class _Look:
         internal = topics.internal_stats(part)
         return internal, acked_in(internal, stats)
 
-    def _read_intake(self, number: int, books: Books) -> None:
+    def _read_journal(self, number: int, books: Books) -> None:
         """The journal, and which of its copies have not moved on yet."""
-        part = partition_topic(self._names.intake, number)
+        part = partition_topic(self._names.journal, number)
         stats = self._admin.topics.internal_stats(part)
         journal, relay = stats.cursors[JOURNAL_SUBSCRIPTION].mark_delete, stats.cursors[RELAY_SUBSCRIPTION].mark_delete
         waiting: list[tuple[int, bool]] = []
@@ -212,14 +220,34 @@ class _Look:
         for entry in self._entries(part, min(journal, relay)):
             if entry.position > relay and first is None:
                 first = entry.position
-            for timer in taken_in_of(entry, part, self._plan):
+                self._leads(part, first, entry.publish_ms)
+            for timer in timers_in(entry):
+                if timer.original is None:
+                    continue  # no shadow has stored it
                 key = key_of(timer.timer_id)
                 books.holds(key, timer.due_ms, timer.original, entry.position)
                 if entry.position > relay:
                     waiting.append((key, entry.position == first))
         books.close_journal()
         for key, may_have_moved in waiting:
-            books.meets(key, Place.INTAKE, may_have_moved=may_have_moved)
+            books.meets(key, Place.JOURNAL, may_have_moved=may_have_moved)
+
+    def _see_intake(self, number: int) -> None:
+        part = partition_topic(self._names.intake, number)
+        stats = self._asking.ask(Source.TOPICS, part, partial(self._admin.topics.internal_stats, part))
+        cursor = None if stats is None else stats.cursors.get(RELAY_SUBSCRIPTION)
+        if stats is None or cursor is None:
+            self._missing.append(part)
+            return
+        for first in stretches_of(stats.ledgers, cursor.mark_delete, 1, 1):
+            for entries in entries_in(self._dialer, part, first, self._admin.clock):
+                for entry in entries:
+                    self._leads(part, entry.position, entry.publish_ms)
+
+    def _leads(self, part: str, head: EntryPosition, leaves_ms: int) -> None:
+        """An entry is the first that waits in a partition that relays read, and should leave it then at the latest."""
+        if (late_ms := self._at_ms - leaves_ms) > STUCK_MS:
+            self._stuck.setdefault(part, Stuck(part, head, late_ms))
 
     def _read_native(
         self,
@@ -271,7 +299,7 @@ class _Look:
 
     def _dead_letters(self) -> Iterator[tuple[StoredTimer, bool]]:
         """All of the plan's, whose topic has one partition: whose they are, their keys tell."""
-        return self._timers(partition_topic(self._names.dead_letter, 0), DEAD_LETTER_SUBSCRIPTION)
+        return self._timers(self._letters, DEAD_LETTER_SUBSCRIPTION)
 
     def _held(self, number: int) -> Iterator[tuple[StoredTimer, bool]]:
         """What waits in holding topics: first in those of earlier plans, from which relays send on into the present
@@ -309,6 +337,8 @@ class _Look:
             first = first or entry.position
             may_have_moved = entry.position == first
             for timer in timers_in(entry):
+                if may_have_moved and part != self._letters:
+                    self._leads(part, first, timer.due_ms)
                 yield timer, may_have_moved
 
     def _entries(self, part: str, after: EntryPosition) -> Iterator[Entry]:

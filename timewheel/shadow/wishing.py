@@ -1,13 +1,16 @@
-"""Notes beside an intake what its shadow is to do: every process that shadows the topic sees it within seconds."""
+"""Notes beside a journal what its shadow is to do, which each process sees within seconds, and how far it is."""
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from timewheel.admin.client import AdminClient
+from timewheel.core.errors import AdminDenied
 from timewheel.core.names import Names
 from timewheel.core.plan import Plan
-from timewheel.shadow.machine.states import STATE_PROPERTY, State, Wish, wish_in
+from timewheel.shadow.machine.states import STATE_PROPERTY, State, Wish, caught_up_property, wish_in
 
-__all__ = ["wish_for"]
+__all__ = ["note_caught_up", "wish_for"]
 
 
 def wish_for(admin: AdminClient, plan: Plan, state: State, *, now_ms: int) -> State:
@@ -15,7 +18,7 @@ def wish_for(admin: AdminClient, plan: Plan, state: State, *, now_ms: int) -> St
 
     Args:
         admin: Its role administers the tenant.
-        plan: Has an intake, which is there.
+        plan: Its journal is there.
         state: What is wished.
         now_ms: UTC milliseconds.
 
@@ -23,11 +26,22 @@ def wish_for(admin: AdminClient, plan: Plan, state: State, *, now_ms: int) -> St
         What was noted before.
 
     Raises:
-        AdminMissing: There is no intake.
+        AdminMissing: There is no journal.
         AdminError: The broker refused it.
     """
-    intake = Names(plan).intake
-    before = wish_in(admin.topics.properties(intake)).state
+    journal = Names(plan).journal
+    before = wish_in(admin.topics.properties(journal)).state
     if before is not state:
-        admin.topics.update_properties(intake, {STATE_PROPERTY: Wish(state, now_ms).text()})
+        admin.topics.update_properties(journal, {STATE_PROPERTY: Wish(state, now_ms).text()})
     return before
+
+
+def note_caught_up(admin: AdminClient, plan: Plan, partition: int, at_ms: int) -> None:
+    """Note when a partition's lifter had gone through the backlog, UTC milliseconds; 0: it has not any more.
+
+    A role that may not note it lifts all the same; a status then says that it is catching up.
+    """
+    journal, name = Names(plan).journal, caught_up_property(partition)
+    with suppress(AdminDenied):
+        if admin.topics.properties(journal).get(name, "0") != str(at_ms):
+            admin.topics.update_properties(journal, {name: str(at_ms)})

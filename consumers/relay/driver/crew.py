@@ -16,7 +16,7 @@ SLOTS_AT_ONCE = 2
 
 
 class Crew:
-    """One thread per partition of a tier or of the intake, and one keeper for all slots.
+    """One thread per partition of a tier, of the intake or of the journal, and one keeper for all slots.
 
     Args:
         partitions: All of them.

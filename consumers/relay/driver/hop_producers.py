@@ -199,6 +199,14 @@ class HopProducers:
         for producer in producers.values():
             _close(producer)
 
+    def look_up(self, version: int) -> None:
+        """Ask the source's registry for a schema version, unless it is known.
+
+        Raises:
+            PulsarException: There is none, or no answer came.
+        """
+        self._schemas.producer_options(version)
+
     def _open(self, key: _Key, destination: str) -> Any:
         if len(self._producers) >= MAX_PRODUCERS:
             oldest = self._producers.pop(next(iter(self._producers)))

@@ -162,7 +162,7 @@ class Session:
             consumer_name=consumer_name(self._tools.relay_id, self._source.topic),
         )
         gate = self._tools.gate
-        return gate(self._source, consumer, self._handle) if gate is not None and self._source.is_intake else consumer
+        return gate(self._source, consumer, self._handle) if gate is not None and self._source.is_journal else consumer
 
     def _loop(self) -> None:
         machine, handle, outcomes = self._machine, self._handle, self._confirmations.outcomes

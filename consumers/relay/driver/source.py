@@ -49,7 +49,7 @@ class Source:
 
     @property
     def step(self) -> Step:
-        """The topic's tier or ring, or the intake's."""
+        """The topic's tier or ring, or the intake's or the journal's."""
         return self.holding.step
 
     @property
@@ -57,9 +57,14 @@ class Source:
         """Whether it is where timers come in that no SDK has routed."""
         return self.holding.step.kind == "intake"
 
+    @property
+    def is_journal(self) -> bool:
+        """Whether a shadow's copies come in there."""
+        return self.holding.step.kind == "journal"
+
 
 class Gate(Protocol):
-    """Stands between an intake's partition and its relay."""
+    """Stands between a journal's partition and its relay."""
 
     def __call__(self, source: Source, consumer: ConsumerLike, handle: Handle) -> ConsumerLike:
         """A consumer that hands out, of what that one receives, what may move on.
@@ -91,8 +96,8 @@ class Tools:
         hop_linger_ms: How long a hop waits for others that go with it as one entry (broker-facts: batched-hops).
         memory: How much of it each partition may take.
         is_dead: Whether a timer is known to be cancelled or replaced; None: none can be.
-        gate: Wraps the consumer of an intake's partition, so that it hands out only what may move on; None: there is
-            no intake.
+        gate: Wraps the consumer of a journal's partition, so that it hands out only what may move on; None: there is
+            no journal.
         drains_from_ms: As of `timewheel.core.next_hop.NextHop`.
     """
 

@@ -29,7 +29,7 @@ from timewheel.admin.policies import (
 from timewheel.admin.stats import TopicStats
 from timewheel.core.errors import AdminError
 from timewheel.core.names import JOURNAL_SUBSCRIPTION, RELAY_SUBSCRIPTION
-from timewheel.core.steps import INTAKE_STEP, Step
+from timewheel.core.steps import INTAKE_STEP, JOURNAL_STEP, Step
 from timewheel.ops.doctor.asking import Asking
 from timewheel.ops.doctor.seen import Head, Newest, Part, SeenTopic, Source
 from timewheel.ops.plan_stored import StoredTimer, first_timers, leaves_ms, timers_of
@@ -101,8 +101,8 @@ class TopicReader:
         )
 
     def _properties(self, topic: SeenTopic) -> dict[str, str]:
-        """What a shadow notes beside its intake, and provisioning beside due topics; none before brokers of 2.11."""
-        if topic.spec is None or topic.spec.role not in {"intake", "due"}:
+        """What a shadow notes beside its journal, and provisioning beside due topics; none before brokers of 2.11."""
+        if topic.spec is None or topic.spec.role not in {"journal", "due"}:
             return {}
         return self._asking.ask(Source.TOPICS, topic.name, lambda: self._admin.topics.properties(topic.name)) or {}
 
@@ -159,7 +159,7 @@ class TopicReader:
                 part = replace(part, producer_names=None if cursor is None else cursor.property_count)
                 if waits and step is not None:
                     part = replace(part, head=self._head(name, internal, step))
-                if topic.spec is not None and topic.spec.role == "intake":
+                if topic.spec is not None and topic.spec.role == "journal":
                     part = replace(part, journal_since_ms=self._journal_since_ms(name, internal))
         return replace(part, newest=self._newest(name, stats, internal))
 
@@ -250,15 +250,17 @@ class TopicReader:
         return self._asking.ask(source, subject, call)
 
 
+_ENTRANCES = {"intake": INTAKE_STEP, "journal": JOURNAL_STEP}
+
+
 class _SwitchedOff(Exception):
     """The broker has no policies of topics."""
 
 
 def _relayed_by(topic: SeenTopic) -> Step | None:
     """By which step relays move on what waits in a topic; None: they read none of it, or under the broker's delay."""
-    if topic.spec is not None and topic.spec.role == "intake":
-        return INTAKE_STEP
-    return None if topic.by_broker else topic.step
+    entrance = None if topic.spec is None else _ENTRANCES.get(topic.spec.role)
+    return entrance or (None if topic.by_broker else topic.step)
 
 
 def _waiting(internal: InternalStats, subscription: str) -> Iterator[EntryPosition]:

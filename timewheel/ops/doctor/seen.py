@@ -57,7 +57,7 @@ class Unread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """The first timer that waits in a partition of a holding topic, or of the intake.
+    """The first timer that waits in a partition of a holding topic, of the intake or of the journal.
 
     Args:
         timer_id: Its name.
@@ -100,7 +100,7 @@ class Part:
         newest: None: nothing was sent, or it could not be read.
         later: The last one at the end of the whole look; None: the same, or it could not be read.
         producer_names: That the broker remembers for deduplication; None: not asked for.
-        journal_since_ms: Of the intake: when the oldest copy in its journal was stored, UTC milliseconds; None: there
+        journal_since_ms: Of the journal: when the oldest copy that it keeps was stored, UTC milliseconds; None: there
             is none, or it could not be read.
     """
 
@@ -129,7 +129,7 @@ class SeenTopic:
         pauses: By a policy of the topic or its namespace nothing more is delivered at the limit on gaps; None: not
             known.
         parts: Those that there are.
-        properties: What is noted beside it, of the intake and of due topics; nothing where it could not be read.
+        properties: What is noted beside it, of the journal and of due topics; nothing where it could not be read.
     """
 
     name: str

@@ -22,7 +22,7 @@ from timewheel.core.names import (
 )
 from timewheel.core.plan import Calendar, Plan
 from timewheel.core.steps import Step
-from timewheel.core.topology import calendar_intervals, intake_of, topology
+from timewheel.core.topology import calendar_intervals, entrances_of, topology
 from timewheel.ops.former_topics import look_into
 from timewheel.ops.gaps.looking import Unseen
 from timewheel.ops.parts import begins_anew
@@ -343,9 +343,9 @@ def _topics_of(plan: Plan, now_ms: int) -> list[_Topic]:
                 until_ms=until_ms,
             )
         )
-    if plan.intake:
-        taken_in = intake_of(plan)
-        found.append(_Topic(name=taken_in.name, step=taken_in.step, subscriptions=(RELAY_SUBSCRIPTION,)))
+    found += [
+        _Topic(name=topic.name, step=topic.step, subscriptions=(RELAY_SUBSCRIPTION,)) for topic in entrances_of(plan)
+    ]
     due = [spec.name for spec in all_of_it.topics if spec.role == "due"]
     if isinstance(plan.scheme, Calendar):
         length_ms = plan.scheme.interval_ms

@@ -16,7 +16,7 @@ from timewheel.ops.status.horizon import Amount, Horizon
 
 __all__ = ["Head", "PlaceStatus", "RelayHold", "Status", "TopicStatus", "summed"]
 
-Kind = Literal["tier", "slot", "due", "retry", "intake"]
+Kind = Literal["tier", "slot", "due", "retry", "intake", "journal"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,8 @@ class Head:
     Args:
         position: Where it lies.
         due_ms: Of its first timer, UTC milliseconds.
-        leaves_ms: Its release from a holding topic, its entry into the intake, or its due time in a due topic.
+        leaves_ms: Its release from a holding topic, its entry into the intake or the journal, or its due time in a due
+            topic.
         late_ms: How long ago that was; 0: it is to come.
     """
 
@@ -84,7 +85,12 @@ class PlaceStatus:
     @property
     def is_held(self) -> bool:
         """Whether relays move on what is in it."""
-        return self.kind in ("tier", "slot", "intake")
+        return self.is_entrance or self.kind in ("tier", "slot")
+
+    @property
+    def is_entrance(self) -> bool:
+        """Whether what is in it moves on at once."""
+        return self.kind in ("intake", "journal")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,8 +78,8 @@ class Original:
     def partition_key(self) -> str:
         return self._entry.partition_key or ""
 
-    def ordering_key(self) -> str | bytes:
-        return self._entry.ordering_key or ""
+    def ordering_key(self) -> str:
+        return (self._entry.ordering_key or b"").decode()
 
     def event_timestamp(self) -> int:
         return self._entry.event_ms or 0

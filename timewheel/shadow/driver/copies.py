@@ -1,4 +1,4 @@
-"""Copies on their way into the intake: gathered, numbered, bounded, confirmed."""
+"""Copies on their way into the journal: gathered, numbered, bounded, confirmed."""
 
 from __future__ import annotations
 
@@ -9,28 +9,38 @@ from typing import Any
 
 import pulsar
 
+from timewheel.binary_protocol.errors import BinaryProtocolError
 from timewheel.consumers.relay.driver.endings import SessionFailed
 from timewheel.consumers.relay.driver.groups import Group, Groups, Member
 from timewheel.consumers.relay.driver.handle import Handle
-from timewheel.consumers.relay.driver.hop_producers import HopProducers
+from timewheel.consumers.relay.driver.hop_producers import HopProducers, LeaseHeld
 from timewheel.core.clock import Clock
 from timewheel.core.envelope import FROM_PROPERTY, PROBE_PROPERTY
+from timewheel.core.errors import AdminError
 from timewheel.core.grouping import LIFT_LINGER_MS
 from timewheel.core.names import Names
 from timewheel.shadow.driver.content import Original
 from timewheel.shadow.driver.lift_counts import LiftCounts
 from timewheel.shadow.machine.journal import Journal
-from timewheel.shadow.machine.lifting import fence_number
+from timewheel.shadow.machine.lifting import Fate, fence_number
 from timewheel.shadow.machine.unstruck import Unstruck
 from timewheel.wire.native import NO_SCHEMA, flush_soon, properties_size
 from timewheel.wire.positions import EntryPosition
 
-__all__ = ["Copies"]
+__all__ = ["OF_SESSION", "Copies", "Stays"]
+
+Stays = dict[EntryPosition, tuple[Fate, str]]
+"""Entries that cannot be lifted, as was learnt when they were: why, and what was said."""
 
 MAX_IN_FLIGHT = 4_000
 MAX_BYTES_IN_FLIGHT = 16_000_000
 SEND_TIMEOUT_MS = 30_000
 ROOM_MS = 2_000
+MAX_REFUSED = 10_000
+"""Schema versions: anybody may write any number into a message."""
+_OF_MESSAGE = frozenset({pulsar.Result.MessageTooBig, pulsar.Result.InvalidMessage})
+OF_SESSION = (SessionFailed, LeaseHeld, AdminError, BinaryProtocolError, pulsar.PulsarException)
+"""What says nothing of a message."""
 
 
 class Copies:
@@ -46,7 +56,7 @@ class Copies:
         counts: Goes on counting here.
         journal: Is told of what is stored.
         unstruck: The same.
-        stays: Entries that cannot be lifted, as is learnt here.
+        stays: What is learnt goes there.
     """
 
     def __init__(
@@ -61,9 +71,9 @@ class Copies:
         counts: LiftCounts,
         journal: Journal,
         unstruck: Unstruck,
-        stays: set[EntryPosition],
+        stays: Stays,
     ) -> None:
-        self._intake = names.intake
+        self._journal_topic = names.journal
         self._handle = handle
         self._clock = clock
         self._counts = counts
@@ -85,9 +95,9 @@ class Copies:
         self._bytes = 0
         self._ordinal = 0
         self._fences: dict[int, int] = {}
-        self.refused: set[int] = set()
-        """Schema versions of which no copy can be: the intake's registry refuses them, or the due topic's lost them."""
+        self._refused: set[int] = set()
         self._waiting_since_ms: int | None = None
+        self._gathered: list[Member] = []
         self.in_flight = 0
         """Copies that are gathered or sent, and not confirmed."""
 
@@ -98,7 +108,7 @@ class Copies:
             LeaseHeld: Another one has it.
             PulsarException: It could not be opened.
         """
-        self._hops.for_groups(self._intake, NO_SCHEMA)
+        self._hops.for_groups(self._journal_topic, NO_SCHEMA)
 
     def fence(self, versions: Iterable[int]) -> EntryPosition:
         """Shut out what earlier sessions have sent: what is not stored by now never will be.
@@ -106,7 +116,7 @@ class Copies:
         A fence is an empty message that relays drop. Before it is stored nothing may be lifted of its schema version.
 
         Args:
-            versions: Schema versions; -1: none. One that the intake's registry refuses, or that the due topic's has no
+            versions: Schema versions; -1: none. One that the journal's registry refuses, or that the due topic's has no
                 more, stays unfenced.
 
         Returns:
@@ -121,11 +131,11 @@ class Copies:
         for version in versions:
             self._handle.beat()
             try:
-                producer, mark = self._hops.for_groups(self._intake, version)
+                producer, mark = self._hops.for_groups(self._journal_topic, version)
             except (pulsar.IncompatibleSchema, pulsar.TopicNotFound) as error:
                 if version == NO_SCHEMA and isinstance(error, pulsar.TopicNotFound):
-                    raise  # the intake itself
-                self.refused.add(version)
+                    raise  # the journal itself
+                self._refuse(version)
                 continue
             number = fence_number(mark, self._clock.now_ms())
             answer: Future[tuple[Any, Any]] = Future()
@@ -147,6 +157,24 @@ class Copies:
     def is_fenced(self, version: int) -> bool:
         """Whether copies of a schema version may be sent."""
         return version in self._fences
+
+    def can_have(self, version: int) -> bool:
+        """Whether there can be copies of a schema version: the due topic's registry has it, and the journal's takes it.
+
+        Raises:
+            PulsarException: The registry did not answer.
+        """
+        if version not in self._refused:
+            try:
+                self._hops.look_up(version)
+            except pulsar.TopicNotFound:
+                self._refuse(version)
+        return version not in self._refused
+
+    def _refuse(self, version: int) -> None:
+        if len(self._refused) >= MAX_REFUSED:
+            self._refused.clear()
+        self._refused.add(version)
 
     def close(self) -> None:
         """Give the names back."""
@@ -177,7 +205,14 @@ class Copies:
             self.await_below(MAX_IN_FLIGHT // 2)
         self._ordinal += 1
         number = self._fences[version] + self._ordinal
-        self._groups.add(self._intake, version, number, Member(self._ordinal, original, properties, size))
+        member = Member(self._ordinal, original, properties, size)
+        self._gathered.append(member)
+        try:
+            self._groups.add(self._journal_topic, version, number, member)
+        except OF_SESSION:
+            raise
+        except Exception as error:
+            raise self._unmade(error) from error
         self.in_flight += 1
         self._bytes += size
         if self._waiting_since_ms is None:
@@ -187,7 +222,18 @@ class Copies:
         """Send what is gathered."""
         if self._waiting_since_ms is not None:
             self._waiting_since_ms = None
-            self._groups.send()
+            try:
+                self._groups.send()
+            except OF_SESSION:
+                raise
+            except Exception as error:
+                raise self._unmade(error) from error
+            self._gathered.clear()
+
+    def _unmade(self, error: Exception) -> SessionFailed:
+        """What the client raises over a message is a defect of one that was gathered since the last send: they stay."""
+        self._stays.update(dict.fromkeys(map(_place, self._gathered), (Fate.DAMAGED, repr(error))))
+        return SessionFailed(f"a copy cannot be made: {error!r}")
 
     def await_below(self, below: int = 1, *, also_while_stopping: bool = False) -> None:
         """Wait until fewer are on their way, and fewer bytes; sends that are not answered fail by themselves.
@@ -217,8 +263,9 @@ class Copies:
             self.in_flight -= len(members)
             self._bytes -= sum(member.size for member in members)
             if result.value:
-                if result == pulsar.Result.MessageTooBig:
-                    self._stays.update(_place(member) for member in members)
+                if result in _OF_MESSAGE:
+                    why = (Fate.LARGE, f"{result.name}: with its copy's properties, or with those it goes with")
+                    self._stays.update(dict.fromkeys(map(_place, members), why))
                 raise SessionFailed(f"a copy was not stored: {result.name}")
             if message_id.batch_index() != len(members) - 1:
                 raise SessionFailed("the client has cut a group of copies: which of them are stored is read again")

@@ -1,4 +1,4 @@
-"""What stands before the intake: a copy moves on only when its original is acknowledged.
+"""What stands before the journal: a copy moves on only when its original is acknowledged.
 
 The relay behind it is the same as of any holding topic. What it receives was read back from where it is stored, so to
 acknowledge the original loses nothing; and what it sends on cannot come to a consumer a second time from the original.
@@ -40,7 +40,7 @@ PAUSE_LONGEST_MS = 2_000
 
 
 class StruckFirst:
-    """A consumer of one partition of an intake that strikes before it hands out; for one thread.
+    """A consumer of one partition of a journal that strikes before it hands out; for one thread.
 
     Args:
         consumer: The client's.
@@ -170,13 +170,17 @@ class _Copy:
         self._whole = message
         # Where `timewheel.wire.native` looks, and the client itself.
         self._message = getattr(message, "_message", message)
-        self._properties: dict[str, str] = message.properties()
-        text = self._properties.get(FROM_PROPERTY)
-        found = None if text is None else lifted_from(text)
-        self.original: EntryPosition | None = None if found is None else found[0]
+        self._properties: dict[str, str] | None = None
+        self.original: EntryPosition | None = None
+        with suppress(UnicodeDecodeError):  # which the relay meets, too
+            self._properties = message.properties()
+            # What it says is of the journal alone.
+            found = lifted_from(self._properties.pop(FROM_PROPERTY, ""))
+            self.original = None if found is None else found[0]
 
     def properties(self) -> dict[str, str]:
-        return self._properties
+        properties: dict[str, str] = self._whole.properties() if self._properties is None else self._properties
+        return properties
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._whole, name)

@@ -18,11 +18,10 @@ from timewheel.binary_protocol.reading import EntryReader
 from timewheel.consumers.relay.driver.endings import SessionFailed
 from timewheel.consumers.relay.driver.handle import Handle
 from timewheel.core.envelope import STIR_PROPERTY
-from timewheel.core.errors import AdminDenied
 from timewheel.core.names import JOURNAL_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names, partition_topic
 from timewheel.events import ShadowCaughtUp, ShadowLiftsAgain, ShadowStaysNative
-from timewheel.shadow.driver.content import DamagedPayload, Original
-from timewheel.shadow.driver.copies import Copies
+from timewheel.shadow.driver.content import Original
+from timewheel.shadow.driver.copies import OF_SESSION, Copies, Stays
 from timewheel.shadow.driver.lift_counts import LiftCounts
 from timewheel.shadow.driver.lift_tools import LiftTools
 from timewheel.shadow.driver.recovery import strike_again
@@ -30,9 +29,9 @@ from timewheel.shadow.driver.striking import Striker, Subscription
 from timewheel.shadow.machine.acked import Acked, AckedByAny
 from timewheel.shadow.machine.journal import Journal
 from timewheel.shadow.machine.lifting import Fate, Lifting
-from timewheel.shadow.machine.states import caught_up_property
 from timewheel.shadow.machine.stirring import Stirring
 from timewheel.shadow.machine.unstruck import Unstruck
+from timewheel.shadow.wishing import note_caught_up
 from timewheel.wire.native import NO_SCHEMA
 from timewheel.wire.own_numbers import OWN_NUMBERS
 from timewheel.wire.positions import EntryPosition
@@ -57,7 +56,7 @@ class LiftSession:
         partition: Its index; 0 for a due topic without partitions.
         handle: Says when to stop.
         counts: Goes on counting here.
-        stays: Entries that cannot be lifted, as was learnt; goes on there.
+        stays: Goes on there.
         versions: Schema versions that were met; goes on there.
         led: Called once it has the lease.
         until_ms: It ends then, by the monotonic clock, so that another one begins anew; None: it need not.
@@ -73,7 +72,7 @@ class LiftSession:
         partition: int,
         handle: Handle,
         counts: LiftCounts,
-        stays: set[EntryPosition],
+        stays: Stays,
         versions: set[int],
         led: Callable[[], None],
         until_ms: int | None = None,
@@ -91,8 +90,7 @@ class LiftSession:
         self._met_version = False
         self._led = led
         names = Names(tools.plan)
-        self._intake = names.intake
-        self._intake_part = partition_topic(names.intake, partition)
+        self._journal_part = partition_topic(names.journal, partition)
         self._lifting = Lifting(tools.plan)
         self._stirring = Stirring(tools.plan.tick_ms)
         self._journal = Journal(tools.hold_ms)
@@ -113,7 +111,7 @@ class LiftSession:
         self._stirrer: Any = None
         self._kept_house_ms = 0
         self._told: set[Fate] = set()
-        self._end = self._read_to = EntryPosition(-1, -1)
+        self._end = self._read_to = self._known = EntryPosition(-1, -1)
         self._read_ms = self._clock.monotonic_ms()
         self._began_ms = self._clock.now_ms()
 
@@ -130,7 +128,7 @@ class LiftSession:
         tools = self._tools
         with ExitStack() as stack:
             # What is looked at first: to open a producer on a topic that is gone may make it anew, without its journal.
-            self._journal_cursor(tools.admin.topics.internal_stats(self._intake_part))
+            self._journal_cursor(tools.admin.topics.internal_stats(self._journal_part))
             stack.callback(self._copies.close)
             self._copies.take_lease()
             self._led()
@@ -150,7 +148,7 @@ class LiftSession:
             )
             self._check_loaded(loaded)
             if lifts:
-                self._note(None)
+                note_caught_up(tools.admin, tools.plan, self._partition, 0)
             stack.callback(lambda: _close(self._stirrer))
             self._lift_all(reader, striker, AckedByAny(acked), kinds, lifts=lifts)
             self._copies.send()
@@ -168,7 +166,7 @@ class LiftSession:
 
     def _subscribe_to_journal(self) -> Any:
         return self._tools.client.subscribe(
-            self._intake_part,
+            self._journal_part,
             JOURNAL_SUBSCRIPTION,
             consumer_type=pulsar.ConsumerType.Failover,
             initial_position=pulsar.InitialPosition.Earliest,  # broker-facts: earliest-always
@@ -179,20 +177,21 @@ class LiftSession:
     def _begin(self, striker: Striker, fence: EntryPosition) -> int:
         """Strike again what was forgotten; returns the ledger that the due topic was writing to before."""
         tools = self._tools
-        intake = tools.admin.topics.internal_stats(self._intake_part)
+        journal = tools.admin.topics.internal_stats(self._journal_part)
         native = tools.admin.topics.internal_stats(self._part)
-        journal, forgotten = strike_again(
+        self._known = max(journal.last_confirmed, fence)
+        held, forgotten = strike_again(
             tools.client,
-            self._intake_part,
-            after=self._journal_cursor(intake).mark_delete,
-            last=max(intake.last_confirmed, fence),
+            self._journal_part,
+            after=self._journal_cursor(journal).mark_delete,
+            last=self._known,
             acked={one: Acked.of(self._cursor(native, one)) for one in self._subscriptions() if one.delays},
             striker=striker,
             journal=self._journal,
             beat=self._beat,
         )
         self._counts.struck_again += forgotten
-        tools.hooks.emit(ShadowLiftsAgain(topic=self._part, journal=journal, forgotten=forgotten))
+        tools.hooks.emit(ShadowLiftsAgain(topic=self._part, journal=held, forgotten=forgotten))
         return native.newest_ledger
 
     def _check_loaded(self, ledger: int) -> None:
@@ -207,11 +206,11 @@ class LiftSession:
         if self._handle.stopping:
             raise SessionFailed("it is to stop")
 
-    def _journal_cursor(self, intake: InternalStats) -> CursorStats:
-        cursor = intake.cursors.get(JOURNAL_SUBSCRIPTION)
+    def _journal_cursor(self, journal: InternalStats) -> CursorStats:
+        cursor = journal.cursors.get(JOURNAL_SUBSCRIPTION)
         if cursor is None:
             raise SessionFailed(
-                f"{self._intake_part} has no subscription {JOURNAL_SUBSCRIPTION}: was the intake deleted? "
+                f"{self._journal_part} has no subscription {JOURNAL_SUBSCRIPTION}: was the journal deleted? "
                 "run timewheel shadow start PLAN"
             )
         return cursor
@@ -262,21 +261,26 @@ class LiftSession:
         return self._until_ms is not None and self._clock.monotonic_ms() >= self._until_ms
 
     def _lift(self, entries: list[Entry], acked: AckedByAny, now_ms: int) -> None:
-        counts, fate_of = self._counts, self._lifting.fate
+        counts = self._counts
         then_ms = now_ms + self._lag_ms()
         for entry in entries:
             if entry.position in acked:
                 counts.handled += 1
                 continue
-            fate = fate_of(entry, then_ms)
-            if fate is Fate.LIFT:
-                self._take(entry, now_ms)
-                if self._met_version:
-                    return
-            elif fate is Fate.STIR:
-                self._stirring.met(entry.position, entry.publish_ms)
-            elif fate not in _USUAL and fate not in self._told:
-                self._tell(fate)
+            try:
+                fate = self._lifting.fate(entry, then_ms)
+                if fate is Fate.LIFT:
+                    fate = self._take(entry, now_ms)
+                    if self._met_version:
+                        return
+                elif fate is Fate.STIR:
+                    self._stirring.met(entry.position, entry.publish_ms)
+                elif fate not in _USUAL:
+                    self._tell(entry, fate)
+            except OF_SESSION:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever one entry raises is that entry's: it stays
+                fate = self._tell(entry, Fate.DAMAGED, repr(error))
             counts.fates[fate] += 1
 
     def _meet_stirs(self, entries: list[Entry], acked: AckedByAny) -> None:
@@ -292,30 +296,31 @@ class LiftSession:
             self._unstruck.struck(upto)
         return self._unstruck.age_ms(self._clock.monotonic_ms())
 
-    def _take(self, entry: Entry, now_ms: int) -> None:
+    def _take(self, entry: Entry, now_ms: int) -> Fate:
+        """Lift an entry, if nothing is against it that its metadata do not say."""
         version = NO_SCHEMA if entry.schema_version is None else int.from_bytes(entry.schema_version, "big")
-        if entry.position in self._stays or version in self._copies.refused:
-            self._tell(Fate.SCHEMA if version in self._copies.refused else Fate.LARGE)
-            return
+        if (known := self._stays.get(entry.position)) is not None:
+            return self._tell(entry, *known)
         if not self._copies.is_fenced(version):
+            if not self._copies.can_have(version):
+                return self._tell(entry, Fate.SCHEMA, f"version {version}")
             self._versions.add(version)
             self._met_version = True
-            return
-        try:
-            original = Original(entry)
-        except DamagedPayload:
-            self._tell(Fate.DAMAGED)
-            return
-        properties = self._lifting.copy(entry, self._part, now_ms)
-        self._copies.add(original, version, properties)
+            return Fate.LIFT
+        original = Original(entry)
+        self._copies.add(original, version, self._lifting.copy(entry, self._part, now_ms))
         if entry.publish_ms >= self._began_ms:
             self._counts.lags_ms.append(now_ms - entry.publish_ms)
         self._stirring.lifted(entry.deliver_at_ms or 0)
+        return Fate.LIFT
 
-    def _tell(self, fate: Fate) -> None:
+    def _tell(self, entry: Entry, fate: Fate, reason: str = "") -> Fate:
         if fate not in self._told:
             self._told.add(fate)
-            self._tools.hooks.emit(ShadowStaysNative(topic=self._part, why=fate.value))
+            position = f"{entry.position.ledger}:{entry.position.entry}"
+            told = ShadowStaysNative(topic=self._part, why=fate.value, position=position, reason=reason)
+            self._tools.hooks.emit(told)
+        return fate
 
     def _is_through(self, entries: list[Entry]) -> bool:
         """Whether all that was there when the session began has been read."""
@@ -333,17 +338,9 @@ class LiftSession:
             return  # it is to stop
         self._counts.caught_up = True
         # By the clock of whoever began it, which may be ahead.
-        self._note(max(self._clock.now_ms(), self._tools.looker.view.wish.since_ms))
+        at_ms = max(self._clock.now_ms(), self._tools.looker.view.wish.since_ms)
+        note_caught_up(self._tools.admin, self._tools.plan, self._partition, at_ms)
         self._tools.hooks.emit(ShadowCaughtUp(topic=self._part, lifted=self._counts.lifted))
-
-    def _note(self, caught_up_ms: int | None) -> None:
-        """When it was through, for everyone to see; None: it is not any more."""
-        topics, name = self._tools.admin.topics, caught_up_property(self._partition)
-        text = str(caught_up_ms or 0)
-        # Who may not note it lifts all the same; a status then says that it is catching up.
-        with suppress(AdminDenied):
-            if topics.properties(self._intake).get(name, "0") != text:
-                topics.update_properties(self._intake, {name: text})
 
     # Beside
 
@@ -367,20 +364,22 @@ class LiftSession:
     def _let_go(self) -> None:
         """Acknowledge in the journal what no broker can forget any more."""
         topics = self._tools.admin.topics
-        intake = topics.internal_stats(self._intake_part)
-        self._journal_cursor(intake)
-        if (relay := intake.cursors.get(RELAY_SUBSCRIPTION)) is not None:
+        journal = topics.internal_stats(self._journal_part)
+        self._journal_cursor(journal)
+        if (relay := journal.cursors.get(RELAY_SUBSCRIPTION)) is not None:
             self._unstruck.struck(relay.mark_delete)
         native = topics.internal_stats(self._part)
         passed = min(self._cursor(native, one).mark_delete for one in self._subscriptions())
         copy = self._journal.passed(passed, self._clock.monotonic_ms())
         if copy is not None:
-            self._acker.acknowledge_cumulative(pulsar.MessageId(self._partition, copy.ledger, copy.entry, -1))
-        elif self._journal.is_empty and not self._copies.in_flight:
-            # What others have put into the intake needs no journal.
-            last = self._acker.get_last_message_id()
-            if last.entry_id() >= 0:
-                self._acker.acknowledge_cumulative(last)
+            self._let_go_to(copy)
+        elif self._journal.is_empty and self._known.entry >= 0:
+            # The fence, and what is before it: what came later another session may have lifted.
+            self._let_go_to(self._known)
+            self._known = EntryPosition(-1, -1)
+
+    def _let_go_to(self, copy: EntryPosition) -> None:
+        self._acker.acknowledge_cumulative(pulsar.MessageId(self._partition, copy.ledger, copy.entry, -1))
 
 
 _USUAL = frozenset({Fate.UNDELAYED, Fate.NEAR, Fate.MARKER})

@@ -33,7 +33,7 @@ class LiftTools:
         chance: For pauses.
         hooks: Whom to tell.
         hold_ms: For how long the journal keeps what every subscription has passed.
-        struck_to: Up to which copy of an intake's partition the originals are acknowledged, as far as this process
+        struck_to: Up to which copy of a journal's partition the originals are acknowledged, as far as this process
             knows: another one may relay it. None: it does not know.
     """
 

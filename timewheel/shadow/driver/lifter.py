@@ -11,11 +11,11 @@ from timewheel.consumers.relay.driver.hop_producers import LeaseHeld
 from timewheel.consumers.relay.machine.backoff import Backoff
 from timewheel.core.errors import AdminError
 from timewheel.events import ShadowLiftFailed, ShadowWaitsForLease
+from timewheel.shadow.driver.copies import Stays
 from timewheel.shadow.driver.lift_counts import LiftCounts
 from timewheel.shadow.driver.lift_session import LiftSession
 from timewheel.shadow.driver.lift_tools import LiftTools
 from timewheel.shadow.machine.pacing import AT_LEAST_MS
-from timewheel.wire.positions import EntryPosition
 
 __all__ = ["Lifter"]
 
@@ -52,7 +52,7 @@ class Lifter:
         self.counts = LiftCounts()
         self.leads = False
         self.reason: str | None = None
-        self._stays: set[EntryPosition] = set()
+        self._stays: Stays = {}
         self._versions: set[int] = set()
         self._told_of_lease = False
         self._again_ms: int | None = None

@@ -78,12 +78,13 @@ class Looker:
         """Look once; where the broker does not answer, what was seen before counts for a while."""
         before, began_ms = self.view, self._clock.monotonic_ms()
         try:
-            wish = wish_in(self._admin.topics.properties(self._names.intake))
+            wish = wish_in(self._admin.topics.properties(self._names.journal))
             stats = self._stats() if self._pace.is_due(began_ms) else None
         except AdminMissing as error:
             self._pace.hurry()
-            # Clients that are connected make an intake anew that was deleted, but without its policies.
-            refusal = f"{self._names.intake} or the due topic is gone ({error.reason}): run timewheel shadow start PLAN"
+            # Clients that are connected make a journal anew that was deleted, but without its policies.
+            gone = f"{self._names.journal} or the due topic is gone ({error.reason})"
+            refusal = f"{gone}: run timewheel shadow start PLAN"
             self.view = replace(before, refusal=refusal)
             self._tell(before)
             return self.view

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 import pulsar
@@ -28,7 +28,7 @@ _BEGIN = pulsar.MessageId.earliest
 
 def strike_again(
     client: Any,
-    intake_part: str,
+    journal_part: str,
     *,
     after: EntryPosition,
     last: EntryPosition,
@@ -39,13 +39,13 @@ def strike_again(
 ) -> tuple[int, int]:
     """Read the journal to its end, and acknowledge what a subscription has not acknowledged.
 
-    All that is read here is stored in the intake, so no original is acknowledged whose copy is not.
+    All that is read here is stored in the journal, so no original is acknowledged whose copy is not.
 
     Args:
         client: The user's `pulsar.Client`.
-        intake_part: Full name of the intake's partition.
+        journal_part: Full name of the journal's partition.
         after: Where the journal stands; it holds what is behind.
-        last: The intake's last entry; nobody lifts meanwhile.
+        last: The journal's last entry; nobody lifts meanwhile.
         acked: What each subscription has acknowledged.
         striker: Acknowledges.
         journal: Is told of all copies.
@@ -54,14 +54,14 @@ def strike_again(
     Raises:
         SessionFailed: The journal cannot be read to its end.
         BinaryProtocolError: Originals could not be acknowledged.
-        PulsarException: The intake could not be read.
+        PulsarException: The journal could not be read.
 
     Returns:
         How many copies the journal holds, and how many acknowledgements were forgotten.
     """
     held = forgotten = 0
     pending: dict[Subscription, list[EntryPosition]] = {one: [] for one in acked}
-    for original, copy in _copies(client, intake_part, after, last, beat):
+    for original, copy in _copies(client, journal_part, after, last, beat):
         held += 1
         journal.add(original, copy)
         for subscription, known in acked.items():
@@ -81,7 +81,7 @@ def _strike(striker: Striker, pending: dict[Subscription, list[EntryPosition]]) 
 
 
 def _copies(
-    client: Any, intake_part: str, after: EntryPosition, last: EntryPosition, beat: Callable[[], None]
+    client: Any, journal_part: str, after: EntryPosition, last: EntryPosition, beat: Callable[[], None]
 ) -> Iterator[tuple[EntryPosition, EntryPosition]]:
     """Where each original stands, and its copy."""
     if last <= after or last.entry < 0:
@@ -89,7 +89,7 @@ def _copies(
     # Where it ends is known beforehand: of a reader that begins behind a batch the client says that more is there.
     start = _BEGIN if after.entry < 0 else pulsar.MessageId(-1, after.ledger, after.entry, -1)
     silent = 0
-    with closing(client.create_reader(intake_part, start, receiver_queue_size=QUEUE_ENTRIES)) as reader:
+    with closing(client.create_reader(journal_part, start, receiver_queue_size=QUEUE_ENTRIES)) as reader:
         while True:
             beat()
             try:
@@ -97,13 +97,14 @@ def _copies(
             except pulsar.Timeout:
                 silent += 1
                 if silent == MOST_SILENT:
-                    raise SessionFailed(f"{intake_part} could not be read up to {tuple(last)}") from None
+                    raise SessionFailed(f"{journal_part} could not be read up to {tuple(last)}") from None
                 continue
             silent = 0
             place = message.message_id()
             copy = EntryPosition(place.ledger_id(), place.entry_id())
-            text = message.properties().get(FROM_PROPERTY)
-            found = None if text is None else lifted_from(text)
+            found = None
+            with suppress(UnicodeDecodeError):  # no shadow has written that
+                found = lifted_from(message.properties().get(FROM_PROPERTY, ""))
             if found is not None:
                 yield found[0], copy
             if copy >= last and place.batch_index() >= batch_size_of(place) - 1:

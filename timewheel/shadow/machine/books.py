@@ -15,14 +15,13 @@ __all__ = ["BYTES_PER_COPY", "Books", "Place", "Trouble", "Wrong"]
 BYTES_PER_COPY = 140
 """Of memory, at most: four numbers, and while they are sorted three times as much (a million took 131 MB)."""
 _SHIFT = 24
-_NONE = -1
 
 
 @unique
 class Place(Enum):
     """Where a copy is."""
 
-    INTAKE = "intake"
+    JOURNAL = "to move on"
     HOLDING = "holding"
     DUE = "due topic"
     DEAD = "dead letters"
@@ -54,7 +53,7 @@ class Trouble(NamedTuple):
         key: Of the timer.
         due_ms: When it is due, UTC milliseconds; 0: not known.
         original: Where its original stands, if it has one.
-        copy: Where its copy stands or stood in the intake, if the journal holds it.
+        copy: Where its copy stands or stood in the journal, if that holds it.
     """
 
     wrong: Wrong
@@ -88,18 +87,18 @@ class Books:
     def __len__(self) -> int:
         return len(self._keys)
 
-    def holds(self, key: int, due_ms: int, original: EntryPosition | None, copy: EntryPosition) -> None:
+    def holds(self, key: int, due_ms: int, original: EntryPosition, copy: EntryPosition) -> None:
         """The journal holds a copy.
 
         Args:
             key: Of the timer.
             due_ms: When it is due, UTC milliseconds.
-            original: Where its original stands; None: it has none, some client put it into the intake.
-            copy: Where the copy stands in the intake.
+            original: Where its original stands.
+            copy: Where the copy stands in the journal.
         """
         self._keys.append(key)
         self._dues.append(due_ms)
-        self._originals.append(_NONE if original is None else _packed(original))
+        self._originals.append(_packed(original))
         self._copies.append(_packed(copy))
 
     def close_journal(self) -> None:
@@ -143,12 +142,12 @@ class Books:
             due_until_ms: What is due until then may have been delivered, UTC milliseconds.
         """
         for at, key in enumerate(self._keys):
-            original = None if self._originals[at] == _NONE else _unpacked(self._originals[at])
+            original = _unpacked(self._originals[at])
             places = self._firm[at] or min(self._soft[at], 1)
             # Of one that was lifted again after a way out the journal holds several copies, told of once.
             is_again = at > 0 and self._keys[at - 1] == key
             wrong = None
-            if original is not None and original not in struck:
+            if original not in struck:
                 wrong = Wrong.UNSTRUCK
             elif not places and self._dues[at] > due_until_ms and not is_again:
                 wrong = Wrong.LOST

@@ -5,8 +5,9 @@ from __future__ import annotations
 from enum import Enum, unique
 
 from timewheel.binary_protocol.entries import Compression, Entry
+from timewheel.binary_protocol.fields import text_of
 from timewheel.core.durations import SECOND_MS
-from timewheel.core.envelope import FOR_PROPERTY, FROM_PROPERTY, STIR_PROPERTY, TIMER_PROPERTY, Envelope
+from timewheel.core.envelope import DUE_PROPERTY, FOR_PROPERTY, FROM_PROPERTY, STIR_PROPERTY, TIMER_PROPERTY, Envelope
 from timewheel.core.errors import EnvelopeError
 from timewheel.core.ids import native_id
 from timewheel.core.plan import Plan
@@ -45,11 +46,11 @@ class Fate(Enum):
     KEY_BYTES = "key_of_bytes"
     """Its key is no text, and pulsar-client would send the key on as one."""
     NO_TEXT = "no_text"
-    """Its key or a property is no UTF-8, and pulsar-client takes none such."""
+    """A key of it or a property is no UTF-8, and pulsar-client takes none such."""
     TRANSACTION = "transaction"
     COMPRESSION = "unknown_compression"
     SCHEMA = "schema_refused"
-    """The intake's registry does not take its schema."""
+    """Its schema version does not exist, or the journal's registry does not take its schema."""
     MARKER = "marker"
     """The broker's own."""
     LARGE = "large"
@@ -116,6 +117,7 @@ class Lifting:
             now_ms: When it is lifted, UTC milliseconds.
         """
         properties = dict(entry.properties)
+        properties.pop(DUE_PROPERTY, None)  # of the intake alone
         known = self._own(entry)
         if known is None:
             if TIMER_PROPERTY in properties:
@@ -146,6 +148,7 @@ class Lifting:
             (Fate.KEY_BYTES, entry.key_is_base64),
             (Fate.COMPRESSION, entry.compression not in _OPENED),
             (Fate.NO_TEXT, not _is_text(entry)),
+            (Fate.SCHEMA, not _is_version(entry.schema_version)),
         ):
             if is_so:
                 return fate
@@ -160,7 +163,14 @@ class Lifting:
 def _is_text(entry: Entry) -> bool:
     """Whether all that pulsar-client is to send on as text is some: clients in C++ and Go write what they like."""
     texts = [entry.partition_key or "", *entry.properties, *entry.properties.values()]
+    if entry.ordering_key:
+        texts.append(text_of(entry.ordering_key))
     return all(text.isascii() or _encodes(text) for text in texts)
+
+
+def _is_version(written: bytes | None) -> bool:
+    """Whether a registry can have a schema version: a signed number of 64 bits; a producer may write anything."""
+    return written is None or (len(written) == 8 and written[0] < 0x80)
 
 
 def _encodes(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a shadow is to do with a topic: a wish that is kept on the broker, beside the intake, as two words."""
+"""What a shadow is to do with a topic: a wish that is kept on the broker, beside the journal, as two words."""
 
 from __future__ import annotations
 

@@ -75,19 +75,21 @@ FOREIGN_CONSUMER = Kind(
     why="What is no relay takes timers from the relays here: what it acknowledges goes nowhere and is lost.",
     do="Stop it: only relays read holding topics. Whoever is curious uses a reader, or timewheel status PLAN.",
 )
-ALWAYS = frozenset({"tier", "intake"})
-"""Roles of topics to which a relay is connected all the time."""
 MOST_NAMED = 3
 BEHIND_SHARE = 0.5
 """Of the guard; the rest is for the next look."""
 
 
 def _presence(seen: Seen) -> Iterator[Finding]:
-    # Slots are visited when they are released; only a tier, and the intake, has its relays all the time.
-    tiers = [topic for topic in seen.topics if topic.spec is not None and topic.spec.role in ALWAYS and topic.parts]
+    # Slots are visited when they are released; only a tier, the intake and the journal have their relays all the time.
+    always = [
+        topic
+        for topic in seen.topics
+        if topic.spec is not None and (topic.spec.role == "tier" or topic.spec.is_entrance) and topic.parts
+    ]
     empty = []
     elsewhere = _reading(seen)
-    for topic in tiers:
+    for topic in always:
         alone = [part for part in topic.parts if not _relays(part)]
         waiting = [part for part in alone if _backlog(part)]
         if waiting:
@@ -112,7 +114,7 @@ def _presence(seen: Seen) -> Iterator[Finding]:
         read = f"no relay is connected to {empty[0]}" + (f" and {len(empty) - 1} more" if empty[1:] else "")
         read += f"; relay {elsewhere[0]} reads {elsewhere[1]}" if elsewhere else ""
         yield Finding(kind=NO_RELAY_YET, subject=seen.plan.due_topic, read=read, cure=_start(seen))
-    yield from _numbers(seen, tiers)
+    yield from _numbers(seen, always)
 
 
 def _first_due(seen: Seen, parts: list[Part]) -> str:
@@ -185,7 +187,7 @@ def _lateness(seen: Seen) -> Iterator[Finding]:
 
 def _foreign(seen: Seen) -> Iterator[Finding]:
     for topic in seen.topics:
-        if topic.step is None and (topic.spec is None or topic.spec.role != "intake"):
+        if topic.step is None and (topic.spec is None or not topic.spec.is_entrance):
             continue
         found = sorted(
             {

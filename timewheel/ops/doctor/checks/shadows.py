@@ -20,8 +20,8 @@ from timewheel.ops.shadowed import LIFTS, UNDER_WAY
 
 __all__ = [
     "COMPACTED",
-    "INTAKE_REMOVED",
     "JOURNAL_OLD",
+    "JOURNAL_REMOVED",
     "MOVERS_DIFFER",
     "NOBODY_LIFTS",
     "SHADOWS",
@@ -53,11 +53,11 @@ MOVERS_DIFFER = Kind(
     why="Who moves timers by another plan sends them another way: those that both have met are stored twice.",
     do="Give all that move this topic's timers the same plan file, and end the others.",
 )
-INTAKE_REMOVED = Kind(
-    slug="intake-removed",
+JOURNAL_REMOVED = Kind(
+    slug="journal-removed",
     severity=Severity.ERROR,
-    why="What was acknowledged in the due topic and had not moved on yet went with the intake; and nothing is lifted.",
-    do="Make the intake anew, and start the shadow again; see in the retention of the due topic what was lost.",
+    why="What was acknowledged in the due topic and had not moved on yet went with the journal; and nothing is lifted.",
+    do="Make the journal anew, and start the shadow again; see in the retention of the due topic what was lost.",
 )
 COMPACTED = Kind(
     slug="compacted-due-topic",
@@ -75,8 +75,8 @@ _HOP = re.compile(r"tw\|(?!lift\|)([^|]+)\|[^|]+\|-?\d+\|([^|]+)")
 _DRAIN = "-drain"
 
 
-def _intake(seen: Seen) -> SeenTopic | None:
-    return next((topic for topic in seen.topics if _has_role(seen, topic, "intake")), None)
+def _journal_of(seen: Seen) -> SeenTopic | None:
+    return next((topic for topic in seen.topics if _has_role(seen, topic, "journal")), None)
 
 
 def _has_role(seen: Seen, topic: SeenTopic, role: str) -> bool:
@@ -84,30 +84,30 @@ def _has_role(seen: Seen, topic: SeenTopic, role: str) -> bool:
     return seen.plan is not None and seen.plan.intake and topic.spec is not None and topic.spec.role == role
 
 
-def _state(intake: SeenTopic) -> str:
+def _state(journal: SeenTopic) -> str:
     """Of the shadow; empty: nobody has noted any, or it could not be read."""
-    return intake.properties.get(STATE_PROPERTY, "").partition(" ")[0]
+    return journal.properties.get(STATE_PROPERTY, "").partition(" ")[0]
 
 
 def _lifting(seen: Seen) -> Iterator[Finding]:
-    intake = _intake(seen)
-    if intake is None or _state(intake) != LIFTS:
+    journal = _journal_of(seen)
+    if journal is None or _state(journal) != LIFTS:
         return
     alone = [
-        part for part in intake.parts if not any(one.name.startswith(LIFTER_PREFIX) for one in part.stats.producers)
+        part for part in journal.parts if not any(one.name.startswith(LIFTER_PREFIX) for one in part.stats.producers)
     ]
     if alone:
-        read = f"it is to be {LIFTS}, and nobody lifts into {len(alone)} of {counted(len(intake.parts), 'partition')}"
+        read = f"it is to be {LIFTS}, and nobody lifts into {len(alone)} of {counted(len(journal.parts), 'partition')}"
         start = f"timewheel shadow run {quote(seen.target)}"
         relays = sorted({relay for part in alone for relay in relays_of(part.stats)})
         cure = f"see what {relays[0]} logs, which relays here; then restart it: {start}" if relays else start
-        yield Finding(kind=NOBODY_LIFTS, subject=intake.name, read=read, cure=cure)
+        yield Finding(kind=NOBODY_LIFTS, subject=journal.name, read=read, cure=cure)
 
 
 def _journal(seen: Seen) -> Iterator[Finding]:
-    intake = _intake(seen)
-    oldest = [] if intake is None else [part for part in intake.parts if part.journal_since_ms is not None]
-    if intake is None or seen.plan is None or not oldest:
+    journal = _journal_of(seen)
+    oldest = [] if journal is None else [part for part in journal.parts if part.journal_since_ms is not None]
+    if journal is None or seen.plan is None or not oldest:
         return
     bound_ms = far_ms(seen.plan) + PINNED_MS
 
@@ -118,7 +118,7 @@ def _journal(seen: Seen) -> Iterator[Finding]:
     if age_ms(part) > bound_ms:
         read = f"{part.name} has kept a copy for {_rounded(age_ms(part))}; {format_duration(bound_ms)} is usual at most"
         cure = f"timewheel gaps explain {quote(seen.plan.due_topic)}"
-        yield Finding(kind=JOURNAL_OLD, subject=intake.name, read=read, cure=cure)
+        yield Finding(kind=JOURNAL_OLD, subject=journal.name, read=read, cure=cure)
 
 
 def _rounded(span_ms: int) -> str:
@@ -170,22 +170,22 @@ def _is_of(plan: Plan, source: str) -> bool:
 
 
 def _removed(seen: Seen) -> Iterator[Finding]:
-    intake = _intake(seen)
-    if intake is None or intake.namespace not in seen.namespaces:
+    journal = _journal_of(seen)
+    if journal is None or journal.namespace not in seen.namespaces:
         return
     cure = f"{seen.provisions}; then timewheel shadow start {quote(seen.target)}"
-    if intake.exists:
-        gone = len(set(range(intake.state.partitions or 0)) - intake.state.existing)
-        if gone and _state(intake) in UNDER_WAY:
-            read = f"it is to be {_state(intake)}, and {gone} of its partitions are not there"
-            yield Finding(kind=INTAKE_REMOVED, subject=intake.name, read=read, cure=cure)
+    if journal.exists:
+        gone = len(set(range(journal.state.partitions or 0)) - journal.state.existing)
+        if gone and _state(journal) in UNDER_WAY:
+            read = f"it is to be {_state(journal)}, and {gone} of its partitions are not there"
+            yield Finding(kind=JOURNAL_REMOVED, subject=journal.name, read=read, cure=cure)
         return
     held = [topic for topic in seen.topics if topic.step is not None and topic.backlog]
     if held:
         read = f"it is not there, and timers wait in {held[0].name}" + (
             f" and {len(held) - 1} more" if held[1:] else ""
         )
-        yield Finding(kind=INTAKE_REMOVED, subject=intake.name, read=read, cure=cure)
+        yield Finding(kind=JOURNAL_REMOVED, subject=journal.name, read=read, cure=cure)
 
 
 def _compaction(seen: Seen) -> Iterator[Finding]:
@@ -209,6 +209,6 @@ SHADOWS = (
     Check(kinds=(MOVERS_DIFFER,), look=_movers, needs=frozenset({Source.TOPICS})),
     Check(kinds=(JOURNAL_OLD,), look=_journal, needs=frozenset({Source.TOPICS, Source.ENTRIES})),
     Check(kinds=(UNNAMED_SUBSCRIPTION,), look=_subscriptions, needs=frozenset({Source.TOPICS})),
-    Check(kinds=(INTAKE_REMOVED,), look=_removed, needs=frozenset({Source.TOPICS, Source.NAMESPACES})),
+    Check(kinds=(JOURNAL_REMOVED,), look=_removed, needs=frozenset({Source.TOPICS, Source.NAMESPACES})),
     Check(kinds=(COMPACTED,), look=_compaction, needs=frozenset({Source.TOPICS, Source.NAMESPACES})),
 )
