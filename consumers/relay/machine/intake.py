@@ -6,8 +6,8 @@ the relay makes the envelope of what the broker has stored: so a replay after a 
 
 from __future__ import annotations
 
-from timewheel.consumers.relay.machine.commands import PROBE, Reading, judged
-from timewheel.core.durations import format_duration
+from timewheel.consumers.relay.machine.commands import PROBE, Reading, Unreadable, judged
+from timewheel.core.durations import MINUTE_MS, format_duration
 from timewheel.core.envelope import (
     DUE_PROPERTY,
     FOR_PROPERTY,
@@ -22,7 +22,10 @@ from timewheel.core.envelope import (
 )
 from timewheel.core.errors import EnvelopeError
 
-__all__ = ["taken_in"]
+__all__ = ["ENTERED_SLACK_MS", "taken_in"]
+
+ENTERED_SLACK_MS = 5 * MINUTE_MS
+"""How far the "entered" time of an envelope may be from its publish: a publish that waited, a clock that differs."""
 
 
 def taken_in(properties: dict[str, str], publish_ms: int, own_id: str, revision: int, max_delay_ms: int) -> Reading:
@@ -34,14 +37,11 @@ def taken_in(properties: dict[str, str], publish_ms: int, own_id: str, revision:
         publish_ms: Its publish time as the broker has stored it, UTC milliseconds: when the timer has entered.
         own_id: The timer id of one that has none: its place. The end of it, if it is too long.
         revision: The plan's.
-        max_delay_ms: The longest delay that the plan allows. What has an envelope is not held to it here.
+        max_delay_ms: The longest delay that the plan allows. A copy of a shadow's is not held to it: the original was,
+            maybe by an earlier plan.
     """
     if TIMER_PROPERTY in properties:
-        reading = judged(properties)
-        if isinstance(reading, Envelope):
-            properties.pop(DUE_PROPERTY, None)
-            properties.pop(FROM_PROPERTY, None)
-        return reading
+        return _written(properties, publish_ms, None if FROM_PROPERTY in properties else max_delay_ms)
     due = properties.get(DUE_PROPERTY)
     if due is None:
         return PROBE if PROBE_PROPERTY in properties else _without_due_time(properties)
@@ -50,11 +50,7 @@ def taken_in(properties: dict[str, str], publish_ms: int, own_id: str, revision:
     except EnvelopeError as error:
         return error
     if due_ms - publish_ms > max_delay_ms:
-        return EnvelopeError(
-            f"{DUE_PROPERTY} is {format_duration(due_ms - publish_ms)} after the publish, and the plan's max_delay is "
-            f"{format_duration(max_delay_ms)}; publish it later, or raise max_delay",
-            due,
-        )
+        return _beyond(f"{DUE_PROPERTY} is", due_ms - publish_ms, max_delay_ms, due)
     # The end tells places apart; a topic's name may be longer than an id.
     timer_id = properties.get(ID_PROPERTY) or own_id[-MAX_TIMER_ID_CHARS:]
     if len(timer_id) > MAX_TIMER_ID_CHARS:
@@ -66,6 +62,41 @@ def taken_in(properties: dict[str, str], publish_ms: int, own_id: str, revision:
     properties.pop(FROM_PROPERTY, None)
     properties.update(Envelope.first_properties(timer_id, due_ms, publish_ms, revision))
     return Envelope(timer_id, due_ms, publish_ms, revision=revision)
+
+
+def _written(properties: dict[str, str], publish_ms: int, max_delay_ms: int | None) -> Reading:
+    """The reading of a message with an envelope, by a shadow or an SDK; as `taken_in`.
+
+    Args:
+        properties: Its.
+        publish_ms: Its publish time.
+        max_delay_ms: The longest delay; None: a shadow has written it.
+    """
+    envelope = judged(properties)
+    if isinstance(envelope, Unreadable) and max_delay_ms is not None:
+        # A stranger can write any version: it must not keep others waiting for a relay that reads it.
+        reason = f"{TIMER_PROPERTY} is of a later version than this relay reads: upgrade it, then replay the letter"
+        return EnvelopeError(reason, properties[TIMER_PROPERTY])
+    if not isinstance(envelope, Envelope):
+        return envelope
+    if max_delay_ms is not None and envelope.due_ms - publish_ms > max_delay_ms:
+        line = properties[TIMER_PROPERTY]
+        return _beyond(f"{TIMER_PROPERTY} is due", envelope.due_ms - publish_ms, max_delay_ms, line)
+    properties.pop(DUE_PROPERTY, None)
+    properties.pop(FROM_PROPERTY, None)
+    if abs(envelope.entered_ms - publish_ms) > ENTERED_SLACK_MS:
+        # It entered with its publish, whatever it says (broker-facts: entered-long-ago).
+        envelope = envelope._replace(entered_ms=publish_ms)
+        properties[TIMER_PROPERTY] = envelope.line()
+    return envelope
+
+
+def _beyond(which: str, delay_ms: int, max_delay_ms: int, found: str) -> EnvelopeError:
+    return EnvelopeError(
+        f"{which} {format_duration(delay_ms)} after the publish, and the plan's max_delay is "
+        f"{format_duration(max_delay_ms)}; publish it later, or raise max_delay",
+        found,
+    )
 
 
 def _without_due_time(properties: dict[str, str]) -> EnvelopeError:
