@@ -28,6 +28,7 @@ from timewheel.core.next_hop import again, tried_again
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
 from timewheel.events import ProducerCloseFailed, RepublishFailed, TimerParked
+from timewheel.wire.dead_letters import without_notes
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.native import schema_version_of
 from timewheel.wire.own_numbers import OWN_NUMBERS
@@ -170,7 +171,7 @@ class Republisher:
             None if message.has_null_value() else message.data(),
             # On the client's thread: nothing there can raise, and nothing may take long.
             lambda result, _: put(_Answered(timer, where, result)),
-            properties={**message.properties(), **properties},
+            properties={**without_notes(message.properties()), **properties},
             partition_key=key or None,
             ordering_key=message.ordering_key() or None,
             disable_replication=True,

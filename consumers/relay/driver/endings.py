@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from timewheel.consumers.relay.machine.order import Spot
-from timewheel.wire.dead_letters import DEAD_FROM, DEAD_REASON, DEAD_SCHEMA
+from timewheel.wire.dead_letters import DEAD_FROM, DEAD_REASON, DEAD_SCHEMA, without_notes
 from timewheel.wire.native import NO_SCHEMA, schema_version_of
 from timewheel.wire.positions import Position
 
@@ -40,7 +40,7 @@ def dead_letter_properties(message: Any, properties: dict[str, str], reason: str
     """The properties of a dead letter: all that it had, why it is one, and where it comes from."""
     version = schema_version_of(message)
     return {
-        **properties,
+        **without_notes(properties),
         DEAD_REASON: reason[:MAX_REASON_CHARS],
         DEAD_FROM: source,
         **({} if version == NO_SCHEMA else {DEAD_SCHEMA: str(version)}),

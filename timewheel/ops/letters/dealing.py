@@ -20,6 +20,7 @@ from timewheel.admin.internals import EntryPosition
 from timewheel.core.chance import Chance
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.cut_offs import Stamps
+from timewheel.core.digits import whole_number
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import EnvelopeError
 from timewheel.core.names import partition_of, parts_of
@@ -149,6 +150,14 @@ def drop(client: ClientLike, box: Box, letters: Sequence[Letter], *, clock: Cloc
     return _deal(client, box, letters, lambda _letter, _message: None, clock or SystemClock())
 
 
+_OF_THE_LETTER = frozenset({"CryptoError", "IncompatibleSchema", "InvalidMessage", "MessageTooBig"})
+"""Results that say nothing about the next letter."""
+
+
+class _NotStored(Exception):
+    """A publish had one of these results."""
+
+
 class _Existing:
     """A decision by the message itself, refused where the destination does not exist."""
 
@@ -224,8 +233,11 @@ class _Desk:
         """Publish what is to be published of one entry, wait for it, then acknowledge the entry."""
         try:
             return self._deal(position, wanted, decide)
-        except pulsar.PulsarException as error:
-            raise DealingFailed(self._topic, f"{position.ledger}:{position.entry}: {error}") from error
+        except (pulsar.PulsarException, _NotStored, UnicodeDecodeError) as error:
+            if isinstance(error, pulsar.PulsarException) and type(error).__name__ not in _OF_THE_LETTER:
+                raise DealingFailed(self._topic, f"{position.ledger}:{position.entry}: {error}") from error
+            # What was stored of this entry comes as a copy when it is dealt with anew.
+            return [Dealt(letter=letter, refused=f"it cannot be published: {error}") for letter in wanted.values()]
 
     def _deal(self, position: EntryPosition, wanted: dict[LetterPlace, Letter], decide: Decision) -> list[Dealt]:
         dealt: list[Dealt] = []
@@ -302,8 +314,9 @@ class _Desk:
         """The topic that has its definition, and the version there."""
         # A dead letter is stored without its schema, and says which it had; what is filed again keeps that note.
         # A parked one is stored under it.
-        if properties.get(DEAD_SCHEMA, "").isdecimal():
-            return properties.get(DEAD_FROM, ""), int(properties[DEAD_SCHEMA])
+        version = whole_number(properties.get(DEAD_SCHEMA, ""))
+        if version is not None:
+            return properties.get(DEAD_FROM, ""), version
         return self._topic, schema_version_of(message)
 
     def _lost_schema(self, message: Any) -> str | None:
@@ -312,11 +325,15 @@ class _Desk:
         try:
             self._schemas(source).producer_options(version)
         except pulsar.TopicNotFound:  # or the topic is there anew, and has no such schema
-            return (
-                f"its schema, version {version} of {partition_of(source)[0]}, is gone with that topic: publish it anew "
-                "from where it comes from"
-            )
-        return None
+            problem = "is gone with that topic"
+        except pulsar.PulsarException as error:  # such as a name that is none, which a stranger may have written
+            problem = f"could not be read ({error})"
+        else:
+            return None
+        return (
+            f"its schema, version {version} of {partition_of(source)[0]}, {problem}: publish it anew from where it "
+            "comes from"
+        )
 
     def _schemas(self, source: str) -> Schemas:
         return self._definitions.setdefault(source, Schemas(self._client, source))
@@ -327,6 +344,8 @@ class _Desk:
                 result = self._clock.get(outcomes.queue, SEND_TIMEOUT_MS + RECEIVE_TIMEOUT_MS)
             except Empty:
                 raise DealingFailed(self._topic, "no answer to a publish: it is left as it was") from None
+            if result.name in _OF_THE_LETTER:
+                raise _NotStored(result.name)
             if result != pulsar.Result.Ok:
                 raise DealingFailed(self._topic, f"a publish was not confirmed ({result}): it is left as it was")
 

@@ -10,6 +10,7 @@ from timewheel.admin.batches import BatchGarbled, messages_of_batch
 from timewheel.admin.client import AdminClient
 from timewheel.admin.entries import StoredEntry
 from timewheel.admin.internals import EntryPosition
+from timewheel.core.digits import whole_number
 from timewheel.core.envelope import ID_PROPERTY, Envelope
 from timewheel.core.errors import AdminMissing
 from timewheel.core.names import partition_topic
@@ -42,10 +43,9 @@ class LetterPlace(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> LetterPlace | None:
         """Read what `str` writes; None: it is nothing of the kind."""
-        parts = text.split(":")
-        if len(parts) not in (2, 3) or not all(part.isdecimal() and len(part) < 19 for part in parts):
-            return None
-        return cls(*map(int, parts))
+        parts = [whole_number(part) for part in text.split(":")]
+        numbers = [part for part in parts if part is not None]
+        return cls(*numbers) if len(numbers) == len(parts) and len(parts) in (2, 3) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
