@@ -158,6 +158,10 @@ class _NotStored(Exception):
     """A publish had one of these results."""
 
 
+class _NoSuchNote(Exception):
+    """No relay of this plan wrote these notes."""
+
+
 class _Existing:
     """A decision by the message itself, refused where the destination does not exist."""
 
@@ -185,7 +189,7 @@ def _deal(client: ClientLike, box: Box, letters: Sequence[Letter], decide: Decis
         entries[letter.topic, letter.place.position][letter.place] = letter
     dealt: list[Dealt] = []
     for topic in sorted({topic for topic, _ in entries}):
-        with _Desk(client, topic, box.subscription, clock) as desk:
+        with _Desk(client, topic, box, clock) as desk:
             for position in sorted(position for where, position in entries if where == topic):
                 dealt += desk.deal(position, entries[topic, position], decide)
     return dealt
@@ -203,11 +207,11 @@ def _as_received(letter: Letter, message: Any) -> Letter:
 class _Desk:
     """What it takes to deal with the letters of one partition, opened once."""
 
-    def __init__(self, client: ClientLike, topic: str, subscription: str, clock: Clock) -> None:
+    def __init__(self, client: ClientLike, topic: str, box: Box, clock: Clock) -> None:
         self._client = client
         self._clock = clock
         self._topic = topic
-        self._subscription = subscription
+        self._box = box
         self._producers: dict[tuple[str, str, int], Any] = {}
         self._definitions: dict[str, Schemas] = {}
         self._consumer: Any = None
@@ -216,7 +220,7 @@ class _Desk:
         try:
             self._consumer = self._client.subscribe(
                 self._topic,
-                self._subscription,
+                self._box.subscription,
                 consumer_type=pulsar.ConsumerType.Shared,
                 initial_position=pulsar.InitialPosition.Earliest,
                 receiver_queue_size=1,  # it acknowledges by position; what it is handed goes back when it closes
@@ -311,22 +315,33 @@ class _Desk:
         return self._producers[key]
 
     def _schema_of(self, message: Any, properties: dict[str, str]) -> tuple[str, int]:
-        """The topic that has its definition, and the version there."""
+        """The topic that has its definition, and the version there.
+
+        Raises:
+            _NoSuchNote: Its notes name another topic than one that a relay of this plan reads.
+        """
         # A dead letter is stored without its schema, and says which it had; what is filed again keeps that note.
         # A parked one is stored under it.
-        version = whole_number(properties.get(DEAD_SCHEMA, ""))
-        if version is not None:
-            return properties.get(DEAD_FROM, ""), version
-        return self._topic, schema_version_of(message)
+        noted = properties.get(DEAD_SCHEMA) if self._box.sources else None
+        if noted is None:
+            return self._topic, schema_version_of(message)
+        version, source = whole_number(noted), properties.get(DEAD_FROM, "")
+        # The client crashes with the whole process on some names.
+        if version is None or not source.startswith(self._box.sources):
+            raise _NoSuchNote
+        return source, version
 
     def _lost_schema(self, message: Any) -> str | None:
         """What to say if the definition of its schema is no more; None: it is there."""
-        source, version = self._schema_of(message, message.properties())
+        try:
+            source, version = self._schema_of(message, message.properties())
+        except _NoSuchNote:
+            return f"its {DEAD_SCHEMA} and {DEAD_FROM} name no schema of a topic of this plan: no relay wrote them"
         try:
             self._schemas(source).producer_options(version)
         except pulsar.TopicNotFound:  # or the topic is there anew, and has no such schema
             problem = "is gone with that topic"
-        except pulsar.PulsarException as error:  # such as a name that is none, which a stranger may have written
+        except pulsar.PulsarException as error:
             problem = f"could not be read ({error})"
         else:
             return None
