@@ -151,7 +151,6 @@ class Republisher:
 
     def _publish(self, timer: InHand) -> None:
         message, envelope = timer.arrival.message, timer.arrival.envelope
-        assert envelope is not None, "only what has a due time can be early"
         key = message.partition_key()
         # The partition stays (broker-facts: keys-and-partitions); a due topic that is not partitioned has none.
         partition = partition_of(message.topic_name())[1]
@@ -179,14 +178,18 @@ class Republisher:
             deliver_at=deliver_at_ms or None,
         )
 
-    def _onward(self, timer: InHand, envelope: Envelope, now_ms: int) -> tuple[str, int, dict[str, str]]:
+    def _onward(self, timer: InHand, envelope: Envelope | None, now_ms: int) -> tuple[str, int, dict[str, str]]:
         """Topic, the delay to ask for, and timewheel's properties."""
         if isinstance(timer.onward, Parked):
             why = _why(timer.onward, str(timer.arrival.message.topic_name()))
             # What a plain client has sent has no id yet, and is given one to be found by.
-            return self._parked, 0, envelope.properties() | why if timer.arrival.mark is Mark.NATIVE else why
+            if envelope is not None and timer.arrival.mark is Mark.NATIVE:
+                why |= envelope.properties()
+            return self._parked, 0, why
+        assert envelope is not None, "only what has a due time can be early, and only what has an id is tried again"
         if timer.onward is None:
-            hop = again(self._router, envelope, now_ms)
+            came_from = partition_of(timer.arrival.message.topic_name())[0]
+            hop = again(self._router, envelope, now_ms, came_from)
         else:
             within_ms = OPENING_MS + SEND_TIMEOUT_MS
             due_ms = timer.onward.due_ms

@@ -188,10 +188,21 @@ def test_released_in_time_a_timer_makes_the_journey_that_its_plan_says(plan: Pla
 
 def test_what_came_far_too_early_goes_back_under_its_due_time() -> None:
     envelope = Envelope("t", NOW_MS + DAY_MS, NOW_MS - DAY_MS, hops=2, revision=3)
-    hop = again(Router(TIERED), envelope, NOW_MS)
+    hop = again(Router(TIERED), envelope, NOW_MS, "elsewhere")
     assert hop == Hop(DUE_TOPIC, NOW_MS + DAY_MS - LEAD_MS, envelope._replace(hops=3), True, False)
     calendar = Plan(due_topic=DUE_TOPIC, subscriptions=("s",), scheme=Calendar())
-    assert again(Router(calendar), envelope, NOW_MS).topic.startswith(f"{DUE_TOPIC}.tw.1d-")
+    assert again(Router(calendar), envelope, NOW_MS, "elsewhere").topic.startswith(f"{DUE_TOPIC}.tw.1d-")
+
+
+@pytest.mark.parametrize("beyond_ms", [0, 1, 10_000 * DAY_MS])
+def test_in_a_calendar_it_stays_in_its_topic_if_none_need_be_there_when_it_is_due(beyond_ms: int) -> None:
+    """There it waits as well; to be published where no topic is, it would wait in a consumer for ever."""
+    plan = Plan(due_topic=DUE_TOPIC, subscriptions=("s",), scheme=Calendar(), max_delay_ms=30 * DAY_MS)
+    due_ms, came_from = NOW_MS + 30 * DAY_MS + beyond_ms, f"{DUE_TOPIC}.tw.1d-20260101"
+    hop = again(Router(plan), Envelope("t", due_ms, NOW_MS), NOW_MS, came_from)
+    assert (hop.topic == came_from) is (beyond_ms > 0)
+    assert hop.topic in {spec.name for spec in topology(plan, NOW_MS).topics}
+    assert hop.deliver_at_ms == due_ms - plan.lead_ms
 
 
 def test_hops_are_counted_as_far_as_the_line_has_room() -> None:
@@ -288,7 +299,7 @@ def test_another_set_of_topics_for_what_is_tried_again_is_another_way() -> None:
 
 def test_what_came_far_too_early_goes_back_where_it_came_from() -> None:
     envelope = Envelope("t", NOW_MS + DAY_MS, NOW_MS, revision=3, life=FOR_BILLING)
-    assert short(again(Router(RETRYING), envelope, NOW_MS).topic) == "retry.billing"
+    assert short(again(Router(RETRYING), envelope, NOW_MS, DUE_TOPIC).topic) == "retry.billing"
 
 
 @pytest.mark.parametrize(

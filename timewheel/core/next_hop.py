@@ -194,16 +194,21 @@ class NextHop:
 _ENDLESS = Bury(f"{MAX_HOPS} hops, which no plan needs")
 
 
-def again(router: Router, envelope: Envelope, now_ms: int) -> Hop:
+def again(router: Router, envelope: Envelope, now_ms: int, came_from: str) -> Hop:
     """A timer came to a consumer far too early: back into its due topic, under its real due time.
 
     Args:
         router: The plan's.
         envelope: Its.
         now_ms: UTC milliseconds.
+        came_from: The due topic that it came from, without a partition suffix. In a calendar it goes back there if it
+            is due beyond what the plan allows: its interval need not have a topic, and never may.
     """
     due = router.to_due(envelope.due_ms, now_ms, envelope.life.only_for)
-    return Hop(due.topic, due.deliver_at_ms, envelope.hopped(envelope.entered_ms), True, False)
+    is_beyond = router.interval_ms and envelope.due_ms - now_ms > router.plan.max_delay_ms
+    return Hop(
+        came_from if is_beyond else due.topic, due.deliver_at_ms, envelope.hopped(envelope.entered_ms), True, False
+    )
 
 
 def tried_again(
