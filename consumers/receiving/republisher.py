@@ -21,7 +21,7 @@ from timewheel.consumers.onward import Parked
 from timewheel.consumers.receiving.alarms import Alarms
 from timewheel.consumers.receiving.subscribing import missing_topic
 from timewheel.core.clock import Clock
-from timewheel.core.envelope import Envelope
+from timewheel.core.envelope import FOR_PROPERTY, GROUP_PROPERTY, Envelope
 from timewheel.core.keys import partition_for_key
 from timewheel.core.names import partition_of
 from timewheel.core.next_hop import again, tried_again
@@ -170,7 +170,7 @@ class Republisher:
             None if message.has_null_value() else message.data(),
             # On the client's thread: nothing there can raise, and nothing may take long.
             lambda result, _: put(_Answered(timer, where, result)),
-            properties={**without_notes(message.properties()), **properties},
+            properties={**_kept(timer), **properties},
             partition_key=key or None,
             ordering_key=message.ordering_key() or None,
             disable_replication=True,
@@ -233,6 +233,16 @@ class Republisher:
             producer.close()
         except pulsar.PulsarException as error:
             self._hooks.emit(ProducerCloseFailed(topic=where[0], error=str(error)))
+
+
+def _kept(timer: InHand) -> dict[str, str]:
+    """Of the properties that a message had, those that it keeps; its new ones come on top."""
+    kept = without_notes(timer.arrival.message.properties())
+    if not isinstance(timer.onward, Parked):
+        # Beside a line of version 1 they were none of ours, and the new line may be of version 2.
+        kept.pop(GROUP_PROPERTY, None)
+        kept.pop(FOR_PROPERTY, None)
+    return kept
 
 
 def _why(parked: Parked, source: str) -> dict[str, str]:

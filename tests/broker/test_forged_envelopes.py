@@ -103,7 +103,7 @@ def test_one_that_entered_in_1970_hops_no_more_often_than_others(pulsar_broker: 
         stage.put(stage.tiers[0], Envelope("forged too", began_ms + 59_000, 0))
         stage.flush()
         sent = stage.hold([9_000] * GOOD)
-        relay = stage.relay()
+        relay = stage.relay(hop_linger_ms=20)
         good = {envelope.timer_id for envelope in sent}
         eventually(lambda: good <= set(stage.copies()), 30, poll=0.2)
         stored = [message.properties() for topic in stage.tiers for message in stage.stored(topic)]

@@ -17,11 +17,12 @@ from timewheel.consumers.in_hand import Arrival, InHand, Mark
 from timewheel.consumers.judging import Judge, Overdue
 from timewheel.consumers.message import DelayedMessage, arrival_of, beside_shadow
 from timewheel.consumers.onward import Parked, TriedAgain
-from timewheel.consumers.receiving.republisher import Republisher
+from timewheel.consumers.receiving.republisher import Republisher, _kept
 from timewheel.core.durations import DAY_MS
 from timewheel.core.envelope import (
     DUE_PROPERTY,
     FOR_PROPERTY,
+    GROUP_PROPERTY,
     ID_PROPERTY,
     MAX_TIMER_ID_CHARS,
     STIR_PROPERTY,
@@ -238,6 +239,9 @@ def test_what_is_parked_can_be_found_by_its_id(arrival: Arrival, adds: bool) -> 
     assert envelope is not None
     topic, deliver_at_ms, properties = republisher._onward(timer, envelope, NOW_MS)
     assert (topic, deliver_at_ms) == (f"{plan.due_topic}.tw.parked.billing", 0)
+    client_s = {GROUP_PROPERTY: "no stamp", FOR_PROPERTY: "nobody", "colour": "red"}
+    stray = InHand("a", read(client_s), 0, onward=TriedAgain(NOW_MS))
+    assert _kept(stray) == {"colour": "red"}, "or they would count beside the line of version 2 that it gets"
     unread = InHand(f"@{arrival.position}", arrival._replace(envelope=None), 0, onward=timer.onward)
     assert TIMER_PROPERTY not in republisher._onward(unread, None, NOW_MS)[2], "nobody makes up what could not be read"
     stored = {**arrival.message.properties(), **properties}

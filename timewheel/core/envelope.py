@@ -161,6 +161,8 @@ class Envelope(NamedTuple):
         """
         # Built anew: _replace would cost twice as much, once per message.
         hops = self.hops + 1 if self.hops < MAX_HOPS_WRITTEN else MAX_HOPS_WRITTEN
+        if not 0 <= entered_ms <= MAX_TIME_MS:
+            entered_ms = min(max(entered_ms, 0), MAX_TIME_MS)  # of a due time in 1970 or 9999: it is to be read again
         return Envelope(self.timer_id, self.due_ms, entered_ms, self.generation, hops, self.revision, self.life)
 
     @staticmethod
