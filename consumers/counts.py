@@ -27,7 +27,7 @@ class ConsumerCounts:
         timed_out: Handed out again after the ack time-out.
         foreign: Without an envelope, also those that are known by their place, beside a shadow; handed out at once.
         envelope_errors: With an unreadable one; handed out at once.
-        too_new: Written by a later version of timewheel; given back to the broker.
+        too_new: Written by a later version of timewheel; given back to the broker, or parked.
         stirs: A shadow's own, for the broker's sake; dropped.
         done: Handled.
         failed: Negatively acknowledged.
@@ -38,7 +38,8 @@ class ConsumerCounts:
         unjudged: Handed out though the log of cut-offs did not answer (``when_blind = "deliver"``).
         tried_again: Published to be handled again later, as their handler or its policy wanted.
         parked: Published to wait for an operator: their handler or its policy wanted that, they were overdue, or they
-            came so late that nobody could say whether they were cancelled.
+            came so late that nobody could say whether they were cancelled; or this consumer could not read them, nor
+            publish them again.
         held: In hand and waiting now.
     """
 

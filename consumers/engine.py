@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from timewheel.consumers.commands import Acknowledge, Command, Drop, Hand, LetGo, NegativeAcknowledge, Republish, let_go
 from timewheel.consumers.counts import ConsumerCounts
+from timewheel.consumers.giving_back import GivingBack
 from timewheel.consumers.handled import HandledTimers, timer_key
 from timewheel.consumers.in_hand import Arrival, InHand, Mark, Stage
 from timewheel.consumers.judging import Judge, Overdue, Verdict, judged
@@ -37,10 +38,12 @@ class Engine:
         ack_timeout_ms: After this the client has a message delivered again; None: never.
         judge: Of timers that may have been cancelled; None: none can be.
         overdue: What becomes of late ones; None: they are delivered.
+        parks: Whether the subscription has a topic for what waits for an operator.
+        redelivery_delay_ms: After this time what is given back comes again.
     """
 
-    __slots__ = ("_ack_timeout_ms", "_asked", "_counts", "_extras", "_handled", "_hold_bound_ms", "_in_hand",
-                 "_judge", "_judges", "_max_held", "_overdue", "_republishing", "_unasked", "_wheel",
+    __slots__ = ("_ack_timeout_ms", "_asked", "_counts", "_extras", "_giving_back", "_handled", "_hold_bound_ms",
+                 "_in_hand", "_judge", "_judges", "_max_held", "_overdue", "_republishing", "_unasked", "_wheel",
                  "has_overdue")  # fmt: skip
 
     def __init__(
@@ -52,6 +55,8 @@ class Engine:
         ack_timeout_ms: int | None = None,
         judge: Judge | None = None,
         overdue: Overdue | None = None,
+        parks: bool = False,
+        redelivery_delay_ms: int = 60_000,
     ) -> None:
         self._hold_bound_ms = hold_bound_ms
         self._max_held = max_held
@@ -65,6 +70,7 @@ class Engine:
         self._asked: list[InHand] = []
         self._wheel = LocalWheel(max_held)
         self._in_hand: dict[str, InHand] = {}
+        self._giving_back = GivingBack(max_held, hold_bound_ms, parks=parks, redelivery_delay_ms=redelivery_delay_ms)
         self._republishing = 0
         self._extras = 0
         self._counts = ConsumerCounts()
@@ -109,11 +115,8 @@ class Engine:
         envelope = arrival.envelope
         if (mark := arrival.mark) is not None:
             counts.came(mark)
-            if mark is Mark.TOO_NEW:
-                # Not for us to say when it is due: a consumer of that version shall have it.
-                return [NegativeAcknowledge(arrival)]
-            if mark is Mark.STIR:
-                return [Acknowledge(arrival)]
+            if mark is not Mark.NATIVE:
+                return [Acknowledge(arrival)] if mark is Mark.STIR else self._too_new(arrival, now_ms, monotonic_ms)
         if envelope is None:
             # Never lose, never guess: a message that says no due time goes to the handler as Pulsar delivered it.
             counts.came(arrival.envelope_error)
@@ -121,18 +124,18 @@ class Engine:
             key = f"@{arrival.position}"
         else:
             key = timer_key(envelope)
-            if key in self._handled:
-                counts.already_handled += 1
-                return [Acknowledge(arrival)]
-            if self._judge is not None and self._judge.is_dead(envelope):
-                counts.cancelled += 1
-                waiting = self._in_hand.get(key)
-                buried = [] if waiting is None or waiting.stage in _ELSEWHERE else self._bury(waiting)
-                return [Acknowledge(arrival), *buried]
+        if key in self._handled:
+            counts.already_handled += 1
+            return [Acknowledge(arrival)]
+        if envelope is not None and self._judge is not None and self._judge.is_dead(envelope):
+            counts.cancelled += 1
+            waiting = self._in_hand.get(key)
+            buried = [] if waiting is None or waiting.stage in _ELSEWHERE else self._bury(waiting)
+            return [Acknowledge(arrival), *buried]
         known = self._in_hand.get(key)
         timer = InHand(key, arrival, monotonic_ms)
         if known is not None:
-            if not self._timed_out(known, arrival, monotonic_ms):
+            if not known.timed_out(arrival, monotonic_ms, self._ack_timeout_ms):
                 return self._received_again(known, arrival, monotonic_ms)
             counts.timed_out += 1
             timer.extras = known.extras
@@ -144,15 +147,12 @@ class Engine:
 
     def tick(self, now_ms: int) -> list[Command]:
         """Time passed, or jumped."""
-        commands: list[Command] = []
         first_ms = self._wheel.next_wake_ms()
         if first_ms is None:
-            return commands
+            return []
         # Nothing is held for longer than the bound, unless the clock went back: then everything is decided anew.
         woken = self._wheel.pop_all() if first_ms > now_ms + self._hold_bound_ms else self._wheel.pop_due(now_ms)
-        for key in woken:
-            commands += self._place(self._in_hand[key], now_ms)
-        return commands
+        return [command for key in woken for command in self._place(self._in_hand[key], now_ms)]
 
     @property
     def unasked(self) -> int:
@@ -214,7 +214,7 @@ class Engine:
             return []  # acknowledged meanwhile, or in another handler's hands after the ack time-out
         self._forget(timer.key)
         self._counts.failed += 1
-        return [NegativeAcknowledge(arrival) for arrival in (timer.arrival, *timer.extras.values())]
+        return [NegativeAcknowledge(arrival) for arrival in timer.arrivals]
 
     def postponed(self, timer: InHand, now_ms: int, after_ms: int) -> list[Command]:
         """The handler wants it later, but not from the broker: it stays in hand, and is handed out again.
@@ -235,20 +235,14 @@ class Engine:
         return self._place(timer, now_ms)
 
     def moved_on(self, timer: InHand, onward: Onward, now_ms: int) -> list[Command]:
-        """It is not handled, and not to be delivered again as it is: it is published as something else.
-
-        Args:
-            timer: As it was handed out.
-            onward: As what.
-            now_ms: UTC milliseconds.
-        """
+        """It is not handled, and not to be delivered again as it is: it is published as something else."""
         if self._in_hand.get(timer.key) is not timer:
             return [LetGo(timer)]
         has_room = self._republishing < MAX_REPUBLISHING or not self.full
-        if timer.arrival.envelope is None or not has_room:
-            # Without an id it could not be known again; without room it waits with the broker.
-            return [LetGo(timer), *self.failed(timer)]
-        timer.onward = onward
+        goes_on = self._giving_back.without_id(timer.arrival, onward) if timer.arrival.envelope is None else onward
+        if goes_on is None or not has_room:
+            return [LetGo(timer), *self.failed(timer)]  # it waits with the broker
+        timer.onward = goes_on
         return self._republish(timer, now_ms)
 
     def published(self, timer: InHand, now_ms: int) -> list[Command]:
@@ -261,7 +255,7 @@ class Engine:
                 self._counts.tried_again += 1
             # Only now, and by attempt: what goes on has another key, and a copy of this one must not go on once more.
             self._handled.add(timer.key)
-            return [Acknowledge(arrival) for arrival in (timer.arrival, *timer.extras.values())]
+            return [Acknowledge(arrival) for arrival in timer.arrivals]
         self._counts.republished += 1
         commands: list[Command] = [Acknowledge(timer.arrival)]
         if timer.extras:
@@ -280,30 +274,33 @@ class Engine:
             return []
         self._republishing -= 1
         timer.stage = Stage.TOO_EARLY
-        if timer.onward is not None and self.full:
-            # Nothing has made room for it, unlike for one that came early.
-            return [LetGo(timer), *self.failed(timer)]
+        if not self._giving_back.waits(timer, is_full=self.full):
+            return [*let_go(timer), *self.failed(timer)]
         self._wait_first(timer, now_ms)
         return []
+
+    def _too_new(self, arrival: Arrival, now_ms: int, monotonic_ms: int) -> list[Command]:
+        """Not for us to say when it is due: a consumer of that version shall have it."""
+        if f"@{arrival.position}" in self._handled:
+            return [Acknowledge(arrival)]  # parked, and in a batch of which another part came again
+        timer = self._giving_back.too_new(arrival, now_ms, monotonic_ms)
+        if timer is None or timer.key in self._in_hand:
+            return [NegativeAcknowledge(arrival)]
+        self._in_hand[timer.key] = timer
+        return self._place(timer, now_ms)
 
     def _received_again(self, timer: InHand, arrival: Arrival, monotonic_ms: int) -> list[Command]:
         if arrival.position == timer.arrival.position:
             self._counts.redelivered += 1
             timer.arrival = arrival
             timer.received_ms = monotonic_ms
+        elif arrival.position not in timer.extras and self._giving_back.too_many(self._extras + 1):
+            return [NegativeAcknowledge(arrival)]  # by then the timer is handled, and this one is acknowledged
         else:
             self._counts.extra_copies += 1
             self._extras += arrival.position not in timer.extras
             timer.extras[arrival.position] = arrival
         return [Drop(arrival)]
-
-    def _timed_out(self, timer: InHand, arrival: Arrival, monotonic_ms: int) -> bool:
-        return (
-            self._ack_timeout_ms is not None
-            and timer.stage is Stage.HANDED
-            and arrival.position == timer.arrival.position
-            and monotonic_ms - timer.received_ms >= self._ack_timeout_ms
-        )
 
     def _place(self, timer: InHand, now_ms: int) -> list[Command]:
         """Decide about a timer that is in hand, in no wheel, and not handed out."""
@@ -331,12 +328,7 @@ class Engine:
         return []
 
     def overdue_meanwhile(self, timer: InHand, now_ms: int) -> list[Command] | None:
-        """It was to be handed out, and had to wait for its turn; None: it may be handed out.
-
-        Args:
-            timer: As it was to be handed out.
-            now_ms: UTC milliseconds.
-        """
+        """It was to be handed out, and had to wait for its turn; None: it may be handed out."""
         if self._in_hand.get(timer.key) is not timer:
             return None
         verdict = judged(timer.arrival.envelope, now_ms, None, self._overdue)
@@ -381,7 +373,7 @@ class Engine:
     def _bury(self, timer: InHand) -> list[Command]:
         """Acknowledge all that is in hand of a dead timer, and forget it."""
         self._forget(timer.key)
-        return [*let_go(timer), *(Acknowledge(arrival) for arrival in (timer.arrival, *timer.extras.values()))]
+        return [*let_go(timer), *(Acknowledge(arrival) for arrival in timer.arrivals)]
 
     def _still_in_hand(self, timers: list[InHand]) -> list[InHand]:
         """Without those that were handled meanwhile, by a handler that had them before the ack time-out."""
@@ -397,4 +389,5 @@ class Engine:
             self._wheel.discard(key)
             self._extras -= len(timer.extras)
             self._republishing -= timer.stage is Stage.REPUBLISHING
+            self._giving_back.forgets(timer)
         return timer

@@ -59,6 +59,11 @@ class Arrival(NamedTuple):
     envelope_error: str | None = None
     mark: Mark | None = None
 
+    @property
+    def redeliveries(self) -> int:
+        """How often the broker has delivered it again; as it counts, in memory."""
+        return int(self.message.redelivery_count())
+
 
 @dataclass(slots=True, eq=False)
 class InHand:
@@ -73,6 +78,7 @@ class InHand:
         onward: As what it is published; None: under its due time, as it came.
         postponed_ms: When its handler wanted it later, UTC milliseconds.
         not_before_ms: Until when it waits for that.
+        failures: Publishes of it in a row that failed.
     """
 
     key: str
@@ -83,10 +89,25 @@ class InHand:
     onward: Onward | None = None
     postponed_ms: int = 0
     not_before_ms: int = 0
+    failures: int = 0
 
     def postponed_for_ms(self, now_ms: int) -> int:
         """How long its handler wants it to wait yet; a clock that was set back ends that."""
         return max(self.not_before_ms - now_ms, 0) if now_ms >= self.postponed_ms else 0
+
+    def timed_out(self, arrival: Arrival, monotonic_ms: int, ack_timeout_ms: int | None) -> bool:
+        """Whether the client delivers it again since its handler has not answered for so long; None: it never does."""
+        return (
+            ack_timeout_ms is not None
+            and self.stage is Stage.HANDED
+            and arrival.position == self.arrival.position
+            and monotonic_ms - self.received_ms >= ack_timeout_ms
+        )
+
+    @property
+    def arrivals(self) -> tuple[Arrival, ...]:
+        """All copies of it that are in hand."""
+        return (self.arrival, *self.extras.values())
 
     @property
     def due_ms(self) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 from timewheel.consumers.in_hand import Arrival, InHand, Mark
 from timewheel.core.clock import Clock
-from timewheel.core.envelope import PREFIX, STIR_PROPERTY, Envelope
+from timewheel.core.envelope import FOR_PROPERTY, PREFIX, STIR_PROPERTY, Envelope
 from timewheel.core.errors import EnvelopeError, EnvelopeTooNew
 from timewheel.core.ids import native_id
 from timewheel.wire.positions import Position
@@ -143,16 +143,26 @@ def key_of(message: Any) -> str:
         return ""
 
 
-def arrival_of(message: Any, origin: Any) -> Arrival:
-    """A received message with its envelope read."""
+def arrival_of(message: Any, origin: Any, mine: str = "") -> Arrival:
+    """A received message with its envelope read.
+
+    Args:
+        message: The client's.
+        origin: Whom to acknowledge it to.
+        mine: The subscription, where that has a topic for what it tries again; a timer for one subscription alone comes
+            by that topic, and nowhere else.
+    """
     envelope: Envelope | None = None
     error: str | None = None
     mark: Mark | None = None
     try:
         properties = message.properties()
         envelope = Envelope.read(properties)
-        if envelope is None and STIR_PROPERTY in properties:
-            mark = Mark.STIR
+        if envelope is None:
+            mark = Mark.STIR if STIR_PROPERTY in properties else None
+        elif (only_for := envelope.life.only_for) and only_for != mine:
+            error = str(EnvelopeError(f"{FOR_PROPERTY} names another subscription, or one without retries", only_for))
+            envelope = None
     except EnvelopeTooNew as problem:
         error, mark = str(problem), Mark.TOO_NEW
     except (EnvelopeError, UnicodeDecodeError) as problem:
@@ -161,7 +171,7 @@ def arrival_of(message: Any, origin: Any) -> Arrival:
     return Arrival(message, origin, Position.of(message.message_id()), envelope, error, mark)
 
 
-def beside_shadow(clock: Clock) -> Reading:
+def beside_shadow(clock: Clock, mine: str = "") -> Reading:
     """Reads messages of a due topic that plain producers write to and a shadow lifts from.
 
     A plain one and its copy are one timer. Not so what came in a batch: the messages of an entry share its place, and a
@@ -169,10 +179,11 @@ def beside_shadow(clock: Clock) -> Reading:
 
     Args:
         clock: Of the consumer.
+        mine: As of `arrival_of`.
     """
 
     def read(message: Any, origin: Any) -> Arrival:
-        arrival = arrival_of(message, origin)
+        arrival = arrival_of(message, origin, mine)
         position = arrival.position
         is_plain = arrival.envelope is None and arrival.envelope_error is None and arrival.mark is None
         if not is_plain or position.batch_index >= 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from timewheel.consumers.arguments import check_count
@@ -113,7 +114,8 @@ class Reception:
         )
         retry_topic = Names(plan).retry(subscription) if plan.keeps_back else None
         self._parked_topic = Names(plan).parked(subscription) if plan.keeps_back else None
-        read = beside_shadow(clock) if plan.intake else arrival_of
+        mine = subscription if plan.keeps_back else ""
+        read = beside_shadow(clock, mine) if plan.intake else partial(arrival_of, mine=mine)
         self._source: Source = (
             RollingSource(subscribing, plan, retry_topic, clock, emitting, read)
             if isinstance(plan.scheme, Calendar) or plan.former_intervals_ms
@@ -135,6 +137,8 @@ class Reception:
                 ack_timeout_ms=subscribing.ack_timeout_ms,
                 judge=judge,
                 overdue=overdue,
+                parks=plan.keeps_back,
+                redelivery_delay_ms=subscribing.redelivery_delay_ms,
             ),
             Republisher(client, plan, subscription, clock, emitting),
             pace=None if max_rate is None else Pace(max_rate),

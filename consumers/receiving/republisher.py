@@ -20,7 +20,7 @@ from timewheel.consumers.in_hand import InHand, Mark
 from timewheel.consumers.onward import Parked
 from timewheel.consumers.receiving.subscribing import missing_topic
 from timewheel.core.clock import Clock
-from timewheel.core.envelope import Envelope
+from timewheel.core.envelope import FOR_PROPERTY, GROUP_PROPERTY, Envelope
 from timewheel.core.grouping import LARGE_BYTES
 from timewheel.core.keys import partition_for_key
 from timewheel.core.names import partition_of
@@ -29,6 +29,7 @@ from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
 from timewheel.events import ProducerCloseFailed, RepublishFailed, TimerParked
 from timewheel.wire.alarms import Alarms
+from timewheel.wire.dead_letters import without_notes
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.native import NO_SCHEMA, carry, keys_of, properties_size, schema_version_of, size_of
 from timewheel.wire.own_numbers import OWN_NUMBERS
@@ -174,8 +175,7 @@ class Republisher:
 
     def _publish(self, timer: InHand, attempt: int) -> None:
         message, envelope = timer.arrival.message, timer.arrival.envelope
-        assert envelope is not None, "only what has a due time can be early"
-        in_parts, had = attempt > BRIEF, message.properties()
+        in_parts, had = attempt > BRIEF, _kept(timer)
         large = in_parts or size_of(message) + properties_size(had) >= LARGE_BYTES
         version = NO_SCHEMA if in_parts else schema_version_of(message)
         # The partition stays (broker-facts: keys-and-partitions); a due topic that is not partitioned has none.
@@ -204,14 +204,20 @@ class Republisher:
         else:
             carry(producer, message, answered, {**had, **properties}, deliver_at_ms=deliver_at_ms)
 
-    def _onward(self, timer: InHand, envelope: Envelope, now_ms: int, attempt: int) -> tuple[str, int, dict[str, str]]:
+    def _onward(
+        self, timer: InHand, envelope: Envelope | None, now_ms: int, attempt: int
+    ) -> tuple[str, int, dict[str, str]]:
         """Topic, the delay to ask for, and timewheel's properties."""
         if isinstance(timer.onward, Parked):
             why = _why(timer.onward, str(timer.arrival.message.topic_name()), is_brief=attempt >= BRIEF)
             # What a plain client has sent has no id yet, and is given one to be found by.
-            return self._parked, 0, envelope.properties() | why if timer.arrival.mark is Mark.NATIVE else why
+            if envelope is not None and timer.arrival.mark is Mark.NATIVE:
+                why |= envelope.properties()
+            return self._parked, 0, why
+        assert envelope is not None, "only what has a due time can be early, and only what has an id is tried again"
         if timer.onward is None:
-            hop = again(self._router, envelope, now_ms)
+            came_from = partition_of(timer.arrival.message.topic_name())[0]
+            hop = again(self._router, envelope, now_ms, came_from)
         else:
             within_ms = OPENING_MS + SEND_TIMEOUT_MS
             due_ms = timer.onward.due_ms
@@ -256,6 +262,16 @@ class Republisher:
             producer.close()
         except pulsar.PulsarException as error:
             self._hooks.emit(ProducerCloseFailed(topic=where[0], error=str(error)))
+
+
+def _kept(timer: InHand) -> dict[str, str]:
+    """Of the properties that a message had, those that it keeps; its new ones come on top."""
+    kept = without_notes(timer.arrival.message.properties())
+    if not isinstance(timer.onward, Parked):
+        # Beside a line of version 1 they were none of ours, and the new line may be of version 2.
+        kept.pop(GROUP_PROPERTY, None)
+        kept.pop(FOR_PROPERTY, None)
+    return kept
 
 
 def _why(parked: Parked, source: str, *, is_brief: bool) -> dict[str, str]:

@@ -11,6 +11,7 @@ import { isDeepStrictEqual } from "node:util";
 
 const MAX_TIME_MS = 253402300799999;
 const MIN_DUE_MS = 253402300800;
+const ENTERED_SLACK_MS = 300_000;
 const MAX_CHARS = 256;
 const MAX_SUBSCRIPTION_CHARS = 1024;
 const MAX_SHORT_GENERATION = 999_999_999;
@@ -68,8 +69,11 @@ export function writeEnvelope(timer) {
 export function takenIn(given, { publish_ms, place, revision, max_delay_ms }) {
   const { "tw-due": due, "tw-from": _, ...properties } = given;
   if (properties["tw-timer"] !== undefined) {
-    readEnvelope(properties);
-    return properties;
+    const timer = readEnvelope(properties);
+    if (timer === null) throw new Refused("of a later version");
+    if (timer.due_ms - publish_ms > max_delay_ms) throw new Refused("beyond max_delay");
+    const entered_ms = Math.abs(timer.entered_ms - publish_ms) > ENTERED_SLACK_MS ? publish_ms : timer.entered_ms;
+    return entered_ms === timer.entered_ms ? properties : { ...properties, ...writeEnvelope({ ...timer, entered_ms }) };
   }
   if (due === undefined) throw new Refused("no due time");
   if (!/^\d{1,15}$/.test(due)) throw new Refused("tw-due is garbled");

@@ -132,6 +132,45 @@ def test_dead_letters_are_listed_shown_sent_again_and_dropped(stage: Stage, tmp_
     assert not [name for name in last.properties() if name.startswith("tw-dead")]
 
 
+def test_a_letter_s_notes_are_the_relay_s_and_one_that_cannot_go_on_keeps_no_other_from_it(stage: Stage) -> None:
+    """A sender's `tw-dead-schema` of 30 digits once ended each replay of all letters with a traceback."""
+    forged = {"tw-dead-schema": "9" * 30, "tw-dead-from": "elsewhere", "tw-dead-new": "x", "tw-parked-from": "y"}
+    stage.producer(stage.tiers[-1], 1, batching_enabled=False).send(b"taken", properties={"tw-id": "a", **forged})
+    relay = stage.relay()
+    eventually(lambda: relay.status().total("dead") == 1)
+    (letter,) = dead_letters(stage).letters
+    assert {name: text for name, text in letter.properties.items() if name.startswith(("tw-dead", "tw-parked"))} == {
+        "tw-dead-reason": letter.reason,
+        "tw-dead-from": partition_topic(stage.tiers[-1], 1),
+    }
+
+    # Put straight into the dead letters, where nobody takes such notes away.
+    straight = stage.producer(stage.names.dead_letter, batching_enabled=False)
+    ours = partition_topic(stage.tiers[-1], 1)
+    notes = (
+        {"tw-dead-schema": "7", "tw-dead-from": "no://topic at all"},  # at which the client crashes
+        {"tw-dead-schema": "7", "tw-dead-from": "persistent://public/nowhere/none"},
+        {"tw-dead-schema": "7"},
+        {"tw-dead-schema": "9" * 30, "tw-dead-from": ours},
+        {"tw-dead-schema": "9" * 5_000, "tw-dead-from": "x-partition-" + "9" * 5_000},
+        {"tw-dead-schema": "7", "tw-dead-from": ours},  # which has no such schema
+    )
+    for number, said in enumerate(notes):
+        straight.send(b"%d" % number, properties={"tw-id": str(number), **said})
+    straight.send(b"good", properties={"tw-id": "good"})
+
+    listed = dead_letters(stage).letters
+    assert [one.timer_id for one in listed] == ["a", "0", "1", "2", "3", "5", "good", None]
+    assert "the admin API does not show it" in listed[-1].reason
+    dealt = replay(stage.client, stage.admin, stage.plan, listed, due_now=True)
+    refused = [one.refused for one in dealt if one.refused]
+    assert ["no relay wrote them" in reason for reason in refused] == [True, True, True, True, True, False]
+    assert "is gone with that topic" in refused[-1]
+    assert {message.data() for message in stage.await_due(2)} == {b"taken", b"good"}
+    left = dead_letters(stage).letters
+    assert [one.timer_id for one in left] == ["0", "1", "2", "3", "5", None], "left as they were"
+
+
 def batch_of(stage: Stage, count: int) -> None:
     """Dead letters in one entry, as a relay sends them when many die at once."""
     producer = stage.producer(

@@ -8,7 +8,7 @@ import pytest
 
 from tests.broker.relay_stage import now_ms, plan_of
 from tests.broker.shadow_stage import PlainConsumer, ShadowStage
-from timewheel.core.envelope import DUE_PROPERTY, FROM_PROPERTY, ID_PROPERTY, Envelope
+from timewheel.core.envelope import DUE_PROPERTY, FROM_PROPERTY, ID_PROPERTY, TIMER_PROPERTY, Envelope
 from timewheel.core.names import partition_topic
 from timewheel.core.plan import Tiered
 from timewheel.shadow.machine.states import State
@@ -31,15 +31,19 @@ def test_what_is_refused_is_a_dead_letter_that_says_why(stage: ShadowStage) -> N
     producer.send(b"garbled", properties={DUE_PROPERTY: "tomorrow"})
     producer.send(b"beyond", properties={DUE_PROPERTY: str(due_ms)})
     producer.send(b"seconds", properties={DUE_PROPERTY: str(due_ms // 1_000)})
+    producer.send(b"whole", properties={ID_PROPERTY: "whole", TIMER_PROPERTY: f"1 {due_ms} 0 0 {now_ms()} 1"})
+    producer.send(b"later", properties={ID_PROPERTY: "later", TIMER_PROPERTY: "3 anything"})
     producer.send(b"fine", properties={DUE_PROPERTY: str(now_ms())})
 
     assert [message.data() for message in stage.await_due(1)] == [b"fine"], "what stands behind them goes on"
-    eventually(lambda: len(stage.stored(stage.names.dead_letter)) == 4, 20)
+    eventually(lambda: len(stage.stored(stage.names.dead_letter)) == 6, 20)
     letters = {message.data(): message.properties() for message in stage.stored(stage.names.dead_letter)}
     assert "no due time" in letters[b"forgotten"][DEAD_REASON]
     assert "garbled" in letters[b"garbled"][DEAD_REASON]
     assert "not seconds" in letters[b"seconds"][DEAD_REASON]
     assert "max_delay" in letters[b"beyond"][DEAD_REASON]
+    assert "max_delay" in letters[b"whole"][DEAD_REASON]
+    assert "later version" in letters[b"later"][DEAD_REASON]
     assert letters[b"forgotten"]["colour"] == "red"
     assert letters[b"beyond"][DUE_PROPERTY] == str(due_ms), "as it was sent"
     assert {letter[DEAD_FROM] for letter in letters.values()} == {partition_topic(stage.names.intake, 0)}

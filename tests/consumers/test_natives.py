@@ -17,10 +17,12 @@ from timewheel.consumers.in_hand import Arrival, InHand, Mark
 from timewheel.consumers.judging import Judge, Overdue
 from timewheel.consumers.message import DelayedMessage, arrival_of, beside_shadow
 from timewheel.consumers.onward import Parked, TriedAgain
-from timewheel.consumers.receiving.republisher import Republisher
+from timewheel.consumers.receiving.republisher import Republisher, _kept
 from timewheel.core.durations import DAY_MS
 from timewheel.core.envelope import (
     DUE_PROPERTY,
+    FOR_PROPERTY,
+    GROUP_PROPERTY,
     ID_PROPERTY,
     MAX_TIMER_ID_CHARS,
     STIR_PROPERTY,
@@ -69,6 +71,23 @@ class Plain:
 def read(properties: dict[str, str], batch_index: int = -1, *, topic: str = PART) -> Arrival:
     """As a consumer of a plan with an intake reads it."""
     return beside_shadow(ManualClock(NOW_MS))(Plain(properties, batch_index, topic), None)
+
+
+FOR_SOMEBODY = {ID_PROPERTY: "a", TIMER_PROPERTY: "2 9 0 0 0 1 1 1", FOR_PROPERTY: "billing"}
+
+
+@pytest.mark.parametrize("batch_index", [-1, 0])
+@pytest.mark.parametrize("mine", ["", "audit", "billing"])
+def test_a_timer_for_another_subscription_is_unreadable(mine: str, batch_index: int) -> None:
+    """It comes by the topic of what that one tries again. Elsewhere a stranger has put it, and there is no way on."""
+    message: Any = Plain(FOR_SOMEBODY, batch_index)
+    for arrival in (arrival_of(message, None, mine), beside_shadow(ManualClock(NOW_MS), mine)(message, None)):
+        if mine == "billing":
+            assert arrival.envelope is not None
+        else:
+            assert (arrival.envelope, arrival.mark) == (None, None)
+            assert "tw-for names another subscription" in str(arrival.envelope_error)
+            assert said(engine().received(arrival, NOW_MS, 0)) == [("hand", ENTRY)], "with the reason"
 
 
 @pytest.mark.parametrize(
@@ -220,6 +239,11 @@ def test_what_is_parked_can_be_found_by_its_id(arrival: Arrival, adds: bool) -> 
     assert envelope is not None
     topic, deliver_at_ms, properties = republisher._onward(timer, envelope, NOW_MS, 0)
     assert (topic, deliver_at_ms) == (f"{plan.due_topic}.tw.parked.billing", 0)
+    client_s = {GROUP_PROPERTY: "no stamp", FOR_PROPERTY: "nobody", "colour": "red"}
+    stray = InHand("a", read(client_s), 0, onward=TriedAgain(NOW_MS))
+    assert _kept(stray) == {"colour": "red"}, "or they would count beside the line of version 2 that it gets"
+    unread = InHand(f"@{arrival.position}", arrival._replace(envelope=None), 0, onward=timer.onward)
+    assert TIMER_PROPERTY not in republisher._onward(unread, None, NOW_MS)[2], "nobody makes up what could not be read"
     stored = {**arrival.message.properties(), **properties}
     found = Envelope.read(stored)
     assert found is not None

@@ -156,6 +156,14 @@ def test_a_hop_changes_the_line_alone(envelope: Envelope, entered_ms: int) -> No
     assert {**envelope.properties(), TIMER_PROPERTY: hopped.line()} == hopped.properties()
 
 
+@pytest.mark.parametrize(("entered_ms", "written"), [(-1, 0), (MAX_TIME_MS + 1, MAX_TIME_MS)])
+def test_a_hop_of_one_that_is_due_in_1970_or_9999_can_be_read_again(entered_ms: int, written: int) -> None:
+    """Its slot begins before that by a head start, or its stay ends after it."""
+    hopped = Envelope("a", 0, 0).hopped(entered_ms)
+    assert hopped.entered_ms == written
+    assert Envelope.read(hopped.properties()) == hopped
+
+
 @pytest.mark.parametrize(
     ("name", "value", "complaint"),
     [

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.core.plan_space import DUE_TOPIC, NOW_MS, journey, plans, sends
+from tests.core.plan_space import DUE_TOPIC, NOW_MS, journey, moments_ms, plans, sends
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
-from timewheel.core.envelope import MAX_HOPS_WRITTEN, Envelope, Life
+from timewheel.core.envelope import MAX_HOPS_WRITTEN, MAX_TIME_MS, Envelope, Life
 from timewheel.core.next_hop import Bury, Drop, Hop, NextHop, NotYet, again, tried_again
-from timewheel.core.plan import MAX_HOPS, Calendar, Native, Plan, Ring, Tiered, Wheel
+from timewheel.core.plan import MAX_HOPS, Calendar, Holder, Native, Plan, Ring, Tiered, Wheel
 from timewheel.core.routing import Router
-from timewheel.core.steps import hop_bound, steps
+from timewheel.core.steps import INTAKE_STEP, Step, hop_bound, steps
 from timewheel.core.topology import topology
 
 GUARD_MS = 5 * MINUTE_MS
@@ -143,7 +143,7 @@ def test_a_slot_releases_by_its_own_time_whenever_it_was_seen() -> None:
 @pytest.mark.parametrize("hops", [hop_bound(TIERED), MAX_HOPS - 1, MAX_HOPS])
 def test_a_timer_is_buried_at_the_greatest_bound_of_any_plan_whatever_this_ones(hops: int) -> None:
     next_hop, envelope = NextHop(Router(TIERED), DAY_TIER), timer(DAY_MS, hops=hops)
-    for decision in (next_hop.held(envelope, OUT_MS), next_hop.delivered(envelope)):
+    for decision in (next_hop.held(envelope, OUT_MS), next_hop.delivered(envelope, OUT_MS)):
         assert isinstance(decision, Bury) == (hops == MAX_HOPS)
         assert not isinstance(decision, Bury) or decision.reason.startswith("10000 hops")
 
@@ -156,7 +156,7 @@ def test_what_a_broker_held_goes_where_a_relay_would_have_sent_it_in_time(plan: 
         envelope = Envelope("t", due_ms, sent_ms, revision=plan.revision)
         next_hop = NextHop(router, step)
         held = next_hop.held(envelope, sent_ms + step.stay_ms)
-        delivered = next_hop.delivered(envelope)
+        delivered = next_hop.delivered(envelope, sent_ms + step.stay_ms)
         if not (isinstance(held, Hop) and held.is_late):
             assert isinstance(held, Hop)
             assert delivered == held._replace(latest_ms=None), "the broker holds each by itself: none comes too late"
@@ -188,10 +188,21 @@ def test_released_in_time_a_timer_makes_the_journey_that_its_plan_says(plan: Pla
 
 def test_what_came_far_too_early_goes_back_under_its_due_time() -> None:
     envelope = Envelope("t", NOW_MS + DAY_MS, NOW_MS - DAY_MS, hops=2, revision=3)
-    hop = again(Router(TIERED), envelope, NOW_MS)
+    hop = again(Router(TIERED), envelope, NOW_MS, "elsewhere")
     assert hop == Hop(DUE_TOPIC, NOW_MS + DAY_MS - LEAD_MS, envelope._replace(hops=3), True, False)
     calendar = Plan(due_topic=DUE_TOPIC, subscriptions=("s",), scheme=Calendar())
-    assert again(Router(calendar), envelope, NOW_MS).topic.startswith(f"{DUE_TOPIC}.tw.1d-")
+    assert again(Router(calendar), envelope, NOW_MS, "elsewhere").topic.startswith(f"{DUE_TOPIC}.tw.1d-")
+
+
+@pytest.mark.parametrize("beyond_ms", [0, 1, 10_000 * DAY_MS])
+def test_in_a_calendar_it_stays_in_its_topic_if_none_need_be_there_when_it_is_due(beyond_ms: int) -> None:
+    """There it waits as well; to be published where no topic is, it would wait in a consumer for ever."""
+    plan = Plan(due_topic=DUE_TOPIC, subscriptions=("s",), scheme=Calendar(), max_delay_ms=30 * DAY_MS)
+    due_ms, came_from = NOW_MS + 30 * DAY_MS + beyond_ms, f"{DUE_TOPIC}.tw.1d-20260101"
+    hop = again(Router(plan), Envelope("t", due_ms, NOW_MS), NOW_MS, came_from)
+    assert (hop.topic == came_from) is (beyond_ms > 0)
+    assert hop.topic in {spec.name for spec in topology(plan, NOW_MS).topics}
+    assert hop.deliver_at_ms == due_ms - plan.lead_ms
 
 
 def test_hops_are_counted_as_far_as_the_line_has_room() -> None:
@@ -205,9 +216,9 @@ def test_what_is_known_to_be_dead_is_dropped_whenever_it_is_looked_at(now_ms: in
     dead, alive = timer(DAY_MS), timer(DAY_MS)._replace(timer_id="alive")
     next_hop = NextHop(Router(TIERED), DAY_TIER, lambda envelope: envelope.timer_id == "t")
     assert isinstance(next_hop.held(dead, now_ms), Drop)
-    assert isinstance(next_hop.delivered(dead), Drop)
+    assert isinstance(next_hop.delivered(dead, now_ms), Drop)
     assert next_hop.held(alive, now_ms) == NextHop(Router(TIERED), DAY_TIER).held(alive, now_ms)
-    assert next_hop.delivered(alive) == NextHop(Router(TIERED), DAY_TIER).delivered(alive)
+    assert next_hop.delivered(alive, now_ms) == NextHop(Router(TIERED), DAY_TIER).delivered(alive, now_ms)
 
 
 RETRYING = replace(TIERED, retry=True)
@@ -235,8 +246,8 @@ def test_what_is_tried_again_goes_the_plans_own_way_and_ends_with_its_subscripti
     while topic in holding:
         assert topic == route
         step = holding[topic]
-        onward = NextHop(router, step).delivered(hop.envelope)
-        beside = NextHop(router, step).delivered(plain)
+        onward = NextHop(router, step).delivered(hop.envelope, now_ms)
+        beside = NextHop(router, step).delivered(plain, now_ms)
         assert isinstance(onward, Hop)
         assert isinstance(beside, Hop)
         assert onward.deliver_at_ms == beside.deliver_at_ms
@@ -262,7 +273,7 @@ def test_what_is_for_a_subscription_that_has_no_topic_any_more_is_buried_with_th
     envelope = timer(HOUR_MS, life=FOR_BILLING)
     for plan in (TIERED, replace(RETRYING, subscriptions=("other",))):
         next_hop = NextHop(Router(plan), DAY_TIER)
-        for decision in (next_hop.held(envelope, OUT_MS), next_hop.delivered(envelope)):
+        for decision in (next_hop.held(envelope, OUT_MS), next_hop.delivered(envelope, OUT_MS)):
             assert isinstance(decision, Bury)
             assert "tried again by billing" in decision.reason
     hop = NextHop(Router(RETRYING), DAY_TIER).held(envelope, OUT_MS)
@@ -288,7 +299,7 @@ def test_another_set_of_topics_for_what_is_tried_again_is_another_way() -> None:
 
 def test_what_came_far_too_early_goes_back_where_it_came_from() -> None:
     envelope = Envelope("t", NOW_MS + DAY_MS, NOW_MS, revision=3, life=FOR_BILLING)
-    assert short(again(Router(RETRYING), envelope, NOW_MS).topic) == "retry.billing"
+    assert short(again(Router(RETRYING), envelope, NOW_MS, DUE_TOPIC).topic) == "retry.billing"
 
 
 @pytest.mark.parametrize(
@@ -331,11 +342,11 @@ def test_by_a_native_plan_what_an_earlier_one_held_leaves_at_once_for_one_place_
     step, now_ms = data.draw(st.sampled_from(steps(former)[:-1])), sent_ms + data.draw(st.integers(-DAY_MS, DAY_MS))
     router = Router(replace(former, scheme=Native(), intake=False))
     next_hop, envelope = NextHop(router, step), Envelope("t", due_ms, sent_ms)
-    for hop in (next_hop.held(envelope, now_ms), next_hop.held(envelope, due_ms), next_hop.delivered(envelope)):
+    for hop in (next_hop.held(envelope, now_ms), next_hop.held(envelope, due_ms), next_hop.delivered(envelope, now_ms)):
         assert isinstance(hop, Hop)
         assert (hop.topic, hop.is_due, hop.is_late, hop.leaves_plan) == (former.due_topic, True, False, False)
         assert (hop.envelope.due_ms, hop.envelope.hops) == (due_ms, 1)
-    for hop, at_ms in ((next_hop.held(envelope, now_ms), now_ms), (next_hop.delivered(envelope), sent_ms)):
+    for hop, at_ms in ((next_hop.held(envelope, now_ms), now_ms), (next_hop.delivered(envelope, now_ms), sent_ms)):
         assert isinstance(hop, Hop)
         asked_ms = due_ms - router.plan.lead_ms
         assert hop.deliver_at_ms == (asked_ms if asked_ms > at_ms else 0)
@@ -344,3 +355,77 @@ def test_by_a_native_plan_what_an_earlier_one_held_leaves_at_once_for_one_place_
 def test_to_a_calendar_it_leaves_at_its_time_since_its_topic_may_not_be_there_before() -> None:
     calendar = Router(replace(TIERED, scheme=Calendar(interval_ms=DAY_MS)))
     assert held_until(NextHop(calendar, DAY_TIER).held(timer(DAY_MS), NOW_MS)) == OUT_MS
+
+
+# ------------------------------------------------------------ envelopes that nobody of this plan wrote
+
+
+def hops_at_once(plan: Plan, step: Step, envelope: Envelope, now_ms: int) -> tuple[int, Envelope]:
+    """How often a timer hops while no time passes, from where it waits; and its envelope then."""
+    router = Router(plan)
+    holding = {topic.name: topic for topic in topology(plan, now_ms).holding}
+    for hops in range(MAX_HOPS + 1):
+        next_hop = NextHop(router, step)
+        by_broker = not plan.holds_in_relay
+        decision = next_hop.delivered(envelope, now_ms) if by_broker else next_hop.held(envelope, now_ms)
+        if not isinstance(decision, Hop):
+            return hops, envelope
+        envelope = decision.envelope
+        if decision.is_due or decision.deliver_at_ms > now_ms:
+            return hops + 1, envelope
+        step = holding[decision.topic].step
+    raise AssertionError("it hops for ever")
+
+
+@pytest.mark.parametrize("hold", ["relay", "broker"])
+@pytest.mark.parametrize("due_ms", [MAX_TIME_MS, NOW_MS + 29 * DAY_MS])
+def test_one_that_entered_in_1970_hops_once_and_then_waits(hold: Holder, due_ms: int) -> None:
+    """Of one message by its nominal way 10,000 copies were made within seconds."""
+    plan = replace(TIERED, scheme=Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, DAY_MS), hold=hold))
+    for step in (*steps(plan)[:-1], *([INTAKE_STEP] if hold == "relay" else [])):
+        hops, envelope = hops_at_once(plan, step, Envelope("t", due_ms, 0), NOW_MS)
+        assert (hops, envelope.entered_ms) == (1, NOW_MS)
+
+
+@given(plans("tiered", "wheel"), st.data())
+def test_no_envelope_hops_at_once_more_often_than_the_plan_does_in_all(plan: Plan, data: st.DataObject) -> None:
+    now_ms = data.draw(moments_ms)
+    times = st.integers(0, MAX_TIME_MS) | st.integers(-plan.max_delay_ms, 2 * plan.max_delay_ms).map(
+        lambda left: min(max(now_ms + left, 0), MAX_TIME_MS)
+    )
+    step = data.draw(st.sampled_from([*steps(plan)[:-1], *([INTAKE_STEP] if plan.holds_in_relay else [])]))
+    forged = Envelope("t", data.draw(times), data.draw(times), hops=data.draw(st.integers(0, MAX_HOPS)))
+    hops, _ = hops_at_once(plan, step, forged, now_ms)
+    assert hops <= hop_bound(plan) + 2, "one by the clock, and one out of the intake"
+
+
+@given(plans("tiered", "wheel"), st.data())
+def test_a_timer_of_an_earlier_plan_with_a_longer_delay_comes_in_time_and_never_early(
+    plan: Plan, data: st.DataObject
+) -> None:
+    """Whatever time the relay loses meanwhile, as long as that is before the due time."""
+    sent_ms = data.draw(st.integers(NOW_MS, NOW_MS + 40 * DAY_MS))
+    due_ms = sent_ms + plan.max_delay_ms + data.draw(st.integers(1, 2 * plan.max_delay_ms))
+    lost = data.draw(st.lists(st.floats(0, 0.5), max_size=6))
+    router, now_ms = Router(plan), sent_ms
+    holding = {topic.name: topic.step for topic in topology(plan, now_ms).holding}
+    envelope, topic = Envelope("t", due_ms, sent_ms), router.route(due_ms, sent_ms).topic
+    while topic in holding:
+        step = holding[topic]
+        if lost:
+            now_ms += int((due_ms - now_ms) * lost.pop())
+        next_hop = NextHop(router, step)
+        if plan.holds_in_relay:
+            decision = next_hop.held(envelope, now_ms)
+            if isinstance(decision, NotYet):
+                now_ms = max(now_ms, decision.until_ms)
+                decision = next_hop.held(envelope, now_ms)
+        else:
+            now_ms = max(now_ms, next_hop.release_ms(envelope))
+            decision = next_hop.delivered(envelope, now_ms)
+        assert isinstance(decision, Hop)
+        envelope, topic = decision.envelope, decision.topic
+        if decision.is_due:
+            assert decision.deliver_at_ms or due_ms - plan.lead_ms <= now_ms, "never early"
+            assert decision.deliver_at_ms <= due_ms
+    assert now_ms <= due_ms, "in time"

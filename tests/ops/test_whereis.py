@@ -46,7 +46,7 @@ def played(plan: Plan, sent_ms: int, due_ms: int) -> list[tuple[str, int]]:
     topic, is_due = route.topic, isinstance(route, Due)
     found = [(topic, sent_ms)]
     while not is_due:
-        hop = NextHop(router, holding[topic]).delivered(envelope)
+        hop = NextHop(router, holding[topic]).delivered(envelope, envelope.entered_ms)
         assert isinstance(hop, Hop)
         topic, envelope, is_due = hop.topic, hop.envelope, hop.is_due
         found.append((topic, envelope.entered_ms))

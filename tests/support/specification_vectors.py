@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.support.checkout import ROOT
 from timewheel.consumers.relay.machine.commands import Reading, judged
-from timewheel.consumers.relay.machine.intake import taken_in
+from timewheel.consumers.relay.machine.intake import ENTERED_SLACK_MS, taken_in
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.envelope import MAX_TIME_MS, MAX_TIMER_ID_CHARS, MIN_DUE_MS, Envelope, Life
 from timewheel.core.errors import EnvelopeError, EnvelopeTooNew
@@ -22,7 +22,7 @@ from timewheel.core.names import Names
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Scheme, Tiered, Wheel
 from timewheel.core.planfile import dump_plan
 from timewheel.core.routing import Hold, Router
-from timewheel.core.steps import steps
+from timewheel.core.steps import hop_bound, steps
 
 PAGE = ROOT / "docs" / "specification-vectors.json"
 
@@ -106,6 +106,13 @@ INTAKE: tuple[dict[str, str], ...] = (
     {"tw-due": str(DUE), "tw-for": "billing"},
     {"tw-id": "order-7", "tw-timer": f"1 {DUE} 0 0 {ENTERED} 3", "tw-due": "tomorrow"},
     {"tw-timer": f"1 {DUE} 0 0 {ENTERED} 3"},
+    {"tw-id": "order-7", "tw-timer": f"1 {ENTERED + INTAKE_MAX_DELAY_MS} 0 0 {ENTERED} 3"},
+    {"tw-id": "order-7", "tw-timer": f"1 {ENTERED + INTAKE_MAX_DELAY_MS + 1} 0 0 {ENTERED} 3"},
+    {"tw-id": "order-7", "tw-timer": f"1 {DUE} 0 0 {ENTERED - ENTERED_SLACK_MS} 3"},
+    {"tw-id": "order-7", "tw-timer": f"1 {DUE} 0 7 {ENTERED - ENTERED_SLACK_MS - 1} 3"},
+    {"tw-id": "order-7", "tw-timer": f"1 {DUE} 0 0 {ENTERED + ENTERED_SLACK_MS + 1} 3"},
+    {"tw-id": "order-7", "tw-timer": f"2 {DUE} 0 0 0 3 4 {DUE}", "tw-for": "billing"},
+    {"tw-id": "order-7", "tw-timer": "3 anything at all"},
     {"tw-id": "order-7"},
     {},
 )
@@ -203,6 +210,7 @@ def _of_plan(plan: Plan) -> dict[str, Any]:
     return {
         "plan": tomllib.loads(dump_plan(plan)),
         "lead_ms": plan.lead_ms,
+        "hops": hop_bound(plan),
         "names": own,
         "holding": [topic for step in steps(plan) for topic in names.of_step(step)[:2]],
         "ways": [

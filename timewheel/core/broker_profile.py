@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Literal
 
+from timewheel.core.digits import whole_number
 from timewheel.core.durations import HOUR_MS, MINUTE_MS, SECOND_MS
 from timewheel.core.errors import ProfileError
 
@@ -202,8 +203,9 @@ def _whole(setting: str, value: object) -> int:
 
 def _line(version: str) -> str:
     major, _, rest = version.partition(".")
-    if not version or not major.isdigit():
+    number = whole_number(major)
+    if number is None:
         return "4.2"
-    if int(major) >= 5:
+    if number >= 5:
         return "5.0"
-    return "4.0" if int(major) < 4 or rest.partition(".")[0] == "0" else "4.2"
+    return "4.0" if number < 4 or rest.partition(".")[0] == "0" else "4.2"

@@ -19,6 +19,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from timewheel.core.digits import whole_number
 from timewheel.core.errors import EnvelopeError, EnvelopeTooNew
 
 __all__ = [
@@ -61,6 +62,7 @@ ENVELOPE_VERSION = 2
 MAX_TIME_MS = 253_402_300_799_999
 """The last millisecond of the year 9999: what a datetime can still name."""
 _TIME_DIGITS = len(str(MAX_TIME_MS))
+_VERSION_DIGITS = 9
 MIN_DUE_MS = MAX_TIME_MS // 1_000 + 1
 """In January 1978: a due time in seconds, up to the year 9999, is below it, and no timer was ever meant for before."""
 MAX_HOPS_WRITTEN = 999_999
@@ -159,6 +161,8 @@ class Envelope(NamedTuple):
         """
         # Built anew: _replace would cost twice as much, once per message.
         hops = self.hops + 1 if self.hops < MAX_HOPS_WRITTEN else MAX_HOPS_WRITTEN
+        if not 0 <= entered_ms <= MAX_TIME_MS:
+            entered_ms = min(max(entered_ms, 0), MAX_TIME_MS)  # of a due time in 1970 or 9999: it is to be read again
         return Envelope(self.timer_id, self.due_ms, entered_ms, self.generation, hops, self.revision, self.life)
 
     @staticmethod
@@ -207,10 +211,9 @@ def read_due(text: str) -> int:
     Raises:
         EnvelopeError: It is garbled, or in another unit.
     """
-    # As many digits as are needed at most: Python refuses to read thousands, with an error that is not ours.
-    if not (text.isascii() and text.isdigit() and len(text) <= _TIME_DIGITS):
+    due_ms = whole_number(text, _TIME_DIGITS)
+    if due_ms is None:
         raise EnvelopeError(f"{DUE_PROPERTY} is garbled: UTC milliseconds in decimal digits are needed", text)
-    due_ms = int(text)
     if (mistake := unit_mistake(due_ms)) is not None:
         raise EnvelopeError(f"{DUE_PROPERTY} is {mistake}", text)
     return due_ms
@@ -249,8 +252,7 @@ def _too_late(line: str) -> EnvelopeError:
 
 
 def _what_is_wrong(line: str) -> EnvelopeError:
-    version = line.partition(" ")[0]
-    # Nine digits at most: Python refuses to read thousands of them, with an error that is not ours.
-    if re.fullmatch(r"[0-9]{1,9}", version) and int(version) > ENVELOPE_VERSION:
-        return EnvelopeTooNew(int(version), ENVELOPE_VERSION, line)
+    version = whole_number(line.partition(" ")[0], _VERSION_DIGITS)
+    if version is not None and version > ENVELOPE_VERSION:
+        return EnvelopeTooNew(version, ENVELOPE_VERSION, line)
     return EnvelopeError(f"{TIMER_PROPERTY} is garbled", line)

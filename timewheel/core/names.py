@@ -64,7 +64,8 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _CACHED_INTERVALS = 4_096
 _UNFIT = re.compile(r"[/?#%\s]|-(?=partition-)")
 """Parts of a subscription's name that no topic's name can have."""
-_PARTITION = re.compile(r"(.+)-partition-(\d+)")
+_PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,8})", re.DOTALL)
+"""As a broker reads it: of no more digits than a number of 32 bits, and without leading zeros."""
 _TIER = re.compile(r"\.(tier|delay)-([0-9]+[a-z]+)", re.ASCII)
 _SLOT = re.compile(r"\.ring-([0-9]+[a-z]+)-(\d{1,4})\.(\d{3})", re.ASCII)
 _LABEL = re.compile(r"([0-9]+[a-z]+)-(\d{8})(?:T(\d{4})(\d{2})?(?:\.(\d{3}))?Z)?", re.ASCII)

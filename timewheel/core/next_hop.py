@@ -26,7 +26,8 @@ class Hop(NamedTuple):
         deliver_at_ms: What to ask the broker for, UTC milliseconds; 0: at once.
         envelope: The next one.
         is_due: Whether the destination is a due topic.
-        is_late: By the late lane: on its nominal way it would come after its due time (broker-facts: late-lane).
+        is_late: By the late lane: on its nominal way it would come after its due time (broker-facts: late-lane), or
+            hop many times without waiting (broker-facts: entered-long-ago).
         latest_ms: When it must enter a topic that a relay holds at the latest, so as not to be late; None: the
             destination is none, or it is late already.
         leaves_plan: It goes to the due topic before its time, by the way out of the plan (`NextHop`).
@@ -83,7 +84,7 @@ class NextHop:
             it may have sent it on already, and by its nominal way the broker sees that. None: all goes by plan.
     """
 
-    __slots__ = ("_drains_from_ms", "_is_dead", "_router", "_skew_ms", "_step")
+    __slots__ = ("_drains_from_ms", "_is_dead", "_max_delay_ms", "_router", "_skew_ms", "_step")
 
     def __init__(
         self,
@@ -98,6 +99,7 @@ class NextHop:
         self._step = step
         self._is_dead = is_dead
         self._skew_ms = router.plan.skew_ms
+        self._max_delay_ms = router.plan.max_delay_ms
 
     @property
     def is_native(self) -> bool:
@@ -136,7 +138,7 @@ class NextHop:
         latest_ms = router.latest_entry_ms(route, envelope.due_ms)
         if now_ms < at_ms:
             return NotYet(at_ms, 0 if latest_ms is None else latest_ms - at_ms)
-        if latest_ms is not None and now_ms > latest_ms:
+        if (latest_ms is not None and now_ms > latest_ms) or self._catches_up_too_far(route, envelope, at_ms, now_ms):
             return self._late(envelope, now_ms)
         return Hop(route.topic, route.deliver_at_ms, envelope.hopped(at_ms), False, False, latest_ms)
 
@@ -150,10 +152,21 @@ class NextHop:
         onward = envelope.hopped(envelope.entered_ms)
         return Hop(due.topic, due.deliver_at_ms, onward, True, False, leaves_plan=leaves_plan)
 
-    def delivered(self, envelope: Envelope) -> Hop | Bury | Drop:
+    def _catches_up_too_far(self, hold: Hold, envelope: Envelope, at_ms: int, now_ms: int) -> bool:
+        """Whether it would leave the next topic at once, and left this one longer before its due time than the plan
+        allows a delay: no producer of this plan wrote that, and each hop on would be made without waiting
+        (broker-facts: entered-long-ago).
+        """
+        return hold.release_at_ms <= now_ms and envelope.due_ms - at_ms > self._max_delay_ms
+
+    def delivered(self, envelope: Envelope, now_ms: int) -> Hop | Bury | Drop:
         """Decide on a timer of a topic that the broker holds, once it was delivered.
 
         By the same nominal time as on a tier that a relay holds: coming a tick early or an outage late changes nothing.
+
+        Args:
+            envelope: Its.
+            now_ms: UTC milliseconds.
         """
         if (settled := self._settled(envelope)) is not None:
             return settled
@@ -161,6 +174,8 @@ class NextHop:
             return self._at_once(envelope, envelope.entered_ms, leaves_plan=False)
         nominal_ms = release_at(self._step, envelope.due_ms, envelope.entered_ms)
         route = self._router.route(envelope.due_ms, nominal_ms, envelope.life.only_for)
+        if isinstance(route, Hold) and self._catches_up_too_far(route, envelope, nominal_ms, now_ms):
+            return self._late(envelope, now_ms)
         return Hop(route.topic, route.deliver_at_ms, envelope.hopped(nominal_ms), isinstance(route, Due), False)
 
     def _settled(self, envelope: Envelope) -> Bury | Drop | None:
@@ -179,16 +194,21 @@ class NextHop:
 _ENDLESS = Bury(f"{MAX_HOPS} hops, which no plan needs")
 
 
-def again(router: Router, envelope: Envelope, now_ms: int) -> Hop:
+def again(router: Router, envelope: Envelope, now_ms: int, came_from: str) -> Hop:
     """A timer came to a consumer far too early: back into its due topic, under its real due time.
 
     Args:
         router: The plan's.
         envelope: Its.
         now_ms: UTC milliseconds.
+        came_from: The due topic that it came from, without a partition suffix. In a calendar it goes back there if it
+            is due beyond what the plan allows: its interval need not have a topic, and never may.
     """
     due = router.to_due(envelope.due_ms, now_ms, envelope.life.only_for)
-    return Hop(due.topic, due.deliver_at_ms, envelope.hopped(envelope.entered_ms), True, False)
+    is_beyond = router.interval_ms and envelope.due_ms - now_ms > router.plan.max_delay_ms
+    return Hop(
+        came_from if is_beyond else due.topic, due.deliver_at_ms, envelope.hopped(envelope.entered_ms), True, False
+    )
 
 
 def tried_again(

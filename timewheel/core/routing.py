@@ -18,7 +18,7 @@ from timewheel.core.steps import Step, steps
 
 __all__ = ["ROUTING_CODE", "Due", "Hold", "Route", "Router", "calendar_topic_of", "release_at"]
 
-ROUTING_CODE = 2
+ROUTING_CODE = 3
 """Raise it with every change of this module, of `next_hop`, `steps` or `names` by which some timer takes another way.
 
 It is part of the names of the relays' producers, see `Router.fingerprint`.

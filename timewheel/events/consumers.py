@@ -51,7 +51,8 @@ class AcknowledgeFailed(Event):
     "republish_failed",
     "error",
     means="A timer that was to be parked, handled again later, or published again since it came far too early, is not "
-    "stored there; it stays unacknowledged, and that is tried again.",
+    "stored there; it stays unacknowledged, and that is tried again, or the broker delivers it again. What came "
+    "far too early ten times is parked.",
     do="See the error: a topic that is missing (`timewheel topics ensure PLAN`), over its quota or terminated, or a "
     "permission to produce.",
 )
@@ -75,7 +76,7 @@ class TimerFarTooEarly(Alarm):
 @event(
     "envelope_unreadable",
     "error",
-    means="A message's timewheel properties are garbled; it was handed out at once.",
+    means="A message's timewheel properties are garbled, or name another subscription; it was handed out at once.",
     do="Find out who wrote it.",
 )
 class EnvelopeUnreadable(Alarm):
@@ -86,8 +87,10 @@ class EnvelopeUnreadable(Alarm):
 @event(
     "timer_too_new",
     "error",
-    means="A later version of timewheel wrote a timer; the consumer gave it back to the broker, and it comes again.",
-    do="Upgrade the consumers: relays first, then consumers, then producers.",
+    means="A later version of timewheel wrote a timer, or a stranger a line that begins like one; the consumer gave it "
+    "back to the broker, and it comes again. After ten times, or if there are many, it is parked; where a plan has no "
+    "topic for that, many are handed out as unreadable.",
+    do="Upgrade the consumers (relays first, then consumers, then producers), then `timewheel parked replay`.",
 )
 class TimerTooNew(Alarm):
     topic: str

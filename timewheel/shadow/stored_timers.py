@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from timewheel.admin.batches import BatchGarbled, messages_of_batch
 from timewheel.binary_protocol.entries import Entry
+from timewheel.core.digits import whole_number
 from timewheel.core.envelope import FROM_PROPERTY, MAX_TIMER_ID_CHARS, Envelope
 from timewheel.core.errors import EnvelopeError
 from timewheel.shadow.driver.content import DamagedPayload, opened
@@ -50,9 +51,8 @@ def original_of(timer_id: str, part: str) -> EntryPosition | None:
     head, _, entry = timer_id.rpartition(":")
     head, _, ledger = head.rpartition(":")
     is_its = head == part or (len(timer_id) == MAX_TIMER_ID_CHARS and part.endswith(head))
-    if not (is_its and ledger.isdecimal() and entry.isdecimal()):
-        return None
-    return EntryPosition(int(ledger), int(entry))
+    at, number = whole_number(ledger), whole_number(entry)
+    return None if not is_its or at is None or number is None else EntryPosition(at, number)
 
 
 def properties_in(entry: Entry) -> Iterator[tuple[int, Mapping[str, str]]]:

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-__all__ = ["DEAD_AT", "DEAD_ENCRYPTION", "DEAD_FROM", "DEAD_PART", "DEAD_PREFIX", "DEAD_REASON", "DEAD_SCHEMA"]
+from collections.abc import Mapping
+
+from timewheel.wire.parked import PARKED_PREFIX
+
+__all__ = [
+    "DEAD_AT",
+    "DEAD_ENCRYPTION",
+    "DEAD_FROM",
+    "DEAD_PART",
+    "DEAD_PREFIX",
+    "DEAD_REASON",
+    "DEAD_SCHEMA",
+    "without_notes",
+]
 
 DEAD_PREFIX = "tw-dead-"
 """How the names of these properties begin."""
@@ -18,3 +31,10 @@ DEAD_ENCRYPTION = f"{DEAD_PREFIX}encryption"
 """What it takes to decrypt the payload, if it is encrypted (`timewheel.wire.native.encryption_of`)."""
 DEAD_SCHEMA = f"{DEAD_PREFIX}schema"
 """The schema version there; absent if it had none."""
+
+
+def without_notes(properties: Mapping[str, str]) -> dict[str, str]:
+    """The properties of a message that becomes a letter, dead or parked: whatever its sender wrote in place of the
+    notes is left out, since whoever deals with the letter goes by them.
+    """
+    return {name: text for name, text in properties.items() if not name.startswith((DEAD_PREFIX, PARKED_PREFIX))}

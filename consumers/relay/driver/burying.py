@@ -16,7 +16,7 @@ from timewheel.consumers.relay.driver.hop_producers import HopProducers
 from timewheel.consumers.relay.driver.source import Source, Tools
 from timewheel.core.envelope import ID_PROPERTY
 from timewheel.events import RelayDeadLetter
-from timewheel.wire.dead_letters import DEAD_PART, DEAD_PREFIX
+from timewheel.wire.dead_letters import DEAD_PART, without_notes
 from timewheel.wire.native import carry
 from timewheel.wire.positions import Position
 from timewheel.wire.set_aside import in_parts
@@ -121,7 +121,7 @@ class Burying:
         self._under_way[ordinal] = _Letter(position, properties.get(ID_PROPERTY), verdict)
         on_sent = partial(self._confirmations.on_batched, ordinal)
         own = dead_letter_properties(message, verdict.reason, self._source.name, str_of(position))
-        properties = {name: value for name, value in properties.items() if not name.startswith(DEAD_PREFIX)}
+        properties = without_notes(properties)
         topic = self._tools.names.dead_letter
         if not verdict.refusals:
             carry(self._hops.to_dead_letters(topic, large=large), message, on_sent, properties | own)

@@ -167,7 +167,6 @@ class BrokerHeld(Machine):
         return self.done(now_ms)
 
     def done(self, now_ms: int) -> Command:
-        del now_ms
         if self._head is None:
             self.state = State.RECEIVING if self._under_way else State.IDLE
             return RECEIVE if self._under_way else RECEIVE_IDLE
@@ -178,7 +177,7 @@ class BrokerHeld(Machine):
         reading, message = self._head
         if not isinstance(reading, Envelope):
             return self._dead_letter(message, why_dead(reading))
-        decision = self._next_hop.delivered(reading)
+        decision = self._next_hop.delivered(reading, now_ms)
         if isinstance(decision, Drop):
             self._head = None
             self._counts.add("dropped")

@@ -1,13 +1,13 @@
 """What a message of the intake says: a timer whose way nobody has begun yet, or why it is none.
 
-Who has an SDK, or is a shadow, puts a whole envelope there. Any other client says only when it is due (``tw-due``), and
+Who has an SDK puts a whole envelope there. Any other client says only when it is due (``tw-due``), and
 the relay makes the envelope of what the broker has stored: so a replay after a crash meets the same one.
 """
 
 from __future__ import annotations
 
 from timewheel.consumers.relay.machine.commands import PROBE, Reading, judged
-from timewheel.core.durations import format_duration
+from timewheel.core.durations import MINUTE_MS, format_duration
 from timewheel.core.envelope import (
     DUE_PROPERTY,
     FOR_PROPERTY,
@@ -22,7 +22,10 @@ from timewheel.core.envelope import (
 )
 from timewheel.core.errors import EnvelopeError
 
-__all__ = ["taken_in"]
+__all__ = ["ENTERED_SLACK_MS", "taken_in"]
+
+ENTERED_SLACK_MS = 5 * MINUTE_MS
+"""How far the "entered" time of an envelope may be from its publish: a publish that waited, a clock that differs."""
 
 
 def taken_in(properties: dict[str, str], publish_ms: int, own_id: str, revision: int, max_delay_ms: int) -> Reading:
@@ -34,14 +37,10 @@ def taken_in(properties: dict[str, str], publish_ms: int, own_id: str, revision:
         publish_ms: Its publish time as the broker has stored it, UTC milliseconds: when the timer has entered.
         own_id: The timer id of one that has none: its place. The end of it, if it is too long.
         revision: The plan's.
-        max_delay_ms: The longest delay that the plan allows. What has an envelope is not held to it here.
+        max_delay_ms: The longest delay that the plan allows.
     """
     if TIMER_PROPERTY in properties:
-        reading = judged(properties)
-        if isinstance(reading, Envelope):
-            properties.pop(DUE_PROPERTY, None)
-            properties.pop(FROM_PROPERTY, None)
-        return reading
+        return _written(properties, publish_ms, max_delay_ms)
     due = properties.get(DUE_PROPERTY)
     if due is None:
         return PROBE if PROBE_PROPERTY in properties else _without_due_time(properties)
@@ -50,11 +49,7 @@ def taken_in(properties: dict[str, str], publish_ms: int, own_id: str, revision:
     except EnvelopeError as error:
         return error
     if due_ms - publish_ms > max_delay_ms:
-        return EnvelopeError(
-            f"{DUE_PROPERTY} is {format_duration(due_ms - publish_ms)} after the publish, and the plan's max_delay is "
-            f"{format_duration(max_delay_ms)}; publish it later, or raise max_delay",
-            due,
-        )
+        return _beyond(f"{DUE_PROPERTY} is", due_ms - publish_ms, max_delay_ms, due)
     # The end tells places apart; a topic's name may be longer than an id.
     timer_id = properties.get(ID_PROPERTY) or own_id[-MAX_TIMER_ID_CHARS:]
     if len(timer_id) > MAX_TIMER_ID_CHARS:
@@ -66,6 +61,31 @@ def taken_in(properties: dict[str, str], publish_ms: int, own_id: str, revision:
     properties.pop(FROM_PROPERTY, None)
     properties.update(Envelope.first_properties(timer_id, due_ms, publish_ms, revision))
     return Envelope(timer_id, due_ms, publish_ms, revision=revision)
+
+
+def _written(properties: dict[str, str], publish_ms: int, max_delay_ms: int) -> Reading:
+    """The reading of a message with an envelope; as `taken_in`."""
+    envelope = judged(properties)
+    if not isinstance(envelope, Envelope):
+        return envelope
+    if envelope.due_ms - publish_ms > max_delay_ms:
+        line = properties[TIMER_PROPERTY]
+        return _beyond(f"{TIMER_PROPERTY} is due", envelope.due_ms - publish_ms, max_delay_ms, line)
+    properties.pop(DUE_PROPERTY, None)
+    properties.pop(FROM_PROPERTY, None)
+    if abs(envelope.entered_ms - publish_ms) > ENTERED_SLACK_MS:
+        # It entered with its publish, whatever it says (broker-facts: entered-long-ago).
+        envelope = envelope._replace(entered_ms=publish_ms)
+        properties[TIMER_PROPERTY] = envelope.line()
+    return envelope
+
+
+def _beyond(which: str, delay_ms: int, max_delay_ms: int, found: str) -> EnvelopeError:
+    return EnvelopeError(
+        f"{which} {format_duration(delay_ms)} after the publish, and the plan's max_delay is "
+        f"{format_duration(max_delay_ms)}; publish it later, or raise max_delay",
+        found,
+    )
 
 
 def _without_due_time(properties: dict[str, str]) -> EnvelopeError:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timewheel.consumers.relay.machine.commands import PROBE, judged
-from timewheel.consumers.relay.machine.intake import taken_in
+from timewheel.consumers.relay.machine.intake import ENTERED_SLACK_MS, taken_in
 from timewheel.core.envelope import MAX_TIME_MS, MAX_TIMER_ID_CHARS, MIN_DUE_MS, Envelope, Life
 from timewheel.core.errors import EnvelopeError, EnvelopeTooNew
 
@@ -132,8 +132,27 @@ def test_the_end_of_a_long_place_is_its_name() -> None:
     assert reading.timer_id == own_id[-256:]
 
 
-def test_what_a_later_version_wrote_is_no_dead_letter() -> None:
+def test_what_a_later_version_wrote_is_a_dead_letter_for_that_version() -> None:
+    """A stranger can write any version, and what stands behind it must not wait for it."""
     assert isinstance(read({"tw-id": "a", "tw-timer": "3 whatever"}), EnvelopeTooNew)
+
+
+@pytest.mark.parametrize("beyond_ms", [0, 1])
+def test_an_envelope_is_held_to_the_longest_delay_too(beyond_ms: int) -> None:
+    properties = {"tw-id": "a", "tw-timer": f"1 {PUBLISHED + 30 * DAY + beyond_ms} 0 0 {PUBLISHED} 3"}
+    reading = read(properties)
+    assert isinstance(reading, EnvelopeError if beyond_ms else Envelope)
+    assert not beyond_ms or "raise max_delay" in str(reading)
+
+
+@pytest.mark.parametrize("off_ms", [-PUBLISHED, -ENTERED_SLACK_MS - 1, ENTERED_SLACK_MS + 1, DAY])
+def test_a_timer_has_entered_with_its_publish_whatever_it_says(off_ms: int) -> None:
+    properties = {"tw-id": "a", "tw-timer": f"1 {DUE} 7 2 {PUBLISHED + off_ms} 3"}
+    assert read(properties) == Envelope("a", DUE, PUBLISHED, 7, 2, 3)
+    assert properties["tw-timer"] == f"1 {DUE} 7 2 {PUBLISHED} 3"
+    line = f"1 {DUE} 7 2 {PUBLISHED + ENTERED_SLACK_MS} 3"
+    assert read(near := {"tw-id": "a", "tw-timer": line}) == Envelope("a", DUE, PUBLISHED + ENTERED_SLACK_MS, 7, 2, 3)
+    assert near["tw-timer"] == line
 
 
 def test_a_relay_s_own_probe_is_known() -> None:
@@ -142,7 +161,10 @@ def test_a_relay_s_own_probe_is_known() -> None:
 
 texts = st.text(max_size=5) | st.integers(-5, MAX_TIME_MS * 2).map(str) | st.just("x" * 300)
 ours = st.sampled_from(["tw-id", "tw-timer", "tw-due", "tw-from", "tw-group", "tw-for", "tw-probe", "tw-stir"])
-lines = st.integers(0, MAX_TIME_MS).map(lambda due: f"1 {due} 0 0 {PUBLISHED} 3")
+numbers = st.integers(0, MAX_TIME_MS) | st.sampled_from([0, PUBLISHED, DUE, 999_999])
+lines = st.tuples(st.sampled_from([1, 2, 3]), st.lists(numbers, min_size=5, max_size=7)).map(
+    lambda drawn: " ".join(map(str, (drawn[0], *drawn[1])))
+) | st.tuples(numbers, numbers).map(lambda pair: f"1 {pair[0]} 0 0 {pair[1]} 3")
 
 
 @given(
@@ -158,6 +180,8 @@ def test_what_goes_on_reads_as_what_came_in(properties: dict[str, str], publishe
         assert reading is not None, "the intake knows no message that it has nothing to say about"
         return
     assert not {"tw-due", "tw-from"} & set(properties)
+    assert "tw-from" in before or reading.due_ms - published <= max_delay
+    assert abs(reading.entered_ms - published) <= ENTERED_SLACK_MS
     assert judged(properties) == reading, "the next relay reads the same timer"
     own = {"tw-id", "tw-timer", "tw-due", "tw-from"}
     assert {name: text for name, text in properties.items() if name not in own} == {

@@ -23,6 +23,8 @@ class Box:
         from_property: Says where it was.
         error_property: Says what its handler raised; empty: no handler had it.
         missing: What to say if there is no such topic.
+        sources: How the names of topics begin whose schemas its letters may have, stored without them; none: its
+            letters are stored under theirs.
     """
 
     topic: str
@@ -31,16 +33,19 @@ class Box:
     from_property: str
     error_property: str = ""
     missing: str
+    sources: tuple[str, ...] = ()
 
 
 def dead_letter_box(plan: Plan) -> Box:
     """Of what relays could not move on."""
+    names = Names(plan)
     return Box(
-        topic=Names(plan).dead_letter,
+        topic=names.dead_letter,
         subscription=DEAD_LETTER_SUBSCRIPTION,
         reason_property=DEAD_REASON,
         from_property=DEAD_FROM,
         missing="there is no such topic: no relay works by this plan",
+        sources=tuple(f"{prefix}." for prefix in names.own_prefixes),
     )
 
 

@@ -20,6 +20,7 @@ from timewheel.admin.internals import EntryPosition
 from timewheel.core.chance import Chance
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.cut_offs import Stamps
+from timewheel.core.digits import whole_number
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import EnvelopeError
 from timewheel.core.names import partition_of, parts_of
@@ -149,6 +150,18 @@ def drop(client: ClientLike, box: Box, letters: Sequence[Letter], *, clock: Cloc
     return _deal(client, box, letters, lambda _letter, _message: None, clock or SystemClock())
 
 
+_OF_THE_LETTER = frozenset({"CryptoError", "IncompatibleSchema", "InvalidMessage", "MessageTooBig"})
+"""Results that say nothing about the next letter."""
+
+
+class _NotStored(Exception):
+    """A publish had one of these results."""
+
+
+class _NoSuchNote(Exception):
+    """No relay of this plan wrote these notes."""
+
+
 class _Existing:
     """A decision by the message itself, refused where the destination does not exist."""
 
@@ -176,7 +189,7 @@ def _deal(client: ClientLike, box: Box, letters: Sequence[Letter], decide: Decis
         entries[letter.topic, letter.place.position][letter.place] = letter
     dealt: list[Dealt] = []
     for topic in sorted({topic for topic, _ in entries}):
-        with _Desk(client, topic, box.subscription, clock) as desk:
+        with _Desk(client, topic, box, clock) as desk:
             for position in sorted(position for where, position in entries if where == topic):
                 dealt += desk.deal(position, entries[topic, position], decide)
     return dealt
@@ -197,11 +210,11 @@ def _as_received(letter: Letter, message: Any) -> Letter:
 class _Desk:
     """What it takes to deal with the letters of one partition, opened once."""
 
-    def __init__(self, client: ClientLike, topic: str, subscription: str, clock: Clock) -> None:
+    def __init__(self, client: ClientLike, topic: str, box: Box, clock: Clock) -> None:
         self._client = client
         self._clock = clock
         self._topic = topic
-        self._subscription = subscription
+        self._box = box
         self._producers: dict[tuple[str, str, int], Any] = {}
         self._definitions: dict[str, Schemas] = {}
         self._consumer: Any = None
@@ -210,7 +223,7 @@ class _Desk:
         try:
             self._consumer = self._client.subscribe(
                 self._topic,
-                self._subscription,
+                self._box.subscription,
                 consumer_type=pulsar.ConsumerType.Shared,
                 initial_position=pulsar.InitialPosition.Earliest,
                 receiver_queue_size=1,  # it acknowledges by position; what it is handed goes back when it closes
@@ -227,8 +240,11 @@ class _Desk:
         """Publish what is to be published of one entry, wait for it, then acknowledge the entry."""
         try:
             return self._deal(position, wanted, decide)
-        except pulsar.PulsarException as error:
-            raise DealingFailed(self._topic, f"{position.ledger}:{position.entry}: {error}") from error
+        except (pulsar.PulsarException, _NotStored, UnicodeDecodeError) as error:
+            if isinstance(error, pulsar.PulsarException) and type(error).__name__ not in _OF_THE_LETTER:
+                raise DealingFailed(self._topic, f"{position.ledger}:{position.entry}: {error}") from error
+            # What was stored of this entry comes as a copy when it is dealt with anew.
+            return [Dealt(letter=letter, refused=f"it cannot be published: {error}") for letter in wanted.values()]
 
     def _deal(self, position: EntryPosition, wanted: dict[LetterPlace, Letter], decide: Decision) -> list[Dealt]:
         dealt: list[Dealt] = []
@@ -302,24 +318,40 @@ class _Desk:
         return self._producers[key]
 
     def _schema_of(self, message: Any, properties: dict[str, str]) -> tuple[str, int]:
-        """The topic that has its definition, and the version there."""
+        """The topic that has its definition, and the version there.
+
+        Raises:
+            _NoSuchNote: Its notes name another topic than one that a relay of this plan reads.
+        """
         # A dead letter is stored without its schema, and says which it had; what is filed again keeps that note.
         # A parked one is stored under it.
-        if properties.get(DEAD_SCHEMA, "").isdecimal():
-            return properties.get(DEAD_FROM, ""), int(properties[DEAD_SCHEMA])
-        return self._topic, schema_version_of(message)
+        noted = properties.get(DEAD_SCHEMA) if self._box.sources else None
+        if noted is None:
+            return self._topic, schema_version_of(message)
+        version, source = whole_number(noted), properties.get(DEAD_FROM, "")
+        # The client crashes with the whole process on some names.
+        if version is None or not source.startswith(self._box.sources):
+            raise _NoSuchNote
+        return source, version
 
     def _lost_schema(self, message: Any) -> str | None:
         """What to say if the definition of its schema is no more; None: it is there."""
-        source, version = self._schema_of(message, message.properties())
+        try:
+            source, version = self._schema_of(message, message.properties())
+        except _NoSuchNote:
+            return f"its {DEAD_SCHEMA} and {DEAD_FROM} name no schema of a topic of this plan: no relay wrote them"
         try:
             self._schemas(source).producer_options(version)
         except pulsar.TopicNotFound:  # or the topic is there anew, and has no such schema
-            return (
-                f"its schema, version {version} of {partition_of(source)[0]}, is gone with that topic: publish it anew "
-                "from where it comes from"
-            )
-        return None
+            problem = "is gone with that topic"
+        except pulsar.PulsarException as error:
+            problem = f"could not be read ({error})"
+        else:
+            return None
+        return (
+            f"its schema, version {version} of {partition_of(source)[0]}, {problem}: publish it anew from where it "
+            "comes from"
+        )
 
     def _schemas(self, source: str) -> Schemas:
         return self._definitions.setdefault(source, Schemas(self._client, source))
@@ -330,6 +362,8 @@ class _Desk:
                 result = self._clock.get(outcomes.queue, SEND_TIMEOUT_MS + RECEIVE_TIMEOUT_MS)
             except Empty:
                 raise DealingFailed(self._topic, "no answer to a publish: it is left as it was") from None
+            if result.name in _OF_THE_LETTER:
+                raise _NotStored(result.name)
             if result != pulsar.Result.Ok:
                 raise DealingFailed(self._topic, f"a publish was not confirmed ({result}): it is left as it was")
 

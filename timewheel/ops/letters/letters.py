@@ -10,8 +10,9 @@ from timewheel.admin.batches import BatchGarbled, messages_of_batch
 from timewheel.admin.client import AdminClient
 from timewheel.admin.entries import StoredEntry
 from timewheel.admin.internals import EntryPosition
+from timewheel.core.digits import whole_number
 from timewheel.core.envelope import ID_PROPERTY, Envelope
-from timewheel.core.errors import AdminMissing
+from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, AdminUnreachable
 from timewheel.core.names import partition_topic
 from timewheel.ops.errors import NoSuchTarget
 from timewheel.ops.letters.box import Box
@@ -42,10 +43,9 @@ class LetterPlace(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> LetterPlace | None:
         """Read what `str` writes; None: it is nothing of the kind."""
-        parts = text.split(":")
-        if len(parts) not in (2, 3) or not all(part.isdecimal() and len(part) < 19 for part in parts):
-            return None
-        return cls(*map(int, parts))
+        parts = [whole_number(part) for part in text.split(":")]
+        numbers = [part for part in parts if part is not None]
+        return cls(*numbers) if len(numbers) == len(parts) and len(parts) in (2, 3) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +155,10 @@ def letters(admin: AdminClient, box: Box, wish: Wish | None = None, *, most: int
                 found += _letters_in(topic, box, admin.topics.entry(topic, position))
             except AdminMissing:
                 continue  # somebody dealt with it meanwhile
+            except (AdminDenied, AdminUnreachable):
+                raise
+            except (AdminError, ValueError) as error:  # its properties are too long for a header, for example
+                found.append(_unshown(topic, position, str(error), admin.clock.now_ms()))
     found.sort(key=lambda letter: (letter.since_ms, letter.place))
     meant = tuple(letter for letter in found if wish is None or wish.means(letter))
     return Letters(topic=box.topic, letters=meant, looked_at=len(found), entries=entries)
@@ -195,6 +199,23 @@ def _letters_in(topic: str, box: Box, entry: StoredEntry) -> Iterator[Letter]:
         message = _Message(batched.properties, batched.partition_key, batched.payload)
         place = LetterPlace(position.ledger, position.entry, index)
         yield _letter(topic, box, entry, place, message)
+
+
+def _unshown(topic: str, position: EntryPosition, error: str, now_ms: int) -> Letter:
+    """A letter whose place is all that is known: it can be sent again and dropped by that."""
+    return Letter(
+        topic=topic,
+        place=LetterPlace(*position),
+        timer_id=None,
+        envelope=None,
+        reason=f"the admin API does not show it: {error}",
+        error="",
+        source="",
+        since_ms=now_ms,
+        key=None,
+        properties={},
+        payload=b"",
+    )
 
 
 class _Message(NamedTuple):

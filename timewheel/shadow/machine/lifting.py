@@ -6,6 +6,7 @@ from enum import Enum, unique
 
 from timewheel.binary_protocol.entries import Compression, Entry
 from timewheel.binary_protocol.fields import text_of
+from timewheel.core.digits import whole_number
 from timewheel.core.durations import SECOND_MS
 from timewheel.core.envelope import DUE_PROPERTY, FOR_PROPERTY, FROM_PROPERTY, STIR_PROPERTY, TIMER_PROPERTY, Envelope
 from timewheel.core.errors import EnvelopeError
@@ -201,6 +202,7 @@ def lifted_from(text: str) -> tuple[EntryPosition, int] | None:
     """
     place, _, published = text.partition(" ")
     ledger, _, entry = place.partition(":")
-    if not (ledger.isdecimal() and entry.isdecimal() and published.isdecimal()):
+    at, number, published_ms = whole_number(ledger), whole_number(entry), whole_number(published)
+    if at is None or number is None or published_ms is None:
         return None
-    return EntryPosition(int(ledger), int(entry)), int(published)
+    return EntryPosition(at, number), published_ms

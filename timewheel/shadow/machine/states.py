@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from enum import Enum, unique
 from typing import NamedTuple
 
+from timewheel.core.digits import whole_number
 from timewheel.core.names import STATE_PROPERTY
 
 __all__ = ["STATE_PROPERTY", "State", "Wish", "caught_up_in", "caught_up_property", "drains", "lifts", "wish_in"]
@@ -60,8 +61,8 @@ def caught_up_property(partition: int) -> str:
 
 def caught_up_in(properties: Mapping[str, str], partition: int, wish: Wish) -> int | None:
     """When a partition's lifter had gone through the backlog, UTC milliseconds; None: not since the wish."""
-    noted = properties.get(caught_up_property(partition), "")
-    return int(noted) if noted.isdecimal() and int(noted) >= wish.since_ms else None
+    noted_ms = whole_number(properties.get(caught_up_property(partition), ""))
+    return None if noted_ms is None or noted_ms < wish.since_ms else noted_ms
 
 
 def wish_in(properties: Mapping[str, str]) -> Wish:
@@ -71,4 +72,4 @@ def wish_in(properties: Mapping[str, str]) -> Wish:
         state = State(word)
     except ValueError:
         state = State.PROVISIONED
-    return Wish(state, int(since) if since.isdecimal() else 0)
+    return Wish(state, whole_number(since) or 0)
