@@ -19,7 +19,7 @@ import pytest
 from tests.broker.due_topic import SUBSCRIPTION, Events, Handled, backlog, now_ms, running
 from tests.support.wrong_cuts import step_unasked
 from timewheel.admin import AdminClient
-from timewheel.consumers import DelayedConsumer
+from timewheel.consumers import AsyncDelayedConsumer, DelayedConsumer, DelayedMessage
 from timewheel.consumers.receiving import questions
 from timewheel.core.cut_offs import Answer, Cancellation
 from timewheel.core.durations import DAY_MS, MINUTE_MS, SECOND_MS
@@ -112,6 +112,47 @@ def test_what_is_cancelled_in_time_is_never_handed_out(
     assert late.answer is Answer.TOO_CLOSE
     assert producer.counts.stored == 30
     assert producer.counts.cut == 21
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["threads", "event loop"])
+def test_no_handler_begins_after_a_cancel_of_its_timer_was_confirmed(client: Any, plan: Plan, is_async: bool) -> None:
+    """All are due at once and queue for eight handlers, while they are cancelled from the last to the first."""
+    count, handler_s = 400, 0.05
+    began: dict[str | None, float] = {}
+    confirmed: dict[str, float] = {}
+
+    def handle(message: DelayedMessage) -> None:
+        began[message.timer_id] = time.monotonic()
+        time.sleep(handler_s)
+
+    async def handle_soon(message: DelayedMessage) -> None:
+        began[message.timer_id] = time.monotonic()
+        await asyncio.sleep(handler_s)
+
+    async def on_a_loop(consumer: AsyncDelayedConsumer) -> None:
+        await consumer.run(handle_soon, concurrency=8, stops_on_signals=False)
+        await consumer.close()
+
+    consumer = (AsyncDelayedConsumer if is_async else DelayedConsumer)(client, plan, SUBSCRIPTION)
+    run = partial(asyncio.run, on_a_loop(consumer)) if is_async else partial(consumer.run, handle)
+    with DelayedProducer(client, plan) as producer:
+        due_ms = now_ms() + 2 * SECOND_MS
+        timers = [producer.send(b"x", deliver_at=due_ms, timer_id=f"t{number}") for number in range(count)]
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            eventually(lambda: len(began) > 8, WAIT_S)
+            for timer in reversed(timers):
+                producer.cancel(timer)
+                confirmed[timer.id] = time.monotonic()
+            eventually(lambda: consumer.counts.done + consumer.counts.cancelled == count, WAIT_S)
+        finally:
+            consumer.stop()
+            thread.join(WAIT_S)
+    late_s = [at - confirmed[name] for name, at in began.items() if name]
+    # An answer may be 15 ms old, and begins and confirmations are looked at on a busy machine.
+    assert [late for late in late_s if late > 0.1] == []
+    assert consumer.counts.cancelled > count // 4
 
 
 def test_cancels_that_were_made_before_a_consumer_began_are_honoured_by_each_subscription(
