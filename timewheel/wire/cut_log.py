@@ -6,12 +6,13 @@ A plain topic and a reader of it, no table view and no compaction (broker-facts:
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 import pulsar
 
 from timewheel.core.clock import Clock
-from timewheel.core.cut_offs import read_cut_offs
+from timewheel.core.cut_offs import latest_forget_ms, read_cut_offs
 from timewheel.core.cut_table import MOST_LIVE, CutTable
 from timewheel.core.envelope import MAX_TIME_MS
 from timewheel.core.errors import CutOffUnreadable, TopologyError
@@ -57,6 +58,8 @@ class CutLog:
     """
 
     def __init__(self, client: ClientLike, plan: Plan, clock: Clock, hooks: Hooks) -> None:
+        assert plan.cancel is not None, "a log is of a plan with [cancel]"
+        self._latest_ms = partial(latest_forget_ms, plan.max_delay_ms, plan.cancel.keep_ms)
         self.table = CutTable()
         self.topic = Names(plan).cuts
         self._client = client
@@ -187,7 +190,9 @@ class CutLog:
 
     def _take(self, message: Any) -> None:
         try:
-            cut_offs = read_cut_offs(message.data())
+            # By the time of writing, where that has passed: read again, it is not remembered for longer.
+            written_ms = min(message.publish_timestamp(), self._clock.now_ms())
+            cut_offs = read_cut_offs(message.data(), self._latest_ms(written_ms))
         except CutOffUnreadable as error:
             self._hooks.emit(CutOffUnknown(topic=self.topic, error=str(error)))
             cut_offs = list(error.readable)
