@@ -23,6 +23,7 @@ from timewheel.consumers import AsyncDelayedConsumer, DelayedConsumer, DelayedMe
 from timewheel.consumers.receiving import questions
 from timewheel.core.cut_offs import Answer, Cancellation
 from timewheel.core.durations import DAY_MS, MINUTE_MS, SECOND_MS
+from timewheel.core.envelope import Envelope
 from timewheel.core.errors import BadArgument, CancelRefused, TimewheelError, TopologyError
 from timewheel.core.life_cycle import Cancel
 from timewheel.core.names import Names, partition_topic
@@ -317,14 +318,17 @@ def test_what_comes_later_than_cut_offs_are_kept_is_parked_and_said(
 ) -> None:
     plan = provisioned(pulsar_broker, plan_of(topic, cancel=Cancel(keep_ms=MINUTE_MS)))
     events, handled = Events(), Handled()
+    due_ms = now_ms() - 2 * MINUTE_MS
+    late = client.create_producer(partition_topic(topic, 0))
+    late.send(b"old", properties={"mine": "1", **Envelope("old", due_ms, due_ms - 1).properties()})
     with DelayedProducer(client, plan) as producer:
-        producer.send(b"old", deliver_at=now_ms() - 2 * MINUTE_MS, timer_id="old", properties={"mine": "1"})
+        producer.send(b"sent late", deliver_at=due_ms, timer_id="sent late")
         producer.send(b"new", timer_id="new")
     consumer = DelayedConsumer(client, plan, SUBSCRIPTION, hooks=(events,))
     with running(consumer, handled):
         eventually(lambda: nothing_is_left(pulsar_broker, plan), WAIT_S)
         assert consumer.counts.parked == 1
-    assert dict(handled.times) == {"new": 1}
+    assert dict(handled.times) == {"new": 1, "sent late": 1}
     assert events.named("timer_parked")
     parked = client.subscribe(
         [partition_topic(Names(plan).parked(SUBSCRIPTION), number) for number in range(plan.partitions)],
