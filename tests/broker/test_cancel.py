@@ -130,12 +130,21 @@ def test_no_handler_begins_after_a_cancel_of_its_timer_was_confirmed(client: Any
         began[message.timer_id] = time.monotonic()
         await asyncio.sleep(handler_s)
 
-    async def on_a_loop(consumer: AsyncDelayedConsumer) -> None:
-        await consumer.run(handle_soon, concurrency=8, stops_on_signals=False)
-        await consumer.close()
+    on_a_loop = AsyncDelayedConsumer(client, plan, SUBSCRIPTION)
+    on_threads = DelayedConsumer(client, plan, SUBSCRIPTION)
+    consumer = on_a_loop if is_async else on_threads
 
-    consumer = (AsyncDelayedConsumer if is_async else DelayedConsumer)(client, plan, SUBSCRIPTION)
-    run = partial(asyncio.run, on_a_loop(consumer)) if is_async else partial(consumer.run, handle)
+    async def play() -> None:
+        async with on_a_loop:
+            await on_a_loop.run(handle_soon, concurrency=8, stops_on_signals=False)
+
+    def run() -> None:
+        if is_async:
+            asyncio.run(play())
+            return
+        with on_threads:
+            on_threads.run(handle)
+
     with DelayedProducer(client, plan) as producer:
         due_ms = now_ms() + 2 * SECOND_MS
         timers = [producer.send(b"x", deliver_at=due_ms, timer_id=f"t{number}") for number in range(count)]

@@ -177,8 +177,8 @@ def test_effects_of_plain_messages_happen_once_in_a_transaction(
         if came[message.data()] == 1:
             raise ConnectionResetError("before the acknowledgement")
 
-    again = {"negative_ack_redelivery_delay_ms": 500}
-    with running(DelayedConsumer(client, plan, SUBSCRIPTION, **again), handle):
+    consumer = DelayedConsumer(client, plan, SUBSCRIPTION, negative_ack_redelivery_delay_ms=500)
+    with running(consumer, handle):
         eventually(lambda: len(came) == COUNT and min(came.values()) > 1, WAIT_S)
         eventually(lambda: backlog(pulsar_broker, topic) == 0, WAIT_S)
     assert failures == []
