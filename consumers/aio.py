@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from timewheel.consumers.arguments import check_count, check_duration
-from timewheel.consumers.async_running import AsyncHandler, AsyncRun
+from timewheel.consumers.async_running import AsyncHandler, AsyncRun, wait_out
 from timewheel.consumers.consuming import Consuming
 from timewheel.consumers.errors import SubscribeRefused
 from timewheel.consumers.feeding import Feed
@@ -84,17 +84,18 @@ class AsyncDelayedConsumer(Consuming):
             ClientMisuse: The consumer was stopped or closed.
         """
         await self.start()
-        timer = await self._next()
-        if timer is None:
-            self._check_usable()
-            raise ClientMisuse("the consumer was stopped")
-        return self._handed(timer)
+        while (timer := await self._next()) is not None:
+            if (message := await self._taken_soon(timer)) is not None:
+                return message
+        self._check_usable()
+        raise ClientMisuse("the consumer was stopped")
 
     async def __aiter__(self) -> AsyncIterator[DelayedMessage]:
         """Every timer as it becomes due, until `stop`; each is to be acknowledged by the caller."""
         await self.start()
         while (timer := await self._next()) is not None:
-            yield self._handed(timer)
+            if (message := await self._taken_soon(timer)) is not None:
+                yield message
 
     async def acknowledge(self, message: DelayedMessage | Any) -> None:
         """The timer is handled; as `DelayedConsumer.acknowledge`."""
@@ -150,7 +151,7 @@ class AsyncDelayedConsumer(Consuming):
         run = AsyncRun(
             self._feed,
             handler,
-            handed=self._handed,
+            taken=self._taken_soon,
             arounds=self._arounds,
             outcomes=Outcomes(self._receiver, self._retries, self._hooks),
             hooks=self._hooks,
@@ -164,6 +165,19 @@ class AsyncDelayedConsumer(Consuming):
     async def _next(self) -> InHand | None:
         assert self._feed is not None, "it was started"
         return await self._feed.next()
+
+    async def _taken_soon(self, timer: InHand) -> DelayedMessage | None:
+        """As `_taken`, which may wait for the log of cut-offs; cancelled meanwhile, the timer is handed out again."""
+        if self._receiver.knows_of_cancels():
+            return self._taken(timer, is_known=True)
+        taking = asyncio.ensure_future(asyncio.to_thread(self._taken, timer))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            await wait_out(taking)
+            if taking.result() is not None:
+                self._receiver.postponed(timer, 0)
+            raise
 
     def _close(self) -> None:
         for timer in self._feed.end() if self._feed is not None else ():

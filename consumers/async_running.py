@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 from timewheel.consumers.around import Arounds
 from timewheel.consumers.feeding import Feed
@@ -17,7 +18,7 @@ from timewheel.consumers.outcomes import Outcomes
 from timewheel.events import HandlersLeftBehind
 from timewheel.wire.hooks import Hooks
 
-__all__ = ["AsyncHandler", "AsyncRun"]
+__all__ = ["AsyncHandler", "AsyncRun", "wait_out"]
 
 AsyncHandler = Callable[[DelayedMessage], Awaitable[object]]
 """Handles one timer: to return is to acknowledge, to raise is to have it again."""
@@ -34,7 +35,7 @@ class AsyncRun:
     Args:
         feed: Gives what is due.
         handler: The user's.
-        handed: Makes what a handler sees.
+        taken: Makes what a handler sees, when it begins; None: it must not begin, and all that follows is done.
         arounds: What stands around each handler, called on threads, since it may block; None: nothing.
         outcomes: Takes how handlers end.
         hooks: Told of handlers that are left behind.
@@ -46,7 +47,7 @@ class AsyncRun:
         feed: Feed,
         handler: AsyncHandler,
         *,
-        handed: Callable[[InHand], DelayedMessage],
+        taken: Callable[[InHand], Awaitable[DelayedMessage | None]],
         arounds: Arounds | None,
         outcomes: Outcomes,
         hooks: Hooks,
@@ -54,7 +55,7 @@ class AsyncRun:
     ) -> None:
         self._feed = feed
         self._handler = handler
-        self._handed = handed
+        self._taken = taken
         self._arounds = arounds
         self._outcomes = outcomes
         self._hooks = hooks
@@ -138,7 +139,9 @@ class AsyncRun:
         self._keys.pop(key, None)  # in the same step in which nobody was waiting
 
     async def _handle(self, timer: InHand) -> None:
-        message = self._handed(timer)
+        message = await self._taken(timer)
+        if message is None:
+            return
         has_returned = False
         try:
             if self._arounds is None:
@@ -200,13 +203,13 @@ async def _to_its_end(call: Callable[..., None], *arguments: object, then: Calla
     try:
         await asyncio.shield(calling)
     except asyncio.CancelledError:
-        await _wait_out(calling)
+        await wait_out(calling)
         if then is not None and calling.exception() is None:
-            await _wait_out(asyncio.ensure_future(asyncio.to_thread(then)))
+            await wait_out(asyncio.ensure_future(asyncio.to_thread(then)))
         raise
 
 
-async def _wait_out(calling: asyncio.Future[None]) -> None:
+async def wait_out(calling: asyncio.Future[Any]) -> None:
     """Until it has ended, however often this is cancelled meanwhile; the caller is about to raise that it was."""
     while not calling.done():
         with suppress(asyncio.CancelledError):

@@ -75,8 +75,8 @@ class DelayedConsumer(Consuming):
         while not self._stopping:
             left_ms = SLICE_MS if deadline_ms is None else deadline_ms - self._clock.monotonic_ms()
             timer = self._receiver.next(min(max(left_ms, 0), SLICE_MS))
-            if timer is not None:
-                return self._handed(timer)
+            if timer is not None and (message := self._taken(timer)) is not None:
+                return message
             if timeout_ms is not None and left_ms <= 0:
                 raise ReceiveTimeout(timeout_ms)
         self._check_usable()
@@ -87,8 +87,8 @@ class DelayedConsumer(Consuming):
         self.start()
         while not self._stopping:
             timer = self._receiver.next(SLICE_MS)
-            if timer is not None:
-                yield self._handed(timer)
+            if timer is not None and (message := self._taken(timer)) is not None:
+                yield message
 
     def acknowledge(self, message: DelayedMessage | Any) -> None:
         """The timer is handled: it is remembered, and the broker is told.
@@ -178,7 +178,7 @@ class DelayedConsumer(Consuming):
         self.start()
         run = Run(
             self._receiver,
-            handed=self._handed,
+            taken=self._taken,
             arounds=self._arounds,
             outcomes=Outcomes(self._receiver, self._retries, self._hooks),
             clock=self._clock,

@@ -203,6 +203,10 @@ class Consuming:
         self._stopping = True
         self._receiver.close()
 
+    def _taken(self, timer: InHand, *, is_known: bool = False) -> DelayedMessage | None:
+        """A timer for its handler; None: no handler may begin, and all that follows is done. See `Receiver.begins`."""
+        return self._handed(timer) if self._receiver.begins(timer, is_known=is_known) else None
+
     def _handed(self, timer: InHand) -> DelayedMessage:
         now_ms = self._clock.now_ms()
         arrival = timer.arrival

@@ -15,8 +15,8 @@ class ConsumerCounts:
 
     Args:
         received: Messages taken from the client.
-        handed: Given out, or about to be; a timer that was given out twice counts twice. One that was overdue when its
-            turn came counts here and as overdue.
+        handed: Given out, or about to be; a timer that was given out twice counts twice. One that was overdue
+            or cancelled when a handler would have begun counts here and there.
         early: Received before their due time.
         far_too_early: Received earlier than anything we asked for (broker-facts: bounded-local-hold); somebody should
             look.
@@ -33,7 +33,7 @@ class ConsumerCounts:
         failed: Negatively acknowledged.
         postponed: Put off by what stands around their handler, or by it; handed out again.
         skipped: Acknowledged without being handled, since what stands around their handler, or it, said so.
-        cancelled: Dropped when they were due, since they were cancelled or replaced.
+        cancelled: Dropped when they were due or their handler would have begun: they were cancelled or replaced.
         overdue: Dropped when they came, since they were too late to be of use.
         unjudged: Handed out though the log of cut-offs did not answer (``when_blind = "deliver"``).
         tried_again: Published to be handled again later, as their handler or its policy wanted.

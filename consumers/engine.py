@@ -43,8 +43,8 @@ class Engine:
     """
 
     __slots__ = ("_ack_timeout_ms", "_asked", "_counts", "_extras", "_giving_back", "_handled", "_hold_bound_ms",
-                 "_in_hand", "_judge", "_judges", "_max_held", "_overdue", "_republishing", "_unasked", "_wheel",
-                 "has_overdue")  # fmt: skip
+                 "_in_hand", "_judge", "_max_held", "_overdue", "_republishing", "_unasked", "_wheel",
+                 "has_overdue", "judges")  # fmt: skip
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Engine:
         self._judge = judge
         self._overdue = overdue
         self.has_overdue = overdue is not None  # whether some come too late to be of use
-        self._judges = judge is not None or self.has_overdue
+        self.judges = judge is not None or self.has_overdue  # whether some are not to be handled when they are due
         self._unasked: list[InHand] = []
         self._asked: list[InHand] = []
         self._wheel = LocalWheel(max_held)
@@ -311,7 +311,7 @@ class Engine:
             wait_ms = timer.postponed_for_ms(now_ms) if timer.not_before_ms else 0
             if not wait_ms:
                 # Where nothing can be cancelled and nothing is overdue, there is nothing to decide for each timer.
-                return self._due(timer, now_ms) if self._judges else [self._hand(timer)]
+                return self._due(timer, now_ms) if self.judges else [self._hand(timer)]
             timer.stage = Stage.HELD
             self._wheel.push(timer.key, now_ms + min(wait_ms, self._hold_bound_ms))
             return []
@@ -327,12 +327,20 @@ class Engine:
         self._wait_first(timer, now_ms)
         return []
 
-    def overdue_meanwhile(self, timer: InHand, now_ms: int) -> list[Command] | None:
-        """It was to be handed out, and had to wait for its turn; None: it may be handed out."""
+    def begins(self, timer: InHand, now_ms: int, *, is_asked: bool) -> list[Command] | None:
+        """It was handed out, and had to wait until a handler takes it; None: the handler may begin.
+
+        Args:
+            timer: As it was handed out.
+            now_ms: UTC milliseconds.
+            is_asked: Whether the log of cut-offs was read lately; if not, it is asked first, as for one that is due.
+        """
         if self._in_hand.get(timer.key) is not timer:
             return None
-        verdict = judged(timer.arrival.envelope, now_ms, None, self._overdue)
-        return None if verdict is Verdict.HAND else self._follow(timer, verdict, now_ms)
+        verdict = judged(timer.arrival.envelope, now_ms, self._judge, self._overdue)
+        if verdict is Verdict.HAND or (is_asked and verdict is Verdict.ASK):
+            return None
+        return self._follow(timer, verdict, now_ms)
 
     def _due(self, timer: InHand, now_ms: int, *, is_asked: bool = False) -> list[Command]:
         """Decide about one that may be handed out by its due time, and of which the log may have been asked."""

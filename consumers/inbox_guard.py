@@ -103,8 +103,8 @@ class InboxGuard(Around):
         key, owner = self._unclaimed(message)
         if key is None or owner is None:
             return
-        due_ms = self._clock.now_ms() if message.due_at is None else round(message.due_at.timestamp() * 1_000)
-        forget_ms = kept_for_ms(due_ms, self._clock.now_ms(), self._keep_ms)
+        # By its envelope, which a plain message beside a shadow has as well: that says when it came.
+        forget_ms = kept_for_ms(message.handle.due_ms, self._clock.now_ms(), self._keep_ms)
         try:
             was_mine = self._inbox.done(key, owner, forget_ms)
         except InboxUnavailable as error:

@@ -9,7 +9,7 @@ from enum import Enum, unique
 from typing import Literal, get_args
 
 from timewheel.consumers.onward import Parked, too_late_to_judge
-from timewheel.core.cut_offs import is_too_late
+from timewheel.core.cut_offs import first_wanted_ms, is_too_late
 from timewheel.core.durations import format_duration
 from timewheel.core.envelope import Envelope
 
@@ -94,5 +94,5 @@ def judged(envelope: Envelope | None, now_ms: int, judge: Judge | None, overdue:
     if judge is None:
         return Verdict.HAND
     if is_too_late(envelope, now_ms, judge.keep_ms):
-        return too_late_to_judge(now_ms - (envelope.life.first_due_ms or envelope.due_ms), judge.keep_ms)
+        return too_late_to_judge(now_ms - first_wanted_ms(envelope), judge.keep_ms)
     return Verdict.ASK

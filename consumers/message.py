@@ -174,8 +174,7 @@ def arrival_of(message: Any, origin: Any, mine: str = "") -> Arrival:
 def beside_shadow(clock: Clock, mine: str = "") -> Reading:
     """Reads messages of a due topic that plain producers write to and a shadow lifts from.
 
-    A plain one and its copy are one timer. Not so what came in a batch: the messages of an entry share its place, and a
-    shadow lifts none of them.
+    A plain one and its copy are one timer. Of what came in a batch a shadow makes no copies.
 
     Args:
         clock: Of the consumer.
@@ -186,10 +185,10 @@ def beside_shadow(clock: Clock, mine: str = "") -> Reading:
         arrival = arrival_of(message, origin, mine)
         position = arrival.position
         is_plain = arrival.envelope is None and arrival.envelope_error is None and arrival.mark is None
-        if not is_plain or position.batch_index >= 0:
+        if not is_plain:
             return arrival
         now_ms = clock.now_ms()
-        envelope = Envelope(native_id(message.topic_name(), position), now_ms, now_ms)
+        envelope = Envelope(native_id(message.topic_name(), position, position.batch_index), now_ms, now_ms)
         return arrival._replace(envelope=envelope, mark=Mark.NATIVE)
 
     return read

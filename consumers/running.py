@@ -24,7 +24,7 @@ class Run:
 
     Args:
         receiver: Gives what is due, and takes the answers.
-        handed: Makes what a handler sees.
+        taken: Makes what a handler sees, when it begins; None: it must not begin, and all that follows is done.
         arounds: What stands around each handler; None: nothing.
         outcomes: Takes how handlers end.
         clock: Of the consumer.
@@ -37,7 +37,7 @@ class Run:
         self,
         receiver: Receiver,
         *,
-        handed: Callable[[InHand], DelayedMessage],
+        taken: Callable[[InHand], DelayedMessage | None],
         arounds: Arounds | None,
         outcomes: Outcomes,
         clock: Clock,
@@ -46,7 +46,7 @@ class Run:
         stop: Callable[[], None],
     ) -> None:
         self._receiver = receiver
-        self._handed = handed
+        self._taken = taken
         self._arounds = arounds
         self._outcomes = outcomes
         self._clock = clock
@@ -100,7 +100,9 @@ class Run:
             self._outcomes.given_back(timer)
 
     def _handle(self, call: Callable[[DelayedMessage], None], timer: InHand) -> None:
-        message = self._handed(timer)
+        message = self._taken(timer)
+        if message is None:
+            return
         try:
             call(message)
         except Exception as error:  # noqa: BLE001 - whatever a handler raises, its timer comes again

@@ -123,9 +123,10 @@ class SqlInbox:
 
     def _key_of(self, message: TimerMessage) -> tuple[str, int]:
         timer_id, generation, due_at = message.timer_id, message.generation, message.due_at
-        if timer_id is None or generation is None or due_at is None:
+        if timer_id is None or generation is None:
             raise BadInbox("message", "carries no timer id: hand in a key of your own, as text")
-        due_ms = (due_at - _EPOCH) // dt.timedelta(milliseconds=1)
+        # A plain message beside a shadow says no due time: it is kept from now on, as all that is handled late.
+        due_ms = 0 if due_at is None else (due_at - _EPOCH) // dt.timedelta(milliseconds=1)
         return inbox_key(self._due_topic, self._subscription, timer_id, generation), due_ms
 
 

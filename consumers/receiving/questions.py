@@ -18,6 +18,10 @@ BLIND_AFTER_MS = 2_000
 LOOKS_MS = ((20, 1), (1_000, 10))
 """How often it is looked whether there is an answer: for the first 20 ms each millisecond, and so on."""
 LAST_LOOKS_MS = 50
+ASKED_AGAIN_MS = 5
+"""A handler that begins later than this after the log was asked has it asked anew, for those that begin after it."""
+STALE_MS = 15
+"""After this a handler waits for the answer before it begins: so old is a cancel at most that it does not know of."""
 
 
 class Log(Protocol):
@@ -33,9 +37,18 @@ class Log(Protocol):
         """Whether there is an answer."""
         ...
 
+    def await_answer(self, question: int, timeout_ms: int) -> bool:
+        """Wait for an answer; False if the time passed first."""
+        ...
+
+    def age_ms(self) -> int:
+        """How long ago the newest question was asked that has an answer."""
+        ...
+
 
 class Questions:
-    """For the receiving thread alone, and under the lock that guards the engine: nothing here waits or tells anybody.
+    """For the receiving thread alone, and under the lock that guards the engine: nothing here waits or tells anybody,
+    but for `refreshed`, which is for any thread, as is `is_fresh`.
 
     Args:
         log: Is asked.
@@ -87,6 +100,18 @@ class Questions:
             self._question = self._log.ask()
             self._asked_ms = self._clock.monotonic_ms()
         return commands
+
+    def is_fresh(self) -> bool:
+        """Whether a handler may begin by what is known: what was confirmed less than `STALE_MS` ago may be missing."""
+        age_ms = self._log.age_ms()
+        if ASKED_AGAIN_MS <= age_ms < STALE_MS:
+            self._log.ask()
+        return age_ms < STALE_MS
+
+    def refreshed(self) -> bool:
+        """Wait for the log if it was read too long ago; False: it does not answer, and what would begin is held."""
+        is_answered = self.is_fresh() or self._log.await_answer(self._log.ask(), BLIND_AFTER_MS)
+        return is_answered or self._when_blind == "deliver"
 
     def wait_ms(self, engine: Engine) -> int | None:
         """For how long at most nothing has to be done here; None: for ever."""

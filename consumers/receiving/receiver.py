@@ -166,14 +166,8 @@ class Receiver:
 
     def _drop_overdue(self) -> None:
         """What had to wait for its turn for too long: for the pace, or for others that were due before it."""
-        while self._due and self._engine.has_overdue:
-            now_ms = self._clock.now_ms()
-            with self._state:
-                commands = self._engine.overdue_meanwhile(self._due.first(), now_ms)
-            if commands is None:
-                return
+        while self._due and self._engine.has_overdue and not self._begins(self._due.first(), is_asked=True):
             self._due.pop()
-            self._execute_quietly(commands)
 
     def _waits_for_pace(self, pace: Pace, most_ms: int | None) -> bool:
         """Whether what is due may not be handed out yet; waits for that a while, and meanwhile nothing is received."""
@@ -186,6 +180,32 @@ class Receiver:
             with self._state:
                 self._clock.wait(self._never, min(wait_ms, most_ms))
         return True
+
+    def knows_of_cancels(self) -> bool:
+        """Whether `begins` need not wait: the log of cut-offs was read a moment ago, or nothing can be cancelled."""
+        return self._questions is None or self._questions.is_fresh()
+
+    def begins(self, timer: InHand, *, is_known: bool = False) -> bool:
+        """Whether a handler may begin with a timer that was handed out; if not, all that follows is done.
+
+        For whoever takes it, at the last moment: while it waited for its turn, it may have been cancelled, or have
+        become overdue.
+
+        Args:
+            timer: As it was handed out.
+            is_known: What `knows_of_cancels` has just said; if not, this may wait for the log of cut-offs.
+        """
+        if not self._engine.judges:
+            return True
+        is_asked = is_known or self._questions is None or self._questions.refreshed()
+        return self._begins(timer, is_asked=is_asked)
+
+    def _begins(self, timer: InHand, *, is_asked: bool) -> bool:
+        now_ms = self._clock.now_ms()
+        with self._state:
+            commands = self._engine.begins(timer, now_ms, is_asked=is_asked)
+        self._execute_quietly(commands or ())
+        return commands is None
 
     def done(self, timer: InHand, *, quietly: bool = False) -> None:
         """A timer is handled.

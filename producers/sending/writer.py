@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import count
-from os import urandom
-from threading import Lock
+from os import getpid, urandom
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pulsar.schema
 
 from timewheel.core.chance import system_chance
-from timewheel.core.clock import Clock
+from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.cut_offs import Cancellation, CutOff, Stamps, answer_of
 from timewheel.core.durations import HOUR_MS
 from timewheel.core.errors import (
@@ -61,6 +61,20 @@ and no names are remembered of its topics."""
 def idle_ms(plan: Plan) -> int:
     """How long a producer is kept open that nobody uses."""
     return CALENDAR_IDLE_MS if isinstance(plan.scheme, Calendar) else IDLE_MS
+
+
+_STAMPS: dict[int, WeakKeyDictionary[Any, Stamps]] = {}
+"""Of each process, since a fork leaves locks as they are; by clock."""
+
+
+def _stamps_of(clock: Clock) -> Stamps:
+    """The stamps of all producers of this process that go by one clock."""
+    made = Stamps(system_chance())
+    try:
+        by_clock = _STAMPS.setdefault(getpid(), WeakKeyDictionary())
+        return by_clock.setdefault(SystemClock if isinstance(clock, SystemClock) else clock, made)
+    except TypeError:
+        return made  # a clock of the user's that nothing can be kept by
 
 
 class Send(Attempt):
@@ -136,8 +150,7 @@ class TimerWriter:
         "_max_message_bytes",
         "_out_of_order",
         "_router",
-        "_stamping",
-        "_stamps",
+        "_stamp",
         "_turns",
         "pool",
         "process",
@@ -164,8 +177,7 @@ class TimerWriter:
         self._max_message_bytes = max_message_bytes
         self._ids = TimerIds(urandom)
         self._turns = count()
-        self._stamps = Stamps(system_chance())
-        self._stamping = Lock()
+        self._stamp = _stamps_of(clock).new
         self._out_of_order = OutOfOrder(plan)
         self.tally = Tally()
         self.process = ProcessGuard()
@@ -254,10 +266,6 @@ class TimerWriter:
             self._router.plan.due_topic,
             cancellation,
         )
-
-    def _stamp(self, now_ms: int, above: int = 0) -> int:
-        with self._stamping:
-            return self._stamps.new(now_ms, above)
 
     def routed_now(self, send: Send) -> Outgoing:
         """What is sent next, on the route of this moment: ask before opening a producer.

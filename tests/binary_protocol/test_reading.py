@@ -98,6 +98,16 @@ def test_permits_are_given_back_when_half_of_them_are_taken_and_the_caller_comes
     assert granted(transport) == [10, 5]
 
 
+def test_what_was_read_is_acknowledged_once_and_unasked_when_the_caller_comes_for_more() -> None:
+    one, transport = reader(after=EntryPosition(5, 0))
+    transport.coming += [entries(1, 2), entries(3)]
+    for _ in range(4):
+        one.read(0)
+
+    told = [said for name, said in transport.requests if name == "ACK"]
+    assert [(said.ack_type, said.message_id[0].entryId, said.request_id) for said in told] == [(1, 2, 0), (1, 3, 0)]
+
+
 def test_a_batch_counts_as_many_permits_as_it_has_messages() -> None:
     one, transport = reader(permits=10)
     transport.coming += [entries(1, num_messages_in_batch=100)]

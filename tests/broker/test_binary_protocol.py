@@ -154,6 +154,22 @@ def test_the_asked_time_of_a_thousand_delayed_messages_is_read(
     assert admin.subscriptions.list(partition) == (), "nothing is left behind"
 
 
+def test_what_a_reader_has_read_is_no_backlog_in_the_brokers_statistics(
+    pulsar_client: Any, dialer: Dialer, admin: AdminClient, native: str
+) -> None:
+    producer = pulsar_client.create_producer(native)
+    send_all(producer, delayed(5, step_ms=123_457))
+
+    def backlogs() -> dict[bool, int]:
+        found = admin.topics.stats(native).subscriptions.values()
+        return {one.is_durable: one.backlog for one in found}
+
+    with EntryReader(dialer, native) as reader:
+        read_all(reader, 5)
+        reader.read(0)
+        eventually(lambda: backlogs() == {True: 5, False: 0})
+
+
 def test_the_admin_api_agrees(pulsar_client: Any, dialer: Dialer, admin: AdminClient, native: str) -> None:
     producer = pulsar_client.create_producer(native)
     positions = send_all(producer, delayed(5, step_ms=123_457))

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import sqlite3
 import threading
 from collections import Counter
+from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pulsar
@@ -13,7 +16,7 @@ import pytest
 from tests.broker.due_topic import SUBSCRIPTION, Handled, Sender, backlog, now_ms, running
 from tests.broker.test_cancel import TIERED, plan_of, provisioned
 from timewheel.consumers import DelayedConsumer, DelayedMessage, Fixed, RetryPolicy
-from timewheel.consumers.inbox import MemoryInbox
+from timewheel.consumers.inbox import MemoryInbox, SqlInbox
 from timewheel.core.envelope import STIR_PROPERTY
 from timewheel.core.ids import native_id
 from timewheel.core.plan import Plan
@@ -113,7 +116,7 @@ def test_a_single_consumer_needs_no_inbox_for_it(client: Any, pulsar_broker: Bro
     assert dict(handled.times) == dict.fromkeys(stored.ids, 1)
 
 
-def test_a_plain_message_is_tried_again_under_its_id_and_a_batch_has_none(
+def test_a_plain_message_is_tried_again_under_its_id_and_each_of_a_batch_has_its_own(
     client: Any, pulsar_broker: Broker, topic: str
 ) -> None:
     plan = beside_a_shadow(pulsar_broker, topic, retry=True)
@@ -124,7 +127,7 @@ def test_a_plain_message_is_tried_again_under_its_id_and_a_batch_has_none(
 
     def handle(message: DelayedMessage) -> None:
         attempts.append((message.timer_id, message.attempt))
-        if message.attempt == 0 and message.timer_id is not None:
+        if message.attempt == 0:
             raise ValueError("not yet")
 
     policy = RetryPolicy(backoff=Fixed(dt.timedelta(seconds=1)))
@@ -134,6 +137,51 @@ def test_a_plain_message_is_tried_again_under_its_id_and_a_batch_has_none(
         for number in range(3):
             batching.send_async(b"%d" % number, lambda *_: None, partition_key="k")
         batching.flush()
-        eventually(lambda: len(attempts) == 5, WAIT_S)
+        eventually(lambda: len(attempts) == 8, WAIT_S)
         eventually(lambda: backlog(pulsar_broker, topic) == 0, WAIT_S)
-    assert attempts == [(timer_id, 0), (timer_id, 1), *[(None, 0)] * 3]
+    assert attempts[:2] == [(timer_id, 0), (timer_id, 1)]
+    of_batch = Counter(attempts[2:])
+    assert set(of_batch.values()) == {1}
+    assert sorted(str(name).rpartition(":")[2] for name, attempt in of_batch if attempt == 1) == ["0", "1", "2"]
+
+
+def test_effects_of_plain_messages_happen_once_in_a_transaction(
+    client: Any, pulsar_broker: Broker, topic: str, tmp_path: Path
+) -> None:
+    """Half of them in batches; each comes to a second consumer too, as after a crash before the acknowledgement."""
+    plan, inbox = beside_a_shadow(pulsar_broker, topic), SqlInbox(topic, SUBSCRIPTION)
+    Stored(client, plan).send(COUNT // 2, due_ms=now_ms() + 500)
+    batching = client.create_producer(topic, batching_enabled=True, batching_max_publish_delay_ms=200)
+    for number in range(COUNT // 2):
+        batching.send_async(b"batched %d" % number, lambda *_: None, partition_key=f"k{number}")
+    batching.flush()
+
+    def connected() -> Any:
+        return closing(sqlite3.connect(tmp_path / "effects", timeout=WAIT_S))
+
+    with connected() as database:
+        inbox.create(database)
+        database.execute("CREATE TABLE effects (payload TEXT)")
+        database.commit()
+    came, failures = Counter[bytes](), list[Exception]()
+
+    def handle(message: DelayedMessage) -> None:
+        came[message.data()] += 1
+        try:
+            with connected() as database, database:
+                if inbox.once(database, message):
+                    database.execute("INSERT INTO effects VALUES (?)", (message.data().decode(),))
+        except Exception as error:
+            failures.append(error)
+            raise
+        if came[message.data()] == 1:
+            raise ConnectionResetError("before the acknowledgement")
+
+    consumer = DelayedConsumer(client, plan, SUBSCRIPTION, negative_ack_redelivery_delay_ms=500)
+    with running(consumer, handle):
+        eventually(lambda: len(came) == COUNT and min(came.values()) > 1, WAIT_S)
+        eventually(lambda: backlog(pulsar_broker, topic) == 0, WAIT_S)
+    assert failures == []
+    with connected() as database:
+        effects = [payload for (payload,) in database.execute("SELECT payload FROM effects")]
+    assert sorted(effects) == sorted(payload.decode() for payload in came)

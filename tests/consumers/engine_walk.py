@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from tests.consumers.support import BOUND_MS, NOW_MS, arrival
@@ -84,6 +85,7 @@ class _Walk:
                 self.tick,
                 self.tick,
                 self.answer,
+                self.begin,
                 self.handle,
                 self.handle,
                 self.publish,
@@ -134,6 +136,18 @@ class _Walk:
             self.meets("the log has answered", lambda: self.engine.answered(self.now_ms))
         else:
             self.meets("the log does not answer, and it may be delivered", self.engine.unanswered)
+
+    def begin(self) -> None:
+        """What was handed out waits for its turn, and may be cancelled meanwhile."""
+        name = self.chance.choice(IDS)
+        timer = self.handed.get(name)
+        if timer is None or not self.judges or vars_of(self.engine).get(timer.key) is not timer:
+            return
+        is_asked = self.chance.random() < 0.8
+        begins = partial(self.engine.begins, timer, self.now_ms, is_asked=is_asked)
+        self.meets("its handler is about to begin", lambda: begins() or [], name)
+        if vars_of(self.engine).get(timer.key) is not timer or timer.stage is not Stage.HANDED:
+            del self.handed[name]
 
     def handle(self) -> None:
         if not self.handed:

@@ -114,6 +114,10 @@ async def until(reached: Callable[[], bool]) -> None:
         await asyncio.sleep(0)
 
 
+async def taken(timer: InHand) -> DelayedMessage:
+    return DelayedMessage(timer, NOW_MS)
+
+
 class Stage:
     """A run with its feed and its ends."""
 
@@ -133,7 +137,7 @@ class Stage:
         self.run = AsyncRun(
             feed,
             handler,
-            handed=lambda timer: DelayedMessage(timer, NOW_MS),
+            taken=taken,
             arounds=Arounds(around, hooks) if around else None,
             outcomes=ends,
             hooks=hooks,

@@ -93,6 +93,9 @@ class Full:
     def properties(self) -> dict[str, str]:
         return {}
 
+    def publish_timestamp(self) -> int:
+        return 2 * NOW_MS
+
     def message_id(self) -> Any:
         return pulsar.MessageId.earliest
 

@@ -68,6 +68,23 @@ def test_what_is_known_to_be_dead_needs_no_question(cut: Cut) -> None:
     assert (under.unasked, under.held_count, under.counts.cancelled, under.counts.handed) == (0, 0, 2, 0)
 
 
+def test_what_is_cut_off_while_it_waits_for_its_handler_is_not_handled(cut: Cut) -> None:
+    under = judging(cut)
+    for entry, name in enumerate(("alive", "dead", "not known"), 1):
+        under.received(arrival(entry, name, NOW_MS), NOW_MS, 0)
+    under.asked()
+    alive, dead, unknown = (handed([command]) for command in under.answered(NOW_MS))
+    cut.add("dead")
+    assert under.begins(alive, NOW_MS, is_asked=True) is None
+    assert said(under.begins(dead, NOW_MS, is_asked=True) or []) == [("ack", 2)]
+    assert under.begins(unknown, NOW_MS, is_asked=False) == []
+    assert (under.unasked, under.counts.cancelled) == (1, 1)
+    under.asked()
+    assert handed(under.answered(NOW_MS)) is unknown
+    # One that comes too late for an answer by then is for an operator.
+    assert said(under.begins(unknown, NOW_MS + KEEP_MS + 1, is_asked=True) or []) == [("republish", 3)]
+
+
 def test_the_dead_are_acknowledged_with_all_their_copies(cut: Cut) -> None:
     under = judging(cut)
     for entry in (1, 2, 3):

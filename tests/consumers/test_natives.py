@@ -96,7 +96,7 @@ def test_a_timer_for_another_subscription_is_unreadable(mine: str, batch_index: 
         ({}, -1, ID, Mark.NATIVE),
         ({"colour": "red"}, -1, ID, Mark.NATIVE),
         ({DUE_PROPERTY: "1"}, -1, ID, Mark.NATIVE),  # meant for the intake: here it says nothing
-        ({}, 0, None, None),  # the messages of a batch share a place, and none of them is lifted
+        ({}, 0, f"{ID}:0", Mark.NATIVE),
         (TIMER.properties(), -1, "a", None),
         (TIMER.properties(), 2, "a", None),
         ({ID_PROPERTY: "a"}, -1, None, None),  # garbled: no shadow lifts it

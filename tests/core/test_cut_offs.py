@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timewheel.core.cut_offs import Answer, CutOff, Stamps, answer_of, is_too_late, packs, read_cut_offs
+from timewheel.core.cut_offs import (
+    MOST_REFUSED,
+    Answer,
+    CutOff,
+    Stamps,
+    answer_of,
+    is_too_late,
+    latest_forget_ms,
+    packs,
+    read_cut_offs,
+)
 from timewheel.core.cut_table import BUCKET_MS, CutTable
 from timewheel.core.durations import DAY_MS
 from timewheel.core.envelope import MAX_GENERATION, MAX_TIME_MS, Envelope, Life
@@ -70,6 +80,7 @@ def test_a_cut_off_is_readable_by_eye() -> None:
         b'["t","a",99999999999999999,2]',
         b'["t","a",1,9999999999999999]',
         b'[["t"],"a",1,2]',
+        b'["t","\\ud800",1,2]',
         b'{"t":"a","b":"c","d":1,"e":2}',
         b"[" * 100_000,
         b'["t","' + b"a" * 257 + b'",1,2]',
@@ -88,6 +99,22 @@ def test_a_line_that_cannot_be_read_costs_no_other() -> None:
     with pytest.raises(CutOffUnreadable) as refused:
         read_cut_offs(data)
     assert refused.value.readable == good
+
+
+def test_a_message_of_garbled_lines_ends_with_the_hundredth() -> None:
+    good = CutOff("timer", "a", 1, 2).line().encode()
+    for bad, read in ((MOST_REFUSED - 1, [CutOff("timer", "a", 1, 2)]), (MOST_REFUSED, [])):
+        with pytest.raises(CutOffUnreadable) as refused:
+            read_cut_offs(b"x\n" * bad + good)
+        assert refused.value.readable == read
+
+
+def test_none_is_remembered_for_longer_than_it_can_matter() -> None:
+    latest_ms = latest_forget_ms(30 * DAY_MS, DAY_MS, NOW_MS)
+    assert latest_ms == NOW_MS + 32 * DAY_MS
+    written = [CutOff("timer", "a", 1, 2 * MAX_TIME_MS), CutOff("group", "b", 1, latest_ms - 1)]
+    read = read_cut_offs(b"\n".join(one.line().encode() for one in written), latest_ms)
+    assert [one.forget_ms for one in read] == [latest_ms, latest_ms - 1]
 
 
 @given(st.binary())
@@ -194,3 +221,12 @@ def test_an_answer_promises_what_can_be_kept(due_ms: int | None, confirmed_ms: i
 @pytest.mark.parametrize(("late_ms", "too_late"), [(-1, False), (0, False), (DAY_MS, False), (DAY_MS + 1, True)])
 def test_what_comes_later_than_it_is_remembered_cannot_be_judged(late_ms: int, too_late: bool) -> None:
     assert is_too_late(an_envelope("a"), NOW_MS + late_ms, DAY_MS) is too_late
+
+
+def test_one_that_was_sent_after_its_due_time_is_judged_from_then_on() -> None:
+    """Its cancel is remembered from the send on, by whomever and of whichever attempt."""
+    sent = Envelope("a", NOW_MS - 9 * DAY_MS, NOW_MS)
+    assert not is_too_late(sent, NOW_MS + DAY_MS, DAY_MS)
+    assert is_too_late(sent, NOW_MS + DAY_MS + 1, DAY_MS)
+    # After a hop the time of entry says nothing of the send: an outage may lie between them.
+    assert is_too_late(sent.hopped(NOW_MS), NOW_MS, DAY_MS)

@@ -22,7 +22,7 @@ from tests.support.postgres_server import postgres_server
 from tests.support.redis_server import redis_server
 from timewheel.admin import AdminClient
 from timewheel.consumers import DelayedConsumer, DelayedMessage
-from timewheel.consumers.in_hand import Arrival, InHand
+from timewheel.consumers.in_hand import Arrival, InHand, Mark
 from timewheel.consumers.inbox import MAX_KEY_BYTES
 from timewheel.consumers.inbox.memory import DEFAULT_MAX_KEYS
 from timewheel.consumers.inbox.sql import DEFAULT_FORGET_AT_ONCE
@@ -47,9 +47,9 @@ class Payload:
         return b"acme"
 
 
-def message(timer_id: str = "sub-42") -> DelayedMessage:
-    """One delivery of a timer."""
-    arrival = Arrival(Payload(), None, Position(1, next(_entries), -1), Envelope(timer_id, 1_000, 0))
+def message(timer_id: str = "sub-42", mark: Mark | None = None) -> DelayedMessage:
+    """One delivery of a timer, or of a plain message beside a shadow."""
+    arrival = Arrival(Payload(), None, Position(1, next(_entries), -1), Envelope(timer_id, 1_000, 0), None, mark)
     return DelayedMessage(InHand(timer_id, arrival, 1_000), 1_000)
 
 
@@ -140,8 +140,10 @@ def test_an_effect_behind_a_claim_happens_once_and_others_wait(
         names["handle"](message())
     with pytest.raises(RuntimeError, match=r"another process is at it, for \d+ ms at most"):
         names["handle"](message("taken"))
+    for _ in range(2):
+        names["handle"](message("part:1:2", Mark.NATIVE))
 
-    assert capsys.readouterr().out == "mail to acme\n"
+    assert capsys.readouterr().out == "mail to acme\n" * 2
 
 
 def test_the_limits_are_those_of_the_code() -> None:

@@ -301,6 +301,15 @@ def test_an_asynchronous_connection_is_refused_and_what_run_sync_hands_over_is_g
     assert asyncio.run(play()) == (True, False)
 
 
+def test_a_plain_message_beside_a_shadow_is_kept_from_now_on(tmp_path: Path) -> None:
+    """It has an id, its place, and says no due time."""
+    inbox = SqlInbox(TOPIC, "billing", keep_ms=5, clock=ManualClock(NOW_MS))
+    with closing(sqlite3.connect(tmp_path / "db.sqlite3")) as connection:
+        inbox.create(connection)
+        assert [inbox.once(connection, Message("part:1:2", due_at=None)) for _ in range(2)] == [True, False]
+        assert connection.execute("SELECT forget_ms FROM timewheel_inbox").fetchall() == [(NOW_MS + 5,)]
+
+
 def test_a_message_that_is_no_timer_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     inbox = SqlInbox(TOPIC, "billing")
     with closing(sqlite3.connect(tmp_path / "db.sqlite3")) as connection:

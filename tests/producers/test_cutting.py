@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timewheel.core import Cancel, Envelope, Native, Plan, Router
+from tests.support.manual_clock import ManualClock
+from timewheel.core import Cancel, Clock, Envelope, Native, Plan, Router, SystemClock
 from timewheel.core.cut_offs import CutOff, read_cut_offs
 from timewheel.core.cut_table import CutTable
 from timewheel.core.durations import DAY_MS
@@ -19,6 +20,8 @@ from timewheel.producers import Timer
 from timewheel.producers.cutting import after_cut, cut_of_group, cut_of_replaced, cut_of_timer, message_of
 from timewheel.producers.prepare import prepare
 from timewheel.producers.sending.outgoing import Outgoing
+from timewheel.producers.sending.writer import TimerWriter
+from timewheel.wire.hooks import Hooks
 from timewheel.wire.results import Outcome
 
 NOW_MS = 1_763_700_000_000
@@ -53,6 +56,35 @@ def test_a_replacement_outlives_its_own_cut_off_and_nothing_older_does(stamp: in
     assert not table.is_dead(envelope_of(outgoing))
     assert table.is_dead(envelope_of(prepared()))
     assert table.is_dead(envelope_of(prepared(stamp=older, replace=True))) == (older < stamp)
+
+
+def writing(clock: Clock) -> TimerWriter:
+    nothing: Any = None
+    return TimerWriter(
+        nothing,
+        PLAN,
+        schema=None,
+        clock=clock,
+        hooks=Hooks(()),
+        max_producers=None,
+        max_message_bytes=1_000_000,
+        may_wait=nothing,
+        options={},
+    )
+
+
+@pytest.mark.parametrize("clock", [ManualClock(NOW_MS), SystemClock()], ids=["in one millisecond", "as it comes"])
+def test_what_one_producer_of_a_process_sent_is_before_what_another_cancels_and_not_after(clock: Clock) -> None:
+    sends, cancels = writing(clock), writing(SystemClock() if isinstance(clock, SystemClock) else clock)
+    for number in range(50):
+        table = CutTable()
+        options: Any = {"timer_id": f"t{number}", "replace": True, "group": "g"}
+        before = [envelope_of(sends.prepare(b"x", options)) for _ in range(2)]
+        for cancelling in (cancels.cancelling(f"t{number}", print, print), cancels.cancelling_group("g", print, print)):
+            assert cancelling.cut_off is not None
+            table.merge(cancelling.cut_off)
+        assert all(table.is_dead(envelope) for envelope in before)
+        assert not table.is_dead(envelope_of(sends.prepare(b"x", options)))
 
 
 @given(st.integers(0, MAX_GENERATION), st.integers(0, MAX_GENERATION))

@@ -19,7 +19,11 @@ USUAL: Mapping[str, Answering] = {
     "CONNECT": lambda _: connected(),
     "SUBSCRIBE": lambda said: command_frame("SUCCESS", request_id=said.request_id),
     "CLOSE_CONSUMER": lambda said: command_frame("SUCCESS", request_id=said.request_id),
-    "ACK": lambda said: command_frame("ACK_RESPONSE", request_id=said.request_id, consumer_id=said.consumer_id),
+    "ACK": lambda said: (  # one without a request has no answer
+        command_frame("ACK_RESPONSE", request_id=said.request_id, consumer_id=said.consumer_id)
+        if said.request_id
+        else b""
+    ),
     "FLOW": lambda _: b"",
     "PING": lambda _: command_frame("PONG"),
     "PONG": lambda _: b"",

@@ -193,6 +193,10 @@ class Connection:
         self._outgoing.append(requests.ack(request_id, consumer_id, positions))
         return request_id
 
+    def acknowledge_up_to(self, consumer_id: int, position: EntryPosition) -> None:
+        """Acknowledge an entry and all before it, as a reader does for itself: no answer comes."""
+        self._outgoing.append(requests.ack_up_to(consumer_id, position))
+
     def ask_last_position(self, consumer_id: int) -> int:
         """Ask for the last entry of the topic. Ends in `LastPosition`, `Refused` or `ConsumerClosed`."""
         request_id = self._begin(LastPosition, consumer_id, "tell the last position")

@@ -1,5 +1,8 @@
 """Reads the entries of a topic without consuming them: nothing of it is kept on the broker.
 
+What is read is acknowledged for the reader itself, as other clients' readers do: else a broker's statistics tell of a
+backlog that only grows, and whoever watches backlogs is alarmed.
+
 The broker delivers as many messages as it has permits for, and gets new ones when the caller comes back for more: what
 nobody takes is not sent. What is read ahead is at most `transport.RECEIVE_BYTES` and one frame; as Python's objects an
 entry takes a multiple of its bytes, which matters for one with very many properties.
@@ -65,6 +68,7 @@ class EntryReader:
         self.position = after
         self._permits = permits
         self._taken = 0
+        self._acknowledged = after
         self._before_first: EntryPosition | None = after
         name = f"timewheel-look-{int((chance or system_chance()).random() * (1 << 48)):012x}"
         self._session = dialer.reach(topic, keep_payload=keep_payload)
@@ -106,7 +110,7 @@ class EntryReader:
             BrokerLost: There is no connection any more.
             BinaryProtocolError: The broker sends what it must not.
         """
-        self._give_back()
+        self._go_on()
         try:
             events = self._session.events(timeout_ms)
             entries, rest = self._entries_of(events)
@@ -173,8 +177,11 @@ class EntryReader:
         """End it; what is under way is forgotten."""
         self._session.close()
 
-    def _give_back(self) -> None:
-        """Permits of what was taken, when it is worth a command."""
+    def _go_on(self) -> None:
+        """Acknowledge what was taken, and give its permits back when it is worth a command."""
+        if self.position != self._acknowledged:
+            self._acknowledged = self.position
+            self._session.connection.acknowledge_up_to(self._consumer_id, self.position)
         if self._taken * 2 >= self._permits:
             self._session.connection.grant(self._consumer_id, self._taken)
             self._taken = 0

@@ -11,6 +11,7 @@ from timewheel.wire.positions import EntryPosition
 
 __all__ = [
     "ack",
+    "ack_up_to",
     "auth_response",
     "close_consumer",
     "connect",
@@ -27,7 +28,7 @@ _EARLIEST = 1
 """``InitialPosition``: where a subscription begins that is made, and a reader whose position is not there any more."""
 _AUTO_SPLIT = 0
 """``KeySharedMode`` of the client's default."""
-_INDIVIDUAL = 0
+_INDIVIDUAL, _CUMULATIVE = 0, 1
 """``AckType``."""
 
 
@@ -115,6 +116,12 @@ def ack(request_id: int, consumer_id: int, positions: Iterable[EntryPosition]) -
     """Acknowledge entries as a whole, one by one, and ask for an answer."""
     ids = b"".join(data_field(3, _message_id(position)) for position in positions)
     body = number_field(1, consumer_id) + number_field(2, _INDIVIDUAL) + ids + number_field(8, request_id)
+    return _command(CommandType.ACK, body)
+
+
+def ack_up_to(consumer_id: int, position: EntryPosition) -> bytes:
+    """Acknowledge an entry and all before it, without an answer."""
+    body = number_field(1, consumer_id) + number_field(2, _CUMULATIVE) + data_field(3, _message_id(position))
     return _command(CommandType.ACK, body)
 
 

@@ -32,7 +32,7 @@ __all__ = ["topics"]
 topics = command_group("topics", "Make a plan's topics, and roll a calendar's.")
 
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="The plan file.", show_default=False)]
-AT_LATEST = ", for what is sent from now on"
+AT_LATEST = ", for what reaches the due topic from now on"
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show each step, not a line for each topic.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing, show what would be done.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of a table.")]

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from enum import Enum, unique
+from threading import Lock
 from typing import Literal, NamedTuple
 
 from timewheel.core.chance import Chance
+from timewheel.core.durations import DAY_MS
 from timewheel.core.envelope import MAX_GENERATION, MAX_GROUP_CHARS, MAX_TIME_MS, MAX_TIMER_ID_CHARS, Envelope
 from timewheel.core.errors import CutOffUnreadable
 
@@ -24,13 +25,17 @@ __all__ = [
     "CutOff",
     "Stamps",
     "answer_of",
+    "first_wanted_ms",
     "is_too_late",
+    "latest_forget_ms",
     "packs",
     "read_cut_offs",
 ]
 
 PACK_BYTES = 512 * 1024
 """One message of the log at most; a broker takes ten times that by default."""
+MOST_REFUSED = 100
+"""Lines of one message that cannot be read; with the last of them the message ends. Each costs a refusal of its own."""
 
 _OF_LETTER: dict[object, Literal["timer", "group"]] = {"t": "timer", "g": "group"}
 _MAX_NAME_CHARS = max(MAX_TIMER_ID_CHARS, MAX_GROUP_CHARS)
@@ -56,39 +61,61 @@ class CutOff(NamedTuple):
         return json.dumps([self.kind[0], self.name, self.cut, self.forget_ms], separators=(",", ":"))
 
 
-def read_cut_offs(data: bytes) -> list[CutOff]:
+def latest_forget_ms(max_delay_ms: int, keep_ms: int, written_ms: int) -> int:
+    """Until when a plan's cut-off can matter: the day is for clocks that differ, by ``skew`` at most.
+
+    Args:
+        max_delay_ms: The plan's.
+        keep_ms: The plan's.
+        written_ms: When it was written, UTC milliseconds.
+    """
+    return written_ms + max_delay_ms + keep_ms + DAY_MS
+
+
+def read_cut_offs(data: bytes, latest_ms: int = MAX_TIME_MS) -> list[CutOff]:
     """Read a message of the log: one line for each cut-off.
+
+    Args:
+        data: The message.
+        latest_ms: None of them is remembered for longer, whatever it says (`latest_forget_ms`).
 
     Raises:
         CutOffUnreadable: Some of it is none of ours, garbled, or of a later version; it has those that can be read.
     """
     try:
         # All lines at once: a pack has thousands, and JSON has no line's end within a line.
-        return _read(data.strip(b"\n").replace(b"\n", b","))
+        return _read(data.strip(b"\n").replace(b"\n", b","), latest_ms)
     except _UNREADABLE as error:
         readable: list[CutOff] = []
+        refused = 0
         for line in data.split(b"\n"):
-            with suppress(*_UNREADABLE):
-                readable += _read(line)
+            try:
+                readable += _read(line, latest_ms)
+            except _UNREADABLE:
+                refused += 1
+                if refused == MOST_REFUSED:
+                    break
         raise CutOffUnreadable(data, str(error), readable) from error
 
 
 _UNREADABLE = (ValueError, TypeError, KeyError, RecursionError)
 
 
-def _read(lines: bytes) -> list[CutOff]:
-    return [_checked(*fields) for fields in json.loads(b"[%b]" % lines)]
+def _read(lines: bytes, latest_ms: int) -> list[CutOff]:
+    return [_checked(latest_ms, *fields) for fields in json.loads(b"[%b]" % lines)]
 
 
-def _checked(letter: object, name: object, cut: object, forget_ms: object) -> CutOff:
+def _checked(latest_ms: int, letter: object, name: object, cut: object, forget_ms: object) -> CutOff:
     if type(name) is not str or not 0 < len(name) <= _MAX_NAME_CHARS:
         raise TypeError(f"a name has 1 to {_MAX_NAME_CHARS} characters")
+    if not name.isascii():
+        name.encode()  # half of a surrogate pair is a ValueError: no timer has such an id
     if type(cut) is not int or not 0 <= cut <= MAX_GENERATION:
         raise ValueError("a cut is a whole number of at most 16 digits")
     if type(forget_ms) is not int or not 0 <= forget_ms <= 2 * MAX_TIME_MS:
         raise ValueError("a time is whole milliseconds since 1970")
     # As the class itself makes one, at half the cost: a start reads them by the million.
-    return tuple.__new__(CutOff, (_OF_LETTER[letter], name, cut, forget_ms))
+    return tuple.__new__(CutOff, (_OF_LETTER[letter], name, cut, min(latest_ms, forget_ms)))
 
 
 def packs(cut_offs: Iterable[CutOff], most_bytes: int = PACK_BYTES) -> Iterator[bytes]:
@@ -112,28 +139,32 @@ def packs(cut_offs: Iterable[CutOff], most_bytes: int = PACK_BYTES) -> Iterator[
 
 
 class Stamps:
-    """Numbers that order what happened to one timer id: microseconds by this machine's clock, none twice in a process.
+    """Numbers that order what happened to one timer id: microseconds by this machine's clock, none twice from here.
+
+    Any thread may ask. Producers of one process share them, so that what one of them sent is before another's cancel.
 
     Args:
         chance: Draws what the clock does not say, so that two processes hardly ever make the same stamp.
     """
 
-    __slots__ = ("_chance", "_last")
+    __slots__ = ("_chance", "_last", "_lock")
 
     def __init__(self, chance: Chance) -> None:
         self._chance = chance
         self._last = 0
+        self._lock = Lock()
 
     def new(self, now_ms: int, above: int = 0) -> int:
-        """A stamp above ``above`` and above all that were made here; one thread at a time.
+        """A stamp above ``above`` and above all that were made here.
 
         Args:
             now_ms: UTC milliseconds.
             above: A generation that is known: what replaces it comes after it, whatever the clock says.
         """
         drawn = now_ms * 1_000 + int(self._chance.random() * 1_000)
-        self._last = min(max(drawn, above + 1, self._last + 1), MAX_GENERATION)
-        return self._last
+        with self._lock:
+            self._last = min(max(drawn, above + 1, self._last + 1), MAX_GENERATION)
+            return self._last
 
 
 @unique
@@ -145,7 +176,8 @@ class Answer(Enum):
     TOO_CLOSE = "too close"
     """Stored when the timer was nearly or already due: it may have been handed out, and is not handed out again."""
     UNSEEN = "unseen"
-    """When it is due was not said: if it was not handed out yet, it will not be."""
+    """When it is due was not said: what was sent before and was not handed out yet will not be. What another process
+    sent within the plan's ``skew`` counts as before if clocks say so."""
 
 
 class Cancellation(NamedTuple):
@@ -175,6 +207,16 @@ def answer_of(due_ms: int | None, confirmed_ms: int, skew_ms: int) -> Answer:
     return Answer.CERTAIN if confirmed_ms < due_ms - skew_ms else Answer.TOO_CLOSE
 
 
+def first_wanted_ms(envelope: Envelope) -> int:
+    """From when on a handler was to have a timer, over all its attempts: its due time, UTC milliseconds.
+
+    Or when it was sent, if it was due before: its cancel is remembered from then on.
+    """
+    life = envelope.life
+    # Without a hop the time of entry is that of the send.
+    return life.first_due_ms or (envelope.due_ms if envelope.hops else max(envelope.due_ms, envelope.entered_ms))
+
+
 def is_too_late(envelope: Envelope, now_ms: int, keep_ms: int) -> bool:
     """Whether a timer comes when its cut-off may have been forgotten: only an operator can say what becomes of it.
 
@@ -183,5 +225,4 @@ def is_too_late(envelope: Envelope, now_ms: int, keep_ms: int) -> bool:
         now_ms: UTC milliseconds.
         keep_ms: The plan's.
     """
-    # A timer that is tried again was due before, and by that time its cut-off is forgotten.
-    return now_ms - (envelope.life.first_due_ms or envelope.due_ms) > keep_ms
+    return now_ms - first_wanted_ms(envelope) > keep_ms

@@ -72,14 +72,15 @@ class _Place(Protocol):
     def entry(self) -> int: ...
 
 
-def native_id(part: str, position: _Place) -> str:
+def native_id(part: str, position: _Place, batch_index: int = -1) -> str:
     """The timer id of a message that no SDK has sent: its place. So the copy and the original have the same.
 
     Args:
         part: Full name of the partition, or of a due topic without partitions.
         position: Of its entry.
+        batch_index: Its number in a batch, of which no shadow makes copies; -1: its entry is no batch.
     """
-    text = place_id(part, position.ledger, position.entry)
+    text = place_id(part, position.ledger, position.entry, batch_index)
     # The end tells entries apart; a topic's name may be longer than an id.
     return text[-MAX_TIMER_ID_CHARS:]
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from timewheel.core.cut_offs import first_wanted_ms
 from timewheel.core.envelope import Envelope
 from timewheel.core.plan import MAX_HOPS
 from timewheel.core.routing import Due, Hold, Router, release_at
@@ -230,7 +231,7 @@ def tried_again(
     life = envelope.life
     next_life = life._replace(
         attempt=life.attempt + 1,
-        first_due_ms=life.first_due_ms or envelope.due_ms,
+        first_due_ms=first_wanted_ms(envelope),
         only_for=subscription,
     )
     successor = Envelope(envelope.timer_id, due_ms, now_ms, envelope.generation, 0, router.plan.revision, next_life)

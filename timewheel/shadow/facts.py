@@ -67,7 +67,7 @@ class Facts:
 
 
 def cursors_in(internal: InternalStats, stats: TopicStats) -> dict[str, CursorStats]:
-    """Cursors of the users' durable subscriptions; among all cursors are those of readers, which nobody acknowledges.
+    """Cursors of the users' durable subscriptions; among all cursors are those of readers.
 
     Args:
         internal: Of a partition.

@@ -6,13 +6,15 @@ A plain topic and a reader of it, no table view and no compaction (broker-facts:
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 import pulsar
 
 from timewheel.core.clock import Clock
-from timewheel.core.cut_offs import read_cut_offs
+from timewheel.core.cut_offs import latest_forget_ms, read_cut_offs
 from timewheel.core.cut_table import MOST_LIVE, CutTable
+from timewheel.core.envelope import MAX_TIME_MS
 from timewheel.core.errors import CutOffUnreadable, TopologyError
 from timewheel.core.names import CUTS_SUBSCRIPTION, Names, partition_topic
 from timewheel.core.plan import Plan
@@ -56,6 +58,8 @@ class CutLog:
     """
 
     def __init__(self, client: ClientLike, plan: Plan, clock: Clock, hooks: Hooks) -> None:
+        assert plan.cancel is not None, "a log is of a plan with [cancel]"
+        self._latest_ms = partial(latest_forget_ms, plan.max_delay_ms, plan.cancel.keep_ms)
         self.table = CutTable()
         self.topic = Names(plan).cuts
         self._client = client
@@ -65,6 +69,7 @@ class CutLog:
         self._changed = threading.Condition(self._lock)
         self._asked = 0
         self._answered = 0
+        self._asked_ms: int | None = None  # when the newest question was asked that has an answer
         self._stopping = False
         # All below belongs to the thread.
         self._reader: Any = None
@@ -133,6 +138,10 @@ class CutLog:
         """Whether everything is read that was confirmed before that question."""
         return self._answered >= question
 
+    def age_ms(self) -> int:
+        """How long ago the newest question was asked that has an answer: what was confirmed before is in `table`."""
+        return MAX_TIME_MS if self._asked_ms is None else self._clock.monotonic_ms() - self._asked_ms
+
     def await_answer(self, question: int, timeout_ms: int) -> bool:
         """Wait for an answer; False if the time passed first."""
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
@@ -146,12 +155,13 @@ class CutLog:
 
     def _run(self) -> None:
         while (question := self._next_question()) is not None:
+            asked_ms = self._clock.monotonic_ms()
             try:
                 self._read_to_the_end()
             except Exception as error:  # noqa: BLE001 - the client has kinds of its own; without this thread all hold
                 self._failed(error)
                 continue
-            self._succeeded(question)
+            self._succeeded(question, asked_ms)
             self._keep_house()
 
     def _next_question(self) -> int | None:
@@ -180,7 +190,9 @@ class CutLog:
 
     def _take(self, message: Any) -> None:
         try:
-            cut_offs = read_cut_offs(message.data())
+            # By the time of writing, where that has passed: read again, it is not remembered for longer.
+            written_ms = min(message.publish_timestamp(), self._clock.now_ms())
+            cut_offs = read_cut_offs(message.data(), self._latest_ms(written_ms))
         except CutOffUnreadable as error:
             self._hooks.emit(CutOffUnknown(topic=self.topic, error=str(error)))
             cut_offs = list(error.readable)
@@ -201,13 +213,13 @@ class CutLog:
             if not self._stopping:
                 self._clock.wait(self._changed, RETRY_MS)
 
-    def _succeeded(self, question: int) -> None:
+    def _succeeded(self, question: int, asked_ms: int) -> None:
         if self._failures:
             self._failures = 0
             self._hooks.emit(CutOffsReadAgain(topic=self.topic))
         with self._lock:
             if not self._stopping:
-                self._answered = max(self._answered, question)
+                self._answered, self._asked_ms = max(self._answered, question), asked_ms
             self._changed.notify_all()
 
     def _keep_house(self) -> None:
