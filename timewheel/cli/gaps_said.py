@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING
 
-from timewheel.cli.terminal import say, show_command, show_table
+from timewheel.cli.terminal import say, show_line, show_table
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def show_look(
     for text in notes_of(look):
         say(console, text, style=AID)
     for text in aid_of(look, reached_by):
-        show_command(console, text, style=AID)
+        show_line(console, text, style=AID)
 
 
 def verdict(look: Look) -> str:

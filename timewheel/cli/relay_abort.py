@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from timewheel.cli.connecting import access_of, connection_of, warn
+from timewheel.cli.terminal import print_line
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -77,23 +78,23 @@ def put_back(plan_file: Path, **connection: Any) -> bool:
             sum(getattr(partition, count) for partition in partitions.values())
             for count in ("forwarded", "dropped", "dead")
         )
-        print(f"{plan.due_topic}: nothing waits in holding topics")
+        print_line(f"{plan.due_topic}: nothing waits in holding topics")
         back, letters = counted(moved, "timer"), counted(dead, "dead letter")
-        print(f"put back by this process in {took}: {back}; {cancelled:,} cancelled, {letters}")
+        print_line(f"put back by this process in {took}: {back}; {cancelled:,} cancelled, {letters}")
         former = look()
     others = [topic for topic in former if topic.holding is None and topic.backlog]
     for finding in findings_of(plan, others):
-        print(f"{finding.level}: {finding.where}: {finding.problem}; {finding.remedy}")
+        print_line(f"{finding.level}: {finding.where}: {finding.problem}; {finding.remedy}")
     senders = [topic for topic in former if topic.producers]
     if senders:
-        print(
+        print_line(
             f"producers of an earlier plan are connected to {_named(senders)}: restart those services with this plan, "
             f"then run again: timewheel relay abort {file}"
         )
     if dead:
-        print(f"see why there are dead letters: timewheel dead list {file}")
+        print_line(f"see why there are dead letters: timewheel dead list {file}")
     if not senders and not others:
-        print(f"remove the empty topics: timewheel topics ensure {file} --remove-drained")
+        print_line(f"remove the empty topics: timewheel topics ensure {file} --remove-drained")
     return not senders and not dead and all(topic.is_followed for topic in others)
 
 

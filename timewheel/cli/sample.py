@@ -11,6 +11,7 @@ import typer
 
 from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client, typed_words
 from timewheel.cli.looks import GapLimit
+from timewheel.cli.terminal import print_line
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -82,10 +83,9 @@ def sample(
         what = {"topic": topic, "partitions": taken.partitions, "seed": seed, "sampled_at_ms": taken.sampled_at_ms}
         print(json.dumps({**what, **asdict(figures), **asdict(of_topic), "file": str(out), "next": following}))
         return
-    console = Console(highlight=False)
-    for name, text in _lines(taken, figures, of_topic, known.source):
-        console.print(f"{name:9}{text}", markup=False, soft_wrap=True)
-    console.print(f"{'file':9}{out}", f"{'next':9}{following}", sep="\n", markup=False, soft_wrap=True)
+    lines = [*_lines(taken, figures, of_topic, known.source), ("file", str(out)), ("next", following)]
+    for name, text in lines:
+        print_line(f"{name:9}{text}")
 
 
 def _lines(
