@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import typer
 
 from timewheel.cli.connecting import is_typed, typed_words
 from timewheel.cli.terminal import say, show_line
+from timewheel.core.escapes import timewheel_command
 from timewheel.core.plan import Native
 from timewheel.core.plurals import counted
 
@@ -101,7 +101,7 @@ def show_next(context: typer.Context, console: Console, plan: Plan, file: Path, 
 
 
 def _show_line(console: Console, name: str, words: list[str]) -> None:
-    show_line(console, f"{name:8}{shlex.join(['timewheel', *words])}")
+    show_line(console, f"{name:8}{timewheel_command(*words)}")
 
 
 def typed_again(context: typer.Context, **changed: Any) -> list[str]:
