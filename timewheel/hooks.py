@@ -23,6 +23,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import ClassVar, Literal
 
+from timewheel.core.escapes import visible
+
 __all__ = ["Alarm", "Event", "Hook", "Level", "log_event"]
 
 Level = Literal["info", "warning", "error"]
@@ -72,8 +74,8 @@ Hook = Callable[[Event], None]
 def log_event(event: Event) -> None:
     """Write an event to the standard logger ``timewheel``: what is done where no hooks are given.
 
-    The message is the name with the facts as ``key=value``. The record carries the facts once more as attributes, and
-    the name as ``event``, for formatters that write JSON.
+    The message is the name with the facts as ``key=value``, in one printable line. The record carries the facts once
+    more as attributes, as they are, and the name as ``event``, for formatters that write JSON.
     """
     logger = logging.getLogger(LOGGER)
     level = logging.getLevelNamesMapping()[event.level.upper()]
@@ -87,4 +89,4 @@ def _text(name: str, facts: Mapping[str, object]) -> str:
     # Here: it loads rich where that is installed, which no import of the SDK should cost.
     from structlog.processors import LogfmtRenderer  # noqa: PLC0415
 
-    return f"{name} {LogfmtRenderer()(None, '', dict(facts))}".rstrip()
+    return visible(f"{name} {LogfmtRenderer()(None, '', dict(facts))}".rstrip())

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from shlex import quote
 
 from timewheel._report.gap_chart import gap_chart
 from timewheel._report.page import Fold, Page, Section
 from timewheel._report.render import render_page
 from timewheel.core.durations import DAY_MS
+from timewheel.core.escapes import timewheel_command
 from timewheel.core.planfile import dump_plan
 from timewheel.core.plurals import counted
 from timewheel.spark_planner.job import Planned
@@ -75,8 +75,8 @@ def page_of(planned: Planned, *, plan_file: str = "plan.toml", prices: Prices | 
         notes=[HOW_KNOWN],
         commands=[
             ("The plan:", dump_plan(planned.plan)),
-            ("Make its topics:", f"timewheel topics ensure {quote(plan_file)} --dry-run"),
-            *([("Run the shadow:", f"timewheel shadow run {quote(plan_file)}")] if planned.plan.intake else []),
+            ("Make its topics:", timewheel_command("topics", "ensure", plan_file, "--dry-run")),
+            *([("Run the shadow:", timewheel_command("shadow", "run", plan_file))] if planned.plan.intake else []),
         ],
     )
 

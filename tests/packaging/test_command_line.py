@@ -72,6 +72,37 @@ def test_a_bug_keeps_its_traceback() -> None:
     assert done.stderr.startswith("Traceback")
 
 
+HOSTILE = "x\x1b]0;t\x07\x9b2J\u202e\ud800\ntimewheel: all is well"
+
+
+@pytest.mark.parametrize(
+    ("error", "arguments"),
+    [
+        (f"TopologyError({HOSTILE!r}, 'is missing', 'create it')", ["fail"]),
+        (f"TopologyError({HOSTILE!r}, 'is missing', 'create it')", ["--traceback", "fail"]),
+        (f"ZeroDivisionError({HOSTILE!r})", ["fail"]),
+        (f"__import__('typer').BadParameter({HOSTILE!r})", ["fail"]),
+        (PLAN_ERROR, ["no\x1b[2J\x9b2J\u202esuch"]),
+    ],
+    ids=["error", "traceback", "bug", "usage", "unknown command"],
+)
+def test_no_error_moves_the_terminal_or_forges_a_message(error: str, arguments: list[str]) -> None:
+    done = _end(error, *arguments)
+
+    assert done.returncode in {1, 2}
+    assert "\\x1b" in done.stderr
+    assert all(line.isprintable() for line in done.stderr.splitlines())
+    assert "\ntimewheel: all is well" not in done.stderr
+
+
+def test_a_name_that_is_no_text_is_printed() -> None:
+    code = "import sys; from timewheel.cli.app import app, main; sys.argv = ['timewheel', 'odd']\n"
+    code += "app.command('odd')(lambda: print('\\ud800')); main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stdout) == (0, "\\ud800\n")
+
+
 def test_an_unknown_command_is_a_usage_error() -> None:
     done = _end(PLAN_ERROR, "no-such-command")
 

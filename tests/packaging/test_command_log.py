@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from timewheel.testing.ports import free_ports
 
 LOGGING = """
@@ -57,6 +59,35 @@ def test_a_reader_gets_text() -> None:
     assert "warning" in stuck
     assert "note='2 wait'" in stuck
     assert "\x1b" not in stuck, "colours are for terminals"
+
+
+HOSTILE = """
+import logging
+from timewheel.cli.logs import Format, Level, log_to_stderr
+from timewheel.events import CalendarTopicStuck
+from timewheel.hooks import log_event
+
+log_to_stderr(Format.{format}, Level.INFO)
+bad = "t\\x1b]0;x\\x07\\x9b2J\\u202e\\nforged line"
+log_event(CalendarTopicStuck(topic=bad, note=bad.partition("\\n")[0]))
+logging.getLogger("pulsar").error("%s", bad, extra={{"place": bad}})
+token = "secret"
+try:
+    raise ValueError(bad)
+except ValueError:
+    logging.getLogger("pulsar").exception("failed")
+"""
+
+
+@pytest.mark.parametrize("log_format", ["CONSOLE", "JSON"])
+def test_what_others_chose_moves_no_terminal_and_forges_no_line(log_format: str) -> None:
+    code = HOSTILE.format(format=log_format)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+
+    assert all(line.isprintable() for line in done.stderr.splitlines())
+    assert "\nforged line" not in done.stderr
+    assert "ValueError" in done.stderr
+    assert "secret" not in done.stderr, "a traceback has no local variables"
 
 
 def test_a_terminal_gets_text_by_itself() -> None:

@@ -41,10 +41,19 @@ def texts(path: str) -> Iterator[str]:
     passed = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     passed |= {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
     for node in ast.walk(tree):
-        if isinstance(node, ast.JoinedStr):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "timewheel_command":
+            yield " ".join(["timewheel", *(word for one in node.args for word in _words_of(one))])
+        elif isinstance(node, ast.JoinedStr):
             yield "".join(str(part.value) if isinstance(part, ast.Constant) else "VALUE" for part in node.values)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in passed:
             yield node.value
+
+
+def _words_of(argument: ast.expr) -> list[str]:
+    """Words that an argument of `timewheel_command` stands for; more options that are handed on are not known here."""
+    if isinstance(argument, ast.Starred):
+        return []
+    return [str(argument.value)] if isinstance(argument, ast.Constant) else ["VALUE"]
 
 
 def printed() -> Iterator[tuple[str, str]]:

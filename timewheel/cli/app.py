@@ -6,8 +6,10 @@ Exit status: 0 done, 1 something failed, 2 the command line or the plan is wrong
 
 from __future__ import annotations
 
+import io
 import os
 import sys
+import traceback
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -21,7 +23,7 @@ from timewheel.cli.doctor import doctor
 from timewheel.cli.exporter import exporter
 from timewheel.cli.gaps import gaps
 from timewheel.cli.gaps_explain import explain
-from timewheel.cli.groups import CommandGroup
+from timewheel.cli.groups import USAGE_ERROR, CommandGroup
 from timewheel.cli.parked import parked
 from timewheel.cli.plan import plan
 from timewheel.cli.plan_check import check
@@ -32,6 +34,7 @@ from timewheel.cli.sample import sample
 from timewheel.cli.shadow import shadow
 from timewheel.cli.status import status
 from timewheel.cli.survey import survey
+from timewheel.cli.terminal import print_error, print_line
 from timewheel.cli.timer import timer
 from timewheel.cli.topics import topics
 from timewheel.cli.whereis import whereis
@@ -44,6 +47,7 @@ from timewheel.core.errors import (
     SendRefused,
     TimewheelError,
 )
+from timewheel.core.escapes import visible_lines
 
 __all__ = ["app", "main"]
 
@@ -123,14 +127,26 @@ def main() -> None:
     A TimewheelError becomes one line on stderr. Any other exception is a bug and keeps its traceback.
     """
     settings = Settings()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr does: no character of a name ends a command
     try:
-        app(obj=settings)
-    except TimewheelError as error:
-        if settings.traceback:
-            raise
-        print(f"timewheel: {error}", file=sys.stderr)
-        sys.exit(EXIT_USAGE if isinstance(error, _CALLERS_FAULT) else EXIT_FAILED)
+        sys.exit(app(obj=settings, standalone_mode=False))
+    except USAGE_ERROR as error:
+        shown = io.StringIO()
+        error.show(shown)
+        usage, mark, message = shown.getvalue().rstrip().partition("Error: ")
+        print(f"{usage}{mark}{visible_lines(message)}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except typer.Abort:
+        print_line("Aborted!", to_stderr=True)
+        sys.exit(EXIT_FAILED)
     except BrokenPipeError:
         # The reader of our output has gone, as in `timewheel ... | head`. Python would complain once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(EXIT_FAILED)
+    except Exception as error:  # noqa: BLE001 - the process ends by it, with its traceback if it is a bug
+        if settings.traceback or not isinstance(error, TimewheelError):
+            print(visible_lines(traceback.format_exc()), file=sys.stderr)
+            sys.exit(EXIT_FAILED)
+        print_error(error)
+        sys.exit(EXIT_USAGE if isinstance(error, _CALLERS_FAULT) else EXIT_FAILED)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from timewheel.cli.terminal import print_line
+
 if TYPE_CHECKING:
     from timewheel.testing import LocalPulsar
 
@@ -30,8 +32,6 @@ def broker(
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON instead of text.")] = False,
 ) -> None:
     """Run a real Pulsar on this machine until Ctrl-C; its data goes when it ends."""
-    import sys
-
     from timewheel.cli.stopping import Stopped, stop_at_end
     from timewheel.testing import BrokerFailed, LocalPulsar
 
@@ -39,12 +39,12 @@ def broker(
     # Both end in the same order: leave the with block, which removes the broker and its data.
     stop_at_end()
     try:
-        with LocalPulsar(version, config=config, progress=lambda line: print(line, file=sys.stderr)) as pulsar:
+        with LocalPulsar(version, config=config, progress=lambda line: print_line(line, to_stderr=True)) as pulsar:
             _announce(pulsar, as_json=as_json)
             code = _wait(pulsar)
             raise BrokerFailed(f"the broker ended with exit code {code}; its log ends:\n{pulsar.log_tail()}")
     except Stopped:
-        print("stopped", file=sys.stderr)
+        print_line("stopped", to_stderr=True)
 
 
 def _parsed(settings: list[str]) -> dict[str, str]:
@@ -78,9 +78,9 @@ def _announce(pulsar: LocalPulsar, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(facts), flush=True)
         return
-    print(f"Pulsar {pulsar.version} pid {pulsar.pid}")
-    print(f"  service  {pulsar.service_url}")
-    print(f"  admin    {pulsar.admin_url}")
-    print(f"  log      {pulsar.log_path}")
-    print(f"  curl {pulsar.admin_url}/admin/v2/brokers/configuration/runtime")
-    print("Ctrl-C stops it and removes its data.", flush=True)
+    print_line(f"Pulsar {pulsar.version} pid {pulsar.pid}")
+    print_line(f"  service  {pulsar.service_url}")
+    print_line(f"  admin    {pulsar.admin_url}")
+    print_line(f"  log      {pulsar.log_path}")
+    print_line(f"  curl {pulsar.admin_url}/admin/v2/brokers/configuration/runtime")
+    print_line("Ctrl-C stops it and removes its data.")

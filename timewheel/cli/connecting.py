@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from timewheel.cli.terminal import print_error
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from contextlib import AbstractContextManager
@@ -215,8 +217,6 @@ def is_typed(context: typer.Context, parameter: str) -> bool:
 
 def warn(event: Event) -> None:
     """What is not part of the answer goes to stderr, so that --json stays JSON."""
-    import sys
-
     if event.level != "info":
         facts = ", ".join(f"{name}: {value}" for name, value in event.fields.items())
-        print(f"timewheel: {event.level}: {event.name}: {facts}", file=sys.stderr, flush=True)
+        print_error(f"{event.level}: {event.name}: {facts}")

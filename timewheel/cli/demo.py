@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from timewheel.cli.terminal import show_line
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -79,7 +81,7 @@ def demo(
         with screen_for(console) as screen:
             result = run_demo(settings, screen, began_s=began_s, then_s=FORESIGHT_S if planner else 0)
     except KeyboardInterrupt:
-        console.print("stopped: no verdict")
+        show_line(console, "stopped: no verdict")
         raise typer.Exit(130) from None
     _print_figures(console, result)
     if planner:
@@ -94,11 +96,8 @@ def demo(
 def _announce(console: Console, settings: Settings) -> None:
     from timewheel.demo.settings import DAYS
 
-    console.print(
-        f"timewheel demo  seed {settings.seed} · {settings.messages:,} timers · "
-        f'{DAYS} "days" of {settings.day_ms / 1000:g} s · one partition each',
-        highlight=False,
-    )
+    days = f'{DAYS} "days" of {settings.day_ms / 1000:g} s · one partition each'
+    show_line(console, f"timewheel demo  seed {settings.seed} · {settings.messages:,} timers · {days}")
 
 
 def _print_figures(console: Console, result: Result) -> None:
@@ -106,7 +105,7 @@ def _print_figures(console: Console, result: Result) -> None:
     from timewheel.demo.table import HEADER, plain_lines, row_texts, where_we_lose
     from timewheel.testing.evidence.ledger import recount_command
 
-    def say(line: str, style: str | None = None) -> None:
+    def say(line: str, style: str = "") -> None:
         _say(console, line, style)
 
     say("")
@@ -207,5 +206,5 @@ def _print_foresight(console: Console, found: Foresight) -> None:
     _say(console, f"For this trace it would choose: {found.verdict}")
 
 
-def _say(console: Console, line: str, style: str | None = None) -> None:
-    console.print(line, style=style, highlight=False, markup=False, soft_wrap=True)
+def _say(console: Console, line: str, style: str = "") -> None:
+    show_line(console, line, style=style)

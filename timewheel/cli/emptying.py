@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from timewheel.cli.terminal import show_line
+from timewheel.core.escapes import visible
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ def await_empty(
         settle_ms: Look for so long at least.
         why_stalled: The reason when nothing moves, as a clause; empty: none is known.
     """
+    from rich.text import Text
+
     from timewheel.cli.moments import span
     from timewheel.core.clock import SystemClock, pause
 
@@ -58,9 +62,9 @@ def await_empty(
             left = f", about {span(entries * took_ms / done)} left" if done > 0 and entries and took_ms else ""
             waits = counted(entries, "entry waits", "entries wait")
             line = f"{waits} outside the topic{left}" + (f": {reason}" if reason else "")
-            shown.update(line)
+            shown.update(Text(visible(line)))
             if not console.is_terminal and now_ms - told_ms >= TELL_MS:
                 told_ms = now_ms
-                console.print(line, markup=False, highlight=False, soft_wrap=True)
+                show_line(console, line)
             pause(clock, LOOK_MS)
             entries = waiting()

@@ -10,6 +10,7 @@ from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile,
 from timewheel.cli.http import HttpAddress, address_of, or_say_why_not
 from timewheel.cli.logs import Format, Level, LogFormat, LogLevel, log_to_stderr
 from timewheel.cli.looks import AtOnce, Everything, GapLimit, every_ms_of, names_and_plans
+from timewheel.cli.terminal import print_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,7 +102,7 @@ def exporter(
             with or_say_why_not():
                 server = HttpServer(*address, pages)
             try:
-                typer.echo(f"http://{address[0]}:{server.port}{METRICS_PATH}", err=True)
+                print_line(f"http://{address[0]}:{server.port}{METRICS_PATH}", to_stderr=True)
                 told.run(every_ms)
             finally:
                 server.close()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from timewheel.cli.planning import console_for, refused_requests, show_reading
-from timewheel.cli.terminal import say, show_table
+from timewheel.cli.terminal import say, show_line, show_table
 from timewheel.core.extras import need_extras
 from timewheel.core.plurals import counted
 
@@ -89,7 +89,7 @@ def plan_from(
         show_table(console, table)
     if out is not None:
         save_plan(found.plan, out)
-        console.print(f"plan    {out}", markup=False, soft_wrap=True)
+        show_line(console, f"plan    {out}")
     if as_json:
         print(json.dumps(estimated_facts(found), indent=1))
     raise typer.Exit(0 if found.keeps_limits else 1)

@@ -9,7 +9,7 @@ import typer
 from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client, typed_words
 from timewheel.cli.looks import GapLimit
 from timewheel.cli.sample import looking_at_entries
-from timewheel.cli.terminal import say, show_command
+from timewheel.cli.terminal import say, show_line
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _show(console: Console, found: Explained, advice: Sequence[Advice], limit: s
             for text in texts:
                 say(console, f"{name:6}{text}", indent=2)
         for command in one.commands:
-            show_command(console, f"  {'try':6}{command}")
+            show_line(console, f"  {'try':6}{command}")
 
 
 def _facts(found: Explained, advice: Sequence[Advice]) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING
 
-from timewheel.cli.terminal import say, show_command, show_table
+from timewheel.cli.terminal import say, show_line, show_table
+from timewheel.core.escapes import timewheel_command
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def show_look(
     for text in notes_of(look):
         say(console, text, style=AID)
     for text in aid_of(look, reached_by):
-        show_command(console, text, style=AID)
+        show_line(console, text, style=AID)
 
 
 def verdict(look: Look) -> str:
@@ -150,7 +151,7 @@ def aid_of(look: Look, reached_by: Sequence[str] = ()) -> Iterator[str]:
         look: What was seen.
         reached_by: Options by which a command reaches the cluster.
     """
-    from timewheel.ops.gaps.first_aid import may_need_shadow, printed, shadow_commands, shadow_helps
+    from timewheel.ops.gaps.first_aid import may_need_shadow, shadow_commands, shadow_helps
 
     worst = next(filter(may_need_shadow, look.subscriptions), None)
     if worst is None:
@@ -159,7 +160,7 @@ def aid_of(look: Look, reached_by: Sequence[str] = ()) -> Iterator[str]:
     yield f"{'Beside this' if shadow else 'If delays cause it'}, {shadow_helps(worst.topic, shadow)}."
     for command in shadow_commands(worst.topic, shadow, reached_by)[:1]:
         yield f"{'Its status' if shadow else 'Begin with'}: {command}"
-    yield f"Whether delays cause it: {printed('gaps', 'explain', worst.topic, *reached_by)}"
+    yield f"Whether delays cause it: {timewheel_command('gaps', 'explain', worst.topic, *reached_by)}"
 
 
 def _show_worst(console: Console, look: Look, looks: Looks, top: int) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import typer
 from typer.core import TyperGroup
 
-__all__ = ["CommandGroup", "command_group"]
+__all__ = ["USAGE_ERROR", "CommandGroup", "command_group"]
 
+USAGE_ERROR: Final[Any] = typer.BadParameter.__base__
+"""Whatever is wrong with a command line: typer has no public name for it."""
 WHOLE_CHARS = 1_000
 """Longer than any first sentence: a summary that is cut says nothing."""
 

@@ -37,12 +37,11 @@ def address_of(http: str | None) -> tuple[str, int] | None:
 @contextmanager
 def or_say_why_not() -> Iterator[None]:
     """End the command with a sentence where it cannot listen."""
-    import sys
-
+    from timewheel.cli.terminal import print_error
     from timewheel.serving import CannotListen
 
     try:
         yield
     except CannotListen as error:
-        print(f"timewheel: --http: {error}", file=sys.stderr)
+        print_error(f"--http: {error}")
         raise typer.Exit(1) from error

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from timewheel.core.escapes import visible, visible_lines
 
 if TYPE_CHECKING:
     import structlog.typing
@@ -57,10 +59,10 @@ def log_to_stderr(log_format: Format, log_level: Level) -> None:
 
     terminal = sys.stderr.isatty()
     as_json = log_format is Format.JSON or (log_format is Format.AUTO and not terminal)
+    # A plain traceback: the pretty one shows local variables, and secrets are among them.
+    console = structlog.dev.ConsoleRenderer(colors=terminal, exception_formatter=structlog.dev.plain_traceback)
     rendering: list[structlog.typing.Processor] = (
-        [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
-        if as_json
-        else [structlog.dev.ConsoleRenderer(colors=terminal)]
+        [structlog.processors.JSONRenderer(default=str)] if as_json else [_visible, console]
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
@@ -71,9 +73,19 @@ def log_to_stderr(log_format: Format, log_level: Level) -> None:
                 structlog.stdlib.add_logger_name,
                 structlog.stdlib.ExtraAdder(),
             ],
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.format_exc_info,
+                *rendering,
+            ],
         )
     )
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.captureWarnings(capture=True)
     logging.getLogger(LOGGER).setLevel(log_level.upper())
+
+
+def _visible(_logger: Any, _method: str, record: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Escape texts, the client's and other libraries' too; values of other types are shown by their repr."""
+    shown = {name: visible(value) if isinstance(value, str) else value for name, value in record.items()}
+    return {**shown, "exception": visible_lines(record["exception"])} if "exception" in record else shown

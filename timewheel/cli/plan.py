@@ -384,6 +384,7 @@ def show_planned(console: Console, planned: Planned, assumed: str, prices: Price
     ]
     for table in shown:
         show_table(console, table)
-    say(console, f"\n{said_of_limit(planned)}")
+    say(console, "")
+    say(console, said_of_limit(planned))
     if assumed:
         say(console, assumed)

@@ -10,7 +10,7 @@ import typer
 from timewheel.cli.connecting import ConnectionFile, Token, TokenFile, TrustFile, admin_client
 from timewheel.cli.planning import AsJson, Cores, Memory, console_for, progress_on, session
 from timewheel.cli.sample import looking_at_entries
-from timewheel.cli.terminal import say, show_table
+from timewheel.cli.terminal import say, show_line, show_table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -230,4 +230,4 @@ def _show_change(console: Console, change: Change, plan_file: Path, out: Path | 
         save_plan(change.after, out)
     console.print()
     for text in said_of_change(change, str(plan_file), str(out or "")):
-        console.print(text, markup=False, soft_wrap=True)
+        show_line(console, text)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from timewheel.cli.connecting import is_typed, typed_words
-from timewheel.cli.terminal import say, show_command
+from timewheel.cli.terminal import say, show_line
+from timewheel.core.escapes import timewheel_command
 from timewheel.core.plan import Native
 from timewheel.core.plurals import counted
 
@@ -53,15 +53,15 @@ def write_planned(
 
     if out is not None:
         save_plan(planned.plan, out)
-        show_command(console, f"plan    {out}")
+        show_line(console, f"plan    {out}")
     if report is not None:
         page = report_page(planned, plan_file=str(out) if out else "plan.toml", prices=prices)
         report.write_text(page, encoding="utf-8")
-        show_command(console, f"report  {report}")
+        show_line(console, f"report  {report}")
     if out is not None:
         show_next(context, console, planned.plan, out, note)
     elif report is None:
-        _show_command(console, "nothing written: ", typed_again(context, out="plan.toml", report="report.html"))
+        _show_line(console, "nothing written: ", typed_again(context, out="plan.toml", report="report.html"))
 
 
 def show_next(context: typer.Context, console: Console, plan: Plan, file: Path, note: SampleNote | None) -> None:
@@ -80,7 +80,7 @@ def show_next(context: typer.Context, console: Console, plan: Plan, file: Path, 
         return
     reached = [*(note.reached_by if note else ()), *typed_words(context)]
     if plan.intake:
-        _show_command(console, "next", ["shadow", "start", str(file), "--dry-run", *reached])
+        _show_line(console, "next", ["shadow", "start", str(file), "--dry-run", *reached])
     elif note is not None and is_there and note.native and note.shadow is None:
         assert note.native_until_ms is not None, "some wait"
         until = dt.datetime.fromtimestamp(note.native_until_ms / 1_000, dt.UTC)
@@ -93,15 +93,15 @@ def show_next(context: typer.Context, console: Console, plan: Plan, file: Path, 
             "then.",
             style="bold red",
         )
-        _show_command(console, "shadow", ["shadow", "start", note.topic, "-o", SHADOW_FILE, "--dry-run", *reached])
-        _show_command(console, "new", typed_again(context, due_topic=note.topic + NEW_TOPIC))
+        _show_line(console, "shadow", ["shadow", "start", note.topic, "-o", SHADOW_FILE, "--dry-run", *reached])
+        _show_line(console, "new", typed_again(context, due_topic=note.topic + NEW_TOPIC))
     else:
         grow = ["--grow"] if is_there and plan.own_partitions > partitions else []
-        _show_command(console, "next", ["topics", "ensure", str(file), *grow, *reached])
+        _show_line(console, "next", ["topics", "ensure", str(file), *grow, *reached])
 
 
-def _show_command(console: Console, name: str, words: list[str]) -> None:
-    show_command(console, f"{name:8}{shlex.join(['timewheel', *words])}")
+def _show_line(console: Console, name: str, words: list[str]) -> None:
+    show_line(console, f"{name:8}{timewheel_command(*words)}")
 
 
 def typed_again(context: typer.Context, **changed: Any) -> list[str]:

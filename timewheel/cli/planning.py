@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from timewheel.cli.terminal import say
+from timewheel.cli.terminal import print_line, say
+from timewheel.core.escapes import visible
 from timewheel.core.extras import need_extras
 from timewheel.core.plan_checks import a_subscription
 from timewheel.core.plurals import counted
@@ -140,8 +141,6 @@ def session(
     Raises:
         ExtraMissing: The extra, or Java, is not installed.
     """
-    import sys
-
     need_extras("the planner", "planner", java=True)
 
     from pyspark.sql import SparkSession
@@ -162,7 +161,7 @@ def session(
             raise
         # Java ends with this process. To stop it by a call could hang: this thread's line to it may be mid-answer.
         ours = False
-        print(when_stopped, file=sys.stderr)
+        print_line(when_stopped, to_stderr=True)
         raise typer.Exit(130) from None
     finally:
         if ours:
@@ -313,7 +312,7 @@ def progress_on(console: Console) -> Iterator[Tell]:
 
     def tell(progress: Progress) -> None:
         if progress.stage not in tasks:
-            tasks[progress.stage] = bars.add_task(progress.stage, total=None, left="")
+            tasks[progress.stage] = bars.add_task(visible(progress.stage), total=None, left="")
             if not console.is_terminal:
                 say(console, progress.stage)
         left = "" if progress.seconds_left is None else f"{progress.seconds_left:.0f} s left"

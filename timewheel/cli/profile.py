@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client
+from timewheel.cli.terminal import print_line
 
 __all__ = ["profile"]
 
@@ -43,6 +44,7 @@ def profile(
     if as_json:
         print(json.dumps(facts))
     elif out is None:
-        print(text, end="")
+        for line in text.splitlines():
+            print_line(line)
     else:
-        print(f"profile {out}")
+        print_line(f"profile {out}")

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from timewheel.cli.connecting import access_of, connection_of, warn
+from timewheel.cli.terminal import print_line
+from timewheel.core.escapes import timewheel_command
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -35,8 +37,6 @@ def put_back(plan_file: Path, **connection: Any) -> bool:
         PlanError: The plan is not `native`.
         TopologyError: Its topics are not as it needs them.
     """
-    from shlex import quote
-
     from rich.console import Console
 
     from timewheel.cli.emptying import await_empty
@@ -50,7 +50,7 @@ def put_back(plan_file: Path, **connection: Any) -> bool:
 
     plan, clock, console = load_plan(plan_file), SystemClock(), Console(stderr=True)
     _check_native(plan)
-    file = quote(str(plan_file))
+    file = str(plan_file)
     access = access_of(connection_of(**connection))
     with access.client() as client, access.admin() as admin:
         # A native plan need not name the namespace in which an earlier one held its timers.
@@ -77,23 +77,23 @@ def put_back(plan_file: Path, **connection: Any) -> bool:
             sum(getattr(partition, count) for partition in partitions.values())
             for count in ("forwarded", "dropped", "dead")
         )
-        print(f"{plan.due_topic}: nothing waits in holding topics")
+        print_line(f"{plan.due_topic}: nothing waits in holding topics")
         back, letters = counted(moved, "timer"), counted(dead, "dead letter")
-        print(f"put back by this process in {took}: {back}; {cancelled:,} cancelled, {letters}")
+        print_line(f"put back by this process in {took}: {back}; {cancelled:,} cancelled, {letters}")
         former = look()
     others = [topic for topic in former if topic.holding is None and topic.backlog]
     for finding in findings_of(plan, others):
-        print(f"{finding.level}: {finding.where}: {finding.problem}; {finding.remedy}")
+        print_line(f"{finding.level}: {finding.where}: {finding.problem}; {finding.remedy}")
     senders = [topic for topic in former if topic.producers]
     if senders:
-        print(
+        print_line(
             f"producers of an earlier plan are connected to {_named(senders)}: restart those services with this plan, "
-            f"then run again: timewheel relay abort {file}"
+            f"then run again: {timewheel_command('relay', 'abort', file)}"
         )
     if dead:
-        print(f"see why there are dead letters: timewheel dead list {file}")
+        print_line(f"see why there are dead letters: {timewheel_command('dead', 'list', file)}")
     if not senders and not others:
-        print(f"remove the empty topics: timewheel topics ensure {file} --remove-drained")
+        print_line(f"remove the empty topics: {timewheel_command('topics', 'ensure', file, '--remove-drained')}")
     return not senders and not dead and all(topic.is_followed for topic in others)
 
 
@@ -122,7 +122,7 @@ def _check_topics(admin: AdminClient, plan: Plan, now_ms: int, file: str) -> Non
         raise TopologyError(finding.where, finding.problem, finding.remedy)
     if report.steps:
         step = report.steps[0]
-        remedy = f"run: timewheel topics ensure {file} --despite-former-topics"
+        remedy = f"run: {timewheel_command('topics', 'ensure', file, '--despite-former-topics')}"
         raise TopologyError(step.topic, f"is not as the native plan needs it ({step})", remedy)
 
 

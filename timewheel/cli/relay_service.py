@@ -97,14 +97,13 @@ def run_service(asked: ServiceOptions) -> None:
     Raises:
         typer.Exit: It failed; what failed was told.
     """
-    import sys
-
     import pulsar
 
     from timewheel.cli.connecting import connection_of
     from timewheel.cli.http import address_of, or_say_why_not
     from timewheel.cli.logs import log_to_stderr
     from timewheel.cli.stopping import call_at_hangup
+    from timewheel.cli.terminal import print_error
     from timewheel.core.durations import parse_duration
     from timewheel.core.plan_files import PlanFiles
 
@@ -128,7 +127,7 @@ def run_service(asked: ServiceOptions) -> None:
     try:
         _run_here(asked, way, files, texts, drain_ms, address)
     except pulsar.PulsarException as error:
-        print(f"timewheel: {way.service_url}: {error}", file=sys.stderr)
+        print_error(f"{way.service_url}: {error}")
         raise typer.Exit(1) from error
 
 

@@ -11,6 +11,8 @@ import typer
 
 from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client, typed_words
 from timewheel.cli.looks import GapLimit
+from timewheel.cli.terminal import print_line
+from timewheel.core.escapes import timewheel_command
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -50,7 +52,6 @@ def sample(
     and subscriptions, and the broker's limit and tick: `timewheel plan` takes all of that from it.
     """
     import json
-    import shlex
     from dataclasses import asdict
 
     from rich.console import Console
@@ -77,15 +78,14 @@ def sample(
         write_sample(taken, figures, out, of_topic, reached_by=typed_words(context))
     except OSError as error:
         raise typer.BadParameter(f"{out}: {error}", param_hint="--out") from error
-    following = shlex.join(["timewheel", "plan", str(out), "-o", "plan.toml"])
+    following = timewheel_command("plan", str(out), "-o", "plan.toml")
     if as_json:
         what = {"topic": topic, "partitions": taken.partitions, "seed": seed, "sampled_at_ms": taken.sampled_at_ms}
         print(json.dumps({**what, **asdict(figures), **asdict(of_topic), "file": str(out), "next": following}))
         return
-    console = Console(highlight=False)
-    for name, text in _lines(taken, figures, of_topic, known.source):
-        console.print(f"{name:9}{text}", markup=False, soft_wrap=True)
-    console.print(f"{'file':9}{out}", f"{'next':9}{following}", sep="\n", markup=False, soft_wrap=True)
+    lines = [*_lines(taken, figures, of_topic, known.source), ("file", str(out)), ("next", following)]
+    for name, text in lines:
+        print_line(f"{name:9}{text}")
 
 
 def _lines(

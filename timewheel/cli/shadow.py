@@ -26,6 +26,7 @@ from timewheel.cli.relay_service import (
 from timewheel.cli.shadow_start import start
 from timewheel.cli.shadow_status import status
 from timewheel.cli.shadow_verify import verify
+from timewheel.cli.terminal import print_line
 
 __all__ = ["shadow"]
 
@@ -115,7 +116,7 @@ def pause(
 
     plan = plan_with_intake(plan_file)
     with admin_client(admin_url, token, token_file, tls_ca, connection) as admin:
-        print(note(admin, plan, State.PAUSED))
+        print_line(note(admin, plan, State.PAUSED))
 
 
 @shadow.command()

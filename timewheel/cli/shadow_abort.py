@@ -7,6 +7,7 @@ from typing import Any
 
 from timewheel.cli.connecting import access_of, connection_of, warn
 from timewheel.cli.shadow_wish import note, plan_with_intake
+from timewheel.cli.terminal import print_line, show_line
 
 __all__ = ["put_back"]
 
@@ -33,7 +34,7 @@ def put_back(plan_file: Path, **connection: Any) -> None:
     access = access_of(connection_of(**connection))
     told = Console(stderr=True)
     with access.client() as client, access.admin() as admin:
-        told.print(note(admin, plan, State.DRAINING), markup=False, highlight=False, soft_wrap=True)
+        show_line(told, note(admin, plan, State.DRAINING))
         # What was lifted before the plan changed goes back too, whether or not another shadow runs that would drain it.
         former = FormerTopics(admin, plan)
         shadow = Shadow(client, plan, access.dialer(), admin, hooks=(warn,), former_topics=former)
@@ -43,4 +44,4 @@ def put_back(plan_file: Path, **connection: Any) -> None:
             await_empty(told, lambda: waiting(admin, plan), settle_ms=SETTLE_MS, why_stalled=stalls)
         finally:
             shadow.stop()
-        print(note(admin, plan, State.NATIVE))
+        print_line(note(admin, plan, State.NATIVE))

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from timewheel.cli.terminal import print_error
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -42,15 +44,13 @@ def access_to(**given: Any) -> Access:
 @contextmanager
 def unseen_is_an_exit() -> Iterator[None]:
     """What a look cannot see ends the command with `EXIT_UNSEEN`, and with the broker's reason on stderr."""
-    import sys
-
     from timewheel.binary_protocol.errors import BinaryProtocolError
     from timewheel.core.errors import AdminError
 
     try:
         yield
     except (AdminError, BinaryProtocolError) as error:
-        print(f"timewheel: {error}", file=sys.stderr)
+        print_error(error)
         raise typer.Exit(EXIT_UNSEEN) from error
 
 

@@ -10,7 +10,8 @@ import typer
 from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile
 from timewheel.cli.shadow_looks import EXIT_ATTENTION, AsJson, access_to, reading_entries, unseen_is_an_exit
 from timewheel.cli.shadow_said import show_survey
-from timewheel.cli.terminal import say
+from timewheel.cli.terminal import say, show_line
+from timewheel.core.escapes import timewheel_command, visible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -116,12 +117,10 @@ def start(
 
 
 def _say_next(console: Console, target: str, done: str, *, may_begin: bool) -> None:
-    import shlex
-
     if done:
-        say(console, f"{done}. Now let it run: timewheel shadow run {shlex.quote(target)}")
+        say(console, f"{done}. Now let it run: {timewheel_command('shadow', 'run', target)}")
     elif may_begin:
-        say(console, f"Nothing was begun. To begin: timewheel shadow start {shlex.quote(target)}")
+        say(console, f"Nothing was begun. To begin: {timewheel_command('shadow', 'start', target)}")
 
 
 def _is_topic(target: str, out: Path | None) -> bool:
@@ -168,13 +167,14 @@ def _write(plan: Plan, file: Path, console: Console, *, as_json: bool) -> None:
     if not as_json:
         say(console, "")
         say(console, f"plan    {file}", style="bold")
-        console.print(file.read_text(encoding="utf-8"), markup=False, highlight=False)
+        for line in file.read_text(encoding="utf-8").splitlines():
+            show_line(console, line)
 
 
 def _asked(plan: Plan) -> bool:
     """Whether to begin; nobody to ask is a no."""
     try:
-        return typer.confirm(f"Make the plan's topics, and begin to shadow {plan.due_topic}?", err=True)
+        return typer.confirm(f"Make the plan's topics, and begin to shadow {visible(plan.due_topic)}?", err=True)
     except typer.Abort:
         return False
 

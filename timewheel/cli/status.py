@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +12,7 @@ from timewheel.cli.cuts import known_cut_offs
 from timewheel.cli.moments import at, span
 from timewheel.cli.sample import looking_at_entries
 from timewheel.cli.terminal import say, show_table
+from timewheel.core.escapes import timewheel_command
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def status(
     if as_json:
         print(json.dumps(status_facts(found)))
     else:
-        _show(Console(highlight=False), found, quote(str(plan_file)), heads=heads)
+        _show(Console(highlight=False), found, str(plan_file), heads=heads)
     code = _exit_status(found, limit_ms)
     if code:
         raise typer.Exit(code)
@@ -217,16 +217,16 @@ def _notes(found: Status, plan_file: str) -> Iterator[str]:
         yield f"{former.where}: {former.problem}."
     if found.dead_letters:
         dead = counted(found.dead_letters, "dead letter waits", "dead letters wait")
-        yield f"{dead} for you: timewheel dead list {plan_file}"
+        yield f"{dead} for you: {timewheel_command('dead', 'list', plan_file)}"
     if found.parked:
         parked = counted(found.parked, "parked timer waits", "parked timers wait")
-        yield f"{parked} for you: timewheel parked list {plan_file}"
+        yield f"{parked} for you: {timewheel_command('parked', 'list', plan_file)}"
     exact = not any(place.timers.error for place in found.places)
     yield f"{counted(found.read, 'entry was', 'entries were')} looked at: " + (
         "all of them, so all figures are exact." if exact else "errors are at 95 %."
     )
     for name in found.missing:
-        yield f"Not there: {name} (timewheel topics ensure {plan_file} makes it)."
+        yield f"Not there: {name} ({timewheel_command('topics', 'ensure', plan_file)} makes it)."
     for one in found.unseen:
         yield f"Not seen: {one.what} ({one.reason})"
 

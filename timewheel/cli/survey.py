@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -34,6 +33,7 @@ from timewheel.cli.planning import (
     surveyed,
 )
 from timewheel.cli.terminal import say, show_table
+from timewheel.core.escapes import timewheel_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,7 +86,7 @@ def survey(
         raise typer.BadParameter("a day is either made anew or added to, not both", param_hint="--replace")
     need_new_folder(out, "a survey is a folder")
     if note_of(history) is not None:
-        following = shlex.join(["timewheel", "plan", history, "-o", "plan.toml"])
+        following = timewheel_command("plan", history, "-o", "plan.toml")
         raise typer.BadParameter(f"a sample needs no survey; run: {following}", param_hint="HISTORY")
     console = console_for(as_json=as_json)
     with session(cores, memory) as spark:
@@ -152,7 +152,7 @@ def _say_days(console: Console, out: Path, written: Sequence[int], dropped: Sequ
     if dropped:
         said += f", {len(dropped):,} taken away"
     say(console, f"{said}; it has {len(there):,}, from {day_name(there[0])} to {day_name(there[-1])}")
-    say(console, f"next    {shlex.join(['timewheel', 'plan', '--from', str(out), '-o', 'plan.toml'])}")
+    say(console, f"next    {timewheel_command('plan', '--from', str(out), '-o', 'plan.toml')}")
 
 
 def _facts(found: Survey, out: Path, written: Sequence[int], dropped: Sequence[int]) -> dict[str, object]:

@@ -1,8 +1,15 @@
-"""Sentences and tables on a terminal of any width: no figure is ever cut, and none is broken over two lines."""
+"""All that commands write for people: sentences and tables on a terminal of any width, lines, errors.
+
+No figure is ever cut, and none is broken over two lines. Names, ids and reasons come from others, so each text passes
+`visible` here; JSON escapes them itself.
+"""
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
+
+from timewheel.core.escapes import visible, visible_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -11,7 +18,7 @@ if TYPE_CHECKING:
 
     from timewheel._report.page import Table
 
-__all__ = ["say", "show_command", "show_table"]
+__all__ = ["print_error", "print_line", "say", "show_line", "show_table"]
 
 LONGEST_FIGURE = 20
 """Longer texts are words, which may go on in the next line."""
@@ -27,46 +34,59 @@ def say(console: Console, text: str, *, style: str = "", indent: int = 0) -> Non
     from rich.text import Text
 
     if console.is_terminal:
-        console.print(Padding(Text(text, style), (0, 0, 0, indent), expand=False))
+        console.print(Padding(Text(visible(text), style), (0, 0, 0, indent), expand=False))
     else:
-        console.print(" " * indent + text, style=style, markup=False, soft_wrap=True)
+        show_line(console, " " * indent + text, style=style)
 
 
-def show_command(console: Console, text: str, *, style: str = "") -> None:
-    """Words that end with a command: in one line, whatever the terminal's width, so that it can be copied."""
-    console.print(text, style=style, markup=False, soft_wrap=True)
+def show_line(console: Console, text: str, *, style: str = "") -> None:
+    """A line that stays whole, whatever the terminal's width, so that a name or a command in it can be copied."""
+    console.print(visible(text), style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_line(text: str, *, to_stderr: bool = False) -> None:
+    """A line without any style, written at once."""
+    print(visible(text), file=sys.stderr if to_stderr else sys.stdout, flush=True)
+
+
+def print_error(error: object) -> None:
+    """An error, or what is said about it, on standard error."""
+    print(f"timewheel: {visible_lines(str(error))}", file=sys.stderr, flush=True)
 
 
 def show_table(console: Console, table: Table) -> None:
     """Columns where they fit side by side; else a block for each row, with every figure behind its column's name."""
+    header, *rows = [tuple(map(visible, row)) for row in (table.header, *table.rows)]
     console.print()
     say(console, table.caption, style="bold")
-    widths = _widths(table, console.width)
+    widths = _widths(header, rows, console.width)
     if widths is not None:
-        _show_columns(console, table, widths)
+        _show_columns(console, header, rows, widths)
         return
-    for row in table.rows:
+    for row in rows:
         say(console, row[0])
-        for line in _lines(table.header, row, console.width - INDENT):
+        for line in _lines(header, row, console.width - INDENT):
             say(console, line, indent=INDENT)
 
 
-def _show_columns(console: Console, table: Table, widths: Sequence[int]) -> None:
+def _show_columns(
+    console: Console, header: Sequence[str], rows: Sequence[Sequence[str]], widths: Sequence[int]
+) -> None:
     from rich.table import Table as RichTable
     from rich.text import Text
 
     shown = RichTable(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
-    for number, (name, width) in enumerate(zip(table.header, widths, strict=True)):
+    for number, (name, width) in enumerate(zip(header, widths, strict=True)):
         # With a width of its own each: where rich shares out too little room, it cuts.
         shown.add_column(Text(name), justify="right" if number else "left", overflow="fold", width=width)
-    for row in table.rows:
+    for row in rows:
         shown.add_row(*(Text(text) for text in row))
     console.print(shown)
 
 
-def _widths(table: Table, room: int) -> list[int] | None:
+def _widths(header: Sequence[str], rows: Sequence[Sequence[str]], room: int) -> list[int] | None:
     """How wide each column becomes: those of words give way, the widest first; None: that is not enough."""
-    columns = [[name, *(row[number] for row in table.rows)] for number, name in enumerate(table.header)]
+    columns = [[name, *(row[number] for row in rows)] for number, name in enumerate(header)]
     widths = [max(map(len, texts)) for texts in columns]
     least = [_least_width(texts, is_name=not number) for number, texts in enumerate(columns)]
     too_wide = sum(widths) + GAP * (len(widths) - 1) - room

@@ -17,6 +17,7 @@ from timewheel.cli.connecting import (
 )
 from timewheel.cli.groups import command_group
 from timewheel.cli.logs import Format, Level, LogFormat, LogLevel, log_to_stderr
+from timewheel.cli.terminal import print_line
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def ensure(
     else:
         _print_report(report, verbose=verbose)
         for removal in removals:
-            print(f"{removal.topic}: {removal}")
+            print_line(f"{removal.topic}: {removal}")
     if report.errors:
         raise typer.Exit(1)
 
@@ -172,12 +173,10 @@ def _report_json(report: Report) -> dict[str, Any]:
 
 
 def _tell_of_wait(removal: Removal) -> None:
-    import sys
-
     from timewheel.ops.former_removal import LET_GO_MS
 
     clients = counted(removal.clients, "client")
-    print(f"{removal.topic}: empty, waiting up to {LET_GO_MS // 1_000} s for {clients} to leave", file=sys.stderr)
+    print_line(f"{removal.topic}: empty, waiting up to {LET_GO_MS // 1_000} s for {clients} to leave", to_stderr=True)
 
 
 def _removal_json(removal: Removal) -> dict[str, Any]:
@@ -191,12 +190,12 @@ def _removal_json(removal: Removal) -> dict[str, Any]:
 
 def _print_report(report: Report, *, verbose: bool) -> None:
     for line in _steps_each(report) if verbose else _steps_by_topic(report):
-        print(line)
+        print_line(line)
     would = "would take" if report.dry_run else "took"
     state = f"{would} {counted(len(report.steps), 'step')}" if report.steps else "all as it should be"
-    print(f"{counted(len(report.topics), 'topic')}: {state}")
+    print_line(f"{counted(len(report.topics), 'topic')}: {state}")
     for finding in report.findings:
-        print(f"{finding.level}: {finding.where}: {finding.problem}; {finding.remedy}")
+        print_line(f"{finding.level}: {finding.where}: {finding.problem}; {finding.remedy}")
 
 
 def _steps_each(report: Report) -> Iterator[str]:
@@ -235,5 +234,5 @@ def _print_rolled(rolled: Rolled, *, verbose: bool, as_json: bool) -> None:
         _print_report(rolled.made, verbose=verbose)
     for topic in rolled.retired:
         waiting = ", ".join(f"{name} {count}" for name, count in topic.backlog.items() if count)
-        print(f"{topic.topic}  {topic.stage.value}", *(f"  {part}" for part in (waiting, topic.note) if part), sep="")
-    print(f"{rolled.open_topics} open, {len(rolled.retired)} passed", flush=True)
+        print_line("  ".join(filter(None, (topic.topic, topic.stage.value, waiting, topic.note))))
+    print_line(f"{rolled.open_topics} open, {len(rolled.retired)} passed")

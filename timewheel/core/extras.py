@@ -8,10 +8,10 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
-from shlex import quote
 from typing import Final
 
 from timewheel.core.errors import TimewheelError
+from timewheel.core.escapes import shell_line
 
 __all__ = ["EXTRAS", "ExtraMissing", "missing_extra", "need_extras"]
 
@@ -54,7 +54,7 @@ class ExtraMissing(TimewheelError, ImportError):
 
 def install_line(requirements: Iterable[str]) -> str:
     """The line for a shell that installs requirements into this environment."""
-    return " ".join(map(quote, [sys.executable or "python3", "-m", "pip", "install", *requirements]))
+    return shell_line(sys.executable or "python3", "-m", "pip", "install", *requirements)
 
 
 def need_extras(purpose: str, *extras: str, java: bool = False) -> None:

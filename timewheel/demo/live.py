@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
+from timewheel.core.escapes import visible
 from timewheel.demo.settings import SchemeName
 
 __all__ = ["PlainScreen", "Screen", "State", "TerminalScreen", "progress_line", "screen_for"]
@@ -71,7 +72,7 @@ class PlainScreen:
         self._next_s = 0.0
 
     def say(self, line: str) -> None:
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self._console.print(visible(line), highlight=False, markup=False, soft_wrap=True)
 
     def show(self, state: State) -> None:
         if time.monotonic() >= self._next_s:
@@ -95,10 +96,10 @@ class TerminalScreen:
         self._live = Live(console=console, refresh_per_second=REFRESH_PER_S, transient=True)
 
     def say(self, line: str) -> None:
-        self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self._console.print(visible(line), highlight=False, markup=False, soft_wrap=True)
 
     def show(self, state: State) -> None:
-        self._live.update(Text(progress_line(state), no_wrap=True, overflow="ellipsis"))
+        self._live.update(Text(visible(progress_line(state)), no_wrap=True, overflow="ellipsis"))
 
     def __enter__(self) -> Self:
         self._live.start()

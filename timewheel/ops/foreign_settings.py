@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from shlex import quote
 from typing import Literal
 
 from timewheel.admin.namespaces import NamespacePolicies
 from timewheel.admin.policies import SUBSCRIPTION_EXPIRY_MIN, DelayedDelivery
 from timewheel.admin.stats import TopicStats
 from timewheel.core.durations import SECOND_MS, format_duration
+from timewheel.core.escapes import pulsar_admin, timewheel_command
 from timewheel.core.limits import DEFAULT_MAX_HELD, HELD_SHARE
 from timewheel.core.names import CUTS_SUBSCRIPTION
 from timewheel.core.plurals import counted
@@ -73,7 +73,7 @@ def namespace_findings(policies: NamespacePolicies, broker: Mapping[str, str] | 
                 where=policies.namespace,
                 problem=f"{by} subscription expiry removes a subscription, with all that waits for it, once nobody "
                 f"has been connected for {expiry_min} min; there is no topic level that could beat it",
-                remedy=f"pulsar-admin namespaces set-subscription-expiration-time {policies.namespace} -t 0",
+                remedy=pulsar_admin("namespaces", "set-subscription-expiration-time", policies.namespace, "-t", 0),
             )
         )
     if len(policies.replication_clusters) > 1:
@@ -128,7 +128,7 @@ def delayed_delivery_findings(spec: TopicSpec, found: DelayedDelivery, tick_ms: 
                 where=spec.name,
                 problem=f"the broker takes delays up to {format_duration(found.max_delay_ms)}, "
                 f"and timers wait here up to {format_duration(spec.longest_stay_ms)}: their sends would be refused",
-                remedy=_set_delayed(spec, f"-e -md {-(-spec.longest_stay_ms // SECOND_MS)}s"),
+                remedy=_set_delayed(spec, "-e", "-md", f"{-(-spec.longest_stay_ms // SECOND_MS)}s"),
             )
         )
     if found.tick_ms != tick_ms:
@@ -159,7 +159,7 @@ def unacknowledged_findings(spec: TopicSpec, max_unacked: int) -> tuple[Finding,
         f"{DEFAULT_MAX_HELD:,} until they are due: at the bound it gets nothing more, not even what is due now"
     )
     enough = DEFAULT_MAX_HELD * HELD_SHARE
-    raised = f"pulsar-admin topicPolicies set-max-unacked-messages-per-consumer {spec.name} -m {enough}"
+    raised = pulsar_admin("topicPolicies", "set-max-unacked-messages-per-consumer", spec.name, "-m", enough)
     held = max_unacked // HELD_SHARE
     remedy = f"give each DelayedConsumer max_held={held}, or {raised}" if held else raised
     return (Finding(level="warning", where=spec.name, problem=problem, remedy=remedy),)
@@ -189,12 +189,13 @@ def producer_name_findings(spec: TopicSpec, names: int, broker: Mapping[str, str
     )
 
 
-def relay_count_findings(spec: TopicSpec, relays: int) -> tuple[Finding, ...]:
+def relay_count_findings(spec: TopicSpec, relays: int, target: str = "PLAN") -> tuple[Finding, ...]:
     """Whether more relays than do any good read a tier, one in each consumer.
 
     Args:
         spec: A tier that relays hold, of a plan with embedded relays.
         relays: Connected to one of its partitions.
+        target: How the user named the plan.
     """
     if relays < MANY_RELAYS:
         return ()
@@ -204,8 +205,8 @@ def relay_count_findings(spec: TopicSpec, relays: int) -> tuple[Finding, ...]:
             where=spec.name,
             problem=f"{relays} relays read each partition, and one of them works: the others keep threads and "
             "connections, and each one that comes or goes may move partitions to another",
-            remedy='write relay = "service" in the plan and run two or three of timewheel relay run PLAN, before the '
-            "consumers are deployed with it",
+            remedy='write relay = "service" in the plan and run two or three of '
+            f"{timewheel_command('relay', 'run', target)}, before the consumers are deployed with it",
         ),
     )
 
@@ -224,11 +225,11 @@ def foreign_subscriptions(spec: TopicSpec, subscriptions: Mapping[int, frozenset
             level="warning",
             where=spec.name,
             problem=f"subscription {name!r} is not timewheel's: what it does not acknowledge stays on disk for ever",
-            remedy=f"pulsar-admin topics unsubscribe -s {quote(name)} {spec.name}",
+            remedy=pulsar_admin("topics", "unsubscribe", "-s", name, spec.name),
         )
         for name in strangers
     )
 
 
-def _set_delayed(spec: TopicSpec, options: str) -> str:
-    return f"pulsar-admin topicPolicies set-delayed-delivery {spec.name} {options}"
+def _set_delayed(spec: TopicSpec, *options: str) -> str:
+    return pulsar_admin("topicPolicies", "set-delayed-delivery", spec.name, *options)

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 
 from timewheel.core.durations import format_duration
+from timewheel.core.escapes import timewheel_command
 from timewheel.core.former_topics import FormerTopic
 from timewheel.core.names import CalendarTopic, Names, namespace_of
 from timewheel.core.plan import Native, Plan
@@ -13,6 +14,9 @@ from timewheel.core.plurals import counted
 from timewheel.ops.foreign_settings import Finding
 
 __all__ = ["findings_of", "left_behind", "remedy_for"]
+
+TARGET = "PLAN"
+"""Stands for the plan's file where its name is not known."""
 
 
 def left_behind(plan: Plan, topics: Sequence[FormerTopic]) -> tuple[FormerTopic, ...]:
@@ -37,18 +41,24 @@ def _unnamed(plan: Plan, topics: Sequence[FormerTopic]) -> set[str]:
     return {namespace_of(topic.name) for topic in topics} - {*Names(plan).namespaces}
 
 
-def remedy_for(plan: Plan, topics: Sequence[FormerTopic]) -> str:
-    """What to do about timers that are left behind."""
+def remedy_for(plan: Plan, topics: Sequence[FormerTopic], target: str = TARGET) -> str:
+    """What to do about timers that are left behind.
+
+    Args:
+        plan: That leaves them.
+        topics: In which they wait.
+        target: How the user named the plan.
+    """
     remedies = []
     if unnamed := _unnamed(plan, topics):
         former = json.dumps([*plan.former_namespaces, *sorted(unnamed)])
         remedies.append(f"write former_namespaces = {former} in the plan, and have its relays take that up")
     if any(topic.holding is not None and namespace_of(topic.name) not in unnamed for topic in topics):
         by_relay = (
-            "keep a relay that can list topics running until they are empty (timewheel relay run PLAN, or consumers "
-            "with former_topics=)"
+            f"keep a relay that can list topics running until they are empty "
+            f"({timewheel_command('relay', 'run', target)}, or consumers with former_topics=)"
         )
-        way_out = "run timewheel relay abort PLAN once all services have this plan"
+        way_out = f"run {timewheel_command('relay', 'abort', target)} once all services have this plan"
         remedies.append(way_out if isinstance(plan.scheme, Native) else by_relay)
     lengths_ms = {
         interval.interval_ms
@@ -66,45 +76,49 @@ def remedy_for(plan: Plan, topics: Sequence[FormerTopic]) -> str:
     entrances = {Names(plan).intake, Names(plan).journal}
     if any(topic.name in entrances for topic in topics):
         remedies.append(
-            "keep timewheel shadow run PLAN going, with the plan that says intake = true, until "
-            "timewheel shadow status PLAN shows an empty journal"
+            f"keep {timewheel_command('shadow', 'run', target)} going, with the plan that says intake = true, until "
+            f"{timewheel_command('shadow', 'status', target)} shows an empty journal"
         )
     if any(topic.holding is None and not topic.is_due and topic.name not in entrances for topic in topics):
         remedies.append("run the version of timewheel that made them, with the plan that named them")
     return "; ".join(remedies) + "; or say --despite-former-topics if somebody sees to them"
 
 
-def findings_of(plan: Plan, topics: Sequence[FormerTopic]) -> tuple[Finding, ...]:
-    """One for each topic in which something waits."""
-    return tuple(_finding(plan, topic) for topic in topics if topic.backlog)
+def findings_of(plan: Plan, topics: Sequence[FormerTopic], target: str = TARGET) -> tuple[Finding, ...]:
+    """One for each topic in which something waits; arguments as of `remedy_for`."""
+    return tuple(_finding(plan, topic, target) for topic in topics if topic.backlog)
 
 
-def _finding(plan: Plan, topic: FormerTopic) -> Finding:
+def _finding(plan: Plan, topic: FormerTopic, target: str) -> Finding:
     entries = f"{counted(topic.backlog, 'entry waits', 'entries wait')} here, of an earlier plan"
     if unnamed := _unnamed(plan, [topic]):
         problem = f"{entries}: nobody moves it on, since this plan does not name the namespace {unnamed.pop()}"
-        return Finding(level="warning", where=topic.name, problem=problem, remedy=remedy_for(plan, [topic]))
+        return Finding(level="warning", where=topic.name, problem=problem, remedy=remedy_for(plan, [topic], target))
+    afterwards = f"afterwards: {timewheel_command('topics', 'ensure', target, '--remove-drained')}"
     if topic.holding is not None:
         if isinstance(plan.scheme, Native):
-            leaves, by = "goes to the due topic at once", "timewheel relay abort PLAN"
+            leaves, by = "goes to the due topic at once", timewheel_command("relay", "abort", target)
         else:
             stay = "the broker's delay" if topic.holding.by_broker else "its stay or its slot"
             leaves = f"leaves after {stay}, and goes on by this plan"
-            run = "timewheel relay run PLAN"
+            run = timewheel_command("relay", "run", target)
             by = run if plan.relay == "service" else f"a relay that can list topics ({run})"
         return Finding(
             level="warning",
             where=topic.name,
             problem=f"{entries}: each {leaves}",
-            remedy=f"{by} drains it; afterwards: timewheel topics ensure PLAN --remove-drained",
+            remedy=f"{by} drains it; {afterwards}",
         )
     if topic.is_followed:
         return Finding(
             level="warning",
             where=topic.name,
             problem=f"{entries}: this plan's consumers read it",
-            remedy="afterwards: timewheel topics ensure PLAN --remove-drained",
+            remedy=afterwards,
         )
     return Finding(
-        level="warning", where=topic.name, problem=f"{entries}: nobody moves it on", remedy=remedy_for(plan, [topic])
+        level="warning",
+        where=topic.name,
+        problem=f"{entries}: nobody moves it on",
+        remedy=remedy_for(plan, [topic], target),
     )

@@ -15,6 +15,7 @@ from timewheel.admin.policies import DELAYED_DELIVERY, MAX_UNACKED_PER_CONSUMER
 from timewheel.admin.retrying import attempts
 from timewheel.core.clock import pause
 from timewheel.core.errors import AdminDenied, AdminError, AdminMissing, TopologyError
+from timewheel.core.escapes import pulsar_admin
 from timewheel.core.former_topics import TimersLeftBehind
 from timewheel.core.names import RELAY_SUBSCRIPTION, namespace_of, partition_of, partition_topic, parts_of
 from timewheel.core.plan import Plan, Tiered
@@ -179,13 +180,13 @@ def _names_in(admin: AdminClient, namespace: str, *, create: bool) -> frozenset[
             admin.namespaces.list(tenant)
         except AdminMissing as error:
             raise TopologyError(
-                namespace, f"there is no tenant {tenant}", f"pulsar-admin tenants create {tenant}"
+                namespace, f"there is no tenant {tenant}", pulsar_admin("tenants", "create", tenant)
             ) from error
     if not create:
         raise TopologyError(
             namespace,
             "there is no such namespace",
-            f"pulsar-admin namespaces create {namespace}, or timewheel topics ensure PLAN --create-namespaces",
+            f"{pulsar_admin('namespaces', 'create', namespace)}, or timewheel topics ensure PLAN --create-namespaces",
         )
     return None
 

@@ -19,6 +19,7 @@ from timewheel.admin.policies import (
     Policy,
 )
 from timewheel.core.errors import TopologyError
+from timewheel.core.escapes import pulsar_admin
 from timewheel.core.names import parts_of
 from timewheel.core.plurals import counted
 from timewheel.core.topology import TopicSpec
@@ -182,8 +183,8 @@ def steps_for(spec: TopicSpec, state: TopicState, *, grow: bool = False) -> tupl
                 spec.name,
                 f"somebody published or subscribed before it was provisioned, and the broker made {state.stray[0]} "
                 "alone, which is in the way",
-                f"stop them, save what it holds (no subscription of the plan reads it), and delete it: "
-                f"pulsar-admin topics delete {state.stray[0]}",
+                "stop them, save what it holds (no subscription of the plan reads it), and delete it: "
+                + pulsar_admin("topics", "delete", state.stray[0]),
             )
         steps.append(CreateTopic(topic=spec.name, partitions=spec.partitions))
     else:

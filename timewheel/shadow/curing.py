@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, format_duration
+from timewheel.core.escapes import timewheel_command
 from timewheel.core.plan import Plan, Tiered
 from timewheel.core.steps import far_ms
 from timewheel.ops.gaps.standing import WATCH_SHARE
@@ -73,8 +73,9 @@ class Excess:
             return ""
         scheme = self.cure.scheme
         window, tiers = format_duration(scheme.window_ms), [format_duration(tier_ms) for tier_ms in scheme.tiers_ms]
+        start = timewheel_command("shadow", "start", target, "--window", window)
         lines = f'[tiered] window = "{window}", tiers = {json.dumps(tiers)}'
-        return f"timewheel shadow start {shlex.quote(target)} --window {window}   # writes into the plan: {lines}"
+        return f"{start}   # writes into the plan: {lines}"
 
 
 def with_window(plan: Plan, window_ms: int) -> Plan:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from timewheel.admin.policies import DEDUPLICATION, DELAYED_DELIVERY, MESSAGE_TTL_S
 from timewheel.admin.stats import IN_ORDER_TYPES
 from timewheel.core.durations import SECOND_MS, format_duration
+from timewheel.core.escapes import pulsar_admin, timewheel_command
 from timewheel.core.plan import OWN_INFIX
 from timewheel.core.steps import longest_due_stay_ms
 from timewheel.core.topology import topology
@@ -243,7 +244,7 @@ def _of_subscriptions(facts: Facts) -> Iterator[Finding]:
     for name, kinds in types.items():
         if kinds & IN_ORDER_TYPES:
             read = f"subscription {name} is {', '.join(sorted(kinds & IN_ORDER_TYPES))}"
-            cure = f"subscribe as Shared, or: pulsar-admin topics unsubscribe {topic} -s {name}"
+            cure = f"subscribe as Shared, or: {pulsar_admin('topics', 'unsubscribe', topic, '-s', name)}"
             yield _finding(NOT_SHARED, topic, read, cure)
         elif kinds == {_UNKNOWN}:
             yield _finding(TYPE_UNKNOWN, topic, f"nobody is connected to subscription {name}", "start its consumers")
@@ -262,14 +263,14 @@ def _of_topic(facts: Facts) -> Iterator[Finding]:
         clusters, place = policies.replication_clusters, f"set on the namespace {topic.namespace}"
     if clusters is not None and len(clusters) > 1:
         read = f"it is replicated to {', '.join(clusters)}, {place}"
-        cure = f"pulsar-admin topicPolicies set-replication-clusters {topic.name} -c {clusters[0]}"
+        cure = pulsar_admin("topicPolicies", "set-replication-clusters", topic.name, "-c", clusters[0])
         yield _finding(REPLICATED, topic.name, read, cure)
     if facts.compaction_bytes:
         read = f"compactionThreshold is {facts.compaction_bytes:,} bytes"
-        cure = f"pulsar-admin topicPolicies set-compaction-threshold {topic.name} -t 0"
+        cure = pulsar_admin("topicPolicies", "set-compaction-threshold", topic.name, "-t", 0)
         yield _finding(COMPACTED, topic.name, read, cure)
     elif any(COMPACTION_CURSOR in part.cursors for part in facts.parts.values()):
-        cure = f"pulsar-admin topics unsubscribe {topic.name} -s {COMPACTION_CURSOR}"
+        cure = pulsar_admin("topics", "unsubscribe", topic.name, "-s", COMPACTION_CURSOR)
         yield _finding(COMPACTED, topic.name, f"it was compacted: it has a cursor {COMPACTION_CURSOR}", cure)
 
 
@@ -279,7 +280,7 @@ def _of_times(facts: Facts, longest_ms: int | None) -> Iterator[Finding]:
     if ttl is not None and ttl.value > 0:
         ttl_ms = ttl.value * SECOND_MS
         read = f"messageTTL is {format_duration(ttl_ms)}, {ttl.where}"
-        cure = f"pulsar-admin topicPolicies set-message-ttl {topic.name} -t 0"
+        cure = pulsar_admin("topicPolicies", "set-message-ttl", topic.name, "-t", 0)
         if longest_ms is not None and ttl_ms < longest_ms:
             said = f"{read}; the longest delay seen is {_about(longest_ms)}"
             yield _finding(TTL_BELOW_DELAYS, topic.name, said, cure)
@@ -290,7 +291,7 @@ def _of_times(facts: Facts, longest_ms: int | None) -> Iterator[Finding]:
     if delays is not None and 0 < delays.value.max_delay_ms < stay_ms:
         read = f"the longest delay is {format_duration(delays.value.max_delay_ms)}, {delays.where}"
         read += f"; copies come back with up to {format_duration(stay_ms)}"
-        cure = f"pulsar-admin topicPolicies set-delayed-delivery {topic.name} -e -md 0s"
+        cure = pulsar_admin("topicPolicies", "set-delayed-delivery", topic.name, "-e", "-md", "0s")
         yield _finding(DELAY_BOUND, topic.name, read, cure)
 
 
@@ -320,7 +321,7 @@ def _bounded(facts: Facts, kind: Kind, setting: str, connected: int, needed: int
         read = f"{setting} is {bound}, {where}; {connected} are connected, the shadow needs {needed}"
         cure = broker_command(facts.seen, setting, 0)
         if of_namespace:
-            cure = f"pulsar-admin namespaces remove-{words.replace('_', '-')} {namespace}"
+            cure = pulsar_admin("namespaces", f"remove-{words.replace('_', '-')}", namespace)
         yield _finding(kind, facts.topic.name, read, cure)
 
 
@@ -347,7 +348,8 @@ def _of_policies(facts: Facts) -> Iterator[Finding]:
     topic = facts.topic
     spec = next(one for one in topology(facts.plan, 0).topics if one.role == "due")
     if steps := policy_steps(spec, topic.state.policies):
-        cure = f"nothing must be done; timewheel topics ensure {facts.seen.target} --dry-run lists all that is made"
+        lists = timewheel_command("topics", "ensure", facts.seen.target, "--dry-run")
+        cure = f"nothing must be done; {lists} lists all that is made"
         yield _finding(SETS_POLICIES, topic.name, ", ".join(map(str, steps)), cure)
     deduplication = in_force(facts.seen, topic, DEDUPLICATION)
     if deduplication is None or not deduplication.value:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 from xml.etree.ElementTree import Element, SubElement, tostring
 
+from timewheel.core.escapes import visible
 from timewheel.ops.doctor.finding import Finding, Kind, Severity
 from timewheel.ops.doctor.verdict import Verdict
 from timewheel.ops.provision_steps import Step
@@ -55,7 +56,7 @@ def junit_of(verdict: Verdict) -> str:
     found: dict[str, list[Finding]] = {}
     for finding in verdict.findings:
         found.setdefault(finding.slug, []).append(finding)
-    suite = Element("testsuite", name=f"timewheel doctor {_printable(verdict.target)}")
+    suite = Element("testsuite", name=f"timewheel doctor {visible(verdict.target)}")
     for findings in found.values():
         _add_found(suite, findings)
     for kind in verdict.clear:
@@ -75,14 +76,11 @@ def _case(suite: Element, kind: Kind) -> Element:
 
 def _add_found(suite: Element, findings: list[Finding]) -> None:
     kind = findings[0].kind
-    text = "\n".join(f"{finding.subject}: {finding.read}\ncure: {finding.cure}" for finding in findings)
+    # XML has no place for control characters, which names of subscriptions may hold.
+    lines = [line for finding in findings for line in (f"{finding.subject}: {finding.read}", f"cure: {finding.cure}")]
+    text = "\n".join(map(visible, lines))
     case = _case(suite, kind)
     if kind.severity is Severity.INFO:
-        SubElement(case, "system-out").text = _printable(text)
+        SubElement(case, "system-out").text = text
     else:
-        SubElement(case, "failure", type=kind.severity.word, message=kind.why).text = _printable(text)
-
-
-def _printable(text: str) -> str:
-    """XML has no place for control characters, which names of subscriptions may hold."""
-    return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in text)
+        SubElement(case, "failure", type=kind.severity.word, message=kind.why).text = text

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from shlex import quote
 from typing import Any
 
 from timewheel.admin.brokers import BrokerTime
@@ -13,6 +12,7 @@ from timewheel.admin.namespaces import NamespacePolicies
 from timewheel.admin.policies import Policy
 from timewheel.admin.stats import SubscriptionStats, TopicStats
 from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.escapes import timewheel_command
 from timewheel.core.former_topics import FormerTopic
 from timewheel.core.names import parts_of
 from timewheel.core.plan import Plan
@@ -217,4 +217,4 @@ class Seen:
     @property
     def provisions(self) -> str:
         """The command that makes topics, subscriptions and policies."""
-        return f"timewheel topics ensure {quote(self.target)}"
+        return timewheel_command("topics", "ensure", self.target)

@@ -29,6 +29,7 @@ from timewheel.admin.policies import (
 )
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.errors import ProfileError
+from timewheel.core.escapes import pulsar_admin
 from timewheel.ops.doctor.seen import Seen, SeenTopic
 
 __all__ = ["BROKER_DEFAULTS", "InForce", "broker_command", "in_force", "is_on", "number", "of_namespace", "profile_by"]
@@ -173,5 +174,5 @@ def _is_sound(name: str, value: str) -> bool:
 def broker_command(seen: Seen, name: str, value: object) -> str:
     """How a setting of the broker is changed."""
     if name in seen.dynamic:
-        return f"pulsar-admin brokers update-dynamic-config --config {name} --value {value}"
+        return pulsar_admin("brokers", "update-dynamic-config", "--config", name, "--value", value)
     return f"write {name}={value} into broker.conf, and restart the brokers one by one"

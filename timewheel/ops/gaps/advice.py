@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from shlex import quote
 
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import SECOND_MS, rounded_up
+from timewheel.core.escapes import pulsar_admin, timewheel_command
 from timewheel.ops.gaps.causes import Cause, Share
 from timewheel.ops.gaps.explain import Explained
-from timewheel.ops.gaps.first_aid import is_lone_partition, is_own, printed, shadow_commands, shadow_helps
+from timewheel.ops.gaps.first_aid import is_lone_partition, is_own, shadow_commands, shadow_helps
 
 __all__ = ["Advice", "advice_on"]
 
@@ -136,12 +136,12 @@ def _commands(cause: Cause, found: Explained, reached_by: Sequence[str], samplin
         case Cause.DELAYS:
             yield from shadow_commands(found.whole, found.shadow, reached_by)
             if not is_lone_partition(found.whole):
-                yield printed("sample", found.whole, "-o", "delays.parquet", *sampling)
-                yield printed("plan", "delays.parquet", "-o", "plan.toml")
+                yield timewheel_command("sample", found.whole, "-o", "delays.parquet", *sampling)
+                yield timewheel_command("plan", "delays.parquet", "-o", "plan.toml")
         case Cause.UNACKNOWLEDGED:
-            yield f"pulsar-admin namespaces set-max-unacked-messages-per-consumer {quote(namespace)} -c 5000"
+            yield pulsar_admin("namespaces", "set-max-unacked-messages-per-consumer", namespace, "-c", 5000)
         case Cause.KEYS:
-            yield f"pulsar-admin topics stats {quote(topic)}"
+            yield pulsar_admin("topics", "stats", topic)
         case Cause.SINGLE:
             return
 

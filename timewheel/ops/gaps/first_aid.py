@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 
 from timewheel.admin.stats import DELAYING_TYPES
+from timewheel.core.escapes import timewheel_command
 from timewheel.core.names import partition_of
 from timewheel.core.plan import OWN_INFIX
 from timewheel.ops.gaps.standing import Level, SubscriptionGaps
@@ -15,7 +15,6 @@ __all__ = [
     "is_own",
     "may_have_shadow",
     "may_need_shadow",
-    "printed",
     "shadow_commands",
     "shadow_helps",
 ]
@@ -76,17 +75,12 @@ def shadow_commands(topic: str, shadow: str | None = None, reached_by: Sequence[
     if is_own(topic) or is_lone_partition(topic):
         return ()
     if shadow is not None:
-        return (printed("shadow", "status", PLAN_FILE, *reached_by),)
+        return (timewheel_command("shadow", "status", PLAN_FILE, *reached_by),)
     return (
-        printed("shadow", "start", topic, "-o", PLAN_FILE, "--dry-run", *reached_by),
-        printed("shadow", "start", PLAN_FILE, *reached_by),
-        printed("shadow", "run", PLAN_FILE, *reached_by),
+        timewheel_command("shadow", "start", topic, "-o", PLAN_FILE, "--dry-run", *reached_by),
+        timewheel_command("shadow", "start", PLAN_FILE, *reached_by),
+        timewheel_command("shadow", "run", PLAN_FILE, *reached_by),
     )
-
-
-def printed(*words: str) -> str:
-    """A command of timewheel's, as a shell takes it."""
-    return shlex.join(["timewheel", *words])
 
 
 def is_lone_partition(topic: str) -> bool:

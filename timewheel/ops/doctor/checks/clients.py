@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from shlex import quote
 
 from timewheel.admin.policies import MAX_UNACKED_PER_CONSUMER, MAX_UNACKED_PER_SUBSCRIPTION
 from timewheel.admin.stats import DELAYING_TYPES
+from timewheel.core.escapes import pulsar_admin, timewheel_command
 from timewheel.core.limits import DEFAULT_MAX_HELD, HELD_SHARE
 from timewheel.core.plurals import counted
 from timewheel.ops.doctor.check import Check
@@ -65,7 +65,9 @@ def _bounds(seen: Seen) -> Iterator[Finding]:
                 subject=topic.name,
                 read=f"maxUnackedMessagesPerSubscription is {together.value:,}, {together.where}; each consumer may "
                 f"hold {DEFAULT_MAX_HELD:,}",
-                cure=f"pulsar-admin topicPolicies set-max-unacked-messages-per-subscription {topic.name} -m {enough}",
+                cure=pulsar_admin(
+                    "topicPolicies", "set-max-unacked-messages-per-subscription", topic.name, "-m", enough
+                ),
             )
 
 
@@ -76,7 +78,7 @@ def _subscriptions(seen: Seen) -> Iterator[Finding]:
             if stats.blocked and (name, BLOCKED) not in told:
                 told.add((name, BLOCKED))
                 read = f"{name} is blocked on {part.name}: {counted(stats.unacked, 'message')} unacknowledged"
-                cure = f"timewheel gaps explain {quote(topic.name)} --subscription {quote(name)}"
+                cure = timewheel_command("gaps", "explain", topic.name, "--subscription", name)
                 yield Finding(kind=BLOCKED, subject=topic.name, read=read, cure=cure)
             right = _right_types(topic, name, is_shadowed=seen.plan is not None and seen.plan.intake)
             if stats.consumers and right and stats.type not in right and (name, WRONG_TYPE) not in told:

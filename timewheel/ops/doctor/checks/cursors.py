@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from shlex import quote
 
 from timewheel.admin.policies import PAUSE_ON_ACK_STATE
+from timewheel.core.escapes import pulsar_admin, timewheel_command
 from timewheel.core.plurals import counted
 from timewheel.ops.doctor.check import Check
 from timewheel.ops.doctor.finding import Finding, Kind, Severity
@@ -84,7 +84,7 @@ def _gaps(seen: Seen) -> Iterator[Finding]:
     for gaps in seen.gaps:
         if gaps.level is Level.OK:
             continue
-        explain = f"timewheel gaps explain {quote(gaps.topic)} --subscription {quote(gaps.subscription)}"
+        explain = timewheel_command("gaps", "explain", gaps.topic, "--subscription", gaps.subscription)
         if gaps.topic in pausing and gaps.worst.gap_count >= gaps.worst.gap_limit:
             yield Finding(kind=PAUSED, subject=gaps.topic, read=_read(gaps), cure=pausing[gaps.topic])
         else:
@@ -117,9 +117,9 @@ def _pausing(seen: Seen, topic: SeenTopic) -> str | None:
     policies = seen.namespaces.get(topic.namespace)
     of_namespace = None if policies is None else policies.get(PAUSE_ON_ACK_STATE)
     if of_namespace and topic.pauses is not False:
-        return f"pulsar-admin namespaces {command} {topic.namespace}"
+        return pulsar_admin("namespaces", command, topic.namespace)
     if topic.pauses:
-        return f"pulsar-admin topicPolicies {command} {topic.name}"
+        return pulsar_admin("topicPolicies", command, topic.name)
     # What is said to be in force on a topic leaves the broker's setting out (4.0.7, 4.2.4).
     if of_namespace is None and is_on(seen.settings, "dispatcherPauseOnAckStatePersistentEnabled", default=False):
         return broker_command(seen, "dispatcherPauseOnAckStatePersistentEnabled", "false")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from shlex import quote
 
 from timewheel.admin.policies import DELAYED_DELIVERY, DelayedDelivery
 from timewheel.core.durations import SECOND_MS, format_duration
+from timewheel.core.escapes import pulsar_admin, timewheel_command
 from timewheel.ops.doctor.check import Check
 from timewheel.ops.doctor.finding import Finding, Kind, Severity
 from timewheel.ops.doctor.seen import Seen, SeenTopic, Source
@@ -109,11 +109,11 @@ def _command(seen: Seen, topic: SeenTopic, found: DelayedDelivery) -> str:
     seconds, rest_ms = divmod(found.tick_ms, SECOND_MS)
     if rest_ms and topic.spec is not None:
         # The tool takes whole seconds, so its line would change the tick.
-        return f"timewheel doctor {quote(seen.target)} --fix"
+        return timewheel_command("doctor", seen.target, "--fix")
     # It makes the tick a second if nothing is said. It sets no bound if none is said, and older ones do not know -md.
-    tick = "" if rest_ms else f" -t {seconds}s"
-    bound = " -md 0s" if found.max_delay_ms else ""
-    return f"pulsar-admin topicPolicies set-delayed-delivery {topic.name} -e{tick}{bound}"
+    tick = () if rest_ms else ("-t", f"{seconds}s")
+    bound = ("-md", "0s") if found.max_delay_ms else ()
+    return pulsar_admin("topicPolicies", "set-delayed-delivery", topic.name, "-e", *tick, *bound)
 
 
 def _tracker(seen: Seen) -> Iterator[Finding]:

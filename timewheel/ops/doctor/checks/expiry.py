@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from timewheel.admin.policies import MESSAGE_TTL_S, SUBSCRIPTION_EXPIRY_MIN
 from timewheel.core.durations import SECOND_MS, format_duration
+from timewheel.core.escapes import pulsar_admin
 from timewheel.core.plurals import counted
 from timewheel.ops.doctor.check import Check
 from timewheel.ops.doctor.finding import Finding, Kind, Severity
@@ -47,7 +48,7 @@ def _ttl(seen: Seen) -> Iterator[Finding]:
         if found is None or found.value <= 0:
             continue
         read = f"messageTTL is {format_duration(found.value * SECOND_MS)}, {found.where}"
-        cure = f"pulsar-admin topicPolicies set-message-ttl {topic.name} -t 0"
+        cure = pulsar_admin("topicPolicies", "set-message-ttl", topic.name, "-t", 0)
         if topic.spec is None:
             if topic.delayed:
                 read += f"; {counted(topic.delayed, 'message is', 'messages are')} delayed"
@@ -71,7 +72,7 @@ def _subscriptions(seen: Seen) -> Iterator[Finding]:
                 kind=SUBSCRIPTIONS_EXPIRE,
                 subject=namespace,
                 read=f"subscriptions expire after {found.value} min, {found.where}",
-                cure=f"pulsar-admin namespaces set-subscription-expiration-time {namespace} -t 0",
+                cure=pulsar_admin("namespaces", "set-subscription-expiration-time", namespace, "-t", 0),
             )
 
 

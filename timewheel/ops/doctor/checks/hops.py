@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from timewheel.admin.policies import DEDUPLICATION
+from timewheel.core.escapes import pulsar_admin
 from timewheel.core.topology import TopicSpec
 from timewheel.ops.doctor.check import Check
 from timewheel.ops.doctor.finding import Finding, Kind, Severity
@@ -61,7 +62,7 @@ def _deduplication(seen: Seen) -> Iterator[Finding]:
             kind=NO_DEDUPLICATION,
             subject=topic.name,
             read=f"deduplication: {told}{where}",
-            cure=f"pulsar-admin topicPolicies set-deduplication {topic.name} --enable",
+            cure=pulsar_admin("topicPolicies", "set-deduplication", topic.name, "--enable"),
             fix=SetPolicy(topic=topic.name, policy=DEDUPLICATION, value=True),
         )
 

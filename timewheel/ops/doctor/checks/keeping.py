@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from timewheel.admin.policies import INACTIVE_TOPIC, KEEP_INACTIVE, RETENTION, Retention
+from timewheel.core.escapes import pulsar_admin
 from timewheel.ops.doctor.check import Check
 from timewheel.ops.doctor.finding import Finding, Kind, Severity
 from timewheel.ops.doctor.seen import Seen, SeenTopic, Source
@@ -38,6 +39,10 @@ AUTO_CREATION = Kind(
     do="Make the plan's topics first; or switch auto-creation off for the namespace.",
 )
 UNLIMITED = -1
+KEEP_OPTIONS = (
+    *("--disable-delete-while-inactive", "--max-inactive-duration", "60s"),
+    *("--delete-mode", "delete_when_no_subscriptions"),
+)
 
 
 def _retention(seen: Seen) -> Iterator[Finding]:
@@ -48,10 +53,11 @@ def _retention(seen: Seen) -> Iterator[Finding]:
         is_endless = found.value == Retention(time_min=UNLIMITED, size_mb=UNLIMITED)
         read = f"retention is {_text(found.value)}, {found.where}"
         if topic.spec is not None and is_endless:
-            cure = f"pulsar-admin topicPolicies set-retention {topic.name} -t 0 -s 0"
+            cure = pulsar_admin("topicPolicies", "set-retention", topic.name, "-t", 0, "-s", 0)
             yield Finding(kind=KEPT_FOR_EVER, subject=topic.name, read=read, cure=cure)
         if topic.spec is None and not is_endless and topic.parts and next(topic.subscriptions(), None) is None:
-            cure = f"pulsar-admin topics create-subscription {topic.name} -s YOUR-SUBSCRIPTION -m earliest"
+            start = ("-s", "YOUR-SUBSCRIPTION", "-m", "earliest")
+            cure = pulsar_admin("topics", "create-subscription", topic.name, *start)
             yield Finding(kind=NOBODY_SUBSCRIBED, subject=topic.name, read=f"no subscription; {read}", cure=cure)
 
 
@@ -71,8 +77,7 @@ def _inactive(seen: Seen) -> Iterator[Finding]:
             kind=REMOVED_WHEN_CAUGHT_UP,
             subject=topic.name,
             read=f"an inactive topic is removed after {found.value.after_s} s ({found.value.mode}), {found.where}",
-            cure=f"pulsar-admin topicPolicies set-inactive-topic-policies {topic.name} "
-            "--disable-delete-while-inactive --max-inactive-duration 60s --delete-mode delete_when_no_subscriptions",
+            cure=pulsar_admin("topicPolicies", "set-inactive-topic-policies", topic.name, *KEEP_OPTIONS),
             fix=None if topic.spec is None else keep,
         )
 
@@ -91,7 +96,7 @@ def _auto_creation(seen: Seen) -> Iterator[Finding]:
                 kind=AUTO_CREATION,
                 subject=name,
                 read=f"topics are made by whoever uses them, {where}; {len(missing)} of the plan are missing",
-                cure=f"pulsar-admin namespaces set-auto-topic-creation {name} --disable",
+                cure=pulsar_admin("namespaces", "set-auto-topic-creation", name, "--disable"),
             )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from shlex import quote
 
 from timewheel.core.errors import TopologyError
 from timewheel.ops.doctor.check import Check
@@ -190,10 +189,9 @@ def _former(seen: Seen) -> Iterator[Finding]:
     if seen.plan is None:
         return
     stranded = {topic.name for topic in left_behind(seen.plan, seen.former)}
-    for found in findings_of(seen.plan, seen.former):
+    for found in findings_of(seen.plan, seen.former, seen.target):
         kind = LEFT_BEHIND if found.where in stranded else FORMER_TOPIC
-        cure = found.remedy.replace("PLAN", quote(seen.target))
-        yield Finding(kind=kind, subject=found.where, read=found.problem, cure=cure)
+        yield Finding(kind=kind, subject=found.where, read=found.problem, cure=found.remedy)
 
 
 LAYOUT = (

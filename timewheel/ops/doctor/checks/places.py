@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from timewheel.core.escapes import pulsar_admin
 from timewheel.ops.doctor.check import Check
 from timewheel.ops.doctor.finding import Finding, Kind, Severity
 from timewheel.ops.doctor.seen import Seen, Source
@@ -49,7 +50,7 @@ def _places(seen: Seen) -> Iterator[Finding]:
                 kind=SCHEMAS_FROZEN,
                 subject=name,
                 read=f"is_allow_auto_update_schema is false, set on the namespace {name}",
-                cure=f"pulsar-admin namespaces set-is-allow-auto-update-schema {name} --enable",
+                cure=pulsar_admin("namespaces", "set-is-allow-auto-update-schema", name, "--enable"),
             )
 
 
@@ -61,7 +62,7 @@ def _enforced(seen: Seen) -> Iterator[Finding]:
                 kind=SCHEMAS_ENFORCED,
                 subject=name,
                 read=f"schema_validation_enforced, set on the namespace {name}",
-                cure=f"pulsar-admin namespaces set-schema-validation-enforce {name} --disable",
+                cure=pulsar_admin("namespaces", "set-schema-validation-enforce", name, "--disable"),
             )
     if is_on(seen.settings, "isSchemaValidationEnforced", default=False):
         yield Finding(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from timewheel.admin.policies import AGE_QUOTA, NO_QUOTA, SIZE_QUOTA, BacklogQuota, Policy
 from timewheel.core.durations import SECOND_MS, format_duration
+from timewheel.core.escapes import pulsar_admin
 from timewheel.ops.doctor.check import Check
 from timewheel.ops.doctor.finding import Finding, Kind, Severity
 from timewheel.ops.doctor.seen import Seen, SeenTopic, Source
@@ -74,9 +75,9 @@ def _finding(
 
 def _removal(seen: Seen, topic: SeenTopic, policy: Policy[BacklogQuota], found: InForce[BacklogQuota]) -> str:
     if found.place == "topic":
-        return f"pulsar-admin topicPolicies remove-backlog-quota {topic.name} -t {_TYPES[policy]}"
+        return pulsar_admin("topicPolicies", "remove-backlog-quota", topic.name, "-t", _TYPES[policy])
     if found.place == "namespace":
-        return f"pulsar-admin namespaces remove-backlog-quota {topic.namespace} -t {_TYPES[policy]}"
+        return pulsar_admin("namespaces", "remove-backlog-quota", topic.namespace, "-t", _TYPES[policy])
     if policy is SIZE_QUOTA:
         return broker_command(seen, "backlogQuotaDefaultLimitBytes", -1)
     return broker_command(seen, "backlogQuotaDefaultLimitSecond", -1)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from shlex import quote
 
 from timewheel.core.durations import MINUTE_MS, SECOND_MS, format_duration
+from timewheel.core.escapes import timewheel_command
 from timewheel.core.names import RELAY_CONSUMER, RELAY_SUBSCRIPTION
 from timewheel.core.plurals import counted
 from timewheel.ops.doctor.check import Check
@@ -134,9 +134,8 @@ def _numbers(seen: Seen, tiers: list[SeenTopic]) -> Iterator[Finding]:
             read = f"one relay is connected to {topic.name}"
             yield Finding(kind=NO_STANDBY, subject=topic.name, read=read, cure=_start(seen))
         if topic.spec is not None and seen.plan is not None and seen.plan.relay == "embedded":
-            for found in relay_count_findings(topic.spec, most):
-                cure = found.remedy.replace("PLAN", quote(seen.target))
-                yield Finding(kind=MANY_RELAYS, subject=topic.name, read=found.problem, cure=cure)
+            for found in relay_count_findings(topic.spec, most, seen.target):
+                yield Finding(kind=MANY_RELAYS, subject=topic.name, read=found.problem, cure=found.remedy)
 
 
 def _reading(seen: Seen) -> tuple[str, str] | None:
@@ -150,8 +149,8 @@ def _start(seen: Seen) -> str:
     if seen.plan is not None and seen.plan.relay == "embedded":
         return "start a consumer of the plan: its relay is within it"
     if seen.plan is not None and seen.plan.intake:
-        return f"timewheel shadow run {quote(seen.target)}"
-    return f"timewheel relay run {quote(seen.target)}"
+        return timewheel_command("shadow", "run", seen.target)
+    return timewheel_command("relay", "run", seen.target)
 
 
 def _relays(part: Part) -> int:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from shlex import quote
 
 from timewheel.core.durations import HOUR_MS, SECOND_MS, format_duration
+from timewheel.core.escapes import pulsar_admin, timewheel_command
 from timewheel.core.names import LIFTER_PREFIX, STATE_PROPERTY
 from timewheel.core.plan import Plan
 from timewheel.core.plurals import counted
@@ -98,7 +98,7 @@ def _lifting(seen: Seen) -> Iterator[Finding]:
     ]
     if alone:
         read = f"it is to be {LIFTS}, and nobody lifts into {len(alone)} of {counted(len(journal.parts), 'partition')}"
-        start = f"timewheel shadow run {quote(seen.target)}"
+        start = timewheel_command("shadow", "run", seen.target)
         relays = sorted({relay for part in alone for relay in relays_of(part.stats)})
         cure = f"see what {relays[0]} logs, which relays here; then restart it: {start}" if relays else start
         yield Finding(kind=NOBODY_LIFTS, subject=journal.name, read=read, cure=cure)
@@ -117,7 +117,7 @@ def _journal(seen: Seen) -> Iterator[Finding]:
     part = max(oldest, key=age_ms)
     if age_ms(part) > bound_ms:
         read = f"{part.name} has kept a copy for {_rounded(age_ms(part))}; {format_duration(bound_ms)} is usual at most"
-        cure = f"timewheel gaps explain {quote(seen.plan.due_topic)}"
+        cure = timewheel_command("gaps", "explain", seen.plan.due_topic)
         yield Finding(kind=JOURNAL_OLD, subject=journal.name, read=read, cure=cure)
 
 
@@ -136,7 +136,7 @@ def _subscriptions(seen: Seen) -> Iterator[Finding]:
         for name, backlog in sorted(unnamed.items()):
             read = f"{name} is not in the plan; {counted(backlog, 'entry waits', 'entries wait')} for it"
             cure = f"write it among the subscriptions of {seen.target}; or, if nobody needs it: "
-            cure += f"pulsar-admin topics unsubscribe {topic.name} -s {quote(name)}"
+            cure += pulsar_admin("topics", "unsubscribe", topic.name, "-s", name)
             yield Finding(kind=UNNAMED_SUBSCRIPTION, subject=topic.name, read=read, cure=cure)
 
 
@@ -160,7 +160,7 @@ def _movers(seen: Seen) -> Iterator[Finding]:
             kind=MOVERS_DIFFER,
             subject=seen.plan.due_topic,
             read=f"moved by another plan than {seen.target}: {', '.join(others[:MOST_NAMED])}{more}{beside}",
-            cure=f"timewheel shadow run {quote(seen.target)}, in place of what is connected there",
+            cure=f"{timewheel_command('shadow', 'run', seen.target)}, in place of what is connected there",
         )
 
 
@@ -173,7 +173,7 @@ def _removed(seen: Seen) -> Iterator[Finding]:
     journal = _journal_of(seen)
     if journal is None or journal.namespace not in seen.namespaces:
         return
-    cure = f"{seen.provisions}; then timewheel shadow start {quote(seen.target)}"
+    cure = f"{seen.provisions}; then {timewheel_command('shadow', 'start', seen.target)}"
     if journal.exists:
         gone = len(set(range(journal.state.partitions or 0)) - journal.state.existing)
         if gone and _state(journal) in UNDER_WAY:
@@ -194,13 +194,12 @@ def _compaction(seen: Seen) -> Iterator[Finding]:
             continue
         policies = seen.namespaces.get(topic.namespace)
         threshold = (None if policies is None else policies.document.get("compaction_threshold")) or 0
+        cure = pulsar_admin("topicPolicies", "set-compaction-threshold", topic.name, "-t", 0)
         if any(name == COMPACTION for _, name, _ in topic.subscriptions()):
             read = f"it has the cursor {COMPACTION}"
-            cure = f"pulsar-admin topicPolicies set-compaction-threshold {topic.name} -t 0; then remove that cursor"
-            yield Finding(kind=COMPACTED, subject=topic.name, read=read, cure=cure)
+            yield Finding(kind=COMPACTED, subject=topic.name, read=read, cure=f"{cure}; then remove that cursor")
         elif threshold > 0:
             read = f"compaction_threshold is {threshold:,} bytes, set on the namespace {topic.namespace}"
-            cure = f"pulsar-admin topicPolicies set-compaction-threshold {topic.name} -t 0"
             yield Finding(kind=COMPACTED, subject=topic.name, read=read, cure=cure)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from shlex import quote
 
+from timewheel.core.escapes import timewheel_command
 from timewheel.ops.doctor.check import Check
 from timewheel.ops.doctor.finding import Finding, Kind, Severity
 from timewheel.ops.doctor.seen import Seen
@@ -25,7 +25,7 @@ def _sight(seen: Seen) -> Iterator[Finding]:
             kind=NOT_SEEN,
             subject=one.subject,
             read=f"{one.source.value}: {one.reason}",
-            cure=f"timewheel doctor {quote(seen.target)} --token-file TOKEN-OF-A-ROLE-THAT-MAY",
+            cure=timewheel_command("doctor", seen.target, "--token-file", "TOKEN-OF-A-ROLE-THAT-MAY"),
         )
 
 

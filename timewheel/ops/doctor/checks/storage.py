@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from timewheel.admin.policies import MAX_MESSAGE_BYTES, PERSISTENCE, Persistence
 from timewheel.core.durations import DAY_MS, MINUTE_MS, format_duration
+from timewheel.core.escapes import pulsar_admin
 from timewheel.core.plurals import counted
 from timewheel.ops.doctor.check import Check
 from timewheel.ops.doctor.finding import Finding, Kind, Severity
@@ -102,10 +103,9 @@ def _of(seen: Seen, topic: SeenTopic, found: InForce[Persistence]) -> Iterator[F
 
 
 def _command(topic: SeenTopic, found: InForce[Persistence], value: Persistence) -> str:
-    options = f"-e {value.ensemble} -w {value.write_quorum} -a {value.ack_quorum} -r {found.value.mark_deletes_per_s:g}"
-    if found.place == "topic":
-        return f"pulsar-admin topicPolicies set-persistence {topic.name} {options}"
-    return f"pulsar-admin namespaces set-persistence {topic.namespace} {options}"
+    place = ("topicPolicies", topic.name) if found.place == "topic" else ("namespaces", topic.namespace)
+    quorums = ("-e", value.ensemble, "-w", value.write_quorum, "-a", value.ack_quorum)
+    return pulsar_admin(place[0], "set-persistence", place[1], *quorums, "-r", f"{found.value.mark_deletes_per_s:g}")
 
 
 def _ledgers(seen: Seen) -> Iterator[Finding]:
@@ -135,7 +135,7 @@ def _sizes(seen: Seen) -> Iterator[Finding]:
                 kind=MESSAGE_TOO_LARGE,
                 subject=name,
                 read=f"maxMessageSize is {size:,} bytes, set on the topic; others of the plan take {most:,}",
-                cure=f"pulsar-admin topicPolicies remove-max-message-size {name}",
+                cure=pulsar_admin("topicPolicies", "remove-max-message-size", name),
             )
 
 
