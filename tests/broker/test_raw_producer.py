@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.broker.relay_stage import now_ms
 from tests.support.raw_producer import RawEntry, RawProducer, metadata_of
 from timewheel.binary_protocol.dialing import Dialer
+from timewheel.binary_protocol.entries import Entry
 from timewheel.binary_protocol.reading import EntryReader
 from timewheel.testing import Broker
 
@@ -16,7 +17,7 @@ def test_entries_are_stored_as_they_were_handed_in(pulsar_broker: Broker) -> Non
         first = producer.send(metadata_of(deliver_at_ms=due_ms, schema_version=b"\xff" * 200), b"one")
         others = producer.send_all(RawEntry(metadata_of(properties={"number": str(n)})) for n in range(1_000))
     with EntryReader(Dialer(pulsar_broker.service_url), topic, keep_payload=True) as reader:
-        read = []
+        read: list[Entry] = []
         while len(read) < 1_001:
             read += reader.read(10_000)
     assert [entry.position for entry in read] == [first, *others]

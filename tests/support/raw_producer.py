@@ -33,11 +33,13 @@ class RawEntry(NamedTuple):
         metadata: As of `metadata_of`, or any bytes.
         payload: Any bytes.
         messages: How many the command, not the metadata, says are in it.
+        head: What stands before the size of the metadata; None: the right checksum.
     """
 
     metadata: bytes
     payload: bytes = b""
     messages: int = 1
+    head: bytes | None = None
 
 
 def metadata_of(
@@ -162,11 +164,11 @@ class RawProducer:
 
     def _send(self, entry: RawEntry, found: list[EntryPosition | None], waiting: deque[RawEntry]) -> None:
         body = struct.pack(">I", len(entry.metadata)) + entry.metadata + entry.payload
-        rest = b"\x0e\x01" + struct.pack(">I", crc32c(body)) + body
+        head = b"\x0e\x01" + struct.pack(">I", crc32c(body)) if entry.head is None else entry.head
         send = number_field(1, 1) + number_field(2, self._sent) + number_field(3, entry.messages)
         self._sent += 1
         try:
-            self._command(_SEND, send, rest)
+            self._command(_SEND, send, head + body)
         except OSError:
             self._again(found, waiting)
 
