@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from tests.support.pulsar_messages import entry_frame, message
 from timewheel.binary_protocol.answers import command_in, entry_in
 from timewheel.binary_protocol.command_types import CommandType
-from timewheel.binary_protocol.entries import Compression, Entry, Marker, members_of
-from timewheel.binary_protocol.errors import ChecksumMismatch, ProtocolViolation
+from timewheel.binary_protocol.entries import Compression, Entry, Marker
+from timewheel.binary_protocol.fields import data_field, number_field
 from timewheel.binary_protocol.frames import Frames
-from timewheel.core.errors import ClientMisuse
 from timewheel.wire.positions import EntryPosition
 
 
@@ -57,10 +56,9 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "delivery before 1970": ({"deliver_at_time": -1}, {"deliver_at_ms": -1}),
     "delivery at 0": ({"deliver_at_time": 0}, {"deliver_at_ms": 0}),
     "size before compression": ({"uncompressed_size": 4_096}, {"uncompressed_bytes": 4_096}),
-    "batch": ({"num_messages_in_batch": 3}, {"batch_size": 3, "message_count": 3}),
-    "batch of one": ({"num_messages_in_batch": 1}, {"batch_size": 1, "message_count": 1}),
-    "batch that cannot be": ({"num_messages_in_batch": -5}, {"batch_size": 1, "message_count": 1}),
-    "batch of none": ({"num_messages_in_batch": 0}, {"batch_size": 1, "message_count": 1}),
+    "batch": ({"num_messages_in_batch": 3, "payload": b"x" * 12}, {"batch_size": 3, "message_count": 3}),
+    "batch, compressed": ({"num_messages_in_batch": 3, "uncompressed_size": 12}, {"batch_size": 3}),
+    "batch of one": ({"num_messages_in_batch": 1, "payload": b"x" * 4}, {"batch_size": 1, "message_count": 1}),
     "properties": ({"properties": properties(a="1", b="", ü="ß")}, {"properties": {"a": "1", "b": "", "ü": "ß"}}),
     "key": ({"partition_key": "k"}, {"partition_key": "k", "key_is_base64": False}),
     "empty key": ({"partition_key": ""}, {"partition_key": ""}),
@@ -114,11 +112,11 @@ def test_without_being_asked_for_a_payload_none_is_kept() -> None:
     assert (entry.payload, entry.payload_bytes) == (None, 100)
 
 
-def test_a_wrong_checksum_names_the_entry_and_both_checksums() -> None:
-    with pytest.raises(ChecksumMismatch, match=r"entry 5:6 with checksum 0x00000001; its bytes have 0x") as refused:
-        read(entry_frame((5, 6), checksum=1))
+def test_a_wrong_checksum_is_a_defect_that_has_both() -> None:
+    entry = read(entry_frame((5, 6), checksum=1))
 
-    assert (refused.value.ledger, refused.value.entry) == (5, 6)
+    assert str(entry.defect).startswith("an entry with checksum 0x00000001")
+    assert (entry.position, entry.properties, entry.deliver_at_ms) == (EntryPosition(5, 6), {}, None)
 
 
 @given(flipped=st.integers(0, 8 * 60 - 1))
@@ -127,84 +125,72 @@ def test_no_changed_bit_of_an_entry_goes_unseen(flipped: int) -> None:
     at = len(data) - 60 + flipped // 8
     data[at] ^= 1 << flipped % 8
 
-    with pytest.raises(ChecksumMismatch):
-        read(bytes(data))
+    assert "checksum" in str(read(bytes(data)).defect)
 
 
 @pytest.mark.parametrize("missing", ["producer_name", "sequence_id", "publish_time"])
 def test_an_entry_without_what_each_has_is_none(missing: str) -> None:
     without: dict[str, Any] = {missing: None}
-    with pytest.raises(ProtocolViolation, match="entry 1:2 without its producer, number or time"):
-        read(entry_frame((1, 2), **without))
+    assert read(entry_frame((1, 2), **without)).defect == "an entry without its producer, number or time"
 
 
-def test_an_entry_that_ends_early_is_refused_wherever_it_ends() -> None:
+def test_an_entry_that_ends_early_has_a_defect_wherever_it_ends() -> None:
     whole = _rest(entry_frame((1, 2), payload=b"", has_checksum=False, partition_key="key"))
     for end in range(len(whole)):
-        with pytest.raises(ProtocolViolation):
-            read(_with_rest(whole[:end]))
+        assert read(_with_rest(whole[:end])).defect is not None
 
 
-def batch(*, sizes: tuple[int, ...] = (2, 3)) -> bytes:
-    payload = b""
-    for index, size in enumerate(sizes):
-        single = message(
-            "SingleMessageMetadata",
-            payload_size=size,
-            properties=properties(i=str(index)),
-            partition_key=f"k{index}",
-            ordering_key=b"o",
-            event_time=9,
-        ).SerializeToString()
-        payload += struct.pack(">I", len(single)) + single + b"x" * size
-    return payload
+ABSURD: dict[str, tuple[dict[str, Any], str, int]] = {
+    "a negative batch": ({"num_messages_in_batch": -5}, "a batch of -5 messages", (1 << 32) - 5),
+    "a batch of none": ({"num_messages_in_batch": 0}, "a batch of 0 messages", 1),
+    "a batch of more than its bytes": ({"num_messages_in_batch": 3, "payload": b"x" * 11}, "a batch of 3 messages", 3),
+    "the largest batch": ({"num_messages_in_batch": (1 << 31) - 1}, "a batch of 2147483647 messages", (1 << 31) - 1),
+    "a time that is no date": ({"publish_time": (1 << 64) - 1}, "an entry of 18446744073709551615 ms", 1),
+}
 
 
-def test_the_messages_of_a_batch_are_described_one_by_one() -> None:
-    first, second = members_of(read(entry_frame((1, 2), payload=batch(), num_messages_in_batch=2)))
+@pytest.mark.parametrize("name", ABSURD)
+def test_a_number_that_cannot_be_is_a_defect_and_counts_as_brokers_count_it(name: str) -> None:
+    written, defect, count = ABSURD[name]
+    entry = read(entry_frame((1, 2), **written))
 
-    assert (first.partition_key, first.properties, first.payload_bytes) == ("k0", {"i": "0"}, 2)
-    assert (second.partition_key, second.properties, second.payload_bytes) == ("k1", {"i": "1"}, 3)
-    assert (second.ordering_key, second.event_ms, second.has_null_value) == (b"o", 9, False)
-
-
-def test_a_null_value_in_a_batch_has_no_size() -> None:
-    single = message("SingleMessageMetadata", payload_size=-1, null_value=True).SerializeToString()
-    payload = struct.pack(">I", len(single)) + single
-    (member,) = members_of(read(entry_frame((1, 2), payload=payload, num_messages_in_batch=1)))
-
-    assert (member.has_null_value, member.payload_bytes) == (True, 0)
+    assert (entry.defect, entry.message_count) == (defect, count)
 
 
-def test_what_is_no_batch_has_no_members() -> None:
-    assert list(members_of(read(entry_frame((1, 2), payload=batch())))) == []
+VALID = message("MessageMetadata", producer_name="p", sequence_id=1, publish_time=2).SerializeToString()
+SEVEN = number_field(11, 7)
+"""A batch of seven messages."""
+UNREADABLE: dict[str, tuple[bytes, int]] = {
+    "a field without a number": (b"\x00\x05" + VALID + SEVEN, 7),
+    "a property with such a field": (VALID + data_field(4, b"\x00\x01" + data_field(1, "k")) + SEVEN, 7),
+    "a property that goes on in the field behind it": (
+        VALID + b"\x22\x02\x0a\x04" + SEVEN * 2 + number_field(11, 9),
+        9,
+    ),
+    "a last field that goes on in the payload": (VALID + SEVEN + b"\x32\x05key", 7),
+    "a group": (VALID + SEVEN + b"\x0b\x0c", 7),
+    "a number without an end": (VALID + SEVEN + b"\x10" + b"\xff" * 12, 1),
+}
+"""And how many messages a broker counts."""
 
 
-def test_a_batch_that_ends_early_is_refused_wherever_it_ends() -> None:
-    whole = batch()
-    for end in range(len(whole)):
-        with pytest.raises(ProtocolViolation):
-            list(members_of(read(entry_frame((1, 2), payload=whole[:end], num_messages_in_batch=2))))
+@pytest.mark.parametrize("name", UNREADABLE)
+def test_metadata_that_protobuf_does_not_allow_is_a_defect(name: str) -> None:
+    metadata, count = UNREADABLE[name]
+    entry = read(_with_rest(struct.pack(">I", len(metadata)) + metadata + b"payload"))
+
+    assert entry.defect is not None
+    assert (entry.message_count, entry.properties, entry.deliver_at_ms, entry.marker) == (count, {}, None, None)
+    assert entry.payload == struct.pack(">I", len(metadata)) + metadata + b"payload", "all of it"
 
 
-def test_a_batch_that_claims_to_be_huge_ends_where_its_bytes_do() -> None:
-    with pytest.raises(ProtocolViolation, match="cut off"):
-        list(members_of(read(entry_frame((1, 2), payload=batch(), num_messages_in_batch=(1 << 31) - 1))))
+@given(rest=st.binary(max_size=80), has_head=st.booleans())
+def test_any_bytes_are_an_entry(rest: bytes, has_head: bool) -> None:
+    data = struct.pack(">I", len(VALID) + len(rest) // 2) + VALID + rest if has_head else rest
+    entry = read(_with_rest(data))
 
-
-@pytest.mark.parametrize(
-    ("written", "keep_payload"),
-    [
-        ({"compression": 1}, True),
-        ({"encryption_keys": [message("EncryptionKeys", key="k", value=b"v")]}, True),
-        ({}, False),
-    ],
-)
-def test_a_batch_that_cannot_be_seen_into_is_not_guessed_at(written: dict[str, Any], keep_payload: bool) -> None:
-    entry = read(entry_frame((1, 2), payload=batch(), num_messages_in_batch=2, **written), keep_payload=keep_payload)
-
-    with pytest.raises(ClientMisuse):
-        list(members_of(entry))
+    assert entry.position == EntryPosition(1, 2)
+    assert 1 <= entry.message_count < 1 << 32
 
 
 def _rest(frame: bytes) -> bytes:

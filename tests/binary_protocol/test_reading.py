@@ -117,6 +117,17 @@ def test_a_batch_counts_as_many_permits_as_it_has_messages() -> None:
     assert granted(transport) == [10, 100]
 
 
+def test_a_count_that_no_batch_has_is_given_back_as_a_broker_counts_it() -> None:
+    """With 32 bits: what -1 message has added is taken away by going once around."""
+    one, transport = reader(permits=10)
+    transport.coming += [entries(1, num_messages_in_batch=-1), entries(2, num_messages_in_batch=(1 << 31) - 1)]
+    for _ in range(3):
+        one.read(0)
+
+    owed = (10 - 1 + (1 << 31) - 1 - sum(granted(transport))) % (1 << 32)
+    assert owed < 10 // 2, "less than is worth a command"
+
+
 def test_a_caller_who_takes_nothing_is_sent_nothing_new() -> None:
     _, transport = reader(permits=7)
 

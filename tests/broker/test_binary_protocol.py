@@ -18,12 +18,13 @@ from pulsar.schema import JsonSchema, Record, String
 
 from tests.broker.producing import now_ms
 from tests.support.pulsar_messages import command_frame, connected, read_request
+from timewheel.admin.batches import messages_of_batch
 from timewheel.admin.client import AdminClient
 from timewheel.binary_protocol.acknowledging import EntryAcknowledger
 from timewheel.binary_protocol.addresses import Address, ServiceUrl
 from timewheel.binary_protocol.command_types import SubscriptionType
 from timewheel.binary_protocol.dialing import Dialer
-from timewheel.binary_protocol.entries import Compression, Entry, members_of
+from timewheel.binary_protocol.entries import Compression, Entry
 from timewheel.binary_protocol.errors import BrokerRefused, ConsumerLost, ProtocolViolation
 from timewheel.binary_protocol.reading import EntryReader
 from timewheel.core.names import partition_topic
@@ -197,7 +198,8 @@ def test_a_batch_is_one_entry_and_its_messages_are_seen_where_it_is_not_compress
     assert (entry.batch_size, entry.deliver_at_ms) == (7, None)
     if compression == pulsar.CompressionType.NONE:
         assert entry.compression == Compression.NONE
-        found = [(member.properties, member.partition_key) for member in members_of(entry)]
+        messages = messages_of_batch(entry.payload or b"", 7)
+        found = [(message.properties, message.partition_key) for message in messages]
         assert found == [(one["properties"], one["partition_key"]) for one in sent]
     else:
         assert entry.compression == Compression.ZLIB

@@ -71,6 +71,7 @@ TIMER = Envelope("order-7", NOW_MS + 10 * DAY_MS, NOW_MS, hops=2)
         ({}, Fate.LIFT),
         ({"deliver_at_ms": None}, Fate.UNDELAYED),
         ({"deliver_at_ms": 0}, Fate.UNDELAYED),
+        ({"defect": "a field with tag 0", "deliver_at_ms": None}, Fate.DEFECT),
         ({"deliver_at_ms": NOW_MS - 1}, Fate.NEAR),
         ({"deliver_at_ms": NOW_MS + FAR_MS - 1}, Fate.NEAR),
         ({"deliver_at_ms": NOW_MS + FAR_MS}, Fate.LIFT),

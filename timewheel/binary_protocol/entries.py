@@ -1,29 +1,31 @@
 """One stored entry, as a broker delivers it: where it is, and what its producer wrote beside the payload.
 
 The payload is left as it is. It may be compressed, encrypted, one part of a larger message, or a batch of many; nothing
-here opens it, but `members_of` reads the descriptions in a batch that is neither compressed nor encrypted. What a batch
-was asked to be delivered at stands once, in its entry: the messages in it have no such field.
+here opens it. What a batch was asked to be delivered at stands once, in its entry: the messages in it have no such
+field.
+
+A producer may store any bytes as metadata. Those that are none make an entry with a `defect`, never an error: it is
+that entry's alone, and who reads a topic goes on behind it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
 from timewheel.binary_protocol.checksum import crc32c
-from timewheel.binary_protocol.errors import ChecksumMismatch, ProtocolViolation
-from timewheel.binary_protocol.fields import as_signed, data_tag, fields_of, number_tag, text_of
-from timewheel.core.errors import ClientMisuse
+from timewheel.binary_protocol.errors import ProtocolViolation
+from timewheel.binary_protocol.fields import as_signed, data_tag, fields_of, number_at, number_tag, text_of
 from timewheel.wire.positions import EntryPosition
 
-__all__ = ["Compression", "Entry", "Marker", "Member", "members_of", "read_entry"]
+__all__ = ["Compression", "Entry", "Marker", "read_entry"]
 
 _CHECKSUM_MAGIC = b"\x0e\x01"
 _BROKER_METADATA_MAGIC = b"\x0e\x02"
 _SIZE_BYTES = 4
-_BATCHES_END = 1 << 31
-"""The number of messages in a batch is a signed number of 32 bits."""
+_LATEST_MS = 253_402_300_799_999
+"""The end of the year 9999, UTC milliseconds: later times are no dates."""
 
 
 class Compression(IntEnum):
@@ -79,6 +81,8 @@ class Entry(NamedTuple):
         payload: As it is stored; None: the reader was not asked for it.
         payload_bytes: Its size.
         uncompressed_bytes: Its size before it was compressed; what its producer says of it, 0 where it says nothing.
+        defect: Why its metadata cannot be read; all that stands there is empty then, but for the number of messages
+            that a broker counts, and its payload is the whole entry. None: they can.
     """
 
     consumer_id: int
@@ -106,6 +110,7 @@ class Entry(NamedTuple):
     payload: bytes | None
     payload_bytes: int
     uncompressed_bytes: int
+    defect: str | None = None
 
     @property
     def message_count(self) -> int:
@@ -147,16 +152,6 @@ _NUMBERS = frozenset(
     }
 )  # fmt: skip
 _DATAS = frozenset({_PRODUCER, _REPLICATED_FROM, _PARTITION_KEY, _ENCRYPTION_KEY, _SCHEMA_VERSION, _ORDERING_KEY})
-# Of SingleMessageMetadata.
-_MEMBER_PROPERTY = data_tag(1)
-_MEMBER_KEY = data_tag(2)
-_MEMBER_PAYLOAD_BYTES = number_tag(3)
-_MEMBER_EVENT_TIME = number_tag(5)
-_MEMBER_KEY_IS_BASE64 = number_tag(6)
-_MEMBER_ORDERING_KEY = data_tag(7)
-_MEMBER_NULL_VALUE = number_tag(9)
-_MEMBER_NUMBERS = frozenset({_MEMBER_PAYLOAD_BYTES, _MEMBER_EVENT_TIME, _MEMBER_KEY_IS_BASE64, _MEMBER_NULL_VALUE})
-_MEMBER_DATAS = frozenset({_MEMBER_KEY, _MEMBER_ORDERING_KEY})
 # Of KeyValue.
 _NAME = data_tag(1)
 _VALUE = data_tag(2)
@@ -165,7 +160,7 @@ _VALUE = data_tag(2)
 def read_entry(
     frame: bytes, start: int, position: EntryPosition, consumer_id: int, redeliveries: int, *, keep_payload: bool
 ) -> Entry:
-    """The entry in the rest of a frame, behind the command that delivers it.
+    """The entry in the rest of a frame, behind the command that delivers it; with a `defect` if it cannot be read.
 
     Args:
         frame: The whole frame.
@@ -174,26 +169,31 @@ def read_entry(
         consumer_id: The same.
         redeliveries: The same.
         keep_payload: Whether the entry has its payload.
-
-    Raises:
-        ProtocolViolation: There is no entry, or it is cut off.
-        ChecksumMismatch: Metadata or payload are not as they were sent.
     """
-    at, end = _metadata_in(frame, start, position)
     numbers: dict[int, int] = {}
     datas: dict[int, bytes] = {}
     properties: dict[str, str] = {}
-    for tag, number, data in fields_of(frame, at, end):
-        if tag in _NUMBERS:
-            numbers[tag] = number
-        elif tag == _PROPERTY:
-            name, value = _property(data)
-            properties[name] = value
-        elif tag in _DATAS:
-            datas[tag] = data
-    if _PUBLISH_TIME not in numbers or _SEQUENCE_ID not in numbers or _PRODUCER not in datas:
-        where = f"entry {position.ledger}:{position.entry}"
-        raise ProtocolViolation(f"{where} without its producer, number or time", "each entry has all three")
+    try:
+        at, end = _metadata_in(frame, start)
+        for tag, number, data in fields_of(frame, at, end):
+            if tag in _NUMBERS:
+                numbers[tag] = number
+            elif tag == _PROPERTY:
+                name, value = _property(data)
+                properties[name] = value
+            elif tag in _DATAS:
+                datas[tag] = data
+        batch_size = _checked(numbers, datas, len(frame) - end)
+    except ProtocolViolation as error:
+        entry = frame[start:] if keep_payload else None
+        return Entry(
+            consumer_id=consumer_id, position=position, redeliveries=redeliveries, publish_ms=0, deliver_at_ms=None,
+            batch_size=_counted(frame, start), properties={}, partition_key=None, key_is_base64=False,
+            ordering_key=None, event_ms=None,
+            producer="", sequence_id=0, replicated_from=None, schema_version=None, compression=0, is_encrypted=False,
+            chunk=None, chunk_count=None, marker=None, has_null_value=False, transaction=None, payload=entry,
+            payload_bytes=len(frame) - start, uncompressed_bytes=0, defect=error.fact,
+        )  # fmt: skip
     deliver_at = numbers.get(_DELIVER_AT)
     replicated_from = datas.get(_REPLICATED_FROM)
     partition_key = datas.get(_PARTITION_KEY)
@@ -204,7 +204,7 @@ def read_entry(
         redeliveries=redeliveries,
         publish_ms=numbers[_PUBLISH_TIME],
         deliver_at_ms=None if deliver_at is None else as_signed(deliver_at),
-        batch_size=_batch_size(numbers),
+        batch_size=batch_size,
         properties=properties,
         partition_key=None if partition_key is None else text_of(partition_key),
         key_is_base64=bool(numbers.get(_KEY_IS_BASE64)),
@@ -227,7 +227,7 @@ def read_entry(
     )
 
 
-def _metadata_in(frame: bytes, start: int, position: EntryPosition) -> tuple[int, int]:
+def _metadata_in(frame: bytes, start: int) -> tuple[int, int]:
     """Where the metadata begins and ends, when the checksum has been found right."""
     at = start
     if frame.startswith(_BROKER_METADATA_MAGIC, at):  # of the broker's own; it is not asked for, and not needed
@@ -235,10 +235,10 @@ def _metadata_in(frame: bytes, start: int, position: EntryPosition) -> tuple[int
     # A client that is very old sends none.
     if frame.startswith(_CHECKSUM_MAGIC, at):
         at += len(_CHECKSUM_MAGIC)
-        told, at = int.from_bytes(frame[at : at + _SIZE_BYTES], "big"), at + _SIZE_BYTES
+        stored, at = int.from_bytes(frame[at : at + _SIZE_BYTES], "big"), at + _SIZE_BYTES
         computed = crc32c(frame[at:])
-        if told != computed:
-            raise ChecksumMismatch(*position, told=told, computed=computed)
+        if stored != computed:
+            raise ProtocolViolation(f"an entry with checksum {stored:#010x}", f"its bytes have {computed:#010x}")
     return _sized(frame, at)
 
 
@@ -251,12 +251,68 @@ def _sized(frame: bytes, at: int) -> tuple[int, int]:
     return begin, end
 
 
-def _batch_size(numbers: dict[int, int]) -> int:
-    """0: no batch. A number that no batch can have, which a broker stores all the same, counts as one message."""
+def _checked(numbers: dict[int, int], datas: dict[int, bytes], payload_bytes: int) -> int:
+    """The messages in the batch, 0: it is none; when each field has been found in its range."""
+    if _PUBLISH_TIME not in numbers or _SEQUENCE_ID not in numbers or _PRODUCER not in datas:
+        raise ProtocolViolation("an entry without its producer, number or time", "each entry has all three")
+    if numbers[_PUBLISH_TIME] > _LATEST_MS:
+        raise ProtocolViolation(f"an entry of {numbers[_PUBLISH_TIME]} ms", f"the latest time is {_LATEST_MS}")
     size = numbers.get(_MESSAGES_IN_BATCH)
     if size is None:
         return 0
-    return size if 1 <= size < _BATCHES_END else 1
+    room = max(payload_bytes, numbers.get(_UNCOMPRESSED_SIZE, 0))
+    if not 0 < size * _SIZE_BYTES <= room:  # a message in a batch stands behind its size
+        raise ProtocolViolation(f"a batch of {as_signed(size)} messages", f"it has {room} bytes")
+    return size
+
+
+def _counted(frame: bytes, start: int) -> int:
+    """The messages that a broker counts in an entry that cannot be read here, modulo 2^32; 0: it has no such number.
+
+    Brokers hold no field to the end of its message, and take a field that has no number: the permits that an entry
+    cost must be given back as they were counted.
+    """
+    try:
+        at = start
+        if frame.startswith(_BROKER_METADATA_MAGIC, at):
+            _, at = _sized(frame, at + len(_BROKER_METADATA_MAGIC))
+        if frame.startswith(_CHECKSUM_MAGIC, at):
+            at += len(_CHECKSUM_MAGIC) + _SIZE_BYTES
+        at, end = _sized(frame, at)
+        return _walked(frame, at, end, _NESTED)[1] % (1 << 32)
+    except ProtocolViolation:
+        return 0  # no broker delivers it
+
+
+class _Nest(NamedTuple):
+    """Which fields of a message are messages."""
+
+    inner: Mapping[int, _Nest]
+
+
+_PAIR = _Nest({})
+_NESTED = _Nest({_PROPERTY: _PAIR, _ENCRYPTION_KEY: _Nest({data_tag(3): _PAIR})})
+_SKIPPED = {1: 8, 5: 4}
+"""Bytes of numbers of fixed size, by kind."""
+
+
+def _walked(frame: bytes, at: int, end: int, nest: _Nest) -> tuple[int, int]:
+    """Where a message is at its end for a broker, and the number of messages in it."""
+    count = 0
+    while at < end:
+        tag, at = number_at(frame, at)
+        kind = tag & 7
+        if kind in _SKIPPED:
+            at += _SKIPPED[kind]
+            continue
+        number, at = number_at(frame, at)
+        if (inner := nest.inner.get(tag)) is not None:
+            at, _ = _walked(frame, at, at + number, inner)
+        elif kind == 2:
+            at += number
+        elif tag == _MESSAGES_IN_BATCH:
+            count = number
+    return at, count
 
 
 def _property(data: bytes) -> tuple[str, str]:
@@ -267,75 +323,3 @@ def _property(data: bytes) -> tuple[str, str]:
         elif tag == _VALUE:
             value = text
     return text_of(name), text_of(value)
-
-
-class Member(NamedTuple):
-    """What stands in a batch beside one message of it.
-
-    Attributes:
-        properties: Of the message.
-        partition_key: As it is written; see `key_is_base64`.
-        key_is_base64: Whether the key is bytes, written as a text in base 64.
-        ordering_key: As in `Entry`.
-        event_ms: As in `Entry`.
-        has_null_value: As in `Entry`.
-        payload_bytes: Its size.
-    """
-
-    properties: dict[str, str]
-    partition_key: str | None
-    key_is_base64: bool
-    ordering_key: bytes | None
-    event_ms: int | None
-    has_null_value: bool
-    payload_bytes: int
-
-
-def members_of(entry: Entry) -> Iterator[Member]:
-    """What stands in a batch, message by message; nothing for an entry that is no batch.
-
-    Args:
-        entry: Read with its payload, and neither compressed nor encrypted.
-
-    Raises:
-        ClientMisuse: It is not so.
-        ProtocolViolation: The batch is cut off.
-    """
-    if not entry.batch_size:
-        return
-    if entry.payload is None:
-        raise ClientMisuse("this entry was read without its payload: open the reader with keep_payload=True")
-    if entry.compression or entry.is_encrypted:
-        raise ClientMisuse("a compressed or encrypted batch is not opened here: read it with pulsar-client")
-    data, at = entry.payload, 0
-    for _ in range(entry.batch_size):
-        begin, end = _sized(data, at)
-        member = _member(data, begin, end)
-        at = end + member.payload_bytes
-        if at > len(data):
-            raise ProtocolViolation("a batch that is cut off", "a batch is as long as it says")
-        yield member
-
-
-def _member(data: bytes, begin: int, end: int) -> Member:
-    properties: dict[str, str] = {}
-    numbers: dict[int, int] = {}
-    datas: dict[int, bytes] = {}
-    for tag, number, inner in fields_of(data, begin, end):
-        if tag == _MEMBER_PROPERTY:
-            name, value = _property(inner)
-            properties[name] = value
-        elif tag in _MEMBER_NUMBERS:
-            numbers[tag] = number
-        elif tag in _MEMBER_DATAS:
-            datas[tag] = inner
-    key, size = datas.get(_MEMBER_KEY), as_signed(numbers.get(_MEMBER_PAYLOAD_BYTES, 0))
-    return Member(
-        properties=properties,
-        partition_key=None if key is None else text_of(key),
-        key_is_base64=bool(numbers.get(_MEMBER_KEY_IS_BASE64)),
-        ordering_key=datas.get(_MEMBER_ORDERING_KEY),
-        event_ms=numbers.get(_MEMBER_EVENT_TIME),
-        has_null_value=bool(numbers.get(_MEMBER_NULL_VALUE)),
-        payload_bytes=max(size, 0),  # -1 is what some clients write for a null value
-    )

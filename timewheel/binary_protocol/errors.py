@@ -10,7 +10,6 @@ __all__ = [
     "BrokerRefused",
     "BrokerSilent",
     "BrokerTooOld",
-    "ChecksumMismatch",
     "ConsumerLost",
     "FrameTooLarge",
     "LookupFailed",
@@ -61,24 +60,6 @@ class FrameTooLarge(ProtocolViolation):
         self.size_bytes = size_bytes
         self.limit_bytes = limit_bytes
         super().__init__(f"a frame of {size_bytes} bytes", f"the limit is {limit_bytes}", remedy)
-
-
-class ChecksumMismatch(ProtocolViolation):
-    """An entry that is not as its producer sent it.
-
-    Attributes:
-        ledger: Of the entry.
-        entry: Of the entry.
-    """
-
-    def __init__(self, ledger: int, entry: int, *, told: int, computed: int) -> None:
-        self.ledger = ledger
-        self.entry = entry
-        super().__init__(
-            f"entry {ledger}:{entry} with checksum {told:#010x}",
-            f"its bytes have {computed:#010x}",
-            "connect again; if it stays, the entry is damaged where it is stored",
-        )
 
 
 class BrokerTooOld(BinaryProtocolError):

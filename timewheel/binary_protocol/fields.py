@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from timewheel.binary_protocol.errors import ProtocolViolation
 
-__all__ = ["as_signed", "data_field", "data_tag", "fields_of", "number_field", "number_tag", "text_of"]
+__all__ = ["as_signed", "data_field", "data_tag", "fields_of", "number_at", "number_field", "number_tag", "text_of"]
 
 _NUMBER = 0
 _FIXED_64 = 1
@@ -69,6 +69,18 @@ def fields_of(data: bytes, start: int, end: int) -> Iterator[tuple[int, int, byt
             raise _cut_off()
         yield tag, 0, data[at:stop]
         at = stop
+
+
+def number_at(data: bytes, at: int) -> tuple[int, int]:
+    """A number and where it ends.
+
+    Raises:
+        ProtocolViolation: It is cut off, or of more than ten bytes.
+    """
+    if at >= len(data):
+        raise _cut_off()
+    first = data[at]
+    return (first, at + 1) if first <= 0x7F else _long_number(data, at + 1, len(data), first)
 
 
 def _long_number(data: bytes, at: int, end: int, first: int) -> tuple[int, int]:

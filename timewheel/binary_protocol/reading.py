@@ -26,6 +26,8 @@ __all__ = ["DEFAULT_PERMITS", "EARLIEST", "EntryReader"]
 
 DEFAULT_PERMITS = 2_000
 """Messages that the broker may have sent and nobody has taken yet."""
+_PERMITS_END = 1 << 32
+"""Brokers count permits with 32 bits, from where they begin again at the other end."""
 EARLIEST = EntryPosition(-1, -1)
 """Before the first entry that the topic still has."""
 
@@ -182,6 +184,8 @@ class EntryReader:
         if self.position != self._acknowledged:
             self._acknowledged = self.position
             self._session.connection.acknowledge_up_to(self._consumer_id, self.position)
-        if self._taken * 2 >= self._permits:
-            self._session.connection.grant(self._consumer_id, self._taken)
-            self._taken = 0
+        self._taken %= _PERMITS_END
+        while self._taken * 2 >= self._permits:
+            permits = min(self._taken, MAX_PERMITS)
+            self._session.connection.grant(self._consumer_id, permits)
+            self._taken -= permits

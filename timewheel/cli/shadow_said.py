@@ -31,6 +31,7 @@ FATES = {
     "encrypted": "encrypted: stays",
     "chunk": "a part of a larger message: stays",
     "key_of_bytes": "with a key of bytes: stays",
+    "unreadable_metadata": "with metadata that cannot be read: stays",
     "no_text": "with a key or property that is no text: stays",
     "transaction": "of a transaction: stays",
     "schema_refused": "of a schema that does not exist, or that the journal's registry refuses: stays",

@@ -60,7 +60,7 @@ def sample_of(
     for part, count in counts.items():
         for stretch in stretches_of(ledgers[part], _BEGIN, -(-wanted * count // population), PIECES):
             for entries in entries_in(dialer, part, stretch, admin.clock):
-                found += [_sampled(entry) for entry in entries if entry.marker is None]
+                found += [_sampled(entry) for entry in entries if entry.marker is None and entry.defect is None]
                 tell(len(found), wanted)
     if not found:
         raise NothingToSample(topic, "none of its entries could be read")

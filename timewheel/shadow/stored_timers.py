@@ -61,10 +61,10 @@ def properties_in(entry: Entry) -> Iterator[tuple[int, Mapping[str, str]]]:
     Args:
         entry: Read with its payload.
     """
+    if (entry.is_encrypted and entry.batch_size) or entry.defect is not None:
+        return
     if not entry.batch_size:
         yield -1, entry.properties
-        return
-    if entry.is_encrypted:
         return
     try:
         for number, message in enumerate(messages_of_batch(opened(entry), entry.batch_size)):

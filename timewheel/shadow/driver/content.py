@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable, Mapping
 
 import cramjam
 
 from timewheel.binary_protocol.entries import Compression, Entry
+from timewheel.binary_protocol.frames import MAX_FRAME_BYTES
 
 __all__ = ["DamagedPayload", "Original", "opened"]
 
@@ -16,36 +18,44 @@ class DamagedPayload(Exception):
 
 
 def opened(entry: Entry) -> bytes:
-    """The payload of an entry, decompressed.
+    """The payload of an entry, decompressed: into as many bytes as its metadata declare, whatever it would grow to.
 
     Args:
         entry: Read with its payload, neither encrypted nor a batch.
 
     Raises:
-        DamagedPayload: It does not open, or is not as long as it says.
+        DamagedPayload: It does not open, is not as long as its metadata declare, or would be longer than
+            `MAX_FRAME_BYTES`.
     """
     payload, size = entry.payload, entry.uncompressed_bytes
     assert payload is not None, "the reader was asked for payloads"
+    if entry.compression == Compression.NONE:
+        return payload
+    if size > MAX_FRAME_BYTES:
+        raise DamagedPayload(f"{size} bytes are declared, the limit is {MAX_FRAME_BYTES}")
     try:
-        match entry.compression:
-            case Compression.NONE:
-                return payload
-            case Compression.LZ4:
-                found = bytes(cramjam.lz4.decompress_block(payload, output_len=size))
-            case Compression.ZLIB:
-                # No more than it says, whatever it would make of itself.
-                found = zlib.decompressobj().decompress(payload, size) if size else b""
-            case Compression.ZSTD:
-                found = bytes(cramjam.zstd.decompress(payload, output_len=size))
-            case Compression.SNAPPY:
-                found = bytes(cramjam.snappy.decompress_raw(payload))
-            case other:
-                raise DamagedPayload(f"compression {other} is not known here")
-    except (cramjam.DecompressionError, zlib.error, ValueError) as error:
+        if entry.compression == Compression.ZLIB:
+            content = zlib.decompressobj().decompress(payload, size + 1)
+            length = len(content)
+        elif (into := _INTO.get(entry.compression)) is not None:
+            room = bytearray(size)
+            length = into(payload, room)
+            content = bytes(room)
+        else:
+            raise DamagedPayload(f"compression {entry.compression} is not known here")
+    except (cramjam.DecompressionError, zlib.error) as error:
         raise DamagedPayload(f"compression {entry.compression} does not open it: {error}") from error
-    if len(found) != size:
-        raise DamagedPayload(f"{len(found)} bytes, and it says {size}")
-    return found
+    if length != size:
+        raise DamagedPayload(f"{length} bytes or more, and {size} are declared")
+    return content
+
+
+_INTO: Mapping[int, Callable[[bytes, bytearray], int]] = {
+    Compression.LZ4: cramjam.lz4.decompress_block_into,
+    Compression.ZSTD: cramjam.zstd.decompress_into,
+    Compression.SNAPPY: cramjam.snappy.decompress_raw_into,
+}
+"""Each fills a buffer, and fails where it would need more."""
 
 
 class Original:

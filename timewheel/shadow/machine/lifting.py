@@ -58,6 +58,8 @@ class Fate(Enum):
     """With the properties of a copy it would be larger than a broker takes."""
     DAMAGED = "damaged"
     """Its payload does not open as its metadata say."""
+    DEFECT = "unreadable_metadata"
+    """What stands beside its payload cannot be read."""
     UNREADABLE = "unreadable_envelope"
     """It has the properties of a timer, garbled or of a later version."""
 
@@ -91,6 +93,8 @@ class Lifting:
             far_ms: In place of the plan's.
         """
         deliver_at_ms = entry.deliver_at_ms
+        if entry.defect is not None:
+            return Fate.DEFECT
         if entry.marker is not None:
             return Fate.MARKER
         if not deliver_at_ms:

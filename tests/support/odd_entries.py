@@ -1,0 +1,142 @@
+"""Entries as no client of ours writes them: valid, almost valid, and no entries at all."""
+
+from __future__ import annotations
+
+import random
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import cramjam
+
+from tests.support.raw_producer import RawEntry, batch_member, metadata_of
+from timewheel.binary_protocol.fields import data_field, number_field
+
+__all__ = ["odd_entry"]
+
+HOUR_MS = 3_600_000
+NUMBERS = (0, 1, -1, 2, 127, 128, 1 << 31, (1 << 31) - 1, -(1 << 31), 1 << 32, 1 << 53, (1 << 63) - 1, -(1 << 63))
+NAMES = ("", "a", "tw-timer", "tw-id", "tw-due", "tw-from", "tw-for", "tw-group", "tw-dead-reason", "tw-parked-from")
+TEXTS = (
+    "",
+    "1",
+    "1 2 3",
+    "1 9999999999999 0 0 0 1",
+    "3 anything",
+    "9" * 5_000,
+    "nobody",
+    "\x1b]0;x\x07",
+    "ü",
+    "\udcff\udc80",
+)
+
+
+def odd_entry(chance: random.Random, now_ms: int) -> RawEntry:
+    """One of them.
+
+    Args:
+        chance: Decides.
+        now_ms: UTC milliseconds.
+    """
+    return chance.choice(_KINDS)(chance, now_ms)
+
+
+def _fields(chance: random.Random, now_ms: int) -> dict[str, Any]:
+    """Of metadata, some of them absurd."""
+    some: dict[str, Callable[[], Any]] = {
+        "sequence_id": lambda: chance.choice(NUMBERS),
+        "publish_ms": lambda: chance.choice((now_ms, *NUMBERS)),
+        "properties": lambda: {chance.choice(NAMES): chance.choice(TEXTS) for _ in range(chance.randint(1, 4))},
+        "key": lambda: chance.choice((*TEXTS, b"\xff\xfe")),
+        "ordering_key": lambda: chance.randbytes(chance.choice((0, 1, 16))),
+        "schema_version": lambda: chance.randbytes(chance.choice((0, 1, 7, 8, 9, 200))),
+        "compression": lambda: chance.choice((0, 1, 2, 3, 4, 5, -1)),
+        "uncompressed_bytes": lambda: chance.choice(NUMBERS),
+        "batch_size": lambda: chance.choice(NUMBERS),
+    }
+    chosen = chance.sample(sorted(some), chance.randint(0, 4))
+    found = {name: some[name]() for name in chosen}
+    if chance.random() < 0.8:
+        found["deliver_at_ms"] = chance.choice((now_ms + 3 * HOUR_MS, now_ms + 10**12, now_ms, *NUMBERS))
+    return found
+
+
+def _valid(chance: random.Random, now_ms: int) -> RawEntry:
+    return RawEntry(metadata_of(**_fields(chance, now_ms)), chance.randbytes(chance.randint(0, 40)))
+
+
+def _more_fields(chance: random.Random, now_ms: int) -> RawEntry:
+    """Numbers and data under any number, those of encryption, chunks, markers and transactions among them."""
+    more = b"".join(
+        number_field(chance.randint(0, 31), chance.choice(NUMBERS))
+        if chance.random() < 0.5
+        else data_field(chance.randint(0, 31), chance.randbytes(chance.randint(0, 12)))
+        for _ in range(chance.randint(1, 5))
+    )
+    return RawEntry(metadata_of(**_fields(chance, now_ms), more=more), b"x" * chance.randint(0, 40))
+
+
+def _mutated(chance: random.Random, now_ms: int) -> RawEntry:
+    data = bytearray(metadata_of(**_fields(chance, now_ms)))
+    for _ in range(chance.randint(1, 3)):
+        at = chance.randrange(len(data) + 1)
+        match chance.randrange(4):
+            case 0:
+                data[at : at + 1] = chance.randbytes(1)
+            case 1:
+                data[at:at] = chance.randbytes(chance.randint(1, 4))
+            case 2:
+                del data[at : at + chance.randint(1, 4)]
+            case _:
+                del data[at:]
+    return RawEntry(bytes(data), chance.randbytes(chance.randint(0, 40)))
+
+
+def _garbage(chance: random.Random, _now_ms: int) -> RawEntry:
+    return RawEntry(chance.randbytes(chance.randint(0, 60)), chance.randbytes(chance.randint(0, 20)))
+
+
+def _head(chance: random.Random, now_ms: int) -> RawEntry:
+    """Of a checksum that is wrong or not there, of a broker's own metadata, of sizes that lie."""
+    heads = (
+        b"",
+        b"\x0e\x02" + struct.pack(">I", 3) + b"\x08\x01\x10",
+        b"\x0e\x02" + struct.pack(">I", 3) + b"\x08\x01\x10\x0e\x01" + chance.randbytes(4),
+        b"\x0e\x02" + chance.randbytes(4),
+        struct.pack(">I", chance.choice((0, 5, 1 << 31, (1 << 32) - 1))),
+    )
+    return RawEntry(metadata_of(**_fields(chance, now_ms)), b"x" * 30, head=chance.choice(heads))
+
+
+def _batch(chance: random.Random, now_ms: int) -> RawEntry:
+    payload = b"".join(
+        batch_member(b"x" * chance.randint(0, 5), {chance.choice(NAMES): chance.choice(TEXTS[:5])})
+        for _ in range(chance.randint(1, 5))
+    )
+    if chance.random() < 0.5:
+        at = chance.randrange(len(payload))
+        payload = payload[:at] + chance.randbytes(2) + payload[at + chance.randint(0, 4) :]
+    fields = {**_fields(chance, now_ms), "batch_size": chance.choice((1, 2, 5, 1_000, *NUMBERS))}
+    if fields.get("compression") == 2:
+        fields["uncompressed_bytes"], payload = len(payload), zlib.compress(payload)
+    return RawEntry(metadata_of(**fields), payload)
+
+
+_BOMB = b"0" * (1 << 20)
+_BOMBS = (
+    (1, bytes(cramjam.lz4.compress_block(_BOMB, store_size=False))),
+    (2, zlib.compress(_BOMB)),
+    (3, bytes(cramjam.zstd.compress(_BOMB))),
+    (4, bytes(cramjam.snappy.compress_raw(_BOMB))),
+)
+
+
+def _bomb(chance: random.Random, now_ms: int) -> RawEntry:
+    kind, payload = chance.choice(_BOMBS)
+    fields = {**_fields(chance, now_ms), "compression": kind}
+    fields["uncompressed_bytes"] = chance.choice((0, 1_000, 1 << 20, (1 << 20) + 1, (1 << 32) - 1))
+    return RawEntry(metadata_of(**fields), payload)
+
+
+_KINDS = (_valid, _more_fields, _mutated, _mutated, _garbage, _head, _batch, _bomb)
