@@ -1,0 +1,233 @@
+"""A producer by the brokers' own protocol: any metadata and any bytes, valid or not, as no client lets them be sent."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Iterable
+from types import TracebackType
+from typing import NamedTuple, Self
+from urllib.parse import urlsplit
+
+from timewheel.binary_protocol.checksum import crc32c
+from timewheel.binary_protocol.dialing import Dialer
+from timewheel.binary_protocol.fields import data_field, data_tag, fields_of, number_field, number_tag
+from timewheel.wire.positions import EntryPosition
+
+__all__ = ["RawEntry", "RawProducer", "batch_member", "metadata_of"]
+
+_CONNECT, _PRODUCER, _SEND, _RECEIPT, _SEND_ERROR, _ERROR, _PING, _PONG = 2, 5, 6, 7, 8, 14, 18, 19
+"""Types of commands; the field that holds a command's body has the number of its type."""
+_PROTOCOL_VERSION = 19
+_TIMEOUT_S = 10
+_WINDOW = 200
+"""Entries under way; a broker reads no more from a connection at 1,000 by its default."""
+
+
+class RawEntry(NamedTuple):
+    """What is to be stored.
+
+    Attributes:
+        metadata: As of `metadata_of`, or any bytes.
+        payload: Any bytes.
+        messages: How many the command, not the metadata, says are in it.
+    """
+
+    metadata: bytes
+    payload: bytes = b""
+    messages: int = 1
+
+
+def metadata_of(
+    *,
+    sequence_id: int = 0,
+    publish_ms: int | None = None,
+    deliver_at_ms: int | None = None,
+    properties: dict[str, str] | None = None,
+    key: str | bytes | None = None,
+    ordering_key: bytes | None = None,
+    schema_version: bytes | None = None,
+    compression: int | None = None,
+    uncompressed_bytes: int | None = None,
+    batch_size: int | None = None,
+    more: bytes = b"",
+) -> bytes:
+    """The metadata of an entry; texts and numbers are not checked, so that they may lie.
+
+    Args:
+        sequence_id: Of the entry.
+        publish_ms: UTC milliseconds; None: now.
+        deliver_at_ms: UTC milliseconds.
+        properties: With surrogates (`surrogateescape`) for bytes that are no UTF-8.
+        key: Of the partition.
+        ordering_key: Of Key_Shared.
+        schema_version: Any bytes.
+        compression: A number.
+        uncompressed_bytes: The size that is declared.
+        batch_size: The messages that are declared.
+        more: Any bytes, behind all fields.
+    """
+    numbers = {8: compression, 9: uncompressed_bytes, 11: batch_size, 19: deliver_at_ms}
+    datas = {6: key, 16: schema_version, 18: ordering_key}
+    now_ms = int(time.time() * 1_000) if publish_ms is None else publish_ms
+    return b"".join(
+        (
+            data_field(1, "raw"),
+            number_field(2, sequence_id),
+            number_field(3, now_ms),
+            *(
+                data_field(4, data_field(1, name) + data_field(2, value))
+                for name, value in (properties or {}).items()
+            ),
+            *(number_field(number, value) for number, value in numbers.items() if value is not None),
+            *(data_field(number, value) for number, value in datas.items() if value is not None),
+            more,
+        )
+    )  # fmt: skip
+
+
+def batch_member(payload: bytes = b"", properties: dict[str, str] | None = None) -> bytes:
+    """One message of a batch, with its own metadata before it."""
+    pairs = (data_field(1, data_field(1, name) + data_field(2, value)) for name, value in (properties or {}).items())
+    metadata = b"".join(pairs) + number_field(3, len(payload))
+    return struct.pack(">I", len(metadata)) + metadata + payload
+
+
+class RawProducer:
+    """One producer of one partition, or of a topic without partitions.
+
+    Args:
+        service_url: ``pulsar://host:port`` of a broker without authentication.
+        topic: Full name.
+    """
+
+    def __init__(self, service_url: str, topic: str) -> None:
+        self._service_url = service_url
+        self._topic = topic
+        self._held = b""
+        self._open()
+
+    def _open(self) -> None:
+        Dialer(self._service_url).reach(self._topic).close()  # so that the broker has it loaded
+        where = urlsplit(self._service_url)
+        self._held, self._sent = b"", 0
+        self._socket = socket.create_connection((where.hostname, where.port), _TIMEOUT_S)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._command(_CONNECT, data_field(1, "raw") + number_field(4, _PROTOCOL_VERSION))
+        self._answer()
+        self._command(_PRODUCER, data_field(1, self._topic) + number_field(2, 1) + number_field(3, 1))
+        kind, body = self._answer()
+        if kind == _ERROR:
+            raise ConnectionRefusedError(_text_in(body, 3))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def send(self, metadata: bytes, payload: bytes = b"", *, messages: int = 1) -> EntryPosition:
+        """Store one entry, and wait until it is.
+
+        Raises:
+            ConnectionError: The broker does not take it.
+        """
+        (position,) = self.send_all([RawEntry(metadata, payload, messages)])
+        if position is None:
+            raise ConnectionAbortedError(f"{self._topic}: the broker does not take this entry")
+        return position
+
+    def send_all(self, entries: Iterable[RawEntry]) -> list[EntryPosition | None]:
+        """Store entries, many at a time; where each stands, or None where a broker refused it or closed the connection.
+
+        What was under way when a broker closes the connection is sent again, so that it may be stored twice.
+        """
+        found: list[EntryPosition | None] = []
+        waiting: deque[RawEntry] = deque()
+        for entry in entries:
+            waiting.append(entry)
+            self._send(entry, found, waiting)
+            while len(waiting) >= _WINDOW:
+                self._receipt(found, waiting)
+        while waiting:
+            self._receipt(found, waiting)
+        return found
+
+    def _send(self, entry: RawEntry, found: list[EntryPosition | None], waiting: deque[RawEntry]) -> None:
+        body = struct.pack(">I", len(entry.metadata)) + entry.metadata + entry.payload
+        rest = b"\x0e\x01" + struct.pack(">I", crc32c(body)) + body
+        send = number_field(1, 1) + number_field(2, self._sent) + number_field(3, entry.messages)
+        self._sent += 1
+        try:
+            self._command(_SEND, send, rest)
+        except OSError:
+            self._again(found, waiting)
+
+    def _receipt(self, found: list[EntryPosition | None], waiting: deque[RawEntry]) -> None:
+        try:
+            kind, body = self._answer()
+        except OSError:
+            self._again(found, waiting)
+            return
+        waiting.popleft()
+        found.append(_position_in(body) if kind == _RECEIPT else None)
+
+    def _again(self, found: list[EntryPosition | None], waiting: deque[RawEntry]) -> None:
+        """The first that was not confirmed closed the connection: leave it out, and send the others again."""
+        self._socket.close()
+        self._open()
+        waiting.popleft()
+        found.append(None)
+        others = list(waiting)
+        waiting.clear()
+        for entry in others:  # one by one: another of them may do the same
+            waiting.append(entry)
+            self._send(entry, found, waiting)
+            while waiting:
+                self._receipt(found, waiting)
+
+    def _command(self, kind: int, body: bytes, rest: bytes = b"") -> None:
+        command = number_field(1, kind) + data_field(kind, body)
+        self._socket.sendall(struct.pack(">II", 4 + len(command) + len(rest), len(command)) + command + rest)
+
+    def _answer(self) -> tuple[int, bytes]:
+        """The next command that is no PING, and its body."""
+        while True:
+            size = int.from_bytes(self._take(4), "big")
+            frame = self._take(size)
+            fields = {tag: (number, data) for tag, number, data in fields_of(frame, 4, len(frame))}
+            kind = fields[number_tag(1)][0]
+            if kind == _PING:
+                self._command(_PONG, b"")
+                continue
+            return kind, fields[data_tag(kind)][1]
+
+    def _take(self, size: int) -> bytes:
+        while len(self._held) < size:
+            data = self._socket.recv(1 << 16)
+            if not data:
+                raise ConnectionResetError(f"{self._topic}: the broker closed the connection")
+            self._held += data
+        taken, self._held = self._held[:size], self._held[size:]
+        return taken
+
+
+def _position_in(receipt: bytes) -> EntryPosition:
+    place = _data_in(receipt, 3)
+    numbers = {tag: number for tag, number, _ in fields_of(place, 0, len(place))}
+    return EntryPosition(numbers[number_tag(1)], numbers[number_tag(2)])
+
+
+def _data_in(message: bytes, number: int) -> bytes:
+    return next(data for tag, _, data in fields_of(message, 0, len(message)) if tag == data_tag(number))
+
+
+def _text_in(message: bytes, number: int) -> str:
+    return _data_in(message, number).decode("utf-8", "replace")
