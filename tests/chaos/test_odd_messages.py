@@ -1,0 +1,239 @@
+"""Every odd message that can be stored, between good ones, in every place: the good ones come, once and not early."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, NamedTuple
+
+import pulsar
+import pytest
+
+from tests.broker.relay_stage import BUSINESS, now_ms, plan_of
+from tests.broker.shadow_stage import ShadowStage
+from tests.support.odd_messages import ODD, Odd, Texts, put, put_good
+from tests.support.raw_producer import RawProducer
+from timewheel.consumers import DelayedConsumer
+from timewheel.core.envelope import Envelope, Life
+from timewheel.core.plan import Calendar, Plan, Ring, Tiered, Wheel
+from timewheel.core.routing import Hold
+from timewheel.shadow.machine.states import State
+from timewheel.testing import Broker, eventually
+
+if TYPE_CHECKING:
+    from tests.conftest import Evidence
+
+AHEAD_MS = 25_000
+"""So much later than the play begins is all due: longer than sending takes."""
+PATIENCE_S = 90
+TICK_MS = 1_050
+GOOD = b"good-"
+
+TIERS = Tiered(window_ms=1_500, tiers_ms=(1_500, 4_000))
+
+
+class Place(NamedTuple):
+    """Where the messages are put.
+
+    Args:
+        plan: Of the topics.
+        topic: Into which they go, without a partition suffix, for what is due then.
+        asks: What a message there has: properties and the delivery that is asked for; by its id and due time.
+        is_plain: Whether a plain client reads the due topic, beside a shadow.
+    """
+
+    plan: Callable[[], Plan]
+    topic: Callable[[ShadowStage, int], str]
+    asks: Callable[[ShadowStage, str, int], tuple[Texts, int]]
+    is_plain: bool = False
+
+
+def encoded(properties: dict[str, str]) -> Texts:
+    return tuple((name.encode(), text.encode()) for name, text in properties.items())
+
+
+def timer(stage: ShadowStage, timer_id: str, due_ms: int) -> tuple[Texts, int]:
+    """Of a timer that is sent now; where the broker delays, it is asked to."""
+    at_ms = now_ms()
+    route = stage.router.route(due_ms, at_ms)
+    return encoded(Envelope(timer_id, due_ms, at_ms).properties()), route.deliver_at_ms if isinstance(
+        route, Hold
+    ) else 0
+
+
+def due_timer(stage: ShadowStage, timer_id: str, due_ms: int) -> tuple[Texts, int]:
+    at_ms = now_ms()
+    return encoded(Envelope(timer_id, due_ms, at_ms).properties()), stage.router.to_due(due_ms, at_ms).deliver_at_ms
+
+
+def again(stage: ShadowStage, timer_id: str, due_ms: int) -> tuple[Texts, int]:
+    at_ms = now_ms()
+    life = Life(attempt=1, first_due_ms=at_ms, only_for=BUSINESS)
+    due = stage.router.to_due(due_ms, at_ms, BUSINESS)
+    return encoded(Envelope(timer_id, due_ms, at_ms, life=life).properties()), due.deliver_at_ms
+
+
+def held_in(stage: ShadowStage, due_ms: int) -> str:
+    route = stage.router.route(due_ms, now_ms())
+    assert isinstance(route, Hold)
+    return route.topic
+
+
+def of_intake(_: ShadowStage, timer_id: str, due_ms: int) -> tuple[Texts, int]:
+    return ((b"tw-id", timer_id.encode()), (b"tw-due", b"%d" % due_ms)), 0
+
+
+SHADOWED = {"relay": "service", "readers": "any", "intake": True}
+PLACES = {
+    "tier": Place(lambda: plan_of(TIERS), held_in, timer),
+    "tier that the broker holds": Place(
+        lambda: plan_of(Tiered(window_ms=1_500, tiers_ms=(1_500, 4_000), hold="broker")), held_in, timer
+    ),
+    "slot": Place(
+        lambda: plan_of(Wheel(rings=(Ring(slot_ms=4_000, slots=10, headstart_ms=500),)), max_delay_ms=30_000),
+        held_in,
+        timer,
+    ),
+    "due topic": Place(lambda: plan_of(TIERS), lambda stage, _: stage.plan.due_topic, due_timer),
+    "day of a calendar": Place(
+        lambda: plan_of(Calendar(interval_ms=60_000), max_delay_ms=120_000),
+        lambda stage, due_ms: stage.names.calendar_topic(due_ms // stage.router.interval_ms),
+        due_timer,
+    ),
+    "topic of retries": Place(lambda: plan_of(TIERS, retry=True), lambda stage, _: stage.names.retry(BUSINESS), again),
+    "intake": Place(lambda: plan_of(TIERS, **SHADOWED), lambda stage, _: stage.names.intake, of_intake),
+    "topic with a shadow": Place(
+        lambda: plan_of(TIERS, **SHADOWED),
+        lambda stage, _: stage.plan.due_topic,
+        lambda *asked: ((), asked[-1]),
+        is_plain=True,
+    ),
+}
+
+
+class Delivered:
+    """What a consumer has handled, by payload; good ones alone are looked at.
+
+    Attributes:
+        times: How often.
+        late_ms: Of the first time.
+        others: Messages that are none of the good ones.
+    """
+
+    def __init__(self, due_ms: int) -> None:
+        self._due_ms = due_ms
+        self.times: Counter[bytes] = Counter()
+        self.late_ms: dict[bytes, int] = {}
+        self.others = 0
+
+    def add(self, payload: bytes) -> None:
+        if not payload.startswith(GOOD):
+            self.others += 1
+            return
+        self.times[payload] += 1
+        self.late_ms.setdefault(payload, now_ms() - self._due_ms)
+
+
+def consume_plainly(stage: ShadowStage, seen: Delivered, stack: ExitStack) -> None:
+    consumer = stage.client.subscribe(
+        stage.plan.due_topic,
+        BUSINESS,
+        consumer_type=pulsar.ConsumerType.Shared,
+        crypto_failure_action=pulsar.ConsumerCryptoFailureAction.DISCARD,
+    )
+    ends = threading.Event()
+
+    def run() -> None:
+        while not ends.is_set():
+            try:
+                message = consumer.receive(200)
+            except pulsar.Timeout:
+                continue
+            seen.add(message.data())
+            consumer.acknowledge(message)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    stack.callback(consumer.close)
+    stack.callback(thread.join)
+    stack.callback(ends.set)
+
+
+def consume(stage: ShadowStage, seen: Delivered, stack: ExitStack) -> None:
+    consumer = DelayedConsumer(stage.client, stage.plan, BUSINESS, relay=False, hooks=(stage.events,))
+    thread = threading.Thread(target=consumer.run, args=(lambda message: seen.add(message.data()),), daemon=True)
+    thread.start()
+    stack.callback(consumer.close)
+    stack.callback(thread.join)
+    stack.callback(consumer.stop)
+
+
+def put_all(stage: ShadowStage, place: Place, odd: Sequence[Odd], due_ms: int) -> list[str]:
+    """Store all of them, a good one before and behind each; returns the names of those that the broker refused."""
+    refused = []
+    topic = stage.names.part(place.topic(stage, due_ms), 0)
+    with RawProducer(stage.broker.service_url, topic) as producer:
+        for number, one in enumerate(odd):
+            put_good(producer, *place.asks(stage, f"good-{number}", due_ms), GOOD + b"%d" % number)
+            try:
+                put(producer, one, *place.asks(stage, f"odd-{number}", due_ms))
+            except ConnectionError:
+                refused.append(one.name)
+        put_good(producer, *place.asks(stage, f"good-{len(odd)}", due_ms), GOOD + b"%d" % len(odd))
+    return refused
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", [pytest.param(name, id=f"{name}-short") for name in PLACES])
+def test_no_odd_message_keeps_a_good_one_from_coming_once_and_in_its_time(
+    pulsar_broker: Broker, name: str, say: Callable[[object], None], evidence: Evidence
+) -> None:
+    place = PLACES[name]
+    with ShadowStage(pulsar_broker, place.plan()) as stage, ExitStack() as stack:
+        if stage.plan.intake:
+            stage.wish(State.SHADOWING)
+        due_ms = now_ms() + AHEAD_MS
+        seen = Delivered(due_ms)
+        refused = put_all(stage, place, ODD, due_ms)
+        say(f"stored {len(ODD) - len(refused)} of {len(ODD)} odd messages; refused by the broker: {refused}")
+        if stage.plan.intake:
+            stage.shadow()
+        elif stage.plan.needs_relay:
+            stage.relay()
+        (consume_plainly if place.is_plain else consume)(stage, seen, stack)
+        wanted = {GOOD + b"%d" % number for number in range(len(ODD) + 1)}
+        try:
+            eventually(lambda: seen.times.keys() >= wanted, PATIENCE_S, poll=0.2)
+        except AssertionError:
+            missing = sorted(int(one.removeprefix(GOOD)) for one in wanted - seen.times.keys())
+            first = ODD[max(missing[0] - 1, 0)].name
+            say(f"{len(missing)} of {len(wanted)} good ones are missing, the first behind: {first}")
+            say(Counter(event.name for event in stage.events.events))
+            for event in stage.events.events[-5:]:
+                say(event)
+            raise AssertionError(f"{len(missing)} good ones are missing behind odd ones in the {name}") from None
+        failures = Counter(event.name for event in stage.events.events)
+        say(f"{name}: handled {seen.others} odd ones; latest {max(seen.late_ms.values())} ms; events {dict(failures)}")
+        assert max(seen.times.values()) == 1, [one for one, times in seen.times.items() if times > 1]
+        assert min(seen.late_ms.values()) >= (-TICK_MS if place.is_plain else 0)
+        evidence(
+            f"odd messages in a {name}",
+            {
+                "kinds": len(ODD),
+                "refused by the broker": len(refused),
+                "good ones": len(wanted),
+                "lost": 0,
+                "twice": 0,
+                "early": 0,
+                "latest ms": max(seen.late_ms.values()),
+            },
+        )
+
+
+def test_kinds_have_one_name_each() -> None:
+    names = Counter(one.name for one in ODD)
+    assert max(names.values()) == 1
+    assert len(names) >= 60
