@@ -127,7 +127,7 @@ class Engine:
         if key in self._handled:
             counts.already_handled += 1
             return [Acknowledge(arrival)]
-        if envelope is not None and self._judge is not None and self._judge.is_dead(envelope):
+        if self._judge is not None and envelope is not None and self._judge.is_dead(envelope):
             counts.cancelled += 1
             waiting = self._in_hand.get(key)
             buried = [] if waiting is None or waiting.stage in _ELSEWHERE else self._bury(waiting)
@@ -397,5 +397,6 @@ class Engine:
             self._wheel.discard(key)
             self._extras -= len(timer.extras)
             self._republishing -= timer.stage is Stage.REPUBLISHING
-            self._giving_back.forgets(timer)
+            if timer.failures:
+                self._giving_back.forgets(timer)
         return timer

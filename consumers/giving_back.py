@@ -70,8 +70,8 @@ class GivingBack:
         return True
 
     def forgets(self, timer: InHand) -> None:
-        """Its publishes count no more: it leaves, or is to be parked."""
-        self._failing -= timer.failures > 0
+        """Its publishes, of which some have failed, count no more: it leaves, or is to be parked."""
+        self._failing -= 1
         timer.failures = 0
 
     def too_new(self, arrival: Arrival, now_ms: int, monotonic_ms: int) -> InHand | None:

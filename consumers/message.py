@@ -8,12 +8,12 @@ from typing import Any
 
 from timewheel.consumers.in_hand import Arrival, InHand, Mark
 from timewheel.core.clock import Clock
-from timewheel.core.envelope import FOR_PROPERTY, PREFIX, STIR_PROPERTY, Envelope
+from timewheel.core.envelope import FIRST_LIFE, FOR_PROPERTY, PREFIX, STIR_PROPERTY, Envelope
 from timewheel.core.errors import EnvelopeError, EnvelopeTooNew
 from timewheel.core.ids import native_id
 from timewheel.wire.positions import Position
 
-__all__ = ["DelayedMessage", "Reading", "arrival_of", "beside_shadow", "key_of"]
+__all__ = ["DelayedMessage", "Reading", "arrival_of", "beside_shadow", "key_of", "reading_of"]
 
 Reading = Callable[[Any, Any], Arrival]
 """Reads a received message; the second argument is whom to acknowledge it to."""
@@ -143,32 +143,39 @@ def key_of(message: Any) -> str:
         return ""
 
 
-def arrival_of(message: Any, origin: Any, mine: str = "") -> Arrival:
-    """A received message with its envelope read.
+def reading_of(mine: str = "") -> Reading:
+    """Reads a message's envelope.
 
     Args:
-        message: The client's.
-        origin: Whom to acknowledge it to.
         mine: The subscription, where that has a topic for what it tries again; a timer for one subscription alone comes
             by that topic, and nowhere else.
     """
-    envelope: Envelope | None = None
-    error: str | None = None
-    mark: Mark | None = None
-    try:
-        properties = message.properties()
-        envelope = Envelope.read(properties)
-        if envelope is None:
-            mark = Mark.STIR if STIR_PROPERTY in properties else None
-        elif (only_for := envelope.life.only_for) and only_for != mine:
-            error = str(EnvelopeError(f"{FOR_PROPERTY} names another subscription, or one without retries", only_for))
-            envelope = None
-    except EnvelopeTooNew as problem:
-        error, mark = str(problem), Mark.TOO_NEW
-    except (EnvelopeError, UnicodeDecodeError) as problem:
-        # Clients of other languages can write properties that are no text; no message may stop the receiving thread.
-        error = str(problem)
-    return Arrival(message, origin, Position.of(message.message_id()), envelope, error, mark)
+
+    def read(message: Any, origin: Any) -> Arrival:
+        envelope: Envelope | None = None
+        error: str | None = None
+        mark: Mark | None = None
+        try:
+            properties = message.properties()
+            envelope = Envelope.read(properties)
+            if envelope is None:
+                mark = Mark.STIR if STIR_PROPERTY in properties else None
+            elif (life := envelope.life) is not FIRST_LIFE and life.only_for and life.only_for != mine:
+                reason = f"{FOR_PROPERTY} names another subscription, or one without retries"
+                envelope, error = None, str(EnvelopeError(reason, life.only_for))
+        except EnvelopeTooNew as problem:
+            error, mark = str(problem), Mark.TOO_NEW
+        except (EnvelopeError, UnicodeDecodeError) as problem:
+            # Clients of other languages can write properties that are no text; no message may stop the receiving
+            # thread.
+            error = str(problem)
+        return Arrival(message, origin, Position.of(message.message_id()), envelope, error, mark)
+
+    return read
+
+
+arrival_of = reading_of()
+"""Where no subscription has a topic for what it tries again."""
 
 
 def beside_shadow(clock: Clock, mine: str = "") -> Reading:
@@ -178,11 +185,12 @@ def beside_shadow(clock: Clock, mine: str = "") -> Reading:
 
     Args:
         clock: Of the consumer.
-        mine: As of `arrival_of`.
+        mine: As of `reading_of`.
     """
+    read_any = reading_of(mine)
 
     def read(message: Any, origin: Any) -> Arrival:
-        arrival = arrival_of(message, origin, mine)
+        arrival = read_any(message, origin)
         position = arrival.position
         is_plain = arrival.envelope is None and arrival.envelope_error is None and arrival.mark is None
         if not is_plain:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from timewheel.consumers.arguments import check_count
@@ -15,7 +14,7 @@ from timewheel.consumers.errors import SubscribeRefused
 from timewheel.consumers.handled import HandledWindow
 from timewheel.consumers.in_hand import InHand
 from timewheel.consumers.judging import Judge, Overdue
-from timewheel.consumers.message import arrival_of, beside_shadow
+from timewheel.consumers.message import beside_shadow, reading_of
 from timewheel.consumers.pace import Pace
 from timewheel.consumers.receiving.questions import Questions
 from timewheel.consumers.receiving.receiver import Receiver
@@ -115,7 +114,7 @@ class Reception:
         retry_topic = Names(plan).retry(subscription) if plan.keeps_back else None
         self._parked_topic = Names(plan).parked(subscription) if plan.keeps_back else None
         mine = subscription if plan.keeps_back else ""
-        read = beside_shadow(clock, mine) if plan.intake else partial(arrival_of, mine=mine)
+        read = beside_shadow(clock, mine) if plan.intake else reading_of(mine)
         self._source: Source = (
             RollingSource(subscribing, plan, retry_topic, clock, emitting, read)
             if isinstance(plan.scheme, Calendar) or plan.former_intervals_ms

@@ -17,7 +17,7 @@ from timewheel.consumers.engine import Engine
 from timewheel.consumers.giving_back import MOST_GIVEN_BACK
 from timewheel.consumers.handled import HandledWindow
 from timewheel.consumers.in_hand import Arrival, InHand
-from timewheel.consumers.message import arrival_of, beside_shadow
+from timewheel.consumers.message import beside_shadow, reading_of
 from timewheel.consumers.onward import Parked, TriedAgain
 from timewheel.consumers.receiving.republisher import Republisher, _kept
 from timewheel.consumers.relay.machine.commands import judged
@@ -126,7 +126,7 @@ class Stored:
 def arrivals(plan: Plan, properties: dict[str, str], redeliveries: int) -> list[Arrival]:
     mine = plan.subscriptions[0] if plan.keeps_back else ""
     message: Any = Stored(properties, partition_topic(plan.due_topic, 0), redeliveries)
-    return [arrival_of(message, None, mine), beside_shadow(ManualClock(NOW_MS), mine)(message, None)]
+    return [reading_of(mine)(message, None), beside_shadow(ManualClock(NOW_MS), mine)(message, None)]
 
 
 @given(

@@ -15,7 +15,7 @@ from tests.support.stored_entry import native_entry
 from timewheel.consumers.engine import Engine
 from timewheel.consumers.in_hand import Arrival, InHand, Mark
 from timewheel.consumers.judging import Judge, Overdue
-from timewheel.consumers.message import DelayedMessage, arrival_of, beside_shadow
+from timewheel.consumers.message import DelayedMessage, arrival_of, beside_shadow, reading_of
 from timewheel.consumers.onward import Parked, TriedAgain
 from timewheel.consumers.receiving.republisher import Republisher, _kept
 from timewheel.core.durations import DAY_MS
@@ -81,7 +81,7 @@ FOR_SOMEBODY = {ID_PROPERTY: "a", TIMER_PROPERTY: "2 9 0 0 0 1 1 1", FOR_PROPERT
 def test_a_timer_for_another_subscription_is_unreadable(mine: str, batch_index: int) -> None:
     """It comes by the topic of what that one tries again. Elsewhere a stranger has put it, and there is no way on."""
     message: Any = Plain(FOR_SOMEBODY, batch_index)
-    for arrival in (arrival_of(message, None, mine), beside_shadow(ManualClock(NOW_MS), mine)(message, None)):
+    for arrival in (reading_of(mine)(message, None), beside_shadow(ManualClock(NOW_MS), mine)(message, None)):
         if mine == "billing":
             assert arrival.envelope is not None
         else:

@@ -5,13 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.consumers.test_forged import forged
 from tests.ops.test_whereis import NOW_MS, SCHEMES, plan_of
 from timewheel.core.durations import DAY_MS, HOUR_MS
-from timewheel.core.envelope import Envelope, Life
+from timewheel.core.envelope import MAX_GENERATION, Envelope, Life
 from timewheel.core.names import Names
 from timewheel.core.routing import Router
+from timewheel.core.topology import topology
 from timewheel.ops.letters import Again, Letter, LetterPlace, Refused, Wish, again, handled_again, spread
+from timewheel.ops.sample import envelope_in
 
 SOURCE = "persistent://public/default/t.tw.tier-1d-partition-2"
 
@@ -31,6 +36,29 @@ def letter_of(envelope: Envelope | None, **more: str) -> Letter:
         properties=properties if envelope is None else {**properties, **envelope.properties()},
         payload=b"",
     )
+
+
+@given(scheme=st.sampled_from(sorted(SCHEMES)), properties=forged, due_now=st.booleans(), source=st.text())
+def test_whatever_its_sender_wrote_it_goes_where_the_plan_has_a_topic_or_nowhere(
+    scheme: str, properties: dict[str, str], due_now: bool, source: str
+) -> None:
+    plan = replace(plan_of(SCHEMES[scheme]), retry=True)
+    router, names = Router(plan), {part for spec in topology(plan, NOW_MS).topics for part in spec.parts}
+    letter = letter_of(None, **properties)
+    letter = replace(letter, envelope=envelope_in(properties), source=source)
+    for found in (
+        again(router, letter, NOW_MS, due_now=due_now),
+        handled_again(router, letter, "billing", NOW_MS, NOW_MS, 77),
+    ):
+        if isinstance(found, Again):
+            assert found.topic in names
+            assert Envelope.read(found.properties(letter.properties)) == found.envelope
+
+
+def test_what_claims_the_highest_generation_is_not_parked_again_under_the_same() -> None:
+    letter = letter_of(Envelope("x", NOW_MS, NOW_MS, generation=MAX_GENERATION))
+    router = Router(replace(plan_of(SCHEMES["tiered"]), retry=True))
+    assert isinstance(handled_again(router, letter, "billing", NOW_MS, NOW_MS, MAX_GENERATION), Refused)
 
 
 @pytest.mark.parametrize("name", sorted(SCHEMES))

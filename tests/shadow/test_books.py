@@ -105,6 +105,7 @@ def test_an_id_leads_back_to_its_original(name: str, ledger: int, entry: int) ->
     position = EntryPosition(ledger, entry)
     assert original_of(native_id(part, position), part) == position
     assert original_of(native_id(part, position), PART + "another") in (None, position)
+    assert original_of(f"{part}:{'9' * 5_000}:1", part) is None
     assert original_of(native_id("x" * MAX_TIMER_ID_CHARS, position), "x" * MAX_TIMER_ID_CHARS) == position
 
 

@@ -174,6 +174,9 @@ def test_where_it_was_lifted_from_reads_back(ledger: int, number: int, published
     assert lifted_from(f"{ledger}:{number} {published}") == (EntryPosition(ledger, number), published)
 
 
-@pytest.mark.parametrize("text", ["", "1", "1:2", "1:2 x", "a:2 3", "1:-2 3", ":2 3", "1: 3"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "1", "1:2", "1:2 x", "a:2 3", "1:-2 3", ":2 3", "1: 3", "9" * 5_000 + ":2 3", "1:2 " + "9" * 19, "²:2 3"],
+)
 def test_what_no_shadow_writes_is_none(text: str) -> None:
     assert lifted_from(text) is None

@@ -90,7 +90,8 @@ class EnvelopeUnreadable(Alarm):
     means="A later version of timewheel wrote a timer, or a stranger a line that begins like one; the consumer gave it "
     "back to the broker, and it comes again. After ten times, or if there are many, it is parked; where a plan has no "
     "topic for that, many are handed out as unreadable.",
-    do="Upgrade the consumers (relays first, then consumers, then producers), then `timewheel parked replay`.",
+    do="Upgrade relays, then consumers, then producers; then have what was parked handled: `timewheel parked "
+    "replay PLAN --all`.",
 )
 class TimerTooNew(Alarm):
     topic: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from timewheel.core.envelope import FIRST_LIFE, ID_PROPERTY, MAX_TIMER_ID_CHARS, PREFIX, Envelope, Life
+from timewheel.core.envelope import FIRST_LIFE, ID_PROPERTY, MAX_GENERATION, MAX_TIMER_ID_CHARS, PREFIX, Envelope, Life
 from timewheel.core.keys import partition_for_key
 from timewheel.core.names import partition_of
 from timewheel.core.routing import Router
@@ -95,6 +95,8 @@ def handled_again(
         return Refused(why)
     if envelope is None:
         return Refused("it has no envelope that can be read: publish it anew from where it comes from")
+    if envelope.generation == MAX_GENERATION:
+        return Refused("its generation is the highest there is, which no producer writes: publish it anew")
     if not router.has_retries(subscription):
         return Refused(f"{subscription} has no topic for what it tries again in this plan: write retry = true in it")
     life = Life(group=envelope.life.group, group_stamp=stamp if envelope.life.group else 0, only_for=subscription)
