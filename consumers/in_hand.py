@@ -73,6 +73,7 @@ class InHand:
         onward: As what it is published; None: under its due time, as it came.
         postponed_ms: When its handler wanted it later, UTC milliseconds.
         not_before_ms: Until when it waits for that.
+        handed_ms: When it was decided that a handler may have it, UTC milliseconds; 0: before it could be judged.
     """
 
     key: str
@@ -83,6 +84,7 @@ class InHand:
     onward: Onward | None = None
     postponed_ms: int = 0
     not_before_ms: int = 0
+    handed_ms: int = 0
 
     def postponed_for_ms(self, now_ms: int) -> int:
         """How long its handler wants it to wait yet; a clock that was set back ends that."""
