@@ -12,7 +12,7 @@ from tests.support.manual_clock import LeapingClock
 from timewheel.consumers.in_hand import Arrival, InHand
 from timewheel.consumers.judging import Judge, Overdue
 from timewheel.consumers.pace import Pace
-from timewheel.consumers.receiving.questions import ASKED_AGAIN_MS, STALE_MS, Questions
+from timewheel.consumers.receiving.questions import ASKED_AGAIN_MS, BLIND_AFTER_MS, STALE_MS, Questions
 from timewheel.consumers.receiving.receiver import JUST_HANDED_MS, Receiver
 from timewheel.core.envelope import Envelope
 from timewheel.core.life_cycle import WhenBlind
@@ -85,6 +85,7 @@ class Log:
         self.read_ms = clock.monotonic_ms()
         self.asked = 0
         self.is_silent = False
+        self.waits = 0
 
     def is_dead(self, envelope: Envelope) -> bool:
         return envelope.timer_id in self.known
@@ -95,10 +96,14 @@ class Log:
 
     def is_answered(self, question: int) -> bool:
         del question
-        return self.await_answer(0, 0)
+        return self._answers()
 
     def await_answer(self, question: int, timeout_ms: int) -> bool:
         del question, timeout_ms
+        self.waits += 1
+        return self._answers()
+
+    def _answers(self) -> bool:
         if not self.is_silent:
             self.known, self.read_ms = set(self.cut), self.clock.monotonic_ms()
         return not self.is_silent
@@ -186,7 +191,7 @@ def test_what_waits_for_its_turn_for_too_long_is_overdue(pace: Pace | None) -> N
         (ASKED_AGAIN_MS, 1, True),  # by what is known; those that begin after it know more
         (STALE_MS - 1, 1, True),
         (STALE_MS, 1, False),
-        (30_000, 1, False),
+        (BLIND_AFTER_MS - 1, 1, False),
     ],
 )
 def test_a_handler_that_begins_later_knows_what_was_cut_off_meanwhile(waited_ms: int, asks: int, begins: bool) -> None:
@@ -204,7 +209,10 @@ def test_a_handler_that_begins_later_knows_what_was_cut_off_meanwhile(waited_ms:
 
 
 @pytest.mark.parametrize("when_blind", ["hold", "deliver"])
-def test_while_the_log_is_silent_what_would_begin_is_held_or_not_as_the_plan_has_it(when_blind: WhenBlind) -> None:
+@pytest.mark.parametrize("waited_ms", [STALE_MS, BLIND_AFTER_MS])
+def test_while_the_log_is_silent_what_would_begin_is_held_or_not_as_the_plan_has_it(
+    when_blind: WhenBlind, waited_ms: int
+) -> None:
     clock = LeapingClock(NOW_MS)
     log = Log(clock)
     questions = Questions(log, when_blind, clock)
@@ -212,7 +220,8 @@ def test_while_the_log_is_silent_what_would_begin_is_held_or_not_as_the_plan_has
     timer = receiver.next(200)
     assert timer is not None
     log.is_silent = True
-    clock.advance(STALE_MS)
+    clock.advance(waited_ms)
     assert receiver.begins(timer) is (when_blind == "deliver")
+    assert log.waits == (waited_ms < BLIND_AFTER_MS)
     log.is_silent = False
     assert receiver.next(200) is (timer if when_blind == "hold" else None)
