@@ -168,7 +168,7 @@ class AsyncDelayedConsumer(Consuming):
 
     async def _taken_soon(self, timer: InHand) -> DelayedMessage | None:
         """As `_taken`, which may wait for the log of cut-offs; cancelled meanwhile, the timer is handed out again."""
-        if self._receiver.knows_of_cancels():
+        if self._receiver.is_known(timer):
             return self._taken(timer, is_known=True)
         taking = asyncio.ensure_future(asyncio.to_thread(self._taken, timer))
         try:

@@ -171,9 +171,8 @@ class Engine:
 
     def answered(self, now_ms: int) -> list[Command]:
         """The log was read up to where it ended when it was asked."""
-        judge, timers = self._judge, self._asked
+        judge, timers, self._asked = self._judge, self._asked, []
         assert judge is not None, "nobody asks where nothing can be cancelled"
-        self._asked = []
         commands: list[Command] = []
         for timer in self._still_in_hand(timers):
             envelope = timer.arrival.envelope
@@ -189,15 +188,13 @@ class Engine:
         """The log does not answer, and the plan has it that timers are delivered all the same."""
         timers, self._asked = self._still_in_hand(self._asked), []
         self._counts.unjudged += len(timers)
-        return [self._hand(timer) for timer in timers]
+        return [self._hand(timer, 0) for timer in timers]
 
     def done(self, timer: InHand, *, is_skipped: bool = False) -> list[Command]:
         """The handler is done with it (or another's handler, after the ack time-out), or it is not to be handled."""
         current = self._forget(timer.key)
-        if is_skipped:
-            self._counts.skipped += 1
-        else:
-            self._counts.done += 1
+        self._counts.skipped += is_skipped
+        self._counts.done += not is_skipped
         if timer.arrival.envelope is not None:
             # Before the acknowledgement: if that gets lost, the next delivery must meet a handled timer.
             self._handled.add(timer.key)
@@ -249,10 +246,9 @@ class Engine:
         """A re-publication is confirmed."""
         self._forget(timer.key)
         if timer.onward is not None:
-            if isinstance(timer.onward, Parked):
-                self._counts.parked += 1
-            else:
-                self._counts.tried_again += 1
+            is_parked = isinstance(timer.onward, Parked)
+            self._counts.parked += is_parked
+            self._counts.tried_again += not is_parked
             # Only now, and by attempt: what goes on has another key, and a copy of this one must not go on once more.
             self._handled.add(timer.key)
             return [Acknowledge(arrival) for arrival in timer.arrivals]
@@ -311,7 +307,7 @@ class Engine:
             wait_ms = timer.postponed_for_ms(now_ms) if timer.not_before_ms else 0
             if not wait_ms:
                 # Where nothing can be cancelled and nothing is overdue, there is nothing to decide for each timer.
-                return self._due(timer, now_ms) if self.judges else [self._hand(timer)]
+                return self._due(timer, now_ms) if self.judges else [self._hand(timer, now_ms)]
             timer.stage = Stage.HELD
             self._wheel.push(timer.key, now_ms + min(wait_ms, self._hold_bound_ms))
             return []
@@ -350,7 +346,7 @@ class Engine:
     def _follow(self, timer: InHand, verdict: Verdict | Parked, now_ms: int) -> list[Command]:
         match verdict:
             case Verdict.HAND:
-                return [self._hand(timer)]
+                return [self._hand(timer, now_ms)]
             case Verdict.ASK:
                 timer.stage = Stage.CLEARING
                 self._unasked.append(timer)
@@ -365,8 +361,9 @@ class Engine:
         timer.onward = verdict
         return self._republish(timer, now_ms)
 
-    def _hand(self, timer: InHand) -> Hand:
+    def _hand(self, timer: InHand, now_ms: int) -> Hand:
         timer.stage = Stage.HANDED
+        timer.handed_ms = now_ms
         self._counts.handed += 1
         return Hand(timer)
 

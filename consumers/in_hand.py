@@ -79,6 +79,7 @@ class InHand:
         postponed_ms: When its handler wanted it later, UTC milliseconds.
         not_before_ms: Until when it waits for that.
         failures: Publishes of it in a row that failed.
+        handed_ms: When it was decided that a handler may have it, UTC milliseconds; 0: before it could be judged.
     """
 
     key: str
@@ -90,6 +91,7 @@ class InHand:
     postponed_ms: int = 0
     not_before_ms: int = 0
     failures: int = 0
+    handed_ms: int = 0
 
     def postponed_for_ms(self, now_ms: int) -> int:
         """How long its handler wants it to wait yet; a clock that was set back ends that."""

@@ -110,8 +110,12 @@ class Questions:
 
     def refreshed(self) -> bool:
         """Wait for the log if it was read too long ago; False: it does not answer, and what would begin is held."""
-        is_answered = self.is_fresh() or self._log.await_answer(self._log.ask(), BLIND_AFTER_MS)
-        return is_answered or self._when_blind == "deliver"
+        if self.is_fresh():
+            return True
+        question = self._log.ask()
+        # Of one that has been silent for so long no worker waits for an answer.
+        is_silent = self._log.age_ms() >= BLIND_AFTER_MS or not self._log.await_answer(question, BLIND_AFTER_MS)
+        return not is_silent or self._when_blind == "deliver"
 
     def wait_ms(self, engine: Engine) -> int | None:
         """For how long at most nothing has to be done here; None: for ever."""

@@ -43,6 +43,8 @@ MOST_GATHERING_MS = 200
 """For one round of gathering: meanwhile nothing else is handed out, nor is a stop looked at."""
 MOST_IN_VAIN = 4
 """Messages in a row that are not due when they are gathered, or are copies: what is overdue is at its end."""
+JUST_HANDED_MS = 5
+"""For so long a decision about a timer counts when its handler begins: where workers are idle, no more is asked."""
 SLICE_MS = 200
 """The longest single wait: what a stop from a signal, or a jump of the clock, may have to wait for."""
 
@@ -181,9 +183,9 @@ class Receiver:
                 self._clock.wait(self._never, min(wait_ms, most_ms))
         return True
 
-    def knows_of_cancels(self) -> bool:
-        """Whether `begins` need not wait: the log of cut-offs was read a moment ago, or nothing can be cancelled."""
-        return self._questions is None or self._questions.is_fresh()
+    def is_known(self, timer: InHand) -> bool:
+        """Whether `begins` need not wait: nothing can be cancelled, or it was asked a moment ago."""
+        return self._questions is None or self._is_just_handed(timer) or self._questions.is_fresh()
 
     def begins(self, timer: InHand, *, is_known: bool = False) -> bool:
         """Whether a handler may begin with a timer that was handed out; if not, all that follows is done.
@@ -193,12 +195,15 @@ class Receiver:
 
         Args:
             timer: As it was handed out.
-            is_known: What `knows_of_cancels` has just said; if not, this may wait for the log of cut-offs.
+            is_known: What `is_known` has just said; if not, this may wait for the log of cut-offs.
         """
-        if not self._engine.judges:
+        if not self._engine.judges or self._is_just_handed(timer):
             return True
         is_asked = is_known or self._questions is None or self._questions.refreshed()
         return self._begins(timer, is_asked=is_asked)
+
+    def _is_just_handed(self, timer: InHand) -> bool:
+        return 0 <= self._clock.now_ms() - timer.handed_ms < JUST_HANDED_MS
 
     def _begins(self, timer: InHand, *, is_asked: bool) -> bool:
         now_ms = self._clock.now_ms()

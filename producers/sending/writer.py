@@ -10,12 +10,11 @@ from functools import partial
 from itertools import count
 from os import getpid, urandom
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import pulsar.schema
 
 from timewheel.core.chance import system_chance
-from timewheel.core.clock import Clock, SystemClock
+from timewheel.core.clock import Clock
 from timewheel.core.cut_offs import Cancellation, CutOff, Stamps, answer_of
 from timewheel.core.durations import HOUR_MS
 from timewheel.core.errors import (
@@ -63,18 +62,8 @@ def idle_ms(plan: Plan) -> int:
     return CALENDAR_IDLE_MS if isinstance(plan.scheme, Calendar) else IDLE_MS
 
 
-_STAMPS: dict[int, WeakKeyDictionary[Any, Stamps]] = {}
-"""Of each process, since a fork leaves locks as they are; by clock."""
-
-
-def _stamps_of(clock: Clock) -> Stamps:
-    """The stamps of all producers of this process that go by one clock."""
-    made = Stamps(system_chance())
-    try:
-        by_clock = _STAMPS.setdefault(getpid(), WeakKeyDictionary())
-        return by_clock.setdefault(SystemClock if isinstance(clock, SystemClock) else clock, made)
-    except TypeError:
-        return made  # a clock of the user's that nothing can be kept by
+_STAMPS: dict[int, Stamps] = {}
+"""All producers of a process share them, and agree on what was before a cancel. By process: a fork copies locks."""
 
 
 class Send(Attempt):
@@ -177,7 +166,7 @@ class TimerWriter:
         self._max_message_bytes = max_message_bytes
         self._ids = TimerIds(urandom)
         self._turns = count()
-        self._stamp = _stamps_of(clock).new
+        self._stamp = _STAMPS.setdefault(getpid(), Stamps(system_chance())).new
         self._out_of_order = OutOfOrder(plan)
         self.tally = Tally()
         self.process = ProcessGuard()

@@ -10,10 +10,12 @@ import pytest
 from tests.consumers.support import BOUND_MS, NOW_MS, engine
 from tests.support.manual_clock import LeapingClock
 from timewheel.consumers.in_hand import Arrival, InHand
-from timewheel.consumers.judging import Overdue
+from timewheel.consumers.judging import Judge, Overdue
 from timewheel.consumers.pace import Pace
-from timewheel.consumers.receiving.receiver import Receiver
+from timewheel.consumers.receiving.questions import ASKED_AGAIN_MS, BLIND_AFTER_MS, STALE_MS, Questions
+from timewheel.consumers.receiving.receiver import JUST_HANDED_MS, Receiver
 from timewheel.core.envelope import Envelope
+from timewheel.core.life_cycle import WhenBlind
 from timewheel.wire.hooks import Hooks
 from timewheel.wire.positions import Position
 
@@ -71,8 +73,49 @@ class NothingPublished:
         """Nothing is open."""
 
 
-def receiving(times_ms: list[tuple[int, int]], *, pace: Pace | None = None, **options: Any) -> tuple[Receiver, Stream]:
-    clock = LeapingClock(NOW_MS)
+class Log:
+    """In place of the log of cut-offs: a question that is waited for is answered, if it is not silent."""
+
+    topic = "cuts"
+
+    def __init__(self, clock: LeapingClock) -> None:
+        self.clock = clock
+        self.cut: set[str] = set()
+        self.known: set[str] = set()
+        self.read_ms = clock.monotonic_ms()
+        self.asked = 0
+        self.is_silent = False
+        self.waits = 0
+
+    def is_dead(self, envelope: Envelope) -> bool:
+        return envelope.timer_id in self.known
+
+    def ask(self) -> int:
+        self.asked += 1
+        return self.asked
+
+    def is_answered(self, question: int) -> bool:
+        del question
+        return self._answers()
+
+    def await_answer(self, question: int, timeout_ms: int) -> bool:
+        del question, timeout_ms
+        self.waits += 1
+        return self._answers()
+
+    def _answers(self) -> bool:
+        if not self.is_silent:
+            self.known, self.read_ms = set(self.cut), self.clock.monotonic_ms()
+        return not self.is_silent
+
+    def age_ms(self) -> int:
+        return self.clock.monotonic_ms() - self.read_ms
+
+
+def receiving(
+    times_ms: list[tuple[int, int]], *, pace: Pace | None = None, questions: Questions | None = None, **options: Any
+) -> tuple[Receiver, Stream]:
+    clock = options.pop("clock", None) or LeapingClock(NOW_MS)
     stream: Any = Stream(clock, times_ms)
     republisher: Any = NothingPublished()
     made = Receiver(
@@ -80,7 +123,7 @@ def receiving(times_ms: list[tuple[int, int]], *, pace: Pace | None = None, **op
         engine(max_held=10_000, **options),
         republisher,
         pace=pace,
-        questions=None,
+        questions=questions,
         sorts=True,
         redelivery_delay_ms=SECOND_MS,
         clock=clock,
@@ -139,3 +182,46 @@ def test_what_waits_for_its_turn_for_too_long_is_overdue(pace: Pace | None) -> N
             stream.clock.advance(100)
     assert 48 <= handled <= 53
     assert stream.origin.acknowledged == count
+
+
+@pytest.mark.parametrize(
+    ("waited_ms", "asks", "begins"),
+    [
+        (JUST_HANDED_MS - 1, 0, True),  # as where workers are idle: nothing more is asked
+        (ASKED_AGAIN_MS, 1, True),  # by what is known; those that begin after it know more
+        (STALE_MS - 1, 1, True),
+        (STALE_MS, 1, False),
+        (BLIND_AFTER_MS - 1, 1, False),
+    ],
+)
+def test_a_handler_that_begins_later_knows_what_was_cut_off_meanwhile(waited_ms: int, asks: int, begins: bool) -> None:
+    clock = LeapingClock(NOW_MS)
+    log = Log(clock)
+    questions = Questions(log, "hold", clock)
+    receiver, _ = receiving([(NOW_MS, NOW_MS)], clock=clock, questions=questions, judge=Judge(log.is_dead, OUTAGE_MS))
+    timer = receiver.next(200)
+    assert timer is not None
+    asked = log.asked
+    log.cut.add("t0")
+    clock.advance(waited_ms)
+    assert receiver.begins(timer) is begins
+    assert (log.asked - asked, receiver.counts.cancelled) == (asks, 0 if begins else 1)
+
+
+@pytest.mark.parametrize("when_blind", ["hold", "deliver"])
+@pytest.mark.parametrize("waited_ms", [STALE_MS, BLIND_AFTER_MS])
+def test_while_the_log_is_silent_what_would_begin_is_held_or_not_as_the_plan_has_it(
+    when_blind: WhenBlind, waited_ms: int
+) -> None:
+    clock = LeapingClock(NOW_MS)
+    log = Log(clock)
+    questions = Questions(log, when_blind, clock)
+    receiver, _ = receiving([(NOW_MS, NOW_MS)], clock=clock, questions=questions, judge=Judge(log.is_dead, OUTAGE_MS))
+    timer = receiver.next(200)
+    assert timer is not None
+    log.is_silent = True
+    clock.advance(waited_ms)
+    assert receiver.begins(timer) is (when_blind == "deliver")
+    assert log.waits == (waited_ms < BLIND_AFTER_MS)
+    log.is_silent = False
+    assert receiver.next(200) is (timer if when_blind == "hold" else None)

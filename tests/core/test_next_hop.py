@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.core.plan_space import DUE_TOPIC, NOW_MS, journey, moments_ms, plans, sends
+from timewheel.core.cut_offs import is_too_late
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.envelope import MAX_HOPS_WRITTEN, MAX_TIME_MS, Envelope, Life
 from timewheel.core.next_hop import Bury, Drop, Hop, NextHop, NotYet, again, tried_again
@@ -255,6 +256,14 @@ def test_what_is_tried_again_goes_the_plans_own_way_and_ends_with_its_subscripti
     assert topic == router.names.retry(subscription)
     assert hop.is_due
     assert topic in topology(plan, now_ms)
+
+
+def test_what_was_sent_after_its_due_time_and_is_tried_again_was_wanted_from_the_send_on() -> None:
+    """Its cancels are remembered from then on: the next attempt must not come too late to be judged."""
+    sent = Envelope("t", NOW_MS - 9 * DAY_MS, NOW_MS)
+    hop = tried_again(Router(RETRYING), sent, "billing", NOW_MS + HOUR_MS, NOW_MS + 5, stored_within_ms=0)
+    assert hop.envelope.life.first_due_ms == NOW_MS
+    assert not is_too_late(hop.envelope, NOW_MS + DAY_MS, DAY_MS)
 
 
 def test_what_may_come_to_a_slot_when_that_was_swept_goes_to_the_subscriptions_topic_at_once() -> None:
