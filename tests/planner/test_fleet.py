@@ -28,6 +28,7 @@ from timewheel.core.plan import Native, Plan
 from timewheel.spark_planner.choice.constraints import Constraints, most_countable
 from timewheel.spark_planner.fleet import FLEET_CELLS, FLEET_TOPICS, Fleet, Standing, plan_all
 from timewheel.spark_planner.progress import Progress
+from timewheel.spark_planner.results.fleet import fleet_facts, fleet_verdict
 from timewheel.spark_planner.traffic import History, survey
 
 START_MS = 1_767_571_200_000
@@ -181,6 +182,21 @@ def answered(spark: SparkSession, world: World, tmp_path_factory: pytest.TempPat
     found = CliRunner().invoke(app, [str(one) for one in (*arguments, "--profile", folder / "small.toml")])
     assert found.exit_code == 0, found.output
     return folder / "plans", json.loads(found.stdout)
+
+
+@pytest.mark.short
+def test_a_topic_that_no_plan_can_name_is_left_out_and_named(world: World) -> None:
+    def refusing(topic: str) -> Plan:
+        return base_of("../../etc/passwd" if topic in {"mixed", "fixed"} else topic)
+
+    fleet = plan_all(world.history, refusing, PROFILE, LIMITS, as_is=True)
+
+    assert set(fleet.unfit) == {"mixed", "fixed"}
+    assert fleet.plan_of("mixed", refusing) is None
+    assert fleet.plan_of("quiet-00", refusing) is not None
+    assert not fleet.keeps_limits
+    assert "No plan can name 2 topics" in fleet_verdict(fleet)
+    assert set(fleet_facts(fleet, {})["unfit"]) == {"mixed", "fixed"}
 
 
 @pytest.mark.short
