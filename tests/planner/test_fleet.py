@@ -119,8 +119,8 @@ def test_a_plan_is_that_of_the_topic_planned_for_alone(world: World) -> None:
     assert planned.plan.due_topic == "persistent://acme/fleet/mixed"
     assert planned.recommended.replay.peak_per_partition.gap_count <= ALLOWED
     assert planned.native.replay.peak_of_total.gap_count == native_peak(world.sends["mixed"][1]) > ALLOWED
-    assert world.fleet.plan_of("mixed", base_of("mixed")) == planned.plan
-    assert world.fleet.plan_of("quiet-00", base_of("quiet-00")) == replace(base_of("quiet-00"), scheme=Native())
+    assert world.fleet.plan_of("mixed", base_of) == planned.plan
+    assert world.fleet.plan_of("quiet-00", base_of) == replace(base_of("quiet-00"), scheme=Native())
 
 
 @pytest.mark.short
@@ -137,8 +137,8 @@ def test_what_is_more_than_was_to_be_planned_waits_and_is_no_plan(world: World) 
     assert fleet.waiting == ("mixed", "short")
     assert not fleet.planned
     assert not fleet.keeps_limits
-    assert fleet.plan_of("mixed", base_of("mixed")) is None
-    assert fleet.plan_of("quiet-01", base_of("quiet-01")) is not None
+    assert fleet.plan_of("mixed", base_of) is None
+    assert fleet.plan_of("quiet-01", base_of) is not None
 
 
 @pytest.mark.short
