@@ -7,11 +7,12 @@ planned for one by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.errors import PlanError
 from timewheel.core.plan import Native, Plan
 from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Constraints, most_countable
 from timewheel.spark_planner.exact.counting import Asked, count
@@ -99,6 +100,7 @@ class Fleet:
         topics: Each under native delays, the one nearest to its limit (or furthest beyond) first.
         planned: Those that got a plan of their own, by topic.
         waiting: Those that matter too, but were more than were to be planned, in the same order.
+        unfit: Those whose names no plan can have, with the reason.
     """
 
     history: History
@@ -108,17 +110,22 @@ class Fleet:
     topics: tuple[NativeGaps, ...]
     planned: Mapping[str, Planned]
     waiting: tuple[str, ...]
+    unfit: Mapping[str, str]
 
     @property
     def keeps_limits(self) -> bool:
-        """Whether every topic is fine or has a plan that keeps its limits."""
-        return not self.waiting and all(planned.keeps_limits for planned in self.planned.values())
+        """Whether every topic can have a plan, and is fine or has one that keeps its limits."""
+        return not self.waiting and not self.unfit and all(planned.keeps_limits for planned in self.planned.values())
 
-    def plan_of(self, topic: str, base: Plan) -> Plan | None:
-        """What a topic is to run; None: it would need a plan, and has none yet."""
+    def plan_of(self, topic: str, base_of: Callable[[str], Plan]) -> Plan | None:
+        """What a topic is to run; None: it would need a plan, and has none yet, or none can name it."""
         if topic in self.planned:
             return self.planned[topic].plan
-        return None if topic in self.waiting else replace(base, scheme=Native(), intake=False).with_partitions(1)
+        return (
+            None
+            if topic in self.waiting or topic in self.unfit
+            else replace(base_of(topic), scheme=Native(), intake=False).with_partitions(1)
+        )
 
 
 def plan_all(
@@ -157,7 +164,8 @@ def plan_all(
         for topic, cells in history.statistic.cells.items()
     ]
     topics.sort(key=lambda one: (one.standing == Standing.FINE, -one.gap_fraction, one.topic))
-    matter = [one.topic for one in topics if one.standing != Standing.FINE]
+    unfit = _unfit([one.topic for one in topics], base_of)
+    matter = [one.topic for one in topics if one.standing != Standing.FINE and one.topic not in unfit]
     planned: dict[str, Planned] = {}
     for number, topic in enumerate(matter[:most], start=1):
         named = _named(tell, f"{topic} ({number} of {min(len(matter), most)}): ")
@@ -172,7 +180,19 @@ def plan_all(
         topics=tuple(topics),
         planned=planned,
         waiting=tuple(matter[most:]),
+        unfit=unfit,
     )
+
+
+def _unfit(topics: Iterable[str], base_of: Callable[[str], Plan]) -> dict[str, str]:
+    """The topics of a history, which may hold any text, that no plan can name; with the reason."""
+    found = {}
+    for topic in topics:
+        try:
+            base_of(topic)
+        except PlanError as error:
+            found[topic] = str(error)
+    return found
 
 
 def _native_peaks(kept: Kept) -> dict[str, Peak]:

@@ -45,6 +45,9 @@ def fleet_verdict(fleet: Fleet) -> str:
         said += f" ({broken:,} of them keep NOT every limit)"
     if fleet.waiting:
         said += f". {len(fleet.waiting):,} more need a plan and have none yet"
+    if fleet.unfit:
+        topic, reason = next(iter(fleet.unfit.items()))
+        said += f". No plan can name {counted(len(fleet.unfit), 'topic')}, such as {topic!r} ({reason})"
     return said + "."
 
 
@@ -94,6 +97,7 @@ def fleet_facts(fleet: Fleet, files: Mapping[str, str], prices: Prices | None = 
         ],
         "planned": {topic: planned_facts(planned, prices) for topic, planned in fleet.planned.items()},
         "waiting": list(fleet.waiting),
+        "unfit": dict(fleet.unfit),
     }
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 VERSION = "1.2.3"
 
 GOOD_MVN = """#!/bin/sh
+case " $* " in *" --strict-checksums "*) ;; *) echo "[ERROR] a wrong checksum is only warned of"; exit 1;; esac
 echo run >> "$COUNT_FILE"
 for word in "$@"; do case "$word" in -DoutputDirectory=*) lib="${word#*=}";; esac; done
 echo "[INFO] Downloaded from central: https://repo/x/pulsar-broker-1.2.3.jar (1.5 MB at 3 MB/s)"
@@ -88,6 +89,15 @@ def test_what_a_killed_fetch_left_is_cleared(programs: Path, tmp_path: Path) -> 
     stale.mkdir(parents=True)
     broker_jars(VERSION)
     assert not stale.exists()
+
+
+@pytest.mark.parametrize("part", ["timewheel", f"timewheel/pulsar-{VERSION}", f"timewheel/pulsar-{VERSION}/lib"])
+def test_jars_that_anybody_may_exchange_are_refused(programs: Path, tmp_path: Path, part: str) -> None:
+    put(programs, "mvn", GOOD_MVN)
+    broker_jars(VERSION)
+    (tmp_path / "cache" / part).chmod(0o777)
+    with pytest.raises(BrokerUnavailable, match="chmod o-w"):
+        broker_jars(VERSION)
 
 
 def test_a_failed_download_says_why_and_leaves_nothing(programs: Path, tmp_path: Path) -> None:

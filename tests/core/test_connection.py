@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timewheel.core.connection import DEFAULTS, Connection, OAuth2, connection_of_environment
-from timewheel.core.connection_file import is_open_to_others, load_connection, parse_connection
+from timewheel.core.connection_file import is_open_to_others, load_connection, parse_connection, secrets_open_to_all
 from timewheel.core.errors import BadConnection, PlanError
 from timewheel.core.planfile import parse_plan
 from timewheel.core.secret import Secret
@@ -190,6 +190,23 @@ def test_a_secret_in_a_file_that_others_can_read_is_noticed(
     file.write_text(f"[connection]\n{text}")
     file.chmod(mode)
     assert is_open_to_others(file, load_connection(file)) is is_open
+
+
+@pytest.mark.parametrize(("mode", "is_open"), [(0o600, False), (0o640, False), (0o644, True), (0o604, True)])
+@pytest.mark.parametrize(
+    "text", ["token_file = 'secret'", "oauth2 = {issuer_url='https://x', private_key='secret'}", "TLS", "FILE URL"]
+)
+def test_the_file_of_a_secret_that_everybody_can_read_is_noticed(
+    tmp_path: Path, text: str, mode: int, *, is_open: bool
+) -> None:
+    secret = tmp_path / "secret"
+    text = text.replace("TLS", "tls_certificate_file_path = 'crt'\ntls_private_key_file_path = 'secret'")
+    text = text.replace("FILE URL", f"oauth2 = {{issuer_url='https://x', private_key='file://{secret}'}}")
+    connection = parse_connection(f"[connection]\n{text}", tmp_path)
+    assert secrets_open_to_all(connection) == ()
+    secret.write_text("")
+    secret.chmod(mode)
+    assert secrets_open_to_all(connection) == ((secret,) if is_open else ())
 
 
 def test_the_environment_says_each_field_by_its_name() -> None:

@@ -139,6 +139,19 @@ def test_a_refusal_is_one_sentence_without_the_secret(
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("endpoint", ["http://issuer.example/give", "ftp://issuer.example/give", "/give"])
+def test_the_secret_is_not_sent_without_tls_where_the_issuer_has_it(endpoint: str, clock: ManualClock) -> None:
+    posted = []
+
+    def told(request: httpx.Request) -> httpx.Response:
+        posted.extend([request] * (request.method == "POST"))
+        return httpx.Response(200, json={"token_endpoint": endpoint})
+
+    with pytest.raises(TokenNotGiven, match="token_endpoint without TLS"):
+        credentials(told, clock)()
+    assert posted == []
+
+
 def test_nobody_there_is_a_refusal_too(clock: ManualClock) -> None:
     def away(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("Connection refused", request=request)

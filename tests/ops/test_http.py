@@ -106,6 +106,37 @@ def test_a_token_follows_no_redirect_that_is_not_to_a_broker_at_least_as_safe(lo
     assert "secret" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "location",
+    [
+        f"{OWNER}/admin/v2/persistent/a/b/other?force=false",
+        f"{OWNER}/admin/v2/persistent/a/b/c",
+        f"{OWNER}/admin/v2/persistent/a/b/c?force=true",
+        f"{OWNER}/admin/v2/persistent/a/b/c?force=false&deleteSchema=true",
+        f"{OWNER}/admin/v2/persistent/a/b/c%2F..?force=false",
+        f"{OWNER}/steal?force=false",
+    ],
+)
+def test_no_redirect_makes_another_call_of_it(location: str) -> None:
+    brokers = Brokers(redirect(location))
+
+    with pytest.raises(AdminError, match="to another call"):
+        brokers.http(token="t0ken").call("DELETE", "/persistent/a/b/c", query={"force": "false"})
+
+    assert len(brokers.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "path", ["/admin/v2/persistent/a/b/c%2B?force=false&authoritative=true", "/admin/v2/persistent/a/b/c+?force=false"]
+)
+def test_a_proxys_prefix_and_the_brokers_own_mark_are_no_other_call(path: str) -> None:
+    brokers = Brokers(redirect(f"{OWNER}{path}"), httpx.Response(204))
+
+    brokers.http(f"{ASKED}/proxy").call("DELETE", "/persistent/a/b/c%2B", query={"force": "false"})
+
+    assert brokers.urls[-1] == f"{OWNER}{path}"
+
+
 def test_a_redirect_from_http_up_to_https_is_followed() -> None:
     brokers = Brokers(redirect("https://owner:8443/admin/v2/x"), ok())
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from urllib.parse import unquote, unquote_plus
 
 import httpx
@@ -24,6 +25,12 @@ def test_a_topic_keeps_its_four_segments_whatever_its_name_holds(tenant: str, na
     assert [unquote(segment) for segment in segments] == [
         "", "admin", "v2", "persistent", tenant, namespace, local, "stats"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", [tenant_path, lambda name: subscription_path("persistent://a/b/c", name)])
+def test_half_of_a_character_is_in_no_name(make: Callable[[str], str]) -> None:
+    with pytest.raises(BadName, match="lone surrogate"):
+        make("a\ud800b")
 
 
 @example(subscription="a+b")

@@ -17,14 +17,14 @@ from timewheel.core.errors import AdminUnreachable
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers with the authorization it got, and redirects /admin/v2/moved to the other server."""
+    """Answers with the authorization it got, and redirects a call that ends with /moved to the other server."""
 
     other = ""
 
     def do_GET(self) -> None:
-        if self.path.endswith("/moved"):
+        if type(self).other and self.path.endswith("/moved"):
             self.send_response(307)
-            self.send_header("Location", f"{type(self).other}/admin/v2/here")
+            self.send_header("Location", f"{type(self).other}{self.path}")
             self.send_header("Content-Length", "0")
             self.end_headers()
             return

@@ -131,6 +131,18 @@ def test_what_kustomize_is_told_of_is_all_there_is(folder: Path) -> None:
     assert named <= on_disk
 
 
+@pytest.mark.parametrize("component", ["relay", "exporter", "shadow"])
+def test_the_pages_are_open_to_the_namespace_and_to_prometheus_alone(component: str) -> None:
+    policy = the("NetworkPolicy", of="timewheel-pages")["spec"]
+    (chosen,) = policy["podSelector"]["matchExpressions"]
+    assert component in chosen["values"]
+    (rule,) = policy["ingress"]
+    assert [port["port"] for port in rule["ports"]] == ["http"]
+    own, others = rule["from"]
+    assert own == {"podSelector": {}}
+    assert list(others) == ["namespaceSelector"]
+
+
 def test_the_schemas_find_a_slip() -> None:
     slip = the("StatefulSet")
     slip["spec"]["template"]["spec"]["terminationGracePeriod"] = 120
@@ -151,13 +163,13 @@ def built(name: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("name", "kinds"),
     [
-        ("base", "ConfigMap CronJob Job PodDisruptionBudget Service StatefulSet"),
+        ("base", "ConfigMap CronJob Job NetworkPolicy PodDisruptionBudget Service StatefulSet"),
         (
             "with-monitoring",
-            "ConfigMap CronJob Deployment Job PodDisruptionBudget Service Service "
+            "ConfigMap CronJob Deployment Job NetworkPolicy PodDisruptionBudget Service Service "
             "ServiceMonitor ServiceMonitor StatefulSet",
         ),
-        ("shadow", "ConfigMap CronJob Job PodDisruptionBudget Service StatefulSet"),
+        ("shadow", "ConfigMap CronJob Job NetworkPolicy PodDisruptionBudget Service StatefulSet"),
         ("calendar", "ConfigMap CronJob Job"),
         ("embedded", "ConfigMap ConfigMap Deployment Job"),
     ],

@@ -46,7 +46,6 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
         "numpy.random.default_rng",
     ): "of a fixed seed: the same history has the same plan",
     ("timewheel/admin/redirects.py", "join()"): "of a URL",
-    ("timewheel/ops/gaps/first_aid.py", "join()"): "of a line for a shell",
 }
 """What is used where all the same, by folder or file, and why."""
 

@@ -28,6 +28,7 @@ from timewheel.core.plan import Native, Plan
 from timewheel.spark_planner.choice.constraints import Constraints, most_countable
 from timewheel.spark_planner.fleet import FLEET_CELLS, FLEET_TOPICS, Fleet, Standing, plan_all
 from timewheel.spark_planner.progress import Progress
+from timewheel.spark_planner.results.fleet import fleet_facts, fleet_verdict
 from timewheel.spark_planner.traffic import History, survey
 
 START_MS = 1_767_571_200_000
@@ -118,8 +119,8 @@ def test_a_plan_is_that_of_the_topic_planned_for_alone(world: World) -> None:
     assert planned.plan.due_topic == "persistent://acme/fleet/mixed"
     assert planned.recommended.replay.peak_per_partition.gap_count <= ALLOWED
     assert planned.native.replay.peak_of_total.gap_count == native_peak(world.sends["mixed"][1]) > ALLOWED
-    assert world.fleet.plan_of("mixed", base_of("mixed")) == planned.plan
-    assert world.fleet.plan_of("quiet-00", base_of("quiet-00")) == replace(base_of("quiet-00"), scheme=Native())
+    assert world.fleet.plan_of("mixed", base_of) == planned.plan
+    assert world.fleet.plan_of("quiet-00", base_of) == replace(base_of("quiet-00"), scheme=Native())
 
 
 @pytest.mark.short
@@ -136,8 +137,8 @@ def test_what_is_more_than_was_to_be_planned_waits_and_is_no_plan(world: World) 
     assert fleet.waiting == ("mixed", "short")
     assert not fleet.planned
     assert not fleet.keeps_limits
-    assert fleet.plan_of("mixed", base_of("mixed")) is None
-    assert fleet.plan_of("quiet-01", base_of("quiet-01")) is not None
+    assert fleet.plan_of("mixed", base_of) is None
+    assert fleet.plan_of("quiet-01", base_of) is not None
 
 
 @pytest.mark.short
@@ -181,6 +182,21 @@ def answered(spark: SparkSession, world: World, tmp_path_factory: pytest.TempPat
     found = CliRunner().invoke(app, [str(one) for one in (*arguments, "--profile", folder / "small.toml")])
     assert found.exit_code == 0, found.output
     return folder / "plans", json.loads(found.stdout)
+
+
+@pytest.mark.short
+def test_a_topic_that_no_plan_can_name_is_left_out_and_named(world: World) -> None:
+    def refusing(topic: str) -> Plan:
+        return base_of("../../etc/passwd" if topic in {"mixed", "fixed"} else topic)
+
+    fleet = plan_all(world.history, refusing, PROFILE, LIMITS, as_is=True)
+
+    assert set(fleet.unfit) == {"mixed", "fixed"}
+    assert fleet.plan_of("mixed", refusing) is None
+    assert fleet.plan_of("quiet-00", refusing) is not None
+    assert not fleet.keeps_limits
+    assert "No plan can name 2 topics" in fleet_verdict(fleet)
+    assert set(fleet_facts(fleet, {})["unfit"]) == {"mixed", "fixed"}
 
 
 @pytest.mark.short

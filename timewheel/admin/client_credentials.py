@@ -10,9 +10,7 @@ import base64
 import binascii
 import json
 import threading
-from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import httpx
 
@@ -57,7 +55,7 @@ class ClientCredentials:
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self._issuer_url = oauth2.issuer_url.rstrip("/")
-        self._client_id, self._client_secret = _credentials(oauth2.private_key.reveal())
+        self._client_id, self._client_secret = _credentials(oauth2)
         optional = {"audience": oauth2.audience, "scope": oauth2.scope}
         self._asks_for = {name: value for name, value in optional.items() if value is not None}
         self._clock = clock or SystemClock()
@@ -99,6 +97,9 @@ class ClientCredentials:
         endpoint = told.get("token_endpoint")
         if not isinstance(endpoint, str):
             raise TokenNotGiven(self._issuer_url, f"{WELL_KNOWN} names no token_endpoint")
+        if _has_tls(self._issuer_url) and not _has_tls(endpoint):
+            reason = f"{WELL_KNOWN} names a token_endpoint without TLS; the client's secret is not sent in the clear"
+            raise TokenNotGiven(self._issuer_url, reason)
         form = {
             "grant_type": "client_credentials",
             "client_id": self._client_id,
@@ -149,10 +150,14 @@ class ClientCredentials:
         return told
 
 
-def _credentials(key: str) -> tuple[str, str]:
+def _has_tls(url: str) -> bool:
+    return url.lower().startswith("https://")
+
+
+def _credentials(oauth2: OAuth2) -> tuple[str, str]:
     """Id and secret of the client; no message repeats what was read."""
     try:
-        text = _content_of(key)
+        text = _content_of(oauth2)
     except (OSError, ValueError, binascii.Error) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is no base64 or no UTF-8"
         raise BadConnection("oauth2.private_key", f"cannot be read: {reason}") from None
@@ -167,12 +172,10 @@ def _credentials(key: str) -> tuple[str, str]:
     return client_id, client_secret
 
 
-def _content_of(key: str) -> str:
-    if key.startswith("data:"):
-        head, comma, content = key.partition(",")
-        if not comma or not head.endswith(";base64"):
-            raise ValueError
-        return base64.b64decode(content, validate=True).decode()
-    if key.startswith("file:"):
-        return Path(unquote(urlsplit(key).path)).read_text(encoding="utf-8")
-    return Path(key).read_text(encoding="utf-8")
+def _content_of(oauth2: OAuth2) -> str:
+    if oauth2.key_file is not None:
+        return oauth2.key_file.read_text(encoding="utf-8")
+    head, comma, content = oauth2.private_key.reveal().partition(",")
+    if not comma or not head.endswith(";base64"):
+        raise ValueError
+    return base64.b64decode(content, validate=True).decode()

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import ssl
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 import httpx
 from tenacity import wait_random_exponential
 
 from timewheel.admin.answers import error_of
 from timewheel.admin.connections import Connections, Tls
-from timewheel.admin.redirects import REDIRECTS, origin_of, owner_url
+from timewheel.admin.redirects import API, REDIRECTS, origin_of, owner_url
 from timewheel.admin.retrying import Repeat, attempts, may_repeat
 from timewheel.core.clock import Clock, SystemClock
 from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
@@ -31,7 +31,6 @@ MAX_REDIRECTS = 5
 FIRST_PAUSE_S = 0.1
 LONGEST_PAUSE_S = 2.0
 
-API: Final = "/admin/v2"
 
 _NO_HEADER = "illegal header line"
 """What h11 says of a header whose name is none."""

@@ -83,4 +83,7 @@ def _segment(kind: str, part: str, whole: str | None = None) -> str:
 
 
 def _quoted(part: str) -> str:
-    return quote(part, safe="")
+    try:
+        return quote(part, safe="")
+    except UnicodeEncodeError as error:
+        raise BadName("name", part, "half of a character (a lone surrogate) is in it, which no broker takes") from error

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Final
+from urllib.parse import parse_qsl, unquote
 
 import httpx
 
 from timewheel.core.errors import AdminError
 
-__all__ = ["REDIRECTS", "origin_of", "owner_url"]
+__all__ = ["API", "REDIRECTS", "origin_of", "owner_url"]
 
+API: Final = "/admin/v2"
 _KEEPS_METHOD: Final = frozenset({307, 308})
 REDIRECTS: Final = _KEEPS_METHOD | {301, 302, 303}
 
@@ -18,7 +21,7 @@ def owner_url(response: httpx.Response, asked: httpx.URL, method: str, endpoint:
     """Where a redirect leads, if the token may go there.
 
     Raises:
-        AdminError: It leads out of HTTP, from HTTPS down to HTTP, or would turn a write into a read.
+        AdminError: It leads out of HTTP, from HTTPS down to HTTP, to another call, or would turn a write into a read.
     """
     status = response.status_code
     if status not in _KEEPS_METHOD and method != "GET":
@@ -32,7 +35,19 @@ def owner_url(response: httpx.Response, asked: httpx.URL, method: str, endpoint:
             endpoint,
             f"a redirect from HTTPS down to {origin_of(url)}; the credentials are not sent in the clear",
         )
+    if _call_of(url) != _call_of(asked):
+        raise AdminError(status, endpoint, f"a redirect at {origin_of(url)} to another call; is a proxy in between?")
     return url
+
+
+def _call_of(url: httpx.URL) -> tuple[list[str], Counter[tuple[str, str]]]:
+    """What a URL asks, without the place: a proxy may have a prefix of its own before the path of the admin API, and
+    brokers add to the query that they looked up the owner.
+    """
+    path, _, query = url.raw_path.decode("ascii", "replace").partition("?")
+    _, mark, call = path.partition(API)
+    segments = [unquote(part) for part in (call if mark else path).split("/")]
+    return segments, Counter((name, value) for name, value in parse_qsl(query, True) if name != "authoritative")
 
 
 def origin_of(url: httpx.URL) -> str:

@@ -90,8 +90,13 @@ def connection_of(**given: Any) -> Connection:
         BadConnection: A layer is wrong.
     """
     from timewheel.core.connection import DEFAULTS
+    from timewheel.core.connection_file import secrets_open_to_all
+    from timewheel.events import SecretFileOpen
 
-    return given_connection(**given).over(DEFAULTS)
+    connection = given_connection(**given).over(DEFAULTS)
+    for path in secrets_open_to_all(connection):
+        warn(SecretFileOpen(path=str(path)))
+    return connection
 
 
 def given_connection(
@@ -146,9 +151,9 @@ def _of_file(file: Path | None) -> Connection:
 
     connection = load_connection(file)
     if is_open_to_others(file, connection):
-        from timewheel.events import ConnectionFileOpen
+        from timewheel.events import SecretFileOpen
 
-        warn(ConnectionFileOpen(path=str(file)))
+        warn(SecretFileOpen(path=str(file)))
     return connection
 
 

@@ -273,9 +273,11 @@ def _print_json(look: Look, limit: Limit, looks: Looks, messages: dict[tuple[str
 def _write_csv(path: Path, look: Look, looks: Looks) -> None:
     import csv
 
+    from timewheel.core.escapes import spreadsheet_cell
     from timewheel.ops.gaps.facts import subscription_facts
 
-    rows = [{"at_ms": look.at_ms, **subscription_facts(one, looks)} for one in look.subscriptions]
+    facts = [{"at_ms": look.at_ms, **subscription_facts(one, looks)} for one in look.subscriptions]
+    rows = [{name: spreadsheet_cell(value) for name, value in row.items()} for row in facts]
     try:
         with path.open("w", encoding="utf-8", newline="") as file:
             if rows:

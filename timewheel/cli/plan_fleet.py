@@ -98,7 +98,7 @@ def write_fleet(
     names = file_names(one.topic for one in fleet.topics)
     files: dict[str, str] = {}
     for one in fleet.topics:
-        plan = fleet.plan_of(one.topic, base_of(one.topic))
+        plan = fleet.plan_of(one.topic, base_of)
         if plan is not None:
             files[one.topic] = f"{names[one.topic]}.toml"
             save_plan(plan, folder / files[one.topic])

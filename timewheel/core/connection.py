@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from timewheel.core.errors import BadConnection
 from timewheel.core.secret import Secret
@@ -60,6 +60,14 @@ class OAuth2:
 
     def __post_init__(self) -> None:
         _check_url("oauth2.issuer_url", self.issuer_url, WEB_SCHEMES)
+
+    @property
+    def key_file(self) -> Path | None:
+        """The file of the private key; None: the key holds its content itself."""
+        key = self.private_key.reveal()
+        if key.startswith("data:"):
+            return None
+        return Path(unquote(urlsplit(key).path)) if key.startswith("file:") else Path(key)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from timewheel.core.connection import Connection, OAuth2
 from timewheel.core.errors import BadConnection
 from timewheel.core.secret import Secret
 
-__all__ = ["is_open_to_others", "load_connection", "parse_connection"]
+__all__ = ["is_open_to_others", "load_connection", "parse_connection", "secrets_open_to_all"]
 
 MAX_FILE_BYTES = 100_000
 """It takes a few hundred bytes; more is another file."""
@@ -119,9 +119,25 @@ def is_open_to_others(path: Path, connection: Connection) -> bool:
         path: The file.
         connection: What it says.
     """
-    key = None if connection.oauth2 is None else connection.oauth2.private_key.reveal()
-    holds_secret = connection.token is not None or (key is not None and key.startswith("data:"))
+    oauth2 = connection.oauth2
+    holds_secret = connection.token is not None or (oauth2 is not None and oauth2.key_file is None)
     return holds_secret and bool(path.stat().st_mode & (stat.S_IRGRP | stat.S_IROTH))
+
+
+def secrets_open_to_all(connection: Connection) -> tuple[Path, ...]:
+    """Files with a secret alone - a token, a key - that every user of the machine may read; a group is let in by many
+    services on purpose, as Kubernetes does.
+    """
+    key = None if connection.oauth2 is None else connection.oauth2.key_file
+    files = [connection.token_file, key, connection.tls_private_key_file_path]
+    return tuple(file for file in files if file is not None and _is_open_to_all(Path(file)))
+
+
+def _is_open_to_all(file: Path) -> bool:
+    try:
+        return bool(file.stat().st_mode & stat.S_IROTH)
+    except (OSError, ValueError):
+        return False  # whoever reads it says why it cannot be read
 
 
 def _key_of(key: str, folder: Path) -> str:

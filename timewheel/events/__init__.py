@@ -36,10 +36,10 @@ from timewheel.events.handlers import AroundFailed, InboxDidNotAnswer, InboxLeas
 from timewheel.events.kind import kinds
 from timewheel.events.operations import (
     BrokerConfigurationDenied,
-    ConnectionFileOpen,
     HookFailed,
     LookFailed,
     RelayProcessEnded,
+    SecretFileOpen,
     TokenExpired,
     TokenUnreadable,
 )
@@ -95,7 +95,6 @@ __all__ = [
     "CalendarTopicOpened",
     "CalendarTopicStuck",
     "ConnectionBack",
-    "ConnectionFileOpen",
     "ConnectionLost",
     "CutOffUnknown",
     "CutOffsMany",
@@ -132,6 +131,7 @@ __all__ = [
     "RelaySessionFailed",
     "RelayWaitsForLease",
     "RepublishFailed",
+    "SecretFileOpen",
     "SendCallbackFailed",
     "ShadowCaughtUp",
     "ShadowLiftFailed",

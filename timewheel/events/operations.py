@@ -7,10 +7,10 @@ from timewheel.hooks import Event
 
 __all__ = [
     "BrokerConfigurationDenied",
-    "ConnectionFileOpen",
     "HookFailed",
     "LookFailed",
     "RelayProcessEnded",
+    "SecretFileOpen",
     "TokenExpired",
     "TokenUnreadable",
 ]
@@ -29,12 +29,12 @@ class BrokerConfigurationDenied(Event):
 
 
 @event(
-    "connection_file_open",
+    "secret_file_open",
     "warning",
-    means="More than its owner can read a connection's file that holds a token or a key itself.",
-    do="`chmod 600` it; or keep the secret in a file of its own, and name that (`token_file`, `private_key`).",
+    means="Others can read a file with a secret: of a token or a key, or a connection's file that holds one itself.",
+    do="`chmod 600` it, and renew the secret if others may have read it.",
 )
-class ConnectionFileOpen(Event):
+class SecretFileOpen(Event):
     path: str
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 import subprocess
 import tempfile
 import time
@@ -19,6 +20,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from timewheel.core.escapes import shell_line
 from timewheel.testing.errors import BrokerUnavailable
 from timewheel.testing.locking import locked
 from timewheel.testing.settings import DEFAULT_VERSION, SUPPORTED_VERSIONS
@@ -123,8 +125,10 @@ def broker_jars(version: str = DEFAULT_VERSION, *, progress: Progress | None = N
     home = cache_folder() / f"pulsar-{version}"
     lib = home / "lib"
     if lib.is_dir():
+        _refuse_if_others_write(home.parent, home, lib)
         return lib
     home.parent.mkdir(parents=True, exist_ok=True)
+    _refuse_if_others_write(home.parent)
     say = progress or _silent
     with locked(
         home.parent / f"pulsar-{version}.lock",
@@ -135,6 +139,17 @@ def broker_jars(version: str = DEFAULT_VERSION, *, progress: Progress | None = N
                 shutil.rmtree(stale, ignore_errors=True)
             _fetch(version, home, say)
     return lib
+
+
+def _refuse_if_others_write(*folders: Path) -> None:
+    """Its jars run with all rights of this user."""
+    for folder in folders:
+        found = folder.stat()
+        if found.st_uid not in {os.getuid(), 0} or found.st_mode & stat.S_IWOTH:
+            raise BrokerUnavailable(
+                f"{folder} is another user's, or everybody may write there: its jars would run as you. Set "
+                f"XDG_CACHE_HOME to a folder of your own, or: {shell_line('chmod', 'o-w', str(folder))}"
+            )
 
 
 def _silent(line: str) -> None:
@@ -155,7 +170,7 @@ def _fetch(version: str, home: Path, say: Progress) -> None:
         say(f"fetching Pulsar {version} from Maven (about 243 MB, once, into {home})")
         # Not -q: its "Downloaded" lines are the progress. -B keeps them to one line per file.
         command = [
-            mvn, "-B", "-f", str(partial / "pom.xml"), "dependency:copy-dependencies",
+            mvn, "-B", "--strict-checksums", "-f", str(partial / "pom.xml"), "dependency:copy-dependencies",
             "-DincludeScope=runtime", f"-DoutputDirectory={partial / 'lib'}",
         ]  # fmt: skip
         _run_maven(command, version, say)
