@@ -172,5 +172,5 @@ def test_what_a_producer_wrote_and_cannot_be_read_is_an_error_of_that_entry(odd:
     headers = {name: value for name, value in (usual | odd).items() if value is not None}
     answer = httpx.Response(200, headers=headers, content=b"x" * 11, request=httpx.Request("GET", "http://b/entry/2"))
 
-    with pytest.raises(AdminError, match="GET /entry/2 failed .200.: the entry cannot be read"):
+    with pytest.raises(AdminError, match=r"GET /entry/2 failed .200.: the entry cannot be read"):
         read_entry(answer)
