@@ -70,6 +70,7 @@ FIELDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "event time": ({"event_time": 5}, {"event_ms": 5}),
     "replicated": ({"replicated_from": "east"}, {"replicated_from": "east"}),
     "schema": ({"schema_version": b"\x00" * 7 + b"\x03"}, {"schema_version": b"\x00" * 7 + b"\x03"}),
+    "empty schema version": ({"schema_version": b""}, {"schema_version": None, "defect": None}),
     "compression": ({"compression": 3}, {"compression": Compression.ZSTD}),
     "compression that is not known": ({"compression": 9}, {"compression": 9}),
     "encryption": ({"encryption_keys": [message("EncryptionKeys", key="k", value=b"v")]}, {"is_encrypted": True}),
@@ -145,6 +146,8 @@ ABSURD: dict[str, tuple[dict[str, Any], str, int]] = {
     "a batch of none": ({"num_messages_in_batch": 0}, "a batch of 0 messages", 1),
     "a batch of more than its bytes": ({"num_messages_in_batch": 3, "payload": b"x" * 11}, "a batch of 3 messages", 3),
     "the largest batch": ({"num_messages_in_batch": (1 << 31) - 1}, "a batch of 2147483647 messages", (1 << 31) - 1),
+    "a long schema version": ({"schema_version": bytes(200)}, "a schema version of 200 bytes", 1),
+    "a negative schema version": ({"schema_version": b"\xff" * 8}, "a schema version of 8 bytes", 1),
     "a time that is no date": ({"publish_time": (1 << 64) - 1}, "an entry of 18446744073709551615 ms", 1),
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import zlib
 from typing import TYPE_CHECKING, Any, cast
 
 import pulsar
@@ -12,6 +13,7 @@ import pytest
 from pulsar.schema import AvroSchema, Integer, Record
 
 from tests.broker.relay_stage import Stage, now_ms, plan_of
+from tests.support.raw_producer import RawEntry, RawProducer, batch_member, metadata_of
 from timewheel.core.envelope import Envelope
 from timewheel.core.names import partition_topic
 from timewheel.core.planfile import save_plan
@@ -203,6 +205,40 @@ def test_of_a_batch_only_what_is_meant_is_dealt_with(stage: Stage) -> None:
     eventually(lambda: set(left()) == {"b0", "b3"}, message="one is gone")
     stats = stage.admin.topics.partitioned_stats(stage.names.dead_letter, precise_backlog=True).total
     assert stats.subscriptions["timewheel-dead-letter"].backlog == 2
+
+
+def test_what_cannot_be_opened_is_one_letter_with_its_reason_that_can_be_dropped(stage: Stage) -> None:
+    """A batch of 100,000 messages within 1 kB; one that is garbled; one that does not open; one that has no date."""
+    many, topic = batch_member() * 100_000, partition_topic(stage.names.dead_letter, 0)
+    bomb = zlib.compress(many, 9)
+    odd = [
+        RawEntry(metadata_of(compression=2, uncompressed_bytes=len(many), batch_size=100_000), bomb, 100_000),
+        RawEntry(metadata_of(batch_size=2), batch_member(b"one") + b"\x00\x00\x00\xff", 2),
+        RawEntry(metadata_of(compression=2, uncompressed_bytes=1_000), b"nothing that zlib knows"),
+        RawEntry(metadata_of(publish_ms=(1 << 63) - 1), b"late"),
+    ]
+    assert len(bomb) < 1_000
+    with RawProducer(stage.broker.service_url, topic) as producer:
+        assert None not in producer.send_all(odd)
+    batch_of(stage, 2)
+
+    found = dead_letters(stage)
+    reasons = [one.reason for one in found.letters if one.is_whole]
+    assert sorted(reason[:20] for reason in reasons) == [
+        "a batch of 100,000 m", "a batch that cannot ", "the broker cannot sh", "the broker cannot sh",
+    ], reasons  # fmt: skip
+    assert {one.timer_id for one in found.letters if not one.is_whole} == {"b0", "b1"}
+    assert not found.is_cut
+    few = letters(stage.admin, dead_letter_box(stage.plan), most=2)
+    assert (len(few.letters), few.is_cut) == (2, True)
+
+    again = {one.letter.place: one.refused for one in replay(stage.client, stage.admin, stage.plan, found.letters)}
+    assert len(again) == 6
+    assert sum(refused is None for refused in again.values()) == 2
+    left = dead_letters(stage).letters
+    dropped = drop(stage.client, dead_letter_box(stage.plan), left)
+    assert [one.refused for one in dropped] == [None] * len(left)
+    eventually(lambda: not dead_letters(stage).letters, message="none is left")
 
 
 class Order(Record):  # type: ignore[misc]  # pulsar ships no types

@@ -45,7 +45,7 @@ def test_what_was_put_into_a_batch_comes_out(messages: list[tuple[bytes, dict[st
     more = field(5, 1_700_000_000_000) + field(8, 300) + varint(40 << 3 | 1) + b"8" * 8 + varint(41 << 3 | 5) + b"4" * 4
     batch = b"".join(message(*one, more) for one in messages)
 
-    assert messages_of_batch(batch, len(messages)) == tuple(
+    assert tuple(messages_of_batch(batch, len(messages))) == tuple(
         BatchedMessage(properties=properties, partition_key=key, payload_bytes=len(payload), payload=payload)
         for payload, properties, key in messages
     )
@@ -64,10 +64,24 @@ def test_what_was_put_into_a_batch_comes_out(messages: list[tuple[bytes, dict[st
 )
 def test_what_is_no_batch_is_told(batch: bytes) -> None:
     with pytest.raises(BatchGarbled):
-        messages_of_batch(batch, 1)
+        list(messages_of_batch(batch, 1))
 
 
 @given(st.binary(max_size=60), st.integers(0, 3))
 def test_no_bytes_do_more_harm_than_that(batch: bytes, count: int) -> None:
     with suppress(BatchGarbled):
-        assert len(messages_of_batch(batch, count)) == count
+        assert len(list(messages_of_batch(batch, count))) == count
+
+
+def test_a_null_value_has_no_size() -> None:
+    (found,) = messages_of_batch(struct.pack(">I", 11) + field(3, (1 << 64) - 1), 1)
+
+    assert (found.payload_bytes, found.payload) == (0, b"")
+
+
+def test_an_absurd_count_costs_what_its_bytes_hold() -> None:
+    found = messages_of_batch(message(b"payload", {}, None), (1 << 31) - 1)
+
+    assert next(found).payload == b"payload"
+    with pytest.raises(BatchGarbled):
+        next(found)

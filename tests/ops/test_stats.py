@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from timewheel.admin.entries import read_entry
 from timewheel.admin.internals import AckedRange, CursorStats, EntryPosition, read_internal_stats
 from timewheel.admin.stats import read_partitioned_stats, read_topic_stats, stats_query
+from timewheel.core.errors import AdminError
 
 
 def cursor(acked_text: str) -> CursorStats:
@@ -153,3 +154,23 @@ def test_properties_are_read_in_one_header_and_in_a_header_each() -> None:
     for headers in (in_one, each):
         assert read_entry(httpx.Response(200, headers=[*required, *headers])).properties == whole
     assert read_entry(httpx.Response(200, headers=required)).properties == {}
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"X-Pulsar-publish-time": "+292278994-08-17T07:12:55.807Z"},
+        {"X-Pulsar-deliver-at-time": "-292275055-05-16T16:47:04.192Z"},
+        {"X-Pulsar-num-batch-message": "2147483647"},
+        {"X-Pulsar-num-batch-message": "-1"},
+        {"X-Pulsar-Message-ID": "nothing"},
+        {"X-Pulsar-Message-ID": None},
+    ],
+)
+def test_what_a_producer_wrote_and_cannot_be_read_is_an_error_of_that_entry(odd: dict[str, str | None]) -> None:
+    usual = {"X-Pulsar-Message-ID": "1:2", "X-Pulsar-publish-time": "2026-11-25T10:00:00Z"}
+    headers = {name: value for name, value in (usual | odd).items() if value is not None}
+    answer = httpx.Response(200, headers=headers, content=b"x" * 11, request=httpx.Request("GET", "http://b/entry/2"))
+
+    with pytest.raises(AdminError, match=r"GET /entry/2 failed .200.: the entry cannot be read"):
+        read_entry(answer)

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-__all__ = ["BatchGarbled", "BatchedMessage", "messages_of_batch"]
+__all__ = ["MOST_MESSAGES", "BatchGarbled", "BatchedMessage", "messages_of_batch"]
+
+MOST_MESSAGES = 10_000
+"""In a batch that is shown message by message: ten times of what clients put into one by their defaults. An empty
+message takes 6 bytes, and next to none where they are compressed."""
 
 _PROPERTIES, _PARTITION_KEY, _PAYLOAD_SIZE = 1, 2, 3
 _KEY, _VALUE = 1, 2
@@ -43,33 +47,35 @@ class BatchedMessage:
     payload: bytes = b""
 
 
-def messages_of_batch(payload: bytes, count: int) -> tuple[BatchedMessage, ...]:
-    """Read a batch.
+def messages_of_batch(payload: bytes, count: int) -> Iterator[BatchedMessage]:
+    """Read a batch, message by message.
 
     Args:
         payload: Of the entry, decompressed.
         count: How many messages the entry's metadata says are in it.
 
     Raises:
-        BatchGarbled: They are not.
+        BatchGarbled: They are not; as soon as one of them cannot be read.
     """
-    found = []
     at = 0
     try:
         for _ in range(count):
             (length,) = struct.unpack_from(">I", payload, at)
-            at += 4
-            message = _message(payload[at : at + length])
-            at += length + message.payload_bytes
-            if at > len(payload):
-                raise BatchGarbled(f"a message ends at byte {at} of {len(payload)}")
-            found.append(replace(message, payload=payload[at - message.payload_bytes : at]))
+            at += 4 + length
+            properties, partition_key, size = _metadata(payload[at - length : at])
+            if at + size > len(payload):
+                raise BatchGarbled(f"a message ends at byte {at + size} of {len(payload)}")
+            content = payload[at : at + size]
+            at += size
+            yield BatchedMessage(
+                properties=properties, partition_key=partition_key, payload_bytes=size, payload=content
+            )
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise BatchGarbled(str(error)) from error
-    return tuple(found)
 
 
-def _message(metadata: bytes) -> BatchedMessage:
+def _metadata(metadata: bytes) -> tuple[Mapping[str, str], str | None, int]:
+    """Properties, partition key, and size of the payload."""
     properties: dict[str, str] = {}
     partition_key, size = None, 0
     for number, value in _fields(metadata):
@@ -79,8 +85,8 @@ def _message(metadata: bytes) -> BatchedMessage:
         elif number == _PARTITION_KEY:
             partition_key = _text(value)
         elif number == _PAYLOAD_SIZE and isinstance(value, int):
-            size = value
-    return BatchedMessage(properties=properties, partition_key=partition_key, payload_bytes=size)
+            size = 0 if value >> 63 else value  # -1 is what some clients write for a null value
+    return properties, partition_key, size
 
 
 def _text(value: int | bytes | None) -> str:

@@ -11,10 +11,13 @@ from dataclasses import dataclass
 import httpx
 
 from timewheel.admin.internals import EntryPosition
+from timewheel.core.errors import AdminError
 
 __all__ = ["StoredEntry"]
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_LEAST_BYTES = 4
+"""Of a message in a batch: it stands behind its size."""
 _PROPERTIES = "X-Pulsar-PROPERTY"
 _ONE_PROPERTY = b"x-pulsar-property-"
 """How a header of brokers up to 3.x begins; what follows is the property's key, in the letters that it has."""
@@ -61,10 +64,24 @@ class StoredEntry:
 
 
 def read_entry(response: httpx.Response) -> StoredEntry:
-    """The entry from the broker's answer."""
+    """The entry from the broker's answer.
+
+    Raises:
+        AdminError: What its producer wrote is no date, or no batch.
+    """
+    try:
+        return _read_entry(response)
+    except (KeyError, ValueError) as error:
+        endpoint = f"{response.request.method} {response.request.url.path}"
+        raise AdminError(response.status_code, endpoint, f"the entry cannot be read: {error}") from error
+
+
+def _read_entry(response: httpx.Response) -> StoredEntry:
     headers = httpx.Headers(response.headers.raw, encoding="iso-8859-1")  # httpx would guess UTF-8 first
     ordering_key = headers.get("X-Pulsar-Base64-ordering-key")
-    batch_messages = headers.get("X-Pulsar-num-batch-message")
+    batch_messages, size = headers.get("X-Pulsar-num-batch-message"), len(response.content)
+    if batch_messages is not None and not 0 < int(batch_messages) * _LEAST_BYTES <= size:
+        raise ValueError(f"a batch of {batch_messages} messages in {size} bytes")
     return StoredEntry(
         position=EntryPosition.parse(headers["X-Pulsar-Message-ID"]),
         payload=response.content,

@@ -194,6 +194,7 @@ class Topics:
 
         Raises:
             AdminMissing: No such entry, or not yet.
+            AdminError: The broker cannot open it, or its metadata cannot be read.
         """
         path = f"{topic_path(topic)}/ledger/{position.ledger}/entry/{position.entry}"
         try:

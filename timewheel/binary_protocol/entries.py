@@ -24,6 +24,7 @@ __all__ = ["Compression", "Entry", "Marker", "read_entry"]
 _CHECKSUM_MAGIC = b"\x0e\x01"
 _BROKER_METADATA_MAGIC = b"\x0e\x02"
 _SIZE_BYTES = 4
+_VERSION_BYTES = 8
 _LATEST_MS = 253_402_300_799_999
 """The end of the year 9999, UTC milliseconds: later times are no dates."""
 
@@ -70,7 +71,7 @@ class Entry(NamedTuple):
         producer: Its name.
         sequence_id: Its number for this entry.
         replicated_from: The cluster where it was published first.
-        schema_version: As the broker counts it, big-endian.
+        schema_version: As the broker counts it, big-endian, 8 bytes.
         compression: A member of `Compression`, or a number that is not known here.
         is_encrypted: Whether its payload is.
         chunk: Which part of a larger message it is, from 0.
@@ -213,7 +214,7 @@ def read_entry(
         producer=text_of(datas[_PRODUCER]),
         sequence_id=numbers[_SEQUENCE_ID],
         replicated_from=None if replicated_from is None else text_of(replicated_from),
-        schema_version=datas.get(_SCHEMA_VERSION),
+        schema_version=datas.get(_SCHEMA_VERSION) or None,
         compression=numbers.get(_COMPRESSION, 0),
         is_encrypted=_ENCRYPTION_KEY in datas,
         chunk=numbers.get(_CHUNK),
@@ -257,6 +258,9 @@ def _checked(numbers: dict[int, int], datas: dict[int, bytes], payload_bytes: in
         raise ProtocolViolation("an entry without its producer, number or time", "each entry has all three")
     if numbers[_PUBLISH_TIME] > _LATEST_MS:
         raise ProtocolViolation(f"an entry of {numbers[_PUBLISH_TIME]} ms", f"the latest time is {_LATEST_MS}")
+    version = datas.get(_SCHEMA_VERSION)
+    if version and (len(version) != _VERSION_BYTES or version[0] > 0x7F):
+        raise ProtocolViolation(f"a schema version of {len(version)} bytes", "one is a signed number of 64 bits")
     size = numbers.get(_MESSAGES_IN_BATCH)
     if size is None:
         return 0

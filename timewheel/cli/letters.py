@@ -179,11 +179,7 @@ def _show_table(console: Console, kind: Kind, found: Letters, now_ms: int) -> No
 
 def _count(kind: Kind, found: Letters) -> str:
     seen = f"{len(found.letters):,} of {found.looked_at:,} {kind.many} in {found.topic} are meant"
-    return f"{seen}; there are {found.entries:,} entries, see --most." if _is_cut(found) else f"{seen}."
-
-
-def _is_cut(found: Letters) -> bool:
-    return found.entries > found.looked_at
+    return f"{seen}; there are {found.entries:,} entries, see --most." if found.is_cut else f"{seen}."
 
 
 def _count_facts(found: Letters) -> dict[str, Any]:

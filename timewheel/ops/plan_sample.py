@@ -31,6 +31,9 @@ from timewheel.ops.sample import (
 
 __all__ = ["draw_pairs", "sample_plan"]
 
+FIRST_ENTRIES = 8
+"""Of a ledger, that are tried for when it begins."""
+
 
 def sample_plan(
     admin: AdminClient,
@@ -182,14 +185,17 @@ def _topic(
 
 def _first_stored_ms(admin: AdminClient, part: str, stats: InternalStats) -> int | None:
     """Ledgers go from the front, whole: from the first one that is left on, all that was sent is there."""
+    unread: AdminError | None = None
     for ledger in stats.ledgers:
-        if ledger.entries:
+        for number in range(min(ledger.entries, FIRST_ENTRIES)):
             try:
-                return admin.topics.entry(part, EntryPosition(ledger.ledger_id, 0)).publish_at_ms
+                return admin.topics.entry(part, EntryPosition(ledger.ledger_id, number)).publish_at_ms
             except AdminMissing:
-                continue  # it went meanwhile, so the next one is the first
+                break  # it went meanwhile, so the next one is the first
             except AdminError as error:
-                raise NothingToSample(part, f"its first entry could not be read ({error.reason})") from error
+                unread = error  # a producer may store what cannot be read
+    if unread is not None:
+        raise NothingToSample(part, f"its first entries could not be read ({unread.reason})") from unread
     return None
 
 

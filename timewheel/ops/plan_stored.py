@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 
-from timewheel.admin.batches import BatchedMessage, BatchGarbled, messages_of_batch
+from timewheel.admin.batches import MOST_MESSAGES, BatchedMessage, BatchGarbled, messages_of_batch
 from timewheel.admin.entries import StoredEntry
 from timewheel.admin.internals import EntryPosition
 from timewheel.core.envelope import DUE_PROPERTY, PROBE_PROPERTY, STIR_PROPERTY, TIMER_PROPERTY, Envelope, read_due
@@ -185,7 +185,7 @@ def timers_of(place: Place, entry: StoredEntry, *, in_intake: bool = False) -> t
     )
     if entry.batch_messages is not None:
         try:
-            messages = messages_of_batch(entry.payload, entry.batch_messages)
+            messages = tuple(islice(messages_of_batch(entry.payload, entry.batch_messages), MOST_MESSAGES))
         except BatchGarbled:
             # Encrypted: its entry is all that is seen.
             messages = (BatchedMessage(properties={}, partition_key=None, payload_bytes=len(entry.payload)),)

@@ -56,7 +56,8 @@ def original_of(timer_id: str, part: str) -> EntryPosition | None:
 
 
 def properties_in(entry: Entry) -> Iterator[tuple[int, Mapping[str, str]]]:
-    """The properties of each message, with its number in the batch; -1: it is none. Nothing of what does not open.
+    """The properties of each message, with its number in the batch; -1: it is none. Nothing of what does not open,
+    and of a batch nothing from the first message on that cannot be read.
 
     Args:
         entry: Read with its payload.

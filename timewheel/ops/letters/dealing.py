@@ -171,6 +171,8 @@ class _Existing:
         self._known: dict[str, frozenset[str]] = {}
 
     def __call__(self, letter: Letter, message: Any) -> Again | Refused:
+        if letter.is_whole:
+            return Refused(f"{letter.reason}: it can be dropped, or read by a client of its topic")
         # By the message itself: the admin API shows Latin-1 only.
         found = self._decide(_as_received(letter, message))
         if isinstance(found, Refused):
@@ -247,6 +249,9 @@ class _Desk:
             return [Dealt(letter=letter, refused=f"it cannot be published: {error}") for letter in wanted.values()]
 
     def _deal(self, position: EntryPosition, wanted: dict[LetterPlace, Letter], decide: Decision) -> list[Dealt]:
+        whole = wanted.get(LetterPlace(*position))
+        if whole is not None and whole.is_whole:
+            return self._deal_whole(whole, decide)
         dealt: list[Dealt] = []
         refile: list[Any] = []
         outcomes = _Outcomes()
@@ -272,6 +277,14 @@ class _Desk:
         self._await_confirmed(outcomes)
         self._consumer.acknowledge(pulsar.MessageId(-1, position.ledger, position.entry, -1))
         return dealt
+
+    def _deal_whole(self, letter: Letter, decide: Decision) -> list[Dealt]:
+        decision = decide(letter, None)
+        if isinstance(decision, Refused):
+            return [Dealt(letter=letter, refused=decision.reason)]
+        position = letter.place.position
+        self._consumer.acknowledge(pulsar.MessageId(-1, position.ledger, position.entry, -1))
+        return [Dealt(letter=letter)]
 
     def _messages(self, position: EntryPosition) -> list[tuple[LetterPlace, Any]]:
         """All messages of one entry, as a reader gets them: untouched, unlike what the admin API shows."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from timewheel.admin.batches import BatchGarbled, messages_of_batch
+from timewheel.admin.batches import MOST_MESSAGES, BatchedMessage, BatchGarbled, messages_of_batch
 from timewheel.admin.client import AdminClient
 from timewheel.admin.entries import StoredEntry
 from timewheel.admin.internals import EntryPosition
@@ -22,7 +22,8 @@ from timewheel.ops.status.runs import open_runs, positions_of
 __all__ = ["DEFAULT_MOST", "Letter", "LetterPlace", "Letters", "Wish", "letters"]
 
 DEFAULT_MOST = 1_000
-"""Entries that are looked at; each is a call of some milliseconds."""
+"""Entries that are looked at, each by a call of some milliseconds; and letters that are kept, but for the rest of the
+last one's entry."""
 
 
 class LetterPlace(NamedTuple):
@@ -64,6 +65,7 @@ class Letter:
         key: Its partition key.
         properties: All that it has, the notes on why it is here with them.
         payload: As it was sent.
+        is_whole: It stands for an entry that is not opened: it can be dropped, and not sent again.
     """
 
     topic: str
@@ -77,6 +79,7 @@ class Letter:
     key: str | None
     properties: Mapping[str, str]
     payload: bytes
+    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,13 +122,15 @@ class Letters:
         topic: The topic that they lie in.
         letters: Those that were meant, the oldest first.
         looked_at: Letters that were looked at.
-        entries: Entries that nobody has dealt with; more than were looked at, if there are too many.
+        entries: Entries that nobody has dealt with.
+        is_cut: Some of these were not looked at, since there are too many.
     """
 
     topic: str
     letters: tuple[Letter, ...]
     looked_at: int
     entries: int
+    is_cut: bool
 
 
 def letters(admin: AdminClient, box: Box, wish: Wish | None = None, *, most: int = DEFAULT_MOST) -> Letters:
@@ -135,7 +140,7 @@ def letters(admin: AdminClient, box: Box, wish: Wish | None = None, *, most: int
         admin: Whose role may see the topic's stats and peek at its messages.
         box: Where they are.
         wish: Which; None: all.
-        most: So many entries are looked at, of each partition the oldest first.
+        most: So many entries are looked at, of each partition the oldest first, until so many letters are meant.
 
     Raises:
         NoSuchTarget: Nobody has made the topic.
@@ -144,13 +149,14 @@ def letters(admin: AdminClient, box: Box, wish: Wish | None = None, *, most: int
     partitions = admin.topics.partitions(box.topic)
     if not partitions:
         raise NoSuchTarget(box.topic, box.missing)
-    found: list[Letter] = []
-    entries = 0
+    meant: list[Letter] = []
+    entries = looked_at = seen = 0
     for number in range(partitions):
         topic = partition_topic(box.topic, number)
         positions = _open_positions(admin, topic, box, most - min(entries, most))
         entries += positions.entries
         for position in positions.first:
+<<<<<<< HEAD
             try:
                 found += _letters_in(topic, box, admin.topics.entry(topic, position))
             except AdminMissing:
@@ -162,6 +168,17 @@ def letters(admin: AdminClient, box: Box, wish: Wish | None = None, *, most: int
     found.sort(key=lambda letter: (letter.since_ms, letter.place))
     meant = tuple(letter for letter in found if wish is None or wish.means(letter))
     return Letters(topic=box.topic, letters=meant, looked_at=len(found), entries=entries)
+=======
+            if len(meant) >= most:
+                break
+            seen += 1
+            for letter in _letters_at(admin, topic, box, position):
+                looked_at += 1
+                if wish is None or wish.means(letter):
+                    meant.append(letter)
+    meant.sort(key=lambda letter: (letter.since_ms, letter.place))
+    return Letters(topic=box.topic, letters=tuple(meant), looked_at=looked_at, entries=entries, is_cut=seen < entries)
+>>>>>>> h-raw
 
 
 class _Open(NamedTuple):
@@ -184,23 +201,40 @@ def _open_positions(admin: AdminClient, topic: str, box: Box, most: int) -> _Ope
     return _Open(entries, tuple(positions_of(runs, range(min(entries, most)))))
 
 
-def _letters_in(topic: str, box: Box, entry: StoredEntry) -> Iterator[Letter]:
+def _letters_at(admin: AdminClient, topic: str, box: Box, position: EntryPosition) -> Iterable[Letter]:
+    try:
+        return _letters_in(topic, box, admin.topics.entry(topic, position))
+    except AdminMissing:
+        return ()  # somebody dealt with it meanwhile
+    except (AdminDenied, AdminUnreachable):
+        raise
+    except AdminError as error:
+        return (_whole(topic, position, 0, f"the broker cannot show it: {error.reason}"),)
+
+
+def _letters_in(topic: str, box: Box, entry: StoredEntry) -> Iterable[Letter]:
     position = entry.position
     if entry.batch_messages is None:
-        message = _Message(entry.properties, entry.partition_key, entry.payload)
-        yield _letter(topic, box, entry, LetterPlace(*position), message)
-        return
+        message = BatchedMessage(
+            properties=entry.properties,
+            partition_key=entry.partition_key,
+            payload_bytes=len(entry.payload),
+            payload=entry.payload,
+        )
+        return (_letter(topic, box, entry, LetterPlace(*position), message),)
+    since_ms = entry.publish_at_ms
+    if entry.batch_messages > MOST_MESSAGES:
+        return (_whole(topic, position, since_ms, f"a batch of {entry.batch_messages:,} messages"),)
     try:
-        messages = messages_of_batch(entry.payload, entry.batch_messages)
-    except BatchGarbled:
-        yield _letter(topic, box, entry, LetterPlace(*position), _Message({}, None, entry.payload))
-        return
-    for index, batched in enumerate(messages):
-        message = _Message(batched.properties, batched.partition_key, batched.payload)
-        place = LetterPlace(position.ledger, position.entry, index)
-        yield _letter(topic, box, entry, place, message)
+        return [
+            _letter(topic, box, entry, LetterPlace(position.ledger, position.entry, index), message)
+            for index, message in enumerate(messages_of_batch(entry.payload, entry.batch_messages))
+        ]
+    except BatchGarbled as error:
+        return (_whole(topic, position, since_ms, f"a batch that cannot be read: {error}", entry.payload),)
 
 
+<<<<<<< HEAD
 def _unshown(topic: str, position: EntryPosition, error: str, now_ms: int) -> Letter:
     """A letter whose place is all that is known: it can be sent again and dropped by that."""
     return Letter(
@@ -224,9 +258,16 @@ class _Message(NamedTuple):
     properties: Mapping[str, str]
     key: str | None
     payload: bytes
+=======
+def _whole(topic: str, position: EntryPosition, since_ms: int, reason: str, payload: bytes = b"") -> Letter:
+    return Letter(
+        topic=topic, place=LetterPlace(*position), timer_id=None, envelope=None, reason=reason, error="", source="",
+        since_ms=since_ms, key=None, properties={}, payload=payload, is_whole=True,
+    )  # fmt: skip
+>>>>>>> h-raw
 
 
-def _letter(topic: str, box: Box, entry: StoredEntry, place: LetterPlace, message: _Message) -> Letter:
+def _letter(topic: str, box: Box, entry: StoredEntry, place: LetterPlace, message: BatchedMessage) -> Letter:
     properties = message.properties
     return Letter(
         topic=topic,
@@ -237,7 +278,7 @@ def _letter(topic: str, box: Box, entry: StoredEntry, place: LetterPlace, messag
         error=properties.get(box.error_property, "") if box.error_property else "",
         source=properties.get(box.from_property, ""),
         since_ms=entry.publish_at_ms,
-        key=message.key,
+        key=message.partition_key,
         properties=properties,
         payload=message.payload,
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -173,13 +175,12 @@ class Reading:
 
 
 def _seen(entry: StoredEntry) -> Seen:
-    every = [entry.properties]
+    every: Iterable[Mapping[str, str]] = [entry.properties]
     if entry.batch_messages is not None:
-        try:
-            every = [message.properties for message in messages_of_batch(entry.payload, entry.batch_messages)]
-        except BatchGarbled:
-            every = []  # encrypted: nobody but its readers can tell what is in it
-    found = [(envelope, one.get(DEAD_REASON)) for one in every if (envelope := envelope_in(one)) is not None]
+        every = (message.properties for message in messages_of_batch(entry.payload, entry.batch_messages))
+    found: list[tuple[Envelope, str | None]] = []
+    with suppress(BatchGarbled):  # encrypted: its readers alone can tell what is in it
+        found.extend((envelope, one.get(DEAD_REASON)) for one in every if (envelope := envelope_in(one)) is not None)
     return Seen(
         position=entry.position,
         publish_ms=entry.publish_at_ms,
