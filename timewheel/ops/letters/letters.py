@@ -156,19 +156,6 @@ def letters(admin: AdminClient, box: Box, wish: Wish | None = None, *, most: int
         positions = _open_positions(admin, topic, box, most - min(entries, most))
         entries += positions.entries
         for position in positions.first:
-<<<<<<< HEAD
-            try:
-                found += _letters_in(topic, box, admin.topics.entry(topic, position))
-            except AdminMissing:
-                continue  # somebody dealt with it meanwhile
-            except (AdminDenied, AdminUnreachable):
-                raise
-            except (AdminError, ValueError) as error:  # its properties are too long for a header, for example
-                found.append(_unshown(topic, position, str(error), admin.clock.now_ms()))
-    found.sort(key=lambda letter: (letter.since_ms, letter.place))
-    meant = tuple(letter for letter in found if wish is None or wish.means(letter))
-    return Letters(topic=box.topic, letters=meant, looked_at=len(found), entries=entries)
-=======
             if len(meant) >= most:
                 break
             seen += 1
@@ -178,7 +165,6 @@ def letters(admin: AdminClient, box: Box, wish: Wish | None = None, *, most: int
                     meant.append(letter)
     meant.sort(key=lambda letter: (letter.since_ms, letter.place))
     return Letters(topic=box.topic, letters=tuple(meant), looked_at=looked_at, entries=entries, is_cut=seen < entries)
->>>>>>> h-raw
 
 
 class _Open(NamedTuple):
@@ -208,8 +194,9 @@ def _letters_at(admin: AdminClient, topic: str, box: Box, position: EntryPositio
         return ()  # somebody dealt with it meanwhile
     except (AdminDenied, AdminUnreachable):
         raise
-    except AdminError as error:
-        return (_whole(topic, position, 0, f"the broker cannot show it: {error.reason}"),)
+    except (AdminError, ValueError) as error:  # its properties are too long for a header, for example
+        reason = f"the admin API does not show it: {error}"
+        return (_whole(topic, position, admin.clock.now_ms(), reason),)
 
 
 def _letters_in(topic: str, box: Box, entry: StoredEntry) -> Iterable[Letter]:
@@ -234,37 +221,11 @@ def _letters_in(topic: str, box: Box, entry: StoredEntry) -> Iterable[Letter]:
         return (_whole(topic, position, since_ms, f"a batch that cannot be read: {error}", entry.payload),)
 
 
-<<<<<<< HEAD
-def _unshown(topic: str, position: EntryPosition, error: str, now_ms: int) -> Letter:
-    """A letter whose place is all that is known: it can be sent again and dropped by that."""
-    return Letter(
-        topic=topic,
-        place=LetterPlace(*position),
-        timer_id=None,
-        envelope=None,
-        reason=f"the admin API does not show it: {error}",
-        error="",
-        source="",
-        since_ms=now_ms,
-        key=None,
-        properties={},
-        payload=b"",
-    )
-
-
-class _Message(NamedTuple):
-    """What a letter is made of."""
-
-    properties: Mapping[str, str]
-    key: str | None
-    payload: bytes
-=======
 def _whole(topic: str, position: EntryPosition, since_ms: int, reason: str, payload: bytes = b"") -> Letter:
     return Letter(
         topic=topic, place=LetterPlace(*position), timer_id=None, envelope=None, reason=reason, error="", source="",
         since_ms=since_ms, key=None, properties={}, payload=payload, is_whole=True,
     )  # fmt: skip
->>>>>>> h-raw
 
 
 def _letter(topic: str, box: Box, entry: StoredEntry, place: LetterPlace, message: BatchedMessage) -> Letter:
