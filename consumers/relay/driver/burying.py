@@ -21,10 +21,20 @@ from timewheel.wire.native import carry
 from timewheel.wire.positions import Position
 from timewheel.wire.set_aside import in_parts
 
-__all__ = ["Burying", "Verdict", "Verdicts"]
+__all__ = ["Burying", "Verdict", "Verdicts", "refusal"]
 
 MAX_VERDICTS = 10_000
 """More than can be under way; of more the oldest are forgotten, and met again."""
+
+
+def refusal(failure: str) -> str:
+    """Why a message that was refused for good is a dead letter, by the client's result."""
+    if failure == "MessageTooBig":
+        return (
+            f"{failure}: compressed, and with what a relay says of it, it is larger than the broker's maxMessageSize; "
+            "send less, or raise that"
+        )
+    return f"it cannot be sent on: {failure}"
 
 
 class Verdict(NamedTuple):

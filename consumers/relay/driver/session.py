@@ -13,7 +13,7 @@ from typing import Any
 
 import pulsar
 
-from timewheel.consumers.relay.driver.burying import Burying, Verdicts
+from timewheel.consumers.relay.driver.burying import Burying, Verdicts, refusal
 from timewheel.consumers.relay.driver.confirmations import Confirmations
 from timewheel.consumers.relay.driver.endings import HoleFound, SessionFailed
 from timewheel.consumers.relay.driver.groups import Group, Groups, Member
@@ -378,7 +378,7 @@ class Session:
         for ordinal, failure in failures:
             if not is_of_message(failure):
                 raise SessionFailed(f"a send failed: {failure}")
-            self._burying.refused(ordinal, self._machine.failed(ordinal), f"it cannot be sent on: {failure}")
+            self._burying.refused(ordinal, self._machine.failed(ordinal), refusal(failure))
             self.begins_anew = True
 
     def _acknowledge_confirmed(self) -> None:
