@@ -162,15 +162,17 @@ def test_a_letter_s_notes_are_the_relay_s_and_one_that_cannot_go_on_keeps_no_oth
     straight.send(b"good", properties={"tw-id": "good"})
 
     listed = dead_letters(stage).letters
-    assert [one.timer_id for one in listed] == ["a", "0", "1", "2", "3", "5", "good", None]
-    assert "the admin API does not show it" in listed[-1].reason
+    long = [one for one in listed if one.timer_id in {None, "4"}]
+    assert [one.timer_id for one in listed if one not in long] == ["a", "0", "1", "2", "3", "5", "good"]
+    # Up to 4.0 the admin API has no room for it.
+    assert [one.timer_id or "the admin API does not show it" in one.reason for one in long] in (["4"], [True])
     dealt = replay(stage.client, stage.admin, stage.plan, listed, due_now=True)
     refused = [one.refused for one in dealt if one.refused]
     assert ["no relay wrote them" in reason for reason in refused] == [True, True, True, True, True, False]
     assert "is gone with that topic" in refused[-1]
     assert {message.data() for message in stage.await_due(2)} == {b"taken", b"good"}
     left = dead_letters(stage).letters
-    assert [one.timer_id for one in left] == ["0", "1", "2", "3", "5", None], "left as they were"
+    assert {one.place for one in left} == {one.letter.place for one in dealt if one.refused}, "left as they were"
 
 
 def batch_of(stage: Stage, count: int) -> None:
