@@ -85,7 +85,10 @@ def of_intake(_: ShadowStage, timer_id: str, due_ms: int) -> tuple[Texts, int]:
     return ((b"tw-id", timer_id.encode()), (b"tw-due", b"%d" % due_ms)), 0
 
 
-SHADOWED = {"relay": "service", "readers": "any", "intake": True}
+def shadowed() -> Plan:
+    return plan_of(TIERS, relay="service", readers="any", intake=True)
+
+
 PLACES = {
     "tier": Place(lambda: plan_of(TIERS), held_in, timer),
     "tier that the broker holds": Place(
@@ -103,9 +106,9 @@ PLACES = {
         due_timer,
     ),
     "topic of retries": Place(lambda: plan_of(TIERS, retry=True), lambda stage, _: stage.names.retry(BUSINESS), again),
-    "intake": Place(lambda: plan_of(TIERS, **SHADOWED), lambda stage, _: stage.names.intake, of_intake),
+    "intake": Place(shadowed, lambda stage, _: stage.names.intake, of_intake),
     "topic with a shadow": Place(
-        lambda: plan_of(TIERS, **SHADOWED),
+        shadowed,
         lambda stage, _: stage.plan.due_topic,
         lambda *asked: ((), asked[-1]),
         is_plain=True,

@@ -175,7 +175,7 @@ def test_a_consumer_gets_rid_of_all(
 
 def assert_published(plan: Plan, republisher: Republisher, timer: InHand, now_ms: int) -> None:
     envelope = timer.arrival.envelope
-    topic, _, properties = republisher._onward(timer, envelope, now_ms)
+    topic, _, properties = republisher._onward(timer, envelope, now_ms, 0)
     assert is_ours(plan, topic) or topic == plan.due_topic
     if envelope is not None and not isinstance(timer.onward, Parked):
         found = Envelope.read({**_kept(timer), **properties})

@@ -243,7 +243,9 @@ def test_what_is_parked_can_be_found_by_its_id(arrival: Arrival, adds: bool) -> 
     stray = InHand("a", read(client_s), 0, onward=TriedAgain(NOW_MS))
     assert _kept(stray) == {"colour": "red"}, "or they would count beside the line of version 2 that it gets"
     unread = InHand(f"@{arrival.position}", arrival._replace(envelope=None), 0, onward=timer.onward)
-    assert TIMER_PROPERTY not in republisher._onward(unread, None, NOW_MS)[2], "nobody makes up what could not be read"
+    assert TIMER_PROPERTY not in republisher._onward(unread, None, NOW_MS, 0)[2], (
+        "nobody makes up what could not be read"
+    )
     stored = {**arrival.message.properties(), **properties}
     found = Envelope.read(stored)
     assert found is not None
