@@ -13,7 +13,7 @@ import pytest
 
 from tests.broker.relay_stage import BUSINESS, now_ms, plan_of
 from tests.broker.shadow_stage import ShadowStage
-from tests.support.odd_messages import ODD, Odd, Texts, put, put_good
+from tests.support.odd_messages import HANDED_OUT, ODD, Odd, Texts, put, put_good
 from tests.support.raw_producer import RawProducer
 from timewheel.consumers import DelayedConsumer
 from timewheel.core.envelope import Envelope, Life
@@ -42,12 +42,14 @@ class Place(NamedTuple):
         topic: Into which they go, without a partition suffix, for what is due then.
         asks: What a message there has: properties and the delivery that is asked for; by its id and due time.
         is_plain: Whether a plain client reads the due topic, beside a shadow.
+        odd: Which are put there.
     """
 
     plan: Callable[[], Plan]
     topic: Callable[[ShadowStage, int], str]
     asks: Callable[[ShadowStage, str, int], tuple[Texts, int]]
     is_plain: bool = False
+    odd: Sequence[Odd] = ODD
 
 
 def encoded(properties: dict[str, str]) -> Texts:
@@ -90,7 +92,7 @@ def shadowed() -> Plan:
 
 
 PLACES = {
-    "tier": Place(lambda: plan_of(TIERS), held_in, timer),
+    "tier": Place(lambda: plan_of(TIERS), held_in, timer, odd=HANDED_OUT),
     "tier that the broker holds": Place(
         lambda: plan_of(Tiered(window_ms=1_500, tiers_ms=(1_500, 4_000), hold="broker")), held_in, timer
     ),
@@ -98,6 +100,7 @@ PLACES = {
         lambda: plan_of(Wheel(rings=(Ring(slot_ms=4_000, slots=10, headstart_ms=500),)), max_delay_ms=30_000),
         held_in,
         timer,
+        odd=HANDED_OUT,
     ),
     "due topic": Place(lambda: plan_of(TIERS), lambda stage, _: stage.plan.due_topic, due_timer),
     "day of a calendar": Place(
@@ -106,7 +109,7 @@ PLACES = {
         due_timer,
     ),
     "topic of retries": Place(lambda: plan_of(TIERS, retry=True), lambda stage, _: stage.names.retry(BUSINESS), again),
-    "intake": Place(shadowed, lambda stage, _: stage.names.intake, of_intake),
+    "intake": Place(shadowed, lambda stage, _: stage.names.intake, of_intake, odd=HANDED_OUT),
     "topic with a shadow": Place(
         shadowed,
         lambda stage, _: stage.plan.due_topic,
@@ -195,24 +198,25 @@ def test_no_odd_message_keeps_a_good_one_from_coming_once_and_in_its_time(
     pulsar_broker: Broker, name: str, say: Callable[[object], None], evidence: Evidence
 ) -> None:
     place = PLACES[name]
+    odd = place.odd
     with ShadowStage(pulsar_broker, place.plan()) as stage, ExitStack() as stack:
         if stage.plan.intake:
             stage.wish(State.SHADOWING)
         due_ms = now_ms() + AHEAD_MS
         seen = Delivered(due_ms)
-        refused = put_all(stage, place, ODD, due_ms)
-        say(f"stored {len(ODD) - len(refused)} of {len(ODD)} odd messages; refused by the broker: {refused}")
+        refused = put_all(stage, place, odd, due_ms)
+        say(f"stored {len(odd) - len(refused)} of {len(odd)} odd messages; refused by the broker: {refused}")
         if stage.plan.intake:
             stage.shadow()
         elif stage.plan.needs_relay:
             stage.relay()
         (consume_plainly if place.is_plain else consume)(stage, seen, stack)
-        wanted = {GOOD + b"%d" % number for number in range(len(ODD) + 1)}
+        wanted = {GOOD + b"%d" % number for number in range(len(odd) + 1)}
         try:
             eventually(lambda: seen.times.keys() >= wanted, PATIENCE_S, poll=0.2)
         except AssertionError:
             missing = sorted(int(one.removeprefix(GOOD)) for one in wanted - seen.times.keys())
-            first = ODD[max(missing[0] - 1, 0)].name
+            first = odd[max(missing[0] - 1, 0)].name
             say(f"{len(missing)} of {len(wanted)} good ones are missing, the first behind: {first}")
             say(Counter(event.name for event in stage.events.events))
             for event in stage.events.events[-5:]:
@@ -225,7 +229,7 @@ def test_no_odd_message_keeps_a_good_one_from_coming_once_and_in_its_time(
         evidence(
             f"odd messages in a {name}",
             {
-                "kinds": len(ODD),
+                "kinds": len(odd),
                 "refused by the broker": len(refused),
                 "good ones": len(wanted),
                 "lost": 0,
