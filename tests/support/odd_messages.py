@@ -252,8 +252,9 @@ HIDDEN = (
     "a part beyond the last",
     "a part of a message of 64 MB",
 )
-"""Names of those that pulsar-client acknowledges or keeps by itself, and hands out to nobody: behind one of them a relay
-stops its partition of a topic that it holds, for there something is missing (broker-facts: holes-in-positions)."""
+"""Names of those that pulsar-client acknowledges or keeps by itself, and hands out to nobody: behind one of them a
+relay stops its partition of a topic that it holds, for there something is missing (broker-facts: holes-in-positions).
+"""
 _ALL = (*_texts(), *_envelopes(), *_payloads())
 KILLING: Sequence[Odd] = tuple(one for one in _ALL if one.name in KILLERS)
 ODD: Sequence[Odd] = tuple(one for one in _ALL if one.name not in KILLERS)
