@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import MINUTE_MS
+from timewheel.core.plan import Plan
 from timewheel.spark_planner.history.keys import KeyShares
 from timewheel.spark_planner.pricing.course import Course
 from timewheel.spark_planner.pricing.evaluate import BITS_PER_BYTE
@@ -71,6 +72,7 @@ class Constraints:
         partition_topics: To run at one time.
         lateness_seconds: Added by a relay that cannot keep up.
         partitions_min: Of the due topic, which has them already: partitions cannot be taken away.
+        partitions_max: Of the due topic, which is to get no more; None: as many as it can have.
         storage_bytes: On disk, all copies.
         topic_writes_per_second: What one partition topic is taken to cost (memory, connections, metadata, attention),
             in entries written a second.
@@ -86,6 +88,7 @@ class Constraints:
     partition_topics: int | None = None
     lateness_seconds: float | None = 1.0
     partitions_min: int = 1
+    partitions_max: int | None = None
     storage_bytes: float | None = None
     topic_writes_per_second: float = 0.5
     relay_writes_per_second: float = 2.0
@@ -95,8 +98,8 @@ class Constraints:
             raise ValueError(f"gap_fraction = {self.gap_fraction}: more than 0, at most 1")
         if not 1 <= self.gap_margin < math.inf:
             raise ValueError(f"gap_margin = {self.gap_margin}: 1 or more")
-        if self.partitions_min < 1:
-            raise ValueError(f"partitions_min = {self.partitions_min}: 1 or more")
+        if not 1 <= self.partitions_min <= (self.partitions_max or self.partitions_min):
+            raise ValueError(f"partitions_min = {self.partitions_min}: 1 or more, at most partitions_max")
         for name in ("silence_seconds", "partition_topics", "storage_bytes"):
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -152,7 +155,11 @@ class Constraints:
         if self.silence_seconds is not None:
             pending = course.peak_topic_pending * profile.silence_us_per_pending / 1e6 / self.silence_seconds
         fewest = max(course.keys.fewest(max(gaps, pending)), self.partitions_min)
-        return min(fewest, course.plan.most_partitions)
+        return min(fewest, self.most_partitions(course.plan))
+
+    def most_partitions(self, plan: Plan) -> int:
+        """That a plan's due topic can have, and is to have."""
+        return plan.most_partitions if self.partitions_max is None else min(self.partitions_max, plan.most_partitions)
 
     def broken_by(self, evaluation: Evaluation) -> tuple[str, ...]:
         """The names of those that an evaluation breaks."""
