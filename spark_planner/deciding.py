@@ -82,7 +82,7 @@ class Deciding:
                 break
         winner = winner or self._nearest(known, counted)
         if winner is not None and not is_within:
-            winner = replace(winner, broken=(*(name for name in winner.broken if name != GAP_FRACTION), GAP_FRACTION))
+            winner = winner.judged(self.allowed + 1, self.allowed)
         return Decided(winner=winner, counted=self.replays.counted(counted))
 
     def _is_hopeless(self, allowed: int) -> bool:

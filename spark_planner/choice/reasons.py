@@ -58,6 +58,7 @@ def reasons_for(
     rooms: Sequence[Room],
     constraints: Constraints,
     counted: Mapping[Plan, int],
+    known: Mapping[Plan, int],
     growth: float,
     considered: int,
 ) -> tuple[str, ...]:
@@ -72,7 +73,8 @@ def reasons_for(
         ties: Those of them that cost as much as the recommended one, the strongest rival first.
         rooms: The nearest limit first.
         constraints: What was asked, and the prices.
-        counted: The most gaps of any partition, of the plans that were not only estimated.
+        counted: The most gaps of any partition, of the candidates that were not only estimated.
+        known: The same of all plans that were counted.
         growth: As many times the volume that was counted, the others are of.
         considered: How many candidates there were.
     """
@@ -84,8 +86,8 @@ def reasons_for(
         _silence(chosen),
     ]
     found = [
-        _summary(chosen, considered, broken, counted, growth),
-        "" if stays(chosen.plan) else _against_native(chosen, native),
+        _summary(chosen, considered, broken, counted, known.get(chosen.plan), growth),
+        "" if stays(chosen.plan) else _against_native(chosen, native, known.get(native.plan) if growth == 1 else None),
         next(sentence for sentence in others if sentence),
         _cost(chosen, candidates[:fitting], ties[:1], constraints),
         _room(chosen, rooms),
@@ -94,10 +96,15 @@ def reasons_for(
 
 
 def _summary(
-    chosen: Evaluation, considered: int, broken: Sequence[str], counted: Mapping[Plan, int], growth: float
+    chosen: Evaluation,
+    considered: int,
+    broken: Sequence[str],
+    counted: Mapping[Plan, int],
+    own: int | None,
+    growth: float,
 ) -> str:
     estimated = f"about {chosen.peak_gaps_per_partition:,.0f}"
-    own, limit = counted.get(chosen.plan), f"of {chosen.gap_limit_ranges:,} that the broker keeps"
+    limit = f"of {chosen.gap_limit_ranges:,} that the broker keeps"
     if own is None:
         gaps = f"{estimated} gaps in a partition at the peak (estimated), {chosen.gap_fraction:.0%} {limit}"
     elif growth == 1:
@@ -115,11 +122,14 @@ def _summary(
     return f"Of {considered} candidates{how}, {what} is the cheapest that fits: {gaps}."
 
 
-def _against_native(chosen: Evaluation, native: Evaluation) -> str:
+def _against_native(chosen: Evaluation, native: Evaluation, counted: int | None) -> str:
     again = native.redelivered.worst_entries
-    gaps = plurals.counted(round(native.peak_gaps), "gap")
-    said = f"Native delays on one partition peak at about {gaps} (estimated), "
-    said += f"{_times(native.gap_fraction)} the limit"
+    if counted is None:
+        gaps, share = f"about {plurals.counted(round(native.peak_gaps), 'gap')} (estimated)", native.gap_fraction
+    else:
+        gaps = f"{plurals.counted(counted, 'gap')} (counted)"
+        share = counted / max(native.gap_limit_ranges, 1)
+    said = f"Native delays on one partition peak at {gaps}, {_times(share)} the limit"
     if again >= 1:
         said += f"; an unload at the worst moment delivers {plurals.counted(round(again), 'message')} again"
         said += f", with this plan {chosen.redelivered.worst_entries:,.0f}"

@@ -13,13 +13,14 @@ from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.gap_law import exact_gaps, peak
 from timewheel.core.plan import Native, Plan, Ring, Tiered, Wheel
-from timewheel.spark_planner.choice.constraints import Constraints
+from timewheel.spark_planner.choice.constraints import Constraints, most_countable
 from timewheel.spark_planner.choice.hindrance import least_limit, never_held_ms
 from timewheel.spark_planner.exact.ways import ways
 from timewheel.spark_planner.history.generate import START_MS
 from timewheel.spark_planner.job import Planned, plan_for
 from timewheel.spark_planner.results.charts import gaps_over_time
 from timewheel.spark_planner.results.headlines import headlines
+from timewheel.spark_planner.results.tables import plans_table, rules_table
 from timewheel.spark_planner.results.verdict import verdict
 from timewheel.spark_planner.traffic import History, survey
 
@@ -149,3 +150,38 @@ def test_what_a_plan_never_holds() -> None:
 
 def test_the_least_limit_is_the_first_that_is_enough() -> None:
     assert least_limit(867, lambda ranges: ranges * 8 // 10) == 1_084
+
+
+def test_a_plan_has_one_verdict_in_all_of_an_answer(refused: Planned, burst: tuple[np.ndarray, np.ndarray]) -> None:
+    allowed = int(0.8 * refused.profile.gap_limit_ranges)
+    header, rows = plans_table(refused).header, plans_table(refused).rows
+    for row, plan in zip(rows, (refused.native.evaluation.plan, refused.plan), strict=True):
+        gaps, found = by_hand(plan, *burst), dict(zip(header, row, strict=True))
+        assert found["counted"] == f"{gaps:,}"
+        assert found["of its limit"] == f"{gaps / refused.profile.gap_limit_ranges:.0%}"
+        assert ("gaps" in found["breaks"]) == (gaps > allowed)
+    table = rules_table(refused)
+    for row, (_, one) in zip(table.rows[1:], refused.choice.article, strict=True):
+        found = dict(zip(table.header, row, strict=True))
+        gaps = by_hand(one.evaluation.plan, *burst)
+        assert ("gaps" in found["breaks"]) == (gaps > allowed)
+        assert found["counted"] == (f"{gaps:,}" if gaps <= allowed else f"over {allowed:,}")
+
+
+def test_growth_starts_from_the_count(refused: Planned) -> None:
+    room = next(one for one in refused.choice.rooms if one.limit.startswith("80%"))
+    assert room.times < 1, "the plan is not within that limit now"
+    assert f"{room.limit}: at {room.times:,.2f} times" in "".join(refused.choice.reasons)
+    counted = refused.recommended.replay.peak_per_partition.gap_count
+    # At that volume the count would just be allowed.
+    assert most_countable(0.8 * refused.profile.gap_limit_ranges, room.times) == counted
+
+
+@pytest.mark.parametrize("growth", [1.0, 3.0])
+def test_the_room_of_a_count_is_the_volume_at_which_it_is_refused(refused: Planned, growth: float) -> None:
+    evaluation, profile = refused.recommended.evaluation, refused.profile
+    limits = Constraints(gap_margin=1.25)
+    allowed = limits.allowed_gaps(profile.gap_limit_ranges)
+    rooms = {room.limit[:3]: room.times for room in limits.rooms(evaluation, profile, 100, growth)}
+    assert most_countable(allowed, growth * rooms["80%"] * 0.99) >= 100
+    assert most_countable(allowed, growth * rooms["80%"] * 1.01) < 100
