@@ -91,8 +91,13 @@ class Deciding:
         """
         if any(plan.is_partitioned for plan in self.plans):
             return False
-        within_ms = min(filter(None, map(never_held_ms, self.plans)), default=0)
+        within_ms = self._never_held_ms
         return within_ms > 0 and self.replays.sent_for_less(within_ms)[1] > allowed
+
+    @property
+    def _never_held_ms(self) -> int:
+        """Below which none of the plans holds a timer back."""
+        return min(filter(None, map(never_held_ms, self.plans)), default=0)
 
     def _nearest(self, priced: Sequence[Assessed], counted: Mapping[Plan, int]) -> Assessed | None:
         """With the fewest gaps; None: nothing was counted, since every plan breaks another limit."""
@@ -109,7 +114,7 @@ class Deciding:
         (gaps,) = self.replays.count([plan])
         if gaps <= self.allowed:
             return None
-        within_ms = never_held_ms(plan)
+        within_ms = self._never_held_ms
         timers, by_themselves = self.replays.sent_for_less(within_ms)
         return Hindrance(
             allowed=self.allowed,

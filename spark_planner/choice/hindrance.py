@@ -20,8 +20,8 @@ class Hindrance:
 
     Args:
         allowed: The most gaps of a partition that the count might have found.
-        never_held_ms: Timers due within so long of their send wait in the due topic whatever is planned; 0: of this
-            plan there are none.
+        never_held_ms: Timers due within so long of their send wait in the due topic whatever is planned; 0: every
+            plan leaves all of them there.
         never_held_timers: How many of the history's.
         never_held_gaps: The most that these leave on one partition by themselves, counted.
         partitions: With so many a due topic would do, counted; None: not, or it can have others anyway.

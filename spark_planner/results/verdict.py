@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from timewheel.core.durations import format_duration
+from timewheel.core.durations import spelled
 from timewheel.core.plurals import counted
 from timewheel.spark_planner.choice.reasons import describe, partitions_in_words, stays
 from timewheel.spark_planner.job import Planned
@@ -30,12 +30,17 @@ def _hindrance(planned: Planned) -> str:
     if planned.growth != 1:
         peak = planned.recommended.replay.peak_per_partition.gap_count
         said += f" ({counted(peak, 'was', 'were')} counted at this volume)"
-    if found.never_held_gaps:
+    said += ", and no plan tried keeps that"
+    if found.never_held_gaps > found.allowed and planned.plan.own_partitions == 1:
         timers = counted(found.never_held_timers, "timer")
         said += (
-            f", and no plan tried keeps that: none holds back {timers} due within "
-            f"{format_duration(found.never_held_ms)} of being sent, which leave "
+            f": none holds back {timers} due within {spelled(found.never_held_ms)} of being sent, which leave "
             f"{counted(found.never_held_gaps, 'gap')} by themselves (counted)"
+        )
+    elif planned.plan.intake:
+        said += (
+            ": while timers wait that are due soon, originals between them that a shadow has moved and acknowledged "
+            "make gaps"
         )
     helps = [f"a broker that keeps {found.gap_limit_ranges:,} ranges where this one keeps {limit:,} ({SETTING})"]
     if found.partitions is not None:

@@ -16,6 +16,7 @@ from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Plan
 from timewheel.spark_planner.choice.assessed import Assessed, assess
 from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Constraints
+from timewheel.spark_planner.choice.hindrance import never_held_ms
 from timewheel.spark_planner.deciding import Deciding
 from timewheel.spark_planner.history.keys import EVEN, KeyShares
 from timewheel.spark_planner.summary.cells import Cells
@@ -91,3 +92,13 @@ def test_what_is_refuted_is_marked_where_all_that_the_broker_keeps_was_asked_for
     limits = replace(LIMITS, gap_fraction=1.0)
     assert decided(priced, {}, limits).broken == (GAP_FRACTION,)
     assert decided(priced, {SCHEMES[5]: 9_900}, limits).broken == ()
+
+
+def test_the_reason_is_of_what_no_plan_that_was_tried_holds_back(priced: dict[Any, Assessed]) -> None:
+    plans = [one.evaluation.plan for one in priced.values()]
+    longest = max(plans, key=never_held_ms)
+    replays: Any = FakeReplays({})
+    deciding = Deciding(replays, plans, LIMITS, 1.0, KEPT, lambda plan: priced[plan.scheme])
+    found = deciding.hindrance(longest, longest)
+    assert found is not None
+    assert found.never_held_ms == min(filter(None, map(never_held_ms, plans))) < never_held_ms(longest)

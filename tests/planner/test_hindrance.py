@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from timewheel.core.broker_profile import BrokerProfile
-from timewheel.core.durations import DAY_MS, HOUR_MS
+from timewheel.core.durations import DAY_MS, HOUR_MS, spelled
 from timewheel.core.gap_law import exact_gaps, peak
 from timewheel.core.plan import Native, Plan, Ring, Tiered, Wheel
 from timewheel.spark_planner.choice.constraints import Constraints, most_countable
@@ -99,8 +99,9 @@ def test_why_no_plan_is_enough_is_said_in_figures(refused: Planned, burst: tuple
     assert refused.choice.recommended.broken == ("gap_fraction",)
     assert found.allowed < alone == found.never_held_gaps
     assert found.never_held_timers == np.count_nonzero(is_near)
+    assert found.never_held_ms == min(filter(None, map(never_held_ms, CANDIDATES))), "of all plans that were tried"
     said = verdict(refused)
-    assert f"{found.never_held_timers:,} timers due within" in said
+    assert f"{found.never_held_timers:,} timers due within {spelled(found.never_held_ms)} of" in said
     assert f"leave {alone:,} gaps by themselves (counted)" in said
     assert "smaller --gap-fraction" not in said
 
