@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from timewheel.core.durations import spelled
 from timewheel.core.plurals import counted
+from timewheel.spark_planner.choice.hindrance import MOSTLY
 from timewheel.spark_planner.choice.reasons import describe, partitions_in_words, stays
 from timewheel.spark_planner.job import Planned
 from timewheel.spark_planner.results.peaks import peaks_of
@@ -42,6 +43,10 @@ def _hindrance(planned: Planned) -> str:
             ": while timers wait that are due soon, originals between them that a shadow has moved and acknowledged "
             "make gaps"
         )
+    said += (
+        f". This plan leaves more for {spelled(found.lasts_ms)} at most, and for {MOSTLY:.0%} of the time "
+        f"{counted(found.mostly_gaps, 'gap')} at most (counted)"
+    )
     helps = [f"a broker that keeps {found.gap_limit_ranges:,} ranges where this one keeps {limit:,} ({SETTING})"]
     if found.partitions is not None:
         helps.insert(0, f"a due topic with {partitions_in_words(found.partitions)} (plan without --unpartitioned)")
