@@ -6,6 +6,7 @@ from timewheel.core.durations import spelled
 from timewheel.core.plurals import counted
 from timewheel.spark_planner.choice.hindrance import MOSTLY
 from timewheel.spark_planner.choice.reasons import describe, partitions_in_words, stays
+from timewheel.spark_planner.history.sampled import sample_note
 from timewheel.spark_planner.job import Planned
 from timewheel.spark_planner.results.peaks import peaks_of
 
@@ -49,7 +50,10 @@ def _hindrance(planned: Planned) -> str:
     )
     helps = [f"a broker that keeps {found.gap_limit_ranges:,} ranges where this one keeps {limit:,} ({SETTING})"]
     if found.partitions is not None:
-        helps.insert(0, f"a due topic with {partitions_in_words(found.partitions)} (plan without --unpartitioned)")
+        # A sample's topic is not partitioned, whatever is asked for, and cannot become so.
+        is_sample = sample_note(planned.history.source) is not None
+        how = "plan again with --due-topic and its name" if is_sample else "plan without --unpartitioned"
+        helps.insert(0, f"a new due topic with {partitions_in_words(found.partitions)} ({how})")
     if found.gap_fraction is not None:
         helps.append(f"this plan, with less room (--gap-fraction {found.gap_fraction:g})")
     return f"{said}. What helps: {', or '.join(helps)}."

@@ -118,7 +118,7 @@ def test_each_remedy_that_is_said_is_one(history: History, refused: Planned, rem
     said = verdict(refused)
     match remedy:
         case "partitions":
-            assert f"a due topic with {found.partitions} partitions (plan without --unpartitioned)" in said
+            assert f"a new due topic with {found.partitions} partitions (plan without --unpartitioned)" in said
             base = replace(BASE, partitions=1)
             candidates = [replace(one, partitions=1) for one in CANDIDATES]
         case "limit":
@@ -186,3 +186,11 @@ def test_the_room_of_a_count_is_the_volume_at_which_it_is_refused(refused: Plann
     rooms = {room.limit[:3]: room.times for room in limits.rooms(evaluation, profile, 100, growth)}
     assert most_countable(allowed, growth * rooms["80%"] * 0.99) >= 100
     assert most_countable(allowed, growth * rooms["80%"] * 1.01) < 100
+
+
+def test_a_sampled_topic_is_not_cured_by_leaving_an_option_away_that_was_not_given(
+    refused: Planned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("timewheel.spark_planner.results.verdict.sample_note", lambda source: source)
+    assert "partitions (plan again with --due-topic and its name)" in verdict(refused)
+    assert "--unpartitioned" not in verdict(refused)
