@@ -12,7 +12,7 @@ from timewheel.spark_planner.choice.constraints import Constraints, Room
 from timewheel.spark_planner.choice.ties import TIE, advantages, drawbacks
 from timewheel.spark_planner.pricing.evaluation import Evaluation
 
-__all__ = ["MOST", "describe", "partitions_in_words", "reasons_for", "stays"]
+__all__ = ["MOST", "describe", "partitions_in_words", "reasons_for", "stays", "volume_of"]
 
 MOST = 5
 """Sentences: who needs more reads the tables."""
@@ -113,7 +113,14 @@ def _summary(
         at = f"at {growth:g} times the volume of which {own:,} were counted"
         gaps = f"{estimated} gaps in a partition at the peak (estimated, {at}), {limit}"
     what = f"{describe(chosen.plan)} on {_partitions(chosen)}"
-    how = f" ({len({plan.scheme for plan in counted})} counted, the others estimated)" if counted else ""
+    schemes = len({plan.scheme for plan in counted})
+    how = (
+        ""
+        if not schemes
+        else " (all counted)"
+        if schemes == considered
+        else f" ({schemes} counted, the others estimated)"
+    )
     if broken:
         limits = ", ".join(broken)
         return f"No candidate keeps every limit: of {considered}{how}, {what} breaks fewest ({limits}), with {gaps}."
@@ -231,22 +238,23 @@ def _room(chosen: Evaluation, rooms: Sequence[Room]) -> str:
     if not rooms:
         return ""
     room = rooms[0]
-    # A campaign of a minute is no day's volume by far.
-    volume = f"{room.timers_per_day:,.0f} timers a day"
-    if chosen.history_ms < DAY_MS:
-        volume = f"{chosen.timers * room.times:,.0f} timers within {format_duration(_whole_minutes_ms(chosen))}"
+    unit, volume = volume_of(chosen, room)
     return (
         f"As the volume grows, the first limit to be reached is {room.limit}: at {room.times:,.2f} times what is "
-        f"planned for, {volume}."
+        f"planned for, {volume} {unit}."
     )
+
+
+def volume_of(chosen: Evaluation, room: Room) -> tuple[str, str]:
+    """(the unit, the number) of the volume at which a limit is reached: a campaign of a minute is no day's volume."""
+    if chosen.history_ms >= DAY_MS:
+        return "timers a day", f"{room.timers_per_day:,.0f}"
+    within_ms = max(math.ceil(chosen.history_ms / MINUTE_MS), 1) * MINUTE_MS
+    return f"timers within {format_duration(within_ms)}", f"{chosen.timers * room.times:,.0f}"
 
 
 def _listed(parts: Sequence[str]) -> str:
     return " and ".join([*filter(None, [", ".join(parts[:-1])]), parts[-1]])
-
-
-def _whole_minutes_ms(evaluation: Evaluation) -> int:
-    return max(math.ceil(evaluation.history_ms / MINUTE_MS), 1) * MINUTE_MS
 
 
 def _hops(evaluation: Evaluation) -> str:

@@ -12,7 +12,7 @@ from timewheel.core.plurals import counted
 from timewheel.core.steps import Step, steps
 from timewheel.spark_planner.choice.assessed import Assessed
 from timewheel.spark_planner.choice.constraints import Constraints, most_countable
-from timewheel.spark_planner.choice.reasons import describe
+from timewheel.spark_planner.choice.reasons import describe, volume_of
 from timewheel.spark_planner.choice.ties import TIE
 from timewheel.spark_planner.estimating import Estimated
 from timewheel.spark_planner.history.quarantine import REASONS, REMARKS
@@ -171,15 +171,16 @@ def room_table(planned: Planned) -> Table:
     """At which volume each limit is reached, and when, if the topic goes on growing as its history did."""
     trend = trend_in(planned)
     grows = trend is not None and trend.weekly_growth > 0
-    rows = []
+    rows, unit = [], "timers a day"
     for room in planned.choice.rooms:
-        row = [room.limit, f"{room.times:,.2f}", f"{room.timers_per_day:,.0f}"]
+        unit, volume = volume_of(planned.choice.recommended.evaluation, room)
+        row = [room.limit, f"{room.times:,.2f}", volume]
         if trend is not None and grows:
             row.append(reached_on(planned, room, trend) or "not within ten years")
         rows.append(row)
     return Table(
         caption="Growth: when the recommended plan reaches each limit (estimated)",
-        header=("limit", "times the volume planned for", "timers a day", *(["about"] if grows else [])),
+        header=("limit", "times the volume planned for", unit, *(["about"] if grows else [])),
         rows=rows,
     )
 

@@ -20,7 +20,7 @@ from timewheel.spark_planner.history.generate import START_MS
 from timewheel.spark_planner.job import Planned, plan_for
 from timewheel.spark_planner.results.charts import gaps_over_time
 from timewheel.spark_planner.results.headlines import headlines
-from timewheel.spark_planner.results.tables import plans_table, rules_table
+from timewheel.spark_planner.results.tables import plans_table, room_table, rules_table
 from timewheel.spark_planner.results.verdict import verdict
 from timewheel.spark_planner.traffic import History, survey
 
@@ -194,3 +194,14 @@ def test_a_sampled_topic_is_not_cured_by_leaving_an_option_away_that_was_not_giv
     monkeypatch.setattr("timewheel.spark_planner.results.verdict.sample_note", lambda source: source)
     assert "partitions (plan again with --due-topic and its name)" in verdict(refused)
     assert "--unpartitioned" not in verdict(refused)
+
+
+def test_a_short_burst_is_not_told_as_a_days_volume(refused: Planned) -> None:
+    assert room_table(refused).header[2] == "timers within 1m"
+    assert "timers a day" not in " ".join(refused.choice.reasons)
+    assert "the mean of a minute, though this history is shorter" in headlines(refused)[2].lines
+
+
+def test_where_every_candidate_was_counted_no_others_are_told_as_estimated(refused: Planned) -> None:
+    assert {plan.scheme for plan in refused.choice.counted} == set(SCHEMES)
+    assert f"of {len(SCHEMES)} (all counted), " in refused.choice.reasons[0]
