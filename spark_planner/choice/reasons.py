@@ -85,9 +85,10 @@ def reasons_for(
         _shorter(chosen, candidates),
         _silence(chosen),
     ]
+    now = known if growth == 1 else {}
     found = [
         _summary(chosen, considered, broken, counted, known.get(chosen.plan), growth),
-        "" if stays(chosen.plan) else _against_native(chosen, native, known.get(native.plan) if growth == 1 else None),
+        "" if stays(chosen.plan) else _against_native(chosen, native, now.get(chosen.plan), now.get(native.plan)),
         next(sentence for sentence in others if sentence),
         _cost(chosen, candidates[:fitting], ties[:1], constraints),
         _room(chosen, rooms),
@@ -129,7 +130,7 @@ def _summary(
     return f"Of {considered} candidates{how}, {what} is the cheapest that fits: {gaps}."
 
 
-def _against_native(chosen: Evaluation, native: Evaluation, counted: int | None) -> str:
+def _against_native(chosen: Evaluation, native: Evaluation, own: int | None, counted: int | None) -> str:
     again = native.redelivered.worst_entries
     if counted is None:
         gaps, share = f"about {plurals.counted(round(native.peak_gaps), 'gap')} (estimated)", native.gap_fraction
@@ -140,6 +141,8 @@ def _against_native(chosen: Evaluation, native: Evaluation, counted: int | None)
     if again >= 1:
         said += f"; an unload at the worst moment delivers {plurals.counted(round(again), 'message')} again"
         said += f", with this plan {chosen.redelivered.worst_entries:,.0f}"
+        if own is not None and own > native.gap_limit_ranges and chosen.gap_fraction <= 1:
+            said += " but for its peak, which the estimate does not see"
     return said + "."
 
 

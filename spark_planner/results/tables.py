@@ -101,7 +101,7 @@ def rules_table(planned: Planned) -> Table:
             name,
             f"{one.evaluation.peak_gaps_per_topic:,.0f}",
             f"{one.evaluation.peak_gaps_per_topic / limit:,.1f}",
-            _counted(planned.choice.known.get(one.evaluation.plan), _allowed(planned)),
+            _counted(planned, one.evaluation.plan),
             str(one.evaluation.plan.partitions),
             f"{one.evaluation.hops_mean:.2f}",
             str(one.evaluation.partition_topics),
@@ -140,13 +140,11 @@ def evaluations_table(evaluations: Mapping[str, Evaluation], growth: float = 1.0
 def front_table(planned: Planned | Estimated) -> Table:
     """The candidates that no other beats in both gaps and cost."""
     front = planned.choice.front
-    counted = planned.choice.counted
-    allowed = _allowed(planned)
     rows = [
         (
             plan_label(one.evaluation.plan) + (f" ({TIED})" if one.evaluation in planned.choice.ties else ""),
             *_cost_and_gaps(one),
-            _counted(counted.get(one.evaluation.plan), allowed),
+            _counted(planned, one.evaluation.plan),
             f"{one.evaluation.hops_mean:.2f}",
         )
         for one in _thinned(front, MOST_FRONT_ROWS)
@@ -160,11 +158,12 @@ def front_table(planned: Planned | Estimated) -> Table:
     )
 
 
-def _counted(gaps: int | None, allowed: int) -> str:
-    """Of a candidate: those above what is allowed are not counted to the end."""
+def _counted(planned: Planned | Estimated, plan: Plan) -> str:
+    """Of a plan: those above what is allowed, but for the recommended one, are not counted to the end."""
+    gaps, allowed = planned.choice.known.get(plan), _allowed(planned)
     if gaps is None:
         return "-"
-    return f"{gaps:,}" if gaps <= allowed else f"over {allowed:,}"
+    return f"{gaps:,}" if gaps <= allowed or plan == planned.plan else f"over {allowed:,}"
 
 
 def room_table(planned: Planned) -> Table:

@@ -162,6 +162,7 @@ def test_a_plan_has_one_verdict_in_all_of_an_answer(refused: Planned, burst: tup
         assert found["of its limit"] == f"{gaps / refused.profile.gap_limit_ranges:.0%}"
         assert ("gaps" in found["breaks"]) == (gaps > allowed)
     table = rules_table(refused)
+    assert dict(zip(table.header, table.rows[0], strict=True))["counted"] == f"{by_hand(refused.plan, *burst):,}"
     for row, (_, one) in zip(table.rows[1:], refused.choice.article, strict=True):
         found = dict(zip(table.header, row, strict=True))
         gaps = by_hand(one.evaluation.plan, *burst)
@@ -205,3 +206,17 @@ def test_a_short_burst_is_not_told_as_a_days_volume(refused: Planned) -> None:
 def test_where_every_candidate_was_counted_no_others_are_told_as_estimated(refused: Planned) -> None:
     assert {plan.scheme for plan in refused.choice.counted} == set(SCHEMES)
     assert f"of {len(SCHEMES)} (all counted), " in refused.choice.reasons[0]
+
+
+def test_for_how_long_the_limit_is_broken_is_told(refused: Planned, burst: tuple[np.ndarray, np.ndarray]) -> None:
+    found = refused.hindrance
+    assert found is not None
+    way = ways(refused.plan, *burst)
+    acknowledged = way.acknowledged_ms[np.argsort(way.arrival_ms, kind="stable")]
+    moments = np.unique(acknowledged)
+    gaps = exact_gaps(acknowledged.tolist(), moments.tolist())
+    above_ms = sum(int(length) for length, count in zip(np.diff(moments), gaps, strict=False) if count > found.allowed)
+    # To the grid that it was timed on: spans of ten minutes, and in those in doubt 65,536 moments.
+    assert 0 < above_ms <= found.lasts_ms <= above_ms + 1_000
+    assert found.mostly_gaps < found.allowed
+    assert f"This plan leaves more for {spelled(found.lasts_ms)} at most, and for 99% of the time" in verdict(refused)
