@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -12,13 +12,16 @@ from timewheel.spark_planner.choice.assessed import Assessed
 from timewheel.spark_planner.choice.choose import Decided, Further
 from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Constraints, most_countable
 from timewheel.spark_planner.choice.decide import at_once_for, decide
-from timewheel.spark_planner.choice.hindrance import Hindrance, least_limit, never_held_ms
+from timewheel.spark_planner.choice.hindrance import MOSTLY, Hindrance, least_limit, never_held_ms
 from timewheel.spark_planner.replays import Replays
 
 __all__ = ["Deciding"]
 
 NEAREST = 4
-"""With the fewest gaps of what was counted, and of what was estimated: one of them is run where nothing is enough."""
+"""With the fewest gaps of what was counted, the cheapest of those that are above the limit for the shortest time, and
+with the fewest gaps of what was estimated: one of them is run where nothing is enough."""
+ABOUT = 1.05
+"""What is within this of the least is as good."""
 PERCENTS = [percent / 100 for percent in range(1, 101)]
 
 
@@ -82,7 +85,7 @@ class Deciding:
                 break
         winner = winner or self._nearest(known, counted)
         if winner is not None and not is_within:
-            winner = replace(winner, broken=(*(name for name in winner.broken if name != GAP_FRACTION), GAP_FRACTION))
+            winner = winner.judged(self.allowed + 1, self.allowed)
         return Decided(winner=winner, counted=self.replays.counted(counted))
 
     def _is_hopeless(self, allowed: int) -> bool:
@@ -91,27 +94,50 @@ class Deciding:
         """
         if any(plan.is_partitioned for plan in self.plans):
             return False
-        within_ms = min(filter(None, map(never_held_ms, self.plans)), default=0)
+        within_ms = self._never_held_ms
         return within_ms > 0 and self.replays.sent_for_less(within_ms)[1] > allowed
 
+    @property
+    def _never_held_ms(self) -> int:
+        """Below which none of the plans holds a timer back."""
+        return min(filter(None, map(never_held_ms, self.plans)), default=0)
+
     def _nearest(self, priced: Sequence[Assessed], counted: Mapping[Plan, int]) -> Assessed | None:
-        """With the fewest gaps; None: nothing was counted, since every plan breaks another limit."""
+        """That is above the limit for the shortest time; of those, the cheapest of about the fewest gaps at the peak.
+
+        A peak of seconds costs what an unload in these seconds would; one that stays, what any unload would. None:
+        nothing was counted, since every plan breaks another limit.
+        """
         if not counted:
             return None
+        costs = {one.evaluation.plan.scheme: one.cost_writes_per_second for one in priced}
         estimated = sorted(priced, key=lambda one: one.evaluation.peak_gaps_per_partition)
-        plans = [*sorted(counted, key=lambda plan: counted[plan])[:NEAREST]]
-        plans += [one.evaluation.plan for one in estimated[:NEAREST]]
-        fewest = min(zip(self.replays.count(plans), range(len(plans)), strict=True))
-        return self.assess(plans[fewest[1]])
+        by_gaps = sorted(counted, key=lambda plan: counted[plan])
+        by_cost = sorted(self._shortest(counted), key=lambda plan: costs[plan.scheme])
+        plans = [*by_gaps[:NEAREST], *by_cost[:NEAREST], *(one.evaluation.plan for one in estimated[:NEAREST])]
+        gaps = dict(zip(plans, self.replays.count(plans), strict=True))
+        shortest = self._shortest(gaps)
+        fewest = min(gaps[plan] for plan in shortest)
+        return self.assess(
+            min((plan for plan in shortest if gaps[plan] <= ABOUT * fewest), key=lambda plan: costs[plan.scheme])
+        )
+
+    def _shortest(self, plans: Iterable[Plan]) -> list[Plan]:
+        """Those of these that are above the limit for about the shortest time."""
+        lasts_ms = {plan: self.replays.above_ms(plan, self.allowed) for plan in plans}
+        return [plan for plan in lasts_ms if lasts_ms[plan] <= ABOUT * min(lasts_ms.values())]
 
     def hindrance(self, plan: Plan, native: Plan) -> Hindrance | None:
         """Why a plan is not within the gap limit, and what would be; None: it is."""
         (gaps,) = self.replays.count([plan])
         if gaps <= self.allowed:
             return None
-        within_ms = never_held_ms(plan)
+        within_ms = self._never_held_ms
         timers, by_themselves = self.replays.sent_for_less(within_ms)
+        lasts_ms, mostly_gaps = self.replays.lasting(plan, self.allowed, MOSTLY)
         return Hindrance(
+            lasts_ms=lasts_ms,
+            mostly_gaps=mostly_gaps,
             allowed=self.allowed,
             never_held_ms=within_ms,
             never_held_timers=timers,

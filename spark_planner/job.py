@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from timewheel.core.broker_profile import BrokerProfile
-from timewheel.core.plan import Native, Plan
+from timewheel.core.plan import Plan
 from timewheel.spark_planner.choice.assessed import Assessed, assess
 from timewheel.spark_planner.choice.candidates import candidate_plans
 from timewheel.spark_planner.choice.choose import Choice, Decided, Further, choose, coarse_cells
@@ -214,6 +214,11 @@ def plan_for(
                 pricing.close()
                 return deciding.decided(priced, further)
 
+            def count(plans: Sequence[Plan], stage: str, refuted_above: float) -> list[int]:
+                replays.play(plans, stage, refuted_above=refuted_above)
+                found = replays.counted(plans)
+                return [found[plan] for plan in plans]
+
             choice = choose(
                 traffic.cells,
                 base,
@@ -224,10 +229,10 @@ def plan_for(
                 growth=growth,
                 keys=keys,
                 settle=settle,
+                count=count,
             )
         plan = choice.recommended.evaluation.plan
-        native_plan = replace(plan, scheme=Native(), intake=False).with_partitions(1)
-        replays.play([plan, native_plan], "replaying today's plan and the new one")
+        native_plan = choice.native.plan
         native = _prediction(replays, native_plan, profile)
         return Planned(
             profile=profile,

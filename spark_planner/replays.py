@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Self
 
+import numpy as np
 from pyspark.sql import functions as F  # noqa: N812 - as all of Spark's world calls it
 
 from timewheel.core.plan import Plan
@@ -56,6 +57,25 @@ class Replays:
         stage = f"counting {counted(len(plans), 'candidate')}, round {self._rounds}"
         self.play(plans, stage, refuted_above=refuted_above)
         return [self._replays[plan].peak_per_partition.gap_count for plan in plans]
+
+    def above_ms(self, plan: Plan, gap_count: int) -> int:
+        """For how long a partition has more gaps at the most under a plan that was counted, to 1/4,096 of the time."""
+        return self._replays[plan].gaps.above_ms(gap_count)
+
+    def lasting(self, plan: Plan, gap_count: int, share: float) -> tuple[int, int]:
+        """(for how long at most a partition has more gaps under a plan that was counted, how many there are at most for
+        this share of all the time).
+        """
+        gaps = self._replays[plan].gaps
+        may, does = gaps.above(gap_count)
+        finer = gaps.grid.refined(may & ~does)
+        lasts_ms = gaps.above_ms(gap_count)
+        if finer is not None and finer.spans.any():
+            with told(self._spark, "timing the peak", self._tell, one_job=False):
+                (found,) = replay_all(self._kept(), [plan], grid=finer)
+            steps_ms = np.diff(gaps.grid.points_ms, prepend=gaps.grid.points_ms[0])
+            lasts_ms = int(steps_ms[does].sum()) + found.gaps.above_ms(gap_count)
+        return lasts_ms, gaps.mostly(share)
 
     def counted(self, plans: Iterable[Plan]) -> dict[Plan, int]:
         """What is known by now of plans that were counted."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.plan import Plan
-from timewheel.spark_planner.choice.constraints import Constraints, Cost
+from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Constraints, Cost
 from timewheel.spark_planner.history.keys import EVEN, KeyShares
 from timewheel.spark_planner.pricing.course import course_of
 from timewheel.spark_planner.pricing.evaluate import price
@@ -35,6 +35,13 @@ class Assessed:
     def cost_writes_per_second(self) -> float:
         """All of its cost."""
         return self.cost.writes_per_second
+
+    def judged(self, counted: int | None, allowed: float) -> Assessed:
+        """With the count's verdict on gaps in the place of the estimate's; None: it was not counted."""
+        if counted is None:
+            return self
+        others = tuple(name for name in self.broken if name != GAP_FRACTION)
+        return replace(self, broken=(*others, *([GAP_FRACTION] if counted > allowed else [])))
 
 
 def assess(

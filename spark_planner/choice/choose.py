@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -10,7 +11,7 @@ from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.plan import Native, Plan
 from timewheel.spark_planner.choice.assessed import Assessed, assess, rank
 from timewheel.spark_planner.choice.candidates import article_plans, candidate_plans
-from timewheel.spark_planner.choice.constraints import Constraints, Room
+from timewheel.spark_planner.choice.constraints import Constraints, Room, most_countable
 from timewheel.spark_planner.choice.reasons import reasons_for
 from timewheel.spark_planner.choice.screening import Screening
 from timewheel.spark_planner.choice.ties import tied_with
@@ -45,7 +46,9 @@ class Choice:
         article: What the source article's rules of thumb give, by name.
         rooms: At which volume each limit is reached, the nearest first.
         reasons: Sentences, at most `reasons.MOST`.
-        counted: The most gaps of any partition, of the plans that were not only estimated.
+        counted: The most gaps of any partition, of the candidates that were not only estimated.
+        beside: The same of the recommended plan, of native delays and of the rules of thumb; those above what is
+            allowed have so many at least. Empty where nothing was counted.
         ties: Other candidates that break nothing and cost as much within `ties.TIE`, the strongest rival first.
     """
 
@@ -58,7 +61,13 @@ class Choice:
     rooms: tuple[Room, ...]
     reasons: tuple[str, ...]
     counted: Mapping[Plan, int] = field(default_factory=dict)
+    beside: Mapping[Plan, int] = field(default_factory=dict)
     ties: tuple[Evaluation, ...] = ()
+
+    @property
+    def known(self) -> Mapping[Plan, int]:
+        """All that was counted."""
+        return {**self.counted, **self.beside}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +88,9 @@ Further = Callable[[float], Sequence[Assessed]]
 Settle = Callable[[Sequence[Assessed], Further], Decided]
 """What decides among the priced candidates, and may ask for more of them."""
 
+Count = Callable[[Sequence[Plan], str, float], Sequence[int]]
+"""Counts the most gaps of any partition under plans; the stage's name, and above how many so many at least will do."""
+
 
 def choose(
     cells: Cells,
@@ -91,6 +103,7 @@ def choose(
     growth: float = 1.0,
     keys: KeyShares = EVEN,
     settle: Settle | None = None,
+    count: Count | None = None,
 ) -> Choice:
     """Price the candidates that may be the best on a history, and recommend one.
 
@@ -107,6 +120,7 @@ def choose(
         growth: Plan for as many times the history's volume.
         keys: How partitions will fill.
         settle: Decides, once they are priced; None: the prices do.
+        count: Counts what the answer names beside the candidates; None: only what was settled by is known.
 
     Raises:
         ValueError: There is not one timer in the cells, or no candidate.
@@ -137,10 +151,21 @@ def choose(
     article = article_plans(base, longest_ms, max_delay_ms)
     by_rule = {name: closely(plan, coarse) for name, plan in article.items()}
     native = price(course_of(_native(plans), cells, growth), profile, 1)
-    rooms = limits.rooms(recommended.evaluation, profile)
-    allowed = limits.allowed_gaps(profile.gap_limit_ranges) / growth
+    allowed = limits.allowed_gaps(profile.gap_limit_ranges)
+    beside: dict[Plan, int] = {}
+    if count is not None:
+        shown = [recommended.evaluation.plan, native.plan]
+        rules = [one.evaluation.plan for one in by_rule.values()]
+        beside |= zip(rules, count(rules, "replaying the rules of thumb", allowed), strict=True)
+        beside |= zip(shown, count(shown, "replaying today's plan and the new one", math.inf), strict=True)
+    known = {**settled.counted, **beside}
+    by_rule = {
+        name: one.judged(known.get(one.evaluation.plan), most_countable(allowed, growth))
+        for name, one in by_rule.items()
+    }
+    rooms = limits.rooms(recommended.evaluation, profile, known.get(recommended.evaluation.plan), growth)
     rivals = [one.evaluation for one in fitting]
-    ties = tied_with(recommended.evaluation, rivals, limits, settled.counted, allowed)
+    ties = tied_with(recommended.evaluation, rivals, limits, settled.counted, allowed / growth)
     return Choice(
         recommended=recommended,
         native=native,
@@ -159,10 +184,12 @@ def choose(
             rooms,
             limits,
             settled.counted,
+            known,
             growth,
             len(plans),
         ),
         counted=settled.counted,
+        beside=beside,
         ties=ties,
     )
 

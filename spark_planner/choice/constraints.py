@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import MINUTE_MS
+from timewheel.core.plan import Plan
 from timewheel.spark_planner.history.keys import KeyShares
 from timewheel.spark_planner.pricing.course import Course
 from timewheel.spark_planner.pricing.evaluate import BITS_PER_BYTE
@@ -71,6 +72,7 @@ class Constraints:
         partition_topics: To run at one time.
         lateness_seconds: Added by a relay that cannot keep up.
         partitions_min: Of the due topic, which has them already: partitions cannot be taken away.
+        partitions_max: Of the due topic, which is to get no more; None: as many as it can have.
         storage_bytes: On disk, all copies.
         topic_writes_per_second: What one partition topic is taken to cost (memory, connections, metadata, attention),
             in entries written a second.
@@ -86,6 +88,7 @@ class Constraints:
     partition_topics: int | None = None
     lateness_seconds: float | None = 1.0
     partitions_min: int = 1
+    partitions_max: int | None = None
     storage_bytes: float | None = None
     topic_writes_per_second: float = 0.5
     relay_writes_per_second: float = 2.0
@@ -95,8 +98,8 @@ class Constraints:
             raise ValueError(f"gap_fraction = {self.gap_fraction}: more than 0, at most 1")
         if not 1 <= self.gap_margin < math.inf:
             raise ValueError(f"gap_margin = {self.gap_margin}: 1 or more")
-        if self.partitions_min < 1:
-            raise ValueError(f"partitions_min = {self.partitions_min}: 1 or more")
+        if not 1 <= self.partitions_min <= (self.partitions_max or self.partitions_min):
+            raise ValueError(f"partitions_min = {self.partitions_min}: 1 or more, at most partitions_max")
         for name in ("silence_seconds", "partition_topics", "storage_bytes"):
             value = getattr(self, name)
             if value is not None and not value > 0:
@@ -152,7 +155,11 @@ class Constraints:
         if self.silence_seconds is not None:
             pending = course.peak_topic_pending * profile.silence_us_per_pending / 1e6 / self.silence_seconds
         fewest = max(course.keys.fewest(max(gaps, pending)), self.partitions_min)
-        return min(fewest, course.plan.most_partitions)
+        return min(fewest, self.most_partitions(course.plan))
+
+    def most_partitions(self, plan: Plan) -> int:
+        """That a plan's due topic can have, and is to have."""
+        return plan.most_partitions if self.partitions_max is None else min(self.partitions_max, plan.most_partitions)
 
     def broken_by(self, evaluation: Evaluation) -> tuple[str, ...]:
         """The names of those that an evaluation breaks."""
@@ -170,27 +177,41 @@ class Constraints:
             broken.append("cursor_frame")
         return tuple(broken)
 
-    def rooms(self, evaluation: Evaluation, profile: BrokerProfile) -> tuple[Room, ...]:
-        """The volume at which each limit is reached that grows with it, the nearest first; partitions stay."""
-        gaps, hops = evaluation.gap_fraction * self.gap_margin, evaluation.relay_hops_per_second
+    def rooms(
+        self, evaluation: Evaluation, profile: BrokerProfile, counted: int | None = None, growth: float = 1.0
+    ) -> tuple[Room, ...]:
+        """The volume at which each limit is reached that grows with it, the nearest first; partitions stay.
+
+        Args:
+            evaluation: At the volume that is planned for.
+            profile: The broker.
+            counted: Gaps of the fullest partition in the history, from which gaps grow as `most_countable` has them;
+                None: from the estimate.
+            growth: The volume that is planned for, in volumes of the history.
+        """
+        limit, hops = profile.gap_limit_ranges, evaluation.relay_hops_per_second
         capable = float(profile.relay_hops_per_second)
+        parts = {f"{self.gap_fraction:.0%}": self.gap_fraction, "the whole": 1.0}
         shares: list[tuple[str, float, float]] = [
-            (f"{self.gap_fraction:.0%} of the broker's gap limit in a partition", gaps, self.gap_fraction),
             (f"the {capable:,.0f} hops/s that one relay process is taken to manage", hops, capable),
         ]
-        if self.gap_fraction < 1:
-            shares.append(("the whole of the broker's gap limit in a partition", gaps, 1.0))
+        for part, fraction in parts.items() if self.gap_fraction < 1 else [*parts.items()][:1]:
+            name, allowed = f"{part} of the broker's gap limit in a partition", fraction / self.gap_margin * limit
+            if counted is None:
+                shares.append((name, evaluation.gap_fraction * limit, allowed))
+            else:
+                shares.append((name, _mean_of(counted) * growth, _mean_of(allowed)))
         if self.silence_seconds is not None:
-            limit = f"{self.silence_seconds:g} s of silence after an unload"
-            shares.append((limit, evaluation.silence_seconds, self.silence_seconds))
+            silence = f"{self.silence_seconds:g} s of silence after an unload"
+            shares.append((silence, evaluation.silence_seconds, self.silence_seconds))
         if self.storage_bytes is not None:
             shares.append((f"{self.storage_bytes / 1e9:,.1f} GB on disk", evaluation.storage_bytes, self.storage_bytes))
         frame = float(profile.frame_limit_bytes)
-        limit = f"a persisted cursor of {frame / 1e6:.1f} MB"
+        cursor = f"a persisted cursor of {frame / 1e6:.1f} MB"
         if profile.ack_format == "bitmap":
-            shares.append((limit, evaluation.span_entries / BITS_PER_BYTE, frame))
+            shares.append((cursor, evaluation.span_entries / BITS_PER_BYTE, frame))
         elif (profile.gap_limit_ranges + 1) * profile.bytes_per_range > frame:  # else the gap limit keeps it small
-            shares.append((limit, evaluation.peak_gaps_per_partition * profile.bytes_per_range, frame))
+            shares.append((cursor, evaluation.peak_gaps_per_partition * profile.bytes_per_range, frame))
         rooms = [
             Room(limit=name, times=most / value, timers_per_day=evaluation.timers_per_day * most / value)
             for name, value, most in shares
@@ -211,5 +232,10 @@ def most_countable(allowed: float, growth: float) -> int:
         allowed: Gaps at that volume, chance included.
         growth: That volume, in volumes of the history. At 1 the count is held to what is allowed as it is.
     """
-    mean = (math.sqrt(PEAK_ROOTS**2 / 4 + allowed) - PEAK_ROOTS / 2) ** 2 / growth  # m + PEAK_ROOTS sqrt(m) = allowed
+    mean = _mean_of(allowed) / growth
     return math.floor(mean + PEAK_ROOTS * math.sqrt(mean) + 1e-6)
+
+
+def _mean_of(peak: float) -> float:
+    """The mean that may be counted as this peak: m + PEAK_ROOTS sqrt(m) = peak."""
+    return (math.sqrt(PEAK_ROOTS**2 / 4 + peak) - PEAK_ROOTS / 2) ** 2

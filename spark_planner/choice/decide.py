@@ -123,6 +123,7 @@ class _Candidate:
         self._close: dict[int, Assessed] = {}
         self._gaps: dict[int, int] = {}
         self._least = constraints.partitions_for_silence(evaluation, keys)
+        self._most = constraints.most_partitions(self._plan)
         self.can_win = not set(estimated.broken) - {GAP_FRACTION}
 
     @property
@@ -179,7 +180,7 @@ class _Candidate:
     def next_partitions(self) -> int | None:
         """How many to count it with next; None: no other number can help."""
         wanted = self._wanted_partitions
-        return wanted if wanted is not None and wanted <= self._plan.most_partitions else None
+        return wanted if wanted is not None and wanted <= self._most else None
 
     @property
     def _wanted_partitions(self) -> int | None:

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from timewheel.core.plan import Native, Plan
 from timewheel.core.steps import far_ms, steps
 
-__all__ = ["Hindrance", "least_limit", "never_held_ms"]
+__all__ = ["MOSTLY", "Hindrance", "least_limit", "never_held_ms"]
 
+MOSTLY = 0.99
 MOST_RANGES = 1_000_000_000
 
 
@@ -20,11 +21,13 @@ class Hindrance:
 
     Args:
         allowed: The most gaps of a partition that the count might have found.
-        never_held_ms: Timers due within so long of their send wait in the due topic whatever is planned; 0: of this
-            plan there are none.
+        never_held_ms: Timers due within so long of their send wait in the due topic whatever is planned; 0: every
+            plan leaves all of them there.
         never_held_timers: How many of the history's.
         never_held_gaps: The most that these leave on one partition by themselves, counted.
         partitions: With so many a due topic would do, counted; None: not, or it can have others anyway.
+        lasts_ms: For so long at most the plan leaves more than allowed.
+        mostly_gaps: And for `MOSTLY` of the time from the first send to the last due so many at most.
         gap_limit_ranges: A broker that keeps so many would do.
         gap_fraction: The recommended plan is within this part of the limit; None: the broker does not keep its gaps.
     """
@@ -34,6 +37,8 @@ class Hindrance:
     never_held_timers: int
     never_held_gaps: int
     partitions: int | None
+    lasts_ms: int
+    mostly_gaps: int
     gap_limit_ranges: int
     gap_fraction: float | None
 

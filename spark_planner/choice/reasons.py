@@ -12,7 +12,7 @@ from timewheel.spark_planner.choice.constraints import Constraints, Room
 from timewheel.spark_planner.choice.ties import TIE, advantages, drawbacks
 from timewheel.spark_planner.pricing.evaluation import Evaluation
 
-__all__ = ["MOST", "describe", "partitions_in_words", "reasons_for", "stays"]
+__all__ = ["MOST", "describe", "partitions_in_words", "reasons_for", "stays", "volume_of"]
 
 MOST = 5
 """Sentences: who needs more reads the tables."""
@@ -58,6 +58,7 @@ def reasons_for(
     rooms: Sequence[Room],
     constraints: Constraints,
     counted: Mapping[Plan, int],
+    known: Mapping[Plan, int],
     growth: float,
     considered: int,
 ) -> tuple[str, ...]:
@@ -72,7 +73,8 @@ def reasons_for(
         ties: Those of them that cost as much as the recommended one, the strongest rival first.
         rooms: The nearest limit first.
         constraints: What was asked, and the prices.
-        counted: The most gaps of any partition, of the plans that were not only estimated.
+        counted: The most gaps of any partition, of the candidates that were not only estimated.
+        known: The same of all plans that were counted.
         growth: As many times the volume that was counted, the others are of.
         considered: How many candidates there were.
     """
@@ -83,9 +85,10 @@ def reasons_for(
         _shorter(chosen, candidates),
         _silence(chosen),
     ]
+    now = known if growth == 1 else {}
     found = [
-        _summary(chosen, considered, broken, counted, growth),
-        "" if stays(chosen.plan) else _against_native(chosen, native),
+        _summary(chosen, considered, broken, counted, known.get(chosen.plan), growth),
+        "" if stays(chosen.plan) else _against_native(chosen, native, now.get(chosen.plan), now.get(native.plan)),
         next(sentence for sentence in others if sentence),
         _cost(chosen, candidates[:fitting], ties[:1], constraints),
         _room(chosen, rooms),
@@ -94,10 +97,15 @@ def reasons_for(
 
 
 def _summary(
-    chosen: Evaluation, considered: int, broken: Sequence[str], counted: Mapping[Plan, int], growth: float
+    chosen: Evaluation,
+    considered: int,
+    broken: Sequence[str],
+    counted: Mapping[Plan, int],
+    own: int | None,
+    growth: float,
 ) -> str:
     estimated = f"about {chosen.peak_gaps_per_partition:,.0f}"
-    own, limit = counted.get(chosen.plan), f"of {chosen.gap_limit_ranges:,} that the broker keeps"
+    limit = f"of {chosen.gap_limit_ranges:,} that the broker keeps"
     if own is None:
         gaps = f"{estimated} gaps in a partition at the peak (estimated), {chosen.gap_fraction:.0%} {limit}"
     elif growth == 1:
@@ -106,7 +114,14 @@ def _summary(
         at = f"at {growth:g} times the volume of which {own:,} were counted"
         gaps = f"{estimated} gaps in a partition at the peak (estimated, {at}), {limit}"
     what = f"{describe(chosen.plan)} on {_partitions(chosen)}"
-    how = f" ({len({plan.scheme for plan in counted})} counted, the others estimated)" if counted else ""
+    schemes = len({plan.scheme for plan in counted})
+    how = (
+        ""
+        if not schemes
+        else " (all counted)"
+        if schemes == considered
+        else f" ({schemes} counted, the others estimated)"
+    )
     if broken:
         limits = ", ".join(broken)
         return f"No candidate keeps every limit: of {considered}{how}, {what} breaks fewest ({limits}), with {gaps}."
@@ -115,14 +130,19 @@ def _summary(
     return f"Of {considered} candidates{how}, {what} is the cheapest that fits: {gaps}."
 
 
-def _against_native(chosen: Evaluation, native: Evaluation) -> str:
+def _against_native(chosen: Evaluation, native: Evaluation, own: int | None, counted: int | None) -> str:
     again = native.redelivered.worst_entries
-    gaps = plurals.counted(round(native.peak_gaps), "gap")
-    said = f"Native delays on one partition peak at about {gaps} (estimated), "
-    said += f"{_times(native.gap_fraction)} the limit"
+    if counted is None:
+        gaps, share = f"about {plurals.counted(round(native.peak_gaps), 'gap')} (estimated)", native.gap_fraction
+    else:
+        gaps = f"{plurals.counted(counted, 'gap')} (counted)"
+        share = counted / max(native.gap_limit_ranges, 1)
+    said = f"Native delays on one partition peak at {gaps}, {_times(share)} the limit"
     if again >= 1:
         said += f"; an unload at the worst moment delivers {plurals.counted(round(again), 'message')} again"
         said += f", with this plan {chosen.redelivered.worst_entries:,.0f}"
+        if own is not None and own > native.gap_limit_ranges and chosen.gap_fraction <= 1:
+            said += " but for its peak, which the estimate does not see"
     return said + "."
 
 
@@ -221,22 +241,23 @@ def _room(chosen: Evaluation, rooms: Sequence[Room]) -> str:
     if not rooms:
         return ""
     room = rooms[0]
-    # A campaign of a minute is no day's volume by far.
-    volume = f"{room.timers_per_day:,.0f} timers a day"
-    if chosen.history_ms < DAY_MS:
-        volume = f"{chosen.timers * room.times:,.0f} timers within {format_duration(_whole_minutes_ms(chosen))}"
+    unit, volume = volume_of(chosen, room)
     return (
         f"As the volume grows, the first limit to be reached is {room.limit}: at {room.times:,.2f} times what is "
-        f"planned for, {volume}."
+        f"planned for, {volume} {unit}."
     )
+
+
+def volume_of(chosen: Evaluation, room: Room) -> tuple[str, str]:
+    """(the unit, the number) of the volume at which a limit is reached: a campaign of a minute is no day's volume."""
+    if chosen.history_ms >= DAY_MS:
+        return "timers a day", f"{room.timers_per_day:,.0f}"
+    within_ms = max(math.ceil(chosen.history_ms / MINUTE_MS), 1) * MINUTE_MS
+    return f"timers within {format_duration(within_ms)}", f"{chosen.timers * room.times:,.0f}"
 
 
 def _listed(parts: Sequence[str]) -> str:
     return " and ".join([*filter(None, [", ".join(parts[:-1])]), parts[-1]])
-
-
-def _whole_minutes_ms(evaluation: Evaluation) -> int:
-    return max(math.ceil(evaluation.history_ms / MINUTE_MS), 1) * MINUTE_MS
 
 
 def _hops(evaluation: Evaluation) -> str:

@@ -123,6 +123,31 @@ class GapCounts:
             found |= partition.changes.bounds(points) > least
         return found & self.grid.spans
 
+    def above(self, gap_count: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """For each moment whether any partition may have had more gaps since the moment before, and whether it is known
+        to have had more at both ends of that time.
+        """
+        points = len(self.grid)
+        may, does = np.zeros(points, np.bool_), np.zeros(points, np.bool_)
+        for partition in self.partitions:
+            may |= partition.changes.bounds(points) > gap_count
+            more = partition.changes.counts(points) > gap_count
+            does[1:] |= more[1:] & more[:-1]
+        return may & self.grid.spans, does & self.grid.spans
+
+    def above_ms(self, gap_count: int) -> int:
+        """The most milliseconds that any partition can have had more gaps, to the grid's spans."""
+        may, _ = self.above(gap_count)
+        return int(np.diff(self.grid.points_ms, prepend=self.grid.points_ms[0])[may].sum())
+
+    def mostly(self, share: float) -> int:
+        """The most gaps of any partition for this share of the grid's moments."""
+        points = len(self.grid)
+        return max(
+            (int(np.quantile(one.changes.counts(points), share, method="higher")) for one in self.partitions),
+            default=0,
+        )
+
     @cached_property
     def _all(self) -> Changes:
         return Changes.summed(found.changes for found in self.partitions)

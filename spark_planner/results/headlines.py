@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from timewheel._report.page import Headline
+from timewheel.core.durations import MINUTE_MS
 from timewheel.spark_planner.job import Planned
 from timewheel.spark_planner.results.money import Prices, monthly
 from timewheel.spark_planner.results.peaks import peaks_of
@@ -43,6 +44,8 @@ def _cost(planned: Planned, prices: Prices | None) -> Headline:
         f"{times:.2f} times the {native.written:,.2f} of native delays",
         f"with topics and relay as much as {plan.writes_per_second:,.1f}, native {native.writes_per_second:,.1f}",
     ]
+    if choice.native.history_ms < MINUTE_MS:
+        lines.append("the mean of a minute, though this history is shorter")
     bill, today = monthly(choice.recommended.evaluation, prices), monthly(choice.native, prices)
     if bill is not None and today is not None:
         lines.insert(0, f"{bill.said(bill.total)} a month, native {today.said(today.total)}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from timewheel._report.page import Table
-from timewheel.core.durations import format_duration, rounded_up
+from timewheel.core.durations import format_duration, rounded_up, spelled
 from timewheel.spark_planner.job import Planned
 from timewheel.spark_planner.pricing.evaluation import Evaluation
 
@@ -20,7 +20,7 @@ def shadow_table(evaluation: Evaluation) -> Table | None:
     shadow = evaluation.shadow
     if shadow is None:
         return None
-    far = format_duration(shadow.far_ms)
+    far = spelled(shadow.far_ms)
     share = shadow.lifted / max(evaluation.timers, 1.0)
     pending = f"{evaluation.peak_pending_per_partition:,.0f}"
     return Table(

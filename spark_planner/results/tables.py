@@ -12,7 +12,7 @@ from timewheel.core.plurals import counted
 from timewheel.core.steps import Step, steps
 from timewheel.spark_planner.choice.assessed import Assessed
 from timewheel.spark_planner.choice.constraints import Constraints, most_countable
-from timewheel.spark_planner.choice.reasons import describe
+from timewheel.spark_planner.choice.reasons import describe, volume_of
 from timewheel.spark_planner.choice.ties import TIE
 from timewheel.spark_planner.estimating import Estimated
 from timewheel.spark_planner.history.quarantine import REASONS, REMARKS
@@ -74,11 +74,22 @@ def plans_table(planned: Planned | Estimated) -> Table:
     """Native, the recommended plan and the strongest of those that cost as much, side by side."""
     native = planned.choice.native
     rows = [
-        _plan_row("today: native", native, planned.constraints.broken_by(native)),
-        _plan_row("recommended", planned.choice.recommended.evaluation, planned.choice.recommended.broken),
-        *(_plan_row(f"{describe(one.plan)} ({TIED})", one, ()) for one in planned.choice.ties[:1]),
+        _plan_row("today: native", native, _native_broken(planned), planned),
+        _plan_row("recommended", planned.choice.recommended.evaluation, planned.choice.recommended.broken, planned),
+        *(_plan_row(f"{describe(one.plan)} ({TIED})", one, (), planned) for one in planned.choice.ties[:1]),
     ]
-    return Table(caption="Estimated" + at_volume(planned.growth), header=_PLAN_HEADER, rows=rows)
+    return Table(caption="Estimated, but what was counted" + at_volume(planned.growth), header=_PLAN_HEADER, rows=rows)
+
+
+def _native_broken(planned: Planned | Estimated) -> tuple[str, ...]:
+    native = planned.choice.native
+    cost = planned.constraints.cost_of(native)
+    one = Assessed(evaluation=native, broken=planned.constraints.broken_by(native), cost=cost)
+    return one.judged(planned.choice.known.get(native.plan), _allowed(planned)).broken
+
+
+def _allowed(planned: Planned | Estimated) -> int:
+    return most_countable(planned.constraints.allowed_gaps(planned.profile.gap_limit_ranges), planned.growth)
 
 
 def rules_table(planned: Planned) -> Table:
@@ -90,6 +101,7 @@ def rules_table(planned: Planned) -> Table:
             name,
             f"{one.evaluation.peak_gaps_per_topic:,.0f}",
             f"{one.evaluation.peak_gaps_per_topic / limit:,.1f}",
+            _counted(planned, one.evaluation.plan),
             str(one.evaluation.plan.partitions),
             f"{one.evaluation.hops_mean:.2f}",
             str(one.evaluation.partition_topics),
@@ -100,11 +112,13 @@ def rules_table(planned: Planned) -> Table:
     ]
     return Table(
         caption="The rules of thumb of the article that timewheel began with, each with the partitions that it needs; "
-        "gaps are of the fullest topic, its partitions together. Estimated" + at_volume(planned.growth),
+        "gaps are of the fullest topic, its partitions together. Counted are those of the "
+        "fullest partition in the history; all else is estimated" + at_volume(planned.growth),
         header=(
             "rule",
             "peak gaps",
             "times the limit",
+            "counted",
             "partitions",
             "hops mean",
             "topics",
@@ -126,13 +140,11 @@ def evaluations_table(evaluations: Mapping[str, Evaluation], growth: float = 1.0
 def front_table(planned: Planned | Estimated) -> Table:
     """The candidates that no other beats in both gaps and cost."""
     front = planned.choice.front
-    counted = planned.choice.counted
-    allowed = most_countable(planned.constraints.allowed_gaps(planned.profile.gap_limit_ranges), planned.growth)
     rows = [
         (
             plan_label(one.evaluation.plan) + (f" ({TIED})" if one.evaluation in planned.choice.ties else ""),
             *_cost_and_gaps(one),
-            _counted(counted.get(one.evaluation.plan), allowed),
+            _counted(planned, one.evaluation.plan),
             f"{one.evaluation.hops_mean:.2f}",
         )
         for one in _thinned(front, MOST_FRONT_ROWS)
@@ -146,26 +158,28 @@ def front_table(planned: Planned | Estimated) -> Table:
     )
 
 
-def _counted(gaps: int | None, allowed: int) -> str:
-    """Of a candidate: those above what is allowed are not counted to the end."""
+def _counted(planned: Planned | Estimated, plan: Plan) -> str:
+    """Of a plan: those above what is allowed, but for the recommended one, are not counted to the end."""
+    gaps, allowed = planned.choice.known.get(plan), _allowed(planned)
     if gaps is None:
         return "-"
-    return f"{gaps:,}" if gaps <= allowed else f"over {allowed:,}"
+    return f"{gaps:,}" if gaps <= allowed or plan == planned.plan else f"over {allowed:,}"
 
 
 def room_table(planned: Planned) -> Table:
     """At which volume each limit is reached, and when, if the topic goes on growing as its history did."""
     trend = trend_in(planned)
     grows = trend is not None and trend.weekly_growth > 0
-    rows = []
+    rows, unit = [], "timers a day"
     for room in planned.choice.rooms:
-        row = [room.limit, f"{room.times:,.2f}", f"{room.timers_per_day:,.0f}"]
+        unit, volume = volume_of(planned.choice.recommended.evaluation, room)
+        row = [room.limit, f"{room.times:,.2f}", volume]
         if trend is not None and grows:
             row.append(reached_on(planned, room, trend) or "not within ten years")
         rows.append(row)
     return Table(
         caption="Growth: when the recommended plan reaches each limit (estimated)",
-        header=("limit", "times the volume planned for", "timers a day", *(["about"] if grows else [])),
+        header=("limit", "times the volume planned for", unit, *(["about"] if grows else [])),
         rows=rows,
     )
 
@@ -266,6 +280,7 @@ _PLAN_HEADER = (
     "partitions",
     "peak gaps",
     "fullest partition",
+    "counted",
     "of its limit",
     "again after unload",
     "silence",
@@ -276,13 +291,18 @@ _PLAN_HEADER = (
 )
 
 
-def _plan_row(name: str, one: Evaluation, broken: Sequence[str]) -> tuple[str, ...]:
+def _plan_row(
+    name: str, one: Evaluation, broken: Sequence[str], planned: Planned | Estimated | None = None
+) -> tuple[str, ...]:
+    counted = None if planned is None or planned.growth != 1 else planned.choice.known.get(one.plan)
+    share = one.gap_fraction if counted is None else counted / max(one.gap_limit_ranges, 1)
     return (
         name,
         str(one.plan.partitions),
         f"{one.peak_gaps:,.0f}",
         f"{one.peak_gaps_per_partition:,.0f}",
-        f"{one.gap_fraction:.0%}",
+        "-" if counted is None else f"{counted:,}",
+        f"{share:.0%}",
         f"{one.redelivered.worst_entries:,.0f}",
         f"{one.silence_seconds:.1f} s",
         f"{one.hops_mean:.2f}",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from timewheel.core.durations import format_duration
+from timewheel.core.durations import spelled
 from timewheel.core.plurals import counted
+from timewheel.spark_planner.choice.hindrance import MOSTLY
 from timewheel.spark_planner.choice.reasons import describe, partitions_in_words, stays
+from timewheel.spark_planner.history.sampled import sample_note
 from timewheel.spark_planner.job import Planned
 from timewheel.spark_planner.results.peaks import peaks_of
 
@@ -30,16 +32,28 @@ def _hindrance(planned: Planned) -> str:
     if planned.growth != 1:
         peak = planned.recommended.replay.peak_per_partition.gap_count
         said += f" ({counted(peak, 'was', 'were')} counted at this volume)"
-    if found.never_held_gaps:
+    said += ", and no plan tried keeps that"
+    if found.never_held_gaps > found.allowed and planned.plan.own_partitions == 1:
         timers = counted(found.never_held_timers, "timer")
         said += (
-            f", and no plan tried keeps that: none holds back {timers} due within "
-            f"{format_duration(found.never_held_ms)} of being sent, which leave "
+            f": none holds back {timers} due within {spelled(found.never_held_ms)} of being sent, which leave "
             f"{counted(found.never_held_gaps, 'gap')} by themselves (counted)"
         )
+    elif planned.plan.intake:
+        said += (
+            ": while timers wait that are due soon, originals between them that a shadow has moved and acknowledged "
+            "make gaps"
+        )
+    said += (
+        f". This plan leaves more for {spelled(found.lasts_ms)} at most, and for {MOSTLY:.0%} of the time "
+        f"{counted(found.mostly_gaps, 'gap')} at most (counted)"
+    )
     helps = [f"a broker that keeps {found.gap_limit_ranges:,} ranges where this one keeps {limit:,} ({SETTING})"]
     if found.partitions is not None:
-        helps.insert(0, f"a due topic with {partitions_in_words(found.partitions)} (plan without --unpartitioned)")
+        # A sample's topic is not partitioned, whatever is asked for, and cannot become so.
+        is_sample = sample_note(planned.history.source) is not None
+        how = "plan again with --due-topic and its name" if is_sample else "plan without --unpartitioned"
+        helps.insert(0, f"a new due topic with {partitions_in_words(found.partitions)} ({how})")
     if found.gap_fraction is not None:
         helps.append(f"this plan, with less room (--gap-fraction {found.gap_fraction:g})")
     return f"{said}. What helps: {', or '.join(helps)}."

@@ -6,12 +6,16 @@ import json
 import subprocess
 import sys
 import tomllib
+from functools import partial
+from io import StringIO
 from typing import TYPE_CHECKING
 
 import pytest
+from rich.console import Console
 
 from timewheel.admin.client import AdminClient
 from timewheel.cli.broker_profile import profile_of as asked
+from timewheel.cli.broker_profile import shown_profile
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.ops.profile import profile_of
 
@@ -59,3 +63,29 @@ def test_a_planners_command_asks_the_broker_that_the_variables_name(
     sampled = BrokerProfile(name="sampled", gap_limit_ranges=5)
     assert asked(*nothing_said, None, sampled) == sampled, "a sample knows its own broker"
     assert asked(None, tuned.admin_url, *nothing_said[2:], None, sampled).gap_limit_ranges == 777
+
+
+def test_an_answer_says_whose_limit_it_goes_by(
+    tuned: LocalPulsar, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("PULSAR_ADMIN_URL", raising=False)
+    file = tmp_path / "connection.toml"
+    file.write_text(f'[connection]\nadmin_url = "{tuned.admin_url}"\n')
+    console = Console(file=StringIO(), width=200)
+    by = partial(shown_profile, console)
+    nothing_said = (None, None, None, None)
+    by(None, *nothing_said, None)
+    by("4.2", *nothing_said, None)
+    by(None, *nothing_said, None, BrokerProfile(name="sampled", gap_limit_ranges=5))
+    by(None, *nothing_said, file)
+    by(None, tuned.admin_url, None, None, None, None)
+    monkeypatch.setenv("PULSAR_ADMIN_URL", tuned.admin_url)
+    by(None, *nothing_said, file)
+    assert console.file.getvalue().splitlines() == [  # type: ignore[attr-defined] # a StringIO
+        "LIMIT  10,000 gaps in a partition: the default of Pulsar 4.0 (--profile or --broker names yours)",
+        "LIMIT  10,000 gaps in a partition: of --profile 4.2",
+        "LIMIT  5 gaps in a partition: of the broker that the sample is from",
+        f"LIMIT  777 gaps in a partition: read from {tuned.admin_url} (--connection)",
+        f"LIMIT  777 gaps in a partition: read from {tuned.admin_url} (--broker)",
+        f"LIMIT  777 gaps in a partition: read from {tuned.admin_url} (PULSAR_ADMIN_URL)",
+    ]

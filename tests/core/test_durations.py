@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timewheel.core.durations import MAX_DURATION_MS, format_duration, parse_duration, rounded_up
+from timewheel.core.durations import MAX_DURATION_MS, format_duration, parse_duration, rounded_up, spelled
 from timewheel.core.errors import DurationError
 
 
@@ -87,3 +87,16 @@ def test_a_bound_is_rounded_up_to_the_largest_unit_that_there_are_two_of(duratio
 @given(st.integers(0, MAX_DURATION_MS - 86_400_000))
 def test_a_bound_is_never_below_and_by_half_at_most_above(duration_ms: int) -> None:
     assert duration_ms <= parse_duration(rounded_up(duration_ms)) <= 1.5 * duration_ms
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "text"),
+    [(0, "0s"), (1, "1ms"), (1_120, "1s 120ms"), (173_100_000, "2d 5m"), (1_728_600_000, "20d 10m"), (7_200_000, "2h")],
+)
+def test_people_read_a_duration_in_several_units(duration_ms: int, text: str) -> None:
+    assert spelled(duration_ms) == text
+
+
+@given(st.integers(0, MAX_DURATION_MS))
+def test_what_is_spelled_is_exact(duration_ms: int) -> None:
+    assert sum(map(parse_duration, spelled(duration_ms).split())) == duration_ms

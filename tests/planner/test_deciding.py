@@ -16,6 +16,7 @@ from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Plan
 from timewheel.spark_planner.choice.assessed import Assessed, assess
 from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Constraints
+from timewheel.spark_planner.choice.hindrance import never_held_ms
 from timewheel.spark_planner.deciding import Deciding
 from timewheel.spark_planner.history.keys import EVEN, KeyShares
 from timewheel.spark_planner.summary.cells import Cells
@@ -27,7 +28,8 @@ TOO_MANY = 50_000
 class FakeReplays:
     """Counts the same for a scheme whatever its partitions, as where all timers have one key."""
 
-    def __init__(self, gaps: dict[Any, int]) -> None:
+    def __init__(self, gaps: dict[Any, int], lasts_ms: dict[Any, int] | None = None) -> None:
+        self._lasts_ms = lasts_ms or {}
         self.traffic = SimpleNamespace(cells=SimpleNamespace(timers=20_000))
         self._gaps = gaps
 
@@ -37,6 +39,14 @@ class FakeReplays:
     def count(self, plans: Sequence[Plan], refuted_above: float = math.inf) -> list[int]:
         del refuted_above
         return [self._gaps.get(plan.scheme, TOO_MANY) for plan in plans]
+
+    def above_ms(self, plan: Plan, gap_count: int) -> int:
+        del gap_count
+        return self._lasts_ms.get(plan.scheme, 0)
+
+    def lasting(self, plan: Plan, gap_count: int, share: float) -> tuple[int, int]:
+        del share
+        return self.above_ms(plan, gap_count), 0
 
     def counted(self, plans: dict[Plan, int]) -> dict[Plan, int]:
         return dict(plans)
@@ -55,7 +65,11 @@ def priced() -> dict[Any, Assessed]:
 
 
 def decided(
-    priced: dict[Any, Assessed], gaps: dict[Any, int], limits: Constraints = LIMITS, later: Sequence[Any] = ()
+    priced: dict[Any, Assessed],
+    gaps: dict[Any, int],
+    limits: Constraints = LIMITS,
+    later: Sequence[Any] = (),
+    lasts_ms: dict[Any, int] | None = None,
 ) -> Assessed:
     def at(plan: Plan) -> Assessed:
         found = priced[plan.scheme]
@@ -70,7 +84,7 @@ def decided(
     plans = {scheme: one.evaluation.plan for scheme, one in priced.items()}
     waiting = [at(plans[scheme]) for scheme in later]
     first = [at(plan) for scheme, plan in plans.items() if scheme not in later]
-    replays: Any = FakeReplays(gaps)
+    replays: Any = FakeReplays(gaps, lasts_ms)
     winner = Deciding(replays, list(plans.values()), limits, 1.0, KEPT, at).decided(first, further).winner
     assert winner is not None
     return winner
@@ -91,3 +105,30 @@ def test_what_is_refuted_is_marked_where_all_that_the_broker_keeps_was_asked_for
     limits = replace(LIMITS, gap_fraction=1.0)
     assert decided(priced, {}, limits).broken == (GAP_FRACTION,)
     assert decided(priced, {SCHEMES[5]: 9_900}, limits).broken == ()
+
+
+def test_the_reason_is_of_what_no_plan_that_was_tried_holds_back(priced: dict[Any, Assessed]) -> None:
+    plans = [one.evaluation.plan for one in priced.values()]
+    longest = max(plans, key=never_held_ms)
+    replays: Any = FakeReplays({})
+    deciding = Deciding(replays, plans, LIMITS, 1.0, KEPT, lambda plan: priced[plan.scheme])
+    found = deciding.hindrance(longest, longest)
+    assert found is not None
+    assert found.never_held_ms == min(filter(None, map(never_held_ms, plans))) < never_held_ms(longest)
+
+
+def test_of_plans_that_all_break_the_limit_the_one_for_the_shortest_time_is_the_nearest(
+    priced: dict[Any, Assessed],
+) -> None:
+    # The first has the lower peak, and has it for days.
+    long, short = SCHEMES[5], SCHEMES[4]
+    days = dict.fromkeys(SCHEMES, DAY_MS)
+    winner = decided(priced, {long: 19_000, short: 19_700}, lasts_ms={**days, short: 6_000})
+    assert winner.evaluation.plan.scheme == short
+    assert winner.broken == (GAP_FRACTION,)
+
+
+def test_of_peaks_that_are_about_as_high_the_cheapest_is_taken(priced: dict[Any, Assessed]) -> None:
+    dear, cheap = sorted(SCHEMES[4:6], key=lambda scheme: -priced[scheme].cost_writes_per_second)
+    assert decided(priced, {dear: 19_000, cheap: 19_700}).evaluation.plan.scheme == cheap
+    assert decided(priced, {dear: 19_000, cheap: 20_200}).evaluation.plan.scheme == dear

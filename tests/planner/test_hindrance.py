@@ -10,16 +10,17 @@ import pytest
 from pyspark.sql import SparkSession
 
 from timewheel.core.broker_profile import BrokerProfile
-from timewheel.core.durations import DAY_MS, HOUR_MS
+from timewheel.core.durations import DAY_MS, HOUR_MS, spelled
 from timewheel.core.gap_law import exact_gaps, peak
 from timewheel.core.plan import Native, Plan, Ring, Tiered, Wheel
-from timewheel.spark_planner.choice.constraints import Constraints
+from timewheel.spark_planner.choice.constraints import Constraints, most_countable
 from timewheel.spark_planner.choice.hindrance import least_limit, never_held_ms
 from timewheel.spark_planner.exact.ways import ways
 from timewheel.spark_planner.history.generate import START_MS
 from timewheel.spark_planner.job import Planned, plan_for
 from timewheel.spark_planner.results.charts import gaps_over_time
 from timewheel.spark_planner.results.headlines import headlines
+from timewheel.spark_planner.results.tables import plans_table, room_table, rules_table
 from timewheel.spark_planner.results.verdict import verdict
 from timewheel.spark_planner.traffic import History, survey
 
@@ -98,8 +99,9 @@ def test_why_no_plan_is_enough_is_said_in_figures(refused: Planned, burst: tuple
     assert refused.choice.recommended.broken == ("gap_fraction",)
     assert found.allowed < alone == found.never_held_gaps
     assert found.never_held_timers == np.count_nonzero(is_near)
+    assert found.never_held_ms == min(filter(None, map(never_held_ms, CANDIDATES))), "of all plans that were tried"
     said = verdict(refused)
-    assert f"{found.never_held_timers:,} timers due within" in said
+    assert f"{found.never_held_timers:,} timers due within {spelled(found.never_held_ms)} of" in said
     assert f"leave {alone:,} gaps by themselves (counted)" in said
     assert "smaller --gap-fraction" not in said
 
@@ -116,7 +118,7 @@ def test_each_remedy_that_is_said_is_one(history: History, refused: Planned, rem
     said = verdict(refused)
     match remedy:
         case "partitions":
-            assert f"a due topic with {found.partitions} partitions (plan without --unpartitioned)" in said
+            assert f"a new due topic with {found.partitions} partitions (plan without --unpartitioned)" in said
             base = replace(BASE, partitions=1)
             candidates = [replace(one, partitions=1) for one in CANDIDATES]
         case "limit":
@@ -149,3 +151,72 @@ def test_what_a_plan_never_holds() -> None:
 
 def test_the_least_limit_is_the_first_that_is_enough() -> None:
     assert least_limit(867, lambda ranges: ranges * 8 // 10) == 1_084
+
+
+def test_a_plan_has_one_verdict_in_all_of_an_answer(refused: Planned, burst: tuple[np.ndarray, np.ndarray]) -> None:
+    allowed = int(0.8 * refused.profile.gap_limit_ranges)
+    header, rows = plans_table(refused).header, plans_table(refused).rows
+    for row, plan in zip(rows, (refused.native.evaluation.plan, refused.plan), strict=True):
+        gaps, found = by_hand(plan, *burst), dict(zip(header, row, strict=True))
+        assert found["counted"] == f"{gaps:,}"
+        assert found["of its limit"] == f"{gaps / refused.profile.gap_limit_ranges:.0%}"
+        assert ("gaps" in found["breaks"]) == (gaps > allowed)
+    table = rules_table(refused)
+    assert dict(zip(table.header, table.rows[0], strict=True))["counted"] == f"{by_hand(refused.plan, *burst):,}"
+    for row, (_, one) in zip(table.rows[1:], refused.choice.article, strict=True):
+        found = dict(zip(table.header, row, strict=True))
+        gaps = by_hand(one.evaluation.plan, *burst)
+        assert ("gaps" in found["breaks"]) == (gaps > allowed)
+        assert found["counted"] == (f"{gaps:,}" if gaps <= allowed else f"over {allowed:,}")
+
+
+def test_growth_starts_from_the_count(refused: Planned) -> None:
+    room = next(one for one in refused.choice.rooms if one.limit.startswith("80%"))
+    assert room.times < 1, "the plan is not within that limit now"
+    assert f"{room.limit}: at {room.times:,.2f} times" in "".join(refused.choice.reasons)
+    counted = refused.recommended.replay.peak_per_partition.gap_count
+    # At that volume the count would just be allowed.
+    assert most_countable(0.8 * refused.profile.gap_limit_ranges, room.times) == counted
+
+
+@pytest.mark.parametrize("growth", [1.0, 3.0])
+def test_the_room_of_a_count_is_the_volume_at_which_it_is_refused(refused: Planned, growth: float) -> None:
+    evaluation, profile = refused.recommended.evaluation, refused.profile
+    limits = Constraints(gap_margin=1.25)
+    allowed = limits.allowed_gaps(profile.gap_limit_ranges)
+    rooms = {room.limit[:3]: room.times for room in limits.rooms(evaluation, profile, 100, growth)}
+    assert most_countable(allowed, growth * rooms["80%"] * 0.99) >= 100
+    assert most_countable(allowed, growth * rooms["80%"] * 1.01) < 100
+
+
+def test_a_sampled_topic_is_not_cured_by_leaving_an_option_away_that_was_not_given(
+    refused: Planned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("timewheel.spark_planner.results.verdict.sample_note", lambda source: source)
+    assert "partitions (plan again with --due-topic and its name)" in verdict(refused)
+    assert "--unpartitioned" not in verdict(refused)
+
+
+def test_a_short_burst_is_not_told_as_a_days_volume(refused: Planned) -> None:
+    assert room_table(refused).header[2] == "timers within 1m"
+    assert "timers a day" not in " ".join(refused.choice.reasons)
+    assert "the mean of a minute, though this history is shorter" in headlines(refused)[2].lines
+
+
+def test_where_every_candidate_was_counted_no_others_are_told_as_estimated(refused: Planned) -> None:
+    assert {plan.scheme for plan in refused.choice.counted} == set(SCHEMES)
+    assert f"of {len(SCHEMES)} (all counted), " in refused.choice.reasons[0]
+
+
+def test_for_how_long_the_limit_is_broken_is_told(refused: Planned, burst: tuple[np.ndarray, np.ndarray]) -> None:
+    found = refused.hindrance
+    assert found is not None
+    way = ways(refused.plan, *burst)
+    acknowledged = way.acknowledged_ms[np.argsort(way.arrival_ms, kind="stable")]
+    moments = np.unique(acknowledged)
+    gaps = exact_gaps(acknowledged.tolist(), moments.tolist())
+    above_ms = sum(int(length) for length, count in zip(np.diff(moments), gaps, strict=False) if count > found.allowed)
+    # To the grid that it was timed on: spans of ten minutes, and in those in doubt 65,536 moments.
+    assert 0 < above_ms <= found.lasts_ms <= above_ms + 1_000
+    assert found.mostly_gaps < found.allowed
+    assert f"This plan leaves more for {spelled(found.lasts_ms)} at most, and for 99% of the time" in verdict(refused)

@@ -220,8 +220,8 @@ def test_sentences_have_weights_and_the_rules_of_thumb_are_folded(report: Shown,
     found = {row[0]: row[1:] for row in rows}
     for name, one in planned.choice.article:
         assert found[name][0] == f"{one.evaluation.peak_gaps_per_topic:,.0f}"
-        assert found[name][2] == str(one.evaluation.plan.partitions)
-        assert found[name][5] == f"{one.cost_writes_per_second:,.1f}"
+        assert found[name][3] == str(one.evaluation.plan.partitions)
+        assert found[name][6] == f"{one.cost_writes_per_second:,.1f}"
 
 
 def test_prices_are_shown_where_they_are_given_and_change_nothing_else(html: str, planned: Planned) -> None:

@@ -9,17 +9,19 @@ import shlex
 import subprocess
 import sys
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from examples.history.make_renewals import PATH
 from timewheel.cli.app import app
-from timewheel.cli.planning import as_sampled
+from timewheel.cli.planning import as_sampled, growth_of
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.errors import PlanError
@@ -202,3 +204,10 @@ def test_a_name_that_no_plan_takes_is_refused_before_the_history_is_read() -> No
     with pytest.raises(PlanError, match="subscriptions"):
         as_sampled(note, None, None, unpartitioned=False)
     assert as_sampled(note, None, ["audit"], unpartitioned=False)[0] == ["audit"]
+
+
+def test_a_sample_of_every_entry_is_no_part_taken_as_all() -> None:
+    console = Console(file=StringIO(), width=200)
+    note = SampleNote(topic=TOPIC, rows=7_000, population=7_000, scale=1.0)
+    assert growth_of(None, note, console) == 1.0
+    assert console.file.getvalue() == f"SAMPLE  all 7,000 entries of {TOPIC}\n"  # type: ignore[attr-defined] # a StringIO

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from timewheel.cli.connecting import admin_client, given_connection
+from timewheel.cli.terminal import say
 from timewheel.core.broker_profile import DEFAULT_PROFILE
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from timewheel.core.broker_profile import BrokerProfile
 
-__all__ = ["BrokerUrl", "ProfileName", "profile_of"]
+__all__ = ["BrokerUrl", "ProfileName", "profile_of", "shown_profile"]
 
 ProfileName = Annotated[
     str | None,
@@ -59,19 +62,46 @@ def profile_of(
         AdminError: The broker does not answer.
         ProfileError: A number is out of its range.
     """
+    return _found(name, broker_url, token, token_file, tls_ca, connection, sampled)[0]
+
+
+def shown_profile(console: Console, *options: Any) -> BrokerProfile:
+    """`profile_of` the same options; a line says its gap limit, and whose that is."""
+    found, source = _found(*options)
+    say(console, f"LIMIT  {found.gap_limit_ranges:,} gaps in a partition: {source}")
+    return found
+
+
+def _found(
+    name: str | None,
+    broker_url: str | None,
+    token: str | None,
+    token_file: Path | None,
+    tls_ca: Path | None,
+    connection: Path | None,
+    sampled: BrokerProfile | None = None,
+) -> tuple[BrokerProfile, str]:
+    """The profile, and where it is from in words."""
     if name is not None:
         if broker_url is not None:
             raise typer.BadParameter("give --profile or --broker, not both", param_hint="--broker")
-        return _stored(name)
+        return _stored(name), f"of --profile {name}"
     if broker_url is None and sampled is not None:
-        return sampled
-    if broker_url is None and given_connection(file=connection).admin_url is None:
-        return _stored(DEFAULT_PROFILE)
+        return sampled, "of the broker that the sample is from"
+    given = given_connection(file=connection).admin_url
+    if broker_url is None and given is None:
+        return _stored(DEFAULT_PROFILE), f"the default of Pulsar {DEFAULT_PROFILE} (--profile or --broker names yours)"
     from timewheel.ops.profile import profile_of as live
 
-    option = None if broker_url is None else "--broker"
+    option, source = ("--broker", "--broker") if broker_url is not None else (None, _source(given))
     with admin_client(broker_url, token, token_file, tls_ca, connection, option=option) as admin:
-        return live(admin)
+        return live(admin), f"read from {broker_url or given} ({source})"
+
+
+def _source(url: str | None) -> str:
+    import os
+
+    return "PULSAR_ADMIN_URL" if os.environ.get("PULSAR_ADMIN_URL") == url else "--connection"
 
 
 def _stored(name: str) -> BrokerProfile:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from timewheel.cli.broker_profile import BrokerUrl, ProfileName, profile_of
+from timewheel.cli.broker_profile import BrokerUrl, ProfileName, shown_profile
 from timewheel.cli.connecting import ConnectionFile, Token, TokenFile, TrustFile
 from timewheel.cli.from_survey import FromSurvey, need_one_source, plan_from
 from timewheel.cli.plan_fleet import answer_fleet, need_folder
@@ -187,8 +187,9 @@ def plan(
     limits_ms = {"silence": _limit_ms(max_silence), "lateness": _limit_ms(max_lateness)}
     max_delay_ms = None if max_delay is None else parse_duration(max_delay)
     note = note_of(history)
-    judged_by = profile_of(
-        profile, broker, token, token_file, tls_ca, connection, None if note is None else note.profile
+    console = console_for(as_json=as_json)
+    judged_by = shown_profile(
+        console, profile, broker, token, token_file, tls_ca, connection, None if note is None else note.profile
     )
     subscriptions, unpartitioned, partitions_min = as_sampled(
         note, due_topic, subscriptions, unpartitioned=unpartitioned
@@ -229,7 +230,6 @@ def plan(
             as_json=as_json,
         )
     assert history is not None  # need_one_source
-    console = console_for(as_json=as_json)
     with session(cores, memory) as spark:
         from timewheel.spark_planner import Prices, plan_all, plan_for, planned_facts
         from timewheel.spark_planner.fleet import FLEET_CELLS, FLEET_TOPICS

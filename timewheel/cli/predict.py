@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from timewheel.cli.broker_profile import BrokerUrl, ProfileName, profile_of
+from timewheel.cli.broker_profile import BrokerUrl, ProfileName, shown_profile
 from timewheel.cli.connecting import ConnectionFile, Token, TokenFile, TrustFile
 from timewheel.cli.from_survey import FromSurvey, need_one_source, predict_from
 from timewheel.cli.planning import (
@@ -87,12 +87,13 @@ def compare(
         # With --from there is no history: the last word is a plan, too.
         plan_files, history = [*plan_files, Path(history)], None
     need_one_source(history, stored, {"--timer-id": timer_id, "--due": due, "--delay": delay})
+    console = console_for(as_json=as_json)
     if stored is not None:
         predict_from(
             stored,
             topic,
             _loaded(plan_files),
-            profile_of(profile, broker, token, token_file, tls_ca, connection),
+            shown_profile(console, profile, broker, token, token_file, tls_ca, connection),
             growth=1.0 if growth is None else growth,
             as_is=as_is,
             as_json=as_json,
@@ -122,7 +123,9 @@ def compare(
             growth=growth,
             as_is=as_is,
         ),
-        profile_of(profile, broker, token, token_file, tls_ca, connection, None if note is None else note.profile),
+        shown_profile(
+            console, profile, broker, token, token_file, tls_ca, connection, None if note is None else note.profile
+        ),
         cores,
         memory,
         as_json=as_json,

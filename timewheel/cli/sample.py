@@ -96,15 +96,19 @@ def _lines(
     yield "topic", f"{taken.topic}, {kind}, {counted(figures.population, 'entry', 'entries')}"
     yield "read by", ", ".join(of_topic.subscriptions) or "no durable subscription"
     yield "limit", f"{of_topic.profile.gap_limit_ranges:,} gaps of a partition, {limit_source}"
-    part = "all of them" if figures.rows == figures.population else f"1 of {figures.scale:,.4g}, seed {taken.seed}"
+    is_whole = figures.rows == figures.population
+    part = "all of them" if is_whole else f"1 of {figures.scale:,.4g}, seed {taken.seed}"
     yield "sample", f"{counted(figures.rows, 'entry', 'entries')}, {part}"
     first, last = _moment(figures.first_publish_ms), _moment(figures.last_publish_ms)
     yield "sent", f"{first} to {last} UTC, {figures.entries_per_second:,.3g} entries a second in the topic"
-    mean, error = _span(figures.delay_mean_ms), _span(figures.delay_mean_error_ms)
+    mean = _span(figures.delay_mean_ms)
+    if not is_whole:
+        mean += f" +- {_span(figures.delay_mean_error_ms)}"
     shares = (("half", figures.delay_p50_ms), ("90 %", figures.delay_p90_ms), ("99 %", figures.delay_p99_ms))
     up_to = ", ".join(f"{share} up to {_span(delay_ms)}" for share, delay_ms in shares)
-    yield "delay", f"mean {mean} +- {error}; {up_to}; longest {_span(figures.delay_max_ms)}"
-    yield "error", f"any share of delays +- {100 * figures.share_error:.2g} points; all errors here at 95 %"
+    yield "delay", f"mean {mean}; {up_to}; longest {_span(figures.delay_max_ms)}"
+    if not is_whole:
+        yield "error", f"any share of delays +- {100 * figures.share_error:.2g} points; all errors here at 95 %"
     gaps, gaps_error = figures.law_gaps, figures.law_gaps_error
     if gaps is None or gaps_error is None:
         yield "law", "it speaks of a topic that has gone on for longer than its delays, and this one has not"

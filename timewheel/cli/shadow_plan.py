@@ -11,15 +11,17 @@ if TYPE_CHECKING:
 
     from timewheel.admin.client import AdminClient
     from timewheel.binary_protocol.dialing import Dialer
+    from timewheel.core.broker_profile import BrokerProfile
     from timewheel.core.plan import Plan
+    from timewheel.spark_planner import History, Planned, Tell
 
-__all__ = ["plan_of_topic"]
+__all__ = ["plan_of_topic", "planned_shadow"]
 
 
 def plan_of_topic(
     admin: AdminClient, dialer: Dialer, topic: str, console: Console, *, samples: int, memory: str, as_json: bool
-) -> Plan:
-    """The plan that the planner recommends among those that a shadow can have, with the topic's own numbers.
+) -> Planned:
+    """Plans a shadow with the topic's own numbers.
 
     Args:
         admin: Of any broker.
@@ -34,8 +36,6 @@ def plan_of_topic(
         NothingToSample: There is no such topic, or nothing in it.
         ExtraMissing: Spark or Java is not there.
     """
-    from dataclasses import replace
-
     from timewheel.cli.plan import show_planned
     from timewheel.cli.planning import mapping_of, progress_on, session, surveyed
     from timewheel.cli.shadow_looks import reading_entries
@@ -61,20 +61,30 @@ def plan_of_topic(
         readers="any",
     )
     with TemporaryDirectory() as folder, session(None, memory) as spark:
-        from timewheel.spark_planner import Prices, plan_for
-        from timewheel.spark_planner.choice.candidates import candidate_plans
+        from timewheel.spark_planner import Prices
 
         file = Path(folder) / "sample.parquet"
         write_sample(taken, figures_of(taken), file)
         mapping = mapping_of(time_unit="auto", delay_unit="auto")
         with progress_on(console) as told:
             seen = surveyed(spark, str(file), "auto", mapping, None, told)
-            wanted = seen.topic(None)
-            longest_ms = int(seen.cells(wanted).delay_max_ms.max())
-            # With an intake only afterwards: the planner compares with plans that can have none.
-            shadows = [one for one in candidate_plans(base, longest_ms) if one.holds_in_relay]
-            planned = plan_for(seen, wanted, base, profile, candidates=shadows, growth=taken.scale, tell=told)
+            planned = planned_shadow(seen, base, profile, growth=taken.scale, tell=told)
         if not as_json:
             show_planned(console, planned, "", Prices())
-    # The topic has the partitions that it has.
-    return replace(planned.plan, partitions=taken.partitions, intake=True)
+    return planned
+
+
+def planned_shadow(history: History, base: Plan, profile: BrokerProfile, *, growth: float, tell: Tell) -> Planned:
+    """Chooses among shadows, each counted as a shadow, on the partitions that the topic has.
+
+    Args:
+        history: Of one topic.
+        base: The topic's names, subscriptions and partitions.
+        profile: The broker.
+        growth: As many times the history's volume.
+        tell: Receives the progress.
+    """
+    from timewheel.spark_planner import Constraints, as_shadow, plan_for
+
+    limits = Constraints(partitions_min=base.own_partitions, partitions_max=base.own_partitions)
+    return plan_for(history, history.topic(None), as_shadow(base), profile, limits, growth=growth, tell=tell)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from timewheel.admin.client import AdminClient
     from timewheel.cli.access import Access
     from timewheel.core.plan import Plan
+    from timewheel.spark_planner import Planned
 
 __all__ = ["start"]
 
@@ -62,7 +63,7 @@ def start(
 
     Moving is what `timewheel shadow run` does. What an earlier plan let stay is taken up, too. With a topic instead of
     a plan its delays are looked at, the planner chooses, the plan is written to --out, and you are asked. Exit status 3
-    if something stands against it, and nothing was begun; 4 if the topic cannot be seen.
+    if something stands against it or no shadow keeps every limit, and nothing was begun; 4 if the topic cannot be seen.
     """
     import json
     from dataclasses import replace
@@ -87,7 +88,8 @@ def start(
     access = access_to(**given)
     console = console_for(as_json=as_json)
     with access.admin() as admin:
-        made = _made(admin, access, target, console, entries, memory, as_json=as_json) if is_topic else _loaded(target)
+        planned = _planned(admin, access, target, console, entries, memory, as_json=as_json) if is_topic else None
+        made = _loaded(target) if planned is None else planned.plan
         plan = made if window_ms is None else with_window(made, window_ms)
         if out is not None:
             plan = replace(plan, revision=made.revision)
@@ -104,21 +106,26 @@ def start(
                 found = look(plan)
         if not as_json:
             show_survey(console, found)
-        begins = not dry_run and (despite or not found.is_refused)
+        is_unfit = planned is not None and not planned.keeps_limits
+        is_refused = found.is_refused or is_unfit
+        begins = not dry_run and (despite or not is_refused)
         if begins and is_topic and not yes:
             begins = _asked(plan)
         done = _begin(admin, plan, None if window_ms is None or is_topic else target) if begins else ""
     if as_json:
-        print(json.dumps({**survey_facts(found), "plan_file": target, "started": begins}))
+        facts = {**survey_facts(found), "is_refused": is_refused, "keeps_limits": not is_unfit}
+        print(json.dumps({**facts, "plan_file": target, "started": begins}))
     else:
-        _say_next(console, target, done, may_begin=is_topic and not found.is_refused)
-    if found.is_refused and not begins:
+        _say_next(console, target, done, may_begin=is_topic and not is_refused, is_unfit=is_unfit)
+    if is_refused and not begins:
         raise typer.Exit(EXIT_ATTENTION)
 
 
-def _say_next(console: Console, target: str, done: str, *, may_begin: bool) -> None:
+def _say_next(console: Console, target: str, done: str, *, may_begin: bool, is_unfit: bool) -> None:
     if done:
         say(console, f"{done}. Now let it run: {timewheel_command('shadow', 'run', target)}")
+    elif is_unfit:
+        say(console, "Nothing was begun: no shadow that was tried keeps every limit, see above.", style="bold red")
     elif may_begin:
         say(console, f"Nothing was begun. To begin: {timewheel_command('shadow', 'start', target)}")
 
@@ -143,7 +150,7 @@ def _loaded(target: str) -> Plan:
     return Plan.load(Path(target))
 
 
-def _made(
+def _planned(
     admin: AdminClient,
     access: Access,
     topic: str,
@@ -152,8 +159,8 @@ def _made(
     memory: str,
     *,
     as_json: bool,
-) -> Plan:
-    """A plan for the topic."""
+) -> Planned:
+    """A shadow for the topic."""
     from timewheel.cli.shadow_plan import plan_of_topic
 
     return plan_of_topic(admin, access.dialer(), topic, console, samples=entries, memory=memory, as_json=as_json)

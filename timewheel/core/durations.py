@@ -15,6 +15,7 @@ __all__ = [
     "format_duration",
     "parse_duration",
     "rounded_up",
+    "spelled",
 ]
 
 SECOND_MS = 1_000
@@ -66,3 +67,12 @@ def rounded_up(duration_ms: int) -> str:
     """Write milliseconds as a round bound: up to a whole number of the largest unit of which there are two."""
     unit_ms = next((unit_ms for unit_ms in _UNITS_MS.values() if duration_ms >= 2 * unit_ms), 1)
     return format_duration(-(-duration_ms // unit_ms) * unit_ms)
+
+
+def spelled(duration_ms: int) -> str:
+    """Write milliseconds for people, to the millisecond: in as many units as it takes, ``2d 5m``."""
+    parts = []
+    for unit, unit_ms in _UNITS_MS.items():
+        whole, duration_ms = divmod(duration_ms, unit_ms)
+        parts += [f"{whole}{unit}"] if whole else []
+    return " ".join(parts) or format_duration(0)

@@ -1,0 +1,79 @@
+"""`timewheel shadow start TOPIC` plans as `timewheel plan --shadow` does: each candidate is counted as a shadow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.support.planned_shadow import shadow_play
+from timewheel.cli.shadow_plan import planned_shadow
+from timewheel.core.broker_profile import BrokerProfile
+from timewheel.core.durations import HOUR_MS
+from timewheel.core.plan import Plan
+from timewheel.spark_planner.choice.candidates import as_shadow
+from timewheel.spark_planner.choice.constraints import Constraints
+from timewheel.spark_planner.history.generate import START_MS
+from timewheel.spark_planner.job import Planned, plan_for
+from timewheel.spark_planner.results.verdict import verdict
+from timewheel.spark_planner.traffic import History, survey
+
+TIMERS = 600
+PROFILE = BrokerProfile.named("4.0")
+TOPIC = Plan(
+    due_topic="persistent://acme/crm/reminders",
+    subscriptions=("billing",),
+    partitions=0,
+    tick_ms=PROFILE.tick_ms,
+    relay="service",
+    readers="any",
+)
+
+
+@pytest.fixture(scope="module")
+def burst() -> list[tuple[int, int]]:
+    """Half is due within seconds, the rest in hours to weeks: originals that are moved part the near ones."""
+    rng = np.random.default_rng(7)
+    sent_ms = START_MS + np.arange(TIMERS) // 4
+    far_ms = rng.choice([1, 6, 24, 72, 408, 696], TIMERS) * HOUR_MS
+    due_ms = sent_ms + np.where(rng.random(TIMERS) < 0.5, rng.integers(2_000, 8_000, TIMERS), far_ms)
+    return list(zip(sent_ms.tolist(), due_ms.tolist(), strict=True))
+
+
+@pytest.fixture(scope="module")
+def history(spark: SparkSession, burst: list[tuple[int, int]]) -> Iterator[History]:
+    found = survey(spark.createDataFrame(burst, "publish_ms bigint, due_ms bigint").coalesce(1))
+    yield found
+    found.kept.forget()
+
+
+@pytest.fixture(scope="module")
+def planned(history: History) -> Planned:
+    return planned_shadow(history, TOPIC, PROFILE, growth=1.0, tell=lambda _: None)
+
+
+def test_the_figure_is_of_a_shadow_whose_originals_are_acknowledged_as_they_are_moved(
+    planned: Planned, burst: list[tuple[int, int]]
+) -> None:
+    assert planned.plan.intake
+    gaps = planned.recommended.replay.peak_per_partition.gap_count
+    assert gaps == shadow_play(planned.plan, burst).peak_gaps()
+    assert verdict(planned).startswith("Use a shadow with ")
+    assert f"at most {gaps} gaps in a partition (counted)" in verdict(planned)
+
+
+def test_it_is_the_plan_of_plan_shadow(planned: Planned, history: History) -> None:
+    other = plan_for(history, "", as_shadow(TOPIC), PROFILE)
+    assert other.plan == planned.plan
+    assert verdict(other) == verdict(planned)
+
+
+def test_a_topic_that_has_its_partitions_is_planned_with_no_more() -> None:
+    limits = Constraints(partitions_min=3, partitions_max=3)
+    assert limits.most_partitions(TOPIC) == 1, "of a topic that is not partitioned none can be made"
+    assert limits.most_partitions(replace(TOPIC, partitions=3)) == 3
+    with pytest.raises(ValueError, match="at most partitions_max"):
+        Constraints(partitions_min=3, partitions_max=2)
