@@ -194,6 +194,11 @@ def test_all_of_them_fit_into_one_namespace() -> None:
             assert len(selected) == 1, found["metadata"]["name"]
 
 
+def test_a_warning_is_no_alarm() -> None:
+    """A broker that stores few gaps is one, and does not change by itself."""
+    assert given(commands()["timewheel-doctor"])["fail_at"] == "error"
+
+
 @pytest.mark.parametrize("who", sorted(commands()))
 def test_every_command_is_one_of_ours(who: str) -> None:
     assert given(commands()[who])
