@@ -63,7 +63,7 @@ class Machine:
         self.root, self.broker = root, broker
         self.logs: dict[str, Path] = {}
         self._stack = ExitStack()
-        self._ports: dict[str, int] = dict(zip(("8080", "8090", "8091"), free_ports(3), strict=True))
+        self._ports: dict[str, int] = dict(zip(("8080", "8090", "8091", "8092"), free_ports(4), strict=True))
         programs = root / "opt" / "timewheel" / "bin"
         programs.mkdir(parents=True)
         for name in ("timewheel", "python"):
@@ -247,8 +247,11 @@ def test_the_page_leads_from_nothing_to_a_relay_under_systemd(machine: Machine, 
     for line in lines[first_start:]:
         machine.type(line)
     assert machine.is_ready("8090")
-    assert {*machine.logs} == {"timewheel-relay", "timewheel-shadow", "timewheel-handler"}
+    assert {*machine.logs} == {
+        "timewheel-relay", "timewheel-shadow", "timewheel-handler", "timewheel-exporter@reminders",
+    }  # fmt: skip
     assert machine.is_ready("8091")
+    eventually(lambda: machine.is_ready("8092"), START_S)
     handled(machine, machine.root / "etc/timewheel/plans/renewals.toml", "timewheel-handler")
 
 
