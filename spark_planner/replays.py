@@ -53,7 +53,7 @@ class Replays:
 
     def count(self, plans: Sequence[Plan], *, refuted_above: float = math.inf) -> list[int]:
         """The most gaps of any partition under each plan; so many at least, where that is above ``refuted_above``."""
-        self._rounds += 1
+        self._rounds += any(not self._has(plan, refuted_above) for plan in plans)
         stage = f"counting {counted(len(plans), 'candidate')}, round {self._rounds}"
         self.play(plans, stage, refuted_above=refuted_above)
         return [self._replays[plan].peak_per_partition.gap_count for plan in plans]

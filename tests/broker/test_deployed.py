@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import configparser
 import os
+import re
 import shlex
 import shutil
 import socket
@@ -24,6 +25,7 @@ import pulsar
 import pytest
 import yaml
 
+from tests.support import overlay
 from tests.support.checkout import ROOT
 from tests.support.pages import blocks
 from tests.support.pages import commands as typed
@@ -42,7 +44,9 @@ START_S = 120
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalPulsar]:
     """With the tenant of the examples."""
-    with LocalPulsar() as broker, AdminClient(broker.admin_url) as admin:
+    # A broker that stores few gaps is a warning of the doctor, and no alarm.
+    config = {"managedLedgerMaxUnackedRangesToPersist": "1000"}
+    with LocalPulsar(config=config) as broker, AdminClient(broker.admin_url) as admin:
         admin.tenants.create("acme")
         yield broker
 
@@ -59,7 +63,7 @@ class Machine:
         self.root, self.broker = root, broker
         self.logs: dict[str, Path] = {}
         self._stack = ExitStack()
-        self._ports: dict[str, int] = dict(zip(("8080", "8090", "8091"), free_ports(3), strict=True))
+        self._ports: dict[str, int] = dict(zip(("8080", "8090", "8091", "8092"), free_ports(4), strict=True))
         programs = root / "opt" / "timewheel" / "bin"
         programs.mkdir(parents=True)
         for name in ("timewheel", "python"):
@@ -164,7 +168,7 @@ class Machine:
 
     # Kubernetes
 
-    def apply(self, name: str) -> None:
+    def apply(self, name: str | Path) -> None:
         """What `kubectl apply -k` would start: jobs to their end, and one pod of each of the others."""
         made = subprocess.run(
             ["kubectl", "kustomize", str(KUBERNETES / name)], capture_output=True, text=True, check=True
@@ -243,19 +247,18 @@ def test_the_page_leads_from_nothing_to_a_relay_under_systemd(machine: Machine, 
     for line in lines[first_start:]:
         machine.type(line)
     assert machine.is_ready("8090")
-    assert {*machine.logs} == {"timewheel-relay", "timewheel-shadow", "timewheel-handler"}
+    assert {*machine.logs} == {
+        "timewheel-relay", "timewheel-shadow", "timewheel-handler", "timewheel-exporter@reminders",
+    }  # fmt: skip
     assert machine.is_ready("8091")
+    eventually(lambda: machine.is_ready("8092"), START_S)
     handled(machine, machine.root / "etc/timewheel/plans/renewals.toml", "timewheel-handler")
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl builds what is applied")
 @pytest.mark.parametrize("name", ["base", "shadow", "calendar", "embedded"])
 def test_what_is_applied_leads_from_nothing_to_what_runs(machine: Machine, name: str) -> None:
-    connection = machine.root / "etc" / "timewheel" / "connection"
-    connection.mkdir(parents=True)
-    shutil.copy(KUBERNETES / "base" / "connection.toml", connection)
-    (connection / "token").write_text("any")
-    machine.connect(connection / "connection.toml")
+    connect_pods(machine)
     if name == "shadow":
         topic_that_services_use(machine.broker)
     machine.apply(name)
@@ -265,12 +268,46 @@ def test_what_is_applied_leads_from_nothing_to_what_runs(machine: Machine, name:
         handled(machine, machine.root / "etc/timewheel/plans/renewals.toml", "handler-renewals")
 
 
-def topic_that_services_use(broker: Broker) -> None:
-    """A shadow is for a topic that is there, with its subscription."""
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl builds what is applied")
+def test_a_plan_of_ones_own_is_refused_as_the_page_shows_and_then_runs(machine: Machine) -> None:
+    connect_pods(machine)
+    folder = overlay.write(machine.root / "invoices", overlay.text(), overlay.example("invoices", "shadow"))
+    plan = Plan.load(folder / "plan.toml")
+    differ, missing = (block.content for block in blocks(PAGE, "text"))
+    with pytest.raises(AssertionError, match=re.escape(missing)):
+        machine.apply(folder)
+    with AdminClient(machine.broker.admin_url) as admin:
+        admin.namespaces.create("acme/crm")
+        admin.topics.create(plan.due_topic, plan.partitions)
+    with pytest.raises(AssertionError, match=re.escape(differ)):
+        machine.apply(folder)
+    topic_that_services_use(machine.broker, plan)
+
+    machine.apply(folder)
+
+    assert machine.is_ready("8080")
+    (inside,) = [shlex.split(line.partition(" -- ")[2]) for line in overlay.lines() if " -- " in line]
+    status = [machine.here(word) for word in (f"/opt/timewheel/bin/{inside[0]}", *inside[1:])]
+    shown = machine.run(status)
+    assert f"{plan.due_topic}: shadowing since" in shown
+    assert " no consumer " in shown
+
+
+def connect_pods(machine: Machine) -> None:
+    """The secret that the page makes."""
+    connection = machine.root / "etc" / "timewheel" / "connection"
+    connection.mkdir(parents=True)
+    shutil.copy(KUBERNETES / "base" / "connection.toml", connection)
+    (connection / "token").write_text("any")
+    machine.connect(connection / "connection.toml")
+
+
+def topic_that_services_use(broker: Broker, plan: Plan | None = None) -> None:
+    """A shadow is for a topic that is there, with its subscriptions."""
+    plan = plan or Plan.load(KUBERNETES / "shadow" / "plans" / "orders.toml")
     with AdminClient(broker.admin_url) as admin:
         admin.namespaces.create("acme/crm")
-        plan = Plan.load(KUBERNETES / "shadow" / "plans" / "orders.toml")
         if admin.topics.partitions(plan.due_topic) is None:
             admin.topics.create(plan.due_topic, plan.partitions)
-            for subscription in plan.subscriptions:
-                admin.subscriptions.create(plan.due_topic, subscription)
+        for subscription in plan.subscriptions:
+            admin.subscriptions.create(plan.due_topic, subscription)

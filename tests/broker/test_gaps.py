@@ -269,6 +269,30 @@ def test_mixed_delays_are_named_with_the_law_and_what_helps(
     consumer.close()
 
 
+def test_without_a_consumer_what_is_delayed_is_told_by_the_entries(
+    pulsar_broker: Broker, admin: AdminClient, pulsar_client: Any, topic: str
+) -> None:
+    """The broker, which has no reader to read for, calls none of them delayed."""
+    admin.topics.create(topic, 1)
+    admin.subscriptions.create(topic, "billing")
+    part = f"{topic}-partition-0"
+    send(pulsar_client, part, 60, lambda number: HOUR_MS if number % 2 == 0 else 0)
+    consume(pulsar_client, topic, 30, lambda _: True).close()
+    settled(admin, topic, 30)
+    admin.topics.unload(part)
+
+    looked = run(pulsar_broker, topic).stdout
+    assert "30 entries: 30 delayed or ready: which is not known, as no consumer is connected" in looked
+    (row,) = json.loads(run(pulsar_broker, topic, "--json").stdout)["subscriptions"]
+    assert (row["delayed"], row["ready"], row["unknown"]) == (0, 0, 30)
+
+    told = run(pulsar_broker, "explain", topic).stdout
+    assert "subscription billing (no consumer)" in told
+    assert "0 delayed messages" not in told
+    assert re.search(r"of 30 open entries that were looked into 30 are delayed; the first of these is due in \d+", told)
+    assert "no consumer is connected" in told
+
+
 def test_a_topic_that_only_looks_like_a_partition_gets_commands_that_are_about_itself(
     pulsar_broker: Broker, admin: AdminClient, pulsar_client: Any, topic: str
 ) -> None:

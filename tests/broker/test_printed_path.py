@@ -129,7 +129,8 @@ def test_the_printed_commands_lead_from_gaps_to_topics_that_are_set_up(
     assert printed(planned, "shadow start").startswith(shlex.join(["timewheel", "shadow", "start", topic, "-o"]))
 
     anew = shell.type(printed(planned, "plan"))
-    new = Plan.load(tmp_path / "plan.toml")
+    assert Plan.load(tmp_path / "plan.toml") == plan, "it stays"
+    new = Plan.load(tmp_path / "plan-timers.toml")
     assert (new.due_topic, new.subscriptions) == (f"{topic}-timers", (GROUP,))
     assert "FIRST" not in anew
     made = shell.type(printed(anew, "topics ensure"))

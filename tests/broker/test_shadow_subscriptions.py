@@ -14,8 +14,8 @@ import pytest
 
 from tests.broker.relay_stage import BUSINESS, now_ms, plan_of
 from tests.broker.shadow_stage import PlainConsumer, ShadowStage
+from timewheel.admin.stats import STRIKER
 from timewheel.core.plan import Plan
-from timewheel.shadow.driver.striking import STRIKER
 from timewheel.shadow.machine.states import State
 from timewheel.shadow.shadow import Shadow
 from timewheel.shadow.standing_look import standing_of

@@ -20,8 +20,9 @@ from rich.console import Console
 from tests.ops.test_gap_reload import ALTERNATING, cursor, ledgers
 from tests.support.screen import lines_of
 from timewheel.admin.client import AdminClient
+from timewheel.admin.stats import STRIKER
 from timewheel.cli.gaps import _screen, exit_status
-from timewheel.cli.gaps_said import aid_of, verdict
+from timewheel.cli.gaps_said import aid_of, show_look, verdict
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.durations import HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Plan, Tiered
@@ -29,7 +30,7 @@ from timewheel.core.topology import topology
 from timewheel.errors import AdminDenied, GapLogUnreadable, NoSuchTarget
 from timewheel.ops.gaps import GapStanding, Level, Look, SubscriptionGaps, Unseen, look_at, topics_of
 from timewheel.ops.gaps.growth import growth_of
-from timewheel.ops.gaps.limit import limit_of
+from timewheel.ops.gaps.limit import Limit, limit_of
 from timewheel.ops.gaps.log import MOST_LOOKS, Looks, append_look, read_looks
 from timewheel.ops.gaps.looking import with_shadows
 from timewheel.ops.gaps.reload import Run
@@ -142,11 +143,53 @@ def test_partitions_are_put_together_and_the_worst_comes_first() -> None:
     assert (worst.worst.gap_count, worst.gap_count, worst.backlog, worst.level) == (9, 15, 5, Level.WATCH)
 
 
+@pytest.mark.parametrize(
+    ("kind", "consumers", "known"),
+    [
+        ("Shared", ["mine"], True),
+        ("Shared", [STRIKER, "mine"], True),
+        ("Shared", [], False),
+        ("Key_Shared", [STRIKER], False),
+        ("None", [], False),
+        ("Failover", [], True),
+    ],
+)
+def test_without_a_consumer_nothing_is_called_ready(kind: str, consumers: list[str], *, known: bool) -> None:
+    """Brokers learn what is delayed when they read for a consumer; in order nothing is."""
+    own = stats(type=kind, msgBacklog=9, msgDelayed=2, consumers=[{"consumerName": name} for name in consumers])
+    cluster = Cluster({"/persistent/a/b/t/stats": own})
+    with cluster.client() as admin:
+        look = look_at(admin, ["persistent://a/b/t"], PROFILE)
+    text = StringIO()
+    show_look(
+        Console(file=text, width=200), look, Limit(profile=PROFILE, source="given"), Looks(), {}, top=1, reached_by=()
+    )
+
+    (found,) = look.subscriptions
+    assert (found.delayed, found.ready, found.unknown) == ((2, 7, 0) if known else (2, 0, 7))
+    (line,) = (line for line in text.getvalue().splitlines() if line.startswith("backlog"))
+    assert line.partition(": ")[2] == (
+        "2 delayed, 0 in consumers' hands, 7 ready"
+        if known
+        else "2 delayed, 7 delayed or ready: which is not known, as no consumer is connected"
+    )
+
+
+def test_consumers_are_asked_for_only_where_entries_may_be_delayed_or_ready() -> None:
+    full = stats(msgBacklog=9, msgDelayed=6, unackedMessages=3)
+    cluster = Cluster({"/persistent/a/b/full/stats": full, "/persistent/a/b/empty/stats": stats()})
+    with cluster.client() as admin:
+        look_at(admin, ["persistent://a/b/full", "persistent://a/b/empty"], PROFILE)
+    assert len([path for path in cluster.asked if path.endswith("/stats")]) == 2
+
+
 def test_a_look_asks_for_ranges_only_where_there_are_gaps_and_says_what_it_did_not_see() -> None:
     base = "/persistent/a/b"
     cluster = Cluster(
         {
-            f"{base}/sick/stats": stats(14, msgBacklog=14, msgDelayed=6, unackedMessages=3),
+            f"{base}/sick/stats": stats(
+                14, msgBacklog=14, msgDelayed=6, unackedMessages=3, consumers=[{"consumerName": "c"}]
+            ),
             f"{base}/sick/internalStats": internal(),
             f"{base}/well/stats": stats(),
             f"{base}/bare/stats": {"subscriptions": {"r": {"durable": False}}},
@@ -411,7 +454,8 @@ def test_a_partition_without_its_topic_is_named_as_it_is_and_offered_no_shadow(l
         ({"delayed": 5, "type": "Key_Shared"}, True),
         ({"delayed": 5, "type": "None"}, True),  # nobody has been connected since it was loaded
         ({"delayed": 5, "gap_count": 7}, False),
-        ({"delayed": 0}, False),
+        ({"delayed": 0, "backlog": 5}, False),
+        ({"delayed": 0, "backlog": 5, "knows_delays": False}, True),
         ({"delayed": 5, "type": "Failover"}, False),
         ({"delayed": 5, "topic": "persistent://a/b/t.tw.delay-1h"}, False),
     ],

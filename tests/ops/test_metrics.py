@@ -251,6 +251,7 @@ def test_only_the_worst_subscriptions_are_told_and_the_others_counted() -> None:
     assert {labels for name, labels in told if name == "timewheel_gaps"} == {("t0", "s"), ("t1", "s")}
     assert told["timewheel_gap_limit_used_ratio", ("t0", "s")] == 0.5
     assert told["timewheel_backlog_entries", ("t0", "s", "ready")] == 12
+    assert told["timewheel_backlog_entries", ("t0", "s", "unknown")] == 0
     assert "timewheel_gap_growth_per_hour" not in {name for name, _ in told}, "one look knows no growth"
 
 

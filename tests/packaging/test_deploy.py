@@ -20,12 +20,14 @@ import pytest
 import typer
 import yaml
 
+from tests.support import overlay
 from tests.support.checkout import ROOT, files
 from timewheel.cli.app import app
 from timewheel.cli.relay_processes import GRACE_MS
 from timewheel.core.connection_file import load_connection
 from timewheel.core.durations import parse_duration
 from timewheel.core.plan import Calendar, Plan
+from timewheel.core.planfile import parse_plan
 
 DEPLOY = ROOT / "deploy"
 KUBERNETES_FOLDER = DEPLOY / "kubernetes"
@@ -125,7 +127,7 @@ def test_the_exporter_is_what_kubernetes_takes_and_is_scraped(name: str) -> None
 def test_what_kustomize_is_told_of_is_all_there_is(folder: Path) -> None:
     told = yaml.safe_load((folder / "kustomization.yaml").read_text())
     generated = (name for one in told.get("configMapGenerator", ()) for name in one["files"])
-    named = {name for name in (*told["resources"], *generated) if not name.startswith("../")}
+    named = {name.rpartition("=")[2] for name in (*told["resources"], *generated) if not name.startswith("../")}
     on_disk = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
     assert on_disk - named <= {"kustomization.yaml", "connection.toml"}, "what it does not name is not applied"
     assert named <= on_disk
@@ -150,7 +152,7 @@ def test_the_schemas_find_a_slip() -> None:
         kubernetes_validate.validate(slip, KUBERNETES, strict=True)
 
 
-def built(name: str) -> list[dict[str, Any]]:
+def built(name: str | Path) -> list[dict[str, Any]]:
     """What `kubectl apply -k` would apply; nothing where there is no kubectl."""
     if shutil.which("kubectl") is None:
         return []
@@ -204,6 +206,52 @@ def test_all_of_them_fit_into_one_namespace() -> None:
             selector = found["spec"]["selector"].get("matchLabels", found["spec"]["selector"])
             selected = [name for name, labels in pods_of.items() if selector.items() <= labels.items()]
             assert len(selected) == 1, found["metadata"]["name"]
+
+
+def plan_in(made: list[dict[str, Any]]) -> Plan:
+    """The plan that every pod and job takes that names one: a file of the ConfigMap that it mounts."""
+    (files,) = [one["data"] for one in made if one["metadata"]["name"].startswith("timewheel-plans")]
+    named = {*re.findall(r"/etc/timewheel/plans/[^'\s]+", str([one for one in made if one["kind"] != "ConfigMap"]))}
+    assert named == {f"/etc/timewheel/plans/{name}" for name in files}
+    (text,) = files.values()
+    return parse_plan(text)
+
+
+@pytest.mark.parametrize("name", ["base", "with-monitoring", "shadow", "calendar", "embedded"])
+def test_the_pages_overlay_brings_a_plan_and_an_image_to_every_pod(name: str, tmp_path: Path) -> None:
+    """By nothing but its own files, and so that several fit into one namespace."""
+    text, first = overlay.text().replace("kubernetes/shadow", f"kubernetes/{name}"), None
+    for own in ("invoices", "receipts"):
+        made = built(overlay.write(tmp_path / own, text.replace("invoices", own), overlay.example(own, name)))
+        if not made:
+            return
+        assert plan_in(made).due_topic == f"persistent://acme/crm/{own}"
+        if name != "embedded":  # its image is a service's
+            images = {*re.findall(r"'image': '([^']+)'", str(made))}
+            assert images == {"registry.acme.example/timewheel:0.1.0"}
+        selected = [str(one["spec"].get("selector")) for one in made if one["kind"] in ("Service", "StatefulSet")]
+        assert all(f"'app.kubernetes.io/instance': '{own}'" in one for one in selected)
+        names = {(one["kind"], one["metadata"]["name"]) for one in made}
+        assert first is None or not first & names
+        first = names
+
+
+def test_what_the_page_types_about_the_overlay_is_there(tmp_path: Path) -> None:
+    """By kubectl's own words: every resource that a line names is made, and what runs in a pod is one of ours."""
+    made = built(overlay.write(tmp_path / "invoices", overlay.text(), overlay.example("invoices", "shadow")))
+    there = {f"{one['kind'].lower()}/{one['metadata']['name']}" for one in made}
+    lines = [shlex.split(line) for line in overlay.lines()]
+    named = {name for line in overlay.lines() for name in re.findall(r"\b(?:job|statefulset|cronjob)/[\w-]+", line)}
+    assert len(named) >= 3
+    assert not made or named <= there
+    (inside,) = [words[words.index("--") + 1 :] for words in lines if "--" in words]
+    assert inside[0] == "timewheel"
+    assert given(inside[1:])
+
+
+def test_a_warning_is_no_alarm() -> None:
+    """A broker that stores few gaps is one, and does not change by itself."""
+    assert given(commands()["timewheel-doctor"])["fail_at"] == "error"
 
 
 @pytest.mark.parametrize("who", sorted(commands()))
@@ -281,18 +329,12 @@ def test_no_pod_can_do_more_than_it_needs(who: str, pod: dict[str, Any]) -> None
 
 
 def test_the_files_that_the_commands_name_are_there_and_right() -> None:
-    plans = {path.name: Plan.load(path) for path in KUBERNETES_FOLDER.glob("*/plans/*.toml")}
-    named = {
-        who: plans[Path(word).name]
-        for who, words in commands().items()
-        for word in words
-        if word.startswith("/etc/timewheel/plans/") and "%" not in word
-    }
-    assert named.keys() >= {"timewheel-roll", "timewheel-doctor", "timewheel-topics", "timewheel-exporter"}
-    assert isinstance(named["timewheel-roll"].scheme, Calendar)
-    assert named["timewheel-doctor"].relay == "service"
-    assert plans["orders.toml"].intake
-    assert plans["renewals.toml"].relay == "embedded"
+    plans = {folder: plan_in(built(folder)) for folder in APPLIED if built(folder)}
+    if plans:
+        assert isinstance(plans["calendar"].scheme, Calendar)
+        assert plans["base"].relay == plans["with-monitoring"].relay == "service"
+        assert plans["shadow"].intake
+        assert plans["embedded"].relay == "embedded"
     for path, token_file in ((BASE / "connection.toml", BASE / "token"), (SYSTEMD / "connection.toml", None)):
         connection = load_connection(path)
         assert connection.token is None, "it names a file"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -14,11 +16,13 @@ import pytest
 from tests.planner.test_decide import BASE, LIMITS, PROFILE, SCHEMES
 from timewheel.core.durations import DAY_MS
 from timewheel.core.plan import Plan
+from timewheel.spark_planner import replays as replays_module
 from timewheel.spark_planner.choice.assessed import Assessed, assess
 from timewheel.spark_planner.choice.constraints import GAP_FRACTION, Constraints
 from timewheel.spark_planner.choice.hindrance import never_held_ms
 from timewheel.spark_planner.deciding import Deciding
 from timewheel.spark_planner.history.keys import EVEN, KeyShares
+from timewheel.spark_planner.replays import Replays
 from timewheel.spark_planner.summary.cells import Cells
 
 KEPT = 10_000
@@ -132,3 +136,25 @@ def test_of_peaks_that_are_about_as_high_the_cheapest_is_taken(priced: dict[Any,
     dear, cheap = sorted(SCHEMES[4:6], key=lambda scheme: -priced[scheme].cost_writes_per_second)
     assert decided(priced, {dear: 19_000, cheap: 19_700}).evaluation.plan.scheme == cheap
     assert decided(priced, {dear: 19_000, cheap: 20_200}).evaluation.plan.scheme == dear
+
+
+def test_a_round_that_has_nothing_left_to_count_has_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    stages: list[str] = []
+
+    @contextmanager
+    def told(_spark: Any, stage: str, _tell: Any, *, one_job: bool) -> Iterator[None]:
+        assert not one_job
+        stages.append(stage)
+        yield
+
+    exact = SimpleNamespace(gap_count=5, is_exact=True)
+    replay: Any = SimpleNamespace(peak_per_partition=exact, peak_of_total=exact)
+    monkeypatch.setattr(replays_module, "told", told)
+    monkeypatch.setattr(replays_module, "replay_all", lambda _, plans, **__: [replay] * len(plans))
+    traffic: Any = MagicMock()
+    traffic.cells.timers = 1
+    replays = Replays(traffic, MagicMock())
+    plans = [Plan(due_topic=f"persistent://a/b/{number}", subscriptions=("s",)) for number in range(3)]
+    for wanted in (plans[:1], plans[:1], plans):
+        assert replays.count(wanted) == [5] * len(wanted)
+    assert [stage.rpartition(", ")[2] for stage in stages if stage.startswith("counting")] == ["round 1", "round 2"]

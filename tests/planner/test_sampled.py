@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from io import StringIO
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,13 @@ def test_a_plan_takes_the_topics_own_limit_tick_partitions_and_subscriptions(pla
     words = shlex.split(new)
     assert words[:2] == ["plan", str(file)]
     assert words[words.index("--due-topic") + 1] == f"{TOPIC}-timers"
+    (out,) = (Path(after) for word, after in pairwise(words) if word in ("-o", "--out"))
+    assert out.name == "plan-timers.toml", "the plan that was just written stays"
+    assert "--report" not in words
+
+    said, _, _ = plan(file, "--report", str(out.with_name("why.html")))
+    (new,) = re.findall(r"^new     timewheel (.*)$", said, re.MULTILINE)
+    assert shlex.split(new)[shlex.split(new).index("--report") + 1] == str(out.with_name("why-timers.html"))
 
 
 def test_an_option_counts_for_more_than_the_sample(plan: Any, file: Path) -> None:

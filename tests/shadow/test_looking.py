@@ -8,11 +8,11 @@ import pytest
 
 from tests.shadow.test_standing import PLAN
 from tests.support.manual_clock import ManualClock
-from timewheel.admin.stats import PartitionedStats, TopicStats, read_topic_stats
+from timewheel.admin.stats import STRIKER, PartitionedStats, TopicStats, read_topic_stats
 from timewheel.core.errors import AdminError, AdminMissing
 from timewheel.core.names import parts_of
 from timewheel.shadow.driver.looking import SILENT_MS, Looker
-from timewheel.shadow.driver.striking import STRIKER, Subscription
+from timewheel.shadow.driver.striking import Subscription
 from timewheel.wire.hooks import Hooks
 
 PARTS = parts_of(PLAN.due_topic, PLAN.partitions)

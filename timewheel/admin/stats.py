@@ -9,6 +9,7 @@ from typing import Any
 __all__ = [
     "DELAYING_TYPES",
     "IN_ORDER_TYPES",
+    "STRIKER",
     "ConsumerStats",
     "PartitionedStats",
     "ProducerStats",
@@ -21,6 +22,9 @@ DELAYING_TYPES = frozenset({"Shared", "Key_Shared"})
 """Types of subscriptions on which brokers delay (broker-facts: delays-need-shared)."""
 IN_ORDER_TYPES = frozenset({"Exclusive", "Failover"})
 """Types on which one consumer is given everything, at once and in order."""
+
+STRIKER = "timewheel-shadow"
+"""Name of the consumers by which shadows acknowledge originals: they take nothing."""
 
 _OWN_CURSORS = ("pulsar.", "__")
 """How the names of cursors begin that are the broker's own."""
@@ -124,6 +128,11 @@ class SubscriptionStats:
     consumers: tuple[ConsumerStats, ...] | None
     is_durable: bool = True
     asked_at_ms: int = 0
+
+    @property
+    def is_consumed(self) -> bool:
+        """Whether anybody but shadows is connected; of one whose consumers were asked for."""
+        return any(one.name != STRIKER for one in self.consumers or ())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

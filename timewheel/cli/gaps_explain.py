@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client, typed_words
-from timewheel.cli.looks import GapLimit
+from timewheel.cli.looks import GapLimit, type_words
 from timewheel.cli.sample import looking_at_entries
 from timewheel.cli.terminal import say, show_line
 from timewheel.core.plurals import counted
@@ -79,7 +79,7 @@ def explain(
 def _show(console: Console, found: Explained, advice: Sequence[Advice], limit: str) -> None:
     gaps = found.gaps
     found_gaps = counted(gaps.gap_count, "gap")
-    say(console, f"{gaps.topic}, subscription {gaps.subscription} ({gaps.worst.type}): {found_gaps}.")
+    say(console, f"{gaps.topic}, subscription {gaps.subscription} ({type_words(gaps.worst.type)}): {found_gaps}.")
     say(console, f"The limit is {limit}; {100 * gaps.worst.share:.0f} % of it is used by the fullest partition.")
     if not advice:
         say(console, "Nothing is acknowledged out of order: there is nothing to explain.")
@@ -111,6 +111,7 @@ def _facts(found: Explained, advice: Sequence[Advice]) -> dict[str, Any]:
         "holes": found.holes,
         "looked_into": found.looked_at,
         "delayed": gaps.delayed,
+        "unknown": gaps.unknown,
         "unacked": gaps.unacked,
         "causes": [
             {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING
 
+from timewheel.cli.looks import type_words
 from timewheel.cli.terminal import say, show_line, show_table
 from timewheel.core.escapes import timewheel_command
 from timewheel.core.plurals import counted
@@ -105,17 +106,14 @@ def lines_of(
     """All of one subscription, a line at a time."""
     worst, several = one.worst, len(one.parts) > 1
     yield "topic", one.topic + (f", {len(one.parts)} partitions" if several else "")
-    yield "cursor", f"{one.subscription} ({worst.type})"
+    yield "cursor", f"{one.subscription} ({type_words(worst.type)})"
     total = f"; {one.gap_count:,} in all partitions" if several else ""
     where = f" in {worst.topic.rpartition('/')[2]}, the worst" if several else ""
     yield "gaps", f"{worst.gap_count:,}{where}{total}"
     yield "limit", f"{worst.gap_limit:,}, {limit.source}; {100 * worst.share:.0f} % of it is used"
     yield "span", _span(worst)
     yield "written", _form(worst)
-    backlog = (
-        f"{counted(one.backlog, 'entry', 'entries')}: {one.delayed:,} delayed, {one.unacked:,} in consumers' hands"
-    )
-    yield "backlog", f"{backlog}, {one.ready:,} ready"
+    yield "backlog", _backlog(one)
     yield "memory", f"{_bytes(one.index_bytes)} for the index of delayed messages"
     ledgers = sum(part.pinned_ledgers for part in one.parts)
     yield (
@@ -200,6 +198,14 @@ def _show_worst(console: Console, look: Look, looks: Looks, top: int) -> None:
             rows=[row[:columns] for row in rows],
         ),
     )
+
+
+def _backlog(one: SubscriptionGaps) -> str:
+    known = {"delayed": one.delayed, "in consumers' hands": one.unacked, "ready": one.ready}
+    said = [f"{count:,} {state}" for state, count in known.items() if count or not one.unknown]
+    if one.unknown:
+        said.append(f"{one.unknown:,} delayed or ready: which is not known, as no consumer is connected")
+    return f"{counted(one.backlog, 'entry', 'entries')}: {', '.join(said)}"
 
 
 def _span(worst: GapStanding) -> str:

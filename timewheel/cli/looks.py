@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from timewheel.core.plan import Plan
 
-__all__ = ["AtOnce", "Everything", "GapLimit", "every_ms_of", "names_and_plans"]
+__all__ = ["AtOnce", "Everything", "GapLimit", "every_ms_of", "names_and_plans", "type_words"]
 
 LEAST_EVERY_MS = 1_000
 
@@ -39,3 +39,8 @@ def names_and_plans(targets: Sequence[str]) -> tuple[list[str], list[Plan]]:
     is_plan = {target: target.endswith(".toml") or Path(target).is_file() for target in targets}
     names = [target for target in targets if not is_plan[target]]
     return names, [Plan.load(Path(target)) for target in targets if is_plan[target]]
+
+
+def type_words(subscription_type: str) -> str:
+    """A subscription's type for people; the broker knows none where no consumer has been connected."""
+    return "no consumer" if subscription_type == "None" else subscription_type

@@ -25,7 +25,7 @@ __all__ = ["show_next", "write_planned"]
 
 SHADOW_FILE = "shadow.toml"
 NEW_TOPIC = "-timers"
-"""Added to the name of a topic that is full, for a new one beside it."""
+"""Added to the name of a topic that is full, and of its plan's files, for a new one beside it."""
 
 
 def write_planned(
@@ -94,10 +94,17 @@ def show_next(context: typer.Context, console: Console, plan: Plan, file: Path, 
             style="bold red",
         )
         _show_line(console, "shadow", ["shadow", "start", note.topic, "-o", SHADOW_FILE, "--dry-run", *reached])
-        _show_line(console, "new", typed_again(context, due_topic=note.topic + NEW_TOPIC))
+        report: Path | None = context.params.get("report")
+        files = {"out": _beside(file)} | ({} if report is None else {"report": _beside(report)})
+        _show_line(console, "new", typed_again(context, due_topic=note.topic + NEW_TOPIC, **files))
     else:
         grow = ["--grow"] if is_there and plan.own_partitions > partitions else []
         _show_line(console, "next", ["topics", "ensure", str(file), *grow, *reached])
+
+
+def _beside(file: Path) -> Path:
+    """A file of the new topic's plan, so that the one of the old topic stays."""
+    return file.with_stem(f"{file.stem}{NEW_TOPIC}")
 
 
 def _show_line(console: Console, name: str, words: list[str]) -> None:

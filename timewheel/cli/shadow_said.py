@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from timewheel.cli.looks import type_words
 from timewheel.cli.moments import span
 from timewheel.cli.terminal import say, show_table
 
@@ -57,7 +58,7 @@ def show_survey(console: Console, found: Survey) -> None:
     per_cursor = [
         (
             f"{part.topic.rpartition('/')[2]} {one.name}",
-            one.type,
+            type_words(one.type),
             f"{one.pending:,}",
             f"{one.acked:,}",
             f"{one.gaps:,}",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile
-from timewheel.cli.looks import every_ms_of
+from timewheel.cli.looks import every_ms_of, type_words
 from timewheel.cli.shadow_looks import EXIT_ATTENTION, EXIT_UNSEEN, AsJson, PlanFile, access_to, unseen_is_an_exit
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _show(console: Console, found: Standing) -> None:
     cursors = tuple(
         (
             f"{part.topic.rpartition('/')[2]} {one.name}",
-            one.type,
+            type_words(one.type),
             f"{one.pending:,}",
             f"{one.gaps:,}",
             f"{one.delayed:,}",

@@ -249,7 +249,7 @@ GAP_LIMIT_SECONDS = _metric(
 )  # fmt: skip
 BACKLOG = _metric(
     "backlog_entries", "gauge", (*_OF_SUBSCRIPTION, "state"), "exporter",
-    "Entries that are not acknowledged: delayed, in consumers' hands, or ready.",
+    "Entries that are not acknowledged: delayed, in_hand of consumers, ready; unknown: no consumer is connected.",
 )  # fmt: skip
 PINNED = _metric(
     "pinned_bytes", "gauge", _OF_SUBSCRIPTION, "exporter",

@@ -45,7 +45,8 @@ def of_subscription(one: SubscriptionGaps, growth: GapGrowth | None) -> Iterator
         yield Sample(told.GAP_GROWTH, labels, growth.per_hour)
         if growth.hours_to_limit is not None:
             yield Sample(told.GAP_LIMIT_SECONDS, labels, growth.hours_to_limit * HOUR_S)
-    for state, count in (("delayed", one.delayed), ("in_hand", one.unacked), ("ready", one.ready)):
+    states = {"delayed": one.delayed, "in_hand": one.unacked, "ready": one.ready, "unknown": one.unknown}
+    for state, count in states.items():
         yield Sample(told.BACKLOG, (*labels, state), count)
     yield Sample(told.PINNED, labels, one.pinned_bytes)
     yield Sample(told.INDEX, labels, one.index_bytes)

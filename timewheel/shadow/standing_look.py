@@ -26,7 +26,7 @@ from timewheel.core.topology import topology
 from timewheel.ops.doctor.asking import Asking
 from timewheel.ops.doctor.seen import Source
 from timewheel.ops.gaps.limit import limit_of
-from timewheel.shadow.driver.looking import is_consumed, refusal_of
+from timewheel.shadow.driver.looking import refusal_of
 from timewheel.shadow.facts import acked_in, cursors_in
 from timewheel.shadow.former_holding import former_backlogs
 from timewheel.shadow.machine.acked import AckedByAny
@@ -323,7 +323,7 @@ def _subscription(name: str, internal: InternalStats, stats: SubscriptionStats |
 
 def _type_of(stats: SubscriptionStats | None) -> str:
     # Where nobody else is connected, a shadow's own joining has made it what the broker says.
-    if stats is None or (stats.type in DELAYING_TYPES and not is_consumed(stats)):
+    if stats is None or (stats.type in DELAYING_TYPES and not stats.is_consumed):
         return "None"
     return stats.type
 

@@ -86,7 +86,16 @@ def _evidence(cause: Cause, found: Explained) -> Iterator[str]:
 
 
 def _delays(found: Explained) -> Iterator[str]:
-    yield f"the broker holds {found.gaps.delayed:,} delayed messages of this subscription"
+    if found.first_due_ms is not None:
+        first = _ago(found.first_due_ms - found.at_ms)
+        yield (
+            f"of {found.looked_at:,} open entries that were looked into {found.delayed:,} are delayed; the first of "
+            f"these is due in {first}"
+        )
+    if found.gaps.unknown:
+        yield "how many the broker would hold is not known: no consumer is connected, and it reads for consumers"
+    else:
+        yield f"the broker holds {found.gaps.delayed:,} delayed messages of this subscription"
     figures = found.figures
     if figures is None:
         return

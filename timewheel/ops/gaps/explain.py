@@ -59,6 +59,8 @@ class Explained:
         hottest_key: The most frequent key in holes that are not waiting for a due time; empty: none stands out.
         hottest_share: Its share of those entries.
         oldest_ms: Since when the oldest ready entry that was seen is there, UTC milliseconds; None: none was seen.
+        delayed: Of those that were looked into, how many are delayed.
+        first_due_ms: When the first of these is due, UTC milliseconds; None: none was seen.
         holders: Connected consumers, those with most in hand first.
         figures: Of a sample of the topic; None: it could not be sampled.
     """
@@ -73,6 +75,8 @@ class Explained:
     hottest_key: str
     hottest_share: float
     oldest_ms: int | None
+    delayed: int
+    first_due_ms: int | None
     holders: tuple[Holder, ...]
     figures: SampleFigures | None
 
@@ -135,6 +139,7 @@ def explain(
     gaps = SubscriptionGaps(topic=topic, subscription=name, parts=tuple(standings))
     looked_at = _looked_into(admin, topic, found, holes, seed, tell)
     ready = [entry for entry in looked_at if not entry.is_delayed(now_ms)]
+    dues = [entry.deliver_at_ms for entry in looked_at if entry.deliver_at_ms is not None and entry.is_delayed(now_ms)]
     key, share = hottest_of(entry.key for entry in ready)
     whole = whole_topic(admin, topic)
     return Explained(
@@ -148,6 +153,8 @@ def explain(
         hottest_key=key,
         hottest_share=share,
         oldest_ms=min((entry.publish_at_ms for entry in ready), default=None),
+        delayed=len(dues),
+        first_due_ms=min(dues, default=None),
         holders=tuple(sorted(holders, key=lambda one: -one.consumer.unacked)),
         figures=_figures(admin, topic, entries, seed, now_ms),
     )

@@ -40,7 +40,7 @@ def may_need_shadow(gaps: SubscriptionGaps) -> bool:
     """Whether a subscription is near its limit, or past it, and delays may be why."""
     return (
         gaps.level is not Level.OK
-        and gaps.delayed > 0
+        and gaps.delayed + gaps.unknown > 0
         and all(part.type in MAY_DELAY for part in gaps.parts)
         and not is_own(gaps.topic)
     )

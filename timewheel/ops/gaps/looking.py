@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from timewheel.admin.client import AdminClient
+from timewheel.admin.stats import SubscriptionStats, TopicStats
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.core.errors import AdminError, AdminMissing, AdminUnreachable
 from timewheel.core.names import partition_of
@@ -98,7 +99,8 @@ def look_at(
     at_once: int = DEFAULT_AT_ONCE,
     tell: Tell = lambda _done, _total: None,
 ) -> Look:
-    """Look at all durable subscriptions of these topics. Two requests for a topic that has gaps, else one.
+    """Look at all durable subscriptions of these topics. One request for a topic, one more where it has gaps,
+    and one where entries are neither delayed nor in consumers' hands.
 
     A topic that no broker has loaded is loaded by that, as by any use of it.
 
@@ -187,9 +189,15 @@ def _seen(admin: AdminClient, topics: Iterable[str], profile: BrokerProfile, at_
         pool.shutdown(cancel_futures=True)
 
 
+def _durable(stats: TopicStats) -> dict[str, SubscriptionStats]:
+    return {name: one for name, one in stats.subscriptions.items() if one.is_durable}
+
+
 def _look(admin: AdminClient, topic: str, profile: BrokerProfile) -> _Seen:
     try:
-        durable = {name: stats for name, stats in admin.topics.stats(topic).subscriptions.items() if stats.is_durable}
+        durable = _durable(admin.topics.stats(topic))
+        if any(stats.backlog > stats.delayed + stats.unacked for stats in durable.values()):
+            durable = _durable(admin.topics.stats(topic, clients=True))
         has_gaps = any(stats.gap_count for stats in durable.values())
         internal = admin.topics.internal_stats(topic) if has_gaps else None
         lost: set[str] = set()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 
 from timewheel.admin.internals import CursorStats, InternalStats
-from timewheel.admin.stats import SubscriptionStats
+from timewheel.admin.stats import IN_ORDER_TYPES, SubscriptionStats
 from timewheel.core.broker_profile import AckFormat, BrokerProfile
 from timewheel.core.names import partition_of
 from timewheel.ops.gaps.reload import Reload, Run, reload_of
@@ -44,10 +44,13 @@ class GapStanding:
         gap_count: Ranges of acknowledged entries beyond the mark-delete position.
         gap_limit: So many the broker writes down, and one more.
         backlog: Entries that are not acknowledged.
-        delayed: Of these, those that the broker holds until they are due.
+        delayed: Of these, those that the broker holds until they are due. It reads for consumers, so without one it
+            knows of none, or of those that it knew when the last one left.
         unacked: Messages that consumers have in hand.
         index_bytes: The broker's memory for delayed ones; 0 where it does not say.
         written_bytes: Of the ranges when the broker last wrote them; 0 where it does not say.
+        knows_delays: The broker knows what is delayed: a consumer is connected (that of a shadow, which takes nothing,
+            is none), or the type is one without delays.
         span_entries: From the first entry that is not acknowledged to the last one that is.
         acked_entries: Acknowledged entries among these.
         pinned_ledgers: Ledgers that cannot go before this subscription has gone on.
@@ -68,6 +71,7 @@ class GapStanding:
     unacked: int
     index_bytes: int
     written_bytes: int
+    knows_delays: bool = True
     span_entries: int = 0
     acked_entries: int = 0
     pinned_ledgers: int = 0
@@ -89,6 +93,15 @@ class GapStanding:
     @property
     def ready(self) -> int:
         """Entries of the backlog that are neither delayed nor in a consumer's hand; of batches an estimate."""
+        return self._others if self.knows_delays else 0
+
+    @property
+    def unknown(self) -> int:
+        """Those that are delayed or ready; the broker does not know which, since it reads for consumers alone."""
+        return 0 if self.knows_delays else self._others
+
+    @property
+    def _others(self) -> int:
         return max(self.backlog - self.delayed - self.unacked, 0)
 
     @property
@@ -142,6 +155,10 @@ class SubscriptionGaps:
         return sum(part.ready for part in self.parts)
 
     @property
+    def unknown(self) -> int:
+        return sum(part.unknown for part in self.parts)
+
+    @property
     def index_bytes(self) -> int:
         return sum(part.index_bytes for part in self.parts)
 
@@ -162,7 +179,7 @@ def standing_of(
     Args:
         topic: A partition, or a topic without partitions.
         subscription: Its name.
-        stats: Of the subscription.
+        stats: Of the subscription; without its consumers, if it has no entries that may be delayed or ready.
         internal: Of the topic; None: it was not asked for, since there are no gaps. Where there are some it has the
             subscription's cursor: what a reload repeats is not known without it.
         profile: The broker.
@@ -178,6 +195,7 @@ def standing_of(
         unacked=stats.unacked,
         index_bytes=stats.delayed_index_bytes,
         written_bytes=stats.gap_bytes,
+        knows_delays=stats.consumers is None or stats.is_consumed or stats.type in IN_ORDER_TYPES,
     )
     if internal is None or (subscription not in internal.cursors and not stats.gap_count):
         return standing

@@ -12,12 +12,12 @@ from timewheel.core.errors import AdminError, AdminMissing
 from timewheel.core.names import Names, parts_of
 from timewheel.core.plan import Plan
 from timewheel.events import ShadowLooksFail, ShadowMissesPartitions, ShadowRefuses, ShadowState
-from timewheel.shadow.driver.striking import STRIKER, Subscription
+from timewheel.shadow.driver.striking import Subscription
 from timewheel.shadow.machine.pacing import Pace
 from timewheel.shadow.machine.states import State, Wish, lifts, wish_in
 from timewheel.wire.hooks import Hooks
 
-__all__ = ["Looker", "View", "is_consumed", "refusal_of"]
+__all__ = ["Looker", "View", "refusal_of"]
 
 OLD_MS = 60_000
 """What was seen longer ago says nothing of subscriptions that were made since: nothing is lifted then."""
@@ -135,7 +135,7 @@ class Looker:
                 self._by_key[part, name] = one.type == "Key_Shared"
             yield Subscription(
                 name,
-                joins=one.type == "Shared" and is_consumed(one),
+                joins=one.type == "Shared" and one.is_consumed,
                 by_key=self._by_key.get((part, name), False),
                 delays=one.type not in IN_ORDER_TYPES,
             )
@@ -189,15 +189,6 @@ def refusal_of(plan: Plan, stats: Mapping[str, TopicStats]) -> str:
                     "make it Shared, or remove it"
                 )
     return ""
-
-
-def is_consumed(subscription: SubscriptionStats) -> bool:
-    """Whether anybody but shadows is connected.
-
-    Args:
-        subscription: With its consumers.
-    """
-    return any(one.name != STRIKER for one in subscription.consumers or ())
 
 
 def _durable(stats: TopicStats) -> Iterable[tuple[str, SubscriptionStats]]:

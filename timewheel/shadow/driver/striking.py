@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal, NamedTuple, Protocol
 
+from timewheel.admin.stats import STRIKER
 from timewheel.binary_protocol.acknowledging import EntryAcknowledger
 from timewheel.binary_protocol.command_types import SubscriptionType
 from timewheel.binary_protocol.dialing import Dialer
@@ -12,10 +13,8 @@ from timewheel.binary_protocol.errors import BrokerRefused, ConsumerLost
 from timewheel.core.clock import Clock
 from timewheel.wire.positions import EntryPosition
 
-__all__ = ["JOIN_EVERY_MS", "STRIKER", "KnowsSubscriptions", "Striker", "Subscription"]
+__all__ = ["JOIN_EVERY_MS", "KnowsSubscriptions", "Striker", "Subscription"]
 
-STRIKER = "timewheel-shadow"
-"""How it is called among a subscription's consumers."""
 JOIN_EVERY_MS = 500
 """On Key_Shared it gets keys while it is there, whose messages wait so long: it comes, acknowledges and leaves
 (broker-facts: acknowledging-for-others)."""
