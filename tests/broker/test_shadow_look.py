@@ -109,7 +109,7 @@ def run(broker: Broker, *arguments: str) -> subprocess.CompletedProcess[str]:
         ],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )  # fmt: skip
 
