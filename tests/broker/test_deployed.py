@@ -265,7 +265,7 @@ def test_what_is_applied_leads_from_nothing_to_what_runs(machine: Machine, name:
     if name in ("base", "shadow"):
         assert machine.is_ready("8080")
     if name == "embedded":
-        handled(machine, machine.root / "etc/timewheel/plans/renewals.toml", "handler-renewals")
+        handled(machine, machine.root / "etc/timewheel/plans/plan.toml", "handler-renewals")
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl builds what is applied")
