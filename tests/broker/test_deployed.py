@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import configparser
 import os
-import re
 import shlex
 import shutil
 import socket
@@ -274,13 +273,15 @@ def test_a_plan_of_ones_own_is_refused_as_the_page_shows_and_then_runs(machine: 
     folder = overlay.write(machine.root / "invoices", overlay.text(), overlay.example("invoices", "shadow"))
     plan = Plan.load(folder / "plan.toml")
     differ, missing = (block.content for block in blocks(PAGE, "text"))
-    with pytest.raises(AssertionError, match=re.escape(missing)):
+    with pytest.raises(AssertionError) as refused:
         machine.apply(folder)
+    assert shown_in(missing, refused.value)
     with AdminClient(machine.broker.admin_url) as admin:
         admin.namespaces.create("acme/crm")
         admin.topics.create(plan.due_topic, plan.partitions)
-    with pytest.raises(AssertionError, match=re.escape(differ)):
+    with pytest.raises(AssertionError) as refused:
         machine.apply(folder)
+    assert shown_in(differ, refused.value)
     topic_that_services_use(machine.broker, plan)
 
     machine.apply(folder)
@@ -291,6 +292,11 @@ def test_a_plan_of_ones_own_is_refused_as_the_page_shows_and_then_runs(machine: 
     shown = machine.run(status)
     assert f"{plan.due_topic}: shadowing since" in shown
     assert " no consumer " in shown
+
+
+def shown_in(block: str, error: AssertionError) -> bool:
+    """Whether a page's lines are in what a Job printed, which pytest sets in."""
+    return all(line.strip() in str(error) for line in block.splitlines())
 
 
 def connect_pods(machine: Machine) -> None:
