@@ -14,8 +14,10 @@ from timewheel.core.envelope import Envelope
 from timewheel.core.ids import GeneratedId
 from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names, partition_topic
 from timewheel.core.plan import Native, Plan, Wheel
+from timewheel.core.plurals import counted
 from timewheel.core.routing import release_at
 from timewheel.core.steps import Step
+from timewheel.ops.gaps.looking import Unseen
 from timewheel.ops.whereis.hunt import Hunt, Mark
 from timewheel.ops.whereis.itinerary import Stop, Ways
 from timewheel.ops.whereis.reading import Partition, Reading, Seen
@@ -87,12 +89,18 @@ class _Search:
         self._searched: list[Searched] = []
         self._sightings: list[Sighting] = []
         self._removed = False
+        self._gave_up = False
         self._reason: str | None = None
 
     def run(self) -> Whereabouts:
         state = self._state() if self._wanted.knows_sent else self._state_by_id()
         seen = self._sightings
         due_ms = seen[-1].envelope.due_ms if seen else self._wanted.due_ms
+        if state is State.NOT_FOUND and self._gave_up:
+            self._reason = (
+                f"given up after {counted(self._most_reads, 'entry', 'entries')}: a higher --most-reads goes on"
+            )
+            self._reading.unseen[""] = Unseen(what="the rest", reason=self._reason)
         is_there = state in (State.HELD, State.DUE, State.HANDLED, State.DEAD)
         cut_off = self._cut_off(seen[-1] if seen else None)
         if seen and cut_off is not None and state in CUT_SHORT:
@@ -134,7 +142,7 @@ class _Search:
             if self._removed and where == partitions:
                 break
             self._reading.look_again()
-        return self._dead() or (State.REMOVED if self._removed else State.NOT_FOUND)
+        return self._missing()
 
     def _state_by_id(self) -> State:
         """Where nobody knows when it was sent: all entries of the places that its due time leads to are looked at."""
@@ -146,7 +154,7 @@ class _Search:
                 sighting = None if partition is None else self._with_id(partition, topic, step, due_ms)
                 if sighting is not None:
                     return self._follow(*sighting, number)
-        return self._dead() or State.NOT_FOUND
+        return self._missing()
 
     def _with_id(self, partition: Partition, topic: str, step: Step, due_ms: int) -> tuple[Sighting, Stop] | None:
         before, found = self._reading.cost.reads, None
@@ -178,6 +186,15 @@ class _Search:
         """An id of one's own may be that of a later timer as well."""
         return self._wanted.is_id(envelope.timer_id) and abs(envelope.due_ms - due_ms) < SECOND_MS
 
+    def _is_after(self, earlier: Envelope | None, envelope: Envelope, stop: Stop) -> bool:
+        """A copy of the timer, and one that was made from the copy that was seen before, if one was."""
+        if not self._wanted.is_id(envelope.timer_id):
+            return False
+        # In a due topic its way is over; there a dead letter that was sent again has made none.
+        return earlier is None or (
+            envelope.generation == earlier.generation and (stop.is_due or envelope.hops > earlier.hops)
+        )
+
     def _places(self, partitions: Sequence[int]) -> Iterator[tuple[int, Stop, bool]]:
         """In one partition after the other: where it should be now, then where it is if a relay is late (True)."""
         here, before = self._ways.now(self._wanted, self._now_ms)
@@ -201,7 +218,7 @@ class _Search:
         )
 
     def _follow(self, sighting: Sighting, stop: Stop, partition: int) -> State:
-        """From a copy that a relay has moved on to the next one, until one is where it is."""
+        """From a copy that a relay has moved on to the next one, which has more hops, until one is where it is."""
         while True:
             self._sightings.append(sighting)
             if sighting.is_due:
@@ -210,22 +227,20 @@ class _Search:
                 return State.HELD
             following = self._next_copy(sighting.envelope, stop, partition)
             if following is None:
-                return self._dead() or (State.REMOVED if self._removed else State.NOT_FOUND)
+                return self._missing()
             sighting, stop = following
 
-    def _next_copy(self, envelope: Envelope, stop: Stop, partition: int) -> tuple[Sighting, Stop] | None:
-        due = Span(envelope.due_ms, envelope.due_ms)
-        (nominal,) = self._ways.after(
-            release_at(stop.step, envelope.due_ms, envelope.entered_ms), due, envelope.hops + 1
-        )
+    def _next_copy(self, earlier: Envelope, stop: Stop, partition: int) -> tuple[Sighting, Stop] | None:
+        due = Span(earlier.due_ms, earlier.due_ms)
+        (nominal,) = self._ways.after(release_at(stop.step, earlier.due_ms, earlier.entered_ms), due, earlier.hops + 1)
         for slack in (0, SLACK):
-            outcome = self._look(nominal, partition, slack)
+            outcome = self._look(nominal, partition, slack, earlier)
             if outcome.sighting is not None:
                 return outcome.sighting, nominal
             self._note_removed(nominal, outcome)
         # By the late lane, after an outage of the relay: it entered its due topic when the relay was back.
-        late = self._due_stop(nominal, envelope)
-        outcome = self._look(late, partition, SLACK)
+        late = self._due_stop(nominal, earlier)
+        outcome = self._look(late, partition, SLACK, earlier)
         return None if outcome.sighting is None else (outcome.sighting, late)
 
     def _due_stop(self, nominal: Stop, envelope: Envelope) -> Stop:
@@ -238,12 +253,12 @@ class _Search:
         # Nothing is handled before it is due.
         self._removed |= stop.is_due and outcome.is_before_all and stop.due.first_ms <= self._now_ms
 
-    def _look(self, stop: Stop, number: int, slack: int) -> _Outcome:
+    def _look(self, stop: Stop, number: int, slack: int, earlier: Envelope | None = None) -> _Outcome:
         reading, before = self._reading, self._reading.cost.reads
         partition = reading.partition(self._names.part(stop.topic, number))
         if partition is None:
             return _Outcome(None)
-        found, is_before_all = self._hunted(stop, partition, slack)
+        found, is_before_all = self._hunted(stop, partition, slack, earlier)
         self._searched.append(
             Searched(
                 topic=partition.name,
@@ -255,7 +270,9 @@ class _Search:
         )
         return _Outcome(found, is_before_all)
 
-    def _hunted(self, stop: Stop, partition: Partition, slack: int) -> tuple[Sighting | None, bool]:
+    def _hunted(
+        self, stop: Stop, partition: Partition, slack: int, earlier: Envelope | None
+    ) -> tuple[Sighting | None, bool]:
         reading = self._reading
         if not partition.entries:
             return None, True
@@ -273,15 +290,12 @@ class _Search:
             near=NEAR if stop.hops else 0,
         )
         strangers = 0
-        while not self._spent():
-            chosen = hunt.next()
-            if chosen is None:
-                break
+        while (chosen := hunt.next()) is not None and not self._spent():
             seen = reading.entry(partition, partition.position_of(chosen))
             if seen is None:
                 hunt.saw(Mark(chosen, 0), 0)
                 continue
-            envelope = next((one for one in seen.timers if self._wanted.is_id(one.timer_id)), None)
+            envelope = next((one for one in seen.timers if self._is_after(earlier, one, stop)), None)
             if envelope is not None:
                 return self._sighting(stop, partition, seen, envelope), False
             alike = [one for one in seen.timers if bool(one.hops) == bool(stop.hops)]
@@ -320,17 +334,13 @@ class _Search:
         return mark, sides.pop() if len(sides) == 1 else 0
 
     def _sighting(self, stop: Stop, partition: Partition, seen: Seen, envelope: Envelope) -> Sighting:
-        subscriptions: Iterable[str] = self._plan.subscriptions if stop.is_due else (RELAY_SUBSCRIPTION,)
-        done = {name: partition.acknowledged_by(seen.position, name) for name in subscriptions}
-        return Sighting(
-            topic=partition.name,
-            position=seen.position,
-            envelope=envelope,
-            published_ms=seen.publish_ms,
-            waits_for=tuple(name for name, is_done in done.items() if not is_done),
-            done_by=tuple(name for name, is_done in done.items() if is_done),
-            is_due=stop.is_due,
-        )
+        if stop.is_due:
+            return _sighting(partition, seen, envelope, self._plan.subscriptions, is_due=True)
+        return _sighting(partition, seen, envelope, (RELAY_SUBSCRIPTION,))
+
+    def _missing(self) -> State:
+        """It is at none of its places."""
+        return self._dead() or (State.REMOVED if self._removed and not self._gave_up else State.NOT_FOUND)
 
     def _dead(self) -> State | None:
         """Dead letters are few, and in the order of their deaths, of which nobody knows the time: all are looked at."""
@@ -347,7 +357,7 @@ class _Search:
             for envelope, reason in zip(seen.timers, seen.reasons, strict=True):
                 if self._wanted.is_id(envelope.timer_id):
                     self._reason = reason
-                    self._bury(partition, seen, envelope)
+                    self._sightings.append(_sighting(partition, seen, envelope, (DEAD_LETTER_SUBSCRIPTION,)))
                     return State.DEAD
         self._searched.append(
             Searched(
@@ -360,19 +370,22 @@ class _Search:
         )
         return None
 
-    def _bury(self, partition: Partition, seen: Seen, envelope: Envelope) -> None:
-        done = partition.acknowledged_by(seen.position, DEAD_LETTER_SUBSCRIPTION)
-        self._sightings.append(
-            Sighting(
-                topic=partition.name,
-                position=seen.position,
-                envelope=envelope,
-                published_ms=seen.publish_ms,
-                waits_for=() if done else (DEAD_LETTER_SUBSCRIPTION,),
-                done_by=(DEAD_LETTER_SUBSCRIPTION,) if done else (),
-                is_due=False,
-            )
-        )
-
     def _spent(self) -> bool:
-        return self._reading.cost.reads >= self._most_reads
+        """Whether the next look is not made any more: asked before each, so that a search that is over is whole."""
+        self._gave_up |= self._reading.cost.reads >= self._most_reads
+        return self._gave_up
+
+
+def _sighting(
+    partition: Partition, seen: Seen, envelope: Envelope, subscriptions: Iterable[str], *, is_due: bool = False
+) -> Sighting:
+    done = {name: partition.acknowledged_by(seen.position, name) for name in subscriptions}
+    return Sighting(
+        topic=partition.name,
+        position=seen.position,
+        envelope=envelope,
+        published_ms=seen.publish_ms,
+        waits_for=tuple(name for name, is_done in done.items() if not is_done),
+        done_by=tuple(name for name, is_done in done.items() if is_done),
+        is_due=is_due,
+    )

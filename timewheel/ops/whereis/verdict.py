@@ -90,7 +90,7 @@ class Whereabouts:
         here: The entry that it is in now; None: it was not found.
         sightings: All entries in which it was seen on the way, the last one at the end.
         way: From its send to its due topic, if its due time is known: past and coming stops.
-        reason: Of a dead letter.
+        reason: Of a dead letter; or why the search ended before all was looked at.
         cut_off: By which it is cancelled or replaced: the copy that was seen last, or, if none was seen, whatever was
             sent under its id before the cut. None: it is not, or nobody looked.
         searched: What was looked at, in order.
