@@ -136,7 +136,7 @@ def _verdict(found: Whereabouts) -> str:
             done = "" if here.waits_for else ", and was replayed or dropped from there"
             return f"dead: it is in {here.topic}{done}"
         case _:
-            return "not found"
+            return "not found, and not all could be looked at" if found.unseen else "not found"
 
 
 def _from_now(left_ms: int) -> str:
@@ -165,11 +165,17 @@ def _lines(found: Whereabouts) -> Iterator[tuple[str, str]]:
             else ("goes to")
         )
         yield "way", f"{at(stop.entered.first_ms)} {passed} {stop.topic}"
+    yield from _search_lines(found)
+
+
+def _search_lines(found: Whereabouts) -> Iterator[tuple[str, str]]:
     if found.here is None:
         for searched in found.searched:
             entries = counted(searched.reads, "entry", "entries")
-            yield "searched", f"{searched.topic} about {at(searched.entered_ms)}: {entries}"
+            about = f" about {at(searched.entered_ms)}" if searched.entered_ms else ""
+            yield "searched", f"{searched.topic}{about}: {entries}"
     for unseen in found.unseen:
-        yield "not seen", f"{unseen.what}: {unseen.reason}"
+        if unseen.reason != found.reason:  # or else it stands above: the search was given up
+            yield "not seen", f"{unseen.what}: {unseen.reason}"
     reads, seeks = counted(found.cost.reads, "entry", "entries"), counted(found.cost.seeks, "search", "searches")
     yield "cost", f"{reads} read, {seeks} by the broker, {counted(found.cost.partitions, 'partition')}"
