@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from tests.support.stored_plan import StoredPlan
 from timewheel.core.cut_offs import CutOff
 from timewheel.core.cut_table import CutTable
 from timewheel.core.durations import DAY_MS, MINUTE_MS, SECOND_MS
-from timewheel.core.envelope import Envelope
+from timewheel.core.envelope import Envelope, Life
 from timewheel.core.names import Names, partition_topic
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.steps import hop_bound, steps
@@ -111,3 +112,40 @@ def test_what_was_given_up_is_told_apart_from_what_is_not_there() -> None:
     assert "--most-reads" in gave_up.reason
     assert [one.reason for one in gave_up.unseen] == [gave_up.reason]
     assert (all_seen.reason, all_seen.unseen) == (None, ())
+
+
+RETRYING = replace(PLAN, retry=True)
+
+
+@pytest.mark.parametrize(("until_s", "state"), [(60, State.PARKED), (5, State.HANDLED)])
+def test_a_parked_timer_is_not_handled(until_s: int, state: State) -> None:
+    one = OWN._replace(due_ms=T0_MS)
+    parked = partition_topic(Names(RETRYING).parked("billing"), 0)
+    admin = stored((DUE, one, 0, 1), (parked, one, 2, until_s), plan=RETRYING)
+
+    found = whereis(admin, RETRYING, Wanted.of("own", sent_ms=T0_MS, due_ms=T0_MS))
+
+    assert (found.state, found.unseen) == (state, ())
+    assert found.here is not None
+    assert found.here.topic == (parked if state is State.PARKED else DUE)
+    assert (found.reason is None) is (state is State.PARKED), "what a handler put off for long is not looked for"
+
+
+def test_a_timer_that_is_to_be_tried_again_is_not_handled() -> None:
+    one, first = OWN._replace(due_ms=T0_MS), T0_MS + 3 * SECOND_MS
+    attempts = [one._replace(due_ms=first + number * MINUTE_MS, life=Life(number, T0_MS, only_for="billing"))
+                for number in (1, 2)]  # fmt: skip
+    retry = partition_topic(Names(RETRYING).retry("billing"), 0)
+    other = one._replace(timer_id="other", life=attempts[0].life)
+    admin = stored(
+        (DUE, one, 0, 1), (retry, other, 1, 60), (retry, attempts[0], 1, 2), (retry, attempts[1], 2, 60), plan=RETRYING
+    )
+
+    found = whereis(admin, RETRYING, Wanted.of("own", sent_ms=T0_MS, due_ms=T0_MS))
+
+    assert (found.state, found.due_ms) == (State.RETRYING, attempts[1].due_ms)
+    assert found.here is not None
+    assert (found.here.envelope.life.attempt, found.here.waits_for) == (2, ("billing",))
+    assert [stop.topic for stop in found.way] == [RETRYING.due_topic]
+    gave_up = whereis(admin, RETRYING, Wanted.of("own", sent_ms=T0_MS, due_ms=T0_MS), most_reads=1)
+    assert gave_up.unseen, "one read went to the due topic, and the rest was not looked at"

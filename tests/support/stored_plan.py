@@ -19,7 +19,7 @@ from timewheel.admin.internals import CursorStats, EntryPosition, InternalStats,
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import AdminMissing
 from timewheel.core.ids import TimerIds
-from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic
+from timewheel.core.names import PARKED_SUBSCRIPTION, RELAY_SUBSCRIPTION, partition_topic
 from timewheel.core.plan import Plan
 from timewheel.ops.whereis import Ways
 
@@ -151,7 +151,7 @@ class StoredPlan:
                 Ledger(ledger_id=100 + number, entries=size, size_bytes=0, offloaded=False)
                 for number, size in enumerate(sizes)
             ),
-            cursors=dict.fromkeys((*self.plan.subscriptions, RELAY_SUBSCRIPTION), cursor),
+            cursors=dict.fromkeys((*self.plan.subscriptions, RELAY_SUBSCRIPTION, PARKED_SUBSCRIPTION), cursor),
         )  # fmt: skip
 
     def position_at(self, topic: str, at_ms: int) -> EntryPosition:

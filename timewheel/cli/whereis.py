@@ -57,8 +57,8 @@ def whereis(
     connection: ConnectionFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each timer.")] = False,
 ) -> None:
-    """Tell where a timer is: held, due, handled, cancelled or dead; its past and coming hops. Nothing is consumed or
-    changed.
+    """Tell where a timer is: held, due, to be tried again, parked, handled, cancelled or dead; its past and coming
+    hops. Nothing is consumed or changed.
 
     Its way is computed from the plan, and only the places on it are looked at. Where the plan has [cancel], the log of
     cut-offs is read first, by the service URL. Exit status: 0 found, handled or cancelled; 3 it is in the dead-letter
@@ -117,26 +117,41 @@ def show_whereabouts(console: Console, found: Whereabouts) -> None:
 def _verdict(found: Whereabouts) -> str:
     from timewheel.ops.whereis import State
 
-    here, left = found.here, "" if found.due_ms is None else _from_now(found.due_ms - found.at_ms)
     match found.state:
-        case State.HELD if here is not None:
-            return f"held in {here.topic}, due {left}"
-        case State.DUE if here is not None:
-            rest = f", already handled by {', '.join(here.done_by)}" if here.done_by else ""
-            return f"in {here.topic} for {', '.join(here.waits_for)}, due {left}{rest}"
         case State.CANCELLED:
             return "cancelled: what is left of it is handed out nowhere"
         case State.HANDLED if found.cut_off is not None:
             return "every subscription has acknowledged it: it was cancelled, and handled only if that came too late"
+        case State.HANDLED if found.reason:
+            return "acknowledged in the due topic by every subscription"
         case State.HANDLED:
             return "handled: every subscription has acknowledged it"
         case State.REMOVED:
             return "handled, if it was ever sent: nothing is stored any more of the time when it was due"
-        case State.DEAD if here is not None:
+        case State.NOT_FOUND:
+            return "not found, and not all could be looked at" if found.unseen else "not found"
+        case _:
+            return _place(found)
+
+
+def _place(found: Whereabouts) -> str:
+    from timewheel.ops.whereis import State
+
+    here, left = found.here, "" if found.due_ms is None else _from_now(found.due_ms - found.at_ms)
+    assert here is not None, "each of these states is one of a copy that was seen"
+    match found.state:
+        case State.HELD:
+            return f"held in {here.topic}, due {left}"
+        case State.DUE:
+            rest = f", already handled by {', '.join(here.done_by)}" if here.done_by else ""
+            return f"in {here.topic} for {', '.join(here.waits_for)}, due {left}{rest}"
+        case State.RETRYING:
+            return f"not handled: {here.waits_for[0]} tries it again, from {here.topic}, due {left}"
+        case State.PARKED:
+            return f"not handled: parked in {here.topic}, see `timewheel parked list`"
+        case _:
             done = "" if here.waits_for else ", and was replayed or dropped from there"
             return f"dead: it is in {here.topic}{done}"
-        case _:
-            return "not found, and not all could be looked at" if found.unseen else "not found"
 
 
 def _from_now(left_ms: int) -> str:

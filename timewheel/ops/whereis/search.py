@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from timewheel.admin.client import AdminClient
@@ -13,13 +13,14 @@ from timewheel.core.durations import SECOND_MS
 from timewheel.core.envelope import Envelope
 from timewheel.core.ids import GeneratedId
 from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names, partition_topic
-from timewheel.core.plan import Native, Plan, Wheel
+from timewheel.core.plan import Calendar, Native, Plan, Wheel
 from timewheel.core.plurals import counted
 from timewheel.core.routing import release_at
 from timewheel.core.steps import Step
 from timewheel.ops.gaps.looking import Unseen
 from timewheel.ops.whereis.hunt import Hunt, Mark
 from timewheel.ops.whereis.itinerary import Stop, Ways
+from timewheel.ops.whereis.kept_back import kept_back
 from timewheel.ops.whereis.reading import Partition, Reading, Seen
 from timewheel.ops.whereis.verdict import Searched, Sighting, State, Whereabouts
 from timewheel.ops.whereis.wanted import Span, Wanted
@@ -38,7 +39,9 @@ NEAR = 3
 SLACK = 24
 """Neighbours that are looked at where a timer was not at its place: clocks differ, and hops come in beside sends."""
 
-CUT_SHORT = frozenset({State.HELD, State.DUE, State.REMOVED, State.NOT_FOUND})
+PUT_OFF = "none has parked it; if a handler has put it off for long, that attempt is held, and is not looked for"
+THERE = frozenset({State.HELD, State.DUE, State.HANDLED, State.RETRYING, State.PARKED, State.DEAD})
+CUT_SHORT = frozenset({State.HELD, State.DUE, State.RETRYING, State.REMOVED, State.NOT_FOUND})
 """Where a copy that was seen, and is cancelled, has or will come to its end unhandled. What all have acknowledged may
 have been handled before it was cancelled."""
 
@@ -95,13 +98,12 @@ class _Search:
     def run(self) -> Whereabouts:
         state = self._state() if self._wanted.knows_sent else self._state_by_id()
         seen = self._sightings
-        due_ms = seen[-1].envelope.due_ms if seen else self._wanted.due_ms
-        if state is State.NOT_FOUND and self._gave_up:
+        due_ms = seen[0].envelope.due_ms if seen else self._wanted.due_ms  # an attempt's is another
+        if state in (State.NOT_FOUND, State.HANDLED) and self._gave_up:
             self._reason = (
                 f"given up after {counted(self._most_reads, 'entry', 'entries')}: a higher --most-reads goes on"
             )
             self._reading.unseen[""] = Unseen(what="the rest", reason=self._reason)
-        is_there = state in (State.HELD, State.DUE, State.HANDLED, State.DEAD)
         cut_off = self._cut_off(seen[-1] if seen else None)
         if seen and cut_off is not None and state in CUT_SHORT:
             state = State.CANCELLED
@@ -109,7 +111,7 @@ class _Search:
             wanted=self._wanted,
             at_ms=self._now_ms,
             state=state,
-            here=seen[-1] if seen and is_there else None,
+            here=seen[-1] if seen and state in THERE else None,
             sightings=tuple(seen),
             way=self._ways.way(self._wanted.sent.first_ms, due_ms) if due_ms and self._wanted.knows_sent else (),
             reason=self._reason,
@@ -222,13 +224,23 @@ class _Search:
         while True:
             self._sightings.append(sighting)
             if sighting.is_due:
-                return State.DUE if sighting.waits_for else State.HANDLED
+                return State.DUE if sighting.waits_for else self._acknowledged(sighting, partition)
             if sighting.waits_for:
                 return State.HELD
             following = self._next_copy(sighting.envelope, stop, partition)
             if following is None:
                 return self._missing()
             sighting, stop = following
+
+    def _acknowledged(self, due: Sighting, partition: int) -> State:
+        state = State.HANDLED
+        if self._plan.keeps_back:
+            for kept, sighting in kept_back(self._reading, self._names, due, partition, self._spent):
+                state = kept
+                self._sightings.append(sighting)
+            if state is State.HANDLED and not isinstance(self._plan.scheme, Native | Calendar):
+                self._reason = PUT_OFF
+        return state
 
     def _next_copy(self, earlier: Envelope, stop: Stop, partition: int) -> tuple[Sighting, Stop] | None:
         due = Span(earlier.due_ms, earlier.due_ms)
@@ -335,8 +347,8 @@ class _Search:
 
     def _sighting(self, stop: Stop, partition: Partition, seen: Seen, envelope: Envelope) -> Sighting:
         if stop.is_due:
-            return _sighting(partition, seen, envelope, self._plan.subscriptions, is_due=True)
-        return _sighting(partition, seen, envelope, (RELAY_SUBSCRIPTION,))
+            return Sighting.of(partition, seen, envelope, self._plan.subscriptions, is_due=True)
+        return Sighting.of(partition, seen, envelope, (RELAY_SUBSCRIPTION,))
 
     def _missing(self) -> State:
         """It is at none of its places."""
@@ -357,7 +369,7 @@ class _Search:
             for envelope, reason in zip(seen.timers, seen.reasons, strict=True):
                 if self._wanted.is_id(envelope.timer_id):
                     self._reason = reason
-                    self._sightings.append(_sighting(partition, seen, envelope, (DEAD_LETTER_SUBSCRIPTION,)))
+                    self._sightings.append(Sighting.of(partition, seen, envelope, (DEAD_LETTER_SUBSCRIPTION,)))
                     return State.DEAD
         self._searched.append(
             Searched(
@@ -374,18 +386,3 @@ class _Search:
         """Whether the next look is not made any more: asked before each, so that a search that is over is whole."""
         self._gave_up |= self._reading.cost.reads >= self._most_reads
         return self._gave_up
-
-
-def _sighting(
-    partition: Partition, seen: Seen, envelope: Envelope, subscriptions: Iterable[str], *, is_due: bool = False
-) -> Sighting:
-    done = {name: partition.acknowledged_by(seen.position, name) for name in subscriptions}
-    return Sighting(
-        topic=partition.name,
-        position=seen.position,
-        envelope=envelope,
-        published_ms=seen.publish_ms,
-        waits_for=tuple(name for name, is_done in done.items() if not is_done),
-        done_by=tuple(name for name, is_done in done.items() if is_done),
-        is_due=is_due,
-    )
