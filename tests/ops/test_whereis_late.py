@@ -149,3 +149,26 @@ def test_a_timer_that_is_to_be_tried_again_is_not_handled() -> None:
     assert [stop.topic for stop in found.way] == [RETRYING.due_topic]
     gave_up = whereis(admin, RETRYING, Wanted.of("own", sent_ms=T0_MS, due_ms=T0_MS), most_reads=1)
     assert gave_up.unseen, "one read went to the due topic, and the rest was not looked at"
+
+
+@pytest.mark.parametrize("due_ms", [None, T0_MS + 20 * SECOND_MS])
+@pytest.mark.parametrize("is_cut", [True, False])
+def test_of_a_cancelled_timer_nothing_need_be_stored(due_ms: int | None, is_cut: bool) -> None:
+    table = CutTable()
+    if is_cut:
+        table.merge(CutOff("timer", "own", (T0_MS + 5_000) * 1_000, NOW_MS + DAY_MS))
+
+    found = whereis(stored(), PLAN, Wanted.of("own", sent_ms=T0_MS, due_ms=due_ms), cut_offs=table)
+
+    assert found.state is (State.CANCELLED if is_cut else State.REMOVED)
+    assert (found.cut_off is not None, found.here) == (is_cut, None)
+
+
+def test_a_cancelled_timer_that_was_not_looked_for_everywhere_may_be_there() -> None:
+    table = CutTable()
+    table.merge(CutOff("timer", "own", (T0_MS + 5_000) * 1_000, NOW_MS + DAY_MS))
+    admin = stored(*((TIER, OWN._replace(timer_id=f"a-{number}"), 0, 60) for number in range(9)))
+
+    found = whereis(admin, PLAN, Wanted.of("own", due_ms=OWN.due_ms), most_reads=5, cut_offs=table)
+
+    assert (found.state, found.cut_off is not None, len(found.unseen)) == (State.NOT_FOUND, True, 1)

@@ -105,7 +105,7 @@ class _Search:
             )
             self._reading.unseen[""] = Unseen(what="the rest", reason=self._reason)
         cut_off = self._cut_off(seen[-1] if seen else None)
-        if seen and cut_off is not None and state in CUT_SHORT:
+        if cut_off is not None and state in CUT_SHORT and (seen or not self._reading.unseen):
             state = State.CANCELLED
         return Whereabouts(
             wanted=self._wanted,

@@ -35,7 +35,8 @@ class State(Enum):
     """Nothing is stored any more of the time when it was in its due topic: it was handled, if it was ever sent, and if
     relays were on time then."""
     CANCELLED = "cancelled"
-    """It was cancelled or replaced: what is left of it is dropped on its way, and handed out nowhere any more."""
+    """It was cancelled or replaced: what is left of it is dropped on its way, and handed out nowhere any more. If
+    nothing is left of it, only its id is known: then it was handled only if the cancel came too late."""
     DEAD = "dead"
     """In the dead-letter topic."""
     NOT_FOUND = "not_found"
