@@ -20,7 +20,26 @@ if TYPE_CHECKING:
 
     from timewheel.ops.whereis import Whereabouts
 
-__all__ = ["EXIT_DEAD", "EXIT_NOT_FOUND", "show_whereabouts", "whereis"]
+__all__ = ["EXIT_DEAD", "EXIT_NOT_FOUND", "Due", "Key", "MostReads", "SentAt", "Within", "show_whereabouts", "whereis"]
+
+SentAt = Annotated[
+    str | None,
+    typer.Option(
+        "--sent-at",
+        help="When it was sent: ISO 8601 or milliseconds. Generated ids say it; one of yours needs it, or --due.",
+    ),
+]
+Within = Annotated[str, typer.Option("--within", help="How far off --sent-at may be.")]
+Due = Annotated[
+    str | None,
+    typer.Option(
+        "--due",
+        help="When it is due, to the millisecond: then there is one way to look at; without --sent-at, of an id of "
+        "your own, all entries that are there.",
+    ),
+]
+Key = Annotated[str | None, typer.Option("--key", help="Its partition key: then there is one partition.")]
+MostReads = Annotated[int, typer.Option("--most-reads", min=1, help="Give up after so many entries.")]
 
 EXIT_UNSEEN = 1
 EXIT_DEAD = 3
@@ -31,24 +50,11 @@ def whereis(
     plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="By which it was sent.", show_default=False)],
     timer_ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Timer ids.", show_default=False)],
     *,
-    sent_at: Annotated[
-        str | None,
-        typer.Option(
-            "--sent-at",
-            help="When it was sent: ISO 8601 or milliseconds. Generated ids say it; one of yours needs it, or --due.",
-        ),
-    ] = None,
-    within: Annotated[str, typer.Option("--within", help="How far off --sent-at may be.")] = "1s",
-    due: Annotated[
-        str | None,
-        typer.Option(
-            "--due",
-            help="When it is due, to the millisecond: then there is one way to look at; without --sent-at, of an id of "
-            "your own, all entries that are there.",
-        ),
-    ] = None,
-    key: Annotated[str | None, typer.Option("--key", help="Its partition key: then there is one partition.")] = None,
-    most_reads: Annotated[int, typer.Option("--most-reads", min=1, help="Give up after so many entries.")] = 500,
+    sent_at: SentAt = None,
+    within: Within = "1s",
+    due: Due = None,
+    key: Key = None,
+    most_reads: MostReads = 500,
     service_url: ServiceUrl = None,
     admin_url: AdminUrl = None,
     token: Token = None,
@@ -118,20 +124,26 @@ def _verdict(found: Whereabouts) -> str:
     from timewheel.ops.whereis import State
 
     match found.state:
+        case State.CANCELLED if not found.sightings:
+            return "cancelled: no copy of it is stored any more; it was handled only if the cancel came too late"
         case State.CANCELLED:
             return "cancelled: what is left of it is handed out nowhere"
-        case State.HANDLED if found.cut_off is not None:
-            return "every subscription has acknowledged it: it was cancelled, and handled only if that came too late"
-        case State.HANDLED if found.reason:
-            return "acknowledged in the due topic by every subscription"
         case State.HANDLED:
-            return "handled: every subscription has acknowledged it"
+            return _acknowledged(found)
         case State.REMOVED:
             return "handled, if it was ever sent: nothing is stored any more of the time when it was due"
         case State.NOT_FOUND:
             return "not found, and not all could be looked at" if found.unseen else "not found"
         case _:
             return _place(found)
+
+
+def _acknowledged(found: Whereabouts) -> str:
+    if found.cut_off is not None:
+        return "every subscription has acknowledged it: it was cancelled, and handled only if that came too late"
+    if found.reason:
+        return "acknowledged in the due topic by every subscription"
+    return "handled: every subscription has acknowledged it"
 
 
 def _place(found: Whereabouts) -> str:
