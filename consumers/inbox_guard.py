@@ -152,6 +152,7 @@ class InboxGuard(Around):
             self._changed.notify_all()
         if self._thread is not None:
             self._clock.join(self._thread, JOIN_TIMEOUT_MS)
+        self._alarms.flush(at_end=True)
 
     def _has_ended(self, message: DelayedMessage, owner: str) -> bool:
         envelope = message.handle.arrival.envelope

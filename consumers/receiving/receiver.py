@@ -91,6 +91,8 @@ class Receiver:
         self._hooks = hooks
         self._on_settled = on_settled
         self._alarms = Alarms(hooks, clock)
+        self._waiting_alarms = Alarms(hooks, clock)
+        """Of a state, not of messages: what was held back of them is of no use once it is over."""
         self._state = threading.Lock()  # guards the engine
         self._engine = engine
         self._never = threading.Condition(self._state)  # to let time pass while nothing may be received
@@ -262,6 +264,7 @@ class Receiver:
         with self._receiving:
             self._execute_quietly(self._settled())
             self._source.close()
+        self._alarms.flush(at_end=True)
 
     def _wake(self, deadline_ms: int) -> int | None:
         """Let the engine act on the time; returns how long it may wait now, None if the deadline has passed."""
@@ -279,6 +282,7 @@ class Receiver:
                 waits_ms += [] if look_ms is None else [max(look_ms, 1)]
         self._execute_quietly(commands)
         self._tell_if_blind()
+        self._alarms.flush()
         left_ms = deadline_ms - self._clock.monotonic_ms()
         if left_ms < 0:
             return None
@@ -287,7 +291,7 @@ class Receiver:
     def _tell_if_blind(self) -> None:
         """Without the engine's lock: a hook may ask for counts."""
         if self._questions is not None and (blind_ms := self._questions.blind_ms):
-            self._alarms.raised(TimersWaitForCutOffs(topic=self._questions.topic, waited_ms=blind_ms))
+            self._waiting_alarms.raised(TimersWaitForCutOffs(topic=self._questions.topic, waited_ms=blind_ms))
 
     def _receive_one(self, wait_ms: int) -> bool:
         """Take a message, if one comes in time and there is room; whether one was taken."""

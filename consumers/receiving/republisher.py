@@ -111,6 +111,7 @@ class Republisher:
         """Every timer that came too early and has been answered since the last call, and whether it is stored for
         certain.
         """
+        self._alarms.flush()
         found = []
         while self._outcomes:
             found.append(self._outcomes.popleft())
@@ -122,6 +123,7 @@ class Republisher:
             self._waiting.put(None)
             self._clock.join(self._thread, JOIN_TIMEOUT_MS)
             self._thread = None
+        self._alarms.flush(at_end=True)
 
     def _run(self) -> None:
         while (item := self._waiting.get()) is not None:

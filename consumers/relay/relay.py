@@ -206,6 +206,7 @@ class Relay:
             self._janitor.stop()
         for part in working:
             part.join(timeout_ms)
+        self._tools.alarms.flush(at_end=True)
         if self._own_cut_log is not None:
             self._own_cut_log.stop()
 

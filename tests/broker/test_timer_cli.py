@@ -155,7 +155,7 @@ def test_all_that_is_known_of_a_timer_is_shown(client: Any, pulsar_broker: Broke
         named = producer.send(b"x", deliver_after=timedelta(seconds=30), timer_id="order-7")
         generated = producer.send(b"x", deliver_after=timedelta(seconds=30))
         producer.cancel(named)
-        producer.send(b"x", timer_id="poison")
+        poison = producer.send(b"x", timer_id="poison")
 
     def handle(message: DelayedMessage) -> None:
         raise Park(f"nobody called {message.timer_id}")
@@ -167,7 +167,7 @@ def test_all_that_is_known_of_a_timer_is_shown(client: Any, pulsar_broker: Broke
     cancelled = run("show", "order-7")
     assert cancelled.returncode == 0, cancelled.stderr
     assert "order-7: cancelled: what was sent under this id before" in cancelled.stdout
-    assert "say --sent-at" in cancelled.stdout
+    assert "say --due or --sent-at" in cancelled.stdout
     there = run("show", generated.id)
     assert f"{generated.id}: not cancelled" in there.stdout
     assert f"{generated.id}: held in" in there.stdout
@@ -179,6 +179,10 @@ def test_all_that_is_known_of_a_timer_is_shown(client: Any, pulsar_broker: Broke
         "whereis": None,
     }
     assert "parked by billing since" in run("show", "poison").stdout
+    by_due = run("show", "poison", "--due", str(poison.due_ms))
+    assert by_due.returncode == 0, by_due.stderr
+    assert "poison: not handled: parked in" in by_due.stdout, by_due.stdout
+    assert "poison: handled" not in by_due.stdout
     held = json.loads(run("show", "order-7", "--sent-at", str(now_ms()), "--within", "1m", "--json").stdout)
     assert held["whereis"]["state"] == "cancelled"
     assert held["cut_off"]["forget_ms"] > named.due_ms

@@ -19,7 +19,7 @@ from timewheel.admin.internals import CursorStats, EntryPosition, InternalStats,
 from timewheel.core.envelope import Envelope
 from timewheel.core.errors import AdminMissing
 from timewheel.core.ids import TimerIds
-from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic
+from timewheel.core.names import PARKED_SUBSCRIPTION, RELAY_SUBSCRIPTION, partition_topic
 from timewheel.core.plan import Plan
 from timewheel.ops.whereis import Ways
 
@@ -89,6 +89,18 @@ class StoredPlan:
             stored[name].append(_Entry(publish_ms, [one[1] for one in found], max(one[2] for one in found)))
         self._stored = {name: self._kept(entries) for name, entries in stored.items()}
 
+    def store(self, topic: str, envelope: Envelope, publish_ms: int, *, until_ms: int) -> None:
+        """Put one more entry into a partition, as a relay that is not on time does, or nobody in `Ways` foresees.
+
+        Args:
+            topic: The partition's name.
+            envelope: Of its one timer.
+            publish_ms: When it was published, after all that is there.
+            until_ms: When all its subscriptions acknowledge it.
+        """
+        self._stats.pop(topic, None)
+        self._stored.setdefault(topic, []).append(_Entry(publish_ms, [envelope], until_ms))
+
     def _kept(self, entries: list[_Entry]) -> list[_Entry]:
         """Ledgers go from the front, once all in them is acknowledged."""
         ordered = sorted(entries, key=lambda one: one.publish_ms)
@@ -139,7 +151,7 @@ class StoredPlan:
                 Ledger(ledger_id=100 + number, entries=size, size_bytes=0, offloaded=False)
                 for number, size in enumerate(sizes)
             ),
-            cursors=dict.fromkeys((*self.plan.subscriptions, RELAY_SUBSCRIPTION), cursor),
+            cursors=dict.fromkeys((*self.plan.subscriptions, RELAY_SUBSCRIPTION, PARKED_SUBSCRIPTION), cursor),
         )  # fmt: skip
 
     def position_at(self, topic: str, at_ms: int) -> EntryPosition:

@@ -22,6 +22,7 @@ from timewheel.cli.cuts import cut_off_text, reading
 from timewheel.cli.groups import command_group
 from timewheel.cli.moments import at, moment_ms
 from timewheel.cli.terminal import say
+from timewheel.cli.whereis import Due, Key, MostReads, SentAt, Within
 
 if TYPE_CHECKING:
     from timewheel.admin.client import AdminClient
@@ -176,11 +177,11 @@ def show(
     plan_file: PlanFile,
     timer_id: TimerId,
     *,
-    sent_at: Annotated[
-        str | None,
-        typer.Option("--sent-at", help="When it was sent, as whereis takes it. Generated ids say it themselves."),
-    ] = None,
-    within: Annotated[str, typer.Option("--within", help="How far off --sent-at may be.")] = "1s",
+    sent_at: SentAt = None,
+    within: Within = "1s",
+    due: Due = None,
+    key: Key = None,
+    most_reads: MostReads = 500,
     service_url: ServiceUrl = None,
     admin_url: AdminUrl = None,
     token: Token = None,
@@ -191,7 +192,7 @@ def show(
 ) -> None:
     """Tell all that can be known of a timer: whether its id is cancelled, whether it is parked, and where it is.
 
-    Where it is, as `timewheel whereis` tells it, needs to know when it was sent.
+    Where it is, as `timewheel whereis` tells it, needs to know when it was sent, or when it is due.
     """
     import json
 
@@ -213,11 +214,17 @@ def show(
     with access_of(connection_of(**given)).admin() as admin:
         parked = _parked(admin, plan, timer_id)
         try:
-            wanted = Wanted.of(timer_id, sent_ms=moment_ms(sent_at, "--sent-at"), within_ms=parse_duration(within))
+            wanted = Wanted.of(
+                timer_id,
+                sent_ms=moment_ms(sent_at, "--sent-at"),
+                within_ms=parse_duration(within),
+                due_ms=moment_ms(due, "--due"),
+                key=key,
+            )
         except SendTimeUnknown:
             there = None
         else:
-            there = find(admin, plan, wanted, cut_offs=table)
+            there = find(admin, plan, wanted, most_reads=most_reads, cut_offs=table)
     if as_json:
         facts = {
             "timer": timer_id,
@@ -233,7 +240,7 @@ def show(
     for name, letter in parked:
         say(console, f"{timer_id}: parked by {name} since {at(letter.since_ms)}: {letter.reason}")
     if there is None:
-        say(console, "Where it is: say --sent-at, since this id does not tell when it was sent.")
+        say(console, "Where it is: say --due or --sent-at, since this id does not tell when it was sent.")
     else:
         show_whereabouts(console, there)
 

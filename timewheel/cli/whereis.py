@@ -20,7 +20,26 @@ if TYPE_CHECKING:
 
     from timewheel.ops.whereis import Whereabouts
 
-__all__ = ["EXIT_DEAD", "EXIT_NOT_FOUND", "show_whereabouts", "whereis"]
+__all__ = ["EXIT_DEAD", "EXIT_NOT_FOUND", "Due", "Key", "MostReads", "SentAt", "Within", "show_whereabouts", "whereis"]
+
+SentAt = Annotated[
+    str | None,
+    typer.Option(
+        "--sent-at",
+        help="When it was sent: ISO 8601 or milliseconds. Generated ids say it; one of yours needs it, or --due.",
+    ),
+]
+Within = Annotated[str, typer.Option("--within", help="How far off --sent-at may be.")]
+Due = Annotated[
+    str | None,
+    typer.Option(
+        "--due",
+        help="When it is due, to the millisecond: then there is one way to look at; without --sent-at, of an id of "
+        "your own, all entries that are there.",
+    ),
+]
+Key = Annotated[str | None, typer.Option("--key", help="Its partition key: then there is one partition.")]
+MostReads = Annotated[int, typer.Option("--most-reads", min=1, help="Give up after so many entries.")]
 
 EXIT_UNSEEN = 1
 EXIT_DEAD = 3
@@ -31,24 +50,11 @@ def whereis(
     plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="By which it was sent.", show_default=False)],
     timer_ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Timer ids.", show_default=False)],
     *,
-    sent_at: Annotated[
-        str | None,
-        typer.Option(
-            "--sent-at",
-            help="When it was sent: ISO 8601 or milliseconds. Generated ids say it; one of yours needs it, or --due.",
-        ),
-    ] = None,
-    within: Annotated[str, typer.Option("--within", help="How far off --sent-at may be.")] = "1s",
-    due: Annotated[
-        str | None,
-        typer.Option(
-            "--due",
-            help="When it is due, to the millisecond: then there is one way to look at; without --sent-at, of an id of "
-            "your own, all entries that are there.",
-        ),
-    ] = None,
-    key: Annotated[str | None, typer.Option("--key", help="Its partition key: then there is one partition.")] = None,
-    most_reads: Annotated[int, typer.Option("--most-reads", min=1, help="Give up after so many entries.")] = 500,
+    sent_at: SentAt = None,
+    within: Within = "1s",
+    due: Due = None,
+    key: Key = None,
+    most_reads: MostReads = 500,
     service_url: ServiceUrl = None,
     admin_url: AdminUrl = None,
     token: Token = None,
@@ -57,8 +63,8 @@ def whereis(
     connection: ConnectionFile = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each timer.")] = False,
 ) -> None:
-    """Tell where a timer is: held, due, handled, cancelled or dead; its past and coming hops. Nothing is consumed or
-    changed.
+    """Tell where a timer is: held, due, to be tried again, parked, handled, cancelled or dead; its past and coming
+    hops. Nothing is consumed or changed.
 
     Its way is computed from the plan, and only the places on it are looked at. Where the plan has [cancel], the log of
     cut-offs is read first, by the service URL. Exit status: 0 found, handled or cancelled; 3 it is in the dead-letter
@@ -117,26 +123,47 @@ def show_whereabouts(console: Console, found: Whereabouts) -> None:
 def _verdict(found: Whereabouts) -> str:
     from timewheel.ops.whereis import State
 
-    here, left = found.here, "" if found.due_ms is None else _from_now(found.due_ms - found.at_ms)
     match found.state:
-        case State.HELD if here is not None:
-            return f"held in {here.topic}, due {left}"
-        case State.DUE if here is not None:
-            rest = f", already handled by {', '.join(here.done_by)}" if here.done_by else ""
-            return f"in {here.topic} for {', '.join(here.waits_for)}, due {left}{rest}"
+        case State.CANCELLED if not found.sightings:
+            return "cancelled: no copy of it is stored any more; it was handled only if the cancel came too late"
         case State.CANCELLED:
             return "cancelled: what is left of it is handed out nowhere"
-        case State.HANDLED if found.cut_off is not None:
-            return "every subscription has acknowledged it: it was cancelled, and handled only if that came too late"
         case State.HANDLED:
-            return "handled: every subscription has acknowledged it"
+            return _acknowledged(found)
         case State.REMOVED:
             return "handled, if it was ever sent: nothing is stored any more of the time when it was due"
-        case State.DEAD if here is not None:
+        case State.NOT_FOUND:
+            return "not found, and not all could be looked at" if found.unseen else "not found"
+        case _:
+            return _place(found)
+
+
+def _acknowledged(found: Whereabouts) -> str:
+    if found.cut_off is not None:
+        return "every subscription has acknowledged it: it was cancelled, and handled only if that came too late"
+    if found.reason:
+        return "acknowledged in the due topic by every subscription"
+    return "handled: every subscription has acknowledged it"
+
+
+def _place(found: Whereabouts) -> str:
+    from timewheel.ops.whereis import State
+
+    here, left = found.here, "" if found.due_ms is None else _from_now(found.due_ms - found.at_ms)
+    assert here is not None, "each of these states is one of a copy that was seen"
+    match found.state:
+        case State.HELD:
+            return f"held in {here.topic}, due {left}"
+        case State.DUE:
+            rest = f", already handled by {', '.join(here.done_by)}" if here.done_by else ""
+            return f"in {here.topic} for {', '.join(here.waits_for)}, due {left}{rest}"
+        case State.RETRYING:
+            return f"not handled: {here.waits_for[0]} tries it again, from {here.topic}, due {left}"
+        case State.PARKED:
+            return f"not handled: parked in {here.topic}, see `timewheel parked list`"
+        case _:
             done = "" if here.waits_for else ", and was replayed or dropped from there"
             return f"dead: it is in {here.topic}{done}"
-        case _:
-            return "not found"
 
 
 def _from_now(left_ms: int) -> str:
@@ -165,11 +192,17 @@ def _lines(found: Whereabouts) -> Iterator[tuple[str, str]]:
             else ("goes to")
         )
         yield "way", f"{at(stop.entered.first_ms)} {passed} {stop.topic}"
+    yield from _search_lines(found)
+
+
+def _search_lines(found: Whereabouts) -> Iterator[tuple[str, str]]:
     if found.here is None:
         for searched in found.searched:
             entries = counted(searched.reads, "entry", "entries")
-            yield "searched", f"{searched.topic} about {at(searched.entered_ms)}: {entries}"
+            about = f" about {at(searched.entered_ms)}" if searched.entered_ms else ""
+            yield "searched", f"{searched.topic}{about}: {entries}"
     for unseen in found.unseen:
-        yield "not seen", f"{unseen.what}: {unseen.reason}"
+        if unseen.reason != found.reason:  # or else it stands above: the search was given up
+            yield "not seen", f"{unseen.what}: {unseen.reason}"
     reads, seeks = counted(found.cost.reads, "entry", "entries"), counted(found.cost.seeks, "search", "searches")
     yield "cost", f"{reads} read, {seeks} by the broker, {counted(found.cost.partitions, 'partition')}"

@@ -19,10 +19,14 @@ REPEAT_AFTER_MS = MINUTE_MS
 class _Said:
     at_ms: int
     since: int = 0
+    last: Alarm | None = None
 
 
 class Alarms:
-    """Says an alarm at once, then at most once a minute with how often it came since. Safe from several threads."""
+    """Says an alarm at once, then at most once a minute with how often it came since. Safe from several threads.
+
+    What was held back is said by `flush`, which whoever has one calls now and then, and when it closes.
+    """
 
     __slots__ = ("_clock", "_hooks", "_lock", "_said")
 
@@ -35,20 +39,29 @@ class Alarms:
     def raised(self, alarm: Alarm) -> None:
         """It happened (again); its facts are this one's, its ``count`` is of all since it was last said."""
         with self._lock:
-            count = self._count(type(alarm))
-        if count:  # told without the lock: a hook may do as it likes
-            self._hooks.emit(replace(alarm, count=count))
+            said = self._said.setdefault(type(alarm), _Said(self._clock.monotonic_ms() - REPEAT_AFTER_MS))
+            said.since += 1
+            said.last = alarm
+        self.flush()
 
-    def _count(self, kind: type[Alarm]) -> int:
-        """How often it came since it was last said; 0: not now."""
+    def flush(self, *, at_end: bool = False) -> None:
+        """Say what was held back and whose minute is over.
+
+        Args:
+            at_end: Nothing comes any more: also what is younger than that.
+        """
+        with self._lock:
+            # Without anything held back, which is the rule, this looks at a handful of kinds.
+            found = [kept for said in self._said.values() if (kept := self._taken(said, at_end=at_end)) is not None]
+        for alarm in found:  # told without the lock: a hook may do as it likes
+            self._hooks.emit(alarm)
+
+    def _taken(self, said: _Said, *, at_end: bool) -> Alarm | None:
+        if said.last is None:
+            return None
         now_ms = self._clock.monotonic_ms()
-        said = self._said.get(kind)
-        if said is None:
-            self._said[kind] = _Said(now_ms)
-            return 1
-        said.since += 1
-        if now_ms - said.at_ms < REPEAT_AFTER_MS:
-            return 0
-        count = said.since
-        said.at_ms, said.since = now_ms, 0
-        return count
+        if not at_end and now_ms - said.at_ms < REPEAT_AFTER_MS:
+            return None
+        alarm = replace(said.last, count=said.since)
+        said.at_ms, said.since, said.last = now_ms, 0, None
+        return alarm

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from timewheel.core.names import Names
-from timewheel.core.plan import MAX_HOPS, Plan, Wheel
+from timewheel.core.plan import MAX_HOPS, Plan, Tiered, Wheel
 from timewheel.core.routing import release_at
-from timewheel.core.steps import Step, steps
+from timewheel.core.steps import Step, hop_bound, steps
 from timewheel.ops.whereis.wanted import Span, Wanted
 
 __all__ = ["Stop", "Ways"]
@@ -86,10 +86,10 @@ class Ways:
         return {self._topic(step, topics, due, due_ms): step for step, topics in self._rows}
 
     def way(self, sent_ms: int, due_ms: int) -> tuple[Stop, ...]:
-        """The whole way of one timer, from its first topic to its due topic."""
+        """The whole way of one timer, from its first topic to its due topic; or as far as the plan's hops lead."""
         found: list[Stop] = []
         at_ms = sent_ms
-        for hops in range(MAX_HOPS + 1):
+        for hops in range(self._most_hops(0) + 1):
             (stop,) = self.after(at_ms, Span(due_ms, due_ms), hops)
             found.append(stop)
             if stop.is_due:
@@ -106,15 +106,22 @@ class Ways:
         """
         here: dict[tuple[str, int], Stop] = {}
         before: dict[tuple[str, int], Stop] = {}
+        most_hops = self._most_hops(wanted.sent.last_ms - wanted.sent.first_ms)
         for sent_ms in sorted({wanted.sent.first_ms, wanted.sent.last_ms}):
-            for stop, last in self._reached(sent_ms, wanted.due_span(self._plan), now_ms):
+            for stop, last in self._reached(sent_ms, wanted.due_span(self._plan), now_ms, most_hops):
                 known, entered_ms = (here if last else before), stop.entered.first_ms
                 # As far off as the send is what follows from it; the release of a slot does not.
                 key = (stop.topic, entered_ms if self._by_slots and stop.hops else entered_ms - sent_ms)
                 known[key] = _joined(known[key], stop) if key in known else stop
         return _ordered(here, now_ms), _ordered(before, now_ms)
 
-    def _reached(self, sent_ms: int, due: Span, now_ms: int) -> Iterator[tuple[Stop, bool]]:
+    def _most_hops(self, off_ms: int) -> int:
+        """The most hops of a timer whose send time is so far off; more is no way of a timer of this plan."""
+        # A millisecond more than the longest delay may be a stay more.
+        more = off_ms // self._plan.scheme.tiers_ms[0] + 1 if isinstance(self._plan.scheme, Tiered) else 0
+        return min(hop_bound(self._plan) + more, MAX_HOPS)
+
+    def _reached(self, sent_ms: int, due: Span, now_ms: int, most_hops: int) -> Iterator[tuple[Stop, bool]]:
         """Every stop that was reached by now; True: its timers are not to leave yet."""
         waiting: dict[int, list[Span]] = {sent_ms: [due]}
         hops = {sent_ms: 0}
@@ -124,7 +131,7 @@ class Ways:
             for span in _merged(waiting.pop(at_ms)):
                 for stop in self.after(at_ms, span, hops[at_ms]):
                     seen[stop.topic] = _joined(seen[stop.topic], stop) if stop.topic in seen else stop
-                    if stop.is_due or stop.leaves_ms > now_ms:
+                    if stop.is_due or stop.leaves_ms > now_ms or stop.hops >= most_hops:
                         continue
                     waiting.setdefault(stop.leaves_ms, []).append(stop.due)
                     hops[stop.leaves_ms] = max(hops.get(stop.leaves_ms, 0), stop.hops + 1)

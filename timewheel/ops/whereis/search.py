@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from timewheel.admin.client import AdminClient
@@ -13,11 +13,14 @@ from timewheel.core.durations import SECOND_MS
 from timewheel.core.envelope import Envelope
 from timewheel.core.ids import GeneratedId
 from timewheel.core.names import DEAD_LETTER_SUBSCRIPTION, RELAY_SUBSCRIPTION, Names, partition_topic
-from timewheel.core.plan import Native, Plan, Wheel
+from timewheel.core.plan import Calendar, Native, Plan, Wheel
+from timewheel.core.plurals import counted
 from timewheel.core.routing import release_at
 from timewheel.core.steps import Step
+from timewheel.ops.gaps.looking import Unseen
 from timewheel.ops.whereis.hunt import Hunt, Mark
 from timewheel.ops.whereis.itinerary import Stop, Ways
+from timewheel.ops.whereis.kept_back import kept_back
 from timewheel.ops.whereis.reading import Partition, Reading, Seen
 from timewheel.ops.whereis.verdict import Searched, Sighting, State, Whereabouts
 from timewheel.ops.whereis.wanted import Span, Wanted
@@ -36,7 +39,9 @@ NEAR = 3
 SLACK = 24
 """Neighbours that are looked at where a timer was not at its place: clocks differ, and hops come in beside sends."""
 
-CUT_SHORT = frozenset({State.HELD, State.DUE, State.REMOVED, State.NOT_FOUND})
+PUT_OFF = "none has parked it; if a handler has put it off for long, that attempt is held, and is not looked for"
+THERE = frozenset({State.HELD, State.DUE, State.HANDLED, State.RETRYING, State.PARKED, State.DEAD})
+CUT_SHORT = frozenset({State.HELD, State.DUE, State.RETRYING, State.REMOVED, State.NOT_FOUND})
 """Where a copy that was seen, and is cancelled, has or will come to its end unhandled. What all have acknowledged may
 have been handled before it was cancelled."""
 
@@ -87,21 +92,26 @@ class _Search:
         self._searched: list[Searched] = []
         self._sightings: list[Sighting] = []
         self._removed = False
+        self._gave_up = False
         self._reason: str | None = None
 
     def run(self) -> Whereabouts:
         state = self._state() if self._wanted.knows_sent else self._state_by_id()
         seen = self._sightings
-        due_ms = seen[-1].envelope.due_ms if seen else self._wanted.due_ms
-        is_there = state in (State.HELD, State.DUE, State.HANDLED, State.DEAD)
+        due_ms = seen[0].envelope.due_ms if seen else self._wanted.due_ms  # an attempt's is another
+        if state in (State.NOT_FOUND, State.HANDLED) and self._gave_up:
+            self._reason = (
+                f"given up after {counted(self._most_reads, 'entry', 'entries')}: a higher --most-reads goes on"
+            )
+            self._reading.unseen[""] = Unseen(what="the rest", reason=self._reason)
         cut_off = self._cut_off(seen[-1] if seen else None)
-        if seen and cut_off is not None and state in CUT_SHORT:
+        if cut_off is not None and state in CUT_SHORT and (seen or not self._reading.unseen):
             state = State.CANCELLED
         return Whereabouts(
             wanted=self._wanted,
             at_ms=self._now_ms,
             state=state,
-            here=seen[-1] if seen and is_there else None,
+            here=seen[-1] if seen and state in THERE else None,
             sightings=tuple(seen),
             way=self._ways.way(self._wanted.sent.first_ms, due_ms) if due_ms and self._wanted.knows_sent else (),
             reason=self._reason,
@@ -134,7 +144,7 @@ class _Search:
             if self._removed and where == partitions:
                 break
             self._reading.look_again()
-        return self._dead() or (State.REMOVED if self._removed else State.NOT_FOUND)
+        return self._missing()
 
     def _state_by_id(self) -> State:
         """Where nobody knows when it was sent: all entries of the places that its due time leads to are looked at."""
@@ -146,7 +156,7 @@ class _Search:
                 sighting = None if partition is None else self._with_id(partition, topic, step, due_ms)
                 if sighting is not None:
                     return self._follow(*sighting, number)
-        return self._dead() or State.NOT_FOUND
+        return self._missing()
 
     def _with_id(self, partition: Partition, topic: str, step: Step, due_ms: int) -> tuple[Sighting, Stop] | None:
         before, found = self._reading.cost.reads, None
@@ -178,6 +188,15 @@ class _Search:
         """An id of one's own may be that of a later timer as well."""
         return self._wanted.is_id(envelope.timer_id) and abs(envelope.due_ms - due_ms) < SECOND_MS
 
+    def _is_after(self, earlier: Envelope | None, envelope: Envelope, stop: Stop) -> bool:
+        """A copy of the timer, and one that was made from the copy that was seen before, if one was."""
+        if not self._wanted.is_id(envelope.timer_id):
+            return False
+        # In a due topic its way is over; there a dead letter that was sent again has made none.
+        return earlier is None or (
+            envelope.generation == earlier.generation and (stop.is_due or envelope.hops > earlier.hops)
+        )
+
     def _places(self, partitions: Sequence[int]) -> Iterator[tuple[int, Stop, bool]]:
         """In one partition after the other: where it should be now, then where it is if a relay is late (True)."""
         here, before = self._ways.now(self._wanted, self._now_ms)
@@ -201,31 +220,39 @@ class _Search:
         )
 
     def _follow(self, sighting: Sighting, stop: Stop, partition: int) -> State:
-        """From a copy that a relay has moved on to the next one, until one is where it is."""
+        """From a copy that a relay has moved on to the next one, which has more hops, until one is where it is."""
         while True:
             self._sightings.append(sighting)
             if sighting.is_due:
-                return State.DUE if sighting.waits_for else State.HANDLED
+                return State.DUE if sighting.waits_for else self._acknowledged(sighting, partition)
             if sighting.waits_for:
                 return State.HELD
             following = self._next_copy(sighting.envelope, stop, partition)
             if following is None:
-                return self._dead() or (State.REMOVED if self._removed else State.NOT_FOUND)
+                return self._missing()
             sighting, stop = following
 
-    def _next_copy(self, envelope: Envelope, stop: Stop, partition: int) -> tuple[Sighting, Stop] | None:
-        due = Span(envelope.due_ms, envelope.due_ms)
-        (nominal,) = self._ways.after(
-            release_at(stop.step, envelope.due_ms, envelope.entered_ms), due, envelope.hops + 1
-        )
+    def _acknowledged(self, due: Sighting, partition: int) -> State:
+        state = State.HANDLED
+        if self._plan.keeps_back:
+            for kept, sighting in kept_back(self._reading, self._names, due, partition, self._spent):
+                state = kept
+                self._sightings.append(sighting)
+            if state is State.HANDLED and not isinstance(self._plan.scheme, Native | Calendar):
+                self._reason = PUT_OFF
+        return state
+
+    def _next_copy(self, earlier: Envelope, stop: Stop, partition: int) -> tuple[Sighting, Stop] | None:
+        due = Span(earlier.due_ms, earlier.due_ms)
+        (nominal,) = self._ways.after(release_at(stop.step, earlier.due_ms, earlier.entered_ms), due, earlier.hops + 1)
         for slack in (0, SLACK):
-            outcome = self._look(nominal, partition, slack)
+            outcome = self._look(nominal, partition, slack, earlier)
             if outcome.sighting is not None:
                 return outcome.sighting, nominal
             self._note_removed(nominal, outcome)
         # By the late lane, after an outage of the relay: it entered its due topic when the relay was back.
-        late = self._due_stop(nominal, envelope)
-        outcome = self._look(late, partition, SLACK)
+        late = self._due_stop(nominal, earlier)
+        outcome = self._look(late, partition, SLACK, earlier)
         return None if outcome.sighting is None else (outcome.sighting, late)
 
     def _due_stop(self, nominal: Stop, envelope: Envelope) -> Stop:
@@ -238,12 +265,12 @@ class _Search:
         # Nothing is handled before it is due.
         self._removed |= stop.is_due and outcome.is_before_all and stop.due.first_ms <= self._now_ms
 
-    def _look(self, stop: Stop, number: int, slack: int) -> _Outcome:
+    def _look(self, stop: Stop, number: int, slack: int, earlier: Envelope | None = None) -> _Outcome:
         reading, before = self._reading, self._reading.cost.reads
         partition = reading.partition(self._names.part(stop.topic, number))
         if partition is None:
             return _Outcome(None)
-        found, is_before_all = self._hunted(stop, partition, slack)
+        found, is_before_all = self._hunted(stop, partition, slack, earlier)
         self._searched.append(
             Searched(
                 topic=partition.name,
@@ -255,7 +282,9 @@ class _Search:
         )
         return _Outcome(found, is_before_all)
 
-    def _hunted(self, stop: Stop, partition: Partition, slack: int) -> tuple[Sighting | None, bool]:
+    def _hunted(
+        self, stop: Stop, partition: Partition, slack: int, earlier: Envelope | None
+    ) -> tuple[Sighting | None, bool]:
         reading = self._reading
         if not partition.entries:
             return None, True
@@ -273,15 +302,12 @@ class _Search:
             near=NEAR if stop.hops else 0,
         )
         strangers = 0
-        while not self._spent():
-            chosen = hunt.next()
-            if chosen is None:
-                break
+        while (chosen := hunt.next()) is not None and not self._spent():
             seen = reading.entry(partition, partition.position_of(chosen))
             if seen is None:
                 hunt.saw(Mark(chosen, 0), 0)
                 continue
-            envelope = next((one for one in seen.timers if self._wanted.is_id(one.timer_id)), None)
+            envelope = next((one for one in seen.timers if self._is_after(earlier, one, stop)), None)
             if envelope is not None:
                 return self._sighting(stop, partition, seen, envelope), False
             alike = [one for one in seen.timers if bool(one.hops) == bool(stop.hops)]
@@ -320,17 +346,13 @@ class _Search:
         return mark, sides.pop() if len(sides) == 1 else 0
 
     def _sighting(self, stop: Stop, partition: Partition, seen: Seen, envelope: Envelope) -> Sighting:
-        subscriptions: Iterable[str] = self._plan.subscriptions if stop.is_due else (RELAY_SUBSCRIPTION,)
-        done = {name: partition.acknowledged_by(seen.position, name) for name in subscriptions}
-        return Sighting(
-            topic=partition.name,
-            position=seen.position,
-            envelope=envelope,
-            published_ms=seen.publish_ms,
-            waits_for=tuple(name for name, is_done in done.items() if not is_done),
-            done_by=tuple(name for name, is_done in done.items() if is_done),
-            is_due=stop.is_due,
-        )
+        if stop.is_due:
+            return Sighting.of(partition, seen, envelope, self._plan.subscriptions, is_due=True)
+        return Sighting.of(partition, seen, envelope, (RELAY_SUBSCRIPTION,))
+
+    def _missing(self) -> State:
+        """It is at none of its places."""
+        return self._dead() or (State.REMOVED if self._removed and not self._gave_up else State.NOT_FOUND)
 
     def _dead(self) -> State | None:
         """Dead letters are few, and in the order of their deaths, of which nobody knows the time: all are looked at."""
@@ -347,7 +369,7 @@ class _Search:
             for envelope, reason in zip(seen.timers, seen.reasons, strict=True):
                 if self._wanted.is_id(envelope.timer_id):
                     self._reason = reason
-                    self._bury(partition, seen, envelope)
+                    self._sightings.append(Sighting.of(partition, seen, envelope, (DEAD_LETTER_SUBSCRIPTION,)))
                     return State.DEAD
         self._searched.append(
             Searched(
@@ -360,19 +382,7 @@ class _Search:
         )
         return None
 
-    def _bury(self, partition: Partition, seen: Seen, envelope: Envelope) -> None:
-        done = partition.acknowledged_by(seen.position, DEAD_LETTER_SUBSCRIPTION)
-        self._sightings.append(
-            Sighting(
-                topic=partition.name,
-                position=seen.position,
-                envelope=envelope,
-                published_ms=seen.publish_ms,
-                waits_for=() if done else (DEAD_LETTER_SUBSCRIPTION,),
-                done_by=(DEAD_LETTER_SUBSCRIPTION,) if done else (),
-                is_due=False,
-            )
-        )
-
     def _spent(self) -> bool:
-        return self._reading.cost.reads >= self._most_reads
+        """Whether the next look is not made any more: asked before each, so that a search that is over is whole."""
+        self._gave_up |= self._reading.cost.reads >= self._most_reads
+        return self._gave_up

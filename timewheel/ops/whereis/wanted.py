@@ -77,7 +77,7 @@ class Wanted:
         if generated is not None:
             sent = Span(generated.sent_ms, generated.sent_ms)
         elif sent_ms is not None:
-            sent = Span(sent_ms - within_ms, sent_ms + within_ms)
+            sent = Span(max(sent_ms - within_ms, 1), sent_ms + within_ms)
         elif due_ms is not None:
             sent = Span(0, due_ms)
         else:
