@@ -131,7 +131,8 @@ class _Look:
     def _run(self, pool: ThreadPoolExecutor, reads: int) -> Status:
         topics = _topics_of(self._plan, self._at_ms)
         # Of the others, for letters and cut-offs, only that they are there.
-        names = list(dict.fromkeys(one.name for one in (*topics, *topology(self._plan, self._at_ms).topics)))
+        others = (spec.name for spec in topology(self._plan, self._at_ms).topics)
+        names = list(dict.fromkeys([*(one.name for one in topics), *others]))
         counts = dict(zip(names, pool.map(self._partitions, names), strict=True))
         named = [
             (one, part)
