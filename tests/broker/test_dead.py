@@ -339,7 +339,7 @@ def test_what_cannot_be_done_is_one_line(stage: Stage, tmp_path: Path) -> None:
     with pytest.raises(DealingFailed, match="its subscription could not be opened"):
         drop(stage.client, dead_letter_box(stage.plan), found.letters)
     exclusive.close()
-    with pytest.raises(NoSuchTarget, match="no relay works by this plan"):
+    with pytest.raises(NoSuchTarget, match="timewheel topics ensure PLAN"):
         letters(stage.admin, dead_letter_box(plan_of()))
     bad = run(stage, tmp_path, "show", "12-7")
     assert bad.returncode == 2

@@ -18,7 +18,7 @@ from tests.support.tokens import token_for
 from timewheel.admin.client import AdminClient
 from timewheel.core.durations import DAY_MS, HOUR_MS
 from timewheel.core.envelope import PROBE_PROPERTY, Envelope
-from timewheel.core.names import partition_topic
+from timewheel.core.names import Names, partition_topic
 from timewheel.core.plan import Calendar, Native, Ring, Scheme, Tiered, Wheel
 from timewheel.core.planfile import save_plan
 from timewheel.ops.doctor import look_at_plan, verdict_on
@@ -148,7 +148,10 @@ def test_a_plan_that_nobody_has_made_is_not_well(pulsar_broker: Broker, tmp_path
     assert "all is well" not in gaps.stdout
     assert plan.due_topic in gaps.stdout
     with Stage(pulsar_broker, plan) as stage:
-        assert run(pulsar_broker, plan, tmp_path).returncode == 0
+        idle = run(pulsar_broker, plan, tmp_path)
+        assert idle.returncode == 0
+        assert "0 timers wait; nothing is late, and no relay is connected" in " ".join(idle.stdout.split())
+        assert "on time" not in idle.stdout
         assert run_gaps(pulsar_broker, str(tmp_path / "plan.toml")).returncode == 0
         stage.admin.topics.delete(stage.tiers[0])
 
@@ -157,6 +160,11 @@ def test_a_plan_that_nobody_has_made_is_not_well(pulsar_broker: Broker, tmp_path
         assert "0 timers wait, and 1 topic of the plan not there" in told.stdout
         gaps = run_gaps(pulsar_broker, str(tmp_path / "plan.toml"), "--fail-at", "alarm", "--json")
         assert (gaps.returncode, json.loads(gaps.stdout)["missing"]) == (1, [stage.tiers[0]])
+        letters = Names(plan).dead_letter
+        stage.admin.topics.delete(letters)
+        without = run(pulsar_broker, plan, tmp_path)
+        assert without.returncode == 1, without.stdout
+        assert f"Not there: {letters} (" in " ".join(without.stdout.split())
 
 
 def test_timers_of_an_earlier_plan_are_told(pulsar_broker: Broker, tmp_path: Path) -> None:
@@ -173,7 +181,7 @@ def test_timers_of_an_earlier_plan_are_told(pulsar_broker: Broker, tmp_path: Pat
         assert facts["timers"]["count"] == 0
         assert facts["former"] == [{"topic": former, "entries": 6, "left_behind": True}]
         shown = " ".join(run(pulsar_broker, after, tmp_path).stdout.split())
-        assert "0 timers wait, 6 entries wait in topics of earlier plans; relays are on time." in shown
+        assert "0 timers wait, 6 entries wait in topics of earlier plans; nothing is late, and no relay is" in shown
         assert f"{former}: 6 entries wait here, of an earlier plan: each leaves after its stay or its slot" in shown
         served = replace(after, relay="service")
         (one,) = json.loads(run(pulsar_broker, served, tmp_path, "--json").stdout)["former"]

@@ -193,12 +193,18 @@ def _verdict(found: Status) -> str:
     if found.unattended():
         others = f"; see what {', '.join(found.relays())} logs, which reads other partitions" if found.relays() else ""
         return f"{waiting}. No relay is connected where heads should have left {span(found.relay_late_ms)} ago{others}."
-    late = f"relays are {span(found.relay_late_ms)} behind" if found.relay_late_ms else "relays are on time"
-    return f"{waiting}; {late}."
+    return f"{waiting}; {_relays(found)}."
+
+
+def _relays(found: Status) -> str:
+    if found.relay_late_ms:
+        return f"relays are {span(found.relay_late_ms)} behind"
+    # A ring's slots have one only while they are swept: that is no finding.
+    is_idle = not found.relays()
+    return "nothing is late, and no relay is connected to a holding topic now" if is_idle else "relays are on time"
 
 
 def _notes(found: Status, plan_file: str) -> Iterator[str]:
-    from timewheel.core.plan import Wheel
     from timewheel.ops.former_findings import findings_of
 
     if found.plan.needs_relay:
@@ -206,13 +212,6 @@ def _notes(found: Status, plan_file: str) -> Iterator[str]:
             timers = sum(place.timers.count for place in places)
             has = f"{counted(len(places), 'partition')} with about {counted(round(timers), 'timer')}"
             yield f"Relay {name} has {has}."
-        if not found.relays():
-            now = (
-                " right now; a ring's slots have one only while they are swept"
-                if isinstance(found.plan.scheme, Wheel)
-                else ""
-            )
-            yield f"No relay is connected to a holding topic{now}."
     for former in findings_of(found.plan, found.former):
         yield f"{former.where}: {former.problem}."
     if found.dead_letters:

@@ -44,7 +44,7 @@ def dead_letter_box(plan: Plan) -> Box:
         subscription=DEAD_LETTER_SUBSCRIPTION,
         reason_property=DEAD_REASON,
         from_property=DEAD_FROM,
-        missing="there is no such topic: no relay works by this plan",
+        missing="there is no such topic: `timewheel topics ensure PLAN` makes it, if the plan needs a relay",
         sources=tuple(f"{prefix}." for prefix in names.own_prefixes),
     )
 

@@ -130,7 +130,10 @@ class _Look:
 
     def _run(self, pool: ThreadPoolExecutor, reads: int) -> Status:
         topics = _topics_of(self._plan, self._at_ms)
-        counts = dict(zip((one.name for one in topics), pool.map(self._partitions, topics), strict=True))
+        # Of the others, for letters and cut-offs, only that they are there.
+        others = (spec.name for spec in topology(self._plan, self._at_ms).topics)
+        names = list(dict.fromkeys([*(one.name for one in topics), *others]))
+        counts = dict(zip(names, pool.map(self._partitions, names), strict=True))
         named = [
             (one, part)
             for one in topics
@@ -162,13 +165,13 @@ class _Look:
             unseen=tuple(self._unseen.values()),
         )
 
-    def _partitions(self, topic: _Topic) -> int | None:
+    def _partitions(self, topic: str) -> int | None:
         try:
-            return self._admin.topics.partitions(topic.name)
+            return self._admin.topics.partitions(topic)
         except AdminUnreachable:
             raise
         except AdminError as error:
-            self._cannot(topic.name, error)
+            self._cannot(topic, error)
             return None
 
     def _part(self, named: tuple[_Topic, str]) -> _Part | None:
