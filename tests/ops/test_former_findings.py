@@ -60,3 +60,12 @@ def test_back_to_native_the_way_out_is_named() -> None:
     assert "each goes to the due topic at once" in told.problem
     assert "timewheel relay abort PLAN" in told.remedy
     assert "timewheel relay abort PLAN" in remedy_for(native, [tier])
+
+
+def test_what_an_earlier_plan_held_is_moved_on_by_the_shadow_of_a_plan_with_an_intake() -> None:
+    """`timewheel relay run` refuses such a plan."""
+    shadowed = plan(relay="service", readers="any", intake=True)
+    tier = FormerTopic(name=TIER_9D, backlog=3, holding=holding_topic(shadowed, TIER_9D))
+    (told,) = findings_of(shadowed, [tier], "my plan.toml")
+    assert told.remedy.startswith("timewheel shadow run 'my plan.toml' drains it")
+    assert "relay run" not in remedy_for(shadowed, [tier])

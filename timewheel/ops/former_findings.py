@@ -13,10 +13,15 @@ from timewheel.core.plan import Native, Plan
 from timewheel.core.plurals import counted
 from timewheel.ops.foreign_settings import Finding
 
-__all__ = ["findings_of", "left_behind", "remedy_for"]
+__all__ = ["findings_of", "left_behind", "remedy_for", "run_command"]
 
 TARGET = "PLAN"
 """Stands for the plan's file where its name is not known."""
+
+
+def run_command(plan: Plan | None, target: str = TARGET) -> str:
+    """The line that runs the relays of a plan: those of a plan with an intake belong to its shadow."""
+    return timewheel_command("shadow" if plan is not None and plan.intake else "relay", "run", target)
 
 
 def left_behind(plan: Plan, topics: Sequence[FormerTopic]) -> tuple[FormerTopic, ...]:
@@ -56,7 +61,7 @@ def remedy_for(plan: Plan, topics: Sequence[FormerTopic], target: str = TARGET) 
     if any(topic.holding is not None and namespace_of(topic.name) not in unnamed for topic in topics):
         by_relay = (
             f"keep a relay that can list topics running until they are empty "
-            f"({timewheel_command('relay', 'run', target)}, or consumers with former_topics=)"
+            f"({run_command(plan, target)}, or consumers with former_topics=)"
         )
         way_out = f"run {timewheel_command('relay', 'abort', target)} once all services have this plan"
         remedies.append(way_out if isinstance(plan.scheme, Native) else by_relay)
@@ -101,7 +106,7 @@ def _finding(plan: Plan, topic: FormerTopic, target: str) -> Finding:
         else:
             stay = "the broker's delay" if topic.holding.by_broker else "its stay or its slot"
             leaves = f"leaves after {stay}, and goes on by this plan"
-            run = timewheel_command("relay", "run", target)
+            run = run_command(plan, target)
             by = run if plan.relay == "service" else f"a relay that can list topics ({run})"
         return Finding(
             level="warning",

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from timewheel.core.durations import MINUTE_MS, SECOND_MS, format_duration
-from timewheel.core.escapes import timewheel_command
 from timewheel.core.names import RELAY_CONSUMER, RELAY_SUBSCRIPTION
 from timewheel.core.plurals import counted
 from timewheel.ops.doctor.check import Check
 from timewheel.ops.doctor.finding import Finding, Kind, Severity
 from timewheel.ops.doctor.seen import Part, Seen, SeenTopic, Source
 from timewheel.ops.foreign_settings import relay_count_findings
+from timewheel.ops.former_findings import run_command
 from timewheel.ops.parts import begins_anew, relays_of
 
 __all__ = [
@@ -148,9 +148,7 @@ def _reading(seen: Seen) -> tuple[str, str] | None:
 def _start(seen: Seen) -> str:
     if seen.plan is not None and seen.plan.relay == "embedded":
         return "start a consumer of the plan: its relay is within it"
-    if seen.plan is not None and seen.plan.intake:
-        return timewheel_command("shadow", "run", seen.target)
-    return timewheel_command("relay", "run", seen.target)
+    return run_command(seen.plan, seen.target)
 
 
 def _relays(part: Part) -> int:
