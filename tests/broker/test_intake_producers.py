@@ -43,7 +43,7 @@ def test_what_is_refused_is_a_dead_letter_that_says_why(stage: ShadowStage) -> N
     assert "not seconds" in letters[b"seconds"][DEAD_REASON]
     assert "max_delay" in letters[b"beyond"][DEAD_REASON]
     assert "max_delay" in letters[b"whole"][DEAD_REASON]
-    assert "later version" in letters[b"later"][DEAD_REASON]
+    assert "upgrade" in letters[b"later"][DEAD_REASON]
     assert letters[b"forgotten"]["colour"] == "red"
     assert letters[b"beyond"][DUE_PROPERTY] == str(due_ms), "as it was sent"
     assert {letter[DEAD_FROM] for letter in letters.values()} == {partition_topic(stage.names.intake, 0)}

@@ -140,6 +140,7 @@ def status(after: str | None) -> Status:
     answers = {
         "/persistent/a/b": [],
         "/persistent/a/b/t/partitions": {"partitions": 1},
+        "/persistent/a/b/t.tw.dead-letter/partitions": {"partitions": 1},
         f"{PART}/internalStats": internal(),
         f"{PART}/stats": stats(),
         f"{TIER}/partitions": {"partitions": 1},
