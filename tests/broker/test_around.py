@@ -98,7 +98,7 @@ def test_a_store_that_is_away_costs_time_and_no_timer(client: Any, pulsar_broker
         eventually(lambda: backlog(pulsar_broker, plan.due_topic) == 0, WAIT_S)
         assert consumer.counts.postponed == 3
     assert handled.times == Counter(["t"])
-    told = [event.count for event in events.named("inbox_did_not_answer")]
+    told: list[Any] = [event.fields["count"] for event in events.named("inbox_did_not_answer")]
     assert (told[0], sum(told)) == (1, 3), "at once, and then together"
 
 

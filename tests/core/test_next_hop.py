@@ -402,7 +402,8 @@ def test_no_envelope_hops_at_once_more_often_than_the_plan_does_in_all(plan: Pla
     times = st.integers(0, MAX_TIME_MS) | st.integers(-plan.max_delay_ms, 2 * plan.max_delay_ms).map(
         lambda left: min(max(now_ms + left, 0), MAX_TIME_MS)
     )
-    step = data.draw(st.sampled_from([*steps(plan)[:-1], *([INTAKE_STEP] if plan.holds_in_relay else [])]))
+    held: list[Step] = [*steps(plan)[:-1], *([INTAKE_STEP] if plan.holds_in_relay else [])]
+    step = data.draw(st.sampled_from(held))
     forged = Envelope("t", data.draw(times), data.draw(times), hops=data.draw(st.integers(0, MAX_HOPS)))
     hops, _ = hops_at_once(plan, step, forged, now_ms)
     assert hops <= hop_bound(plan) + 2, "one by the clock, and one out of the intake"

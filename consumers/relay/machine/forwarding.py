@@ -161,7 +161,8 @@ class Forwarding:
     @property
     def confirmed_behind(self) -> Mapping[Position, Fate]:
         """What is confirmed, and not acknowledged since something before it is not; outlives the subscription."""
-        return self._confirmed_before | {item.spot.position: item.fate for item in self._window.confirmed}
+        behind: dict[Position, Fate] = {item.spot.position: item.fate for item in self._window.confirmed}
+        return self._confirmed_before | behind
 
     def received(
         self, position: Position, batch_size: int, reading: Reading, receipt: Any, now_ms: int, size: int = 0

@@ -173,9 +173,9 @@ class _Copy:
         self._properties: dict[str, str] | None = None
         self.original: EntryPosition | None = None
         with suppress(UnicodeDecodeError):  # which the relay meets, too
-            self._properties = message.properties()
+            self._properties = properties = message.properties()
             # What it says is of the journal alone.
-            found = lifted_from(self._properties.pop(FROM_PROPERTY, ""))
+            found = lifted_from(properties.pop(FROM_PROPERTY, ""))
             self.original = None if found is None else found[0]
 
     def properties(self) -> dict[str, str]:
