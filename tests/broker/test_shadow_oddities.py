@@ -48,7 +48,7 @@ ODD: dict[str, tuple[Fate, dict[str, Any]]] = {
     "a property of bytes": (Fate.NO_TEXT, {"properties": {"place": "caf\udce9"}}),
     "a schema version that is not there": (Fate.SCHEMA, {"schema_version": (99).to_bytes(8, "big")}),
     "another that is not there": (Fate.SCHEMA, {"schema_version": (1 << 62).to_bytes(8, "big")}),
-    "a schema version of no 64 bits": (Fate.SCHEMA, {"schema_version": b"\x01" * 200}),
+    "a schema version of no 64 bits": (Fate.DEFECT, {"schema_version": b"\x01" * 200}),
     "a payload that does not open": (Fate.DAMAGED, {"compression": 3, "uncompressed_bytes": 7}),
     "a size that lies": (Fate.DAMAGED, {"compression": 1, "uncompressed_bytes": 1}),
     "a line of no timer": (Fate.UNREADABLE, {"properties": {"tw-id": "x", "tw-timer": "3 anything"}}),

@@ -114,7 +114,7 @@ class Forwarding:
         # What follows what this process has confirmed begins at the right place by itself.
         self._beginning = Beginning() if known is None else None
         self._contiguity = Contiguity(known)
-        self._confirmed_before = dict(confirmed_behind or {})
+        self._confirmed_before: dict[Position, Fate] = dict(confirmed_behind or {})
         self._first_chunk = first_chunk
         self._window = Window()
         self._head: Item | None = None
