@@ -15,7 +15,14 @@ from typing import Literal, NamedTuple
 
 from timewheel.core.chance import Chance
 from timewheel.core.durations import DAY_MS
-from timewheel.core.envelope import MAX_GENERATION, MAX_GROUP_CHARS, MAX_TIME_MS, MAX_TIMER_ID_CHARS, Envelope
+from timewheel.core.envelope import (
+    MAX_GENERATION,
+    MAX_GROUP_CHARS,
+    MAX_TIME_MS,
+    MAX_TIMER_ID_CHARS,
+    Envelope,
+    first_wanted_ms,
+)
 from timewheel.core.errors import CutOffUnreadable
 
 __all__ = [
@@ -25,7 +32,6 @@ __all__ = [
     "CutOff",
     "Stamps",
     "answer_of",
-    "first_wanted_ms",
     "is_too_late",
     "latest_forget_ms",
     "packs",
@@ -205,16 +211,6 @@ def answer_of(due_ms: int | None, confirmed_ms: int, skew_ms: int) -> Answer:
     if due_ms is None:
         return Answer.UNSEEN
     return Answer.CERTAIN if confirmed_ms < due_ms - skew_ms else Answer.TOO_CLOSE
-
-
-def first_wanted_ms(envelope: Envelope) -> int:
-    """From when on a handler was to have a timer, over all its attempts: its due time, UTC milliseconds.
-
-    Or when it was sent, if it was due before: its cancel is remembered from then on.
-    """
-    life = envelope.life
-    # Without a hop the time of entry is that of the send.
-    return life.first_due_ms or (envelope.due_ms if envelope.hops else max(envelope.due_ms, envelope.entered_ms))
 
 
 def is_too_late(envelope: Envelope, now_ms: int, keep_ms: int) -> bool:

@@ -42,6 +42,7 @@ __all__ = [
     "TIMER_PROPERTY",
     "Envelope",
     "Life",
+    "first_wanted_ms",
     "read_due",
     "unit_mistake",
 ]
@@ -203,6 +204,16 @@ class Envelope(NamedTuple):
         if due_ms > MAX_TIME_MS or entered_ms > MAX_TIME_MS:
             raise _too_late(line)
         return cls(timer_id, due_ms, entered_ms, int(generation), int(hops), int(revision))
+
+
+def first_wanted_ms(envelope: Envelope) -> int:
+    """From when on a handler was to have a timer, over all its attempts: its due time, UTC milliseconds.
+
+    Or when it was sent, if it was due before: its cancel is remembered from then on.
+    """
+    life = envelope.life
+    # Without a hop the time of entry is that of the send.
+    return life.first_due_ms or (envelope.due_ms if envelope.hops else max(envelope.due_ms, envelope.entered_ms))
 
 
 def read_due(text: str) -> int:

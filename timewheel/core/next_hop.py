@@ -10,8 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from timewheel.core.cut_offs import first_wanted_ms
-from timewheel.core.envelope import Envelope
+from timewheel.core.envelope import Envelope, first_wanted_ms
 from timewheel.core.plan import MAX_HOPS
 from timewheel.core.routing import Due, Hold, Router, release_at
 from timewheel.core.steps import Step
