@@ -9,9 +9,9 @@ from enum import Enum, unique
 from typing import Literal, get_args
 
 from timewheel.consumers.onward import Parked, too_late_to_judge
-from timewheel.core.cut_offs import first_wanted_ms, is_too_late
+from timewheel.core.cut_offs import is_too_late
 from timewheel.core.durations import format_duration
-from timewheel.core.envelope import Envelope
+from timewheel.core.envelope import Envelope, first_wanted_ms
 
 __all__ = ["Judge", "Overdue", "Verdict", "judged"]
 
