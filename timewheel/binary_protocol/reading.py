@@ -153,7 +153,7 @@ class EntryReader:
                 raise ConsumerLost(self.topic, event.reason)
             case Entry(position=here):
                 raise ProtocolViolation(
-                    f"entry {here.ledger}:{here.entry} behind {self.position.ledger}:{self.position.entry}",
+                    f"entry {here.text} behind {self.position.text}",
                     "a reader gets entries in the order of their topic",
                     "was the topic deleted and made again? read it from the start",
                 )

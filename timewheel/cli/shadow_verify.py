@@ -119,7 +119,7 @@ def _shown(part: PartBooks) -> list[Trouble]:
 def _line(one: Trouble) -> tuple[str, ...]:
     from timewheel.cli.moments import at
 
-    places = ["-" if place is None else f"{place.ledger}:{place.entry}" for place in (one.original, one.copy)]
+    places = ["-" if place is None else place.text for place in (one.original, one.copy)]
     return (one.wrong.value, *places, at(one.due_ms) if one.due_ms else "-")
 
 
@@ -157,7 +157,7 @@ def _notes(found: Verification) -> Iterator[str]:
         yield f"{of_broker} the broker's own, or of open transactions: no reader is shown them."
     yield f"Memory for the copies: {sum(part.memory_bytes for part in found.parts) / 1_000_000:,.1f} MB at most."
     for stuck in found.stuck:
-        since = f"it should have moved on from {stuck.head.ledger}:{stuck.head.entry} {span(stuck.late_ms)} ago"
+        since = f"it should have moved on from {stuck.head.text} {span(stuck.late_ms)} ago"
         yield f"No progress: {stuck.topic}; {since}. See what its relay logs, and timewheel doctor PLAN."
     for name in found.missing:
         yield f"Not there: {name} (timewheel topics ensure PLAN makes it)."

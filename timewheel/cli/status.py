@@ -155,7 +155,7 @@ def _show_heads(console: Console, found: Status) -> None:
         head = place.head
         leaves = "-" if head is None else at(head.leaves_ms)
         due = "-" if head is None else at(head.due_ms)
-        position = "-" if head is None else f"{head.position.ledger}:{head.position.entry}"
+        position = "-" if head is None else head.position.text
         held_by = ", ".join(one.name for one in place.consumers if one.is_active) or "nobody"
         rows.append((place.topic.rpartition("/")[2], f"{place.entries:,}", position, leaves, due, held_by))
     header = ("partition", "entries", "head", "leaves", "due", "read by")

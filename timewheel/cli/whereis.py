@@ -182,7 +182,7 @@ def _lines(found: Whereabouts) -> Iterator[tuple[str, str]]:
     if found.cut_off is not None:
         yield "cut off", cut_off_text(found.cut_off)
     for one in found.sightings:
-        yield "seen", f"{one.topic} {one.position.ledger}:{one.position.entry}, hop {one.envelope.hops}"
+        yield "seen", f"{one.topic} {one.position.text}, hop {one.envelope.hops}"
     for stop in found.way:
         passed = (
             "was in"

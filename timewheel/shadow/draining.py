@@ -65,7 +65,7 @@ class Stalls:
         part, (head, since_ms) = min(self._heads.items(), key=lambda one: one[1][1])
         if now_ms == since_ms:
             return ""
-        stands = f"has not moved on from {head.ledger}:{head.entry} for {_rounded(now_ms - since_ms)}"
+        stands = f"has not moved on from {head.text} for {_rounded(now_ms - since_ms)}"
         if now_ms - since_ms >= self._give_up_ms:
             remedy = "see what its relay logs; the rest is back, and what waits there waits: run the command again"
             raise TopologyError(part, stands, remedy)

@@ -116,10 +116,7 @@ def verification_facts(found: Verification) -> dict[str, Any]:
         "is_balanced": found.is_balanced,
         "looks": found.looks,
         "missing": list(found.missing),
-        "stuck": [
-            {"topic": one.topic, "head": f"{one.head.ledger}:{one.head.entry}", "late_ms": one.late_ms}
-            for one in found.stuck
-        ],
+        "stuck": [{"topic": one.topic, "head": one.head.text, "late_ms": one.late_ms} for one in found.stuck],
         "unseen": [{"what": one.subject, "source": one.source.value, "reason": one.reason} for one in found.unread],
         **{wrong.value: count for wrong, count in found.wrong.items()},
         "partitions": [
@@ -150,6 +147,6 @@ def _trouble(one: Trouble) -> dict[str, Any]:
     return {
         "wrong": one.wrong.value,
         "due_ms": one.due_ms or None,
-        "original": None if one.original is None else f"{one.original.ledger}:{one.original.entry}",
-        "copy": None if one.copy is None else f"{one.copy.ledger}:{one.copy.entry}",
+        "original": None if one.original is None else one.original.text,
+        "copy": None if one.copy is None else one.copy.text,
     }

@@ -73,8 +73,7 @@ def position_text(message_id: Any) -> str:
     The client's own text has the partition too, or -1 for it where the client was not told: the producer's and the
     consumer's then differ for one message.
     """
-    ledger, entry, batch_index = Position.of(message_id)
-    return f"{ledger}:{entry}" if batch_index < 0 else f"{ledger}:{entry}:{batch_index}"
+    return Position.of(message_id).text
 
 
 def tracer_of(provider: TracerProvider | None) -> Tracer:

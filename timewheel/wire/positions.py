@@ -20,6 +20,11 @@ class Position(NamedTuple):
     def of(cls, message_id: MessageIdLike) -> Position:
         return cls(message_id.ledger_id(), message_id.entry_id(), message_id.batch_index())
 
+    @property
+    def text(self) -> str:
+        """As brokers write it, with the index in its batch if it has one: ``"90:3"``, ``"90:3:7"``."""
+        return f"{self.ledger}:{self.entry}" + (f":{self.batch_index}" if self.batch_index >= 0 else "")
+
 
 class EntryPosition(NamedTuple):
     """(ledger, entry), in topic order within one topic. Entry -1: before the ledger's first."""
@@ -32,3 +37,8 @@ class EntryPosition(NamedTuple):
         """Read what brokers write: ``"90:3"``."""
         ledger, _, entry = text.partition(":")
         return cls(int(ledger), int(entry))
+
+    @property
+    def text(self) -> str:
+        """As brokers write it: ``"90:3"``."""
+        return f"{self.ledger}:{self.entry}"

@@ -130,7 +130,7 @@ class Burying:
         verdict = self._verdicts.given.get(position, Verdict(reason))
         self._under_way[ordinal] = _Letter(position, properties.get(ID_PROPERTY), verdict)
         on_sent = partial(self._confirmations.on_batched, ordinal)
-        own = dead_letter_properties(message, verdict.reason, self._source.name, str_of(position))
+        own = dead_letter_properties(message, verdict.reason, self._source.name, position.text)
         properties = without_notes(properties)
         topic = self._tools.names.dead_letter
         if not verdict.refusals:
@@ -151,7 +151,7 @@ class Burying:
                     RelayDeadLetter(
                         topic=self._source.name,
                         reason=letter.verdict.reason,
-                        position=str_of(letter.position),
+                        position=letter.position.text,
                         timer_id=letter.timer_id,
                     )
                 )
@@ -160,9 +160,3 @@ class Burying:
         """What the command with this ordinal published is refused for good, a letter or a hop."""
         letter = self._under_way.pop(ordinal, None)
         self._verdicts.refused(position, reason, None if letter is None else letter.verdict)
-
-
-def str_of(position: Position) -> str:
-    """As commands name it: ``ledger:entry``, and ``:index`` within a batch."""
-    ledger, entry, index = position
-    return f"{ledger}:{entry}" + (f":{index}" if index >= 0 else "")

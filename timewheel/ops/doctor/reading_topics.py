@@ -28,6 +28,7 @@ from timewheel.admin.policies import (
 )
 from timewheel.admin.stats import TopicStats
 from timewheel.core.errors import AdminError
+from timewheel.core.ids import place_id
 from timewheel.core.names import JOURNAL_SUBSCRIPTION, RELAY_SUBSCRIPTION
 from timewheel.core.steps import INTAKE_STEP, JOURNAL_STEP, Step
 from timewheel.ops.doctor.asking import Asking
@@ -187,8 +188,7 @@ class TopicReader:
         if timer.is_first:
             # By a clock that may be ahead of the broker's.
             timer = replace(timer, entered_ms=min(timer.entered_ms, timer.stored_ms))
-        position = place.position
-        own_id = f"{name}:{position.ledger}:{position.entry}"
+        own_id = place_id(name, *place.position)
         timer_id = own_id if timer.envelope is None else timer.envelope.timer_id
         return Head(timer_id=timer_id, due_ms=timer.due_ms, release_ms=leaves_ms(step, timer))
 

@@ -244,7 +244,7 @@ class _Desk:
             return self._deal(position, wanted, decide)
         except (pulsar.PulsarException, _NotStored, UnicodeDecodeError) as error:
             if isinstance(error, pulsar.PulsarException) and type(error).__name__ not in _OF_THE_LETTER:
-                raise DealingFailed(self._topic, f"{position.ledger}:{position.entry}: {error}") from error
+                raise DealingFailed(self._topic, f"{position.text}: {error}") from error
             # What was stored of this entry comes as a copy when it is dealt with anew.
             return [Dealt(letter=letter, refused=f"it cannot be published: {error}") for letter in wanted.values()]
 

@@ -18,6 +18,7 @@ from timewheel.ops.errors import NoSuchTarget
 from timewheel.ops.letters.box import Box
 from timewheel.ops.sample import envelope_in
 from timewheel.ops.status.runs import open_runs, positions_of
+from timewheel.wire.positions import Position
 
 __all__ = ["DEFAULT_MOST", "Letter", "LetterPlace", "Letters", "Wish", "letters"]
 
@@ -39,7 +40,7 @@ class LetterPlace(NamedTuple):
         return EntryPosition(self.ledger, self.entry)
 
     def __str__(self) -> str:
-        return f"{self.ledger}:{self.entry}" + (f":{self.number}" if self.number >= 0 else "")
+        return Position(*self).text
 
     @classmethod
     def parse(cls, text: str) -> LetterPlace | None:

@@ -61,7 +61,7 @@ def _place(place: PlaceStatus, horizon: Horizon) -> dict[str, Any]:
         "head": None
         if head is None
         else {
-            "position": f"{head.position.ledger}:{head.position.entry}",
+            "position": head.position.text,
             "due_ms": head.due_ms,
             "leaves_ms": head.leaves_ms,
             "late_ms": head.late_ms,

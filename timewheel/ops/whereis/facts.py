@@ -44,7 +44,7 @@ def whereabouts_facts(found: Whereabouts) -> dict[str, Any]:
 def _sighting(one: Sighting) -> dict[str, Any]:
     return {
         "topic": one.topic,
-        "position": f"{one.position.ledger}:{one.position.entry}",
+        "position": one.position.text,
         "published_ms": one.published_ms,
         "entered_ms": one.envelope.entered_ms,
         "hops": one.envelope.hops,

@@ -317,7 +317,7 @@ class LiftSession:
     def _tell(self, entry: Entry, fate: Fate, reason: str = "") -> Fate:
         if fate not in self._told:
             self._told.add(fate)
-            position = f"{entry.position.ledger}:{entry.position.entry}"
+            position = entry.position.text
             told = ShadowStaysNative(topic=self._part, why=fate.value, position=position, reason=reason)
             self._tools.hooks.emit(told)
         return fate

@@ -132,8 +132,7 @@ class Lifting:
         else:
             timer = known.hopped(now_ms)
         properties.update(timer.properties())
-        place = entry.position
-        properties[FROM_PROPERTY] = f"{place.ledger}:{place.entry} {entry.publish_ms}"
+        properties[FROM_PROPERTY] = f"{entry.position.text} {entry.publish_ms}"
         return properties
 
     def _own(self, entry: Entry) -> Envelope | None:
