@@ -28,13 +28,14 @@ class Alarms:
     What was held back is said by `flush`, which whoever has one calls now and then, and when it closes.
     """
 
-    __slots__ = ("_clock", "_hooks", "_lock", "_said")
+    __slots__ = ("_clock", "_holds", "_hooks", "_lock", "_said")
 
     def __init__(self, hooks: Hooks, clock: Clock) -> None:
         self._hooks = hooks
         self._clock = clock
         self._lock = threading.Lock()
         self._said: dict[type[Alarm], _Said] = {}
+        self._holds = False  # whether something is held back: a consumer asks before each message
 
     def raised(self, alarm: Alarm) -> None:
         """It happened (again); its facts are this one's, its ``count`` is of all since it was last said."""
@@ -42,6 +43,7 @@ class Alarms:
             said = self._said.setdefault(type(alarm), _Said(self._clock.monotonic_ms() - REPEAT_AFTER_MS))
             said.since += 1
             said.last = alarm
+            self._holds = True
         self.flush()
 
     def flush(self, *, at_end: bool = False) -> None:
@@ -50,9 +52,11 @@ class Alarms:
         Args:
             at_end: Nothing comes any more: also what is younger than that.
         """
+        if not self._holds:
+            return
         with self._lock:
-            # Without anything held back, which is the rule, this looks at a handful of kinds.
             found = [kept for said in self._said.values() if (kept := self._taken(said, at_end=at_end)) is not None]
+            self._holds = any(said.last is not None for said in self._said.values())
         for alarm in found:  # told without the lock: a hook may do as it likes
             self._hooks.emit(alarm)
 
