@@ -17,6 +17,7 @@ from typing import NamedTuple
 from timewheel.binary_protocol.checksum import crc32c
 from timewheel.binary_protocol.errors import ProtocolViolation
 from timewheel.binary_protocol.fields import as_signed, data_tag, fields_of, number_at, number_tag, text_of
+from timewheel.core.envelope import MAX_TIME_MS
 from timewheel.wire.positions import EntryPosition
 
 __all__ = ["Compression", "Entry", "Marker", "read_entry"]
@@ -25,8 +26,6 @@ _CHECKSUM_MAGIC = b"\x0e\x01"
 _BROKER_METADATA_MAGIC = b"\x0e\x02"
 _SIZE_BYTES = 4
 _VERSION_BYTES = 8
-_LATEST_MS = 253_402_300_799_999
-"""The end of the year 9999, UTC milliseconds: later times are no dates."""
 
 
 class Compression(IntEnum):
@@ -230,17 +229,21 @@ def read_entry(
 
 def _metadata_in(frame: bytes, start: int) -> tuple[int, int]:
     """Where the metadata begins and ends, when the checksum has been found right."""
+    stored, at = _checksum_in(frame, start)
+    if stored is not None and stored != (computed := crc32c(frame[at:])):
+        raise ProtocolViolation(f"an entry with checksum {stored:#010x}", f"its bytes have {computed:#010x}")
+    return _sized(frame, at)
+
+
+def _checksum_in(frame: bytes, start: int) -> tuple[int | None, int]:
+    """The checksum of an entry, and where it ends; None: a client that is very old has sent none."""
     at = start
     if frame.startswith(_BROKER_METADATA_MAGIC, at):  # of the broker's own; it is not asked for, and not needed
         _, at = _sized(frame, at + len(_BROKER_METADATA_MAGIC))
-    # A client that is very old sends none.
-    if frame.startswith(_CHECKSUM_MAGIC, at):
-        at += len(_CHECKSUM_MAGIC)
-        stored, at = int.from_bytes(frame[at : at + _SIZE_BYTES], "big"), at + _SIZE_BYTES
-        computed = crc32c(frame[at:])
-        if stored != computed:
-            raise ProtocolViolation(f"an entry with checksum {stored:#010x}", f"its bytes have {computed:#010x}")
-    return _sized(frame, at)
+    if not frame.startswith(_CHECKSUM_MAGIC, at):
+        return None, at
+    at += len(_CHECKSUM_MAGIC)
+    return int.from_bytes(frame[at : at + _SIZE_BYTES], "big"), at + _SIZE_BYTES
 
 
 def _sized(frame: bytes, at: int) -> tuple[int, int]:
@@ -256,8 +259,8 @@ def _checked(numbers: dict[int, int], datas: dict[int, bytes], payload_bytes: in
     """The messages in the batch, 0: it is none; when each field has been found in its range."""
     if _PUBLISH_TIME not in numbers or _SEQUENCE_ID not in numbers or _PRODUCER not in datas:
         raise ProtocolViolation("an entry without its producer, number or time", "each entry has all three")
-    if numbers[_PUBLISH_TIME] > _LATEST_MS:
-        raise ProtocolViolation(f"an entry of {numbers[_PUBLISH_TIME]} ms", f"the latest time is {_LATEST_MS}")
+    if numbers[_PUBLISH_TIME] > MAX_TIME_MS:
+        raise ProtocolViolation(f"an entry of {numbers[_PUBLISH_TIME]} ms", f"the latest time is {MAX_TIME_MS}")
     version = datas.get(_SCHEMA_VERSION)
     if version and (len(version) != _VERSION_BYTES or version[0] > 0x7F):
         raise ProtocolViolation(f"a schema version of {len(version)} bytes", "one is a signed number of 64 bits")
@@ -277,12 +280,7 @@ def _counted(frame: bytes, start: int) -> int:
     cost must be given back as they were counted.
     """
     try:
-        at = start
-        if frame.startswith(_BROKER_METADATA_MAGIC, at):
-            _, at = _sized(frame, at + len(_BROKER_METADATA_MAGIC))
-        if frame.startswith(_CHECKSUM_MAGIC, at):
-            at += len(_CHECKSUM_MAGIC) + _SIZE_BYTES
-        at, end = _sized(frame, at)
+        at, end = _sized(frame, _checksum_in(frame, start)[1])
         return _walked(frame, at, end, _NESTED)[1] % (1 << 32)
     except ProtocolViolation:
         return 0  # no broker delivers it
