@@ -33,6 +33,7 @@ from timewheel.ops.letters.replay import Again, Refused, again, handled_again
 from timewheel.wire.dead_letters import DEAD_FROM, DEAD_SCHEMA
 from timewheel.wire.native import carry, keys_of, schema_version_of
 from timewheel.wire.own_numbers import OWN_NUMBERS
+from timewheel.wire.results import is_of_message
 from timewheel.wire.schema_versions import Schemas
 from timewheel.wire.surface import ClientLike
 
@@ -150,12 +151,13 @@ def drop(client: ClientLike, box: Box, letters: Sequence[Letter], *, clock: Cloc
     return _deal(client, box, letters, lambda _letter, _message: None, clock or SystemClock())
 
 
-_OF_THE_LETTER = frozenset({"CryptoError", "IncompatibleSchema", "InvalidMessage", "MessageTooBig"})
-"""Results that say nothing about the next letter."""
+def _is_of_letter(result: str) -> bool:
+    """Whether a result, by its name, says nothing about the next letter."""
+    return result == "CryptoError" or is_of_message(result)
 
 
 class _NotStored(Exception):
-    """A publish had one of these results."""
+    """A publish had such a result."""
 
 
 class _NoSuchNote(Exception):
@@ -243,7 +245,7 @@ class _Desk:
         try:
             return self._deal(position, wanted, decide)
         except (pulsar.PulsarException, _NotStored, UnicodeDecodeError) as error:
-            if isinstance(error, pulsar.PulsarException) and type(error).__name__ not in _OF_THE_LETTER:
+            if isinstance(error, pulsar.PulsarException) and not _is_of_letter(type(error).__name__):
                 raise DealingFailed(self._topic, f"{position.text}: {error}") from error
             # What was stored of this entry comes as a copy when it is dealt with anew.
             return [Dealt(letter=letter, refused=f"it cannot be published: {error}") for letter in wanted.values()]
@@ -375,7 +377,7 @@ class _Desk:
                 result = self._clock.get(outcomes.queue, SEND_TIMEOUT_MS + RECEIVE_TIMEOUT_MS)
             except Empty:
                 raise DealingFailed(self._topic, "no answer to a publish: it is left as it was") from None
-            if result.name in _OF_THE_LETTER:
+            if _is_of_letter(result.name):
                 raise _NotStored(result.name)
             if result != pulsar.Result.Ok:
                 raise DealingFailed(self._topic, f"a publish was not confirmed ({result}): it is left as it was")
