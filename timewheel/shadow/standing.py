@@ -16,7 +16,8 @@ from timewheel.shadow.machine.states import State, Wish, drains
 __all__ = ["Lag", "PartStanding", "Phase", "Queue", "Standing", "SubscriptionStanding", "standing_facts", "warnings_of"]
 
 STUCK_MS = MINUTE_MS
-"""A timer leaves the intake at once, and a copy the journal; one that waits for so long waits for somebody."""
+"""A timer leaves the intake at once, a copy the journal, and a timer a holding topic before it is due: one that waits
+for so much longer waits for somebody."""
 JOURNAL_SLACK_MS = 10 * MINUTE_MS
 """The journal keeps a copy until the topic has passed its original, and some minutes longer."""
 BEGUN_MS = 5 * MINUTE_MS

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from timewheel.core.durations import MINUTE_MS
 from timewheel.core.plan import Plan
 from timewheel.ops.doctor import Unread
 from timewheel.shadow.machine.books import Place, Trouble, Wrong
@@ -16,8 +15,6 @@ from timewheel.wire.positions import EntryPosition
 
 __all__ = ["PartBooks", "Verification", "verification_facts"]
 
-STUCK_MS = MINUTE_MS
-"""A timer leaves the intake at once, a copy the journal, and a holding topic before it is due."""
 SHOWN = 20
 """Troubles of each kind and partition that are told one by one."""
 

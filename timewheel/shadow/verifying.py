@@ -39,8 +39,9 @@ from timewheel.shadow.machine.lifting import Fate, Lifting
 from timewheel.shadow.machine.states import State, Wish, caught_up_in, wish_in
 from timewheel.shadow.machine.stretches import stretches_of
 from timewheel.shadow.machine.tally import PARTLY
+from timewheel.shadow.standing import STUCK_MS
 from timewheel.shadow.stored_timers import StoredTimer, key_of, original_of, timers_in
-from timewheel.shadow.verification import STUCK_MS, PartBooks, Stuck, Verification
+from timewheel.shadow.verification import PartBooks, Stuck, Verification
 from timewheel.shadow.walking import entries_in
 from timewheel.wire.positions import EntryPosition
 
