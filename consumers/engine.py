@@ -120,8 +120,7 @@ class Engine:
         if envelope is None:
             # Never lose, never guess: a message that says no due time goes to the handler as Pulsar delivered it.
             counts.came(arrival.envelope_error)
-            # A digit begins every timer's key, so a position never meets one.
-            key = f"@{arrival.position}"
+            key = arrival.place_key
         else:
             key = timer_key(envelope)
         if key in self._handled:
@@ -277,7 +276,7 @@ class Engine:
 
     def _too_new(self, arrival: Arrival, now_ms: int, monotonic_ms: int) -> list[Command]:
         """Not for us to say when it is due: a consumer of that version shall have it."""
-        if f"@{arrival.position}" in self._handled:
+        if arrival.place_key in self._handled:
             return [Acknowledge(arrival)]  # parked, and in a batch of which another part came again
         timer = self._giving_back.too_new(arrival, now_ms, monotonic_ms)
         if timer is None or timer.key in self._in_hand:

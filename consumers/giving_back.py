@@ -84,7 +84,7 @@ class GivingBack:
         is_crowd = self._given_back > self._most
         if not is_crowd and not self._parks_by_now(arrival):
             return None
-        timer = InHand(f"@{arrival.position}", arrival, monotonic_ms)
+        timer = InHand(arrival.place_key, arrival, monotonic_ms)
         if self._parks:
             timer.onward = Parked(f"no consumer here reads it: {arrival.envelope_error}"[:MAX_REASON_CHARS])
         else:

@@ -60,6 +60,11 @@ class Arrival(NamedTuple):
     mark: Mark | None = None
 
     @property
+    def place_key(self) -> str:
+        """What it is known by if its envelope cannot be read; a digit begins every timer's key, so none meets it."""
+        return f"@{self.position}"
+
+    @property
     def redeliveries(self) -> int:
         """How often the broker has delivered it again; as it counts, in memory."""
         return int(self.message.redelivery_count())
