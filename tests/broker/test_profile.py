@@ -8,13 +8,13 @@ import sys
 import tomllib
 from functools import partial
 from io import StringIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from rich.console import Console
 
 from timewheel.admin.client import AdminClient
-from timewheel.cli.broker_profile import profile_of as asked
+from timewheel.cli import broker_profile
 from timewheel.cli.broker_profile import shown_profile
 from timewheel.core.broker_profile import BrokerProfile
 from timewheel.ops.profile import profile_of
@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from timewheel.testing import LocalPulsar
+
+
+def asked(*options: Any) -> BrokerProfile:
+    return broker_profile.profile_of(*options)[0]
 
 
 def test_a_profile_has_the_limits_that_the_broker_was_given(tuned: LocalPulsar, tmp_path: Path) -> None:

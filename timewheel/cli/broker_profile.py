@@ -44,9 +44,9 @@ def profile_of(
     tls_ca: Path | None,
     connection: Path | None,
     sampled: BrokerProfile | None = None,
-) -> BrokerProfile:
+) -> tuple[BrokerProfile, str]:
     """The profile that the options ask for; else that of the sample; else that of the broker that the connection's
-    variables or file name; else the default.
+    variables or file name; else the default. And where it is from, in words.
 
     Args:
         name: A version, or a profile file: TOML with the fields of `BrokerProfile`.
@@ -62,26 +62,6 @@ def profile_of(
         AdminError: The broker does not answer.
         ProfileError: A number is out of its range.
     """
-    return _found(name, broker_url, token, token_file, tls_ca, connection, sampled)[0]
-
-
-def shown_profile(console: Console, *options: Any) -> BrokerProfile:
-    """`profile_of` the same options; a line says its gap limit, and whose that is."""
-    found, source = _found(*options)
-    say(console, f"LIMIT  {found.gap_limit_ranges:,} gaps in a partition: {source}")
-    return found
-
-
-def _found(
-    name: str | None,
-    broker_url: str | None,
-    token: str | None,
-    token_file: Path | None,
-    tls_ca: Path | None,
-    connection: Path | None,
-    sampled: BrokerProfile | None = None,
-) -> tuple[BrokerProfile, str]:
-    """The profile, and where it is from in words."""
     if name is not None:
         if broker_url is not None:
             raise typer.BadParameter("give --profile or --broker, not both", param_hint="--broker")
@@ -96,6 +76,13 @@ def _found(
     option, source = ("--broker", "--broker") if broker_url is not None else (None, _source(given))
     with admin_client(broker_url, token, token_file, tls_ca, connection, option=option) as admin:
         return live(admin), f"read from {broker_url or given} ({source})"
+
+
+def shown_profile(console: Console, *options: Any) -> BrokerProfile:
+    """The profile of `profile_of` the same options; a line says its gap limit, and whose that is."""
+    found, source = profile_of(*options)
+    say(console, f"LIMIT  {found.gap_limit_ranges:,} gaps in a partition: {source}")
+    return found
 
 
 def _source(url: str | None) -> str:

@@ -187,7 +187,7 @@ def _profile(admin: AdminClient, path: Path | None) -> BrokerProfile:
     from timewheel.cli.broker_profile import profile_of as stored
     from timewheel.ops.profile import profile_of as live
 
-    return live(admin) if path is None else stored(str(path), None, None, None, None, None)
+    return live(admin) if path is None else stored(str(path), None, None, None, None, None)[0]
 
 
 def _show(console: Console, checked: Checked) -> None:
