@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from importlib.metadata import version
 from typing import TYPE_CHECKING, NamedTuple
 
 import pulsar
@@ -13,7 +16,7 @@ import pytest
 
 from tests.broker.relay_stage import BUSINESS, now_ms, plan_of
 from tests.broker.shadow_stage import ShadowStage
-from tests.support.odd_messages import HANDED_OUT, ODD, Odd, Texts, put, put_good
+from tests.support.odd_messages import HANDED_OUT, KILLING, ODD, Odd, Texts, put, put_good
 from tests.support.raw_producer import RawProducer
 from timewheel.consumers import DelayedConsumer
 from timewheel.core.envelope import Envelope, Life
@@ -240,6 +243,40 @@ def test_no_odd_message_keeps_a_good_one_from_coming_once_and_in_its_time(
                 "latest ms": max(seen.late_ms.values()),
             },
         )
+
+
+READS_ON = """
+import pulsar, sys
+client = pulsar.Client(sys.argv[1], logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error))
+consumer = client.subscribe(sys.argv[2], "plain", initial_position=pulsar.InitialPosition.Earliest)
+while (message := consumer.receive(60_000)).data() != b"last":
+    consumer.acknowledge(message)
+client.close()
+"""
+"""A plain consumer without anything of timewheel's."""
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(900)
+def test_some_odd_messages_end_the_process_of_any_client(pulsar_broker: Broker, evidence: Evidence) -> None:
+    """What the page about security says of pulsar-client; who mends the client makes this red."""
+    ended: dict[str, int] = {}
+    controls = [one for one in ODD if one.name in {"LZ4", "SNAPPY", "a batch of three"}]
+    for number, one in enumerate([*KILLING, *controls]):
+        topic = f"persistent://public/default/ends-{now_ms()}-{number}"
+        with RawProducer(pulsar_broker.service_url, topic) as producer:
+            put(producer, one, (), 0)
+            put_good(producer, (), 0, b"last")
+        child = [sys.executable, "-c", READS_ON, pulsar_broker.service_url, topic]
+        ended[one.name] = subprocess.run(child, capture_output=True, timeout=120, check=False).returncode
+    assert [ended[one.name] for one in controls] == [0] * len(controls), "the same, but honest"
+    by_signal = sorted(name for name, code in ended.items() if code < 0)
+    assert set(by_signal) <= {one.name for one in KILLING}
+    assert len(by_signal) >= 3
+    evidence(
+        "messages that end a plain client",
+        {"pulsar-client": version("pulsar-client"), "kinds": len(KILLING), "ended by a signal": "; ".join(by_signal)},
+    )
 
 
 def test_kinds_have_one_name_each() -> None:

@@ -160,7 +160,7 @@ def _place(found: Whereabouts) -> str:
         case State.RETRYING:
             return f"not handled: {here.waits_for[0]} tries it again, from {here.topic}, due {left}"
         case State.PARKED:
-            return f"not handled: parked in {here.topic}, see `timewheel parked list`"
+            return f"not handled: parked in {here.topic}, see `timewheel parked list PLAN`"
         case _:
             done = "" if here.waits_for else ", and was replayed or dropped from there"
             return f"dead: it is in {here.topic}{done}"
