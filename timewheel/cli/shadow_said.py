@@ -9,14 +9,14 @@ from timewheel.cli.moments import span
 from timewheel.cli.terminal import say, show_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from rich.console import Console
 
     from timewheel.ops.doctor import Finding
     from timewheel.shadow.survey import Survey
 
-__all__ = ["FATES", "show_findings", "show_survey"]
+__all__ = ["fate_words", "show_findings", "show_survey"]
 
 STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold"}
 MEGABYTE = 1_000_000
@@ -41,6 +41,12 @@ FATES = {
     "damaged": "its payload does not open: stays",
     "unreadable_envelope": "of a garbled or later timewheel: stays",
 }
+
+
+def fate_words(fates: Mapping[str, int]) -> str:
+    """What became of so many entries by now, as a list."""
+    named = FATES | {"lifted": "far from due: not lifted yet"}
+    return ", ".join(f"{count:,} {named.get(fate, fate)}" for fate, count in fates.items())
 
 
 def show_survey(console: Console, found: Survey) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from timewheel.shadow.standing import PartStanding, Queue, Standing
 
-__all__ = ["status"]
+__all__ = ["show_standing", "status"]
 
 
 def status(
@@ -58,7 +59,7 @@ def status(
             if as_json:
                 print(json.dumps(standing_facts(found)), flush=True)
             else:
-                _show(console, found)
+                show_standing(console, found)
             if not watch:
                 break
             try:
@@ -71,7 +72,8 @@ def status(
         raise typer.Exit(EXIT_UNSEEN)
 
 
-def _show(console: Console, found: Standing) -> None:
+def show_standing(console: Console, found: Standing) -> None:
+    """All of it, what needs attention first."""
     from timewheel._report.page import Table
     from timewheel.cli.moments import at
     from timewheel.cli.terminal import say, show_table
@@ -118,7 +120,7 @@ def _row(part: PartStanding) -> tuple[str, ...]:
         _queue(part.intake),
         _queue(part.copies),
         _queue(part.journal),
-        f"~{part.left:,}" if part.left else "0",
+        f"{'' if part.is_whole else '~'}{part.left + sum(part.stays.values()):,}",
     )
 
 
@@ -129,11 +131,18 @@ def _queue(queue: Queue) -> str:
 
 
 def _notes(found: Standing) -> Iterator[str]:
-    sampled = sum(part.sampled for part in found.parts)
-    yield (
-        f"What was not lifted is told by {sampled:,} entries that were looked at. Ghosts are what the broker counts as "
-        "delayed beyond what is pending."
-    )
+    from timewheel.cli.shadow_said import fate_words
+
+    not_lifted: Counter[str] = Counter()
+    for part in found.parts:
+        not_lifted += Counter({"lifted": part.left, **part.stays})
+    about = "" if all(part.is_whole for part in found.parts) else "about "
+    if not_lifted:
+        yield f"Not lifted: {about}{fate_words(not_lifted)}."
+    if about:
+        sampled = sum(part.sampled for part in found.parts)
+        yield f"That is told by {sampled:,} entries that were looked at; timewheel shadow verify PLAN looks at all."
+    yield "Ghosts are what the broker counts as delayed beyond what is pending."
     if found.writes is not None:
         yield f"A timer that was lifted lately is written {found.writes:.3g} times more: journal, holds, and back."
     if found.dead_letters:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from timewheel.shadow.machine.books import Trouble
     from timewheel.shadow.verification import PartBooks, Verification
 
-__all__ = ["verify"]
+__all__ = ["show_books", "verify"]
 
 
 def verify(
@@ -63,14 +63,15 @@ def verify(
     if as_json:
         print(json.dumps(verification_facts(found)))
     else:
-        _show(Console(highlight=False), found)
+        show_books(Console(highlight=False), found)
     if not found.is_balanced:
         raise typer.Exit(EXIT_ATTENTION)
     if found.missing or found.unread:
         raise typer.Exit(EXIT_UNSEEN)
 
 
-def _show(console: Console, found: Verification) -> None:
+def show_books(console: Console, found: Verification) -> None:
+    """The verdict first, then where everything is, and what is wrong."""
     from timewheel._report.page import Table
     from timewheel.cli.terminal import say, show_table
     from timewheel.shadow.machine.books import Place, Wrong
@@ -136,7 +137,7 @@ def _verdict(found: Verification) -> str:
 
 def _notes(found: Verification) -> Iterator[str]:
     from timewheel.cli.moments import at, span
-    from timewheel.cli.shadow_said import FATES
+    from timewheel.cli.shadow_said import fate_words
 
     since = f" since {at(found.wish.since_ms)}" if found.wish.since_ms else ""
     times = "once" if found.looks == 1 else f"{found.looks} times"
@@ -149,8 +150,7 @@ def _notes(found: Verification) -> Iterator[str]:
         for fate, count in part.fates.items():
             fates[fate] = fates.get(fate, 0) + count
     if fates:
-        named = FATES | {"lifted": "far from due: not lifted yet"}
-        yield "Pending: " + ", ".join(f"{count:,} {named.get(fate, fate)}" for fate, count in fates.items()) + "."
+        yield f"Pending: {fate_words(fates)}."
     unshown = sum(part.entries - part.read for part in found.parts)
     if unshown:
         of_broker = counted(unshown, "entry is", "entries are")

@@ -106,6 +106,8 @@ class PartStanding:
         subscriptions: Of the topic.
         sampled: Entries that were looked at.
         left: About so many are far from due, and could have been lifted; those that have just come are not counted.
+        stays: About so many are far from due, and cannot be lifted, by the reason.
+        is_whole: All entries were looked at: both are exact.
         begun: How often a lifter began in the last `BEGUN_MS`: a session that meets the same failure again and again
             lifts nothing.
     """
@@ -123,6 +125,8 @@ class PartStanding:
     subscriptions: tuple[SubscriptionStanding, ...]
     sampled: int
     left: int
+    stays: Mapping[str, int] = field(default_factory=dict)
+    is_whole: bool = True
     begun: int = 0
 
 
@@ -267,5 +271,7 @@ def _part(part: PartStanding) -> dict[str, Any]:
         ],
         "sampled": part.sampled,
         "left_about": part.left,
+        "stays_about": dict(part.stays),
+        "is_whole": part.is_whole,
         "begun": part.begun,
     }

@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from timewheel.admin.client import AdminClient
 from timewheel.admin.internals import InternalStats
@@ -29,8 +30,8 @@ from timewheel.ops.gaps.limit import limit_of
 from timewheel.shadow.driver.looking import refusal_of
 from timewheel.shadow.facts import acked_in, cursors_in
 from timewheel.shadow.former_holding import former_backlogs
-from timewheel.shadow.machine.acked import AckedByAny
-from timewheel.shadow.machine.lifting import Fate, Lifting
+from timewheel.shadow.machine.lifting import Lifting
+from timewheel.shadow.machine.pending import ARRIVED_MS, Pending
 from timewheel.shadow.machine.states import State, Wish, caught_up_in, drains, lifts, wish_in
 from timewheel.shadow.machine.stretches import Stretch, acked_entries, entries_after, stretches_of
 from timewheel.shadow.standing import BEGUN_MS, Lag, PartStanding, Phase, Queue, Standing, SubscriptionStanding
@@ -48,8 +49,6 @@ COPIES = 1_000
 """Of which the lag is told."""
 TAIL_ENTRIES = 200
 """Entries of the journal in which they are looked for: most hold several copies."""
-ARRIVED_MS = 10_000
-"""What came later may not have been lifted yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,7 @@ def standing_of(
         plan: Has an intake.
         target: How the user named the plan.
         sample: Entries of each partition that are looked at for what was not lifted.
-        arrived_ms: See `ARRIVED_MS`.
+        arrived_ms: See `timewheel.shadow.machine.pending.ARRIVED_MS`.
 
     Raises:
         AdminMissing: There is no journal.
@@ -186,7 +185,6 @@ class _Look:
         lifter = next((one for one in clients.producers if one.name.startswith(LIFTER_PREFIX)), None)
         relay = clients.subscriptions.get(RELAY_SUBSCRIPTION)
         caught_up_ms = caught_up_in(properties, number, wish)
-        sampled, left = self._left(native, internal, stats, tail.originals)
         cursors = cursors_in(internal, stats)
         journal = self._queue(journal_part, copies, JOURNAL_SUBSCRIPTION)
         return PartStanding(
@@ -201,8 +199,7 @@ class _Look:
             journal=journal,
             pinned_by=min(cursors, key=lambda name: cursors[name].mark_delete) if cursors and journal.entries else None,
             subscriptions=tuple(_subscription(name, internal, stats.subscriptions.get(name)) for name in cursors),
-            sampled=sampled,
-            left=left,
+            **self._not_lifted(native, internal, stats, tail.originals),
             begun=tail.begun,
         )
 
@@ -248,26 +245,23 @@ class _Look:
             return False
         return any(PROBE_PROPERTY in properties for _, properties in properties_in(entry))
 
-    def _left(
+    def _not_lifted(
         self, part: str, stats: InternalStats, counters: TopicStats, lifted: Collection[EntryPosition]
-    ) -> tuple[int, int]:
+    ) -> dict[str, Any]:
         """How many entries were looked at, and about how many are far from due and were not lifted."""
         cursors = acked_in(stats, counters).values()
-        if not cursors:
-            return 0, 0
-        acked, after = AckedByAny(cursors), min(one.mark_delete for one in cursors)
-        total, sampled, left = entries_after(stats.ledgers, after), 0, 0
+        after = min((one.mark_delete for one in cursors), default=stats.last_confirmed)
+        pending, sampled = Pending(self._lifting, cursors, self._at_ms, self._arrived_ms, lifted), 0
         for stretch in stretches_of(stats.ledgers, after, self._sample, SAMPLE_PIECES):
             for entries in entries_in(self._dialer, part, stretch, self._admin.clock):
                 sampled += len(entries)
-                left += sum(
-                    entry.publish_ms < self._at_ms - self._arrived_ms
-                    and entry.position not in acked
-                    and entry.position not in lifted
-                    and self._lifting.fate(entry, self._at_ms) is Fate.LIFT
-                    for entry in entries
-                )
-        return sampled, round(left * total / sampled) if sampled else 0
+                for entry in entries:
+                    pending.see(entry)
+        total = entries_after(stats.ledgers, after)
+        is_whole = total <= self._sample
+        scale = 1.0 if is_whole else total / max(sampled, 1)
+        stays = {fate: round(count * scale) for fate, count in pending.stays.items()}
+        return {"sampled": sampled, "is_whole": is_whole, "left": round(pending.left * scale), "stays": stays}
 
     # All partitions
 

@@ -10,15 +10,9 @@ from timewheel.core.plan import Plan
 from timewheel.ops.doctor import Finding
 from timewheel.shadow.curing import Excess
 from timewheel.shadow.machine.lifting import Fate
-from timewheel.shadow.machine.tally import PARTLY
 from timewheel.shadow.refusing import is_refused
 
 __all__ = ["Amount", "Cost", "Delays", "PartSurvey", "SubscriptionSurvey", "Survey", "survey_facts"]
-
-ORDINARY = frozenset(
-    {Fate.LIFT.value, Fate.NEAR.value, Fate.UNDELAYED.value, Fate.MARKER.value, PARTLY, Fate.STIR.value}
-)
-"""Fates of which nothing must be said: all else is far from due and stays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

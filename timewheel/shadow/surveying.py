@@ -20,10 +20,11 @@ from timewheel.core.steps import far_ms, steps
 from timewheel.shadow.curing import Excess, curing, windows
 from timewheel.shadow.facts import Facts, acked_in, facts_about
 from timewheel.shadow.machine.lifting import Fate, Lifting
+from timewheel.shadow.machine.pending import ORDINARY
 from timewheel.shadow.machine.stretches import acked_entries, entries_after, stretches_of
 from timewheel.shadow.machine.tally import Tally
 from timewheel.shadow.refusing import findings_on
-from timewheel.shadow.survey import ORDINARY, Amount, Cost, Delays, PartSurvey, SubscriptionSurvey, Survey, summed
+from timewheel.shadow.survey import Amount, Cost, Delays, PartSurvey, SubscriptionSurvey, Survey, summed
 from timewheel.shadow.walking import entries_in
 
 __all__ = ["DEFAULT_ENTRIES", "Tell", "survey", "writes_of"]

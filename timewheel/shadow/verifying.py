@@ -7,7 +7,6 @@ wrong at every look is told.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -33,22 +32,20 @@ from timewheel.ops.doctor.asking import Asking
 from timewheel.ops.doctor.seen import Source
 from timewheel.shadow.facts import acked_in
 from timewheel.shadow.former_holding import former_partitions
-from timewheel.shadow.machine.acked import Acked, AckedByAll, AckedByAny
+from timewheel.shadow.machine.acked import Acked, AckedByAll
 from timewheel.shadow.machine.books import BYTES_PER_COPY, Books, Place, Trouble, Wrong
-from timewheel.shadow.machine.lifting import Fate, Lifting
+from timewheel.shadow.machine.lifting import Lifting
+from timewheel.shadow.machine.pending import ARRIVED_MS, Pending
 from timewheel.shadow.machine.states import State, Wish, caught_up_in, wish_in
 from timewheel.shadow.machine.stretches import stretches_of
-from timewheel.shadow.machine.tally import PARTLY
 from timewheel.shadow.standing import STUCK_MS
 from timewheel.shadow.stored_timers import StoredTimer, key_of, original_of, timers_in
 from timewheel.shadow.verification import PartBooks, Stuck, Verification
 from timewheel.shadow.walking import entries_in
 from timewheel.wire.positions import EntryPosition
 
-__all__ = ["AGAIN_MS", "ARRIVED_MS", "verify"]
+__all__ = ["AGAIN_MS", "verify"]
 
-ARRIVED_MS = 10_000
-"""What came later may not have been lifted yet."""
 AGAIN_MS = 3_000
 """Between two looks: by then what was on its way has come."""
 LOOKS = 3
@@ -80,7 +77,7 @@ def verify(
         dialer: Of the binary protocol, by which entries are read.
         plan: Has an intake; its topics are there.
         again_ms: How long what looks wrong is waited for.
-        arrived_ms: See `ARRIVED_MS`.
+        arrived_ms: See `timewheel.shadow.machine.pending.ARRIVED_MS`.
         tell: Told of the progress.
 
     Raises:
@@ -111,10 +108,9 @@ def _at_both(first: Verification, second: Verification) -> Verification:
 class _Native:
     """What was met in a partition of the due topic."""
 
+    pending: Pending
     entries: int = 0
     read: int = 0
-    acked: int = 0
-    fates: Counter[str] = field(default_factory=Counter)
     troubles: list[Trouble] = field(default_factory=list)
 
 
@@ -196,8 +192,8 @@ class _Look:
             topic=native,
             entries=counts.entries,
             read=counts.read,
-            acked=counts.acked,
-            fates=dict(counts.fates.most_common()),
+            acked=counts.pending.acked,
+            fates=dict(counts.pending.fates.most_common()),
             is_caught_up=is_caught_up,
             journal=len(books),
             places=books.places(),
@@ -258,24 +254,17 @@ class _Look:
         books: Books,
         suspects: dict[int, tuple[StoredTimer, EntryPosition]],
     ) -> _Native:
-        counts = _Native()
-        by_all, by_any = AckedByAll(acked.values()), AckedByAny(acked.values())
-        lowest = min((one.mark_delete for one in acked.values()), default=stats.last_confirmed)
         now_ms = self._admin.clock.now_ms()
+        counts = _Native(Pending(self._lifting, acked.values(), now_ms, self._arrived_ms))
+        by_all = AckedByAll(acked.values())
+        lowest = min((one.mark_delete for one in acked.values()), default=stats.last_confirmed)
         counts.entries = sum(one.entries for one in stretches_of(stats.ledgers, lowest, 1 << 62))
         for entry in self._entries(part, lowest):
             is_old = entry.position <= stats.last_confirmed
             counts.read += is_old
             if entry.deliver_at_ms or entry.batch_size or TIMER_PROPERTY in entry.properties:
                 self._meet(entry, part, books, by_all, suspects)
-            if not is_old:
-                continue
-            if entry.position in by_all:
-                counts.acked += 1
-                continue
-            fate = PARTLY if entry.position in by_any else self._lifting.fate(entry, now_ms).value
-            counts.fates[fate] += 1
-            if fate == Fate.LIFT.value and entry.publish_ms < now_ms - self._arrived_ms:
+            if is_old and counts.pending.see(entry):
                 place = entry.position
                 key = key_of(native_id(part, place))
                 counts.troubles.append(Trouble(Wrong.LEFT, key, entry.deliver_at_ms or 0, place, None))

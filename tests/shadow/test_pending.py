@@ -1,0 +1,108 @@
+"""What was not lifted: `shadow status` and `shadow verify` count it by one function, and `status` shows all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from tests.shadow.entries import entry_of
+from tests.shadow.test_standing import NOW_MS, PLAN, SOUND, standing
+from timewheel.admin.internals import AckedRange
+from timewheel.cli.shadow_status import show_standing
+from timewheel.cli.shadow_verify import show_books
+from timewheel.core.durations import DAY_MS
+from timewheel.shadow.machine.acked import Acked
+from timewheel.shadow.machine.books import Place
+from timewheel.shadow.machine.lifting import Lifting
+from timewheel.shadow.machine.pending import ARRIVED_MS, Pending
+from timewheel.shadow.standing import Standing, standing_facts
+from timewheel.shadow.verification import PartBooks, Verification
+from timewheel.wire.positions import EntryPosition
+
+FAR = {"deliver_at_ms": NOW_MS + 2 * DAY_MS, "publish_ms": NOW_MS - ARRIVED_MS - 1}
+
+
+def acked(*numbers: int) -> Acked:
+    ranges = [AckedRange(EntryPosition(3, number - 1), EntryPosition(3, number)) for number in numbers]
+    return Acked(EntryPosition(3, -1), ranges)
+
+
+def test_what_should_have_been_lifted_is_told_from_what_cannot_be() -> None:
+    pending = Pending(Lifting(PLAN), [acked(0, 1), acked(0)], NOW_MS, lifted={EntryPosition(3, 2)})
+    seen = [
+        pending.see(entry)
+        for entry in (
+            entry_of(3, 0, **FAR),  # handled
+            entry_of(3, 1, **FAR),  # on one of two subscriptions
+            entry_of(3, 2, **FAR),  # its copy is stored, and it is acknowledged soon
+            entry_of(3, 3, **FAR | {"publish_ms": NOW_MS - ARRIVED_MS}),  # has just come
+            entry_of(3, 4, **FAR),
+            entry_of(3, 5, **FAR | {"batch_size": 7}),
+            entry_of(3, 6, **FAR | {"is_encrypted": True}),
+            entry_of(3, 7, **FAR | {"is_encrypted": True}),
+            entry_of(3, 8, **FAR | {"deliver_at_ms": NOW_MS + 1}),
+            entry_of(3, 9),
+        )
+    ]
+    assert [number for number, is_left in enumerate(seen) if is_left] == [4]
+    assert (pending.acked, pending.left) == (1, 1)
+    assert pending.stays == {"encrypted": 2, "batch": 1}
+    assert pending.fates == {
+        "acknowledged_by_some": 1, "lifted": 3, "batch": 1, "encrypted": 2, "near": 1, "undelayed": 1,
+    }  # fmt: skip
+
+
+def said(show: Callable[[Console], None]) -> str:
+    text = StringIO()
+    show(Console(file=text, width=200, highlight=False))
+    return text.getvalue()
+
+
+def row(found: Standing) -> list[str]:
+    lines = said(lambda console: show_standing(console, found)).splitlines()
+    return next(line.split() for line in lines if line.split()[:1] == [SOUND.topic.rpartition("/")[2]])
+
+
+@pytest.mark.parametrize(
+    ("found", "shown"),
+    [
+        (standing(), "0"),
+        (standing(left=12), "12"),
+        (standing(stays={"encrypted": 1_200, "batch": 3}), "1,203"),
+        (standing(left=12, stays={"batch": 3}, is_whole=False), "~15"),
+        (standing(is_whole=False), "~0"),  # of what was not looked at, nothing is known
+    ],
+    ids=range(5),
+)
+def test_the_column_shows_all_that_was_not_lifted(found: Standing, shown: str) -> None:
+    assert row(found)[-1] == shown
+
+
+def test_status_and_verify_name_the_same_entries_in_the_same_words() -> None:
+    left = {"lifted": 12, "encrypted": 1_200, "batch": 3}
+    found = standing(left=12, stays={"encrypted": 1_200, "batch": 3})
+    books = Verification(
+        plan=PLAN,
+        at_ms=NOW_MS,
+        wish=found.wish,
+        looks=1,
+        parts=(
+            PartBooks(
+                topic=SOUND.topic, entries=1_215, read=1_215, acked=0, fates=left, is_caught_up=True, journal=0,
+                places=dict.fromkeys(Place, 0), troubles=(), memory_bytes=0,
+            ),
+        ),
+    )  # fmt: skip
+    words = "12 far from due: not lifted yet, 1,200 encrypted: stays, 3 a batch: stays."
+    assert f"Not lifted: {words}" in said(lambda console: show_standing(console, found))
+    assert f"Pending: {words}" in said(lambda console: show_books(console, books))
+    assert standing_facts(found)["partitions"][0]["stays_about"] == {"encrypted": 1_200, "batch": 3}
+
+
+def test_a_part_that_was_looked_at_names_the_command_that_looks_at_all() -> None:
+    text = " ".join(said(lambda console: show_standing(console, standing(left=3, is_whole=False))).split())
+    assert "Not lifted: about 3 far from due: not lifted yet." in text
+    assert "9 entries that were looked at; timewheel shadow verify PLAN looks at all" in text
