@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 
 from tests.core.plan_space import plans
@@ -15,7 +16,7 @@ from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.errors import PlanError
 from timewheel.core.life_cycle import Cancel
 from timewheel.core.plan import Calendar, Native, Plan, Ring, Tiered, Wheel
-from timewheel.core.planfile import MAX_FILE_BYTES, dump_plan, load_plan, parse_plan, save_plan
+from timewheel.core.planfile import MAX_FILE_BYTES, dump_plan, edit_plan, load_plan, parse_plan, save_plan
 
 TOP = 'format = 1\ndue_topic = "persistent://acme/crm/reminders"\nsubscriptions = ["billing"]\n'
 GOOD = TOP + '[tiered]\nwindow = "12h"\ntiers = ["12h", "1d", "5d"]\n'
@@ -218,3 +219,71 @@ def test_no_text_raises_anything_but_a_plan_error(text: str) -> None:
     except PlanError:
         return
     assert parse_plan(dump_plan(plan)) == plan
+
+
+HAND_WRITTEN = """# Owned by billing. Ask before you change it.
+format = 1
+due_topic = "persistent://acme/crm/reminders"   # not partitioned
+partitions = 0
+subscriptions = [
+    "billing",  # of the invoices
+]
+
+[tiered]
+window = "12h"  # only the last stretch
+tiers = ["12h", "1d",
+         "5d"]
+"""
+
+
+def narrower(plan: Plan) -> Plan:
+    return replace(plan, scheme=Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, DAY_MS)), revision=plan.revision + 1)
+
+
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_another_window_changes_three_lines_of_a_file_and_no_comment(line_end: str) -> None:
+    text = HAND_WRITTEN.replace("\n", line_end)
+    plan = narrower(parse_plan(text))
+    edited = edit_plan(text, plan)
+    assert parse_plan(edited) == plan
+    before, after = HAND_WRITTEN.splitlines(), edited.splitlines()
+    gone = [line for line in before if line not in after]
+    assert gone == ['window = "12h"  # only the last stretch', 'tiers = ["12h", "1d",', '         "5d"]']
+    come = [line for line in after if line not in before]
+    assert come == ["revision = 2", 'window = "1h"  # only the last stretch', 'tiers = ["1h", "1d"]']
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TOP + "# why\ntiered = { window = '12h', tiers = ['12h', '1d'] }\n",
+        TOP + "[tiered]\nwindow = '12h'\ntiers = ['12h',  # half a day\n '1d']\n",
+        TOP + "# rings\n[wheel]\nrings = [{ slot = '1d', slots = 10 }]\n",
+        TOP
+        + 'former_namespaces = ["""\nwindow = "12h" # no comment\n"""]\n[tiered]\nwindow = "12h"\ntiers = ["12h"]\n',
+    ],
+    ids=["inline table", "comment in a list", "other scheme", "in a text"],
+)
+def test_a_file_whose_comments_would_be_lost_is_refused_with_the_lines_to_write(text: str) -> None:
+    plan = narrower(parse_plan(GOOD))
+    with pytest.raises(PlanError) as refused:
+        edit_plan(text, plan)
+    assert 'revision = 2 and [tiered] window = "1h", tiers = ["1h", "1d"]' in str(refused.value)
+
+
+@given(plans(), st.booleans())
+def test_of_any_plan_the_edited_file_reads_as_the_plan_with_tiers(plan: Plan, has_comment: bool) -> None:
+    tier_ms = DAY_MS + plan.max_delay_ms // 1_000
+    try:
+        wanted = replace(plan, scheme=Tiered(window_ms=tier_ms, tiers_ms=(tier_ms,)), revision=plan.revision + 1)
+    except PlanError:
+        reject()
+    text = "# kept\n" * has_comment + dump_plan(plan)
+    try:
+        edited = edit_plan(text, wanted)
+    except PlanError:
+        assert "#" in text
+        assert not isinstance(plan.scheme, Tiered)
+        return
+    assert parse_plan(edited) == wanted
+    assert edited.startswith("# kept") is has_comment

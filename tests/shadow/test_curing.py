@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tests.shadow.entries import entry_of
 from timewheel.admin.internals import AckedRange, Ledger
+from timewheel.cli.shadow_start import written_words
 from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
 from timewheel.core.plan import Plan, Ring, Tiered, Wheel
 from timewheel.core.steps import far_ms
@@ -98,3 +99,20 @@ def test_gaps_at_any_window_are_those_that_a_plan_with_it_is_counted_with(
         assert read_with(Lifting(plan_of())).gaps("billing", last, far) == read_with(there).gaps("billing", last)
     stays = [ms < far or encrypted for ms, acked, encrypted in entries if not acked]
     assert read_with(there).stays(far) == sum(stays)
+
+
+def test_a_window_that_the_plan_has_already_makes_no_revision() -> None:
+    narrow = with_window(plan_of(), 10 * MINUTE_MS)
+    assert narrow.revision == 2
+    assert with_window(narrow, 10 * MINUTE_MS) == narrow
+
+
+@pytest.mark.parametrize("scheme", [DAYS, RINGS])
+@pytest.mark.parametrize("is_written", [True, False])
+def test_what_is_written_into_a_plan_is_said_with_who_goes_by_it(scheme: Tiered | Wheel, is_written: bool) -> None:
+    before = plan_of(scheme)
+    said = written_words(with_window(before, 2 * HOUR_MS), before, "my plan.toml", is_written=is_written)
+    assert 'my plan.toml: revision = 2, [tiered] window = "2h", tiers = ["2h"' in said
+    assert "(before: revision = 1" in said
+    assert "each timewheel shadow run" in said.lower()
+    assert ("Nothing was written" in said) is not is_written

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -83,14 +83,20 @@ def start(
     from timewheel.shadow.survey import survey_facts
     from timewheel.shadow.surveying import survey
 
-    urls = {"service_url": service_url, "admin_url": admin_url}
-    given: dict[str, Any] = {**urls, "token": token, "token_file": token_file, "tls_ca": tls_ca, "file": connection}
-    access = access_to(**given)
+    access = access_to(
+        service_url=service_url,
+        admin_url=admin_url,
+        token=token,
+        token_file=token_file,
+        tls_ca=tls_ca,
+        file=connection,
+    )
     console = console_for(as_json=as_json)
     with access.admin() as admin:
         planned = _planned(admin, access, target, console, entries, memory, as_json=as_json) if is_topic else None
         made = _loaded(target) if planned is None else planned.plan
         plan = made if window_ms is None else with_window(made, window_ms)
+        text = "" if is_topic else _edited(target, made, plan)
         if out is not None:
             plan = replace(plan, revision=made.revision)
             _write(plan, out, console, as_json=as_json)
@@ -111,17 +117,41 @@ def start(
         begins = not dry_run and (despite or not is_refused)
         if begins and is_topic and not yes:
             begins = _asked(plan)
-        done = _begin(admin, plan, None if window_ms is None or is_topic else target) if begins else ""
+        done = _begin(admin, plan, target, text) if begins else ""
     if as_json:
         facts = {**survey_facts(found), "is_refused": is_refused, "keeps_limits": not is_unfit}
-        print(json.dumps({**facts, "plan_file": target, "started": begins}))
+        print(json.dumps({**facts, "plan_file": target, "revision": plan.revision, "started": begins}))
     else:
-        _say_next(console, target, done, may_begin=is_topic and not is_refused, is_unfit=is_unfit)
+        change = written_words(plan, made, target, is_written=begins) if text else ""
+        _say_next(console, target, change, done, may_begin=is_topic and not is_refused, is_unfit=is_unfit)
     if is_refused and not begins:
         raise typer.Exit(EXIT_ATTENTION)
 
 
-def _say_next(console: Console, target: str, done: str, *, may_begin: bool, is_unfit: bool) -> None:
+def written_words(plan: Plan, before: Plan, file: str, *, is_written: bool) -> str:
+    """What stands in a plan's file since it has another window, and who goes by it; or what would."""
+    from timewheel.shadow.curing import lines_of
+
+    change = f"{visible(file)}: {lines_of(plan)} (before: {lines_of(before) or f'revision = {before.revision}'})"
+    if is_written:
+        runs = (
+            "Each timewheel shadow run that reads this file goes by it within seconds; where several run, a timer may "
+        )
+        return f"Written into {change}. {runs}come twice meanwhile."
+    runs = "each timewheel shadow run would go by it within seconds; end all but one first, else a timer may come twice"
+    return f"Nothing was written. A start would write into {change}, and {runs}."
+
+
+def _edited(target: str, made: Plan, plan: Plan) -> str:
+    """The text that the plan's file gets, before anything is made: it may be refused. Empty: it is as it is to be."""
+    from timewheel.core.planfile import edit_plan, read_plan_text
+
+    return "" if plan == made else edit_plan(read_plan_text(Path(target)), plan)
+
+
+def _say_next(console: Console, target: str, change: str, done: str, *, may_begin: bool, is_unfit: bool) -> None:
+    if change:
+        say(console, change)
     if done:
         say(console, f"{done}. Now let it run: {timewheel_command('shadow', 'run', target)}")
     elif is_unfit:
@@ -186,14 +216,13 @@ def _asked(plan: Plan) -> bool:
         return False
 
 
-def _begin(admin: AdminClient, plan: Plan, file: str | None) -> str:
-    """Make the topics, write a plan that is new into its file, and note the wish; what was done, as a sentence."""
+def _begin(admin: AdminClient, plan: Plan, file: str, text: str) -> str:
+    """Make the topics, write a new text into the plan's file, and note the wish; what was done, as a sentence."""
     from timewheel.cli.shadow_wish import note
-    from timewheel.core.planfile import save_plan
     from timewheel.ops.provision import ensure
     from timewheel.shadow.machine.states import State
 
     ensure(admin, plan, now_ms=admin.clock.now_ms())
-    if file is not None:
-        save_plan(plan, file)
+    if text:
+        Path(file).write_text(text, encoding="utf-8", newline="")
     return note(admin, plan, State.SHADOWING)

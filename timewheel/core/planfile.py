@@ -5,6 +5,8 @@ Form (types, unknown keys, exactly one scheme table) is checked here, once; rule
 
 from __future__ import annotations
 
+import json
+import re
 import tomllib
 from dataclasses import fields
 from pathlib import Path
@@ -20,7 +22,7 @@ from timewheel.core.life_cycle import Cancel, WhenBlind
 from timewheel.core.plan import Calendar, Holder, Native, Plan, Readers, RelayPlace, Ring, Scheme, Tiered, Wheel
 from timewheel.core.secret import Secret
 
-__all__ = ["dump_plan", "load_plan", "parse_plan", "read_plan_text", "save_plan"]
+__all__ = ["dump_plan", "edit_plan", "load_plan", "parse_plan", "read_plan_text", "save_plan"]
 
 FORMAT = 1
 MAX_FILE_BYTES = 64_000
@@ -99,6 +101,8 @@ class _File(_Table):
 
 _OF_CONNECTION = {"connection", "connections", "oauth2", *(field.name for field in fields(Connection))}
 """Keys that somebody may take for a plan's."""
+_ONE_VALUE = r"""(?:\d+|"[^"\n]*"|'[^'\n]*'|\[[^\]#]*\])"""
+"""A number, a text, or a list without comments inside."""
 _SCHEMES = ("native", "tiered", "calendar", "wheel")
 
 
@@ -179,6 +183,36 @@ def dump_plan(plan: Plan) -> str:
             "when_blind": plan.cancel.when_blind,
         }
     return tomli_w.dumps(data)
+
+
+def edit_plan(text: str, plan: Plan) -> str:
+    """The text of a plan's file with another revision, window and tiers: order, form and comments stay.
+
+    Args:
+        text: Of a plan that differs from this one in nothing else.
+        plan: With tiers.
+
+    Raises:
+        PlanError: It is written in a form in which comments would be lost.
+    """
+    table: dict[str, Any] = {"revision": plan.revision, **_scheme_table(plan.scheme)["tiered"]}
+    edited = text
+    if not re.search(r"(?m)^\s*revision\s*=", text):
+        edited = re.sub(r"(?m)^(\s*format\s*=.*)$", r"\1\nrevision = 1", edited, count=1)
+    for key, value in table.items():
+        one = rf"(?m)^(\s*{key}\s*=\s*){_ONE_VALUE}"
+        edited = re.sub(one, rf"\g<1>{json.dumps(value)}", edited, count=1)
+    try:
+        is_meant = parse_plan(edited) == plan
+    except PlanError:
+        is_meant = False
+    if is_meant:
+        return edited
+    if "#" not in text:
+        return dump_plan(plan)
+    words = ", ".join(f"{key} = {json.dumps(value)}" for key, value in table.items() if key != "revision")
+    by_hand = f"write revision = {plan.revision} and [tiered] {words} into it yourself"
+    raise PlanError("file", text[:40], f"it may have comments, which would be lost: {by_hand}")
 
 
 def save_plan(plan: Plan, path: str | Path) -> None:

@@ -12,7 +12,7 @@ from timewheel.core.plan import Plan, Tiered
 from timewheel.core.steps import far_ms
 from timewheel.ops.gaps.standing import WATCH_SHARE
 
-__all__ = ["Excess", "curing", "windows", "with_window"]
+__all__ = ["Excess", "curing", "lines_of", "windows", "with_window"]
 
 ROUND_MS = (
     *(minutes * MINUTE_MS for minutes in (1, 2, 5, 10, 20, 30)),
@@ -71,15 +71,22 @@ class Excess:
         """
         if self.cure is None or not isinstance(self.cure.scheme, Tiered):
             return ""
-        scheme = self.cure.scheme
-        window, tiers = format_duration(scheme.window_ms), [format_duration(tier_ms) for tier_ms in scheme.tiers_ms]
+        window = format_duration(self.cure.scheme.window_ms)
         start = timewheel_command("shadow", "start", target, "--window", window)
-        lines = f'[tiered] window = "{window}", tiers = {json.dumps(tiers)}'
-        return f"{start}   # writes into the plan: {lines}"
+        return f"{start}   # writes into the plan: {lines_of(self.cure)}"
+
+
+def lines_of(plan: Plan) -> str:
+    """What stands of its window and tiers in a plan's file."""
+    if not isinstance(plan.scheme, Tiered):
+        return ""
+    window, tiers = format_duration(plan.scheme.window_ms), [format_duration(one) for one in plan.scheme.tiers_ms]
+    return f'revision = {plan.revision}, [tiered] window = "{window}", tiers = {json.dumps(tiers)}'
 
 
 def with_window(plan: Plan, window_ms: int) -> Plan:
-    """A plan's next revision with another window, over tiers that begin with it; its longer tiers stay.
+    """A plan's next revision with another window, over tiers that begin with it; its longer tiers stay. The plan
+    itself, if it has them already.
 
     Args:
         plan: Holds in relays.
@@ -95,6 +102,8 @@ def with_window(plan: Plan, window_ms: int) -> Plan:
         if ratio * tiers_ms[-1] <= tier_ms < plan.max_delay_ms - plan.guard_ms:
             tiers_ms.append(tier_ms)
     scheme = Tiered(window_ms=window_ms, tiers_ms=tuple(tiers_ms))
+    if scheme == plan.scheme:
+        return plan
     return replace(plan, scheme=scheme, revision=plan.revision + 1)
 
 

@@ -146,8 +146,10 @@ DEDUPLICATES = _kind(
     "deduplication-begins",
     Severity.WARNING,
     "With deduplication a broker drops a number that it has seen, and the C++ client (of Python, Node.js, ...) can use "
-    "one twice: where its first connection breaks early, or where one producer batches and delays.",
-    "Give such producers initial_sequence_id = 1 if they have no name of their own, and let none that delays batch.",
+    "one twice. A producer that batches and also delays may lose messages without a delay at any time. Any other may "
+    "only where its connection breaks before the first answer that it ever gets: what it sends next, some messages.",
+    "Nothing if none batches and delays (Python's do not batch unless told to), and that rare loss at a producer's "
+    "start can be borne. Else change that producer alone: no batching; initial_sequence_id = 1 if it has no name.",
 )
 UNSEEN = _kind(
     "not-seen",
@@ -171,6 +173,7 @@ _OF_DOCTOR = frozenset({DELAYS_OFF, QUOTA_DROPS, QUOTA_BLOCKS, SUBSCRIPTIONS_EXP
 _UNKNOWN = "None"
 _NUMBERS_TWICE = "Pulsar-CPP"
 """How such clients name their version (broker-facts: numbers-used-twice, delayed-never-batched)."""
+MOST_NAMED = 5
 JOINS = 2
 """Consumers of each subscription: one acknowledges what was lifted, one what a broker has forgotten."""
 
@@ -355,8 +358,10 @@ def _of_policies(facts: Facts) -> Iterator[Finding]:
     if deduplication is None or not deduplication.value:
         where = "" if deduplication is None else f", {deduplication.where}"
         producers = [one for part in topic.parts for one in part.stats.producers]
-        if clients := sorted({one.client for one in producers if one.client.startswith(_NUMBERS_TWICE)}):
-            read = f"deduplication is off{where}; producers of {', '.join(clients)} are connected"
+        if such := sorted({(one.name, one.client) for one in producers if one.client.startswith(_NUMBERS_TWICE)}):
+            names = ", ".join(f"{name} ({client})" for name, client in such[:MOST_NAMED])
+            more = f", and {len(such) - MOST_NAMED} more" if such[MOST_NAMED:] else ""
+            read = f"deduplication is off{where}; of the producers that are connected it concerns {names}{more}"
             yield _finding(DEDUPLICATES, topic.name, read, DEDUPLICATES.do)
 
 
