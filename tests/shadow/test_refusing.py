@@ -225,6 +225,17 @@ def test_a_start_names_each_policy_that_it_sets_and_only_where_numbers_may_be_us
     assert found.slug == "policies-set"
 
 
+def test_what_deduplication_may_lose_is_said_with_whom_it_concerns_and_when_nothing_must_be_done() -> None:
+    clients = ["Pulsar-Java-v4.0.7", *["Pulsar-CPP-v3.7.0"] * 7]
+    every = findings_on(undeduplicated(*clients)(sound()), None, {})
+    found = next(one for one in every if one.slug == "deduplication-begins")
+    assert "it concerns p1 (Pulsar-CPP-v3.7.0), p2 " in found.read
+    assert found.read.endswith("p5 (Pulsar-CPP-v3.7.0), and 2 more")
+    assert "p0" not in found.read
+    assert found.cure.startswith("Nothing if none batches and delays")
+    assert "before the first answer" in found.why
+
+
 @pytest.mark.parametrize("change", HARMLESS, ids=range(len(HARMLESS)))
 def test_of_a_sound_topic_nothing_is_said(change: Change) -> None:
     assert findings_on(change(sound()), 20 * DAY_MS, {}) == ()
