@@ -102,6 +102,7 @@ TIMER = Envelope("order-7", NOW_MS + 10 * DAY_MS, NOW_MS, hops=2)
         ({"position": EntryPosition(12, 1 << 20)}, Fate.LIFT),
         ({"properties": {"tw-timer": "?"}}, Fate.UNREADABLE),
         ({"properties": {"tw-id": "alone"}}, Fate.UNREADABLE),
+        ({"properties": {"tw-colour": "red", "tw-due": "?", "tw-for": "me"}}, Fate.LIFT),
         ({"properties": TIMER.properties()}, Fate.LIFT),
         ({"properties": {**TIMER.properties(), "tw-for": "billing"}}, Fate.UNREADABLE),
         ({"is_encrypted": True, "deliver_at_ms": NOW_MS}, Fate.NEAR),

@@ -39,7 +39,7 @@ FATES = {
     "unknown_compression": "compressed in an unknown way: stays",
     "large": "too large for a copy: stays",
     "damaged": "its payload does not open: stays",
-    "unreadable_envelope": "of a garbled or later timewheel: stays",
+    "unreadable_envelope": "with a tw-id or tw-timer that cannot be read: stays",
 }
 
 
