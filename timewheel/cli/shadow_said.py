@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from timewheel.ops.doctor import Finding
     from timewheel.shadow.survey import Survey
 
-__all__ = ["fate_words", "show_findings", "show_survey"]
+__all__ = ["fate_words", "show_findings", "show_survey", "window_words"]
 
 STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold"}
 MEGABYTE = 1_000_000
@@ -105,9 +105,24 @@ def _lines(found: Survey) -> Iterator[str]:
     if worst is not None:
         gaps = f"{worst.gaps:,} now, {worst.gaps_after:,} once it has caught up"
         yield f"Gaps of subscription {worst.name}: {gaps}; the broker keeps {found.gap_limit:,}."
+    if found.delays is not None:
+        yield window_words(found)
     cost = found.cost
     if cost is not None:
         moved = f"{cost.entries_per_s:,.0f} entries were read a second"
         yield f"Estimated: {span(cost.catch_up_ms)} to catch up ({moved}), {cost.memory_bytes / MEGABYTE:,.0f} MB."
         if cost.writes:
             yield f"Each lifted timer is written {cost.writes:.3g} times more: journal, holds, and back into the topic."
+
+
+def window_words(found: Survey) -> str:
+    """What the window costs, and what its neighbours would."""
+    from timewheel.core.steps import spare_ms
+
+    native = f"about {found.native_per_hour:,.0f} messages an hour have a delay below {span(found.far_ms)}"
+    spare = f"a standby may take over {span(spare_ms(found.plan))} late before a lifted timer comes late"
+    others = ", ".join(f"{gaps:,} with a window of {span(window_ms)}" for window_ms, gaps in found.gaps_with.items())
+    gaps = f" Gaps would be {others}." if others else ""
+    return (
+        f"What the window costs: {native}, and stay; {spare}, and {span(found.far_ms)} before one may come twice.{gaps}"
+    )

@@ -103,6 +103,19 @@ def far_ms(plan: Plan) -> int:
     return longest_due_stay_ms(plan) + plan.guard_ms
 
 
+def spare_ms(plan: Plan) -> int:
+    """The least time that a timer has left when a relay is to send it on into the due topic: so late a relay may be,
+    or another one take over, before any timer comes late.
+    """
+    match plan.scheme:
+        case Tiered(tiers_ms=tiers_ms) as scheme:
+            return min(tier_entry_ms(scheme, plan.guard_ms, tier_ms) - tier_ms for tier_ms in tiers_ms)
+        case Wheel(rings=rings):
+            return plan.headstart_ms(rings[0])
+        case _:
+            return 0
+
+
 def _tier_steps(plan: Plan, scheme: Tiered) -> tuple[Step, ...]:
     # Largest first: the first match is the largest tier that still fits with the guard (broker-facts: guard-and-skew).
     return tuple(

@@ -12,7 +12,7 @@ from timewheel.core.plan import Plan, Tiered
 from timewheel.core.steps import far_ms
 from timewheel.ops.gaps.standing import WATCH_SHARE
 
-__all__ = ["Excess", "curing", "lines_of", "windows", "with_window"]
+__all__ = ["Excess", "curing", "lines_of", "neighbours", "windows", "with_window"]
 
 ROUND_MS = (
     *(minutes * MINUTE_MS for minutes in (1, 2, 5, 10, 20, 30)),
@@ -111,6 +111,15 @@ def windows(plan: Plan) -> list[Plan]:
     """The plan with each window that lifts more than its own, the longest first."""
     made = [with_window(plan, window_ms) for window_ms in reversed(ROUND_MS) if plan.guard_ms <= window_ms]
     return [one for one in made if far_ms(one) < far_ms(plan)]
+
+
+def neighbours(plan: Plan) -> list[Plan]:
+    """The plan with the next shorter window and with the next longer one, as far as there are such."""
+    own_ms, most_ms = far_ms(plan), plan.max_delay_ms - plan.guard_ms
+    made = [with_window(plan, window_ms) for window_ms in ROUND_MS if plan.guard_ms <= window_ms < most_ms]
+    shorter = [one for one in made if far_ms(one) < own_ms]
+    longer = [one for one in made if far_ms(one) > own_ms]
+    return [*shorter[-1:], *longer[:1]]
 
 
 def curing(plan: Plan, limit: int, most_after: Callable[[int], int]) -> Plan | None:

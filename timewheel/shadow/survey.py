@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from timewheel.core.durations import format_duration
 from timewheel.core.plan import Plan
+from timewheel.core.steps import spare_ms
 from timewheel.ops.doctor import Finding
 from timewheel.shadow.curing import Excess
 from timewheel.shadow.machine.lifting import Fate
@@ -109,6 +111,9 @@ class Survey:
         cost: None: nothing could be read.
         findings: What stands against it, and what is worth knowing; the worst first.
         excess: Gaps beyond the limit that it would leave; None: there are none.
+        native_per_hour: About so many delayed messages are sent in an hour that are due too soon to be lifted.
+        gaps_with: Gaps of the worst subscription once it has caught up, with the next shorter and the next longer
+            window, by the window, milliseconds.
     """
 
     plan: Plan
@@ -120,6 +125,8 @@ class Survey:
     cost: Cost | None
     findings: tuple[Finding, ...]
     excess: Excess | None = None
+    native_per_hour: float = 0.0
+    gaps_with: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def is_refused(self) -> bool:
@@ -160,6 +167,9 @@ def survey_facts(found: Survey) -> dict[str, Any]:
         "is_refused": found.is_refused,
         "is_whole": found.is_whole,
         "far_ms": found.far_ms,
+        "spare_ms": spare_ms(found.plan),
+        "native_per_hour": round(found.native_per_hour),
+        "gaps_after_with": {format_duration(window_ms): gaps for window_ms, gaps in found.gaps_with.items()},
         "gap_limit": found.gap_limit,
         "fates": {name: _amount(amount) for name, amount in found.fates.items()},
         "delays_ms": None

@@ -8,16 +8,18 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from timewheel.admin.client import AdminClient
 from timewheel.admin.internals import InternalStats
 from timewheel.admin.stats import TopicStats
 from timewheel.binary_protocol.dialing import Dialer
 from timewheel.core.clock import Clock
-from timewheel.core.plan import Plan
+from timewheel.core.durations import HOUR_MS
+from timewheel.core.plan import Plan, Tiered
 from timewheel.core.routing import Hold, Router, release_at
 from timewheel.core.steps import far_ms, steps
-from timewheel.shadow.curing import Excess, curing, windows
+from timewheel.shadow.curing import Excess, curing, neighbours, windows
 from timewheel.shadow.facts import Facts, acked_in, facts_about
 from timewheel.shadow.machine.lifting import Fate, Lifting
 from timewheel.shadow.machine.pending import ORDINARY
@@ -55,6 +57,11 @@ class _Read:
     tally: Tally
     wanted: int
     is_whole: bool
+
+    @property
+    def scale(self) -> float:
+        """As many entries stand for each that was looked at."""
+        return self.entries / self.wanted if self.wanted else 1.0
 
 
 def survey(
@@ -110,6 +117,8 @@ def survey(
         cost=cost,
         findings=findings_on(facts, None if delays is None else delays.longest_ms, stays, excess),
         excess=excess,
+        native_per_hour=HOUR_MS * sum(read.tally.native_per_ms * read.scale for read in reads.values()),
+        gaps_with=_gaps_with(plan, reads),
     )
 
 
@@ -147,7 +156,7 @@ def _read_all(dialer: Dialer, clock: Clock, reads: Mapping[str, _Read], most: in
 
 def _part(facts: Facts, name: str, read: _Read) -> PartSurvey:
     tally, stats = read.tally, read.stats
-    scale = read.entries / read.wanted if read.wanted else 1.0
+    scale = read.scale
     of_stats = next((part.stats.subscriptions for part in facts.topic.parts if part.name == name), {})
     subscriptions = []
     for subscription, acked in tally.acked.items():
@@ -186,15 +195,25 @@ def _gaps_after(read: _Read, subscription: str, far_ms: int | None = None) -> in
     return round(gap_count * after / now if now else after * read.entries / read.wanted)
 
 
+def _most_after(reads: Mapping[str, _Read], far_ms: int) -> int:
+    """Gaps of the worst subscription once all with so much time left is lifted."""
+    every = (_gaps_after(read, name, far_ms) for read in reads.values() for name in read.tally.acked)
+    return max(every, default=0)
+
+
+def _gaps_with(plan: Plan, reads: Mapping[str, _Read]) -> dict[int, int]:
+    if not plan.holds_in_relay:
+        return {}
+    others = [(one.scheme, far_ms(one)) for one in neighbours(plan)]
+    return {scheme.window_ms: _most_after(reads, far) for scheme, far in others if isinstance(scheme, Tiered)}
+
+
 def _excess(plan: Plan, parts: Sequence[PartSurvey], reads: Mapping[str, _Read], limit: int) -> Excess | None:
     """Of the worst subscription; None: the broker keeps all gaps that would be left, or the plan lifts nothing."""
     every = [(one.gaps_after, part.topic, one) for part in parts for one in part.subscriptions]
     after, topic, worst = max(every, key=lambda one: one[0], default=(0, "", None))
     if worst is None or after <= limit or not plan.holds_in_relay:
         return None
-
-    def most_after(far_ms: int) -> int:
-        return max(_gaps_after(read, name, far_ms) for read in reads.values() for name in read.tally.acked)
 
     tally, shortest_ms = reads[topic].tally, min(map(far_ms, windows(plan)), default=far_ms(plan))
     return Excess(
@@ -203,7 +222,7 @@ def _excess(plan: Plan, parts: Sequence[PartSurvey], reads: Mapping[str, _Read],
         gaps=worst.gaps,
         gaps_after=after,
         limit=limit,
-        cure=curing(plan, limit, most_after),
+        cure=curing(plan, limit, partial(_most_after, reads)),
         shortest_ms=shortest_ms,
         stays=tally.stays(shortest_ms),
         pending=tally.stays(1 << 62),

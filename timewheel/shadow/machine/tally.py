@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from timewheel.admin.internals import Ledger
 from timewheel.binary_protocol.entries import Entry
+from timewheel.core.envelope import TIMER_PROPERTY
 from timewheel.shadow.machine.acked import Acked
 from timewheel.shadow.machine.gaps_left import GapsLeft
 from timewheel.shadow.machine.lifting import Fate, Lifting
@@ -61,6 +62,8 @@ class Tally:
         fates: Of all others: what becomes of them.
         delays_ms: Of those with a time of delivery: from the publish to that.
         remaining_ms: Of those that are lifted: from now to that.
+        native_per_ms: So many messages a millisecond are sent with a delay that is too short to be lifted. A message
+            is pending for as long as its delay, so each that is seen stands for one in so long a time.
     """
 
     lifting: Lifting
@@ -72,6 +75,7 @@ class Tally:
     fates: dict[str, Heap] = field(default_factory=dict)
     delays_ms: array[int] = field(default_factory=lambda: array("q"))
     remaining_ms: array[int] = field(default_factory=lambda: array("q"))
+    native_per_ms: float = 0.0
     _cursors: dict[str, _Cursor] = field(init=False)
     _ledger_ids: array[int] = field(default_factory=lambda: array("q"))
     _entry_ids: array[int] = field(default_factory=lambda: array("q"))
@@ -97,6 +101,10 @@ class Tally:
         if entry.deliver_at_ms:
             self.delays_ms.append(max(entry.deliver_at_ms - entry.publish_ms, 0))
         liftable_ms, remaining_ms = _STAYS, (entry.deliver_at_ms or 0) - self.now_ms
+        delay_ms = (entry.deliver_at_ms or 0) - entry.publish_ms
+        # Neither what should have been handled already nor what has been lifted and is back.
+        if remaining_ms > 0 and 0 < delay_ms < self.lifting.far_ms and TIMER_PROPERTY not in entry.properties:
+            self.native_per_ms += 1 / delay_ms
         if fate == Fate.LIFT.value:
             self.remaining_ms.append(remaining_ms)
             liftable_ms = remaining_ms

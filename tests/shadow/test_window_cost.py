@@ -1,0 +1,115 @@
+"""What a shadow's window costs, in figures: what stays native, how late a standby may be, and gaps beside those of
+the next shorter and the next longer window.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.core.plan_space import plans
+from tests.shadow.entries import entry_of
+from tests.shadow.test_curing import DAYS, RINGS, plan_of
+from timewheel.admin.internals import Ledger
+from timewheel.cli.shadow_said import window_words
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS
+from timewheel.core.plan import Plan, Ring, Tiered, Wheel
+from timewheel.core.routing import Hold, Router, release_at
+from timewheel.core.steps import far_ms, spare_ms, steps
+from timewheel.shadow.curing import neighbours
+from timewheel.shadow.machine.acked import Acked
+from timewheel.shadow.machine.lifting import Lifting
+from timewheel.shadow.machine.tally import Tally
+from timewheel.shadow.survey import Delays, Survey, survey_facts
+from timewheel.wire.positions import EntryPosition
+
+NOW_MS = 1_800_000_000_000
+SHORT = plan_of(Tiered(window_ms=HOUR_MS, tiers_ms=(HOUR_MS, DAY_MS)))
+"""Lifts what has 70 minutes left."""
+
+
+def tally_of(plan: Plan, *delays_and_ages_ms: tuple[int, int], **changes: object) -> Tally:
+    ledgers = [Ledger(ledger_id=3, entries=len(delays_and_ages_ms), size_bytes=0, offloaded=False)]
+    tally = Tally(Lifting(plan), {"s": Acked(EntryPosition(3, -1))}, ledgers, NOW_MS)
+    for number, (delay_ms, age_ms) in enumerate(delays_and_ages_ms):
+        sent_ms = NOW_MS - age_ms
+        tally.see(entry_of(3, number, publish_ms=sent_ms, deliver_at_ms=sent_ms + delay_ms, **changes))
+    return tally
+
+
+def test_what_stays_native_an_hour_is_counted_from_what_is_pending() -> None:
+    """Of 100 sent an hour with a delay of half an hour 50 are pending at any time; of ten with an hour, ten."""
+    halves = [(HOUR_MS // 2, number * 36_000) for number in range(50)]
+    hours = [(HOUR_MS, number * 6 * MINUTE_MS) for number in range(10)]
+    assert HOUR_MS * tally_of(SHORT, *halves, *hours).native_per_ms == pytest.approx(110)
+    assert HOUR_MS * tally_of(SHORT, *halves, *hours, (DAY_MS, 0)).native_per_ms == pytest.approx(110), "it is lifted"
+    # What should have been handled long ago, and what was lifted and is back, says nothing of what is sent.
+    assert tally_of(SHORT, (HOUR_MS, HOUR_MS), (HOUR_MS, DAY_MS)).native_per_ms == 0
+    assert tally_of(SHORT, (HOUR_MS, 0), properties={"tw-id": "t", "tw-timer": "1"}).native_per_ms == 0
+
+
+@given(st.integers(0, 2**32), st.floats(0.2, 20))
+def test_it_is_the_rate_at_which_they_are_sent(seed: int, a_minute: float) -> None:
+    chance, sent = random.Random(seed), []
+    for age_ms in range(0, HOUR_MS, round(MINUTE_MS / a_minute)):
+        delay_ms = chance.choice([20 * MINUTE_MS, 50 * MINUTE_MS])
+        if delay_ms > age_ms:
+            sent.append((delay_ms, age_ms))
+    # Each of two delays: so many are pending as come in that time, but for chance.
+    said = MINUTE_MS * tally_of(SHORT, *sent).native_per_ms
+    assert said == pytest.approx(a_minute, rel=0.9 if a_minute < 5 else 0.35)
+
+
+@given(plans("tiered", "wheel"), st.integers(1, 300 * DAY_MS))
+def test_no_timer_leaves_for_the_due_topic_with_less_time_than_a_standby_has(plan: Plan, delay_ms: int) -> None:
+    router, held = Router(plan), {name: step for step in steps(plan) for name in Router(plan).names.of_step(step)}
+    due_ms, now_ms, hops = NOW_MS + min(delay_ms, plan.max_delay_ms), NOW_MS, 0
+    while isinstance(route := router.route(due_ms, now_ms), Hold):
+        now_ms, hops = release_at(held[route.topic], due_ms, now_ms), hops + 1
+    assert not hops or due_ms - now_ms >= spare_ms(plan)
+
+
+@pytest.mark.parametrize(
+    ("scheme", "found"),
+    [
+        (DAYS, [12 * HOUR_MS, 2 * DAY_MS]),
+        (RINGS, [12 * HOUR_MS, 2 * DAY_MS]),  # a slot of a day and its head start lift as a window of a day does
+        (Tiered(window_ms=5 * MINUTE_MS, tiers_ms=(5 * MINUTE_MS,)), [10 * MINUTE_MS]),  # none is below the guard
+        (Tiered(window_ms=90 * MINUTE_MS, tiers_ms=(HOUR_MS,)), [HOUR_MS, 2 * HOUR_MS]),
+    ],
+)
+def test_the_neighbours_of_a_window_are_round_ones(scheme: Tiered | Wheel, found: list[int]) -> None:
+    plan = plan_of(scheme)
+    made = [one.scheme.window_ms for one in neighbours(plan) if isinstance(one.scheme, Tiered)]
+    assert made == found
+
+
+@given(plans("tiered", "wheel"))
+def test_neighbours_are_plans_on_either_side(plan: Plan) -> None:
+    made = [far_ms(one) for one in neighbours(plan)]
+    assert far_ms(plan) not in made
+    assert made == sorted(made)
+    assert sum(one < far_ms(plan) for one in made) <= 1
+
+
+def test_the_line_has_all_figures_and_json_the_same() -> None:
+    found = Survey(
+        plan=SHORT, at_ms=NOW_MS, far_ms=far_ms(SHORT), gap_limit=10_000, parts=(), cost=None, findings=(),
+        delays=Delays(p50_ms=1, p90_ms=2, p99_ms=3, longest_ms=4), native_per_hour=345.4,
+        gaps_with={30 * MINUTE_MS: 2_100, 2 * HOUR_MS: 8_900},
+    )  # fmt: skip
+    said = window_words(found)
+    assert "about 345 messages an hour have a delay below 1.17 h, and stay" in said
+    assert "5 min late before a lifted timer comes late, and 1.17 h before one may come twice" in said
+    assert said.endswith("Gaps would be 2,100 with a window of 30 min, 8,900 with a window of 2 h.")
+    facts = survey_facts(found)
+    assert (facts["native_per_hour"], facts["spare_ms"]) == (345, 5 * MINUTE_MS)
+    assert facts["gaps_after_with"] == {"30m": 2_100, "2h": 8_900}
+
+
+def test_a_ring_without_a_head_start_leaves_no_time() -> None:
+    rings = (Ring(slot_ms=HOUR_MS, slots=100, headstart_ms=0), Ring(slot_ms=DAY_MS, slots=40))
+    assert spare_ms(plan_of(Wheel(rings=rings))) == 0
