@@ -429,7 +429,8 @@ def test_gaps_beside_a_shadow_advise_no_second_one_and_tell_its_originals_apart(
         why = [*command[:3], "gaps", "explain", *command[4:]]
         explained = subprocess.run(why, capture_output=True, text=True, timeout=60, check=True).stdout
         assert "first aid already, a shadow (shadowing)" in explained
-        assert "timewheel shadow status shadow.toml" in explained
+        assert "timewheel shadow status PLAN" in " ".join(explained.split())
+        assert ".toml" not in explained, "nobody knows the name of its plan's file"
         assert "shadow start" not in explained
         consumer.close()
 

@@ -427,7 +427,7 @@ def test_a_partition_without_its_topic_is_named_as_it_is_and_offered_no_shadow(l
     parts = ("x-partition-1", "y-partition-0", "y-partition-1")
     cluster = Cluster(
         {
-            **{f"{base}/{name}/stats": stats(14, msgDelayed=6) for name in parts},
+            **{f"{base}/{name}/stats": stats(14, msgBacklog=6, msgDelayed=6) for name in parts},
             **{f"{base}/{name}/internalStats": internal() for name in parts},
             f"{base}/partitioned": ["persistent://a/b/y"] if listed else 403,
             f"{base}/y/partitions": {"partitions": 2},
@@ -475,7 +475,8 @@ def test_where_a_shadow_is_no_second_one_is_named(state: str) -> None:
     said = " ".join(aid_of(seen))
     assert "shadow start" not in said
     assert f"a shadow ({state})" in said
-    assert "timewheel shadow status shadow.toml" in said
+    assert "timewheel shadow status PLAN" in said
+    assert "shadow.toml" not in said, "nobody knows the name of its plan's file"
 
 
 def test_what_is_printed_is_one_word_for_a_shell_and_repeats_how_the_cluster_is_reached() -> None:

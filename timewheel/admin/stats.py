@@ -134,6 +134,11 @@ class SubscriptionStats:
         """Whether anybody but shadows is connected; of one whose consumers were asked for."""
         return any(one.name != STRIKER for one in self.consumers or ())
 
+    @property
+    def ghosts(self) -> int:
+        """Of the delayed ones at least so many are acknowledged (broker-facts: ghosts-starve)."""
+        return max(self.delayed - self.backlog, 0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicStats:

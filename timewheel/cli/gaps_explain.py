@@ -111,6 +111,7 @@ def _facts(found: Explained, advice: Sequence[Advice]) -> dict[str, Any]:
         "holes": found.holes,
         "looked_into": found.looked_at,
         "delayed": gaps.delayed,
+        "ghosts_at_least": gaps.ghosts,
         "unknown": gaps.unknown,
         "unacked": gaps.unacked,
         "causes": [

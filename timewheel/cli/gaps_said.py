@@ -157,7 +157,7 @@ def aid_of(look: Look, reached_by: Sequence[str] = ()) -> Iterator[str]:
     shadow = look.shadowed.get(worst.topic)
     yield f"{'Beside this' if shadow else 'If delays cause it'}, {shadow_helps(worst.topic, shadow)}."
     for command in shadow_commands(worst.topic, shadow, reached_by)[:1]:
-        yield f"{'Its status' if shadow else 'Begin with'}: {command}"
+        yield f"Begin with: {command}"
     yield f"Whether delays cause it: {timewheel_command('gaps', 'explain', worst.topic, *reached_by)}"
 
 
@@ -201,11 +201,14 @@ def _show_worst(console: Console, look: Look, looks: Looks, top: int) -> None:
 
 
 def _backlog(one: SubscriptionGaps) -> str:
+    from timewheel.ops.gaps.standing import ghost_words
+
     known = {"delayed": one.delayed, "in consumers' hands": one.unacked, "ready": one.ready}
     said = [f"{count:,} {state}" for state, count in known.items() if count or not one.unknown]
     if one.unknown:
         said.append(f"{one.unknown:,} delayed or ready: which is not known, as no consumer is connected")
-    return f"{counted(one.backlog, 'entry', 'entries')}: {', '.join(said)}"
+    most = "at most " if one.ghosts else ""
+    return f"{counted(one.backlog, 'entry', 'entries')}: {most}{', '.join(said)}{ghost_words(one)}"
 
 
 def _span(worst: GapStanding) -> str:

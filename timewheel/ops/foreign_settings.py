@@ -98,7 +98,7 @@ def native_timer_findings(spec: TopicSpec, parts: Iterable[TopicStats]) -> tuple
         spec: The due topic.
         parts: Stats of its parts.
     """
-    delayed = sum(max((own.delayed for own in part.subscriptions.values()), default=0) for part in parts)
+    delayed = sum(max((own.delayed - own.ghosts for own in part.subscriptions.values()), default=0) for part in parts)
     if not delayed:
         return ()
     problem = (

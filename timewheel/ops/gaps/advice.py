@@ -11,6 +11,7 @@ from timewheel.core.escapes import pulsar_admin, timewheel_command
 from timewheel.ops.gaps.causes import Cause, Share
 from timewheel.ops.gaps.explain import Explained
 from timewheel.ops.gaps.first_aid import is_lone_partition, is_own, shadow_commands, shadow_helps
+from timewheel.ops.gaps.standing import ghost_words
 
 __all__ = ["Advice", "advice_on"]
 
@@ -95,7 +96,8 @@ def _delays(found: Explained) -> Iterator[str]:
     if found.gaps.unknown:
         yield "how many the broker would hold is not known: no consumer is connected, and it reads for consumers"
     else:
-        yield f"the broker holds {found.gaps.delayed:,} delayed messages of this subscription"
+        held = f"{'at most ' if found.gaps.ghosts else ''}{found.gaps.delayed:,} delayed messages"
+        yield f"the broker holds {held} of this subscription{ghost_words(found.gaps)}"
     figures = found.figures
     if figures is None:
         return
@@ -119,7 +121,8 @@ def _helps(cause: Cause, found: Explained, profile: BrokerProfile) -> Iterator[s
             figures = found.figures
             if figures is not None and figures.undelayed > UNDELAYED_SHARE * figures.rows:
                 yield "send messages without a delay to a topic of their own"
-            yield "for good: keep timers where no gaps arise until they are close to due; let the planner choose a plan"
+            if found.shadow is None:
+                yield "for good: keep timers where no gaps arise until near their time; let the planner choose a plan"
             yield "or send timers with equal delays to a topic of their own, or spread them over more partitions"
         case Cause.UNACKNOWLEDGED:
             yield "find out why the consumers above acknowledge late: a slow handler, a full thread pool"
@@ -144,7 +147,7 @@ def _commands(cause: Cause, found: Explained, reached_by: Sequence[str], samplin
     match cause:
         case Cause.DELAYS:
             yield from shadow_commands(found.whole, found.shadow, reached_by)
-            if not is_lone_partition(found.whole):
+            if found.shadow is None and not is_lone_partition(found.whole):
                 yield timewheel_command("sample", found.whole, "-o", "delays.parquet", *sampling)
                 yield timewheel_command("plan", "delays.parquet", "-o", "plan.toml")
         case Cause.UNACKNOWLEDGED:

@@ -28,8 +28,8 @@ NO_SHADOW_HELPS = (
     "topic of that name; send to another topic"
 )
 BESIDE_SHADOW = (
-    "the topic has its first aid already, a shadow ({state}): its status, asked with the plan file "
-    "that it was started with, shows what it has left here, and why"
+    "the topic has its first aid already, a shadow ({state}): timewheel shadow status PLAN, with the plan file that it "
+    "was started with, shows what it has left here, and why"
 )
 PLAN_FILE = "shadow.toml"
 MAY_DELAY = DELAYING_TYPES | {"None"}
@@ -65,17 +65,15 @@ def shadow_helps(topic: str, shadow: str | None = None) -> str:
 
 def shadow_commands(topic: str, shadow: str | None = None, reached_by: Sequence[str] = ()) -> tuple[str, ...]:
     """From a plan, made without moving anything, to a shadow that runs; none where there can be none, as of topics of
-    timewheel's own. Of a shadow that is there, its status.
+    timewheel's own, or where one is there: nobody knows the name of its plan's file.
 
     Args:
         topic: Full name of a whole topic.
         shadow: The desired state of its shadow; None: it has none.
         reached_by: Options by which a command reaches the cluster.
     """
-    if is_own(topic) or is_lone_partition(topic):
+    if shadow is not None or is_own(topic) or is_lone_partition(topic):
         return ()
-    if shadow is not None:
-        return (timewheel_command("shadow", "status", PLAN_FILE, *reached_by),)
     return (
         timewheel_command("shadow", "start", topic, "-o", PLAN_FILE, "--dry-run", *reached_by),
         timewheel_command("shadow", "start", PLAN_FILE, *reached_by),

@@ -13,7 +13,7 @@ from timewheel.core.broker_profile import AckFormat, BrokerProfile
 from timewheel.core.names import partition_of
 from timewheel.ops.gaps.reload import Reload, Run, reload_of
 
-__all__ = ["WATCH_SHARE", "GapStanding", "Level", "SubscriptionGaps", "by_subscription", "standing_of"]
+__all__ = ["WATCH_SHARE", "GapStanding", "Level", "SubscriptionGaps", "by_subscription", "ghost_words", "standing_of"]
 
 WATCH_SHARE = 0.8
 """Of the limit. The makers of TDMQ, a Pulsar service, tell their users to alarm between 8,000 and 10,000 of 10,000."""
@@ -45,7 +45,9 @@ class GapStanding:
         gap_limit: So many the broker writes down, and one more.
         backlog: Entries that are not acknowledged.
         delayed: Of these, those that the broker holds until they are due. It reads for consumers, so without one it
-            knows of none, or of those that it knew when the last one left.
+            knows of none, or of those that it knew when the last one left. At most so many where there are ghosts.
+        ghosts: At least so many more the broker counts as delayed, though they are acknowledged: originals that a
+            shadow has lifted. It forgets them when they are due, or at an unload.
         unacked: Messages that consumers have in hand.
         index_bytes: The broker's memory for delayed ones; 0 where it does not say.
         written_bytes: Of the ranges when the broker last wrote them; 0 where it does not say.
@@ -71,6 +73,7 @@ class GapStanding:
     unacked: int
     index_bytes: int
     written_bytes: int
+    ghosts: int = 0
     knows_delays: bool = True
     span_entries: int = 0
     acked_entries: int = 0
@@ -147,6 +150,10 @@ class SubscriptionGaps:
         return sum(part.delayed for part in self.parts)
 
     @property
+    def ghosts(self) -> int:
+        return sum(part.ghosts for part in self.parts)
+
+    @property
     def unacked(self) -> int:
         return sum(part.unacked for part in self.parts)
 
@@ -191,7 +198,8 @@ def standing_of(
         gap_count=stats.gap_count,
         gap_limit=profile.gap_limit_ranges,
         backlog=stats.backlog,
-        delayed=stats.delayed,
+        delayed=stats.delayed - stats.ghosts,
+        ghosts=stats.ghosts,
         unacked=stats.unacked,
         index_bytes=stats.delayed_index_bytes,
         written_bytes=stats.gap_bytes,
@@ -219,6 +227,16 @@ def _with_cursor(standing: GapStanding, cursor: CursorStats, internal: InternalS
         keeps_parts=not reload.in_metadata_store,
         limit_share=reload.counted_to_limit / max(standing.gap_limit, 1),
         again=reload.forgotten,
+    )
+
+
+def ghost_words(gaps: SubscriptionGaps) -> str:
+    """What the broker counts as delayed beyond the backlog, as the end of a sentence; empty: nothing."""
+    if not gaps.ghosts:
+        return ""
+    return (
+        f"; beside them it counts {gaps.ghosts:,} as delayed that are acknowledged (ghosts, such as the originals of "
+        "what a shadow has lifted), until they are due or the topic is unloaded"
     )
 
 
