@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import pty
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from timewheel.cli.client_log import read_line
 from timewheel.testing.ports import free_ports
 
 LOGGING = """
@@ -156,3 +158,25 @@ def test_a_command_without_a_log_keeps_the_clients_own_errors_off_the_terminal()
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
 
     assert (done.stdout, done.stderr) == ("", "")
+
+
+AT = "2026-11-21 09:00:00.000 {} [139701] ProducerImpl:230 | {}"
+BUSY = "[persistent://a/b/t, n] Failed to create producer: {} org.apache: Producer with name 'n' is already connected"
+
+
+@pytest.mark.parametrize(
+    ("line", "level"),
+    [
+        (AT.format("ERROR", BUSY.format("ProducerBusy")), logging.DEBUG),
+        (AT.format("ERROR", BUSY.format("ProducerFenced")), logging.DEBUG),
+        (AT.format("ERROR", BUSY.format("TopicNotFound")), logging.ERROR),
+        (AT.format("ERROR", BUSY.format("ProducerBlockedQuotaExceededError")), logging.ERROR),
+        (AT.format("ERROR", "Connection refused"), logging.ERROR),
+        (AT.format("FATAL", "no memory"), logging.CRITICAL),
+        ("no line of the client's", logging.ERROR),
+    ],
+)
+def test_that_another_process_has_a_lease_is_no_error_of_one_that_stands_by(line: str, level: int) -> None:
+    found, text, place = read_line(line + "\n")
+    assert found == level
+    assert text == (line.partition(" | ")[2] if place else line)

@@ -15,10 +15,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["client_log"]
+__all__ = ["client_log", "read_line"]
 
 LINE = re.compile(r"\S+ \S+ (?P<level>[A-Z]+) +\[\d+\] (?P<place>\S+) \| (?P<text>.*)")
 """``2026-11-21 09:00:00.000 ERROR [139701] ClientConnection:485 | Connection refused``"""
+EXPECTED = re.compile(r"Failed to create producer: Producer(Busy|Fenced)\b")
+"""Another process has the producer of a name. Only leases have names here, so one that stands by meets it at each
+attempt; whoever asked for the producer is given the error, and tells it if it is one.
+"""
 END = b"\0\n"
 """A line that the client does not write."""
 JOIN_TIMEOUT_S = 1.0
@@ -50,9 +54,16 @@ def _forward(reading: int) -> None:
         for line in lines:
             if line == END.decode():
                 return
-            found = LINE.match(line)
-            level = logging.CRITICAL if found and found["level"] == "FATAL" else logging.ERROR
-            if found:
-                logger.log(level, "%s", found["text"], extra={"place": found["place"]})
-            else:
-                logger.log(level, "%s", line.rstrip())
+            level, text, place = read_line(line)
+            logger.log(level, "%s", text, extra={"place": place} if place else {})
+
+
+def read_line(line: str) -> tuple[int, str, str]:
+    """A line of the client's log as a level of `logging`, its text, and where in the client it was written; empty: the
+    line does not say.
+    """
+    found = LINE.match(line)
+    if found is None:
+        return logging.ERROR, line.rstrip(), ""
+    level = logging.CRITICAL if found["level"] == "FATAL" else logging.ERROR
+    return logging.DEBUG if EXPECTED.search(found["text"]) else level, found["text"], found["place"]
