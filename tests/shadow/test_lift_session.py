@@ -1,0 +1,148 @@
+"""How a lifter's session begins: the lease, then the fence, and nothing is read or acknowledged before both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pulsar
+import pytest
+
+from tests.shadow.test_copies import NOW_MS, NOWHERE, PART, PLAN, STORED, Client
+from tests.shadow.test_refusing import internals
+from tests.support.manual_clock import ManualClock
+from timewheel.admin.internals import InternalStats
+from timewheel.consumers.relay.driver.endings import SessionFailed
+from timewheel.consumers.relay.driver.handle import Handle
+from timewheel.consumers.relay.driver.hop_producers import LeaseHeld
+from timewheel.core.chance import system_chance
+from timewheel.core.names import JOURNAL_SUBSCRIPTION
+from timewheel.shadow.driver.lift_counts import LiftCounts
+from timewheel.shadow.driver.lift_session import LiftSession
+from timewheel.shadow.driver.lifter import Lifter
+from timewheel.shadow.driver.looking import View
+from timewheel.shadow.machine.states import State, Wish
+from timewheel.wire.hooks import Hooks
+from timewheel.wire.native import NO_SCHEMA
+
+LIFTS, PAUSED = View(wish=Wish(State.SHADOWING, 0), refusal=""), View(wish=Wish(State.PAUSED, 0), refusal="")
+
+
+class Broker(Client):
+    """Notes what is asked of it, in order; refuses the journal's consumer, so that a session ends behind its fence."""
+
+    def __init__(self, answer: Any = STORED, view: View = LIFTS) -> None:
+        super().__init__(answer)
+        self.clock, self.chance, self.hooks, self.hold_ms = ManualClock(NOW_MS), system_chance(), Hooks(()), 0
+        self.client = self.admin = self.topics = self.looker = self.dialer = self
+        self.plan, self.view, self.asked = PLAN, view, list[str]()
+        self.lost: frozenset[int] = frozenset()
+
+    def internal_stats(self, _topic: str) -> InternalStats:
+        return internals("LedgerOpened", JOURNAL_SUBSCRIPTION)
+
+    def subscriptions(self, _part: str) -> tuple[()]:
+        return ()
+
+    def get_schema_info(self, _topic: str, version: int) -> Any:
+        if version in self.lost:
+            raise pulsar.Timeout
+        return pulsar.schema.BytesSchema().schema_info()
+
+    def create_producer(self, _topic: str, **options: Any) -> Any:
+        self.asked.append("lease")
+        return super().create_producer(_topic, **options)
+
+    def send_async(self, _content: Any, callback: Callable[[Any, Any], None], **options: Any) -> None:
+        self.asked.append("fence")
+        super().send_async(_content, callback, **options)
+
+    def subscribe(self, *_: Any, **__: Any) -> Any:
+        self.asked.append("journal")
+        raise pulsar.ConnectError
+
+    def close(self) -> None:
+        self.asked.append("given back")
+
+
+def session_of(broker: Any, versions: set[int] | None = None) -> LiftSession:
+    return LiftSession(
+        broker, PART, 0, Handle(broker.clock), LiftCounts(), {}, set() if versions is None else versions,
+        lambda: broker.asked.append("led"),
+    )  # fmt: skip
+
+
+def test_it_leads_once_it_has_the_lease_and_does_nothing_before_its_fence_is_stored() -> None:
+    broker = Broker()
+    with pytest.raises(pulsar.ConnectError):
+        session_of(broker).run()
+    assert broker.asked == ["lease", "led", "fence", "journal", "given back"]
+
+
+def test_without_the_lease_it_neither_leads_nor_fences() -> None:
+    broker = Broker()
+    broker.error = pulsar.ProducerBusy()
+    with pytest.raises(LeaseHeld):
+        session_of(broker).run()
+    assert broker.asked == ["lease"]
+
+
+def test_a_fence_that_is_not_stored_ends_it_before_the_journal_is_touched() -> None:
+    broker = Broker(NOWHERE)
+    with pytest.raises(SessionFailed, match="the fence was not stored"):
+        session_of(broker).run()
+    assert broker.asked == ["lease", "led", "fence", "given back"]
+
+
+def test_where_nothing_is_to_be_lifted_it_leads_and_fences_nothing() -> None:
+    broker = Broker(view=PAUSED)
+    with pytest.raises(pulsar.ConnectError):
+        session_of(broker).run()
+    assert broker.asked == ["lease", "led", "journal", "given back"]
+
+
+def test_each_schema_version_that_was_met_has_a_fence_beside_that_of_none() -> None:
+    broker, versions = Broker(), {3, 7}
+    with pytest.raises(pulsar.ConnectError):
+        session_of(broker, versions).run()
+    assert broker.asked.count("fence") == len({NO_SCHEMA, *versions})
+    assert versions == {3, 7}
+
+
+@pytest.mark.parametrize("fails", ["the registry", "the store"])
+def test_versions_that_cannot_be_fenced_are_forgotten_so_that_the_next_session_can_acknowledge_again(
+    fails: str,
+) -> None:
+    broker, versions = Broker(), {3, 7}
+    if fails == "the registry":
+        broker.lost = frozenset({7})
+    else:
+        broker.answer = NOWHERE
+    with pytest.raises((pulsar.Timeout, SessionFailed)):
+        session_of(broker, versions).run()
+    assert versions == set()
+    assert "journal" not in broker.asked
+    broker.answer, broker.asked = STORED, []
+    with pytest.raises(pulsar.ConnectError):
+        session_of(broker, versions).run()
+    assert broker.asked == ["lease", "led", "fence", "journal", "given back"]
+
+
+@pytest.mark.parametrize(("error", "led"), [(None, True), (pulsar.ProducerBusy(), False)])
+def test_a_lifter_leads_only_while_its_session_has_the_lease(error: Exception | None, *, led: bool) -> None:
+    seen: list[bool] = []
+
+    class Looking(Broker):
+        def close(self) -> None:
+            seen.append(lifter.leads)
+
+        def create_producer(self, _topic: str, **options: Any) -> Any:
+            lifter.handle.stop(0)  # so that no second session begins
+            return super().create_producer(_topic, **options)
+
+    broker: Any = Looking()
+    broker.error = error
+    lifter = Lifter(broker, PART, 0)
+    lifter.run()
+    assert any(seen) is led
+    assert not lifter.leads
