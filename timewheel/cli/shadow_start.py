@@ -134,9 +134,9 @@ def written_words(plan: Plan, before: Plan, file: str, *, is_written: bool) -> s
 
     change = f"{visible(file)}: {lines_of(plan)} (before: {lines_of(before) or f'revision = {before.revision}'})"
     if is_written:
-        runs = "Each timewheel shadow run that reads this file goes by it within seconds"
+        runs = "Each shadow run that reads this file goes by it within seconds"
         return f"Written into {change}. {runs}; where several run, a timer may come twice meanwhile."
-    runs = "each timewheel shadow run would go by it within seconds; end all but one first, else a timer may come twice"
+    runs = "each shadow run would go by it within seconds; end all but one first, else a timer may come twice"
     return f"Nothing was written. A start would write into {change}, and {runs}."
 
 
