@@ -40,9 +40,9 @@ def put_back(plan_file: Path, **connection: Any) -> bool:
     from rich.console import Console
 
     from timewheel.cli.emptying import await_empty
-    from timewheel.cli.moments import span
     from timewheel.consumers.relay import Relay
     from timewheel.core.clock import SystemClock
+    from timewheel.core.durations import span
     from timewheel.core.planfile import load_plan
     from timewheel.ops.former_findings import findings_of
     from timewheel.ops.former_topics import FormerTopics

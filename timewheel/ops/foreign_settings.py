@@ -9,7 +9,7 @@ from typing import Literal
 from timewheel.admin.namespaces import NamespacePolicies
 from timewheel.admin.policies import SUBSCRIPTION_EXPIRY_MIN, DelayedDelivery
 from timewheel.admin.stats import TopicStats
-from timewheel.core.durations import SECOND_MS, format_duration
+from timewheel.core.durations import SECOND_MS, format_duration, spelled
 from timewheel.core.escapes import pulsar_admin, timewheel_command
 from timewheel.core.limits import DEFAULT_MAX_HELD, HELD_SHARE
 from timewheel.core.names import CUTS_SUBSCRIPTION
@@ -127,7 +127,7 @@ def delayed_delivery_findings(spec: TopicSpec, found: DelayedDelivery, tick_ms: 
                 level="error",
                 where=spec.name,
                 problem=f"the broker takes delays up to {format_duration(found.max_delay_ms)}, "
-                f"and timers wait here up to {format_duration(spec.longest_stay_ms)}: their sends would be refused",
+                f"and timers wait here up to {spelled(spec.longest_stay_ms)}: their sends would be refused",
                 remedy=_set_delayed(spec, "-e", "-md", f"{-(-spec.longest_stay_ms // SECOND_MS)}s"),
             )
         )

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from timewheel.admin.policies import DEDUPLICATION, DELAYED_DELIVERY, MESSAGE_TTL_S
 from timewheel.admin.stats import IN_ORDER_TYPES
-from timewheel.core.durations import SECOND_MS, format_duration
+from timewheel.core.durations import SECOND_MS, format_duration, span, spelled
 from timewheel.core.escapes import pulsar_admin, timewheel_command
 from timewheel.core.plan import OWN_INFIX
 from timewheel.core.steps import longest_due_stay_ms
@@ -282,15 +282,15 @@ def _of_times(facts: Facts, longest_ms: int | None) -> Iterator[Finding]:
         read = f"messageTTL is {format_duration(ttl_ms)}, {ttl.where}"
         cure = pulsar_admin("topicPolicies", "set-message-ttl", topic.name, "-t", 0)
         if longest_ms is not None and ttl_ms < longest_ms:
-            said = f"{read}; the longest delay seen is {_about(longest_ms)}"
+            said = f"{read}; the longest delay seen is {span(longest_ms)}"
             yield _finding(TTL_BELOW_DELAYS, topic.name, said, cure)
         elif ttl_ms <= stay_ms:
-            said = f"{read}; copies wait up to {format_duration(stay_ms)}"
+            said = f"{read}; copies wait up to {spelled(stay_ms)}"
             yield _finding(TTL_BELOW_STAY, topic.name, said, cure)
     delays = in_force(facts.seen, topic, DELAYED_DELIVERY)
     if delays is not None and 0 < delays.value.max_delay_ms < stay_ms:
         read = f"the longest delay is {format_duration(delays.value.max_delay_ms)}, {delays.where}"
-        read += f"; copies come back with up to {format_duration(stay_ms)}"
+        read += f"; copies come back with up to {spelled(stay_ms)}"
         cure = pulsar_admin("topicPolicies", "set-delayed-delivery", topic.name, "-e", "-md", "0s")
         yield _finding(DELAY_BOUND, topic.name, read, cure)
 
@@ -367,8 +367,3 @@ def _of_unread(one: Unread) -> Finding:
 
 def _finding(kind: Kind, subject: str, read: str, cure: str) -> Finding:
     return Finding(kind=kind, subject=subject, read=read, cure=cure)
-
-
-def _about(span_ms: int) -> str:
-    """To the second, if it is longer than one."""
-    return format_duration(span_ms // SECOND_MS * SECOND_MS if span_ms >= SECOND_MS else span_ms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from timewheel.admin.policies import DELAYED_DELIVERY, DelayedDelivery
-from timewheel.core.durations import SECOND_MS, format_duration
+from timewheel.core.durations import SECOND_MS, format_duration, spelled
 from timewheel.core.escapes import pulsar_admin, timewheel_command
 from timewheel.ops.doctor.check import Check
 from timewheel.ops.doctor.finding import Finding, Kind, Severity
@@ -83,7 +83,7 @@ def _delays(seen: Seen) -> Iterator[Finding]:
         stay_ms = 0 if topic.spec is None else topic.spec.longest_stay_ms
         if 0 < found.value.max_delay_ms < stay_ms:
             read = f"the longest delay is {format_duration(found.value.max_delay_ms)}, {found.where}"
-            read += f"; timers wait {format_duration(stay_ms)}"
+            read += f"; timers wait {spelled(stay_ms)}"
             yield _repaired(DELAY_TOO_LONG, seen, topic, found.value, read)
         if seen.plan is not None and found.value.tick_ms != seen.plan.tick_ms:
             yield Finding(
