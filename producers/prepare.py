@@ -22,11 +22,11 @@ from timewheel.core.errors import (
     BadArgument,
     BadDueTime,
     BadTimerId,
-    DelayTooLong,
     PayloadTooLarge,
     ReservedProperty,
 )
 from timewheel.core.keys import partition_for_key
+from timewheel.core.longest_delay import DelayTooLong
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
 from timewheel.producers.sending.outgoing import Outgoing, place_of

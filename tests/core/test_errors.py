@@ -10,6 +10,7 @@ import pytest
 
 from timewheel.core import errors
 from timewheel.core.errors import TimewheelError
+from timewheel.core.longest_delay import DelayTooLong
 
 EXAMPLES: list[tuple[TimewheelError, type[Exception]]] = [
     (errors.DurationError("5w", "no such unit"), ValueError),
@@ -20,7 +21,7 @@ EXAMPLES: list[tuple[TimewheelError, type[Exception]]] = [
     (errors.UnsupportedAcknowledgement("Shared"), TypeError),
     (errors.SendRefused("no"), ValueError),
     (errors.BadDueTime("yesterday", "naive"), ValueError),
-    (errors.DelayTooLong(2, 1), ValueError),
+    (DelayTooLong(2, 1), ValueError),
     (errors.PayloadTooLarge(2, 1), ValueError),
     (errors.ReservedProperty("tw-x", "tw-"), ValueError),
     (errors.BadTimerId("", "empty"), ValueError),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime as dt
 import inspect
+import re
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -11,17 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timewheel.core import Calendar, Envelope, Native, Plan, Ring, Router, Tiered, Wheel
+from timewheel.core.durations import MAX_DURATION_MS, parse_duration
 from timewheel.core.envelope import MAX_TIME_MS, MIN_DUE_MS
 from timewheel.core.errors import (
     BadArgument,
     BadDueTime,
     BadTimerId,
-    DelayTooLong,
     PayloadTooLarge,
     ReservedProperty,
     SendRefused,
 )
 from timewheel.core.keys import partition_for_key
+from timewheel.core.longest_delay import DelayTooLong
 from timewheel.core.topology import topology
 from timewheel.producers import SendOptions
 from timewheel.producers.prepare import METADATA_ROOM_BYTES, prepare
@@ -123,7 +125,19 @@ def test_beyond_max_delay_is_refused_with_the_limit(arguments: dict[str, Any]) -
     with pytest.raises(DelayTooLong) as caught:
         prepared(**arguments)
     assert caught.value.max_delay_ms == 30 * DAY_MS
-    assert str(30 * DAY_MS) in str(caught.value)
+    assert "max_delay of 30d" in str(caught.value)
+
+
+def test_a_due_time_in_the_year_2100_is_refused_with_a_remedy_that_works() -> None:
+    """No plan allows ten years: raising max_delay would be refused, too."""
+    with pytest.raises(DelayTooLong, match=r"max_delay of 30d, and no plan allows more than 3650d: keep it in a store"):
+        prepared(deliver_at=dt.datetime(2100, 1, 1, tzinfo=dt.UTC))
+    with pytest.raises(DelayTooLong) as caught:
+        prepared(deliver_after=dt.timedelta(milliseconds=MAX_DURATION_MS))
+    written = re.search(r'max_delay = "(\w+)"', str(caught.value))
+    assert written is not None
+    plan = replace(TIERED, max_delay_ms=parse_duration(written[1]))
+    assert prepared(plan=plan, deliver_after=dt.timedelta(milliseconds=MAX_DURATION_MS))
 
 
 @pytest.mark.parametrize("timer_id", ["", "x" * 257, "\ud800", 42, b"x"])

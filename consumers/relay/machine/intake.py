@@ -7,7 +7,7 @@ the relay makes the envelope of what the broker has stored: so a replay after a 
 from __future__ import annotations
 
 from timewheel.consumers.relay.machine.commands import PROBE, Reading, judged
-from timewheel.core.durations import MINUTE_MS, format_duration
+from timewheel.core.durations import MINUTE_MS, spelled
 from timewheel.core.envelope import (
     DUE_PROPERTY,
     FOR_PROPERTY,
@@ -21,6 +21,7 @@ from timewheel.core.envelope import (
     read_due,
 )
 from timewheel.core.errors import EnvelopeError
+from timewheel.core.longest_delay import beyond
 
 __all__ = ["ENTERED_SLACK_MS", "taken_in"]
 
@@ -81,11 +82,7 @@ def _written(properties: dict[str, str], publish_ms: int, max_delay_ms: int) -> 
 
 
 def _beyond(which: str, delay_ms: int, max_delay_ms: int, found: str) -> EnvelopeError:
-    return EnvelopeError(
-        f"{which} {format_duration(delay_ms)} after the publish, and the plan's max_delay is "
-        f"{format_duration(max_delay_ms)}; publish it later, or raise max_delay",
-        found,
-    )
+    return EnvelopeError(f"{which} {spelled(delay_ms)} after the publish, {beyond(delay_ms, max_delay_ms)}", found)
 
 
 def _without_due_time(properties: dict[str, str]) -> EnvelopeError:

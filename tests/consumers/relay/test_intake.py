@@ -104,7 +104,7 @@ def test_what_becomes_a_timer(properties: dict[str, str], envelope: Envelope, go
         ({"tw-due": f"{MAX_TIME_MS + 1}"}, "beyond the year 9999"),
         ({"tw-due": f"{DUE // 1_000}"}, "before 1978: milliseconds since 1970 are needed, not seconds"),
         ({"tw-due": "0"}, "before 1978"),
-        ({"tw-due": f"{PUBLISHED + 31 * DAY}"}, "is 31d after the publish, and the plan's max_delay is 30d"),
+        ({"tw-due": f"{PUBLISHED + 31 * DAY}"}, "is 31d after the publish, beyond the plan's max_delay of 30d"),
         ({"tw-due": f"{DUE}", "tw-id": "x" * (MAX_TIMER_ID_CHARS + 1)}, "longer than 256 characters"),
         ({"tw-due": f"{DUE}", "tw-group": "7 order"}, "need tw-timer"),
         ({"tw-due": f"{DUE}", "tw-for": "mailer"}, "need tw-timer"),
@@ -142,7 +142,7 @@ def test_an_envelope_is_held_to_the_longest_delay_too(beyond_ms: int) -> None:
     properties = {"tw-id": "a", "tw-timer": f"1 {PUBLISHED + 30 * DAY + beyond_ms} 0 0 {PUBLISHED} 3"}
     reading = read(properties)
     assert isinstance(reading, EnvelopeError if beyond_ms else Envelope)
-    assert not beyond_ms or "raise max_delay" in str(reading)
+    assert not beyond_ms or "max_delay = " in str(reading)
 
 
 @pytest.mark.parametrize("off_ms", [-PUBLISHED, -ENTERED_SLACK_MS - 1, ENTERED_SLACK_MS + 1, DAY])
