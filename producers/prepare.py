@@ -101,7 +101,7 @@ def prepare(
     plan = router.plan
     due_ms = _due_ms(now_ms, deliver_at, deliver_after)
     if due_ms - now_ms > plan.max_delay_ms:
-        raise DelayTooLong(due_ms - now_ms, plan.max_delay_ms)
+        raise DelayTooLong(due_ms - now_ms, plan)
 
     given_id = timer_id
     if timer_id is None:

@@ -19,6 +19,7 @@ from timewheel.core.errors import (
     BadDueTime,
     BadTimerId,
     PayloadTooLarge,
+    PlanError,
     ReservedProperty,
     SendRefused,
 )
@@ -128,16 +129,27 @@ def test_beyond_max_delay_is_refused_with_the_limit(arguments: dict[str, Any]) -
     assert "max_delay of 30d" in str(caught.value)
 
 
-def test_a_due_time_in_the_year_2100_is_refused_with_a_remedy_that_works() -> None:
-    """No plan allows ten years: raising max_delay would be refused, too."""
-    with pytest.raises(DelayTooLong, match=r"max_delay of 30d, and no plan allows more than 3650d: keep it in a store"):
-        prepared(deliver_at=dt.datetime(2100, 1, 1, tzinfo=dt.UTC))
-    with pytest.raises(DelayTooLong) as caught:
-        prepared(deliver_after=dt.timedelta(milliseconds=MAX_DURATION_MS))
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize(
+    "delay_ms", [31 * DAY_MS, 40 * DAY_MS, 900 * DAY_MS, MAX_DURATION_MS, MAX_DURATION_MS + 1, 74 * 365 * DAY_MS]
+)
+def test_the_remedy_of_a_delay_that_is_too_long_keeps_every_other_limit(plan: Plan, delay_ms: int) -> None:
+    """No plan allows more than ten years, a wheel no more than its coarsest ring, tiers no more than so many hops."""
+    with pytest.raises(DelayTooLong, match="beyond the plan's max_delay of 30d") as caught:
+        prepared(plan=plan, deliver_after=dt.timedelta(milliseconds=delay_ms))
     written = re.search(r'max_delay = "(\w+)"', str(caught.value))
-    assert written is not None
-    plan = replace(TIERED, max_delay_ms=parse_duration(written[1]))
-    assert prepared(plan=plan, deliver_after=dt.timedelta(milliseconds=MAX_DURATION_MS))
+    if written is None:
+        assert "keep it in a store of your own, and send it later" in str(caught.value)
+        with pytest.raises(PlanError):
+            replace(plan, max_delay_ms=delay_ms)
+    else:
+        raised = replace(plan, max_delay_ms=parse_duration(written[1]))
+        assert prepared(plan=raised, deliver_after=dt.timedelta(milliseconds=delay_ms))
+
+
+def test_a_due_time_in_the_year_2100_is_refused_with_both_limits() -> None:
+    with pytest.raises(DelayTooLong, match=r"max_delay of 30d.*max_delay: a duration from 1s to 3650d.*your own"):
+        prepared(deliver_at=dt.datetime(2100, 1, 1, tzinfo=dt.UTC))
 
 
 @pytest.mark.parametrize("timer_id", ["", "x" * 257, "\ud800", 42, b"x"])
