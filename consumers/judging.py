@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from timewheel.consumers.onward import Parked, too_late_to_judge
 from timewheel.core.cut_offs import is_too_late
-from timewheel.core.durations import format_duration
+from timewheel.core.durations import spelled
 from timewheel.core.envelope import Envelope, first_wanted_ms
 
 __all__ = ["Judge", "Overdue", "Verdict", "judged"]
@@ -90,7 +90,8 @@ def judged(envelope: Envelope | None, now_ms: int, judge: Judge | None, overdue:
     if overdue is not None and overdue.then != "deliver" and overdue.is_met(late_ms):
         if overdue.then == "drop":
             return Verdict.OVERDUE
-        return Parked(f"it came {format_duration(late_ms)} after its due time, and is of use for {overdue.after} only")
+        use = spelled(overdue.after // dt.timedelta(milliseconds=1))
+        return Parked(f"it came {spelled(late_ms)} after its due time, and is of use for {use} only")
     if judge is None:
         return Verdict.HAND
     if is_too_late(envelope, now_ms, judge.keep_ms):

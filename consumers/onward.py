@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from timewheel.core.durations import format_duration
+from timewheel.core.durations import format_duration, spelled
 
 __all__ = ["MAX_REASON_CHARS", "Onward", "Parked", "TriedAgain", "too_late_to_judge"]
 
@@ -45,6 +45,6 @@ def too_late_to_judge(late_ms: int, keep_ms: int) -> Parked:
         keep_ms: How long its plan keeps cut-offs.
     """
     return Parked(
-        f"it came {format_duration(late_ms)} after its due time, and cut-offs are kept for {format_duration(keep_ms)}: "
+        f"it came {spelled(late_ms)} after its due time, and cut-offs are kept for {format_duration(keep_ms)}: "
         "it may have been cancelled"
     )

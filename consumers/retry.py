@@ -12,7 +12,7 @@ from timewheel.consumers.errors import SubscribeRefused
 from timewheel.consumers.onward import MAX_REASON_CHARS, Onward, Parked, TriedAgain
 from timewheel.core.chance import Chance
 from timewheel.core.clock import Clock
-from timewheel.core.durations import format_duration
+from timewheel.core.durations import format_duration, spelled
 from timewheel.core.plan import Plan
 
 __all__ = [
@@ -189,7 +189,7 @@ def after_failure(
     after_ms = whole_ms + bool(rest)
     if after_ms > max_delay_ms:
         longest = format_duration(max_delay_ms)
-        return Parked(f"its back-off is {after}, and the plan's max_delay is {longest}", told)
+        return Parked(f"its back-off is {spelled(after_ms)}, and the plan's max_delay is {longest}", told)
     return TriedAgain(now_ms + after_ms)
 
 

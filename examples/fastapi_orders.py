@@ -3,6 +3,7 @@
 The effect and the record that it happened are in one transaction of the service's own database, so stock is returned
 once, whatever crashes. Time-outs are seconds here:
 
+    pip install fastapi uvicorn
     export PULSAR_SERVICE_URL=pulsar://localhost:6650 PULSAR_ADMIN_URL=http://localhost:8080
     python examples/fastapi_orders.py
     curl localhost:8000/orders --json '{"article": "lamp", "quantity": 2}'

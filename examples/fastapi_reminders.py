@@ -2,6 +2,7 @@
 
 Tiers are seconds here, so that a reminder comes back while you watch:
 
+    pip install fastapi uvicorn
     export PULSAR_SERVICE_URL=pulsar://localhost:6650 PULSAR_ADMIN_URL=http://localhost:8080
     python examples/fastapi_reminders.py
     curl localhost:8000/reminders --json '{"customer": "Zoe", "text": "renew", "in_seconds": 5}'

@@ -22,11 +22,11 @@ from timewheel.core.errors import (
     BadArgument,
     BadDueTime,
     BadTimerId,
-    DelayTooLong,
     PayloadTooLarge,
     ReservedProperty,
 )
 from timewheel.core.keys import partition_for_key
+from timewheel.core.longest_delay import DelayTooLong
 from timewheel.core.plan import Plan
 from timewheel.core.routing import Router
 from timewheel.producers.sending.outgoing import Outgoing, place_of
@@ -101,7 +101,7 @@ def prepare(
     plan = router.plan
     due_ms = _due_ms(now_ms, deliver_at, deliver_after)
     if due_ms - now_ms > plan.max_delay_ms:
-        raise DelayTooLong(due_ms - now_ms, plan.max_delay_ms)
+        raise DelayTooLong(due_ms - now_ms, plan)
 
     given_id = timer_id
     if timer_id is None:

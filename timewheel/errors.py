@@ -24,7 +24,6 @@ from timewheel.core.errors import (
     CancelRefused,
     ClientMisuse,
     CutOffUnreadable,
-    DelayTooLong,
     DurationError,
     EnvelopeError,
     EnvelopeTooNew,
@@ -42,6 +41,7 @@ from timewheel.core.errors import (
 )
 from timewheel.core.extras import ExtraMissing
 from timewheel.core.former_topics import TimersLeftBehind
+from timewheel.core.longest_delay import DelayTooLong
 
 if TYPE_CHECKING:
     from timewheel.binary_protocol.errors import (

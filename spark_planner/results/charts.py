@@ -11,7 +11,7 @@ from timewheel._report.bars import Bar, BarChart, bar_chart
 from timewheel._report.choices import Choice, Choices, Named, choice_chart
 from timewheel._report.gap_chart import GapChart, Mark, Series
 from timewheel._report.page import Figure
-from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, format_duration
+from timewheel.core.durations import DAY_MS, HOUR_MS, MINUTE_MS, rounded_up
 from timewheel.spark_planner.choice.assessed import Assessed
 from timewheel.spark_planner.exact.replay import Replay
 from timewheel.spark_planner.job import Planned
@@ -97,8 +97,9 @@ def delays_figure(planned: Planned) -> Figure:
     return bar_chart(
         BarChart(
             title="Distribution of delays",
-            caption=f"From send to due: half of the timers wait at most {_about(half)}, 99 % at most {_about(most)}, "
-            f"none more than {_about(int(cells.delay_max_ms.max()))}. Gaps come from delays that differ: with one "
+            caption=f"From send to due: half of the timers wait at most {rounded_up(half)}, "
+            f"99 % at most {rounded_up(most)}, "
+            f"none more than {rounded_up(int(cells.delay_max_ms.max()))}. Gaps come from delays that differ: with one "
             "fixed delay there are none.",
             bars=bars,
             axis="share of timers by delay",
@@ -150,11 +151,3 @@ def _unit(span_ms: int) -> tuple[str, int]:
         if span_ms >= 2 * unit_ms:
             return name, unit_ms
     return "minutes", MINUTE_MS
-
-
-def _about(duration_ms: int) -> str:
-    """A duration in at most two digits or so: ``59d``, ``14h``."""
-    for unit_ms in (DAY_MS, HOUR_MS, MINUTE_MS, 1_000):
-        if duration_ms >= 2 * unit_ms:
-            return format_duration(-(-duration_ms // unit_ms) * unit_ms)
-    return format_duration(duration_ms)

@@ -287,6 +287,7 @@ def test_a_timer_beyond_the_delay_that_the_broker_takes_is_named_as_the_reason(
             assert process.stderr is not None
             said = next(line for line in iter(process.stderr.readline, "") if "outside the topic: " in line)
             assert "the broker takes delays up to 36h" in said
+            assert said.rstrip().endswith(f"set-delayed-delivery {stage.plan.due_topic} -e -t 1s -md 0s")
             without = DelayedDelivery(active=True, tick_ms=1_000)
             stage.admin.topic_policies.set(stage.plan.due_topic, DELAYED_DELIVERY, without)
             out, _ = process.communicate(timeout=180)

@@ -182,7 +182,7 @@ def test_timers_of_an_earlier_plan_are_told(pulsar_broker: Broker, tmp_path: Pat
         assert facts["former"] == [{"topic": former, "entries": 6, "left_behind": True}]
         shown = " ".join(run(pulsar_broker, after, tmp_path).stdout.split())
         assert "0 timers wait, 6 entries wait in topics of earlier plans; nothing is late, and no relay is" in shown
-        assert f"{former}: 6 entries wait here, of an earlier plan: each leaves after its stay or its slot" in shown
+        assert f"{former}: 6 entries wait here, of an earlier plan: this plan's consumers, with" in shown
         served = replace(after, relay="service")
         (one,) = json.loads(run(pulsar_broker, served, tmp_path, "--json").stdout)["former"]
         assert not one["left_behind"], "a service can list topics, and drains it"

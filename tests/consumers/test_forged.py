@@ -76,7 +76,7 @@ def test_a_relay_decides_about_all(plan: Plan, properties: dict[str, str], now_m
     published = min(now_ms, NOW_MS)
     for reading, step in (
         *((judged(properties), step) for step in steps(plan)[:-1]),
-        (taken_in(inside, published, "place", plan.revision, plan.max_delay_ms), INTAKE_STEP),
+        (taken_in(inside, published, "place", plan), INTAKE_STEP),
     ):
         if not isinstance(reading, Envelope):
             continue

@@ -54,7 +54,7 @@ def test_it_is_tried_so_often_and_then_parked() -> None:
         (Park("no such customer"), Parked("no such customer")),
         (
             RetryLater(31 * 86_400 * SECOND, "closed"),
-            Parked("its back-off is 31 days, 0:00:00, and the plan's max_delay is 30d", "closed"),
+            Parked("its back-off is 31d, and the plan's max_delay is 30d", "closed"),
         ),
         (
             RetryLater(-SECOND),

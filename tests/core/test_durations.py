@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timewheel.core.durations import MAX_DURATION_MS, format_duration, parse_duration, rounded_up, spelled
+from timewheel.core.durations import MAX_DURATION_MS, format_duration, parse_duration, rounded_up, span, spelled
 from timewheel.core.errors import DurationError
 
 
@@ -100,3 +100,22 @@ def test_people_read_a_duration_in_several_units(duration_ms: int, text: str) ->
 @given(st.integers(0, MAX_DURATION_MS))
 def test_what_is_spelled_is_exact(duration_ms: int) -> None:
     assert sum(map(parse_duration, spelled(duration_ms).split())) == duration_ms
+
+
+@pytest.mark.parametrize(
+    ("span_ms", "text"),
+    [
+        (0, "0 ms"),
+        (0.25, "0.25 ms"),
+        (999.4, "999 ms"),
+        (999.7, "1 s"),
+        (59_970, "1 min"),
+        (90_000, "1.5 min"),
+        (24_473 * 60_000, "17 d"),
+        (86_400_000 - 1, "1 d"),
+        (1_234 * 86_400_000, "1,234 d"),
+        (-7_200_000, "-2 h"),
+    ],
+)
+def test_a_length_of_time_is_shown_in_its_largest_unit_to_three_digits(span_ms: float, text: str) -> None:
+    assert span(span_ms) == text

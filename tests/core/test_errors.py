@@ -9,7 +9,10 @@ import pickle
 import pytest
 
 from timewheel.core import errors
+from timewheel.core.durations import DAY_MS
 from timewheel.core.errors import TimewheelError
+from timewheel.core.longest_delay import DelayTooLong
+from timewheel.core.plan import Plan
 
 EXAMPLES: list[tuple[TimewheelError, type[Exception]]] = [
     (errors.DurationError("5w", "no such unit"), ValueError),
@@ -20,7 +23,10 @@ EXAMPLES: list[tuple[TimewheelError, type[Exception]]] = [
     (errors.UnsupportedAcknowledgement("Shared"), TypeError),
     (errors.SendRefused("no"), ValueError),
     (errors.BadDueTime("yesterday", "naive"), ValueError),
-    (errors.DelayTooLong(2, 1), ValueError),
+    (
+        DelayTooLong(DAY_MS + 1, Plan(due_topic="persistent://a/b/c", subscriptions=("s",), max_delay_ms=DAY_MS)),
+        ValueError,
+    ),
     (errors.PayloadTooLarge(2, 1), ValueError),
     (errors.ReservedProperty("tw-x", "tw-"), ValueError),
     (errors.BadTimerId("", "empty"), ValueError),

@@ -702,3 +702,26 @@ def test_a_cure_is_the_command() -> None:
     assert cure("delay-too-long", own(
         DELAYED_DELIVERY, DelayedDelivery(active=True, tick_ms=2_000, max_delay_ms=DAY_MS // 4)
     )(healthy())) == f"pulsar-admin topicPolicies set-delayed-delivery {DUE} -e -t 2s -md 0s"  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("due_ms", "said"),
+    [(NOW_MS + 24_473 * 60_000, "the first due in 17 d"), (NOW_MS - 90_000, "the first overdue by 1.5 min")],
+)
+def test_how_far_off_a_timer_is_stands_in_days_where_it_is_days(due_ms: int, said: str) -> None:
+    asked = part(TIER, head=Head(timer_id="a", due_ms=due_ms, release_ms=NOW_MS + 1))
+    seen = all_of(without_relays, stats(TIER, subscriptions=WAITING), asked)(healthy())
+    (found,) = [one for one in verdict_on(seen).findings if one.slug == "no-relay"]
+    assert said in found.read
+
+
+def test_a_low_limit_on_gaps_alone_is_a_note_with_the_figures_and_near_it_gaps_are_the_warning() -> None:
+    limited = settings(managedLedgerMaxUnackedRangesToPersist="777")(healthy())
+    found = {one.slug: one for one in verdict_on(replace(limited, gaps=(gaps(3),))).findings}
+    assert "many-gaps" not in found
+    assert found["low-gap-limit"].severity is Severity.INFO
+    assert found["low-gap-limit"].read == (
+        "managedLedgerMaxUnackedRangesToPersist is 777, by default it is 10,000; "
+        "the fullest partition that was looked at has 3 gaps"
+    )
+    assert "the fullest" not in {one.slug: one for one in verdict_on(limited).findings}["low-gap-limit"].read

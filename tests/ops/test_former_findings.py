@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from timewheel.core.durations import HOUR_MS
 from timewheel.core.former_topics import FormerTopic, holding_topic
 from timewheel.core.plan import Native, Plan, Tiered
@@ -51,6 +53,23 @@ def test_what_is_left_behind_and_what_to_do() -> None:
     assert [finding.where for finding in told] == [tier.name, day.name, strange.name]
     assert "3 entries wait here" in told[0].problem
     assert "1 entry waits here" in told[2].problem
+
+
+@pytest.mark.parametrize("relay", ["embedded", "service"])
+@pytest.mark.parametrize("relays", [(), ("old",)])
+def test_what_is_said_of_a_topic_agrees_with_whether_it_is_left_behind(relay: Any, relays: tuple[str, ...]) -> None:
+    after = plan(relay=relay)
+    tier = FormerTopic(name=TIER_9D, backlog=3, holding=holding_topic(after, TIER_9D), relays=relays)
+    (told,) = findings_of(after, [tier])
+    if left_behind(after, [tier]):
+        assert "do not find it by themselves" in told.problem
+        assert "goes on by this plan" not in told.problem
+        assert "keep a relay that can list topics running" in told.remedy
+        assert ("connected now: relay old" in told.problem) == bool(relays)
+    else:
+        assert "goes on by this plan" in told.problem
+        assert told.remedy.startswith("timewheel relay run PLAN drains it")
+    assert "--despite" not in told.remedy, "an option of topics ensure alone"
 
 
 def test_back_to_native_the_way_out_is_named() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime as dt
 import inspect
+import re
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -11,17 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timewheel.core import Calendar, Envelope, Native, Plan, Ring, Router, Tiered, Wheel
+from timewheel.core.durations import MAX_DURATION_MS, parse_duration
 from timewheel.core.envelope import MAX_TIME_MS, MIN_DUE_MS
 from timewheel.core.errors import (
     BadArgument,
     BadDueTime,
     BadTimerId,
-    DelayTooLong,
     PayloadTooLarge,
+    PlanError,
     ReservedProperty,
     SendRefused,
 )
 from timewheel.core.keys import partition_for_key
+from timewheel.core.longest_delay import DelayTooLong
 from timewheel.core.topology import topology
 from timewheel.producers import SendOptions
 from timewheel.producers.prepare import METADATA_ROOM_BYTES, prepare
@@ -123,7 +126,30 @@ def test_beyond_max_delay_is_refused_with_the_limit(arguments: dict[str, Any]) -
     with pytest.raises(DelayTooLong) as caught:
         prepared(**arguments)
     assert caught.value.max_delay_ms == 30 * DAY_MS
-    assert str(30 * DAY_MS) in str(caught.value)
+    assert "max_delay of 30d" in str(caught.value)
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize(
+    "delay_ms", [31 * DAY_MS, 40 * DAY_MS, 900 * DAY_MS, MAX_DURATION_MS, MAX_DURATION_MS + 1, 74 * 365 * DAY_MS]
+)
+def test_the_remedy_of_a_delay_that_is_too_long_keeps_every_other_limit(plan: Plan, delay_ms: int) -> None:
+    """No plan allows more than ten years, a wheel no more than its coarsest ring, tiers no more than so many hops."""
+    with pytest.raises(DelayTooLong, match="beyond the plan's max_delay of 30d") as caught:
+        prepared(plan=plan, deliver_after=dt.timedelta(milliseconds=delay_ms))
+    written = re.search(r'max_delay = "(\w+)"', str(caught.value))
+    if written is None:
+        assert "keep it in a store of your own, and send it later" in str(caught.value)
+        with pytest.raises(PlanError):
+            replace(plan, max_delay_ms=delay_ms)
+    else:
+        raised = replace(plan, max_delay_ms=parse_duration(written[1]))
+        assert prepared(plan=raised, deliver_after=dt.timedelta(milliseconds=delay_ms))
+
+
+def test_a_due_time_in_the_year_2100_is_refused_with_both_limits() -> None:
+    with pytest.raises(DelayTooLong, match=r"max_delay of 30d.*max_delay: a duration from 1s to 3650d.*your own"):
+        prepared(deliver_at=dt.datetime(2100, 1, 1, tzinfo=dt.UTC))
 
 
 @pytest.mark.parametrize("timer_id", ["", "x" * 257, "\ud800", 42, b"x"])

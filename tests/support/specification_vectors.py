@@ -84,6 +84,9 @@ WRITTEN = (
 )
 
 INTAKE_MAX_DELAY_MS = 30 * DAY_MS
+INTAKE_PLAN = Plan(
+    due_topic="persistent://acme/crm/orders", subscriptions=("billing",), max_delay_ms=INTAKE_MAX_DELAY_MS
+)
 INTAKE: tuple[dict[str, str], ...] = (
     {"tw-due": str(DUE)},
     {"tw-due": str(DUE), "tw-id": "order-7", "colour": "red"},
@@ -184,7 +187,7 @@ def _verdict(reading: Reading) -> dict[str, Any]:
 
 def _taken_in(properties: Mapping[str, str]) -> dict[str, Any]:
     goes_on = dict(properties)
-    verdict = _verdict(taken_in(goes_on, ENTERED, PLACE, 1, INTAKE_MAX_DELAY_MS))
+    verdict = _verdict(taken_in(goes_on, ENTERED, PLACE, INTAKE_PLAN))
     return {"properties": dict(properties), **({"goes_on": goes_on} if "timer" in verdict else verdict)}
 
 

@@ -41,8 +41,8 @@ def await_empty(
     """
     from rich.text import Text
 
-    from timewheel.cli.moments import span
     from timewheel.core.clock import SystemClock, pause
+    from timewheel.core.durations import span
 
     clock = SystemClock()
     began_ms = moved_ms = told_ms = clock.monotonic_ms()

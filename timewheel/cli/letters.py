@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from timewheel.cli.moments import at, span
+from timewheel.cli.moments import at
 from timewheel.cli.terminal import say, show_table
+from timewheel.core.durations import span
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

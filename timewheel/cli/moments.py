@@ -9,7 +9,7 @@ import typer
 
 from timewheel.core.envelope import unit_mistake
 
-__all__ = ["at", "moment_ms", "span"]
+__all__ = ["at", "moment_ms"]
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _NUMBER = re.compile(r"\d{9,30}", re.ASCII)
@@ -41,11 +41,3 @@ def at(at_ms: int) -> str:
     """A point in time to the millisecond, as these commands take it."""
     moment = _EPOCH + dt.timedelta(milliseconds=at_ms)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{at_ms % 1_000:03d}Z"
-
-
-def span(span_ms: float) -> str:
-    """A length of time in the largest unit of which there is at least one, to three digits."""
-    for unit, unit_ms in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
-        if abs(span_ms) >= unit_ms:
-            return f"{span_ms / unit_ms:.3g} {unit}"
-    return f"{span_ms:.3g} ms"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -48,6 +49,7 @@ __all__ = [
     "as_sampled",
     "console_for",
     "growth_of",
+    "heap_size",
     "mapping_of",
     "need_new_folder",
     "note_of",
@@ -114,7 +116,26 @@ Shadow = Annotated[
     ),
 ]
 Cores = Annotated[int | None, typer.Option("--cores", min=1, help="Cores for Spark; all if not given.")]
-Memory = Annotated[str, typer.Option("--memory", help="Heap of Spark's Java process, as Java writes it.")]
+LEAST_HEAP_MB, MOST_HEAP_MB = 512, 1024 * 1024
+"""With less Spark runs out of memory before it reads anything; and Java takes no text that says petabytes."""
+
+
+def heap_size(text: str) -> str:
+    """The heap of a Java process as Java takes it; Java itself ends with a stack trace and no word of the option."""
+    match = re.fullmatch(r"([0-9]{1,9})([mg])", text, re.ASCII | re.IGNORECASE)
+    size_mb = 0 if match is None else int(match[1]) * (1024 if match[2] in "gG" else 1)
+    if not LEAST_HEAP_MB <= size_mb <= MOST_HEAP_MB:
+        raise typer.BadParameter(
+            f"{text!r} is no heap from {LEAST_HEAP_MB}m to {MOST_HEAP_MB // 1024}g: write a whole number and m or g, "
+            "like 2g",
+            param_hint="--memory",
+        )
+    return text
+
+
+Memory = Annotated[
+    str, typer.Option("--memory", callback=heap_size, help="Heap of Spark's Java process, like 2g; from 512m.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON; progress goes to stderr.")]
 
 FILE_WIDTH = 120

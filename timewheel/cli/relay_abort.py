@@ -40,9 +40,9 @@ def put_back(plan_file: Path, **connection: Any) -> bool:
     from rich.console import Console
 
     from timewheel.cli.emptying import await_empty
-    from timewheel.cli.moments import span
     from timewheel.consumers.relay import Relay
     from timewheel.core.clock import SystemClock
+    from timewheel.core.durations import span
     from timewheel.core.planfile import load_plan
     from timewheel.ops.former_findings import findings_of
     from timewheel.ops.former_topics import FormerTopics
@@ -130,6 +130,7 @@ def _why_stalled(admin: AdminClient, plan: Plan, former: Iterable[FormerTopic], 
     """What keeps a holding topic from running empty: other clients, or the broker; empty: nothing that can be seen."""
     from timewheel.admin.policies import DELAYED_DELIVERY
     from timewheel.core.durations import format_duration
+    from timewheel.ops.foreign_settings import set_delayed_delivery
 
     topics = [topic for topic in former if topic.holding is not None and topic.backlog]
     senders = [topic for topic in topics if topic.producers]
@@ -142,7 +143,7 @@ def _why_stalled(admin: AdminClient, plan: Plan, former: Iterable[FormerTopic], 
     if delays is not None and delays.max_delay_ms > 0:
         return (
             f"the broker takes delays up to {format_duration(delays.max_delay_ms)} in {plan.due_topic}, and refuses a "
-            "timer that is due later; raise max_delay in the plan to what it was, and run timewheel topics ensure PLAN"
+            f"timer that is due later; {set_delayed_delivery(plan.due_topic, delays)}"
         )
     return next((part.reason for part in relay.status().partitions if part.reason is not None), "")
 

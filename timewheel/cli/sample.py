@@ -12,6 +12,7 @@ import typer
 from timewheel.cli.connecting import AdminUrl, ConnectionFile, Token, TokenFile, TrustFile, admin_client, typed_words
 from timewheel.cli.looks import GapLimit
 from timewheel.cli.terminal import print_line
+from timewheel.core.durations import span
 from timewheel.core.escapes import timewheel_command
 from timewheel.core.plurals import counted
 
@@ -101,12 +102,12 @@ def _lines(
     yield "sample", f"{counted(figures.rows, 'entry', 'entries')}, {part}"
     first, last = _moment(figures.first_publish_ms), _moment(figures.last_publish_ms)
     yield "sent", f"{first} to {last} UTC, {figures.entries_per_second:,.3g} entries a second in the topic"
-    mean = _span(figures.delay_mean_ms)
+    mean = span(figures.delay_mean_ms)
     if not is_whole:
-        mean += f" +- {_span(figures.delay_mean_error_ms)}"
+        mean += f" +- {span(figures.delay_mean_error_ms)}"
     shares = (("half", figures.delay_p50_ms), ("90 %", figures.delay_p90_ms), ("99 %", figures.delay_p99_ms))
-    up_to = ", ".join(f"{share} up to {_span(delay_ms)}" for share, delay_ms in shares)
-    yield "delay", f"mean {mean}; {up_to}; longest {_span(figures.delay_max_ms)}"
+    up_to = ", ".join(f"{share} up to {span(delay_ms)}" for share, delay_ms in shares)
+    yield "delay", f"mean {mean}; {up_to}; longest {span(figures.delay_max_ms)}"
     if not is_whole:
         yield "error", f"any share of delays +- {100 * figures.share_error:.2g} points; all errors here at 95 %"
     gaps, gaps_error = figures.law_gaps, figures.law_gaps_error
@@ -134,14 +135,6 @@ def _moment(at_ms: int) -> str:
     import datetime as dt
 
     return dt.datetime.fromtimestamp(at_ms / 1_000, dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def _span(span_ms: float) -> str:
-    """In the largest unit of which there is at least one, to three digits."""
-    for unit, unit_ms in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
-        if span_ms >= unit_ms:
-            return f"{span_ms / unit_ms:.3g} {unit}"
-    return f"{span_ms:.3g} ms"
 
 
 @contextmanager

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from timewheel.cli.looks import type_words
-from timewheel.cli.moments import span
 from timewheel.cli.terminal import say, show_table
+from timewheel.core.durations import span
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile
+from timewheel.cli.planning import heap_size
 from timewheel.cli.shadow_looks import EXIT_ATTENTION, AsJson, access_to, reading_entries, unseen_is_an_exit
 from timewheel.cli.shadow_said import show_survey
 from timewheel.cli.terminal import say, show_line
@@ -47,7 +48,9 @@ def start(
     entries: Annotated[
         int, typer.Option("--entries", min=100, max=100_000_000, help="Entries to read in each partition.")
     ] = 100_000,
-    memory: Annotated[str, typer.Option("--memory", help="With a topic: heap of Spark's Java process.")] = "2g",
+    memory: Annotated[
+        str, typer.Option("--memory", callback=heap_size, help="With a topic: heap of Spark's Java process, like 2g.")
+    ] = "2g",
     despite: Annotated[
         bool, typer.Option("--despite-refusals", help="Start although something stands against it: you know better.")
     ] = False,

@@ -109,7 +109,7 @@ def show_standing(console: Console, found: Standing) -> None:
 
 
 def _row(part: PartStanding) -> tuple[str, ...]:
-    from timewheel.cli.moments import span
+    from timewheel.core.durations import span
 
     lag = part.lag
     return (
@@ -125,7 +125,7 @@ def _row(part: PartStanding) -> tuple[str, ...]:
 
 
 def _queue(queue: Queue) -> str:
-    from timewheel.cli.moments import span
+    from timewheel.core.durations import span
 
     return f"{queue.entries:,}" + ("" if queue.oldest_ms is None else f", {span(queue.oldest_ms)} old")
 

@@ -136,8 +136,9 @@ def _verdict(found: Verification) -> str:
 
 
 def _notes(found: Verification) -> Iterator[str]:
-    from timewheel.cli.moments import at, span
+    from timewheel.cli.moments import at
     from timewheel.cli.shadow_said import fate_words
+    from timewheel.core.durations import span
 
     since = f" since {at(found.wish.since_ms)}" if found.wish.since_ms else ""
     times = "once" if found.looks == 1 else f"{found.looks} times"

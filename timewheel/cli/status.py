@@ -9,9 +9,10 @@ import typer
 
 from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile, admin_client
 from timewheel.cli.cuts import known_cut_offs
-from timewheel.cli.moments import at, span
+from timewheel.cli.moments import at
 from timewheel.cli.sample import looking_at_entries
 from timewheel.cli.terminal import say, show_table
+from timewheel.core.durations import span
 from timewheel.core.escapes import timewheel_command
 from timewheel.core.plurals import counted
 

@@ -9,8 +9,9 @@ import typer
 
 from timewheel.cli.connecting import AdminUrl, ConnectionFile, ServiceUrl, Token, TokenFile, TrustFile, admin_client
 from timewheel.cli.cuts import cut_off_text, known_cut_offs
-from timewheel.cli.moments import at, moment_ms, span
+from timewheel.cli.moments import at, moment_ms
 from timewheel.cli.terminal import say
+from timewheel.core.durations import span
 from timewheel.core.plurals import counted
 
 if TYPE_CHECKING:

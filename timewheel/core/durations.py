@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from timewheel.core.errors import DurationError
 
@@ -15,6 +16,7 @@ __all__ = [
     "format_duration",
     "parse_duration",
     "rounded_up",
+    "span",
     "spelled",
 ]
 
@@ -67,6 +69,17 @@ def rounded_up(duration_ms: int) -> str:
     """Write milliseconds as a round bound: up to a whole number of the largest unit of which there are two."""
     unit_ms = next((unit_ms for unit_ms in _UNITS_MS.values() if duration_ms >= 2 * unit_ms), 1)
     return format_duration(-(-duration_ms // unit_ms) * unit_ms)
+
+
+def span(span_ms: float) -> str:
+    """Write a length of time to be read at a glance: in the largest unit of which there is one, to three digits."""
+    units = (("ms", 1), ("s", SECOND_MS), ("min", MINUTE_MS), ("h", HOUR_MS), ("d", DAY_MS))
+    for (unit, unit_ms), (_, next_ms) in pairwise(units):
+        # As it is rounded: there are no 60 s and no 1,000 ms.
+        if float(f"{abs(span_ms) / unit_ms:.3g}") * unit_ms < next_ms:
+            return f"{span_ms / unit_ms:.3g} {unit}"
+    days = span_ms / DAY_MS
+    return f"{days:,.0f} d" if abs(days) >= 1_000 else f"{days:.3g} d"
 
 
 def spelled(duration_ms: int) -> str:

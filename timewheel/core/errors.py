@@ -25,7 +25,6 @@ __all__ = [
     "CancelRefused",
     "ClientMisuse",
     "CutOffUnreadable",
-    "DelayTooLong",
     "DurationError",
     "EnvelopeError",
     "PayloadTooLarge",
@@ -176,18 +175,6 @@ class BadDueTime(SendRefused):
         self.value = value
         self.reason = reason
         super().__init__(f"bad due time {_shown(value)}: {reason}")
-
-
-class DelayTooLong(SendRefused):
-    """The due time is beyond the plan's ``max_delay``."""
-
-    def __init__(self, delay_ms: int, max_delay_ms: int) -> None:
-        self.delay_ms = delay_ms
-        self.max_delay_ms = max_delay_ms
-        super().__init__(
-            f"a delay of {delay_ms} ms is beyond the plan's max_delay of {max_delay_ms} ms: "
-            "send it later, or raise max_delay in the plan and provision again"
-        )
 
 
 class PayloadTooLarge(SendRefused):

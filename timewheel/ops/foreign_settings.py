@@ -9,7 +9,7 @@ from typing import Literal
 from timewheel.admin.namespaces import NamespacePolicies
 from timewheel.admin.policies import SUBSCRIPTION_EXPIRY_MIN, DelayedDelivery
 from timewheel.admin.stats import TopicStats
-from timewheel.core.durations import SECOND_MS, format_duration
+from timewheel.core.durations import SECOND_MS, format_duration, spelled
 from timewheel.core.escapes import pulsar_admin, timewheel_command
 from timewheel.core.limits import DEFAULT_MAX_HELD, HELD_SHARE
 from timewheel.core.names import CUTS_SUBSCRIPTION
@@ -25,6 +25,7 @@ __all__ = [
     "native_timer_findings",
     "producer_name_findings",
     "relay_count_findings",
+    "set_delayed_delivery",
     "unacknowledged_findings",
 ]
 
@@ -117,9 +118,10 @@ def delayed_delivery_findings(spec: TopicSpec, found: DelayedDelivery, tick_ms: 
         found: What is in force: from the topic, its namespace or the broker.
         tick_ms: The plan's.
     """
+    remedy = set_delayed_delivery(spec.name, found)
     if not found.active:
-        problem, remedy = "delayed delivery is off: every timer is delivered at once", "-e"
-        return (Finding(level="error", where=spec.name, problem=problem, remedy=_set_delayed(spec, remedy)),)
+        problem = "delayed delivery is off: every timer is delivered at once"
+        return (Finding(level="error", where=spec.name, problem=problem, remedy=remedy),)
     findings: list[Finding] = []
     if 0 < found.max_delay_ms < spec.longest_stay_ms:
         findings.append(
@@ -127,8 +129,8 @@ def delayed_delivery_findings(spec: TopicSpec, found: DelayedDelivery, tick_ms: 
                 level="error",
                 where=spec.name,
                 problem=f"the broker takes delays up to {format_duration(found.max_delay_ms)}, "
-                f"and timers wait here up to {format_duration(spec.longest_stay_ms)}: their sends would be refused",
-                remedy=_set_delayed(spec, "-e", "-md", f"{-(-spec.longest_stay_ms // SECOND_MS)}s"),
+                f"and timers wait here up to {spelled(spec.longest_stay_ms)}: their sends would be refused",
+                remedy=remedy,
             )
         )
     if found.tick_ms != tick_ms:
@@ -231,5 +233,15 @@ def foreign_subscriptions(spec: TopicSpec, subscriptions: Mapping[int, frozenset
     )
 
 
-def _set_delayed(spec: TopicSpec, *options: str) -> str:
-    return pulsar_admin("topicPolicies", "set-delayed-delivery", spec.name, *options)
+def set_delayed_delivery(topic: str, found: DelayedDelivery) -> str:
+    """The line that has the broker delay there, for however long; the tick stays, if it is of whole seconds.
+
+    Args:
+        topic: Full name.
+        found: What is in force there.
+    """
+    seconds, rest_ms = divmod(found.tick_ms, SECOND_MS)
+    # It makes the tick a second if nothing is said. It sets no bound if none is said, and older ones do not know -md.
+    tick = () if rest_ms else ("-t", f"{seconds}s")
+    bound = ("-md", "0s") if found.max_delay_ms else ()
+    return pulsar_admin("topicPolicies", "set-delayed-delivery", topic, "-e", *tick, *bound)

@@ -31,14 +31,13 @@ def left_behind(plan: Plan, topics: Sequence[FormerTopic]) -> tuple[FormerTopic,
     unless the service hands it the means. Neither looks into a namespace that the plan does not name. Consumers read
     the intervals that the plan names.
     """
-    unnamed = _unnamed(plan, topics)
-    return tuple(
-        topic
-        for topic in topics
-        if topic.backlog
-        and not topic.is_followed
-        and (topic.holding is None or plan.relay == "embedded" or namespace_of(topic.name) in unnamed)
-    )
+    return tuple(topic for topic in topics if topic.backlog and not _is_moved_on(plan, topic))
+
+
+def _is_moved_on(plan: Plan, topic: FormerTopic) -> bool:
+    if topic.holding is None:
+        return topic.is_followed
+    return plan.relay == "service" and not _unnamed(plan, [topic])
 
 
 def _unnamed(plan: Plan, topics: Sequence[FormerTopic]) -> set[str]:
@@ -86,7 +85,7 @@ def remedy_for(plan: Plan, topics: Sequence[FormerTopic], target: str = TARGET) 
         )
     if any(topic.holding is None and not topic.is_due and topic.name not in entrances for topic in topics):
         remedies.append("run the version of timewheel that made them, with the plan that named them")
-    return "; ".join(remedies) + "; or say --despite-former-topics if somebody sees to them"
+    return "; ".join(remedies)
 
 
 def findings_of(plan: Plan, topics: Sequence[FormerTopic], target: str = TARGET) -> tuple[Finding, ...]:
@@ -96,34 +95,27 @@ def findings_of(plan: Plan, topics: Sequence[FormerTopic], target: str = TARGET)
 
 def _finding(plan: Plan, topic: FormerTopic, target: str) -> Finding:
     entries = f"{counted(topic.backlog, 'entry waits', 'entries wait')} here, of an earlier plan"
-    if unnamed := _unnamed(plan, [topic]):
-        problem = f"{entries}: nobody moves it on, since this plan does not name the namespace {unnamed.pop()}"
-        return Finding(level="warning", where=topic.name, problem=problem, remedy=remedy_for(plan, [topic], target))
     afterwards = f"afterwards: {timewheel_command('topics', 'ensure', target, '--remove-drained')}"
-    if topic.holding is not None:
-        if isinstance(plan.scheme, Native):
-            leaves, by = "goes to the due topic at once", timewheel_command("relay", "abort", target)
-        else:
-            stay = "the broker's delay" if topic.holding.by_broker else "its stay or its slot"
-            leaves = f"leaves after {stay}, and goes on by this plan"
-            run = run_command(plan, target)
-            by = run if plan.relay == "service" else f"a relay that can list topics ({run})"
-        return Finding(
-            level="warning",
-            where=topic.name,
-            problem=f"{entries}: each {leaves}",
-            remedy=f"{by} drains it; {afterwards}",
-        )
-    if topic.is_followed:
-        return Finding(
-            level="warning",
-            where=topic.name,
-            problem=f"{entries}: this plan's consumers read it",
-            remedy=afterwards,
-        )
-    return Finding(
-        level="warning",
-        where=topic.name,
-        problem=f"{entries}: nobody moves it on",
-        remedy=remedy_for(plan, [topic], target),
-    )
+    if not _is_moved_on(plan, topic):
+        problem, remedy = f"{entries}: {_why_it_stays(plan, topic)}", remedy_for(plan, [topic], target)
+    elif topic.holding is None:
+        problem, remedy = f"{entries}: this plan's consumers read it", afterwards
+    elif isinstance(plan.scheme, Native):
+        problem = f"{entries}: each goes to the due topic at once"
+        remedy = f"{timewheel_command('relay', 'abort', target)} drains it; {afterwards}"
+    else:
+        stay = "the broker's delay" if topic.holding.by_broker else "its stay or its slot"
+        problem = f"{entries}: each leaves after {stay}, and goes on by this plan"
+        remedy = f"{run_command(plan, target)} drains it; {afterwards}"
+    return Finding(level="warning", where=topic.name, problem=problem, remedy=remedy)
+
+
+def _why_it_stays(plan: Plan, topic: FormerTopic) -> str:
+    """Why nobody who works by the plan moves it on; and who reads it all the same, at the moment."""
+    if unnamed := _unnamed(plan, [topic]):
+        why = f"nobody moves it on, since this plan does not name the namespace {unnamed.pop()}"
+    elif topic.holding is not None:
+        why = "this plan's consumers, with their relays inside, do not find it by themselves"
+    else:
+        why = "nobody moves it on"
+    return why + (f"; connected now: relay {', '.join(topic.relays)}" if topic.relays else "")

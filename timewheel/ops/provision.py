@@ -137,7 +137,8 @@ def ensure(
     former = look_into(admin, whole, listed)
     stranded = left_behind(plan, former)
     if stranded and not despite_former_topics:
-        raise TimersLeftBehind(stranded, remedy_for(plan, stranded))
+        remedy = remedy_for(plan, stranded)
+        raise TimersLeftBehind(stranded, f"{remedy}; or say --despite-former-topics if somebody sees to them")
     drains = any(topic.holding is not None for topic in former)
     waves = waves_of(topology(plan, now_ms, drains=drains).topics)
     specs = [spec for wave in waves for spec in wave]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from timewheel.admin.client import AdminClient
-from timewheel.core.durations import MINUTE_MS, SECOND_MS, format_duration
+from timewheel.core.durations import MINUTE_MS, span
 from timewheel.core.errors import AdminMissing, TopologyError
 from timewheel.core.names import RELAY_SUBSCRIPTION, partition_topic, parts_of
 from timewheel.core.plan import Plan
@@ -65,7 +65,7 @@ class Stalls:
         part, (head, since_ms) = min(self._heads.items(), key=lambda one: one[1][1])
         if now_ms == since_ms:
             return ""
-        stands = f"has not moved on from {head.text} for {_rounded(now_ms - since_ms)}"
+        stands = f"has not moved on from {head.text} for {span(now_ms - since_ms)}"
         if now_ms - since_ms >= self._give_up_ms:
             remedy = "see what its relay logs; the rest is back, and what waits there waits: run the command again"
             raise TopologyError(part, stands, remedy)
@@ -86,7 +86,3 @@ class Stalls:
                 continue
             if entries_after(stats.ledgers, cursor.mark_delete) > acked_entries(cursor, stats.ledgers):
                 yield part, cursor.mark_delete
-
-
-def _rounded(span_ms: int) -> str:
-    return format_duration(max(span_ms // SECOND_MS, 1) * SECOND_MS)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from timewheel.admin.policies import DEDUPLICATION, DELAYED_DELIVERY, MESSAGE_TTL_S
 from timewheel.admin.stats import IN_ORDER_TYPES
-from timewheel.core.durations import SECOND_MS, format_duration
+from timewheel.core.durations import MAX_DURATION_MS, SECOND_MS, format_duration, span, spelled
 from timewheel.core.escapes import pulsar_admin, timewheel_command
 from timewheel.core.plan import OWN_INFIX
 from timewheel.core.steps import longest_due_stay_ms
@@ -22,6 +22,7 @@ from timewheel.ops.doctor.checks.expiry import SUBSCRIPTIONS_EXPIRE
 from timewheel.ops.doctor.checks.quotas import QUOTA_BLOCKS, QUOTA_DROPS
 from timewheel.ops.doctor.seen import OPTIONAL, Source
 from timewheel.ops.doctor.settings import broker_command, in_force, number
+from timewheel.ops.foreign_settings import set_delayed_delivery
 from timewheel.ops.provision_steps import policy_steps
 from timewheel.shadow.curing import Excess
 from timewheel.shadow.facts import COMPACTION_CURSOR, Facts
@@ -285,16 +286,16 @@ def _of_times(facts: Facts, longest_ms: int | None) -> Iterator[Finding]:
         read = f"messageTTL is {format_duration(ttl_ms)}, {ttl.where}"
         cure = pulsar_admin("topicPolicies", "set-message-ttl", topic.name, "-t", 0)
         if longest_ms is not None and ttl_ms < longest_ms:
-            said = f"{read}; the longest delay seen is {_about(longest_ms)}"
+            said = f"{read}; the longest delay seen is {span(longest_ms)}"
             yield _finding(TTL_BELOW_DELAYS, topic.name, said, cure)
         elif ttl_ms <= stay_ms:
-            said = f"{read}; copies wait up to {format_duration(stay_ms)}"
+            said = f"{read}; copies wait up to {spelled(stay_ms)}"
             yield _finding(TTL_BELOW_STAY, topic.name, said, cure)
     delays = in_force(facts.seen, topic, DELAYED_DELIVERY)
     if delays is not None and 0 < delays.value.max_delay_ms < stay_ms:
         read = f"the longest delay is {format_duration(delays.value.max_delay_ms)}, {delays.where}"
-        read += f"; copies come back with up to {format_duration(stay_ms)}"
-        cure = pulsar_admin("topicPolicies", "set-delayed-delivery", topic.name, "-e", "-md", "0s")
+        read += f"; copies come back with up to {spelled(stay_ms)}"
+        cure = set_delayed_delivery(topic.name, delays.value)
         yield _finding(DELAY_BOUND, topic.name, read, cure)
 
 
@@ -339,8 +340,8 @@ def _of_stays(facts: Facts, stays: Mapping[str, int]) -> Iterator[Finding]:
     for fate, entries in sorted(stays.items(), key=lambda one: -one[1]):
         read = f"about {entries:,} entries that are far from due stay: {fate}"
         cure = STAYS.do
-        if fate == Fate.BEYOND.value:
-            cure = f"raise max_delay in {facts.seen.target}"
+        if fate == Fate.BEYOND.value and facts.plan.max_delay_ms < MAX_DURATION_MS:
+            cure = f"raise max_delay in {facts.seen.target}, to {format_duration(MAX_DURATION_MS)} at most"
         yield _finding(STAYS, facts.topic.name, read, cure)
 
 
@@ -372,8 +373,3 @@ def _of_unread(one: Unread) -> Finding:
 
 def _finding(kind: Kind, subject: str, read: str, cure: str) -> Finding:
     return Finding(kind=kind, subject=subject, read=read, cure=cure)
-
-
-def _about(span_ms: int) -> str:
-    """To the second, if it is longer than one."""
-    return format_duration(span_ms // SECOND_MS * SECOND_MS if span_ms >= SECOND_MS else span_ms)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum, unique
 from typing import Any
 
-from timewheel.core.durations import MINUTE_MS, SECOND_MS, format_duration
+from timewheel.core.durations import MINUTE_MS, span
 from timewheel.core.plan import Plan
 from timewheel.ops.doctor import Unread
 from timewheel.ops.gaps.standing import WATCH_SHARE
@@ -183,7 +183,7 @@ def warnings_of(found: Standing) -> Iterator[str]:
         journal_ms = found.far_ms + JOURNAL_SLACK_MS
         if part.journal.oldest_ms is not None and part.journal.oldest_ms > journal_ms:
             by = f": subscription {part.pinned_by} has an old message pending" if part.pinned_by else ""
-            yield f"{part.topic}: the journal's oldest copy has waited for {_span(part.journal.oldest_ms)}{by}."
+            yield f"{part.topic}: the journal's oldest copy has waited for {span(part.journal.oldest_ms)}{by}."
         if part.phase is Phase.SHADOWING and part.left:
             yield f"{part.topic}: about {part.left:,} entries are far from due and were not lifted."
         yield from _of_subscriptions(part, found.gap_limit)
@@ -198,14 +198,14 @@ def _of_movers(part: PartStanding) -> Iterator[str]:
     if part.begun > MOST_BEGUN:
         where = f" at {part.lifter}" if part.lifter else ""
         yield (
-            f"{part.topic}: the lifter makes no progress, it began {part.begun} times in {_span(BEGUN_MS)}; see what "
+            f"{part.topic}: the lifter makes no progress, it began {part.begun} times in {span(BEGUN_MS)}; see what "
             f"shadow_lift_failed says in the log of the mover{where}."
         )
     for place, queue in (("intake", part.intake), ("journal", part.copies)):
         if part.relay is None and queue.entries:
             yield f"{part.topic}: {queue.entries:,} entries of the {place} wait, and no relay is connected."
         elif queue.oldest_ms is not None and queue.oldest_ms > STUCK_MS:
-            waited = f"its first entry has waited for {_span(queue.oldest_ms)}"
+            waited = f"its first entry has waited for {span(queue.oldest_ms)}"
             yield f"{part.topic}: the {place} makes no progress, {waited}; see what relay {part.relay} logs."
 
 
@@ -219,10 +219,6 @@ def _of_subscriptions(part: PartStanding, gap_limit: int) -> Iterator[str]:
                 "are acknowledged; in the order of their due times so many may keep it from reading on; "
                 f"{'an unload removes them' if part.caught_up_ms else 'once caught up, an unload removes them'}."
             )
-
-
-def _span(span_ms: int) -> str:
-    return format_duration(span_ms // SECOND_MS * SECOND_MS) if span_ms >= SECOND_MS else f"{span_ms}ms"
 
 
 def standing_facts(found: Standing) -> dict[str, Any]:

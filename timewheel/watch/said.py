@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from timewheel._report.page import Table
+from timewheel.core.durations import span
 from timewheel.watch.change import Change
 from timewheel.watch.checking import Checked
 from timewheel.watch.sends import SHARES
 from timewheel.watch.standing import Standing
-from timewheel.watch.verdict import Level, span
+from timewheel.watch.verdict import Level
 
 __all__ = ["headline", "said_of_change", "said_of_sends", "standing_table"]
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from timewheel.core.broker_profile import BrokerProfile
-from timewheel.core.durations import DAY_MS, format_duration
+from timewheel.core.durations import format_duration, span
 from timewheel.core.plan import Tiered, Wheel
 from timewheel.core.routing import release_at
 from timewheel.core.steps import longest_due_stay_ms
@@ -92,14 +92,6 @@ def findings_of(
     ]
     order = [Level.BROKEN, Level.ATTENTION, Level.FINE]
     return tuple(sorted(found, key=lambda finding: order.index(finding.level)))
-
-
-def span(span_ms: float) -> str:
-    """In the largest unit of which there is at least one, to three digits."""
-    for unit, unit_ms in (("d", DAY_MS), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
-        if span_ms >= unit_ms:
-            return f"{span_ms / unit_ms:.3g} {unit}"
-    return f"{span_ms:.3g} ms"
 
 
 def _counted(parts: Sequence[Standing], profile: BrokerProfile, constraints: Constraints) -> Iterator[Finding]:

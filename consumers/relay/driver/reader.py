@@ -63,4 +63,4 @@ class Reader:
             return judged(properties)
         # Most that comes in was lifted, and has one.
         own_id = "" if TIMER_PROPERTY in properties else place_id(source.name, *position)
-        return taken_in(properties, message.publish_timestamp(), own_id, plan.revision, plan.max_delay_ms)
+        return taken_in(properties, message.publish_timestamp(), own_id, plan)

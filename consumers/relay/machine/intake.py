@@ -7,7 +7,7 @@ the relay makes the envelope of what the broker has stored: so a replay after a 
 from __future__ import annotations
 
 from timewheel.consumers.relay.machine.commands import PROBE, Reading, judged
-from timewheel.core.durations import MINUTE_MS, format_duration
+from timewheel.core.durations import MINUTE_MS, spelled
 from timewheel.core.envelope import (
     DUE_PROPERTY,
     FOR_PROPERTY,
@@ -21,6 +21,8 @@ from timewheel.core.envelope import (
     read_due,
 )
 from timewheel.core.errors import EnvelopeError
+from timewheel.core.longest_delay import beyond
+from timewheel.core.plan import Plan
 
 __all__ = ["ENTERED_SLACK_MS", "taken_in"]
 
@@ -28,7 +30,7 @@ ENTERED_SLACK_MS = 5 * MINUTE_MS
 """How far the "entered" time of an envelope may be from its publish: a publish that waited, a clock that differs."""
 
 
-def taken_in(properties: dict[str, str], publish_ms: int, own_id: str, revision: int, max_delay_ms: int) -> Reading:
+def taken_in(properties: dict[str, str], publish_ms: int, own_id: str, plan: Plan) -> Reading:
     """Read a message of the intake.
 
     Args:
@@ -36,11 +38,10 @@ def taken_in(properties: dict[str, str], publish_ms: int, own_id: str, revision:
             without what only the intake knows. Of all else they stay as they are.
         publish_ms: Its publish time as the broker has stored it, UTC milliseconds: when the timer has entered.
         own_id: The timer id of one that has none: its place. The end of it, if it is too long.
-        revision: The plan's.
-        max_delay_ms: The longest delay that the plan allows.
+        plan: Which says how long a delay may be.
     """
     if TIMER_PROPERTY in properties:
-        return _written(properties, publish_ms, max_delay_ms)
+        return _written(properties, publish_ms, plan)
     due = properties.get(DUE_PROPERTY)
     if due is None:
         return PROBE if PROBE_PROPERTY in properties else _without_due_time(properties)
@@ -48,8 +49,8 @@ def taken_in(properties: dict[str, str], publish_ms: int, own_id: str, revision:
         due_ms = read_due(due)
     except EnvelopeError as error:
         return error
-    if due_ms - publish_ms > max_delay_ms:
-        return _beyond(f"{DUE_PROPERTY} is", due_ms - publish_ms, max_delay_ms, due)
+    if due_ms - publish_ms > plan.max_delay_ms:
+        return _beyond(f"{DUE_PROPERTY} is", due_ms - publish_ms, plan, due)
     # The end tells places apart; a topic's name may be longer than an id.
     timer_id = properties.get(ID_PROPERTY) or own_id[-MAX_TIMER_ID_CHARS:]
     if len(timer_id) > MAX_TIMER_ID_CHARS:
@@ -59,18 +60,18 @@ def taken_in(properties: dict[str, str], publish_ms: int, own_id: str, revision:
         return EnvelopeError(f"{GROUP_PROPERTY} and {FOR_PROPERTY} need {TIMER_PROPERTY}; {DUE_PROPERTY} has no groups")
     del properties[DUE_PROPERTY]
     properties.pop(FROM_PROPERTY, None)
-    properties.update(Envelope.first_properties(timer_id, due_ms, publish_ms, revision))
-    return Envelope(timer_id, due_ms, publish_ms, revision=revision)
+    properties.update(Envelope.first_properties(timer_id, due_ms, publish_ms, plan.revision))
+    return Envelope(timer_id, due_ms, publish_ms, revision=plan.revision)
 
 
-def _written(properties: dict[str, str], publish_ms: int, max_delay_ms: int) -> Reading:
+def _written(properties: dict[str, str], publish_ms: int, plan: Plan) -> Reading:
     """The reading of a message with an envelope; as `taken_in`."""
     envelope = judged(properties)
     if not isinstance(envelope, Envelope):
         return envelope
-    if envelope.due_ms - publish_ms > max_delay_ms:
+    if envelope.due_ms - publish_ms > plan.max_delay_ms:
         line = properties[TIMER_PROPERTY]
-        return _beyond(f"{TIMER_PROPERTY} is due", envelope.due_ms - publish_ms, max_delay_ms, line)
+        return _beyond(f"{TIMER_PROPERTY} is due", envelope.due_ms - publish_ms, plan, line)
     properties.pop(DUE_PROPERTY, None)
     properties.pop(FROM_PROPERTY, None)
     if abs(envelope.entered_ms - publish_ms) > ENTERED_SLACK_MS:
@@ -80,12 +81,8 @@ def _written(properties: dict[str, str], publish_ms: int, max_delay_ms: int) -> 
     return envelope
 
 
-def _beyond(which: str, delay_ms: int, max_delay_ms: int, found: str) -> EnvelopeError:
-    return EnvelopeError(
-        f"{which} {format_duration(delay_ms)} after the publish, and the plan's max_delay is "
-        f"{format_duration(max_delay_ms)}; publish it later, or raise max_delay",
-        found,
-    )
+def _beyond(which: str, delay_ms: int, plan: Plan, found: str) -> EnvelopeError:
+    return EnvelopeError(f"{which} {spelled(delay_ms)} after the publish, {beyond(delay_ms, plan)}", found)
 
 
 def _without_due_time(properties: dict[str, str]) -> EnvelopeError:

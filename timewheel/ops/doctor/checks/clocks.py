@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from timewheel.admin.brokers import BrokerTime
-from timewheel.core.durations import MINUTE_MS, SECOND_MS, format_duration
+from timewheel.core.durations import MINUTE_MS, SECOND_MS, format_duration, span
 from timewheel.ops.doctor.check import Check
 from timewheel.ops.doctor.finding import Finding, Kind, Severity
 from timewheel.ops.doctor.seen import Newest, Part, Seen, SeenTopic, Source
@@ -79,8 +79,7 @@ def _broker(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             kind=CLOCK_OFF,
             subject="the broker",
-            read=f"its clock is {format_duration(abs(off_ms))} {side} this machine's; {format_duration(skew_ms)} is "
-            "allowed",
+            read=f"its clock is {span(abs(off_ms))} {side} this machine's; {format_duration(skew_ms)} is allowed",
             cure="timedatectl set-ntp true",
         )
 
@@ -104,18 +103,12 @@ def _producers(seen: Seen) -> Iterator[Finding]:
 def _off(kind: Kind, topic: SeenTopic, found: list[tuple[int, str, Part]]) -> Finding:
     side = "ahead of" if kind is PRODUCER_AHEAD else "behind"
     named = "; ".join(
-        f"the clock of producer {producer}{_address(part, producer)} is at least {_least(by_ms)} {side} the "
+        f"the clock of producer {producer}{_address(part, producer)} is at least {span(by_ms)} {side} the "
         f"broker's, by a message in {part.name}"
         for by_ms, producer, part in found[:MOST_NAMED]
     )
     more = f"; and {len(found) - MOST_NAMED} more" if len(found) > MOST_NAMED else ""
     return Finding(kind=kind, subject=topic.name, read=named + more, cure="timedatectl set-ntp true")
-
-
-def _least(by_ms: int) -> str:
-    """In whole units, so that it is read at a glance."""
-    unit_ms = MINUTE_MS if by_ms >= 10 * MINUTE_MS else SECOND_MS
-    return format_duration(by_ms // unit_ms * unit_ms)
 
 
 def _address(part: Part, producer: str) -> str:

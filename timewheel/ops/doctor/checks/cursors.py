@@ -52,9 +52,9 @@ PAUSES = Kind(
 )
 LOW_GAP_LIMIT = Kind(
     slug="low-gap-limit",
-    severity=Severity.WARNING,
-    why="The broker remembers fewer gaps than brokers do by default, which plans and figures of timewheel start from.",
-    do="Raise it, or plan by this broker: timewheel profile.",
+    severity=Severity.INFO,
+    why="A plan that was made for brokers' default limit on gaps may make more of them than this one stores.",
+    do="Nothing if the plan was made by this broker's limit (timewheel profile); else raise it.",
 )
 CURSOR_TOO_LARGE = Kind(
     slug="cursor-too-large",
@@ -134,7 +134,11 @@ def _formats(seen: Seen) -> Iterator[Finding]:
     name = "managedLedgerMaxUnackedRangesToPersist"
     if limit < USUAL_LIMIT:
         cure = broker_command(seen, name, USUAL_LIMIT)
-        yield Finding(kind=LOW_GAP_LIMIT, subject="the broker", read=f"{name} is {limit:,}", cure=cure)
+        read = f"{name} is {limit:,}, by default it is {USUAL_LIMIT:,}"
+        if seen.gaps:
+            most = max(gaps.worst.gap_count for gaps in seen.gaps)
+            read += f"; the fullest partition that was looked at has {counted(most, 'gap')}"
+        yield Finding(kind=LOW_GAP_LIMIT, subject="the broker", read=read, cure=cure)
     in_parts = is_on(seen.settings, "persistentUnackedRangesWithMultipleEntriesEnabled", default=False)
     needed = limit * profile.bytes_per_range
     if profile.ack_format == "ranges" and needed > profile.frame_limit_bytes and not in_parts:

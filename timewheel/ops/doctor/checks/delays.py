@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from timewheel.admin.policies import DELAYED_DELIVERY, DelayedDelivery
-from timewheel.core.durations import SECOND_MS, format_duration
-from timewheel.core.escapes import pulsar_admin, timewheel_command
+from timewheel.core.durations import SECOND_MS, format_duration, spelled
+from timewheel.core.escapes import timewheel_command
 from timewheel.ops.doctor.check import Check
 from timewheel.ops.doctor.finding import Finding, Kind, Severity
 from timewheel.ops.doctor.seen import Seen, SeenTopic, Source
 from timewheel.ops.doctor.settings import broker_command, in_force, is_on, number
+from timewheel.ops.foreign_settings import set_delayed_delivery
 from timewheel.ops.provision_steps import SetPolicy
 
 __all__ = [
@@ -83,7 +84,7 @@ def _delays(seen: Seen) -> Iterator[Finding]:
         stay_ms = 0 if topic.spec is None else topic.spec.longest_stay_ms
         if 0 < found.value.max_delay_ms < stay_ms:
             read = f"the longest delay is {format_duration(found.value.max_delay_ms)}, {found.where}"
-            read += f"; timers wait {format_duration(stay_ms)}"
+            read += f"; timers wait {spelled(stay_ms)}"
             yield _repaired(DELAY_TOO_LONG, seen, topic, found.value, read)
         if seen.plan is not None and found.value.tick_ms != seen.plan.tick_ms:
             yield Finding(
@@ -106,14 +107,10 @@ def _repaired(kind: Kind, seen: Seen, topic: SeenTopic, found: DelayedDelivery, 
 
 
 def _command(seen: Seen, topic: SeenTopic, found: DelayedDelivery) -> str:
-    seconds, rest_ms = divmod(found.tick_ms, SECOND_MS)
-    if rest_ms and topic.spec is not None:
+    if found.tick_ms % SECOND_MS and topic.spec is not None:
         # The tool takes whole seconds, so its line would change the tick.
         return timewheel_command("doctor", seen.target, "--fix")
-    # It makes the tick a second if nothing is said. It sets no bound if none is said, and older ones do not know -md.
-    tick = () if rest_ms else ("-t", f"{seconds}s")
-    bound = ("-md", "0s") if found.max_delay_ms else ()
-    return pulsar_admin("topicPolicies", "set-delayed-delivery", topic.name, "-e", *tick, *bound)
+    return set_delayed_delivery(topic.name, found)
 
 
 def _tracker(seen: Seen) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from timewheel.admin.policies import MESSAGE_TTL_S, SUBSCRIPTION_EXPIRY_MIN
-from timewheel.core.durations import SECOND_MS, format_duration
+from timewheel.core.durations import SECOND_MS, format_duration, spelled
 from timewheel.core.escapes import pulsar_admin
 from timewheel.core.plurals import counted
 from timewheel.ops.doctor.check import Check
@@ -58,7 +58,7 @@ def _ttl(seen: Seen) -> Iterator[Finding]:
         yield Finding(
             kind=TTL_TOO_SHORT if found.value * SECOND_MS <= stay_ms else TTL_BEYOND_STAY,
             subject=topic.name,
-            read=f"{read}; timers wait here up to {format_duration(stay_ms)}",
+            read=f"{read}; timers wait here up to {spelled(stay_ms)}",
             cure=cure,
             fix=SetPolicy(topic=topic.name, policy=MESSAGE_TTL_S, value=0),
         )

@@ -85,14 +85,14 @@ FOREIGN_SUBSCRIPTION = Kind(
 FORMER_TOPIC = Kind(
     slug="former-topic",
     severity=Severity.WARNING,
-    why="Timers of an earlier plan wait here; somebody moves them on as long as relays and consumers run.",
+    why="Timers of an earlier plan wait here, and this plan's relays or consumers move them on while they run.",
     do="Wait until it is empty, then remove it.",
 )
 LEFT_BEHIND = Kind(
     slug="left-behind",
     severity=Severity.ERROR,
-    why="Timers of an earlier plan wait here, and nobody who works by this plan would ever move them on.",
-    do="Let somebody drain the topic.",
+    why="Timers of an earlier plan wait here, and this plan's relays and consumers do not read them by themselves.",
+    do="Have the topic drained before the first of them is due.",
 )
 _KINDS: dict[type[Step], Kind] = {
     CreateTopic: MISSING_TOPIC,

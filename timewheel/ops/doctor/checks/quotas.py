@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from timewheel.admin.policies import AGE_QUOTA, NO_QUOTA, SIZE_QUOTA, BacklogQuota, Policy
-from timewheel.core.durations import SECOND_MS, format_duration
+from timewheel.core.durations import SECOND_MS, format_duration, spelled
 from timewheel.core.escapes import pulsar_admin
 from timewheel.ops.doctor.check import Check
 from timewheel.ops.doctor.finding import Finding, Kind, Severity
@@ -61,7 +61,7 @@ def _finding(
     stay_ms = None if topic.spec is None else topic.spec.longest_stay_ms
     is_short = policy is AGE_QUOTA and stay_ms is not None and found.value.limit_s * SECOND_MS <= stay_ms
     if is_short and stay_ms is not None:
-        read += f"; timers wait here up to {format_duration(stay_ms)}"
+        read += f"; timers wait here up to {spelled(stay_ms)}"
     kind = QUOTA_TOO_SHORT if is_short else QUOTA_BLOCKS
     ours = topic.spec is not None
     return Finding(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from timewheel.core.durations import MINUTE_MS, SECOND_MS, format_duration
+from timewheel.core.durations import SECOND_MS, format_duration, span
 from timewheel.core.names import RELAY_CONSUMER, RELAY_SUBSCRIPTION
 from timewheel.core.plurals import counted
 from timewheel.ops.doctor.check import Check
@@ -121,9 +121,7 @@ def _first_due(seen: Seen, parts: list[Part]) -> str:
     due_ms = min((part.head.due_ms for part in parts if part.head is not None), default=None)
     if due_ms is None:
         return ""
-    away_ms = abs(due_ms - seen.at_ms)
-    unit_ms = MINUTE_MS if away_ms >= 2 * MINUTE_MS else SECOND_MS
-    away = format_duration(away_ms // unit_ms * unit_ms)
+    away = span(abs(due_ms - seen.at_ms))
     return f", the first due in {away}" if due_ms > seen.at_ms else f", the first overdue by {away}"
 
 
@@ -172,12 +170,11 @@ def _lateness(seen: Seen) -> Iterator[Finding]:
         late_ms = seen.at_ms - head.release_ms
         if late_ms <= max(seen.plan.guard_ms * BEHIND_SHARE, SECOND_MS):
             continue
-        late = format_duration(late_ms // SECOND_MS * SECOND_MS)
         guard = format_duration(seen.plan.guard_ms)
         yield Finding(
             kind=RELAY_LATE if late_ms > seen.plan.guard_ms else RELAY_BEHIND,
             subject=topic.name,
-            read=f"timer {head.timer_id} should have left {part.name} {late} ago; the guard is {guard}",
+            read=f"timer {head.timer_id} should have left {part.name} {span(late_ms)} ago; the guard is {guard}",
             cure=_start(seen),
         )
 

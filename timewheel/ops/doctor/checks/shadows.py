@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from timewheel.core.durations import HOUR_MS, SECOND_MS, format_duration
+from timewheel.core.durations import HOUR_MS, span, spelled
 from timewheel.core.escapes import pulsar_admin, timewheel_command
 from timewheel.core.names import LIFTER_PREFIX, STATE_PROPERTY
 from timewheel.core.plan import Plan
@@ -116,13 +116,9 @@ def _journal(seen: Seen) -> Iterator[Finding]:
 
     part = max(oldest, key=age_ms)
     if age_ms(part) > bound_ms:
-        read = f"{part.name} has kept a copy for {_rounded(age_ms(part))}; {format_duration(bound_ms)} is usual at most"
+        read = f"{part.name} has kept a copy for {span(age_ms(part))}; {spelled(bound_ms)} is usual at most"
         cure = timewheel_command("gaps", "explain", seen.plan.due_topic)
         yield Finding(kind=JOURNAL_OLD, subject=journal.name, read=read, cure=cure)
-
-
-def _rounded(span_ms: int) -> str:
-    return format_duration(span_ms // SECOND_MS * SECOND_MS)
 
 
 def _subscriptions(seen: Seen) -> Iterator[Finding]:

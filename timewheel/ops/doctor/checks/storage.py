@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from timewheel.admin.policies import MAX_MESSAGE_BYTES, PERSISTENCE, Persistence
-from timewheel.core.durations import DAY_MS, MINUTE_MS, format_duration
+from timewheel.core.durations import DAY_MS, MINUTE_MS, spelled
 from timewheel.core.escapes import pulsar_admin
 from timewheel.core.plurals import counted
 from timewheel.ops.doctor.check import Check
@@ -120,7 +120,7 @@ def _ledgers(seen: Seen) -> Iterator[Finding]:
     yield Finding(
         kind=ENDLESS_LEDGERS,
         subject="the broker",
-        read=f"{read}; timers wait up to {format_duration(max(stays_ms))}",
+        read=f"{read}; timers wait up to {spelled(max(stays_ms))}",
         cure=broker_command(seen, name, USUAL_ROLLOVER_MIN),
     )
 
