@@ -95,7 +95,7 @@ def shadowed() -> Plan:
 
 
 PLACES = {
-    "tier": Place(lambda: plan_of(TIERS), held_in, timer, odd=HANDED_OUT),
+    "tier": Place(lambda: plan_of(TIERS), held_in, timer),
     "tier that the broker holds": Place(
         lambda: plan_of(Tiered(window_ms=1_500, tiers_ms=(1_500, 4_000), hold="broker")), held_in, timer
     ),
@@ -103,7 +103,6 @@ PLACES = {
         lambda: plan_of(Wheel(rings=(Ring(slot_ms=4_000, slots=10, headstart_ms=500),)), max_delay_ms=30_000),
         held_in,
         timer,
-        odd=HANDED_OUT,
     ),
     "due topic": Place(lambda: plan_of(TIERS), lambda stage, _: stage.plan.due_topic, due_timer),
     "day of a calendar": Place(

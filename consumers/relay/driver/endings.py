@@ -21,15 +21,14 @@ class SessionFailed(Exception):
 
 
 class HoleFound(Exception):
-    """Between two positions something was not handed out, or a message cannot be read
-    (broker-facts: holes-in-positions).
+    """Between two positions something was not handed out that can be read (broker-facts: holes-in-positions).
 
     Attributes:
-        after: The last message that is in order; None: the very first one cannot be read.
-        before: The message behind the hole, or the unreadable one.
+        after: The last message that is in order.
+        before: The message behind the hole.
     """
 
-    def __init__(self, reason: str, after: Spot | None, before: Position) -> None:
+    def __init__(self, reason: str, after: Spot, before: Position) -> None:
         self.reason = reason
         self.after = after
         self.before = before

@@ -13,12 +13,12 @@ from typing import Any
 
 import pulsar
 
-from timewheel.consumers.relay.driver.burying import Burying, Verdicts, refusal
+from timewheel.consumers.relay.driver.burying import HIDDEN, LEFT_OUT, Burying, Verdicts, refusal
 from timewheel.consumers.relay.driver.confirmations import Confirmations
 from timewheel.consumers.relay.driver.endings import HoleFound, SessionFailed
 from timewheel.consumers.relay.driver.groups import Group, Groups, Member
 from timewheel.consumers.relay.driver.handle import Handle, PartitionState
-from timewheel.consumers.relay.driver.holes import first_behind
+from timewheel.consumers.relay.driver.holes import look
 from timewheel.consumers.relay.driver.hop_producers import HopProducers, LeaseHeld
 from timewheel.consumers.relay.driver.prefetch import Prefetch
 from timewheel.consumers.relay.driver.reader import Reader
@@ -43,6 +43,7 @@ from timewheel.consumers.relay.machine.commands import (
     Wait,
 )
 from timewheel.consumers.relay.machine.interface import Machine
+from timewheel.consumers.relay.machine.order import Spot
 from timewheel.consumers.relay.machine.states import State
 from timewheel.core.clock import pause
 from timewheel.core.envelope import PROBE_PROPERTY, TIMER_PROPERTY, Envelope
@@ -108,6 +109,7 @@ class Session:
         self._watch = ConnectionWatch(source.name, tools.clock, tools.hooks)
         self._confirmations = Confirmations(handle, tools.clock)
         self._groups = Groups(self._hops, self._confirmations.on_group)
+        self._verdicts = verdicts
         self._burying = Burying(source, tools, self._hops, self._confirmations, verdicts)
         self._reader = Reader(source, tools.router.plan, verdicts)
         self._entry = self._reader.entry
@@ -126,7 +128,7 @@ class Session:
 
         Raises:
             SessionFailed: Begin anew.
-            HoleFound: Look at the topic, and do not go on past it.
+            HoleFound: Begin anew, and do not go on past it.
         """
         try:
             self._consumer = self._handle.consumer = self._subscribe()
@@ -193,8 +195,8 @@ class Session:
                 self._confirmations.wait(timeout_ms, wake_at=wake_at, also_while_stopping=stops)
             case AskLast():
                 return self._ask_last()
-            case Look(after=after):
-                found = first_behind(self._tools.client, self._source.name, after.position)
+            case Look(after=after, before=before):
+                found = self._look(after, before)
                 return machine.found(found, self._clock.now_ms())
             case Stop(reason=reason, after=after, before=before):
                 raise HoleFound(reason, after, before)
@@ -206,6 +208,15 @@ class Session:
             case _:
                 self._carry_out(command)
         return self._next()
+
+    def _look(self, after: Spot, before: Position) -> Position:
+        found, is_hidden = look(self._tools.client, self._source.name, after, before)
+        reason = HIDDEN
+        if found != before and self._verdicts.jumps_again(after.position, before):
+            found, is_hidden, reason = before, True, LEFT_OUT
+        if is_hidden and self._burying.hidden(after.position, found, reason):
+            self._handle.counts.dead += 1
+        return found
 
     def _ask_last(self) -> Command:
         try:

@@ -236,6 +236,8 @@ class RelayHeld(Machine):
             return self._begin_anew()
         if isinstance(decision, Look):
             self.state = State.LOOKING
+            if self._gathering.members:
+                return self._send_groups()  # a look may take longer than they have
         elif not (isinstance(decision, Forward) and self.state is State.WAITING_FOR_LEASE):
             # Whether a lease is there is known when the send is made.
             self.state = State.RECEIVING
@@ -258,7 +260,7 @@ class RelayHeld(Machine):
         return Wait(AWAIT_MS, min(count, self._forwarding.unanswered))
 
     def _stop(self, stop: Stop) -> Command:
-        """Nobody may go on from here: what is before it is done with as far as it can be, at least."""
+        """It does not go on from here: what is before it is done with as far as it can be, at least."""
         if self._gathering.members:
             return self._send_groups()
         first, self.state = self.state is not State.STOPPED, State.STOPPED
