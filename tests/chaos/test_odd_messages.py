@@ -16,7 +16,7 @@ import pytest
 
 from tests.broker.relay_stage import BUSINESS, now_ms, plan_of
 from tests.broker.shadow_stage import ShadowStage
-from tests.support.odd_messages import HANDED_OUT, KILLING, ODD, Odd, Texts, put, put_good
+from tests.support.odd_messages import KILLING, ODD, Odd, Texts, put, put_good
 from tests.support.raw_producer import RawProducer
 from timewheel.consumers import DelayedConsumer
 from timewheel.core.envelope import Envelope, Life
@@ -45,14 +45,12 @@ class Place(NamedTuple):
         topic: Into which they go, without a partition suffix, for what is due then.
         asks: What a message there has: properties and the delivery that is asked for; by its id and due time.
         is_plain: Whether a plain client reads the due topic, beside a shadow.
-        odd: Which are put there.
     """
 
     plan: Callable[[], Plan]
     topic: Callable[[ShadowStage, int], str]
     asks: Callable[[ShadowStage, str, int], tuple[Texts, int]]
     is_plain: bool = False
-    odd: Sequence[Odd] = ODD
 
 
 def encoded(properties: dict[str, str]) -> Texts:
@@ -111,7 +109,7 @@ PLACES = {
         due_timer,
     ),
     "topic of retries": Place(lambda: plan_of(TIERS, retry=True), lambda stage, _: stage.names.retry(BUSINESS), again),
-    "intake": Place(shadowed, lambda stage, _: stage.names.intake, of_intake, odd=HANDED_OUT),
+    "intake": Place(shadowed, lambda stage, _: stage.names.intake, of_intake),
     "topic with a shadow": Place(
         shadowed,
         lambda stage, _: stage.plan.due_topic,
@@ -202,7 +200,7 @@ def test_no_odd_message_keeps_a_good_one_from_coming_once_and_in_its_time(
     pulsar_broker: Broker, name: str, say: Callable[[object], None], evidence: Evidence
 ) -> None:
     place = PLACES[name]
-    odd = place.odd
+    odd = ODD
     with ShadowStage(pulsar_broker, place.plan()) as stage, ExitStack() as stack:
         if stage.plan.intake:
             stage.wish(State.SHADOWING)

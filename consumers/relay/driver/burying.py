@@ -12,8 +12,10 @@ from typing import Any, NamedTuple
 
 from timewheel.consumers.relay.driver.confirmations import Confirmations
 from timewheel.consumers.relay.driver.endings import dead_letter_properties
+from timewheel.consumers.relay.driver.holes import Seen
 from timewheel.consumers.relay.driver.hop_producers import HopProducers
 from timewheel.consumers.relay.driver.source import Source, Tools
+from timewheel.consumers.relay.machine.counts import Counts
 from timewheel.core.envelope import ID_PROPERTY
 from timewheel.events import RelayDeadLetter
 from timewheel.wire.dead_letters import DEAD_AT, DEAD_FROM, DEAD_PART, DEAD_REASON, without_notes
@@ -21,7 +23,7 @@ from timewheel.wire.native import carry
 from timewheel.wire.positions import Position
 from timewheel.wire.set_aside import in_parts
 
-__all__ = ["HIDDEN", "LEFT_OUT", "Burying", "Verdict", "Verdicts", "refusal"]
+__all__ = ["Burying", "Verdict", "Verdicts", "refusal"]
 
 HIDDEN = (
     "hidden by the client: a payload that does not open, a part of a message whose other parts are missing, or a "
@@ -131,18 +133,26 @@ class Burying:
         hops: Opens producers.
         confirmations: Are told the outcome of each letter.
         verdicts: Of the partition.
+        counts: Of the partition; letters that no confirmation counts are counted here.
     """
 
-    __slots__ = ("_confirmations", "_hops", "_source", "_tools", "_under_way", "_verdicts")
+    __slots__ = ("_confirmations", "_counts", "_hops", "_source", "_tools", "_under_way", "_verdicts")
 
     def __init__(
-        self, source: Source, tools: Tools, hops: HopProducers, confirmations: Confirmations, verdicts: Verdicts
+        self,
+        source: Source,
+        tools: Tools,
+        hops: HopProducers,
+        confirmations: Confirmations,
+        verdicts: Verdicts,
+        counts: Counts,
     ) -> None:
         self._source = source
         self._tools = tools
         self._hops = hops
         self._confirmations = confirmations
         self._verdicts = verdicts
+        self._counts = counts
         self._under_way: dict[int, _Letter] = {}
 
     def put(
@@ -170,28 +180,34 @@ class Burying:
         producer = self._hops.to_dead_letters(topic, large=True)
         in_parts(producer, message, properties, own, DEAD_PART, verdict.refusals, on_sent)
 
-    def hidden(self, after: Position, before: Position, reason: str) -> bool:
-        """Publish a dead letter that names what stands between two messages, and wait until it is stored.
+    def looked(self, after: Position, before: Position, seen: Seen) -> Position:
+        """What comes of a look between two messages: a dead letter names what its subscription is never given, and is
+        stored before anything goes on.
 
         Args:
-            after: Of the message before it.
-            before: Of the message behind it.
-            reason: Why it was not given to the relay, as a sentence.
+            after: Of the message before.
+            before: Of the message behind.
+            seen: What the look has found.
 
         Returns:
-            Whether there was none yet that this process knows of.
+            Up to where nothing is missing that no letter names.
 
         Raises:
-            PulsarException: It is not stored.
+            PulsarException: The letter is not stored.
         """
-        if self._verdicts.is_named(after, before):
-            return False
-        source, between = self._source.name, f"{after.text}..{before.text}"
-        own = {DEAD_REASON: reason, DEAD_FROM: source, DEAD_AT: between, DEAD_PART: _NONE}
-        self._hops.to_dead_letters(self._tools.names.dead_letter).send(b"", properties=own, disable_replication=True)
-        self._verdicts.named(after, before)
-        self._tools.alarms.raised(RelayDeadLetter(topic=source, reason=reason, position=between, timer_id=None))
-        return True
+        found, is_hidden = seen
+        reason = HIDDEN
+        if found != before and self._verdicts.jumps_again(after, before):
+            found, is_hidden, reason = before, True, LEFT_OUT
+        if is_hidden and not self._verdicts.is_named(after, found):
+            source, between = self._source.name, f"{after.text}..{found.text}"
+            own = {DEAD_REASON: reason, DEAD_FROM: source, DEAD_AT: between, DEAD_PART: _NONE}
+            producer = self._hops.to_dead_letters(self._tools.names.dead_letter)
+            producer.send(b"", properties=own, disable_replication=True)
+            self._verdicts.named(after, found)
+            self._counts.dead += 1
+            self._tools.alarms.raised(RelayDeadLetter(topic=source, reason=reason, position=between, timer_id=None))
+        return found
 
     def stored(self, ordinals: list[int]) -> None:
         """These commands are confirmed, letters and others."""

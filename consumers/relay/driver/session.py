@@ -13,7 +13,7 @@ from typing import Any
 
 import pulsar
 
-from timewheel.consumers.relay.driver.burying import HIDDEN, LEFT_OUT, Burying, Verdicts, refusal
+from timewheel.consumers.relay.driver.burying import Burying, Verdicts, refusal
 from timewheel.consumers.relay.driver.confirmations import Confirmations
 from timewheel.consumers.relay.driver.endings import HoleFound, SessionFailed
 from timewheel.consumers.relay.driver.groups import Group, Groups, Member
@@ -43,7 +43,6 @@ from timewheel.consumers.relay.machine.commands import (
     Wait,
 )
 from timewheel.consumers.relay.machine.interface import Machine
-from timewheel.consumers.relay.machine.order import Spot
 from timewheel.consumers.relay.machine.states import State
 from timewheel.core.clock import pause
 from timewheel.core.envelope import PROBE_PROPERTY, TIMER_PROPERTY, Envelope
@@ -109,8 +108,7 @@ class Session:
         self._watch = ConnectionWatch(source.name, tools.clock, tools.hooks)
         self._confirmations = Confirmations(handle, tools.clock)
         self._groups = Groups(self._hops, self._confirmations.on_group)
-        self._verdicts = verdicts
-        self._burying = Burying(source, tools, self._hops, self._confirmations, verdicts)
+        self._burying = Burying(source, tools, self._hops, self._confirmations, verdicts, handle.counts)
         self._reader = Reader(source, tools.router.plan, verdicts)
         self._entry = self._reader.entry
         self._prefetch = prefetch
@@ -196,8 +194,8 @@ class Session:
             case AskLast():
                 return self._ask_last()
             case Look(after=after, before=before):
-                found = self._look(after, before)
-                return machine.found(found, self._clock.now_ms())
+                seen = look(self._tools.client, self._source.name, after, before)
+                return machine.found(self._burying.looked(after.position, before, seen), self._clock.now_ms())
             case Stop(reason=reason, after=after, before=before):
                 raise HoleFound(reason, after, before)
             case Refile():
@@ -208,15 +206,6 @@ class Session:
             case _:
                 self._carry_out(command)
         return self._next()
-
-    def _look(self, after: Spot, before: Position) -> Position:
-        found, is_hidden = look(self._tools.client, self._source.name, after, before)
-        reason = HIDDEN
-        if found != before and self._verdicts.jumps_again(after.position, before):
-            found, is_hidden, reason = before, True, LEFT_OUT
-        if is_hidden and self._burying.hidden(after.position, found, reason):
-            self._handle.counts.dead += 1
-        return found
 
     def _ask_last(self) -> Command:
         try:

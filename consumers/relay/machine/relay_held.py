@@ -1,7 +1,6 @@
 """The relay of one partition of a relay-held topic, as a pure state machine: an event and a moment in, one command out.
 
-Its states and events stand as a table in ARCHITECTURE.md. `forwarding` decides on the messages; here is decided what
-has to do with time: waits, silence, leases, sweeps, acknowledgements, leaving a slot, draining.
+Its table is in ARCHITECTURE.md. `forwarding` decides on messages, this on time: waits, leases, sweeps, acknowledging.
 """
 
 from __future__ import annotations
@@ -236,9 +235,8 @@ class RelayHeld(Machine):
             return self._begin_anew()
         if isinstance(decision, Look):
             self.state = State.LOOKING
-            if self._gathering.members:
-                return self._send_groups()  # a look may take longer than they have
-        elif not (isinstance(decision, Forward) and self.state is State.WAITING_FOR_LEASE):
+            return self._send_groups() if self._gathering.members else decision  # a look may take long
+        if not (isinstance(decision, Forward) and self.state is State.WAITING_FOR_LEASE):
             # Whether a lease is there is known when the send is made.
             self.state = State.RECEIVING
             self._gave_back = False

@@ -242,13 +242,7 @@ class _Session:
                 self.now_ms += max(min(at_ms - self.now_ms, rng.randrange(1, 500)), 1)
                 return forwarding.tick(self.now_ms)
             case Look(after=after, before=before):
-                found = before if self.world.trusting else self.world.behind(after)
-                if is_hidden(after, before, found, found, is_gone=False) and self.rules.names_hidden:
-                    self.world.name(after.position, found)
-                    if rng.random() < 0.1:
-                        return Stop("killed with the letter stored", after, before)
-                forwarding.found(found)
-                return forwarding.tick(self.now_ms)
+                return self._look(after, before)
             case AwaitAll() | AwaitRoom():
                 assert self.pending, "waits for confirmations while nothing is under way"
                 return command
@@ -258,6 +252,16 @@ class _Session:
                 return self._send(ordinal, "dead", NO_SEQUENCE_ID)
             case _:
                 raise AssertionError(command)
+
+    def _look(self, after: Spot, before: Position) -> Decision:
+        """As the shell does it (`driver.session`)."""
+        found = before if self.world.trusting else self.world.behind(after)
+        if is_hidden(after, before, found, found, is_gone=False) and self.rules.names_hidden:
+            self.world.name(after.position, found)
+            if self.rng.random() < 0.1:
+                return Stop("killed with the letter stored", after, before)
+        self.forwarding.found(found)
+        return self.forwarding.tick(self.now_ms)
 
     def _receive(self) -> Decision:
         while self.cursor < len(self.world.source) and self.world.source[self.cursor].is_hidden:
@@ -330,7 +334,8 @@ class _Session:
         if not world.trusting:
             for stored in world.source[world.acknowledged : count]:
                 position = stored.spot.position
-                done = position in world.named or position in self.confirmed or (self.known is not None and position <= self.known.position)
+                is_known = self.known is not None and position <= self.known.position
+                done = position in world.named or position in self.confirmed or is_known
                 assert done, f"acknowledged up to {receipt}, but {position} is not confirmed"
         world.acknowledged = max(world.acknowledged, count)
 

@@ -9,10 +9,17 @@ from typing import Any
 import pulsar
 import pytest
 
-from timewheel.consumers.relay.driver.burying import MAX_VERDICTS, Verdict, Verdicts
+from tests.consumers.relay.relay_world import PLAN, SOURCE
+from timewheel.consumers.relay.driver.burying import MAX_JUMPS, MAX_VERDICTS, Burying, Verdict, Verdicts
+from timewheel.consumers.relay.driver.holes import Seen
+from timewheel.consumers.relay.driver.source import Source
+from timewheel.consumers.relay.machine.counts import Counts
+from timewheel.core.names import Names
+from timewheel.core.topology import HoldingTopic
 from timewheel.wire.positions import Position
 from timewheel.wire.set_aside import PART_BYTES, in_parts
 
+SOURCE_PARTITION = Source(holding=HoldingTopic(name=PLAN.due_topic, step=SOURCE, slot=0, by_broker=False), partition=0)
 HERE, THERE = Position(7, 1, -1), Position(7, 2, 0)
 
 
@@ -103,3 +110,73 @@ def test_parts_of_which_one_is_refused_are_refused() -> None:
     outcomes: list[Any] = []
     in_parts(Producer(1_000), message(bytes(5_000)), {}, {}, "part", 1, lambda *told: outcomes.append(told[0]))
     assert outcomes == [pulsar.Result.MessageTooBig]
+
+
+class Letters:
+    """Stores each letter, but for those that it fails at."""
+
+    def __init__(self, *fails: int) -> None:
+        self.fails = fails
+        self.asked = 0
+        self.sent: list[dict[str, str]] = []
+
+    def to_dead_letters(self, _topic: str) -> Any:
+        return self
+
+    def send(self, content: bytes, *, properties: dict[str, str], **_: Any) -> None:
+        self.asked += 1
+        if self.asked in self.fails:
+            raise pulsar.Timeout
+        assert content == b""
+        self.sent.append(properties)
+
+
+AFTER, FOUND, BEFORE = Position(7, 3, -1), Position(7, 6, -1), Position(7, 9, -1)
+
+
+def burying(letters: Letters) -> tuple[Burying, Counts, list[Any]]:
+    """What buries, what it counts, and the alarms that it raises."""
+    raised: list[Any] = []
+    counts = Counts()
+    tools: Any = SimpleNamespace(names=Names(PLAN), alarms=SimpleNamespace(raised=raised.append))
+    hops: Any = letters
+    confirmations: Any = None
+    return Burying(SOURCE_PARTITION, tools, hops, confirmations, Verdicts(), counts), counts, raised
+
+
+def test_thousands_of_hidden_entries_are_one_letter_that_is_stored_before_anything_goes_on() -> None:
+    far = Position(7, 9_999, -1)
+    letters = Letters(1)
+    it, counts, raised = burying(letters)
+    with pytest.raises(pulsar.Timeout):
+        it.looked(AFTER, far, Seen(far, is_hidden=True))
+    assert raised == []
+    for _ in range(3):  # met again by later subscriptions, whose acknowledgement was lost
+        assert it.looked(AFTER, far, Seen(far, is_hidden=True)) == far
+    assert [letter["tw-dead-at"] for letter in letters.sent] == ["7:3..7:9999"]
+    assert "hidden by the client" in letters.sent[0]["tw-dead-reason"]
+    assert [(alarm.name, alarm.position) for alarm in raised] == [("relay_dead_letter", "7:3..7:9999")]
+    assert counts.dead == 1
+
+
+@pytest.mark.parametrize("is_hidden", [False, True])
+def test_what_the_broker_leaves_out_again_and_again_is_named_and_holds_nobody_up(*, is_hidden: bool) -> None:
+    """A message that somebody has acknowledged by itself can be read, and never comes."""
+    letters = Letters()
+    it, _, _ = burying(letters)
+    seen = Seen(FOUND, is_hidden=is_hidden)
+    assert [it.looked(AFTER, BEFORE, seen) for _ in range(MAX_JUMPS)] == [FOUND] * MAX_JUMPS, "begins anew each time"
+    assert len(letters.sent) == is_hidden
+    assert it.looked(AFTER, BEFORE, seen) == BEFORE
+    assert letters.sent[-1]["tw-dead-at"] == "7:3..7:9"
+    assert "left out by the broker" in letters.sent[-1]["tw-dead-reason"]
+
+
+def test_nothing_is_named_that_another_subscription_is_given() -> None:
+    letters = Letters()
+    it, counts, raised = burying(letters)
+    for number in range(3 * MAX_JUMPS):
+        before = BEFORE._replace(entry=9 + number)
+        assert it.looked(AFTER, before, Seen(FOUND, is_hidden=False)) == FOUND
+    assert letters.sent == raised == []
+    assert counts.dead == 0
