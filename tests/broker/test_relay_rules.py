@@ -211,18 +211,22 @@ def test_ledgers_that_end_are_no_holes(make_local_pulsar: MakeLocalPulsar) -> No
         assert relay.status().total("jumps") == relay.status().total("failures") == 0
 
 
+def see(stage: Stage, topic: str, after: Spot, before: Position) -> Seen:
+    return look(stage.client, topic, after, before, lambda _silences: False)
+
+
 def test_a_jump_over_what_others_acknowledged_is_no_hole(stage: Stage) -> None:
     producer = stage.producer(stage.tiers[-1], batching_enabled=False)
     ids = [producer.send(b"%d" % number) for number in range(4)]
     positions = [Position(found.ledger_id(), found.entry_id(), -1) for found in ids]
     topic = f"{stage.tiers[-1]}-partition-0"
-    assert look(stage.client, topic, Spot(positions[0], 0), positions[3]) == Seen(positions[1], is_hidden=False)
+    assert see(stage, topic, Spot(positions[0], 0), positions[3]) == Seen(positions[1], is_hidden=False)
     # So is a message in chunks, that stands where its last one does.
     chunked = stage.producer(stage.tiers[-1], chunking_enabled=True).send(os.urandom(6_000_000))
     whole = positions[3]._replace(entry=chunked.entry_id())
     assert whole.entry == positions[3].entry + 2
     behind = whole._replace(entry=whole.entry + 1)
-    assert look(stage.client, topic, Spot(positions[3], 0), behind) == Seen(whole, is_hidden=False)
+    assert see(stage, topic, Spot(positions[3], 0), behind) == Seen(whole, is_hidden=False)
 
 
 def is_trimmed(stage: Stage, topic: str, ledger_id: int) -> bool:
@@ -248,7 +252,7 @@ def test_a_position_whose_ledger_was_trimmed_is_no_hole(stage: Stage) -> None:
     later = Position.of(stage.client.create_producer(topic).send(b""))
     stage.admin.subscriptions.clear(topic, RELAY_SUBSCRIPTION)
     eventually(lambda: is_trimmed(stage, topic, in_batch.ledger), 30)
-    assert look(stage.client, topic, Spot(in_batch, 10), later) == Seen(later, is_hidden=False)
+    assert see(stage, topic, Spot(in_batch, 10), later) == Seen(later, is_hidden=False)
 
 
 def test_what_is_hidden_behind_a_trimmed_ledger_is_a_hole(stage: Stage) -> None:
@@ -264,7 +268,7 @@ def test_what_is_hidden_behind_a_trimmed_ledger_is_a_hole(stage: Stage) -> None:
     stage.admin.subscriptions.clear(topic, RELAY_SUBSCRIPTION)
     eventually(lambda: is_trimmed(stage, topic, last.ledger), 30)
     assert behind.ledger > last.ledger
-    assert look(stage.client, topic, Spot(last, 0), behind) == Seen(behind, is_hidden=True)
+    assert see(stage, topic, Spot(last, 0), behind) == Seen(behind, is_hidden=True)
 
 
 def test_silence_is_no_hole(stage: Stage) -> None:
@@ -273,9 +277,9 @@ def test_silence_is_no_hole(stage: Stage) -> None:
     sent = stage.producer(stage.tiers[-1], batching_enabled=False).send(b"")
     only = Position(sent.ledger_id(), sent.entry_id(), -1)
     with pytest.raises(pulsar.Timeout):
-        look(stage.client, topic, Spot(only, 0), only._replace(entry=only.entry + 1))
+        see(stage, topic, Spot(only, 0), only._replace(entry=only.entry + 1))
     before = Spot(only._replace(entry=only.entry - 1), 0)
-    assert look(stage.client, topic, before, only) == Seen(only, is_hidden=False), "what comes next"
+    assert see(stage, topic, before, only) == Seen(only, is_hidden=False), "what comes next"
 
 
 def test_a_relay_that_comes_back_into_its_turn_goes_on_behind_the_others(stage: Stage) -> None:

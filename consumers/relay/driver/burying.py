@@ -10,12 +10,15 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, NamedTuple
 
+import pulsar
+
 from timewheel.consumers.relay.driver.confirmations import Confirmations
 from timewheel.consumers.relay.driver.endings import dead_letter_properties
-from timewheel.consumers.relay.driver.holes import Seen
+from timewheel.consumers.relay.driver.handle import Handle
+from timewheel.consumers.relay.driver.holes import look
 from timewheel.consumers.relay.driver.hop_producers import HopProducers
 from timewheel.consumers.relay.driver.source import Source, Tools
-from timewheel.consumers.relay.machine.counts import Counts
+from timewheel.consumers.relay.machine.order import Spot
 from timewheel.core.envelope import ID_PROPERTY
 from timewheel.events import RelayDeadLetter
 from timewheel.wire.dead_letters import DEAD_AT, DEAD_FROM, DEAD_PART, DEAD_REASON, without_notes
@@ -35,6 +38,8 @@ _NONE = "none"
 
 MAX_VERDICTS = 10_000
 """More than can be under way; of more the oldest are forgotten, and met again."""
+MAX_SILENT_LOOKS = 8
+"""The longest look waits for 21 minutes, in which a client passes over millions of entries."""
 MAX_JUMPS = 10
 """Each a new subscription that was sure of its beginning."""
 
@@ -64,13 +69,15 @@ class Verdict(NamedTuple):
 class Verdicts:
     """Those of one partition; for one thread at a time."""
 
-    __slots__ = ("_hidden", "_jump", "_jumps", "_suspect", "given")
+    __slots__ = ("_hidden", "_jump", "_jumps", "_suspect", "given", "silent_looks")
 
     def __init__(self) -> None:
         self._suspect: Position | None = None
         self._hidden: dict[Position, Position] = {}
         self._jump: tuple[Position, Position] | None = None
         self._jumps = 0
+        self.silent_looks = 0
+        """In a row; each waits twice as long as the one before."""
         self.given: dict[Position, Verdict] = {}
         """By position; whoever has stored the letter takes its verdict out."""
 
@@ -133,10 +140,10 @@ class Burying:
         hops: Opens producers.
         confirmations: Are told the outcome of each letter.
         verdicts: Of the partition.
-        counts: Of the partition; letters that no confirmation counts are counted here.
+        handle: Of the partition.
     """
 
-    __slots__ = ("_confirmations", "_counts", "_hops", "_source", "_tools", "_under_way", "_verdicts")
+    __slots__ = ("_confirmations", "_handle", "_hops", "_source", "_tools", "_under_way", "_verdicts")
 
     def __init__(
         self,
@@ -145,14 +152,14 @@ class Burying:
         hops: HopProducers,
         confirmations: Confirmations,
         verdicts: Verdicts,
-        counts: Counts,
+        handle: Handle,
     ) -> None:
         self._source = source
         self._tools = tools
         self._hops = hops
         self._confirmations = confirmations
         self._verdicts = verdicts
-        self._counts = counts
+        self._handle = handle
         self._under_way: dict[int, _Letter] = {}
 
     def put(
@@ -180,34 +187,46 @@ class Burying:
         producer = self._hops.to_dead_letters(topic, large=True)
         in_parts(producer, message, properties, own, DEAD_PART, verdict.refusals, on_sent)
 
-    def looked(self, after: Position, before: Position, seen: Seen) -> Position:
-        """What comes of a look between two messages: a dead letter names what its subscription is never given, and is
-        stored before anything goes on.
+    def look(self, after: Spot, before: Position) -> Position:
+        """Look between two messages: a dead letter names what the subscription is never given, and is stored before
+        anything goes on.
 
         Args:
-            after: Of the message before.
+            after: The message before.
             before: Of the message behind.
-            seen: What the look has found.
 
         Returns:
             Up to where nothing is missing that no letter names.
 
         Raises:
-            PulsarException: The letter is not stored.
+            PulsarException: The topic could not be read now, or the letter is not stored.
         """
-        found, is_hidden = seen
+        verdicts = self._verdicts
+        try:
+            found, is_hidden = look(self._tools.client, self._source.name, after, before, self._waits_on)
+        except pulsar.Timeout:
+            verdicts.silent_looks = min(verdicts.silent_looks + 1, MAX_SILENT_LOOKS)
+            raise
+        verdicts.silent_looks = 0
         reason = HIDDEN
-        if found != before and self._verdicts.jumps_again(after, before):
+        if found != before and verdicts.jumps_again(after.position, before):
             found, is_hidden, reason = before, True, LEFT_OUT
-        if is_hidden and not self._verdicts.is_named(after, found):
-            source, between = self._source.name, f"{after.text}..{found.text}"
-            own = {DEAD_REASON: reason, DEAD_FROM: source, DEAD_AT: between, DEAD_PART: _NONE}
-            producer = self._hops.to_dead_letters(self._tools.names.dead_letter)
-            producer.send(b"", properties=own, disable_replication=True)
-            self._verdicts.named(after, found)
-            self._counts.dead += 1
-            self._tools.alarms.raised(RelayDeadLetter(topic=source, reason=reason, position=between, timer_id=None))
+        if is_hidden and not verdicts.is_named(after.position, found):
+            self._name(after.position, found, reason)
         return found
+
+    def _waits_on(self, silences: int) -> bool:
+        self._handle.beat()
+        return not self._handle.stopping and silences < 1 << self._verdicts.silent_looks
+
+    def _name(self, after: Position, before: Position, reason: str) -> None:
+        source, between = self._source.name, f"{after.text}..{before.text}"
+        own = {DEAD_REASON: reason, DEAD_FROM: source, DEAD_AT: between, DEAD_PART: _NONE}
+        producer = self._hops.to_dead_letters(self._tools.names.dead_letter)
+        producer.send(b"", properties=own, disable_replication=True)
+        self._verdicts.named(after, before)
+        self._handle.counts.dead += 1
+        self._tools.alarms.raised(RelayDeadLetter(topic=source, reason=reason, position=between, timer_id=None))
 
     def stored(self, ordinals: list[int]) -> None:
         """These commands are confirmed, letters and others."""

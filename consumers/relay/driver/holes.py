@@ -7,7 +7,7 @@ and a new subscription that makes sure of its beginning goes on rightly. What ca
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import Any, NamedTuple
 
@@ -36,36 +36,37 @@ class Seen(NamedTuple):
     is_hidden: bool
 
 
-def look(client: Any, topic: str, after: Spot, before: Position) -> Seen:
+def look(client: Any, topic: str, after: Spot, before: Position, waits_on: Callable[[int], bool]) -> Seen:
     """See what can be read behind a message. What lies further is met later, or was met by whoever acknowledged it.
 
     Something must be there: whoever looks has received what stands further. So silence is no answer, it is a broker
-    that was killed or is slow, and must not pass for a hole.
+    that was killed or is slow, or a client that passes over very many entries, and must not pass for a hole.
 
     Args:
         client: The user's `pulsar.Client`.
         topic: Full name of the partition.
         after: The last message that was in order.
         before: The message that came next.
+        waits_on: Asked after each `READ_TIMEOUT_MS` of silence, with how many there were.
 
     Raises:
         PulsarException: The topic could not be read now; `pulsar.Timeout` if nothing came.
     """
-    with closing(_read_from(client, topic, after.position)) as places:
+    with closing(_read_from(client, topic, after.position, waits_on)) as places:
         first, found = next((first, found) for first, found in places if found > after.position)
-    is_gone = begins_ledger(after, first) and _is_trimmed(client, topic, after.position)
+    is_gone = begins_ledger(after, first) and _is_trimmed(client, topic, after.position, waits_on)
     return Seen(found, is_hidden(after, before, first, found, is_gone=is_gone))
 
 
-def _is_trimmed(client: Any, topic: str, position: Position) -> bool:
+def _is_trimmed(client: Any, topic: str, position: Position, waits_on: Callable[[int], bool]) -> bool:
     """Whether the ledger of a position is gone: then all that was in it is acknowledged, or was skipped or expired."""
     entry = position._replace(batch_index=-1)
-    with closing(_read_from(client, topic, entry, inclusive=True)) as places:
+    with closing(_read_from(client, topic, entry, waits_on, inclusive=True)) as places:
         return next(places)[1].ledger > position.ledger
 
 
 def _read_from(
-    client: Any, topic: str, start: Position, *, inclusive: bool = False
+    client: Any, topic: str, start: Position, waits_on: Callable[[int], bool], *, inclusive: bool = False
 ) -> Generator[tuple[Position, Position]]:
     """Where each message begins, and where it stands; the two differ for one in chunks."""
     ledger, entry, index = start
@@ -76,9 +77,16 @@ def _read_from(
         start_message_id_inclusive=inclusive,
         crypto_failure_action=pulsar.ConsumerCryptoFailureAction.CONSUME,
     )
+    silences = 0
     try:
         while True:
-            message_id = reader.read_next(READ_TIMEOUT_MS).message_id()
+            try:
+                message_id = reader.read_next(READ_TIMEOUT_MS).message_id()
+            except pulsar.Timeout:
+                silences += 1
+                if waits_on(silences):
+                    continue
+                raise
             position = Position.of(message_id)
             yield first_chunk_of(message_id) or position, position
     finally:

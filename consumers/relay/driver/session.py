@@ -18,7 +18,6 @@ from timewheel.consumers.relay.driver.confirmations import Confirmations
 from timewheel.consumers.relay.driver.endings import HoleFound, SessionFailed
 from timewheel.consumers.relay.driver.groups import Group, Groups, Member
 from timewheel.consumers.relay.driver.handle import Handle, PartitionState
-from timewheel.consumers.relay.driver.holes import look
 from timewheel.consumers.relay.driver.hop_producers import HopProducers, LeaseHeld
 from timewheel.consumers.relay.driver.prefetch import Prefetch
 from timewheel.consumers.relay.driver.reader import Reader
@@ -108,7 +107,7 @@ class Session:
         self._watch = ConnectionWatch(source.name, tools.clock, tools.hooks)
         self._confirmations = Confirmations(handle, tools.clock)
         self._groups = Groups(self._hops, self._confirmations.on_group)
-        self._burying = Burying(source, tools, self._hops, self._confirmations, verdicts, handle.counts)
+        self._burying = Burying(source, tools, self._hops, self._confirmations, verdicts, handle)
         self._reader = Reader(source, tools.router.plan, verdicts)
         self._entry = self._reader.entry
         self._prefetch = prefetch
@@ -194,8 +193,8 @@ class Session:
             case AskLast():
                 return self._ask_last()
             case Look(after=after, before=before):
-                seen = look(self._tools.client, self._source.name, after, before)
-                return machine.found(self._burying.looked(after.position, before, seen), self._clock.now_ms())
+                found = self._burying.look(after, before)
+                return machine.found(found, self._clock.now_ms())
             case Stop(reason=reason, after=after, before=before):
                 raise HoleFound(reason, after, before)
             case Refile():

@@ -10,10 +10,13 @@ import pulsar
 import pytest
 
 from tests.consumers.relay.relay_world import PLAN, SOURCE
+from tests.support.manual_clock import ManualClock
+from timewheel.consumers.relay.driver import burying as buryings
 from timewheel.consumers.relay.driver.burying import MAX_JUMPS, MAX_VERDICTS, Burying, Verdict, Verdicts
+from timewheel.consumers.relay.driver.handle import Handle
 from timewheel.consumers.relay.driver.holes import Seen
 from timewheel.consumers.relay.driver.source import Source
-from timewheel.consumers.relay.machine.counts import Counts
+from timewheel.consumers.relay.machine.order import Spot
 from timewheel.core.names import Names
 from timewheel.core.topology import HoldingTopic
 from timewheel.wire.positions import Position
@@ -131,52 +134,87 @@ class Letters:
         self.sent.append(properties)
 
 
-AFTER, FOUND, BEFORE = Position(7, 3, -1), Position(7, 6, -1), Position(7, 9, -1)
+AFTER, FOUND, BEFORE = Spot(Position(7, 3, -1), 0), Position(7, 6, -1), Position(7, 9, -1)
 
 
-def burying(letters: Letters) -> tuple[Burying, Counts, list[Any]]:
-    """What buries, what it counts, and the alarms that it raises."""
-    raised: list[Any] = []
-    counts = Counts()
-    tools: Any = SimpleNamespace(names=Names(PLAN), alarms=SimpleNamespace(raised=raised.append))
-    hops: Any = letters
-    confirmations: Any = None
-    return Burying(SOURCE_PARTITION, tools, hops, confirmations, Verdicts(), counts), counts, raised
+class Looks:
+    """What looks find, one after the other."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, letters: Letters, *found: Seen | int) -> None:
+        self.found = list(found)
+        self.raised: list[Any] = []
+        self.waited: list[int] = []
+        tools: Any = SimpleNamespace(client=None, names=Names(PLAN), alarms=SimpleNamespace(raised=self.raised.append))
+        self.handle = Handle(ManualClock())
+        hops: Any = letters
+        confirmations: Any = None
+        self.burying = Burying(SOURCE_PARTITION, tools, hops, confirmations, Verdicts(), self.handle)
+        monkeypatch.setattr(buryings, "look", self._look)
+
+    def _look(self, *asked: Any) -> Seen:
+        waits_on, found = asked[-1], self.found.pop(0)
+        if isinstance(found, Seen):
+            return found
+        self.waited.append(next(silences for silences in range(1, found + 1) if not waits_on(silences)))
+        raise pulsar.Timeout
 
 
-def test_thousands_of_hidden_entries_are_one_letter_that_is_stored_before_anything_goes_on() -> None:
+def test_thousands_of_hidden_entries_are_one_letter_that_is_stored_before_anything_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     far = Position(7, 9_999, -1)
     letters = Letters(1)
-    it, counts, raised = burying(letters)
+    it = Looks(monkeypatch, letters, *[Seen(far, is_hidden=True)] * 4)
     with pytest.raises(pulsar.Timeout):
-        it.looked(AFTER, far, Seen(far, is_hidden=True))
-    assert raised == []
+        it.burying.look(AFTER, far)
+    assert it.raised == []
     for _ in range(3):  # met again by later subscriptions, whose acknowledgement was lost
-        assert it.looked(AFTER, far, Seen(far, is_hidden=True)) == far
+        assert it.burying.look(AFTER, far) == far
     assert [letter["tw-dead-at"] for letter in letters.sent] == ["7:3..7:9999"]
     assert "hidden by the client" in letters.sent[0]["tw-dead-reason"]
-    assert [(alarm.name, alarm.position) for alarm in raised] == [("relay_dead_letter", "7:3..7:9999")]
-    assert counts.dead == 1
+    assert [(alarm.name, alarm.position) for alarm in it.raised] == [("relay_dead_letter", "7:3..7:9999")]
+    assert it.handle.counts.dead == 1
 
 
 @pytest.mark.parametrize("is_hidden", [False, True])
-def test_what_the_broker_leaves_out_again_and_again_is_named_and_holds_nobody_up(*, is_hidden: bool) -> None:
+def test_what_the_broker_leaves_out_again_and_again_is_named_and_holds_nobody_up(
+    monkeypatch: pytest.MonkeyPatch, *, is_hidden: bool
+) -> None:
     """A message that somebody has acknowledged by itself can be read, and never comes."""
     letters = Letters()
-    it, _, _ = burying(letters)
-    seen = Seen(FOUND, is_hidden=is_hidden)
-    assert [it.looked(AFTER, BEFORE, seen) for _ in range(MAX_JUMPS)] == [FOUND] * MAX_JUMPS, "begins anew each time"
+    it = Looks(monkeypatch, letters, *[Seen(FOUND, is_hidden=is_hidden)] * (MAX_JUMPS + 1)).burying
+    assert [it.look(AFTER, BEFORE) for _ in range(MAX_JUMPS)] == [FOUND] * MAX_JUMPS, "begins anew each time"
     assert len(letters.sent) == is_hidden
-    assert it.looked(AFTER, BEFORE, seen) == BEFORE
+    assert it.look(AFTER, BEFORE) == BEFORE
     assert letters.sent[-1]["tw-dead-at"] == "7:3..7:9"
     assert "left out by the broker" in letters.sent[-1]["tw-dead-reason"]
 
 
-def test_nothing_is_named_that_another_subscription_is_given() -> None:
+def test_nothing_is_named_that_another_subscription_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     letters = Letters()
-    it, counts, raised = burying(letters)
+    it = Looks(monkeypatch, letters, *[Seen(FOUND, is_hidden=False)] * 3 * MAX_JUMPS)
     for number in range(3 * MAX_JUMPS):
-        before = BEFORE._replace(entry=9 + number)
-        assert it.looked(AFTER, before, Seen(FOUND, is_hidden=False)) == FOUND
-    assert letters.sent == raised == []
-    assert counts.dead == 0
+        assert it.burying.look(AFTER, BEFORE._replace(entry=9 + number)) == FOUND
+    assert letters.sent == it.raised == []
+    assert it.handle.counts.dead == 0
+
+
+def test_a_look_that_hears_nothing_waits_longer_the_next_time_and_names_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A client that passes over a million entries is silent for as long as a broker that was killed."""
+    letters = Letters()
+    it = Looks(monkeypatch, letters, 999, 999, 999, Seen(BEFORE, is_hidden=True), 999, 999)
+
+    def look() -> None:
+        with pytest.raises(pulsar.Timeout):
+            it.burying.look(AFTER, BEFORE)
+
+    for _ in range(3):
+        look()
+    assert letters.sent == []
+    assert it.burying.look(AFTER, BEFORE) == BEFORE
+    look()
+    it.handle.stop(0)
+    look()
+    assert it.waited == [1, 2, 4, 1, 1], "and not while it is to stop"
