@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pulsar
 
-from timewheel.consumers.relay.machine.order import Spot, begins_ledger, is_hidden
+from timewheel.consumers.relay.machine.order import Spot, begins_ledger, follows, is_hidden
 from timewheel.wire.native import first_chunk_of
 from timewheel.wire.positions import Position
 
@@ -54,7 +54,11 @@ def look(client: Any, topic: str, after: Spot, before: Position, waits_on: Calla
     """
     with closing(_read_from(client, topic, after.position, waits_on)) as places:
         first, found = next((first, found) for first, found in places if found > after.position)
-    is_gone = begins_ledger(after, first) and _is_trimmed(client, topic, after.position, waits_on)
+    is_gone = (
+        not follows(after, first)
+        and begins_ledger(after, first)
+        and _is_trimmed(client, topic, after.position, waits_on)
+    )
     return Seen(found, is_hidden(after, before, first, found, is_gone=is_gone))
 
 

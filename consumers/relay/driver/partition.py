@@ -109,7 +109,7 @@ class Partition:
         except HoleFound as hole:
             is_known = False
             self.handle.counts.jumps += 1
-            self._tools.hooks.emit(RelayPositionJumped(topic=self.source.name, reason=hole.reason))
+            self._tools.hooks.emit(RelayPositionJumped(topic=self.source.name, reason=str(hole)))
             return False
         except SessionFailed as failed:
             self._failed(str(failed))

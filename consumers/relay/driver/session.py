@@ -195,8 +195,8 @@ class Session:
             case Look(after=after, before=before):
                 found = self._burying.look(after, before)
                 return machine.found(found, self._clock.now_ms())
-            case Stop(reason=reason, after=after, before=before):
-                raise HoleFound(reason, after, before)
+            case Stop(reason=reason):
+                raise HoleFound(reason)
             case Refile():
                 try:
                     self._refile(command)

@@ -15,12 +15,10 @@ from timewheel.consumers.relay.driver.endings import HoleFound, SessionFailed
 from timewheel.consumers.relay.driver.handle import PartitionState
 from timewheel.consumers.relay.driver.memory import Memory
 from timewheel.consumers.relay.driver.source import Source
-from timewheel.consumers.relay.machine.order import Spot
 from timewheel.consumers.relay.machine.visits import Visit
 from timewheel.core.topology import HoldingTopic
-from timewheel.wire.positions import Position
 
-HOLE = HoleFound("a hole", Spot(Position(7, 3, -1), 0), Position(7, 5, -1))
+HOLE = HoleFound("a hole")
 VISIT = Visit(0)
 HELD = HoldingTopic(name=PLAN.due_topic, step=SOURCE, slot=0, by_broker=False)
 
